@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 
@@ -44,10 +45,15 @@ type policy struct {
 }
 
 // Authorizer decides by a list of policies.
-type Authorizer struct{ policies []Spec }
+type Authorizer struct {
+	policies []Spec
+	// unversioned counts the policies that were read in the unversioned form.
+	unversioned int
+}
 
-// Load reads a policy file. Errors name the line.
-func Load(file string) (*Authorizer, error) {
+// Load reads a policy file, and logs a warning if lines of it are in the unversioned
+// form. Errors name the line.
+func Load(file string, log *slog.Logger) (*Authorizer, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, fmt.Errorf("authorization policy file: %w", err)
@@ -56,6 +62,9 @@ func Load(file string) (*Authorizer, error) {
 	z, err := Parse(f)
 	if err != nil {
 		return nil, fmt.Errorf("authorization policy file %s: %w", file, err)
+	}
+	if z.unversioned > 0 {
+		log.Warn("authorization policy file has lines in the deprecated unversioned form; add apiVersion, kind and spec", "file", file, "lines", z.unversioned)
 	}
 	return z, nil
 }
@@ -72,9 +81,12 @@ func Parse(r io.Reader) (*Authorizer, error) {
 		if len(line) == 0 || line[0] == '#' {
 			continue
 		}
-		s, err := parseLine(line)
+		s, versioned, err := parseLine(line)
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+		if !versioned {
+			z.unversioned++
 		}
 		if len(z.policies) == maxPolicies {
 			return nil, fmt.Errorf("line %d: more than %d policies", n, maxPolicies)
@@ -87,18 +99,21 @@ func Parse(r io.Reader) (*Authorizer, error) {
 	return z, nil
 }
 
-func parseLine(line []byte) (Spec, error) {
-	var p policy
-	d := json.NewDecoder(bytes.NewReader(line))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&p); err != nil {
-		return Spec{}, err
+// parseLine reads one policy and reports whether the line names its version.
+func parseLine(line []byte) (s Spec, versioned bool, err error) {
+	var head struct {
+		APIVersion string `json:"apiVersion"`
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return Spec{}, errors.New("more than one object")
+	if err := json.Unmarshal(line, &head); err == nil && (head.APIVersion == "" || head.APIVersion == apiVersionV0) {
+		s, err := parseV0(line)
+		return s, head.APIVersion != "", err
+	}
+	var p policy
+	if err := decodeStrictly(line, &p); err != nil {
+		return Spec{}, true, err
 	}
 	if p.APIVersion != apiVersion || p.Kind != kind {
-		return Spec{}, fmt.Errorf("apiVersion %q, kind %q: want %s, %s", p.APIVersion, p.Kind, apiVersion, kind)
+		return Spec{}, true, fmt.Errorf("apiVersion %q, kind %q: want %s, %s", p.APIVersion, p.Kind, apiVersion, kind)
 	}
 	if p.Spec.User == all || p.Spec.Group == all {
 		p.Spec.Group = api.GroupAuthenticated
@@ -106,7 +121,20 @@ func parseLine(line []byte) (Spec, error) {
 			p.Spec.User = ""
 		}
 	}
-	return p.Spec, nil
+	return p.Spec, true, nil
+}
+
+// decodeStrictly decodes a line that is one JSON object with known fields only.
+func decodeStrictly(line []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(line))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("more than one object")
+	}
+	return nil
 }
 
 // Authorize implements authorizer.Authorizer.

@@ -1,7 +1,9 @@
 package abac_test
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -77,27 +79,29 @@ func TestDecisions(t *testing.T) {
 func TestBrokenFiles(t *testing.T) {
 	good := line(`"user":"a"`)
 	for text, want := range map[string]string{
-		good + `{"user":"a"}`: `line 2: json: unknown field "user"`,
-		good + "\n{":          "line 3: unexpected EOF",
-		line(`"usr":"a"`):     `line 1: json: unknown field "usr"`,
-		line(`"user":1`):      "line 1: json: cannot unmarshal number",
+		good + `{"usr":"a"}`: `line 2: json: unknown field "usr"`,
+		good + "\n{":         "line 3: unexpected EOF",
+		line(`"usr":"a"`):    `line 1: json: unknown field "usr"`,
+		line(`"user":1`):     "line 1: json: cannot unmarshal number",
 		strings.Replace(good, "Policy", "Other", 1): `kind "Other": want`,
-		`{"kind":"Policy"}`:                         `line 1: apiVersion "", kind "Policy": want abac.authorization.kubernetes.io/v1beta1, Policy`,
-		strings.TrimSpace(good) + good:              "line 1: more than one object",
-		good + strings.Repeat("x", 2<<20):           "line 2: bufio.Scanner: token too long",
+		`{"kind":"Role"}`:                    `line 1: kind "Role": want Policy`,
+		`{"spec":{"user":"alice"}}`:          `line 1: json: unknown field "spec"`,
+		`{"user":"alice","apiGroup":"apps"}`: `line 1: json: unknown field "apiGroup"`,
+		strings.TrimSpace(good) + good:       "line 1: more than one object",
+		good + strings.Repeat("x", 2<<20):    "line 2: bufio.Scanner: token too long",
 	} {
 		if _, err := abac.Parse(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: %v, want %s", text, err, want)
 		}
 	}
 	file := filepath.Join(t.TempDir(), "policy.jsonl")
-	if _, err := abac.Load(file); err == nil || !strings.Contains(err.Error(), file) {
+	if _, err := abac.Load(file, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("absent file: %v", err)
 	}
 	if err := os.WriteFile(file, []byte(good+"x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := abac.Load(file); err == nil || !strings.Contains(err.Error(), file+": line 2") {
+	if _, err := abac.Load(file, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), file+": line 2") {
 		t.Errorf("broken file: %v", err)
 	}
 }
@@ -133,4 +137,89 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestUnversionedPolicies(t *testing.T) {
+	for _, c := range []struct {
+		policy         string
+		allows, denies []authorizer.Attributes
+	}{
+		{
+			policy: `{"user":"alice","resource":"pods","readonly":true,"namespace":"ns"}`,
+			allows: []authorizer.Attributes{resource("alice", "", "get", "", "pods", "ns"), resource("alice", "", "list", "apps", "pods", "ns")},
+			denies: []authorizer.Attributes{
+				resource("alice", "", "create", "", "pods", "ns"), resource("alice", "", "get", "", "pods", "other"), resource("alice", "", "get", "", "secrets", "ns"),
+				resource("bob", "", "get", "", "pods", "ns"), path("alice", "", "/version"),
+			},
+		},
+		{
+			policy: `{"group":"ops","namespace":"ns"}`,
+			allows: []authorizer.Attributes{resource("x", "ops", "delete", "apps", "deployments", "ns")},
+			denies: []authorizer.Attributes{resource("x", "dev", "get", "", "pods", "ns"), resource("x", "ops", "get", "", "nodes", ""), path("x", "ops", "/version")},
+		},
+		{
+			policy: `{"user":"alice"}`,
+			allows: []authorizer.Attributes{resource("alice", "", "delete", "", "nodes", ""), path("alice", "", "/metrics")},
+			denies: []authorizer.Attributes{path("bob", "system:authenticated", "/metrics")},
+		},
+		{
+			policy: `{"user":"*","resource":"pods"}`,
+			allows: []authorizer.Attributes{resource("x", "system:authenticated", "create", "", "pods", "a")},
+			denies: []authorizer.Attributes{resource("x", "system:unauthenticated", "get", "", "pods", "a")},
+		},
+		{
+			policy: `{"user":"alice","group":"*","readonly":true}`,
+			allows: []authorizer.Attributes{resource("x", "system:authenticated", "get", "", "pods", "a")},
+			denies: []authorizer.Attributes{resource("x", "system:authenticated", "create", "", "pods", "a")},
+		},
+		{
+			policy: `{}`,
+			allows: []authorizer.Attributes{resource("x", "system:authenticated", "create", "", "pods", "a"), path("x", "system:authenticated", "/x")},
+			denies: []authorizer.Attributes{path("x", "system:unauthenticated", "/x")},
+		},
+		{
+			policy: line(`"user":"alice","resource":"pods"`) + `{"apiVersion":"abac.authorization.kubernetes.io/v0","kind":"Policy","user":"bob","resource":"pods"}`,
+			allows: []authorizer.Attributes{resource("alice", "", "get", "", "pods", ""), resource("bob", "", "get", "", "pods", "a")},
+			denies: []authorizer.Attributes{resource("alice", "", "get", "", "pods", "a")},
+		},
+	} {
+		z, err := abac.Parse(strings.NewReader(c.policy))
+		if err != nil {
+			t.Errorf("%s: %v", c.policy, err)
+			continue
+		}
+		for want, list := range map[authorizer.Decision][]authorizer.Attributes{authorizer.Allow: c.allows, authorizer.NoOpinion: c.denies} {
+			for i := range list {
+				if d, _, _ := z.Authorize(context.Background(), &list[i]); d != want {
+					t.Errorf("%s: %+v of %+v: %v, want %v", c.policy, list[i], list[i].User, d, want)
+				}
+			}
+		}
+	}
+}
+
+func TestUnversionedPoliciesAreLogged(t *testing.T) {
+	var logged bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&logged, nil))
+	file := filepath.Join(t.TempDir(), "policy.jsonl")
+	for content, want := range map[string]bool{line(`"user":"alice"`): false, line(`"user":"alice"`) + `{"user":"bob"}`: true} {
+		logged.Reset()
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := abac.Load(file, log); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(logged.String(), "unversioned form"); got != want {
+			t.Errorf("%s: logged %q", content, logged.String())
+		}
+	}
+}
+
+func resource(user, group, verb, apiGroup, name, namespace string) authorizer.Attributes {
+	return authorizer.Attributes{User: &authorizer.User{Name: user, Groups: []string{group}}, Verb: verb, Resource: true, Group: apiGroup, ResourceName: name, Namespace: namespace}
+}
+
+func path(user, group, path string) authorizer.Attributes {
+	return authorizer.Attributes{User: &authorizer.User{Name: user, Groups: []string{group}}, Verb: "get", Path: path}
 }

@@ -10,5 +10,12 @@
 // Sub-resources are allowed with their resource. A star stands for anything; for
 // user and group, for everybody who is authenticated.
 //
+// A line without apiVersion has the unversioned form of old policy files, in which a
+// field that is not set matches everything (see parseV0). Load logs a warning for it:
+//
+//	{"user":"bob","namespace":"projectCaribou","resource":"pods","readonly":true}
+//
+// Unknown fields are errors in both forms: a mistyped restriction must not allow more.
+//
 // Policies are read once, at start, and do not change.
 package abac

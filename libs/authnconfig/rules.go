@@ -92,6 +92,9 @@ type evaluation struct {
 	budget    *celenv.Budget
 }
 
+// DistributedClaim implements oidctoken.Rules.
+func (r *rules) DistributedClaim() string { return r.source.Groups.Claim }
+
 // User implements oidctoken.Rules.
 func (r *rules) User(ctx context.Context, c oidctoken.Claims) (authenticator.User, error) {
 	e := &evaluation{ctx: ctx, variables: map[string]any{claimsVariable: map[string]any(c)}, budget: celenv.NewBudget(tokenBudget)}

@@ -28,7 +28,9 @@ const (
 	AllowUnsafeMalformedObjectDeletion Gate = "AllowUnsafeMalformedObjectDeletion"
 	// StorageVersionAPI, with APIServerIdentity, has replicas say what they store.
 	StorageVersionAPI Gate = "StorageVersionAPI"
-	APIServerIdentity Gate = "APIServerIdentity"
+	// StorageVersionMigrator serves StorageVersionMigration objects.
+	StorageVersionMigrator Gate = "StorageVersionMigrator"
+	APIServerIdentity      Gate = "APIServerIdentity"
 	// UnknownVersionInteroperabilityProxy, with both, has replicas ask each other for what
 	// they do not serve.
 	UnknownVersionInteroperabilityProxy Gate = "UnknownVersionInteroperabilityProxy"
@@ -117,8 +119,11 @@ const (
 	DisableAllocatorDualWrite Gate = "DisableAllocatorDualWrite"
 	// StrictIPCIDRValidation refuses odd writings of addresses and ranges.
 	StrictIPCIDRValidation Gate = "StrictIPCIDRValidation"
-	// ClusterTrustBundle serves the kind.
+	// ClusterTrustBundle serves the kind and lets nodes read it.
 	ClusterTrustBundle Gate = "ClusterTrustBundle"
+	// KubeletServiceAccountTokenForCredentialProviders lets nodes read the service
+	// accounts of their pods.
+	KubeletServiceAccountTokenForCredentialProviders Gate = "KubeletServiceAccountTokenForCredentialProviders"
 	// DeclarativeValidation runs declared rules beside the written ones.
 	DeclarativeValidation Gate = "DeclarativeValidation"
 	// DeclarativeValidationTakeover makes the declared rules decide.
@@ -163,7 +168,7 @@ const (
 	Deprecated Stage = "DEPRECATED"
 )
 
-// Spec is what is known of a gate. A locked one has no effect any more.
+// Spec describes a gate in one version of Kubernetes. A locked gate keeps its default.
 type Spec struct {
 	Default bool
 	Stage   Stage

@@ -30,7 +30,13 @@ func TestSet(t *testing.T) {
 		{name: "no value", args: "--feature-gates=WatchList", err: "missing bool value for WatchList"},
 		{name: "bad value", args: "--feature-gates=WatchList=maybe", err: "invalid value of WatchList=maybe, err: invalid syntax"},
 		{name: "generally available, turned off", args: "--feature-gates=CustomResourceFieldSelectors=false", err: "cannot set feature gate CustomResourceFieldSelectors to false, feature is locked to true"},
-		{name: "generally available and not locked, turned off", args: "--feature-gates=MultiCIDRServiceAllocator=false,ExecProbeTimeout=false", off: []features.Gate{"MultiCIDRServiceAllocator", "ExecProbeTimeout"}},
+		{name: "generally available and not locked, turned off", args: "--feature-gates=MultiCIDRServiceAllocator=false,ExecProbeTimeout=false,TopologyManagerPolicyOptions=false", off: []features.Gate{"MultiCIDRServiceAllocator", "ExecProbeTimeout", "TopologyManagerPolicyOptions"}},
+		{
+			name: "gates of client-go", args: "--feature-gates=InformerResourceVersion=true,WatchListClient=true,ClientsAllowCBOR=true,ClientsPreferCBOR=true,InOrderInformers=false",
+			on: []features.Gate{"InformerResourceVersion", "WatchListClient", "ClientsAllowCBOR", "ClientsPreferCBOR"}, off: []features.Gate{"InOrderInformers"},
+		},
+		{name: "names that differ from their Go constants", args: "--feature-gates=CustomCPUCFSQuotaPeriod=true,RuntimeClassInImageCriApi=true", on: []features.Gate{"CustomCPUCFSQuotaPeriod", "RuntimeClassInImageCriApi"}},
+		{name: "Go constant instead of the name", args: "--feature-gates=RuntimeClassInImageCriAPI=true", err: "unrecognized feature gate: RuntimeClassInImageCriAPI"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			g := features.New()

@@ -12,6 +12,7 @@ import (
 
 	"binnacle/libs/api"
 	"binnacle/libs/authorizer"
+	"binnacle/libs/features"
 	"binnacle/libs/rbac"
 )
 
@@ -33,17 +34,29 @@ func NodeOf(u *authorizer.User) (string, bool) {
 
 // Authorizer decides on requests of nodes, and has no opinion on others.
 type Authorizer struct {
-	// ReadsAll lets nodes read all nodes, pods and resource slices, as before the
-	// feature gate AuthorizeNodeWithSelectors. It is set before the first decision.
-	ReadsAll bool
+	// readsAll lets nodes read all nodes, pods and resource slices, as before the
+	// feature gate AuthorizeNodeWithSelectors.
+	readsAll bool
+	// serviceAccounts lets nodes read the service accounts of their pods.
+	serviceAccounts bool
 
 	graph *Graph
 	rest  *rbac.RuleSet
 }
 
-// NewAuthorizer makes an authorizer over a graph.
-func NewAuthorizer(g *Graph) *Authorizer {
-	return &Authorizer{graph: g, rest: rbac.NewRuleSet(rules())}
+// NewAuthorizer returns an authorizer over a graph. Feature gates decide what
+// nodes may do beyond the rules of all versions.
+func NewAuthorizer(g *Graph, enabled func(features.Gate) bool) *Authorizer {
+	rules := rules()
+	if enabled(features.ClusterTrustBundle) {
+		rules = append(rules, rule("certificates.k8s.io", "clustertrustbundles", "get list watch"))
+	}
+	return &Authorizer{
+		readsAll:        !enabled(features.AuthorizeNodeWithSelectors),
+		serviceAccounts: enabled(features.KubeletServiceAccountTokenForCredentialProviders),
+		graph:           g,
+		rest:            rbac.NewRuleSet(rules),
+	}
 }
 
 type gr struct{ group, resource string }
@@ -66,7 +79,7 @@ func (z *Authorizer) Authorize(_ context.Context, a *authorizer.Attributes) (aut
 }
 
 func (z *Authorizer) decide(node string, a *authorizer.Attributes) (bool, string) {
-	if z.ReadsAll && a.Group == "" && (a.ResourceName == "nodes" || a.ResourceName == "pods") && a.Subresource == "" && verbIn(a, "get", "list", "watch") {
+	if z.readsAll && a.Group == "" && (a.ResourceName == "nodes" || a.ResourceName == "pods") && a.Subresource == "" && verbIn(a, "get", "list", "watch") {
 		return true, ""
 	}
 	switch (gr{a.Group, a.ResourceName}) {
@@ -89,7 +102,7 @@ func (z *Authorizer) decide(node string, a *authorizer.Attributes) (bool, string
 	case gr{"storage.k8s.io", "volumeattachments"}:
 		return z.get(node, Attachment, a)
 	case gr{"", "serviceaccounts"}:
-		return z.token(node, a)
+		return z.serviceAccount(node, a)
 	case gr{"coordination.k8s.io", "leases"}:
 		return lease(node, a)
 	case gr{"storage.k8s.io", "csinodes"}:
@@ -138,6 +151,16 @@ func (z *Authorizer) read(node string, kind Kind, a *authorizer.Attributes) (boo
 		return false, "can only read namespaced object of this type"
 	}
 	return z.belongs(node, kind, a)
+}
+
+func (z *Authorizer) serviceAccount(node string, a *authorizer.Attributes) (bool, string) {
+	if a.Verb != "get" || a.Subresource != "" {
+		return z.token(node, a)
+	}
+	if !z.serviceAccounts {
+		return false, "not allowed to get service accounts"
+	}
+	return z.read(node, ServiceAccount, a)
 }
 
 func (z *Authorizer) token(node string, a *authorizer.Attributes) (bool, string) {
@@ -233,7 +256,7 @@ func (z *Authorizer) slice(node string, a *authorizer.Attributes) (bool, string)
 	case "get", "update", "patch", "delete":
 		return z.belongs(node, Slice, a)
 	case "watch", "list", "deletecollection":
-		if z.ReadsAll || selects(a, "spec.nodeName", node) {
+		if z.readsAll || selects(a, "spec.nodeName", node) {
 			return true, "" // what may be deleted of it, admission looks at
 		}
 		return false, "can only list/watch/deletecollection resourceslices with nodeName field selector"
@@ -264,9 +287,6 @@ func (*Authorizer) RulesFor(_ context.Context, u *authorizer.User, _ string) (au
 
 // rules are what every node may do alike, beyond what is decided by itself.
 func rules() []rbacv1.PolicyRule {
-	rule := func(group, resources, verbs string) rbacv1.PolicyRule {
-		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: strings.Fields(resources), Verbs: strings.Fields(verbs)}
-	}
 	return []rbacv1.PolicyRule{
 		rule("authentication.k8s.io", "tokenreviews", "create"),
 		rule("authorization.k8s.io", "localsubjectaccessreviews subjectaccessreviews", "create"),
@@ -277,4 +297,8 @@ func rules() []rbacv1.PolicyRule {
 		rule("storage.k8s.io", "csidrivers", "get list watch"),
 		rule("node.k8s.io", "runtimeclasses", "get list watch"),
 	}
+}
+
+func rule(group, resources, verbs string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: strings.Fields(resources), Verbs: strings.Fields(verbs)}
 }

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"binnacle/libs/authorizer"
+	"binnacle/libs/features"
 	"binnacle/libs/node"
 )
 
@@ -233,7 +234,7 @@ func TestRandomChangesLeaveNothingBehind(t *testing.T) {
 func TestDecisions(t *testing.T) {
 	g := node.NewGraph()
 	g.Set(pod("p", "n1", everything))
-	z := node.NewAuthorizer(g)
+	z := node.NewAuthorizer(g, features.New().Enabled)
 	g.Set(&resourcev1beta1.ResourceSlice{ObjectMeta: meta("", "own"), Spec: resourcev1beta1.ResourceSliceSpec{NodeName: "n1"}})
 	g.Set(&resourcev1beta1.ResourceSlice{ObjectMeta: meta("", "s"), Spec: resourcev1beta1.ResourceSliceSpec{NodeName: "n2"}})
 	const allow, norel = "allow", "no relationship found between node 'n1' and this object"
@@ -250,7 +251,7 @@ func TestDecisions(t *testing.T) {
 		{"get storage.k8s.io:volumeattachments -/va", "", norel},
 		{"create serviceaccounts/token a/sa", "", allow}, {"create serviceaccounts/token a/x", "", norel},
 		{"create serviceaccounts/token a", "", "can only create tokens for individual service accounts"},
-		{"get serviceaccounts a/sa", "", "can only create tokens for individual service accounts"}, {"create serviceaccounts a/sa", "", "can only create token subresource of serviceaccount"},
+		{"get serviceaccounts a/sa", "", "not allowed to get service accounts"}, {"list serviceaccounts a", "", "can only create tokens for individual service accounts"}, {"get certificates.k8s.io:clustertrustbundles -/b", "", ""}, {"create serviceaccounts a/sa", "", "can only create token subresource of serviceaccount"},
 		{"update coordination.k8s.io:leases kube-node-lease/n1", "", allow}, {"create coordination.k8s.io:leases kube-node-lease", "", allow},
 		{"get coordination.k8s.io:leases kube-node-lease/n2", "", "can only access node lease with the same name as the requesting node"},
 		{"get coordination.k8s.io:leases a/n1", "", `can only access leases in the "kube-node-lease" system namespace`},
@@ -306,8 +307,7 @@ func TestDecisions(t *testing.T) {
 
 // TestBeforeSelectors is how nodes read with the gate AuthorizeNodeWithSelectors off.
 func TestBeforeSelectors(t *testing.T) {
-	z := node.NewAuthorizer(node.NewGraph())
-	z.ReadsAll = true
+	z := node.NewAuthorizer(node.NewGraph(), func(features.Gate) bool { return false })
 	u := &authorizer.User{Name: "system:node:n1", Groups: []string{"system:nodes"}}
 	for _, c := range []struct {
 		group, resource, verb string
@@ -326,8 +326,36 @@ func TestBeforeSelectors(t *testing.T) {
 	}
 }
 
+// TestNodeReadsWhatFeatureGatesAdd checks the resources that the gates
+// ClusterTrustBundle and KubeletServiceAccountTokenForCredentialProviders add.
+func TestNodeReadsWhatFeatureGatesAdd(t *testing.T) {
+	g := node.NewGraph()
+	g.Set(pod("p", "n1", everything))
+	gates := features.New()
+	if err := gates.Set("ClusterTrustBundle=true,KubeletServiceAccountTokenForCredentialProviders=true"); err != nil {
+		t.Fatal(err)
+	}
+	z := node.NewAuthorizer(g, gates.Enabled)
+	u := &authorizer.User{Name: "system:node:n1", Groups: []string{"system:nodes"}}
+	for _, c := range []struct {
+		verb, group, resource, namespace, name string
+		want                                   authorizer.Decision
+	}{
+		{"list", "certificates.k8s.io", "clustertrustbundles", "", "", authorizer.Allow},
+		{"update", "certificates.k8s.io", "clustertrustbundles", "", "b", authorizer.NoOpinion},
+		{"get", "", "serviceaccounts", "a", "sa", authorizer.Allow},
+		{"get", "", "serviceaccounts", "a", "other", authorizer.NoOpinion},
+		{"list", "", "serviceaccounts", "a", "sa", authorizer.NoOpinion},
+	} {
+		a := &authorizer.Attributes{User: u, Verb: c.verb, Resource: true, Group: c.group, ResourceName: c.resource, Namespace: c.namespace, Name: c.name}
+		if d, why, err := z.Authorize(t.Context(), a); err != nil || d != c.want {
+			t.Errorf("%s %s %s: %v %q %v", c.verb, c.resource, c.name, d, why, err)
+		}
+	}
+}
+
 func TestWhoIsANode(t *testing.T) {
-	z := node.NewAuthorizer(node.NewGraph())
+	z := node.NewAuthorizer(node.NewGraph(), features.New().Enabled)
 	nodes := []string{"system:nodes"}
 	for _, c := range []struct {
 		user *authorizer.User

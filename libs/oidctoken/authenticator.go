@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	utiljson "sigs.k8s.io/json"
 
@@ -57,26 +58,77 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, _ [
 }
 
 func (a *Authenticator) authenticate(ctx context.Context, token string) (*authenticator.Response, error) {
-	t, err := a.provider.verifier.Verify(ctx, token)
+	v, err := a.verify(ctx, a.provider, token)
+	if err != nil {
+		return nil, err
+	}
+	until, err := a.resolve(ctx, v.claims, v.payload, a.rules.DistributedClaim())
+	if err != nil {
+		return nil, err
+	}
+	user, err := a.rules.User(ctx, v.claims)
+	if err != nil {
+		return nil, err
+	}
+	if until.IsZero() || v.expires.Before(until) {
+		until = v.expires
+	}
+	return &authenticator.Response{User: user, Expires: until}, nil
+}
+
+// verified is the content of a token whose signature, issuer, audience and time
+// are right.
+type verified struct {
+	payload json.RawMessage
+	claims  Claims
+	expires time.Time
+}
+
+// verify verifies a token of an issuer.
+func (a *Authenticator) verify(ctx context.Context, issuer *Provider, token string) (*verified, error) {
+	t, err := issuer.verifier.Verify(ctx, token)
 	if err != nil {
 		return nil, fmt.Errorf("verify token: %w", err)
 	}
 	if len(authenticator.Intersect(t.Audience, a.audiences)) == 0 {
 		return nil, fmt.Errorf("verify token: expected audience in %q got %q", a.audiences, t.Audience)
 	}
-	var payload json.RawMessage
-	if err := t.Claims(&payload); err != nil {
+	v := &verified{claims: Claims{}, expires: t.Expiry}
+	if err := t.Claims(&v.payload); err != nil {
 		return nil, fmt.Errorf("parse claims: %w", err)
 	}
-	claims := Claims{}
-	if err := utiljson.UnmarshalCaseSensitivePreserveInts(payload, (*map[string]any)(&claims)); err != nil {
+	if err := notYetValid(v.payload, time.Now()); err != nil {
+		return nil, fmt.Errorf("verify token: %w", err)
+	}
+	if err := utiljson.UnmarshalCaseSensitivePreserveInts(v.payload, (*map[string]any)(&v.claims)); err != nil {
 		return nil, fmt.Errorf("parse claims: %w", err)
 	}
-	user, err := a.rules.User(ctx, claims)
+	return v, nil
+}
+
+// notBeforeLeeway is how far the issuer's clock may be ahead. The verifier
+// allows five minutes, kube-apiserver one.
+const notBeforeLeeway = time.Minute
+
+// notYetValid returns an error if the claim nbf of a token lies ahead.
+func notYetValid(payload []byte, now time.Time) error {
+	var claims struct {
+		NotBefore *json.Number `json:"nbf"`
+	}
+	if err := json.Unmarshal(payload, &claims); err != nil {
+		return fmt.Errorf("parse nbf: %w", err)
+	}
+	if claims.NotBefore == nil {
+		return nil
+	}
+	seconds, err := claims.NotBefore.Float64()
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("parse nbf: %w", err)
 	}
-	return &authenticator.Response{User: user, Expires: t.Expiry}, nil
+	if seconds > float64(now.Add(notBeforeLeeway).UnixNano())/1e9 {
+		return fmt.Errorf("token is not valid yet: nbf is more than %v ahead", notBeforeLeeway)
+	}
+	return nil
 }
 
 // Issuer returns the issuer that a token claims to be of, without believing
@@ -100,5 +152,12 @@ func Issuer(token string) string {
 	if err := json.Unmarshal(raw, &claims); err != nil {
 		return ""
 	}
+	if claims.Issuer == googleWithoutScheme {
+		return "https://" + googleWithoutScheme
+	}
 	return claims.Issuer
 }
+
+// googleWithoutScheme is how tokens of Google may name their issuer (OpenID
+// Connect Core 1.0, section 15.6.2).
+const googleWithoutScheme = "accounts.google.com"

@@ -114,6 +114,9 @@ func (c Claims) Require(name, value string) error {
 // Rules make a user of a token's claims, or refuse them.
 type Rules interface {
 	User(ctx context.Context, c Claims) (authenticator.User, error)
+	// DistributedClaim returns the name of the claim that is read from a claim
+	// source if the token lacks it, or nothing.
+	DistributedClaim() string
 }
 
 // ClaimRules are rules that take claims as they are.
@@ -124,6 +127,9 @@ type ClaimRules struct {
 	// Required claims and their values.
 	Required map[string]string
 }
+
+// DistributedClaim implements Rules.
+func (r ClaimRules) DistributedClaim() string { return r.GroupsClaim }
 
 // User implements Rules.
 func (r ClaimRules) User(_ context.Context, c Claims) (authenticator.User, error) {

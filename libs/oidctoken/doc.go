@@ -16,5 +16,10 @@
 // make a user of their claims: ClaimRules for the --oidc-* flags, those of
 // package authnconfig for the authentication configuration file.
 //
+// A token may name a claim source for the claim of its groups in place of the
+// groups (a distributed claim). The source returns a token that has the claim.
+// It is verified like the ID token itself, by the keys of its own issuer.
+// Without these groups the user is not authenticated.
+//
 // The token review service and the API server's front end call it.
 package oidctoken

@@ -78,7 +78,7 @@ func containsAll(keys, others []jose.JSONWebKey) bool {
 	return !slices.ContainsFunc(others, func(o jose.JSONWebKey) bool {
 		return !slices.ContainsFunc(keys, func(k jose.JSONWebKey) bool {
 			public, ok := k.Key.(interface{ Equal(crypto.PublicKey) bool })
-			return ok && k.KeyID == o.KeyID && k.Algorithm == o.Algorithm && public.Equal(o.Key)
+			return ok && k.KeyID == o.KeyID && public.Equal(o.Key)
 		})
 	})
 }
@@ -143,9 +143,6 @@ func (p *Provider) verify(jws *jose.JSONWebSignature) ([]byte, error) {
 	for i := range *keys {
 		k := &(*keys)[i]
 		if id != "" && k.KeyID != id {
-			continue
-		}
-		if k.Algorithm != "" && k.Algorithm != jws.Signatures[0].Header.Algorithm {
 			continue
 		}
 		if payload, err := jws.Verify(k); err == nil {

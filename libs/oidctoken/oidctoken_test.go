@@ -89,7 +89,7 @@ func TestGoodTokens(t *testing.T) {
 		{"email verified", email, map[string]any{"email": "a@b.c", "email_verified": true}, authenticator.User{Name: "a@b.c"}},
 		{"email without a word on it", email, map[string]any{"email": "a@b.c"}, authenticator.User{Name: "a@b.c"}},
 		{"required claims", required, map[string]any{"hd": "example.org", "tier": "gold"}, authenticator.User{Name: "ada"}},
-		{"not before, within the leeway", bySubject, map[string]any{"nbf": time.Now().Add(time.Minute).Unix()}, authenticator.User{Name: "oidc:ada"}},
+		{"not before, within the leeway", bySubject, map[string]any{"nbf": time.Now().Add(time.Minute - time.Second).Unix()}, authenticator.User{Name: "oidc:ada"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -138,6 +138,7 @@ func TestBrokenTokens(t *testing.T) {
 		{"expired", bySubject, with(map[string]any{"exp": time.Now().Add(-hour).Unix()}), "expired"},
 		{"without expiry", bySubject, with(map[string]any{"exp": nil}), "expired"},
 		{"not yet valid", bySubject, with(map[string]any{"nbf": time.Now().Add(hour).Unix()}), "nbf"},
+		{"two minutes before nbf", bySubject, with(map[string]any{"nbf": time.Now().Add(2 * time.Minute).Unix()}), "nbf"},
 		{"wrong issuer", bySubject, with(map[string]any{"iss": "https://other"}), ""},
 		{"issuer is no string", bySubject, with(map[string]any{"iss": 1}), ""},
 		{"no issuer", bySubject, with(map[string]any{"iss": nil}), ""},

@@ -87,6 +87,8 @@ type Provider struct {
 	unknown     *rate.Limiter
 	asked       chan struct{} // wakes Run for refresh
 
+	sources sourceIssuers // of claim tokens
+
 	mu      sync.Mutex // leaf
 	refresh chan struct{}
 	failure error // of the last call
@@ -198,6 +200,9 @@ func (p *Provider) Check() error {
 func (p *Provider) Run(ctx context.Context) error {
 	defer p.client.CloseIdleConnections()
 	defer close(p.stopped)
+	ctx, cancel := context.WithCancel(ctx)
+	defer p.sources.start(ctx)()
+	defer cancel()
 	pause := retryFirst
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -217,10 +217,22 @@ func tlsVersion(name string) (uint16, error) {
 	return 0, fmt.Errorf("--tls-min-version: unknown version %q, want one of %s", name, strings.Join(tlsVersionNames(), ", "))
 }
 
+// shortCipherNames maps the former names of cipher suites, which Kubernetes still
+// accepts, to their IANA names.
+func shortCipherNames() map[string]string {
+	return map[string]string{
+		"TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305":   "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+		"TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305": "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+	}
+}
+
 func cipherSuiteIDs(names []string) ([]uint16, error) {
 	all := append(tls.CipherSuites(), tls.InsecureCipherSuites()...)
 	var ids []uint16
 	for _, name := range names {
+		if full, ok := shortCipherNames()[name]; ok {
+			name = full
+		}
 		i := slices.IndexFunc(all, func(c *tls.CipherSuite) bool { return c.Name == name })
 		if i < 0 {
 			return nil, fmt.Errorf("--tls-cipher-suites: unknown cipher suite %q", name)

@@ -468,6 +468,7 @@ func TestFlags(t *testing.T) {
 		{"delay", []string{"--shutdown-delay-duration=-1s"}, "must not be negative"},
 		{"grace", []string{"--livez-grace-period=-1s"}, "must not be negative"},
 		{"version", []string{"--tls-min-version=TLS9"}, `unknown version "TLS9"`},
+		{"former names of suites", []string{"--tls-cipher-suites=TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305,TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}, ""},
 		{"suite", []string{"--tls-cipher-suites=NULL"}, `unknown cipher suite "NULL"`},
 		{"named pair", []string{"--tls-sni-cert-key=a.crt"}, "CERT,KEY"},
 		{"named pair, empty name", []string{"--tls-sni-cert-key=a.crt,a.key:"}, "a name is empty"},

@@ -45,6 +45,7 @@ type Issuer struct {
 	status   int
 	asked    map[string]int
 	hold     chan struct{}
+	served   map[string]http.HandlerFunc
 }
 
 type key struct {
@@ -94,6 +95,17 @@ func (i *Issuer) RotateSecretly(algorithm string) (publish func()) {
 		defer i.mu.Unlock()
 		i.keys = append(i.keys, k)
 	}
+}
+
+// Serve makes the provider's server call h for a path, for example that of a
+// claim source.
+func (i *Issuer) Serve(path string, h http.HandlerFunc) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.served == nil {
+		i.served = map[string]http.HandlerFunc{}
+	}
+	i.served[path] = h
 }
 
 // SetStatus makes the provider answer with a status, 200 being the good one.
@@ -211,6 +223,13 @@ func (i *Issuer) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	if status != http.StatusOK {
 		w.WriteHeader(status)
+		return
+	}
+	i.mu.Lock()
+	h := i.served[r.URL.Path]
+	i.mu.Unlock()
+	if h != nil {
+		h(w, r)
 		return
 	}
 	var body any

@@ -52,6 +52,8 @@ func (o *AuditOptions) addFlags(s *options.Sections) {
 	w := &o.Webhook
 	f.StringVar(&w.ConfigFile, "audit-webhook-config-file", "", "Kubeconfig of a service that audit events are sent to. If empty, there is no webhook.")
 	f.DurationVar(&w.InitialBackoff, "audit-webhook-initial-backoff", w.InitialBackoff, "How long to wait before what failed is sent again the first time.")
+	f.DurationVar(&w.InitialBackoff, "audit-webhook-batch-initial-backoff", w.InitialBackoff, "The former name of --audit-webhook-initial-backoff.")
+	_ = f.MarkDeprecated("audit-webhook-batch-initial-backoff", "use --audit-webhook-initial-backoff instead")
 	addBackendFlags(f, "webhook", &w.Options)
 }
 

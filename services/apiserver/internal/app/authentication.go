@@ -54,7 +54,7 @@ func (p *parts) buildAuthentication(context.Context) error {
 	var err error
 	p.authn.reviews, err = reviews.New(reviews.Config{
 		Token: authenticator.Unreserved(union), Audiences: o.Audiences, SuccessTTL: o.Webhook.CacheTTL, FailureTTL: failureTTL, Timeout: webhook.Timeout,
-		Objects: p.objects(false), LegacyUsed: p.legacyTokenUsed, Logger: p.log, Registerer: p.metrics,
+		Objects: p.objects(false), Legacy: legacyTokens{p}, Logger: p.log, Registerer: p.metrics,
 	})
 	if err != nil {
 		return err

@@ -342,8 +342,14 @@ func TestAuthenticationFlags(t *testing.T) {
 		"too short a bound": {change: func(o *AuthenticationOptions) { o.ServiceAccountMaxExpiration = time.Minute }, err: "between 1 hour and 2^32 seconds"},
 		"webhook version":   {change: func(o *AuthenticationOptions) { o.Webhook.Version = "v2" }, err: "--authentication-token-webhook-version"},
 		"negative time":     {change: func(o *AuthenticationOptions) { o.Webhook.CacheTTL = -1 }, err: "cache-ttl"},
-		"headers of anyone": {change: func(o *AuthenticationOptions) { o.Proxy.Headers.Username = []string{"X"} }, err: "need --requestheader-client-ca-file"},
-		"CA without header": {change: func(o *AuthenticationOptions) { o.Proxy.CAFile = "x" }, err: "needs --requestheader-username-headers"},
+		"headers, no CA":    {change: func(o *AuthenticationOptions) { o.Proxy.Headers.Username = []string{"X"} }},
+		"names, no CA":      {change: func(o *AuthenticationOptions) { o.Proxy.Names = []string{"proxy"} }},
+		"CA without header": {change: func(o *AuthenticationOptions) { o.Proxy.CAFile = "x" }},
+		"CA and groups": {change: func(o *AuthenticationOptions) {
+			o.Proxy.CAFile, o.Proxy.Headers.Group = "x", []string{"X-Remote-Group"}
+		}},
+		"keys without host": {change: func(o *AuthenticationOptions) { o.ServiceAccountJWKSURI = "https:///openid/v1/jwks" }},
+		"keys over http":    {change: func(o *AuthenticationOptions) { o.ServiceAccountJWKSURI = "http://x/keys" }, err: "is not an https URL"},
 		"an empty header":   {change: func(o *AuthenticationOptions) { o.Proxy.CAFile, o.Proxy.Headers.Username = "x", []string{" "} }, err: "an empty name"},
 	} {
 		t.Run(name, func(t *testing.T) {

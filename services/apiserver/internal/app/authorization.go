@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"binnacle/libs/features"
 	"binnacle/libs/filewatch"
 	"binnacle/libs/node"
 	"binnacle/libs/options"
@@ -162,8 +161,8 @@ func (p *parts) buildAuthorization(context.Context) error {
 	})
 	a.metrics = authz.NewMetrics(p.metrics)
 	a.chain, err = modes.New(&modes.Builder{
-		Policy: a.policy, Nodes: c.Has(config.Node), NodesReadAll: !gates.Enabled(features.AuthorizeNodeWithSelectors),
-		NoSelectors: !gates.Enabled(features.AuthorizeWithSelectors), Conditions: conditions, Metrics: a.metrics,
+		Policy: a.policy, Nodes: c.Has(config.Node), FeatureEnabled: gates.Enabled,
+		Conditions: conditions, Metrics: a.metrics,
 		WebhookMetrics: webhook.NewMetrics(p.metrics), Calls: p.calls, Dial: p.egress.To(egress.ControlPlane), Logger: p.log,
 	}, c)
 	if err != nil {

@@ -48,6 +48,7 @@ import (
 	"binnacle/services/apiserver/internal/memory"
 	"binnacle/services/apiserver/internal/negotiate"
 	"binnacle/services/apiserver/internal/objects"
+	"binnacle/services/apiserver/internal/olderversions"
 	"binnacle/services/apiserver/internal/openapi"
 	"binnacle/services/apiserver/internal/peers"
 	"binnacle/services/apiserver/internal/registry"
@@ -89,6 +90,7 @@ type parts struct {
 	sealing     *encryption.Live
 	traces      *tracing.Provider // nil when none are made
 	resourcesOf *encryption.Resources
+	older       *olderversions.Converter
 	compactor   *etcd.Compactor
 	// others are clusters beside the main one, keepers those of them by what they keep.
 	others  []*cluster
@@ -251,7 +253,7 @@ func (p *parts) buildCache(context.Context) (err error) {
 
 // feed is what the cache is fed by.
 func (p *parts) feed() watchcache.Source {
-	opened := encryption.NewSource(p.fanout, p.sealing, p.resourcesOf)
+	opened := encryption.NewSource(p.fanout, p.sealing, p.resourcesOf, p.older)
 	if p.options.between != nil {
 		return p.options.between(opened)
 	}
@@ -335,7 +337,7 @@ func (p *parts) buildBootstrap(host string) error {
 		EncodeEndpoints: func(e *corev1.Endpoints) ([]byte, error) { return endpointsKind.EncodeStored(e) },
 		Identity:        bootstrap.Identity(host, p.boundPort()), Instance: uuid.NewString(), Hostname: host,
 		AdvertiseAddress: o.AdvertiseAddress, SecurePort: p.boundPort(), ServiceRanges: o.serviceRanges, NoServiceCIDR: !o.Features.Enabled(features.MultiCIDRServiceAllocator), NodePort: o.KubernetesNodePort, ForeignEndpoints: o.EndpointReconciler == reconcileNone,
-		AuthenticationConfig: p.authenticationConfig, AuthenticationConfigDue: p.authenticationDue, APIServices: apiServices(p.served), Loaded: p.cache.WaitReady, PolicySeen: p.policySeen,
+		AuthenticationConfig: p.authenticationConfig, AuthenticationConfigDue: p.authenticationDue, APIServices: apiServices(p.served), Loaded: p.cache.WaitReady, FeatureEnabled: o.Features.Enabled, PolicySeen: p.policySeen,
 		RepairAllocations: p.allocator.Repair, RepairInterval: allocator.RepairInterval, StorageVersions: p.sayStorageVersions(bootstrap.Identity(host, p.boundPort())),
 	})
 	return nil

@@ -137,7 +137,7 @@ func (p *parts) buildOtherCaches(id string, resources []watchcache.Resource) err
 		}
 		c.fanout.Traced(p.traces)
 		if c.cache, err = watchcache.New(watchcache.Config{
-			Memory: p.memory, HistoryBytes: int64(p.options.Memory.History), Source: encryption.NewSource(c.fanout, p.sealing, p.resourcesOf), LoadsHistory: true,
+			Memory: p.memory, HistoryBytes: int64(p.options.Memory.History), Source: encryption.NewSource(c.fanout, p.sealing, p.resourcesOf, p.older), LoadsHistory: true,
 			Newest: c.store, Older: p.values, Root: p.root() + "/", Resources: p.keptIn(c, resources), Logger: p.log.With("etcd", c.name()), Registerer: p.measured(c),
 		}); err != nil {
 			return err

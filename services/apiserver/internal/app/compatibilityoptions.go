@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -28,6 +29,8 @@ type idleFlag struct {
 	// sample has the flag's type and default.
 	sample any
 	why    string
+	// deprecated hides the flag from --help, as kube-apiserver does.
+	deprecated bool
 }
 
 func idleFlags() []idleFlag {
@@ -36,17 +39,20 @@ func idleFlags() []idleFlag {
 		logging = "each line is written as it comes"
 	)
 	return []idleFlag{
-		{"etcd", "watch-cache", true, "every resource is in the watch cache"},
-		{"etcd", "watch-cache-sizes", []string(nil), "history is kept for five minutes, within --watch-history-memory"},
-		{"etcd", "etcd-count-metric-poll-period", time.Minute, counted},
-		{"etcd", "etcd-db-metric-poll-interval", 30 * time.Second, counted},
-		{"generic", "storage-initialization-timeout", time.Minute, "the server is ready when everything is loaded, not before"},
-		{"logs", "log-flush-frequency", 5 * time.Second, logging},
-		{"logs", "log-text-info-buffer-size", "", logging},
-		{"logs", "log-text-split-stream", false, logging},
-		{"logs", "log-json-info-buffer-size", "", logging},
-		{"logs", "log-json-split-stream", false, logging},
-		{"logs", "vmodule", "", "--v counts for all of the process"},
+		{section: "etcd", name: "watch-cache", sample: true, why: "every resource is in the watch cache"},
+		{section: "etcd", name: "watch-cache-sizes", sample: []string(nil), why: "history is kept for five minutes, within --watch-history-memory"},
+		{section: "etcd", name: "etcd-count-metric-poll-period", sample: time.Minute, why: counted},
+		{section: "etcd", name: "etcd-db-metric-poll-interval", sample: 30 * time.Second, why: counted},
+		{section: "etcd", name: "default-watch-cache-size", sample: 100, why: "the watch cache grows with what it holds", deprecated: true},
+		{section: "misc", name: apiserverCount, sample: 1, why: "the endpoints of the kubernetes service are the servers that renew their lease", deprecated: true},
+		{section: "misc", name: "kubelet-read-only-port", sample: uint(10255), why: "no request is sent to that port", deprecated: true},
+		{section: "generic", name: "storage-initialization-timeout", sample: time.Minute, why: "the server is ready when everything is loaded, not before"},
+		{section: "logs", name: "log-flush-frequency", sample: 5 * time.Second, why: logging},
+		{section: "logs", name: "log-text-info-buffer-size", sample: "", why: logging},
+		{section: "logs", name: "log-text-split-stream", sample: false, why: logging},
+		{section: "logs", name: "log-json-info-buffer-size", sample: "", why: logging},
+		{section: "logs", name: "log-json-split-stream", sample: false, why: logging},
+		{section: "logs", name: "vmodule", sample: "", why: "--v counts for all of the process"},
 	}
 }
 
@@ -66,12 +72,22 @@ func (o *CompatibilityOptions) addFlags(s *options.Sections) {
 			set.Duration(i.name, v, usage)
 		case []string:
 			set.StringSlice(i.name, v, usage)
+		case int:
+			set.Int(i.name, v, usage)
+		case uint:
+			set.Uint(i.name, v, usage)
 		default:
 			set.String(i.name, "", usage)
+		}
+		if i.deprecated {
+			_ = set.MarkDeprecated(i.name, "it has no effect: "+i.why)
 		}
 		o.idle = append(o.idle, set.Lookup(i.name))
 	}
 }
+
+// apiserverCount is the name of a flag without effect whose value is checked.
+const apiserverCount = "apiserver-count"
 
 const protobufMedia = "application/vnd.kubernetes.protobuf"
 
@@ -88,6 +104,11 @@ func (o *CompatibilityOptions) validate() (errs []error) {
 			bad("egress-selector-config-file %s does not exist", o.EgressSelector)
 		} else if _, err := egress.Read(o.EgressSelector); err != nil {
 			bad("--egress-selector-config-file: %w", err)
+		}
+	}
+	for _, f := range o.idle {
+		if n, err := strconv.Atoi(f.Value.String()); f.Name == apiserverCount && err == nil && n <= 0 {
+			bad("--%s should be a positive number, but value '%d' provided", f.Name, n)
 		}
 	}
 	return append(errs, o.Emulated.validate()...)

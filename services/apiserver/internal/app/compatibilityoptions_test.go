@@ -151,6 +151,31 @@ func TestFlagsThatDoNothing(t *testing.T) {
 	}
 }
 
+// TestAcceptedFlags: the command line of kube-apiserver 1.33 starts the server.
+func TestAcceptedFlags(t *testing.T) {
+	for _, args := range [][]string{
+		{"--apiserver-count=3"},
+		{"--kubelet-read-only-port=10255"},
+		{"--kubelet-port=10250"},
+		{"--default-watch-cache-size=100"},
+		{"--audit-webhook-batch-initial-backoff=5s"},
+		{"--admission-control=AlwaysAdmit"},
+		{"--enable-logs-handler=false"},
+		{"--feature-gates=UnknownVersionInteroperabilityProxy=true"},
+		{"--feature-gates=UnknownVersionInteroperabilityProxy=true,APIServerIdentity=false"},
+		{"--feature-gates=AuthorizeNodeWithSelectors=false,AuthorizeWithSelectors=false"},
+		{"--feature-gates=ExecProbeTimeout=false,TopologyManagerPolicyOptions=false"},
+		{"--service-account-jwks-uri=https:///openid/v1/jwks"},
+		{"--requestheader-username-headers=X-Remote-User"},
+		{"--requestheader-allowed-names=front-proxy-client"},
+		{"--tls-cipher-suites=TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305,TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305"},
+	} {
+		if code, _, errs := asProgram(t, args...); code != 0 {
+			t.Errorf("%v: %d %s", args, code, errs)
+		}
+	}
+}
+
 // TestFlagsThatAreRefused: what would not be done is not promised.
 func TestFlagsThatAreRefused(t *testing.T) {
 	selector := func(protocol string) string {
@@ -167,6 +192,8 @@ func TestFlagsThatAreRefused(t *testing.T) {
 		"--etcd-servers-overrides=events":                          "must be of format: group/resource#servers",
 		"--delete-collection-workers=0":                            "must be positive",
 		"--endpoint-reconciler-type=some":                          "must be lease, none or master-count",
+		"--apiserver-count=0":                                      "--apiserver-count should be a positive number, but value '0' provided",
+		"--feature-gates=AuthorizeWithSelectors=false":             "AuthorizeNodeWithSelectors feature requires AuthorizeWithSelectors feature to be enabled",
 		"--etcd-healthcheck-timeout=0s":                            "must be positive",
 		"--egress-selector-config-file=/no/such":                   "egress-selector-config-file /no/such does not exist",
 		"--egress-selector-config-file=" + selector("HTTPConnect"): "transport must be set for HTTPConnect",

@@ -19,6 +19,8 @@ type converters struct {
 	*httptest.Server
 	asked chan string // the version
 
+	convert func(object map[string]any) // besides apiVersion, if set
+
 	mu   sync.Mutex
 	hold chan struct{} // nil: it answers at once
 }
@@ -56,6 +58,9 @@ func (c *converters) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	for _, o := range review.Request.Objects {
 		o["apiVersion"] = review.Request.DesiredAPIVersion
+		if c.convert != nil {
+			c.convert(o)
+		}
 	}
 	_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "response": map[string]any{
 		"uid": review.Request.UID, "result": map[string]any{"status": "Success"}, "convertedObjects": review.Request.Objects,

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/features"
@@ -14,6 +15,7 @@ import (
 	"binnacle/libs/task"
 	"binnacle/services/apiserver/internal/bootstrap"
 	"binnacle/services/apiserver/internal/encryption"
+	"binnacle/services/apiserver/internal/olderversions"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/status"
@@ -63,7 +65,12 @@ func (p *parts) buildEncryption(ctx context.Context) error {
 		}
 		p.close = append(p.close, p.sealing.Close)
 	}
-	p.values = encryption.NewStore(p.traced(p.sealed()), p.sealing, p.resourcesOf)
+	family := corev1.IPv4Protocol
+	if p.options.serviceRanges[0].IP.To4() == nil {
+		family = corev1.IPv6Protocol
+	}
+	p.older = olderversions.New(p.catalog, p.codec, family)
+	p.values = encryption.NewStore(p.traced(p.sealed()), p.sealing, p.resourcesOf, p.older)
 	return nil
 }
 
@@ -75,7 +82,7 @@ func (p *parts) stored() map[string]schema.GroupResource {
 		if k.Virtual || k.Stored.To != nil && p.sharesStore(k) {
 			continue
 		}
-		out[served.KeyPrefix(p.root(), k)] = k.GroupResource()
+		out[served.KeyPrefix(p.root(), k)] = k.StoredGroupResource()
 	}
 	return out
 }
@@ -88,8 +95,9 @@ func (p *parts) encryptionTasks() []task.Task {
 	return []task.Task{{Name: "encryption configuration", Run: p.sealing.Run}}
 }
 
-// encryptionChecks tell of KMS plugins, each by itself as long as they stay the same.
-// The server need not be started anew because of them.
+// encryptionChecks adds the health checks of KMS plugins. Plugins have one check each if they stay
+// the same and one of them is of version 1, else one together. The liveness of the server does not
+// depend on them.
 func (p *parts) encryptionChecks() {
 	set := p.sealing.Current()
 	switch {
@@ -97,6 +105,8 @@ func (p *parts) encryptionChecks() {
 	case p.options.Encryption.Reload:
 		p.health.Add("kms-providers", p.sealing.CheckAll, health.Healthz, health.Readyz)
 		p.health.Add("poststarthook/start-encryption-provider-config-automatic-reload", func(*http.Request) error { return nil })
+	case set.Together():
+		p.health.Add("kms-providers", p.sealing.CheckAll, health.Healthz, health.Readyz)
 	default:
 		for i := range set.Plugins() {
 			p.health.Add("kms-provider-"+strconv.Itoa(i), func(r *http.Request) error { return set.Check(r.Context(), i) }, health.Healthz, health.Readyz)

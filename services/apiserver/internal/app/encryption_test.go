@@ -176,7 +176,11 @@ func TestReloadOfEncryption(t *testing.T) {
 	if got := a.stored("/registry/secrets/default/third"); !bytes.HasPrefix(got, []byte("k8s:enc:secretbox:v1:k2:")) {
 		t.Errorf("after a bad file stored %.40q", got)
 	}
-	a.want(200, "GET", secrets, "")
+	newest := a.want(200, "GET", secrets, "").version()
+	var watches []*watched // which go on when objects cannot be decrypted any more
+	for _, query := range []string{"", "&fieldSelector=type%3DOpaque", "&labelSelector=!none"} {
+		watches = append(watches, watchOf(a, secrets+"?watch=true&resourceVersion="+newest+query), watchOf(a, "/api/v1/secrets?watch=true&resourceVersion="+newest+query))
+	}
 	a.reconfigured(file, encrypting("secrets", "identity: {}"))
 	a.eventually("read no more", func() bool { return a.get(secrets+"/first").code == 500 })
 	if text := fmt.Sprint(a.get(secrets + "/first").at("message")); text != "Internal error occurred: no matching prefix found" {
@@ -185,6 +189,12 @@ func TestReloadOfEncryption(t *testing.T) {
 	a.want(201, "POST", secrets, secret("fourth", "value"))
 	if got := a.stored("/registry/secrets/default/fourth"); !bytes.HasPrefix(got, []byte("k8s\x00")) {
 		t.Errorf("stored %.40q", got)
+	}
+	a.want(500, "GET", secrets, "")
+	for _, w := range watches {
+		if got := w.next(); got != "ADDED fourth" {
+			t.Errorf("a watch has the event %s", got)
+		}
 	}
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
@@ -329,7 +339,7 @@ func TestStartWithoutKMS(t *testing.T) {
 	a := startUnready(t, func(o *Options) { o.Encryption.ConfigFile = file })
 	a.eventually("loaded", func() bool { return strings.Contains(string(a.get("/readyz?verbose").body), "[+]informer-sync ok") })
 	a.eventually("bootstrapped", func() bool { return a.get("/api/v1/namespaces/default").code == 200 })
-	for path, want := range map[string]int{"/readyz/kms-provider-0": 500, "/healthz/kms-provider-0": 500, "/livez/kms-provider-0": 404, "/livez": 200} {
+	for path, want := range map[string]int{"/readyz/kms-providers": 500, "/healthz/kms-providers": 500, "/healthz/kms-provider-0": 404, "/livez/kms-providers": 404, "/livez": 200} {
 		a.eventually("answered by "+path, func() bool { return a.get(path).code == want })
 	}
 	refused := a.want(500, "POST", secrets, secret("s", "value"))

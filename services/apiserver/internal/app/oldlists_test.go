@@ -101,6 +101,35 @@ func TestListsOfOldVersions(t *testing.T) {
 	if n, m := len(first.at("items").([]any)), len(rest.at("items").([]any)); n != 7 || m != len(cachedItems(a, version))-7 || fmt.Sprint(first.at("metadata", "remainingItemCount")) != fmt.Sprint(m) {
 		t.Errorf("%d items and %d, %v", n, m, first.at("metadata"))
 	}
+	expireByCompaction(t, a)
+}
+
+// expireByCompaction checks that a list cannot be continued, or read at its version, once the store
+// has compacted that version, although the resource has not changed and the cache has it.
+func expireByCompaction(t *testing.T, a *api) {
+	first := a.get(configMaps + "?limit=7")
+	exact := configMaps + "?resourceVersionMatch=Exact&resourceVersion=" + first.version()
+	next := configMaps + "?limit=7&continue=" + fmt.Sprint(first.at("metadata", "continue"))
+	a.want(200, "GET", exact, "")
+	rest := a.get(next)
+	other := a.want(201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"newer"}}`)
+	revision, err := strconv.ParseInt(other.version(), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.parts.store.Compact(t.Context(), revision); err != nil {
+		t.Fatal(err)
+	}
+	a.want(410, "GET", exact, "")
+	a.want(410, "GET", exact+"&limit=7", "")
+	for _, accept := range []string{"application/json", "application/vnd.kubernetes.protobuf", "application/json;as=Table;v=v1;g=meta.k8s.io"} {
+		a.want(410, "GET", next, "", "Accept", accept)
+	}
+	expired := a.want(410, "GET", next, "")
+	again := a.get(configMaps + "?limit=7&continue=" + fmt.Sprint(expired.at("metadata", "continue")))
+	if got, want := fmt.Sprint(again.at("items")), fmt.Sprint(rest.at("items")); got != want {
+		t.Errorf("the fresh token continues with %.300s, want %.300s", got, want)
+	}
 }
 
 func cachedItems(a *api, version string) []any {

@@ -280,6 +280,9 @@ func (o *Options) Validate() []error {
 	}
 	errs = append(errs, o.Encryption.validate()...)
 	errs = append(errs, o.validatePeers()...)
+	if o.Features.Enabled(features.AuthorizeNodeWithSelectors) && !o.Features.Enabled(features.AuthorizeWithSelectors) {
+		bad("%s feature requires %s feature to be enabled", features.AuthorizeNodeWithSelectors, features.AuthorizeWithSelectors)
+	}
 	if o.MinRequestTimeout < 0 || o.MaxInFlight < 0 || o.MaxMutatingInFlight < 0 || o.Serving.RequestTimeout < 0 || o.EventTTL <= 0 {
 		errs = append(errs, errors.New("--min-request-timeout, --max-requests-inflight, --max-mutating-requests-inflight, --request-timeout must not be negative, --event-ttl must be positive"))
 	}

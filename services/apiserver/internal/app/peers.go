@@ -49,11 +49,6 @@ func (o *Options) validatePeers() (errs []error) {
 		}
 		return errs
 	}
-	for _, needed := range []features.Gate{features.StorageVersionAPI, features.APIServerIdentity} {
-		if !o.Features.Enabled(needed) {
-			bad("%s feature requires %s feature flag to be enabled", gate, needed)
-		}
-	}
 	if p.CAFile != "" && (o.ProxyClient.CertFile == "" || o.ProxyClient.KeyFile == "") {
 		errs = append(errs, errors.New("--peer-ca-file needs --proxy-client-cert-file and --proxy-client-key-file, by which other API servers know this one"))
 	}

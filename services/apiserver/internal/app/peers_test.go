@@ -352,7 +352,6 @@ func TestPeerFlags(t *testing.T) {
 		"a CA, no gate":       {[]string{"--peer-ca-file=x"}, "--peer-ca-file requires UnknownVersionInteroperabilityProxy feature to be turned on"},
 		"an address, none":    {[]string{"--peer-advertise-ip=10.0.0.1"}, "--peer-advertise-ip requires UnknownVersionInteroperabilityProxy feature to be turned on"},
 		"a port, none":        {[]string{"--peer-advertise-port=1"}, "--peer-advertise-port requires UnknownVersionInteroperabilityProxy feature to be turned on"},
-		"the gate alone":      {[]string{"--feature-gates=UnknownVersionInteroperabilityProxy=true"}, "UnknownVersionInteroperabilityProxy feature requires StorageVersionAPI feature flag to be enabled"},
 		"no proof":            {[]string{gates, "--peer-ca-file=x"}, "--peer-ca-file needs --proxy-client-cert-file and --proxy-client-key-file"},
 		"no address":          {[]string{gates, "--peer-advertise-ip=here"}, `--peer-advertise-ip "here" is no address`},
 		"any address":         {[]string{gates, "--peer-advertise-ip=0.0.0.0"}, `--peer-advertise-ip "0.0.0.0" is no address`},

@@ -1,14 +1,10 @@
 package app
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
-	"time"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"binnacle/libs/authenticator"
 	"binnacle/libs/satoken"
@@ -123,19 +119,6 @@ func issuerDocuments(discovery, jwks []byte) http.Handler {
 		}
 		_, _ = w.Write(body) // the client may have gone
 	})
-}
-
-// legacyTokenUsed notes in a token's secret on which day it was used last, once a
-// day: whoever clears unused ones away goes by that.
-func (p *parts) legacyTokenUsed(ctx context.Context, namespace, name string) {
-	s, err := p.objects(false).Secret(ctx, namespace, name)
-	today := time.Now().UTC().Format(time.DateOnly)
-	if err != nil || s.Type != corev1.SecretTypeServiceAccountToken || s.Labels[satoken.LastUsed] >= today {
-		return
-	}
-	if err := p.loopback.LabelSecret(ctx, namespace, name, satoken.LastUsed, today); err != nil {
-		p.log.Warn("the use of a token could not be noted in its secret", "namespace", namespace, "secret", name, "error", err)
-	}
 }
 
 // issuerPaths are the paths of those documents, where they are served.

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/http"
@@ -100,6 +101,9 @@ func TestUpdatesRewriteWhatIsStored(t *testing.T) {
 			}
 		})
 	}
+	t.Run("converted", func(t *testing.T) {
+		objectsOfOlderVersions(&api{t: t, parts: a.parts, url: a.url, client: a.client})
+	})
 }
 
 // TestCustomResourcesAreToldOfToo: by each replica, as their definition says now, and owned
@@ -221,4 +225,43 @@ func TestWhatIsServedNoMoreIsTakenBack(t *testing.T) {
 	if r := b.get(nodes); r.code != http.StatusNotFound {
 		t.Errorf("what nobody serves: %d %s", r.code, r.body)
 	}
+}
+
+// objectsOfOlderVersions adds checks of values that an older Kubernetes stored: reads, watches and
+// writes see the converted object, and a write stores it in the storage version.
+func objectsOfOlderVersions(a *api) {
+	const budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+	const label = "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match"
+	before := a.get(budgets).version()
+	a.behind("/registry/poddisruptionbudgets/default/old", `{"kind":"PodDisruptionBudget","apiVersion":"policy/v1beta1","metadata":{"name":"old","namespace":"default","uid":"u-1"},"spec":{"minAvailable":1,"selector":{}}}`)
+	a.eventually("seen", func() bool { return a.get(budgets+"/old").code == http.StatusOK })
+	for _, path := range []string{budgets + "/old", budgets, budgets + "?resourceVersion=0", budgets + "?watch=true&timeoutSeconds=1&resourceVersion=" + before} {
+		if text := string(a.want(200, "GET", path, "").body); !strings.Contains(text, label) {
+			a.t.Errorf("%s: %s", path, text)
+		}
+	}
+	live := a.want(200, "GET", budgets+"/old", "")
+	if text := string(a.want(200, "PUT", budgets+"/old", string(live.body)).body); !strings.Contains(text, label) {
+		a.t.Errorf("updated to %s", text)
+	}
+	if got := a.stored("/registry/poddisruptionbudgets/default/old"); !bytes.Contains(got, []byte("\x09policy/v1\x12")) || !bytes.Contains(got, []byte(label)) {
+		a.t.Errorf("stored %q", got)
+	}
+
+	// A claim that was stored without dataSourceRef can be changed.
+	const claims = "/api/v1/namespaces/default/persistentvolumeclaims"
+	a.behind("/registry/persistentvolumeclaims/default/old", `{"kind":"PersistentVolumeClaim","apiVersion":"v1","metadata":{"name":"old","namespace":"default","uid":"u-2","finalizers":["kubernetes.io/pvc-protection"]},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}},"dataSource":{"kind":"PersistentVolumeClaim","name":"other"},"volumeMode":"Filesystem"},"status":{"phase":"Pending"}}`)
+	a.eventually("seen", func() bool { return a.get(claims+"/old").at("spec", "dataSourceRef", "name") == "other" })
+	a.want(200, "PATCH", claims+"/old", `{"metadata":{"finalizers":null}}`, "Content-Type", mergePatch)
+	a.want(200, "DELETE", claims+"/old", "")
+	a.want(404, "GET", claims+"/old", "")
+
+	// A version that is not known is not decoded.
+	a.behind("/registry/configmaps/default/unknown", `{"kind":"ConfigMap","apiVersion":"v7","metadata":{"name":"unknown","namespace":"default"},"data":{"a":"b"}}`)
+	for _, path := range []string{configMaps + "/unknown", configMaps} {
+		if text := string(a.want(500, "GET", path, "").body); !strings.Contains(text, `no kind \"ConfigMap\" is registered for version \"v7\"`) {
+			a.t.Errorf("%s: %s", path, text)
+		}
+	}
+	a.want(500, "PATCH", configMaps+"/unknown", `{"data":{"a":"c"}}`, "Content-Type", mergePatch)
 }

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v4/typed"
 	"sigs.k8s.io/structured-merge-diff/v4/value"
 
+	"binnacle/services/apiserver/internal/customresource/tape"
 	"binnacle/services/apiserver/internal/registry"
 )
 
@@ -76,7 +77,9 @@ func (m *Manager) Apply(ctx context.Context, live registry.Object, patch map[str
 	if err := syncLastApplied(who, out, patch); err != nil {
 		return nil, err
 	}
-	out.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	if m.kind.Document == nil {
+		out.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	}
 	list, err := entries.encode()
 	if err != nil {
 		return nil, err
@@ -161,10 +164,36 @@ func (v *view) object(t *typed.TypedValue) (registry.Object, error) {
 	if err != nil {
 		return nil, err
 	}
+	if v.kind.Document != nil {
+		return v.shaped(obj)
+	}
 	if v.kind.Default != nil {
 		v.kind.Default(obj)
 	}
 	return obj, nil
+}
+
+// shaped returns a merged document with defaults and without unknown fields. Nulls stay, because
+// merging turns an applied value that became empty into null, which validation has to refuse.
+func (v *view) shaped(obj registry.Object) (registry.Object, error) {
+	raw, err := tape.AppendValue(nil, obj.(*unstructured.Unstructured).Object)
+	if err != nil {
+		return nil, err
+	}
+	s, err := v.kind.Document.Shape(raw, registry.ShapeOptions{KeepNulls: true})
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	d, err := tape.Parse(s.Doc)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Release()
+	content, ok := d.Any(tape.Root).(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("%s is no object of JSON", v.kind.Kind)
+	}
+	return &unstructured.Unstructured{Object: content}, nil
 }
 
 func (v *view) fromTyped(t *typed.TypedValue) (registry.Object, error) {

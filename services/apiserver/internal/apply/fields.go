@@ -116,12 +116,18 @@ func newManager(v *view, k *registry.Kind, sub *registry.Subresource) *Manager {
 // Family are kinds that are versions of each other and not of the catalog.
 type Family struct{ views map[*registry.Kind]*view }
 
-// Family makes the managers of such kinds possible.
+// Family makes the managers of such kinds possible. Versions that are not served have no manager,
+// but sets of fields in them are kept.
 func (f *Fields) Family(kinds []*registry.Kind) *Family {
 	out := &Family{views: map[*registry.Kind]*view{}}
 	versions := map[string]*view{}
 	for _, k := range kinds {
 		out.views[k] = f.add(k, versions)
+		if k.Document != nil {
+			for _, u := range k.Document.Unserved {
+				f.add(u, versions)
+			}
+		}
 	}
 	return out
 }
@@ -147,24 +153,14 @@ func (f *Fields) Apart(kind *registry.Kind, subresource string) *Manager {
 
 // filterOf leaves out of sets what a path does not change; nil leaves all.
 func filterOf(k *registry.Kind, sub *registry.Subresource) fieldpath.Filter {
-	var resets []string
-	switch {
-	case sub == nil:
-		resets = k.Update.Resets
-		if resets == nil && k.HasStatus() {
-			resets = []string{"status"}
-		}
-	case len(sub.Owns) > 0:
+	if sub != nil && len(sub.Owns) > 0 {
 		var matchers []*fieldpath.SetMatcher
 		for _, p := range sub.Owns {
 			matchers = append(matchers, matcherOf(p))
 		}
 		return fieldpath.NewIncludeMatcherFilter(matchers...)
-	case sub.Resets != nil:
-		resets = sub.Resets
-	case sub.Name == "status":
-		resets = []string{"spec"}
 	}
+	resets := k.ResetFields(sub)
 	if len(resets) == 0 {
 		return nil
 	}

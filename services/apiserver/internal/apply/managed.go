@@ -54,11 +54,12 @@ type entry struct {
 // managed are all entries of an object.
 type managed map[owner]*entry
 
-// reset tells whether a list asks for the ownership to be forgotten: it holds
-// one empty entry. An empty list does not.
+// reset reports whether a list asks for the ownership to be forgotten: it is empty
+// but not nil, or holds one empty entry. Documents have no empty list: it goes when
+// their metadata is cleaned, as in Kubernetes.
 func reset(list []metav1.ManagedFieldsEntry) bool {
 	if len(list) != 1 {
-		return false
+		return list != nil && len(list) == 0
 	}
 	e := list[0]
 	return e.Manager == "" && e.Operation == "" && e.APIVersion == "" && e.Time == nil && e.FieldsType == "" && e.FieldsV1 == nil && e.Subresource == ""

@@ -91,8 +91,8 @@ func TestManagedFieldsOfTheRequest(t *testing.T) {
 		want []string
 	}{
 		{"none", "", nil, []string{`first Update v1 {"f:data":{".":{},"f:a":{}}}`, `second Update v1 {"f:data":{"f:b":{}}}`}},
-		{"an empty list does not reset", "", []metav1.ManagedFieldsEntry{}, []string{`first Update v1 {"f:data":{".":{},"f:a":{}}}`, `second Update v1 {"f:data":{"f:b":{}}}`}},
-		{"one empty entry resets, and what changes has an owner", "", []metav1.ManagedFieldsEntry{{}}, []string{`second Update v1 {"f:data":{"f:b":{}}}`}},
+		{"an empty list ends the tracking", "", []metav1.ManagedFieldsEntry{}, nil},
+		{"one empty entry ends the tracking", "", []metav1.ManagedFieldsEntry{{}}, nil},
 		{"others are taken", "", []metav1.ManagedFieldsEntry{given}, []string{`given Update v1 {"f:data":{"f:x":{}}}`, `second Update v1 {"f:data":{"f:b":{}}}`}},
 		{"what cannot be read is ignored", "", []metav1.ManagedFieldsEntry{broken}, []string{`first Update v1 {"f:data":{".":{},"f:a":{}}}`, `second Update v1 {"f:data":{"f:b":{}}}`}},
 	} {

@@ -34,8 +34,8 @@ var stripped = fieldpath.NewSet(
 
 // Update sets the managedFields of obj, which who makes of live by a create
 // (live is nil), an update or a patch. What the request says of managedFields
-// counts on the object's own path, where it can be read; a list of one empty
-// entry resets the ownership first. ctx ends what a webhook is asked for it.
+// counts on the object's own path, where it can be read; an empty list or one of
+// an empty entry ends the tracking until the object is applied. ctx ends what a webhook is asked for it.
 func (m *Manager) Update(ctx context.Context, live, obj registry.Object, who string) error {
 	before := RecordedIn(obj)
 	asked := before.Entries()
@@ -47,10 +47,10 @@ func (m *Manager) Update(ctx context.Context, live, obj registry.Object, who str
 		if len(entries) == 0 && live != nil {
 			entries = m.decodeOrNone(RecordedIn(live).Entries())
 		}
-		if len(entries) == 0 && live != nil {
-			obj.SetManagedFields(nil) // untracked until it is applied
-			return nil
-		}
+	}
+	if len(entries) == 0 && live != nil {
+		obj.SetManagedFields(nil) // untracked until it is applied
+		return nil
 	}
 	obj.SetManagedFields(nil)
 	if err := m.record(ctx, live, obj, entries, m.owner(who, metav1.ManagedFieldsOperationUpdate)); err != nil {

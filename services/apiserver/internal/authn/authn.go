@@ -29,6 +29,8 @@ type Review struct {
 	User      request.User
 	Audiences []string
 	Error     string
+	// Warnings are for the client that uses the token.
+	Warnings []string
 	// Words are what the audit log tells of the token.
 	Words map[string]string
 }
@@ -122,16 +124,21 @@ type Bearer struct{ Tokens Tokens }
 
 // Authenticate implements Authenticator.
 func (b Bearer) Authenticate(r *http.Request) (*request.User, error) {
-	scheme, token, ok := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
+	scheme, rest, ok := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
 	if !ok || !strings.EqualFold(scheme, "bearer") {
 		return nil, nil
 	}
-	token = strings.TrimSpace(token)
+	token, _, _ := strings.Cut(rest, " ")
 	if token == "" {
+		request.Warn(r.Context(), extraSpace)
 		return nil, nil
 	}
 	return userOf(r.Context(), b.Tokens, token)
 }
+
+// extraSpace warns that a header is ignored because more than one space stands
+// before its token.
+const extraSpace = "the provided Authorization header contains extra space before the bearer token, and is ignored"
 
 // userOf is the user that a token speaks for.
 func userOf(ctx context.Context, tokens Tokens, token string) (*request.User, error) {
@@ -140,6 +147,9 @@ func userOf(ctx context.Context, tokens Tokens, token string) (*request.User, er
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	request.SayOfToken(ctx, rev.Words)
+	for _, text := range rev.Warnings {
+		request.Warn(ctx, text)
+	}
 	if !rev.Authenticated {
 		return nil, fmt.Errorf("%w: %s", ErrInvalid, rev.Error)
 	}

@@ -77,8 +77,9 @@ func (c *Certificates) Authenticate(r *http.Request) (*request.User, error) {
 	if err != nil {
 		return nil, err
 	}
-	if leaf.Subject.CommonName == "" {
-		return nil, fmt.Errorf("%w: client certificate without a common name", ErrInvalid)
+	if leaf.Subject.CommonName == "" { // it is good, and names no user
+		c.verified.Add(leaf, verified{pool: pool, until: until})
+		return nil, nil
 	}
 	uid, err := c.uidOf(leaf)
 	if err != nil {

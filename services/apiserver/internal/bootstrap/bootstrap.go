@@ -13,7 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/loopback"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/storage"
 )
 
@@ -54,6 +56,8 @@ type Config struct {
 	// Loaded, if set, waits until what the work reads is loaded: work that fails until
 	// then would be tried again later than it could be done.
 	Loaded func(context.Context) error
+	// FeatureEnabled reports whether a feature gate is on. Default roles depend on it.
+	FeatureEnabled func(features.Gate) bool
 	// PolicySeen waits until the policy in process has what was written.
 	PolicySeen func(context.Context) error
 }
@@ -200,7 +204,7 @@ func (b *Bootstrap) Run(ctx context.Context) error {
 // has to be somebody to ask, and what was made before is still there.
 func (b *Bootstrap) first(ctx context.Context, h hook, passed func()) {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		err := h.run(ctx)
+		err := h.run(request.WithStartup(ctx))
 		if err == nil {
 			h.done.Store(true)
 			passed()

@@ -3,7 +3,6 @@ package bootstrap
 import (
 	"context"
 	_ "embed" // the default roles
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"binnacle/libs/features"
 	"binnacle/libs/rbac"
 	"binnacle/libs/semantic"
 	"binnacle/services/apiserver/internal/loopback"
@@ -33,17 +33,18 @@ const (
 
 // policyObjects are roles and bindings of all kinds.
 type policyObjects struct {
-	ClusterRoles        []*rbacv1.ClusterRole        `json:"clusterRoles"`
-	Roles               []*rbacv1.Role               `json:"roles"`
-	ClusterRoleBindings []*rbacv1.ClusterRoleBinding `json:"clusterRoleBindings"`
-	RoleBindings        []*rbacv1.RoleBinding        `json:"roleBindings"`
+	ClusterRoles        []*rbacv1.ClusterRole
+	Roles               []*rbacv1.Role
+	ClusterRoleBindings []*rbacv1.ClusterRoleBinding
+	RoleBindings        []*rbacv1.RoleBinding
 }
 
-// defaultPolicy returns the default roles and bindings, aggregated ones filled.
-func defaultPolicy() (*policyObjects, error) {
-	d := &policyObjects{}
-	if err := json.Unmarshal(rbacDefaults, d); err != nil {
-		return nil, fmt.Errorf("default roles: %w", err)
+// defaultPolicy returns the default roles and bindings for the feature gates
+// that are enabled. Aggregated roles have their rules.
+func defaultPolicy(enabled func(features.Gate) bool) (*policyObjects, error) {
+	d, err := readDefaults(enabled)
+	if err != nil {
+		return nil, err
 	}
 	engine := rbac.New()
 	engine.Update(func(tx *rbac.Tx) {
@@ -97,11 +98,15 @@ func policyPath(o registry.Object) loopback.Ref {
 	return loopback.Of(rbacv1.GroupName, "v1", resource, o.GetNamespace())
 }
 
-// roles makes the default roles and bindings, gives those that exist what they
-// lack, and waits until the policy in process has them.
+// roles carries over what older versions stored, creates the default roles and
+// bindings, adds to those that exist what they lack, and waits until the policy
+// in process has them.
 func (b *Bootstrap) roles(ctx context.Context) error {
-	want, err := defaultPolicy()
+	want, err := defaultPolicy(b.FeatureEnabled)
 	if err != nil {
+		return err
+	}
+	if err := b.carryOver(ctx, want); err != nil {
 		return err
 	}
 	live, err := b.livePolicy(ctx)

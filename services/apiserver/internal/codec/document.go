@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -15,6 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/customresource/peek"
 	"binnacle/services/apiserver/internal/customresource/tape"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/transcode"
 )
 
 // served returns the document of the served version that an item stands for,
@@ -215,7 +215,7 @@ func appendMetadata(dst []byte, d *tape.Doc, metadata tape.Ref, revision int64) 
 			dst = append(dst, ',')
 		}
 		dst = append(dst, `"resourceVersion":"`...)
-		dst = append(strconv.AppendInt(dst, revision, 10), '"')
+		dst = append(transcode.AppendVersion(dst, revision), '"')
 	}
 	return append(dst, '}')
 }
@@ -339,21 +339,4 @@ func toJSON(media string, body []byte, out *Decoded, strict bool) ([]byte, error
 		return nil, err
 	}
 	return body, CheckJSON(body)
-}
-
-// Reshape brings an object that was computed into the form in which it is served.
-func (k *Coder) Reshape(obj registry.Object) (registry.Object, error) {
-	u, ok := obj.(*unstructured.Unstructured)
-	if !ok {
-		return nil, fmt.Errorf("%T is no document", obj)
-	}
-	raw, err := tape.AppendValue(nil, u.Object)
-	if err != nil {
-		return nil, err
-	}
-	s, err := k.Decl.Document.Shape(raw, registry.ShapeOptions{})
-	if err != nil {
-		return nil, err
-	}
-	return k.toDocument(s.Doc)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 	"sync/atomic"
 
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/transcode"
 )
 
 // EventType is the type of a watch event that carries an object.
@@ -40,12 +42,28 @@ type Item struct {
 	Places *atomic.Uint64
 }
 
-// FormatRevision writes a resourceVersion; what was not stored has none.
+// FormatRevision returns the resourceVersion of a revision, which is empty for 0.
 func FormatRevision(r int64) string {
 	if r == 0 {
 		return ""
 	}
-	return strconv.FormatInt(r, 10)
+	return string(transcode.AppendVersion(nil, r))
+}
+
+// ParseVersion returns the Revision of an Item that has the resourceVersion v. It is an error
+// if v is not an unsigned integer.
+func ParseVersion(v string) (int64, error) {
+	if v == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(v, 10, 64)
+	switch {
+	case err != nil:
+		return 0, err
+	case n == 0:
+		return transcode.VersionZero, nil
+	}
+	return int64(min(n, math.MaxInt64)), nil
 }
 
 // frameHead is `{"type":"…","object":{"kind":"…","apiVersion":"…",`.
@@ -189,13 +207,10 @@ func (k *Coder) raw(it Item) ([]byte, error) {
 	return m.Marshal()
 }
 
-// spliced tells whether objects are served as they are stored, but for the version.
-func (k *Coder) spliced() bool { return k.sameForm && k.Decl.Document == nil }
-
 // splice opens an item for another resourceVersion. What is served as it is stored is
 // not even looked at, where it was before.
 func (k *Coder) splice(s *splice, it Item) error {
-	stored := it.Places != nil && k.spliced()
+	stored := it.Places != nil && k.AsStored()
 	if stored {
 		if places := it.Places.Load(); places != 0 {
 			s.open(it.Stored, places, it.Revision)
@@ -262,9 +277,10 @@ func (k *Coder) Message(it Item) ([]byte, error) {
 	return s.append(make([]byte, 0, s.size)), nil
 }
 
-// AsStored tells whether objects are served as they are stored, but for their
-// resourceVersion; then their messages are cheaper to make than to keep.
-func (k *Coder) AsStored() bool { return k.sameForm }
+// AsStored reports whether objects are served in the protobuf message that is stored, but for
+// their resourceVersion. Such messages are cheaper to make than to keep. Documents are stored
+// as JSON and have no such message.
+func (k *Coder) AsStored() bool { return k.sameForm && k.Decl.Document == nil }
 
 // ProtoItems makes the items of one protobuf list: objects, or their metadata.
 type ProtoItems struct {
@@ -288,7 +304,7 @@ func (p *ProtoItems) Size(it Item) (int, error) {
 // false when it was not. places are those of Item.
 func (p *ProtoItems) Known(size int, places *atomic.Uint64, revision int64) (int, bool) {
 	at := places.Load()
-	if at == 0 || !p.coder.spliced() {
+	if at == 0 || !p.coder.AsStored() {
 		return 0, false
 	}
 	p.s.foresee(size, at, revision)

@@ -4,7 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"strconv"
+
+	"binnacle/services/apiserver/internal/transcode"
 )
 
 // The envelope (specification: "Protobuf envelope").
@@ -219,8 +220,8 @@ func (s *splice) measure(revision int64) {
 // write writes the new version.
 func (s *splice) write(revision int64) {
 	s.version = s.digits[:0]
-	if revision != 0 { // a dry run has none
-		s.version = strconv.AppendInt(s.version, revision, 10)
+	if revision != 0 {
+		s.version = transcode.AppendVersion(s.version, revision)
 	}
 }
 

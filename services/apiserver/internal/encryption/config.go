@@ -18,6 +18,8 @@ import (
 const (
 	configGroup = "apiserver.config.k8s.io"
 	configKind  = "EncryptionConfiguration"
+	// oldKind is the kind in the core group by which early documentation called the file.
+	oldKind = "EncryptionConfig"
 )
 
 // Configuration says which resources are sealed by which providers.
@@ -144,6 +146,7 @@ func checkKind(text []byte) error {
 		return errors.New("Object 'Kind' is missing") //nolint:staticcheck // the wording is the API's
 	case head.APIVersion == "":
 		return errors.New("Object 'apiVersion' is missing") //nolint:staticcheck // the wording is the API's
+	case head.Kind == oldKind && gv == schema.GroupVersion{Version: "v1"}:
 	case head.Kind != configKind || gv.Group != configGroup || gv.Version != "v1":
 		return fmt.Errorf("no kind %q is registered for version %q in scheme %q", head.Kind, head.APIVersion, "pkg/runtime/scheme.go:110")
 	}

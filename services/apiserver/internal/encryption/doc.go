@@ -19,6 +19,11 @@
 // waits for a definition. Keys that belong to no resource, such as ranges of ports and
 // the addresses of replicas, are left alone.
 //
+// # Converted values
+//
+// A Converter, if there is one, gets each value after it is decrypted and returns it in the form
+// in which it is stored today. A converted value is stale. One that cannot be decoded is unreadable.
+//
 // # What cannot be opened
 //
 // Such a value is told as *storage.UnreadableError, alone or beside its key, and stands
@@ -31,10 +36,11 @@
 //	              └──► the old one stays; counted, logged; in the latter case it is
 //	                   tried again with each look at the file
 //
-// A write seals and a read opens with the Set that it began with. When a key went away,
-// or values that were unreadable may be readable now (another configuration, a plugin
-// that is back), the Source ends its stream as if history was gone, and the cache reads
-// everything anew.
+// A write seals and a read opens with the Set that it began with. When a key went away, the
+// Source ends its stream with *storage.ReopenedError, and the cache reads everything again
+// without ending watches. When a value that was unreadable is readable now (another
+// configuration, a plugin that is back), watchers have missed it: the cache is loaded anew,
+// as if history was gone.
 //
 // Package app makes a Live from flags, wires Store and Source, and runs Live.
 package encryption

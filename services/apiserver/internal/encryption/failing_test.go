@@ -28,7 +28,7 @@ func (f failing) Resume(context.Context, string, storage.Place) (storage.Watcher
 // TestErrorsFromBelow are those of who asks.
 func TestErrorsFromBelow(t *testing.T) {
 	below := errors.New("below")
-	s := encryption.NewStore(failing{why: below}, encryption.Plain(), builtIn())
+	s := encryption.NewStore(failing{why: below}, encryption.Plain(), builtIn(), nil)
 	if _, at, err := s.Get(t.Context(), secretKey, 0); at != 7 || !errors.Is(err, below) {
 		t.Errorf("read at %d: %v", at, err)
 	}

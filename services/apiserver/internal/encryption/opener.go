@@ -3,14 +3,24 @@ package encryption
 import (
 	"context"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"binnacle/services/apiserver/internal/encryption/kms"
 	"binnacle/services/apiserver/internal/storage"
 )
+
+// Converter converts values to the form in which they are stored today.
+type Converter interface {
+	// Convert returns the value in that form, and whether it differs from the stored one.
+	// An error is that the value cannot be decoded.
+	Convert(of schema.GroupResource, stored []byte) (value []byte, converted bool, err error)
+}
 
 // values seals and opens by what is current.
 type values struct {
 	live      *Live
 	resources *Resources
+	converter Converter // nil converts nothing
 }
 
 // seal is a value as it is stored.
@@ -35,6 +45,24 @@ func (v *values) open(ctx context.Context, key string, revision int64, stored []
 	if !ok {
 		return stored, nil
 	}
+	value, seal := v.decrypt(ctx, gr, key, revision, stored)
+	if seal != nil && seal.Err != nil {
+		return nil, seal
+	}
+	if v.converter == nil {
+		return value, seal
+	}
+	value, converted, err := v.converter.Convert(gr, value)
+	switch {
+	case err != nil:
+		return nil, &storage.Seal{Stored: stored, Err: &storage.UnreadableError{Key: key, Revision: revision, Undecodable: true, Err: err}}
+	case converted:
+		return value, &storage.Seal{Stored: stored, Stale: true}
+	}
+	return value, seal
+}
+
+func (v *values) decrypt(ctx context.Context, gr schema.GroupResource, key string, revision int64, stored []byte) ([]byte, *storage.Seal) {
 	c := v.live.Current().of(gr)
 	if c == nil {
 		if !isSealed(stored) {

@@ -49,7 +49,7 @@ func TestBatchesAreShared(t *testing.T) {
 		{Type: storage.Created, Key: second, Revision: 4, CreateRevision: 4, Value: s.values[second]},
 		{Type: storage.Deleted, Key: first, Revision: 5},
 	}}
-	source := encryption.NewSource(told{batch}, live, builtIn())
+	source := encryption.NewSource(told{batch}, live, builtIn(), nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	at, err := source.Load(ctx, func([]storage.KeyValue) error { return nil })
@@ -93,7 +93,7 @@ func TestValuesWithoutARule(t *testing.T) {
 // TestWhatCannotBeSealedIsNotWritten, neither as it is nor as nothing.
 func TestWhatCannotBeSealedIsNotWritten(t *testing.T) {
 	raw := etcdtest.Embedded(t)
-	s := encryption.NewStore(raw, open(t, rules(rule("secrets", "identity: {}"))), builtIn())
+	s := encryption.NewStore(raw, open(t, rules(rule("secrets", "identity: {}"))), builtIn(), nil)
 	var refused *storage.SealError
 	if _, err := s.Create(t.Context(), secretKey, []byte("k8s:enc:x"), storage.WriteOptions{}); !errors.As(err, &refused) {
 		t.Errorf("created: %v", err)

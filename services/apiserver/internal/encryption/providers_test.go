@@ -109,7 +109,7 @@ func (s *shelf) Create(_ context.Context, key string, value []byte, _ storage.Wr
 
 // at is a store on a shelf with a configuration.
 func (s *shelf) at(live *encryption.Live) *encryption.Store {
-	return encryption.NewStore(s, live, builtIn())
+	return encryption.NewStore(s, live, builtIn(), nil)
 }
 
 func newShelf() *shelf { return &shelf{values: map[string][]byte{}} }

@@ -58,7 +58,7 @@ func TestALostKeyHurtsNoOther(t *testing.T) {
 		t.Run(code.String(), func(t *testing.T) {
 			p, raw := kmstest.New(t), etcdtest.Embedded(t)
 			seal := func() *encryption.Store {
-				return encryption.NewStore(raw, openKMS(t, p, 5*time.Second, nil), builtIn())
+				return encryption.NewStore(raw, openKMS(t, p, 5*time.Second, nil), builtIn(), nil)
 			}
 			const lost = 40
 			lose := seal()
@@ -91,10 +91,10 @@ func TestALostKeyHurtsNoOther(t *testing.T) {
 func TestLostKeysHideNoOther(t *testing.T) {
 	p, raw := kmstest.New(t), etcdtest.Embedded(t)
 	for i := range 10 {
-		create(t, encryption.NewStore(raw, openKMS(t, p, 5*time.Second, nil), builtIn()), fmt.Sprintf("/registry/secrets/default/a%d", i), plain())
+		create(t, encryption.NewStore(raw, openKMS(t, p, 5*time.Second, nil), builtIn(), nil), fmt.Sprintf("/registry/secrets/default/a%d", i), plain())
 	}
 	p.UseKey("key-2")
-	create(t, encryption.NewStore(raw, openKMS(t, p, 5*time.Second, nil), builtIn()), secretKey, plain())
+	create(t, encryption.NewStore(raw, openKMS(t, p, 5*time.Second, nil), builtIn(), nil), secretKey, plain())
 	p.Fail("key-1", codes.Unknown)
 	p.Fail("key-2", codes.Unknown)
 	live := openKMS(t, p, 500*time.Millisecond, nil)

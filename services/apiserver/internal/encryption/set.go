@@ -39,6 +39,7 @@ type Set struct {
 	// opens names what opens the values that each rule is of.
 	opens   map[schema.GroupResource]map[string]bool
 	plugins []kms.Provider
+	usesV1  bool // one of the plugins is of version 1
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }
@@ -150,6 +151,7 @@ func (b *Builder) plugin(ctx context.Context, s *Set, k *KMSConfiguration, recov
 			return link{}, nil, errV1Gate
 		}
 		b.Logger.Warn("KMSv1 is deprecated and will only receive security updates going forward. Use KMSv2 instead.", "provider", k.Name)
+		s.usesV1 = true
 		version, c.CacheSize = kmsV1, int(*k.CacheSize)
 		p, err = kms.NewV1(c)
 	} else {
@@ -199,6 +201,10 @@ func (s *Set) covers(other *Set) bool {
 	}
 	return true
 }
+
+// Together reports whether the plugins have one health check together, as in Kubernetes when they
+// are all of version 2.
+func (s *Set) Together() bool { return len(s.plugins) > 0 && !s.usesV1 }
 
 // Plugins is how many there are.
 func (s *Set) Plugins() int { return len(s.plugins) }

@@ -42,9 +42,9 @@ const (
 	tryEvery   = 10 * time.Second
 )
 
-// NewSource makes one.
-func NewSource(inner Stream, live *Live, r *Resources) *Source {
-	return &Source{Stream: inner, values: values{live, r}, changes: live.follow()}
+// NewSource returns a stream that decrypts the values of inner and converts them.
+func NewSource(inner Stream, live *Live, r *Resources, c Converter) *Source {
+	return &Source{Stream: inner, values: values{live, r, c}, changes: live.follow()}
 }
 
 // Load implements watchcache.Source.
@@ -53,21 +53,27 @@ func (s *Source) Load(ctx context.Context, page func([]storage.KeyValue) error) 
 	s.mu.Lock()
 	s.samples = map[string]*storage.Seal{}
 	s.mu.Unlock()
-	s.shown = s.values.live.Current()
+	shown := s.values.live.Current()
 	ctx = kms.Impatient(ctx)
-	return s.Stream.Load(ctx, func(items []storage.KeyValue) error {
+	place, err := s.Stream.Load(ctx, func(items []storage.KeyValue) error {
 		for i := range items {
 			s.values.openKey(ctx, &items[i])
 			s.note(items[i].Seal)
 		}
 		return page(items)
 	})
+	if err == nil {
+		s.shown = shown
+	}
+	return place, err
 }
 
-// errReopened tells that what the cache has was opened by what is not current.
-var errReopened = errors.New("values that could not be read may be readable now, or the other way round")
+// errReadable tells that a value which could not be read is readable now.
+var errReadable = fmt.Errorf("values that could not be read are readable now: %w", &storage.CompactedError{})
 
-// Follow implements watchcache.Source. It ends when everything has to be opened anew.
+// Follow implements watchcache.Source. It ends with *storage.ReopenedError when another
+// configuration may open less or more than the one by which the cache was loaded, and as if
+// history was gone when a value has become readable without one.
 func (s *Source) Follow(ctx context.Context, from storage.Place, apply func(storage.Batch) error) error {
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -79,8 +85,8 @@ func (s *Source) Follow(ctx context.Context, from storage.Place, apply func(stor
 		again := time.NewTicker(tryEvery)
 		defer again.Stop()
 		for {
-			if s.outdated(inner) { // which may wait: nothing else does
-				cancel(errReopened)
+			if err := s.outdated(inner); err != nil { // which may wait: nothing else does
+				cancel(err)
 				return
 			}
 			select {
@@ -98,13 +104,14 @@ func (s *Source) Follow(ctx context.Context, from storage.Place, apply func(stor
 			s.note(b.Events[i].Seal)
 		}
 		if s.damaged.Load() > 0 && s.values.live.Current() != before {
-			cancel(errReopened) // the change may have been looked at before this damage was known
-			return errReopened
+			err := &storage.ReopenedError{} // the change may have been looked at before this damage was known
+			cancel(err)
+			return err
 		}
 		return apply(b)
 	})
-	if ctx.Err() == nil && errors.Is(context.Cause(inner), errReopened) {
-		return fmt.Errorf("%w: %w", errReopened, &storage.CompactedError{})
+	if cause := context.Cause(inner); ctx.Err() == nil && (errors.Is(cause, errReadable) || errors.As(cause, new(*storage.ReopenedError))) {
+		return cause
 	}
 	return err
 }
@@ -133,13 +140,13 @@ func (s *Source) note(seal *storage.Seal) {
 	s.samples[name] = seal
 }
 
-// outdated tells whether everything has to be opened anew: what opened it is not there
-// any more, or what did not open may do so now.
-func (s *Source) outdated(ctx context.Context) bool {
+// outdated returns why everything has to be opened anew: what opened it is not there
+// any more, or what did not open may do so now. Nil means that it has not.
+func (s *Source) outdated(ctx context.Context) error {
 	now := s.values.live.Current()
 	if now != s.shown {
 		if s.damaged.Load() > 0 || !now.covers(s.shown) {
-			return true
+			return &storage.ReopenedError{}
 		}
 		s.shown = now // Load does not run while Follow does
 	}
@@ -150,8 +157,8 @@ func (s *Source) outdated(ctx context.Context) bool {
 	defer cancel()
 	for _, seal := range samples {
 		if _, opened := s.values.open(ctx, seal.Err.Key, seal.Err.Revision, seal.Stored); opened == nil || opened.Err == nil {
-			return true
+			return errReadable
 		}
 	}
-	return false
+	return nil
 }

@@ -39,7 +39,7 @@ func (s *shelf) item(key string) storage.KeyValue {
 // loaded is a source that has shown all that its stream has.
 func loaded(t testing.TB, k kept, live *encryption.Live) *encryption.Source {
 	t.Helper()
-	source := encryption.NewSource(k, live, builtIn())
+	source := encryption.NewSource(k, live, builtIn(), nil)
 	if _, err := source.Load(t.Context(), func([]storage.KeyValue) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
@@ -51,11 +51,11 @@ func untilTheEnd(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// TestHowAStreamEnds: with its own error, with that of the context, or as if history was
-// gone when everything is to be opened anew.
+// TestHowAStreamEnds: with its own error, with that of the context, or with *storage.ReopenedError
+// when everything is to be opened anew.
 func TestHowAStreamEnds(t *testing.T) {
 	own := errors.New("own")
-	compacted := func(err error) bool { return errors.As(err, new(*storage.CompactedError)) }
+	reopened := func(err error) bool { return errors.As(err, new(*storage.ReopenedError)) }
 	for _, c := range []struct {
 		name  string
 		lost  bool // the key
@@ -63,9 +63,9 @@ func TestHowAStreamEnds(t *testing.T) {
 		ends  error
 		want  func(error) bool
 	}{
-		{name: "by itself", ends: own, want: func(err error) bool { return errors.Is(err, own) && !compacted(err) }},
-		{name: "outdated", lost: true, want: compacted},
-		{name: "outdated, at the end of all", lost: true, ended: true, want: func(err error) bool { return errors.Is(err, context.Canceled) && !compacted(err) }},
+		{name: "by itself", ends: own, want: func(err error) bool { return errors.Is(err, own) && !reopened(err) }},
+		{name: "outdated", lost: true, want: reopened},
+		{name: "outdated, at the end of all", lost: true, ended: true, want: func(err error) bool { return errors.Is(err, context.Canceled) && !reopened(err) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			live := openWith(t, builder(t), rules(rule("secrets", keys("aesgcm", key32))), true)
@@ -152,7 +152,7 @@ func TestFewSamplesAreTriedAgain(t *testing.T) {
 			if !live.Changed(t.Context(), []byte(rules(rule("secrets", identity))), nil) {
 				t.Fatal("not taken up")
 			}
-			if err := <-ended; !errors.As(err, new(*storage.CompactedError)) {
+			if err := <-ended; !errors.As(err, new(*storage.ReopenedError)) {
 				t.Errorf("ended with %v", err)
 			}
 			if n := p.Calls("Decrypt") - before; n != room {

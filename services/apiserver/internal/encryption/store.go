@@ -14,9 +14,9 @@ type Store struct {
 	values values
 }
 
-// NewStore makes one.
-func NewStore(inner storage.Interface, live *Live, r *Resources) *Store {
-	return &Store{inner, values{live, r}}
+// NewStore returns a store that decrypts the values of inner and converts them.
+func NewStore(inner storage.Interface, live *Live, r *Resources, c Converter) *Store {
+	return &Store{inner, values{live, r, c}}
 }
 
 var _ storage.Interface = (*Store)(nil)

@@ -31,7 +31,7 @@ func TestConformance(t *testing.T) {
 		"/registry/pods/": {Resource: "pods"}, "/registry/nodes/": {Resource: "nodes"},
 	})
 	storagetest.Run(t, func(t *testing.T) storage.Interface {
-		return encryption.NewStore(etcdtest.Embedded(t), open(t, rules(rule("'*.*'", keys("aesgcm", key32)))), all)
+		return encryption.NewStore(etcdtest.Embedded(t), open(t, rules(rule("'*.*'", keys("aesgcm", key32)))), all, nil)
 	})
 }
 
@@ -51,10 +51,10 @@ func newWorld(t *testing.T, live *encryption.Live) *world {
 
 func joined(t *testing.T, raw storage.Interface, live *encryption.Live) *world {
 	t.Helper()
-	w := &world{raw: raw, live: live, store: encryption.NewStore(raw, live, builtIn())}
+	w := &world{raw: raw, live: live, store: encryption.NewStore(raw, live, builtIn(), nil)}
 	var err error
 	w.cache, err = watchcache.New(watchcache.Config{
-		Source: encryption.NewSource(watchcachetest.NewSource(raw, "/registry/"), live, builtIn()), Newest: raw, Older: w.store,
+		Source: encryption.NewSource(watchcachetest.NewSource(raw, "/registry/"), live, builtIn(), nil), Newest: raw, Older: w.store,
 		Resources: []watchcache.Resource{{Name: "secrets", Prefix: "/registry/secrets/", Attributes: func(key string, value []byte) (watchcache.Attributes, error) {
 			ns, name := filepath.Split(key[len("/registry/secrets/"):])
 			return watchcache.Attributes{Namespace: filepath.Clean(ns), Name: name}, nil
@@ -339,7 +339,7 @@ func TestPluginComesBackUnderCache(t *testing.T) {
 	p.plugin.Stop()
 	live := openKMS(t, p.plugin, 100*time.Millisecond, nil)
 	w := joined(t, p.raw, live)
-	create(t, encryption.NewStore(w.raw, encryption.Plain(), builtIn()), "/registry/secrets/default/plain", []byte("plain"))
+	create(t, encryption.NewStore(w.raw, encryption.Plain(), builtIn(), nil), "/registry/secrets/default/plain", []byte("plain"))
 	if _, err := w.shows(t, secretKey); err == nil {
 		t.Error("it can be read")
 	}
@@ -369,7 +369,7 @@ func TestADecryptionThatHangsStopsNobody(t *testing.T) {
 	if _, err := w.raw.Create(t.Context(), "/registry/secrets/default/again", stored.Value, storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	create(t, encryption.NewStore(w.raw, encryption.Plain(), builtIn()), "/registry/secrets/default/plain", []byte("plain"))
+	create(t, encryption.NewStore(w.raw, encryption.Plain(), builtIn(), nil), "/registry/secrets/default/plain", []byte("plain"))
 	if got, err := w.shows(t, "/registry/secrets/default/plain"); got != "plain" || err != nil {
 		t.Errorf("after %d it shows %.20q, %v", other, got, err)
 	}

@@ -51,7 +51,7 @@ func TestTakenUpWhileABatchIsOpened(t *testing.T) {
 	source := encryption.NewSource(told{storage.Batch{Revision: 3, Events: []storage.Event{
 		{Type: storage.Created, Key: local, Revision: 2, CreateRevision: 2, Value: s.values[local]},
 		{Type: storage.Created, Key: far, Revision: 3, CreateRevision: 3, Value: s.values[far]},
-	}}}, live, builtIn())
+	}}}, live, builtIn(), nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	running := make(chan error)
 	go func() { running <- live.Run(ctx) }()
@@ -72,7 +72,7 @@ func TestTakenUpWhileABatchIsOpened(t *testing.T) {
 	p.Answer()
 	select {
 	case err := <-ended:
-		if compacted := new(storage.CompactedError); !errors.As(err, &compacted) {
+		if !errors.As(err, new(*storage.ReopenedError)) {
 			t.Errorf("ended with %v", err)
 		}
 	case <-time.After(patience):

@@ -110,9 +110,9 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 // takesNew tells whether a path is a collection that objects can be added to:
-// all namespaces together are none.
+// all namespaces together are none, unless the path names the empty namespace.
 func (c *Call) takesNew() bool {
-	return c.Op.Collection && (!c.Namespaced || c.Op.Namespace != "")
+	return c.Op.Collection && (!c.Namespaced || c.Op.Namespace != "" || c.Op.EmptyNamespace)
 }
 
 type handler func(*Call) error

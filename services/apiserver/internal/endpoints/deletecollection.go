@@ -34,7 +34,7 @@ func (a *API) deleteCollection(c *Call) error {
 		return status.Invalid(metaKind("DeleteOptions"), "", field.ErrorList{writes.RefuseForCollections()})
 	}
 	c.warnOfOrphans(do)
-	p, err := a.page(c, o)
+	p, err := a.selectedPage(c, f, o)
 	if err != nil {
 		return err
 	}

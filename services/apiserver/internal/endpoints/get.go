@@ -3,6 +3,7 @@ package endpoints
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,6 +27,9 @@ func (a *API) get(c *Call) error {
 	if err != nil {
 		return err
 	}
+	if err := noExport(c.R.URL.RawQuery); err != nil {
+		return err
+	}
 	asked, _ := api.Parameter(c.R.URL.RawQuery, "resourceVersion")
 	revision, err := parseRevision(asked)
 	if err != nil {
@@ -42,6 +46,16 @@ func (a *API) get(c *Call) error {
 		return err
 	}
 	return a.told(e, f.WriteObject(c.W, c.R, 200, represent.Entry(e)))
+}
+
+// noExport refuses the parameter export, which clients of old versions send to get an object without
+// the fields that the server sets.
+func noExport(query string) error {
+	v, ok := api.Parameter(query, "export")
+	if !ok || strings.EqualFold(v, "false") || v == "0" {
+		return nil
+	}
+	return apierrors.NewBadRequest("the export parameter, deprecated since v1.14, is no longer supported")
 }
 
 // reach waits until the cache may answer a read of the kind at a version: any for

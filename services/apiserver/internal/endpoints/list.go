@@ -2,6 +2,7 @@ package endpoints
 
 import (
 	"context"
+	"errors"
 	"math"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -10,6 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/represent"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
+	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
@@ -23,7 +25,7 @@ func (a *API) list(c *Call) error {
 	if err != nil {
 		return err
 	}
-	if o.Limit <= 0 && o.Continue == "" && f.Streams(c.R) {
+	if o.served == nil && o.Limit <= 0 && o.Continue == "" && f.Streams(c.R) {
 		snap, ok, err := a.snapshot(c, o)
 		if err != nil {
 			return err
@@ -41,7 +43,7 @@ func (a *API) list(c *Call) error {
 			return nil
 		}
 	}
-	p, err := a.page(c, o)
+	p, err := a.selectedPage(c, f, o)
 	if err != nil {
 		return err
 	}
@@ -157,6 +159,9 @@ func (a *API) exactPage(c *Call, o *listOptions, revision int64, from string) (*
 		return nil, err
 	}
 	if ok {
+		if err := a.kept(c, revision); err != nil {
+			return nil, err
+		}
 		p, err := a.readablePage(c, o, snap, from, spells)
 		if err != nil {
 			return nil, err
@@ -166,6 +171,22 @@ func (a *API) exactPage(c *Call, o *listOptions, revision int64, from string) (*
 	}
 	spells.End()
 	return a.storedPage(c, o, revision, from)
+}
+
+// kept returns an error unless the store still keeps the history of a revision. The watch cache may
+// have a state that the store has compacted, but how long a client can continue a list must not
+// depend on how often its resource changes. The prefix itself is no key, so that the read is small.
+func (a *API) kept(c *Call, revision int64) error {
+	back := request.Aside(c.Context())
+	_, _, err := a.Store.Get(c.Context(), c.Prefix, revision)
+	back()
+	if err == nil || errors.Is(err, storage.ErrNotFound) {
+		return nil
+	}
+	if future := new(storage.FutureError); errors.As(err, &future) { // the store went back
+		return status.TooLargeVersion(revision, future.Current)
+	}
+	return c.ref().Translate(err)
 }
 
 // snapshotPage takes the objects of a snapshot from a key on, in spells. Its error is theirs.

@@ -36,6 +36,9 @@ type listOptions struct {
 	metav1.ListOptions
 	label labels.Selector
 	field fields.Selector
+	// served is the part of the field selector that needs objects in the requested version, nil
+	// where the watch cache evaluates all of it.
+	served fields.Selector
 	// revision is the parsed resourceVersion; -1 when it is unset.
 	revision int64
 }
@@ -66,6 +69,7 @@ func parseListOptions(op *request.Operation, c *codec.Coder, watch, watchList bo
 	if o.field, err = parseFieldSelector(read, c); err != nil {
 		return nil, err
 	}
+	o.field, o.served = splitFields(c, o.field)
 	if o.revision, err = parseRevision(o.ResourceVersion); o.revision == 0 && o.Continue == "" {
 		o.Limit = 0 // what is at hand is told as a whole
 	}
@@ -75,7 +79,7 @@ func parseListOptions(op *request.Operation, c *codec.Coder, watch, watchList bo
 // fits refuses a field selector of the watch of one object, which is named by its
 // path, that is for anything else.
 func (o *listOptions) fits(name string) error {
-	if name == "" || o.field.Empty() {
+	if name == "" || o.field.Empty() && o.served == nil {
 		return nil
 	}
 	if selected, ok := o.field.RequiresExactMatch(metav1.ObjectNameField); !ok || selected != name {
@@ -137,9 +141,8 @@ func (c *Call) write(options runtime.Object, dryRun []string, manager, validatio
 	}
 }
 
-// createRequest reads the parameters of POST, UpdateRequest those of PUT and of
-// operations.
-func (c *Call) createRequest() (*writes.Request, error) {
+// CreateRequest reads the parameters of POST, UpdateRequest those of PUT.
+func (c *Call) CreateRequest() (*writes.Request, error) {
 	var o metav1.CreateOptions
 	q := c.R.URL.Query()
 	if err := metav1.Convert_url_Values_To_v1_CreateOptions(&q, &o, nil); err != nil {
@@ -151,7 +154,7 @@ func (c *Call) createRequest() (*writes.Request, error) {
 	return c.write(&o, o.DryRun, o.FieldManager, o.FieldValidation), nil
 }
 
-// UpdateRequest: see createRequest.
+// UpdateRequest: see CreateRequest.
 func (c *Call) UpdateRequest() (*writes.Request, error) {
 	var o metav1.UpdateOptions
 	q := c.R.URL.Query()

@@ -55,6 +55,14 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *request.Operatio
 		return nil, nil, status.NoResource()
 	}
 	c := &Call{resource: op.Target, W: w, R: r, Op: op, Sub: op.Sub, api: a}
+	if c.Namespaced && op.Namespace == "" {
+		if c.Document != nil && op.Verb != "list" && op.Verb != "watch" {
+			return c, pageNotFound, nil
+		}
+		if !op.Collection {
+			return nil, nil, apierrors.NewBadRequest("Namespace parameter required.")
+		}
+	}
 	if c.Sub != nil && c.Sub.Connect {
 		o := a.operation(c)
 		if o != nil && !slices.Contains(o.Methods, op.Method) {
@@ -86,6 +94,13 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *request.Operatio
 		return nil, nil, status.NoRepresentation(types)
 	}
 	return c, h, nil
+}
+
+// pageNotFound answers a path that custom resources do not have: nothing but lists and watches goes
+// without a namespace.
+func pageNotFound(c *Call) error {
+	http.NotFound(c.W, c.R)
+	return nil
 }
 
 // unsupported refuses a method of a custom resource.

@@ -22,6 +22,9 @@ import (
 var scaleGVK = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
 
 func (a *API) getScale(c *Call) error {
+	if err := noExport(c.R.URL.RawQuery); err != nil {
+		return err
+	}
 	asked, _ := api.Parameter(c.R.URL.RawQuery, "resourceVersion")
 	revision, err := parseRevision(asked)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 
 // selectionOf is what a list or watch wants of a resource.
 func selectionOf(c *Call, o *listOptions) watchcache.Selection {
-	s := watchcache.Selection{Namespace: c.Op.Namespace, Name: c.Op.Name, Labels: o.label, Fields: o.field, Readable: true}
+	s := watchcache.Selection{Namespace: c.Op.Namespace, Name: c.Op.Name, Labels: o.label, Fields: o.field, Readable: true, Before: o.served != nil}
 	if !c.Namespaced {
 		s.Namespace = ""
 	}
@@ -23,4 +23,6 @@ func (c *Call) listPrefix() string {
 }
 
 // selectsAll tells that no selector leaves anything out.
-func (o *listOptions) selectsAll() bool { return o.label.Empty() && o.field.Empty() }
+func (o *listOptions) selectsAll() bool {
+	return o.label.Empty() && o.field.Empty() && o.served == nil
+}

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/fields"
+
 	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/represent"
@@ -29,6 +31,7 @@ const (
 type stream struct {
 	api        *API
 	form       *represent.Form
+	fields     fields.Selector // that need the requested version; nil where the cache evaluates all
 	call       *Call
 	sent       watchMetrics
 	socket     *socket // instead of the answer's body
@@ -92,8 +95,15 @@ func (s *stream) step(ctx context.Context, w *watchcache.Watcher, got []watchcac
 		s.end(ctx, err)
 		return false
 	}
-	if len(got) > 0 {
-		if !s.send(ctx, got) {
+	more := len(got) > 0
+	if more && s.fields != nil {
+		if got, err = s.selected(ctx, got); err != nil {
+			s.end(ctx, err)
+			return false
+		}
+	}
+	if more {
+		if len(got) > 0 && !s.send(ctx, got) {
 			return false
 		}
 		if waited, ok := w.Waited(); ok {

@@ -41,7 +41,7 @@ func (a *API) watch(c *Call) error {
 	}
 	ctx := newLifetime(c.Context(), a.Stopping, c.Life, a.watchTimeout(o))
 	defer serving.AtEnd(c.W, func(any) { ctx.release() })
-	s := &stream{api: a, form: f, call: c, sent: a.Metrics.of(c.Kind), bookmarks: o.AllowWatchBookmarks, initialEnd: o.SendInitialEvents != nil && *o.SendInitialEvents}
+	s := &stream{api: a, form: f, call: c, fields: o.served, sent: a.Metrics.of(c.Kind), bookmarks: o.AllowWatchBookmarks, initialEnd: o.SendInitialEvents != nil && *o.SendInitialEvents}
 	opts.Lost, s.initial = s.cut, opts.Initial == watchcache.InitialState
 	if s.initial {
 		s.spells = a.Spells(ctx)

@@ -30,7 +30,7 @@ func (a *API) create(c *Call) error {
 	if err != nil {
 		return err
 	}
-	req, err := c.createRequest()
+	req, err := c.CreateRequest()
 	if err != nil {
 		return err
 	}

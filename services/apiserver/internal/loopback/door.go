@@ -115,7 +115,7 @@ func (s *Server) Do(ctx context.Context, c Call, out any) (err error) {
 	}
 	// What this is warned of is not for a client whose request it serves.
 	ctx, _ = request.WithWarnings(ctx)
-	ctx = request.WithOwn(request.WithUser(ctx, request.Self()))
+	ctx = request.WithUser(ctx, request.Self())
 	ctx, span := s.Traces.Begin(ctx, func() string { return "loopback " + operationOf(k, &c).Form() })
 	defer func() {
 		span.Fail(err)

@@ -21,6 +21,7 @@ import (
 	"binnacle/services/apiserver/internal/loopback"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/builtin"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/watchcache"
@@ -92,6 +93,7 @@ type world struct {
 	codec   *codec.Codec
 	kind    *registry.Kind
 	value   storage.KeyValue
+	plugins []admission.Plugin
 }
 
 func newWorld(t *testing.T) *world {
@@ -148,7 +150,7 @@ func (w *world) cache(t *testing.T, s *store, loaded bool) *watchcache.Cache {
 // server has config maps in a cache of their own.
 func (w *world) server(s *store, cache, own *watchcache.Cache) *loopback.Server {
 	fields := apply.New(w.catalog, time.Now)
-	writer := writes.New(writes.Config{Codec: w.codec, Fields: fields, Store: s, Admission: admission.NewChain(nil), Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	writer := writes.New(writes.Config{Codec: w.codec, Fields: fields, Store: s, Admission: admission.NewChain(nil, w.plugins...), Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
 	return &loopback.Server{
 		Kinds: served.NewLive(served.Builder{Codec: w.codec, Cache: own, Root: "/registry", Fields: fields}.Set(w.catalog, 1)),
 		Cache: cache, Codec: w.codec, Writes: func() *writes.Writer { return writer }, Logger: slog.New(slog.DiscardHandler),
@@ -294,6 +296,31 @@ func isError(err error) bool { return err != nil }
 
 func secret() *corev1.Secret {
 	return &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "n"}}
+}
+
+// startups records of writes whether admission may skip webhooks and policies.
+type startups []bool
+
+func (s *startups) Validate(ctx context.Context, _ *admission.Request) error {
+	*s = append(*s, request.Startup(ctx))
+	return nil
+}
+
+// TestWebhooksSeeWritesOfTheServersOwn checks that only a write at the start of
+// the server skips webhooks and policies.
+func TestWebhooksSeeWritesOfTheServersOwn(t *testing.T) {
+	w := newWorld(t)
+	var seen startups
+	w.plugins = []admission.Plugin{{Name: "recorder", Plugin: &seen}}
+	s := &store{}
+	cache := w.cache(t, s, true)
+	client := &loopback.Client{Door: w.server(s, cache, cache)}
+	for _, ctx := range []context.Context{t.Context(), request.WithStartup(t.Context())} {
+		_ = client.Create(ctx, configs, &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+	}
+	if !slices.Equal(seen, startups{false, true}) {
+		t.Errorf("seen %v", seen)
+	}
 }
 
 // TestWhatTheServerLists is what is in the namespace and has the labels.

@@ -180,10 +180,12 @@ func AcceptOf(r *http.Request, types []string, forms ...As) (Choice, bool) {
 	return Choice{}, false
 }
 
-// form reads the parameters as, g and v.
+// form reads the parameters as, g and v. Each of them alone asks for another form.
 func (c *Choice) form(params map[string]string, forms []As) bool {
-	name, ok := params["as"]
-	if !ok {
+	name, as := params["as"]
+	_, group := params["g"]
+	_, version := params["v"]
+	if !as && !group && !version {
 		return true
 	}
 	if params["g"] != "meta."+api.Domain {

@@ -36,6 +36,9 @@ type Document struct {
 	// Cell has it. whole decodes the object, for those that need it. It is nil where
 	// there are no columns.
 	Row func(doc []byte, whole func() (Object, error)) ([]any, error)
+	// Unserved are the versions of the kind that are not served. Managers keep the fields
+	// that they own in these versions.
+	Unserved []*Kind
 }
 
 // DocumentWrite is what a write makes of a document.
@@ -58,6 +61,8 @@ type DocumentWrite struct {
 type ShapeOptions struct {
 	// Unknown asks for the paths of unknown and repeated fields.
 	Unknown bool
+	// KeepNulls keeps nulls that the schema does not allow, so that Validate refuses them.
+	KeepNulls bool
 }
 
 // Shaped is a document as it is served.

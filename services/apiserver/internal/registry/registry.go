@@ -125,6 +125,9 @@ type Create struct {
 	// Warnings are sent as Warning headers, here and, unless Update has its own,
 	// on an update.
 	Warnings func(Object) []string
+	// EarlyWarnings, if set, are sent before Warnings, also with an object that Validate
+	// rejects. They are about the object as it is before Prepare.
+	EarlyWarnings func(Object) []string
 }
 
 // Update says what is special about a change of an object. In all functions old
@@ -324,13 +327,18 @@ func (n *Names) ListKind() string {
 // GVR of the served form.
 func (k *Kind) GVR() schema.GroupVersionResource { return k.GroupVersion().WithResource(k.Resource) }
 
-// GroupResource names the resource in messages. A kind that is stored as one of
-// another group is named by that.
+// GroupResource names the resource in messages.
 func (k *Kind) GroupResource() schema.GroupResource {
+	return schema.GroupResource{Group: k.Group, Resource: k.Resource}
+}
+
+// StoredGroupResource identifies the resource in the store. Kinds of two groups that share a place
+// there have the same.
+func (k *Kind) StoredGroupResource() schema.GroupResource {
 	return schema.GroupResource{Group: k.StoredGVK().Group, Resource: k.Resource}
 }
 
-// GroupKind names the kind in messages, likewise.
+// GroupKind names the kind in messages. A kind that is stored as one of another group is named by that.
 func (k *Kind) GroupKind() schema.GroupKind { return k.StoredGVK().GroupKind() }
 
 // StoredGVK of the stored form.
@@ -367,6 +375,20 @@ func (k *Kind) Subresource(name string) *Subresource {
 
 // HasStatus tells whether the kind has the status sub-resource.
 func (k *Kind) HasStatus() bool { return k.Subresource("status") != nil }
+
+// ResetFields returns the dotted paths of fields that a write through a sub-resource, or
+// through the object's own path, leaves as they are.
+func (k *Kind) ResetFields(sub *Subresource) []string {
+	switch {
+	case sub == nil && k.Update.Resets == nil && k.HasStatus():
+		return []string{"status"}
+	case sub == nil:
+		return k.Update.Resets
+	case sub.Resets == nil && sub.Name == "status":
+		return []string{"spec"}
+	}
+	return sub.Resets
+}
 
 // HasVerb tells whether the sub-resource answers a verb.
 func (s *Subresource) HasVerb(verb string) bool {

@@ -13,6 +13,9 @@ type Scale struct {
 	Status func(Object) (replicas int32, selector string)
 	// Path leads to the replicas; nil is spec, replicas.
 	Path []string
+	// Versions are the paths to the replicas in all versions of the kind, by apiVersion; nil for a
+	// version without a scale. Where Versions is nil, the kind has one version.
+	Versions map[string][]string
 	// Missing, if set, tells why an object has no scale that could be read.
 	Missing func(Object) error
 	// Unconditional lets a scale without a resourceVersion be written.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/fields"
+
 	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/request"
@@ -37,6 +39,32 @@ func (f *Form) Prepare(ctx context.Context, entries []*watchcache.Entry) error {
 	docs, err := f.answers.Conversions.all(ctx, f, entries)
 	f.docs = docs
 	return inTime(err)
+}
+
+// Matching returns which entries a field selector selects in the served version. Errors are those
+// of the conversion, and the context's.
+func (f *Form) Matching(ctx context.Context, entries []*watchcache.Entry, sel fields.Selector) (map[*watchcache.Entry]bool, error) {
+	if len(entries) == 0 {
+		return nil, nil
+	}
+	defer audit.From(ctx).Track(audit.Transforming).Done()
+	docs, err := f.answers.Conversions.all(ctx, f, entries)
+	if err != nil {
+		return nil, inTime(err)
+	}
+	out := make(map[*watchcache.Entry]bool, len(entries))
+	for e, doc := range docs {
+		a, err := f.res.Coder.Attributes(doc)
+		if err != nil {
+			return nil, err
+		}
+		set := fields.Set{}
+		for _, p := range a.Fields {
+			set[p.Key] = p.Value
+		}
+		out[e] = sel.Matches(set)
+	}
+	return out, nil
 }
 
 // prepareList converts the objects of a list.

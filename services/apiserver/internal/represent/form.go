@@ -105,12 +105,19 @@ func (a *Answers) ForList(r *http.Request, res *served.Resource) (*Form, error) 
 }
 
 func (a *Answers) negotiate(r *http.Request, res *served.Resource, partial negotiate.As) (*Form, error) {
-	choice, ok := a.Media.Accept(r, negotiate.Table, partial)
-	if ok && res.Document != nil && choice.Media == api.MediaProtobuf && choice.As != partial {
-		choice, ok = negotiate.AcceptOf(r, a.Media.Documents(), negotiate.Table, partial)
+	forms := []negotiate.As{negotiate.Table, negotiate.PartialObject, negotiate.PartialObjectList}
+	choice, ok := a.Media.Accept(r, forms...)
+	if ok && res.Document != nil && choice.Media == api.MediaProtobuf && (choice.As == negotiate.Itself || choice.As == negotiate.Table) {
+		choice, ok = negotiate.AcceptOf(r, a.Media.Documents(), forms...)
 	}
 	if !ok {
 		return nil, status.NotAcceptable(a.Media.Objects())
+	}
+	if choice.As == negotiate.PartialObject && partial == negotiate.PartialObjectList {
+		return nil, status.NotInForm("you requested PartialObjectMetadata, but the requested object is a list")
+	}
+	if choice.As == negotiate.PartialObjectList && partial == negotiate.PartialObject {
+		return nil, status.NotInForm("you requested PartialObjectMetadataList, but the requested object is not a list")
 	}
 	return a.form(r, res, choice)
 }

@@ -27,7 +27,8 @@ type Responder struct {
 }
 
 // Error writes an error as a Status, in the media type asked for where that is
-// one of an object's.
+// one of an object's. A Status has no other form, so that a client that asks for one gets JSON
+// unless it accepts the Status itself.
 func (p Responder) Error(w http.ResponseWriter, r *http.Request, err error) {
 	st := status.Of(err)
 	if st.Code == http.StatusInternalServerError && errors.Is(r.Context().Err(), context.DeadlineExceeded) {
@@ -36,7 +37,7 @@ func (p Responder) Error(w http.ResponseWriter, r *http.Request, err error) {
 	if d := st.Details; d != nil && d.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
 	}
-	choice, ok := p.Media.Accept(r, negotiate.Table, negotiate.PartialObject, negotiate.PartialObjectList)
+	choice, ok := p.Media.Accept(r)
 	if !ok {
 		choice, r = negotiate.Choice{Media: api.MediaJSON}, untold(r) // as in Kubernetes
 	}
@@ -72,7 +73,7 @@ func (p Responder) Removed(w http.ResponseWriter, r *http.Request, details *meta
 
 // status writes a Status, which is the same in all forms of an object.
 func (p Responder) status(w http.ResponseWriter, r *http.Request, code int, st *metav1.Status) {
-	choice, ok := p.Media.Accept(r, negotiate.Table, negotiate.PartialObject)
+	choice, ok := p.Media.Accept(r, negotiate.Table, negotiate.PartialObject, negotiate.PartialObjectList)
 	if !ok {
 		p.Error(w, r, status.NotAcceptable(p.Media.Objects()))
 		return
@@ -110,11 +111,11 @@ func writeBody(w http.ResponseWriter, r *http.Request, code int, contentType str
 	}
 }
 
-// SendWarnings turns the collected warnings into headers.
+// SendWarnings sets the Warning headers to the collected warnings.
 func SendWarnings(w http.ResponseWriter, r *http.Request) {
 	if ws := request.WarningsFrom(r.Context()); ws != nil {
-		for _, text := range ws.Headers() {
-			w.Header().Add("Warning", text)
+		if headers := ws.Headers(); headers != nil {
+			w.Header()["Warning"] = headers
 		}
 	}
 }

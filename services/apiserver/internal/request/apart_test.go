@@ -11,7 +11,7 @@ import (
 func TestWorkApart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	op := &request.Operation{Verb: "get"}
-	ctx = request.WithOwn(request.Carry(ctx, op))
+	ctx = request.WithStartup(request.Carry(ctx, op))
 	apart := request.Apart(ctx)
 	request.SetWeigh(ctx, func(int) bool { t.Error("it waits for the request's turn"); return false })
 	request.SetRest(ctx, func(bool) (func() error, bool) { t.Error("it gives back the request's seats"); return nil, false })
@@ -26,7 +26,7 @@ func TestWorkApart(t *testing.T) {
 	request.Rest(apart, true)
 	request.Aside(apart)()
 	request.Begun(apart)
-	if request.From(apart) != op || !request.Own(apart) {
+	if request.From(apart) != op || !request.Startup(apart) {
 		t.Error("it does not know what it is for")
 	}
 }

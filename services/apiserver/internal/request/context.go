@@ -23,7 +23,7 @@ const (
 	keyOperation contextKey = iota
 	keyUser
 	keyWarnings
-	keyOwn
+	keyStartup
 	keyBegun
 	keyWaits
 	keyRecord
@@ -209,12 +209,16 @@ const SelfManager = "kube-apiserver"
 // UserFrom returns who asks, nil before authentication.
 func UserFrom(ctx context.Context) *User { u, _ := ctx.Value(keyUser).(*User); return u }
 
-// WithOwn marks a request that the server makes of itself.
-func WithOwn(ctx context.Context) context.Context { return context.WithValue(ctx, keyOwn, true) }
+// WithStartup marks a request that the server makes of itself and that its
+// readiness waits for.
+func WithStartup(ctx context.Context) context.Context {
+	return context.WithValue(ctx, keyStartup, true)
+}
 
-// Own tells whether the server makes the request of itself: what others fail at
-// must not keep it from its own work. No client can have it.
-func Own(ctx context.Context) bool { own, _ := ctx.Value(keyOwn).(bool); return own }
+// Startup reports whether the server's readiness waits for the request. Webhooks
+// and policies do not see such a request, so that none of them can keep the
+// server from starting. No client can set the mark.
+func Startup(ctx context.Context) bool { startup, _ := ctx.Value(keyStartup).(bool); return startup }
 
 // WithBegun attaches what is to be called when a watch has told of what there was, or
 // when a request only waits for other servers, besides what others have attached. It may be

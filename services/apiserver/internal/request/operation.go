@@ -52,6 +52,9 @@ type Operation struct {
 	Collection bool
 	// Beyond is what follows a sub-resource that takes all paths below it.
 	Beyond []string
+	// EmptyNamespace reports that the path has a namespace, which is empty. Lists, watches and
+	// deletions of such a path cover all namespaces.
+	EmptyNamespace bool
 	// Hollow tells that a segment of the path is empty that would name something.
 	Hollow bool
 	// returns tells that who resolved it takes it back, returned that it was given back.
@@ -208,7 +211,8 @@ func (o *Operation) locate(parts []string) place {
 	}
 	if p.parts[0] == "namespaces" && len(p.parts) > 1 {
 		o.Namespace = p.parts[1]
-		p.empty = o.Namespace == ""
+		o.EmptyNamespace = o.Namespace == "" && len(p.parts) > 2 && !namespaceSubresources[p.parts[2]] && p.prefix == ""
+		p.empty = o.Namespace == "" && !o.EmptyNamespace
 		if len(p.parts) > 2 && !namespaceSubresources[p.parts[2]] {
 			p.inNamespace, p.parts = true, p.parts[2:]
 		}

@@ -88,6 +88,7 @@ func Handler(c Config) (http.Handler, error) {
 		c.negotiable,      // 431: answers of all below are negotiated
 		c.deadline,        // bounds all that follow
 		c.reloading,       // 429: who asks, and may they, hangs on what is loaded
+		c.warnings,        // authentication and handlers add to the answer's warnings
 		c.authenticate,    // 401: who asks
 		c.audit,           // tells of all below, and by refuse of those before
 		c.impersonate,     // 403: all that follow see whom the client wants to be
@@ -98,7 +99,6 @@ func Handler(c Config) (http.Handler, error) {
 		c.newest,          // looks, for who may have what settle asks about
 		c.hold,            // 503: it is not said yet what would be stored
 		c.work,            // large requests take turns
-		c.warnings,        // handlers add to the answer's warnings
 		c.operation,       // the span of what is done
 	}
 	h := c.Mux

@@ -191,6 +191,7 @@ func (c *Config) authenticate(next http.Handler) http.Handler {
 			asking = r.WithContext(ctx)
 		}
 		u, err := c.Authenticator.Authenticate(asking)
+		warnOf(w, r)
 		span.End()
 		request.WaitsFrom(r.Context()).Authenticated(noted(c.Metrics.filters.authentication, begin))
 		if u == nil {
@@ -258,6 +259,16 @@ func (c *Config) authorize(next http.Handler) http.Handler {
 func undecided(w http.ResponseWriter, r *http.Request, err error) {
 	text := fmt.Sprintf("Internal Server Error: %q: %v", r.RequestURI, err)
 	http.Error(w, strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text), http.StatusInternalServerError)
+}
+
+// warnOf sets the Warning headers before the request is handled. Handlers that
+// write plain text do not set them.
+func warnOf(w http.ResponseWriter, r *http.Request) {
+	if ws := request.WarningsFrom(r.Context()); ws != nil {
+		if headers := ws.Headers(); headers != nil {
+			w.Header()["Warning"] = headers
+		}
+	}
 }
 
 func (c *Config) warnings(next http.Handler) http.Handler {

@@ -236,7 +236,7 @@ func (c *Config) keyOf(r *http.Request, i *request.Operation) requestKey {
 		k.verb = "APPLY"
 	}
 	switch {
-	case i.Name != "":
+	case i.Name != "", i.Verb == "create":
 		k.scope = "resource"
 	case i.Namespace != "":
 		k.scope = "namespace"

@@ -47,6 +47,11 @@ func NotAcceptable(types []string) error {
 	return Error(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "only the following media types are accepted: "+joinComma(types), nil)
 }
 
+// NotInForm is the 406 for a form of meta.k8s.io that the answer does not have.
+func NotInForm(text string) error {
+	return Error(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, text, nil)
+}
+
 // BodyType is the 415 for a body.
 func BodyType(types []string) error {
 	return Error(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, "the body of the request was in an unknown format - accepted media types include: "+joinComma(types), nil)

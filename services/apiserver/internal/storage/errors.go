@@ -71,3 +71,9 @@ type ReplacedError struct {
 func (e *ReplacedError) Error() string {
 	return fmt.Sprintf("the store has another history than the one that was followed up to revision %d: %s", e.Known, e.Why)
 }
+
+// ReopenedError tells that values which the store still has may have become readable or
+// unreadable.
+type ReopenedError struct{}
+
+func (e *ReopenedError) Error() string { return "stored values may have become readable or unreadable" }

@@ -82,8 +82,8 @@ func New(api *loopback.Client, identity string, catalog, served *registry.Catalo
 		if shown[k.GVR()] {
 			p.served = append(p.served, version.String())
 		}
-		if !slices.Contains(p.resources, k.GroupResource()) {
-			p.resources = append(p.resources, k.GroupResource())
+		if !slices.Contains(p.resources, k.StoredGroupResource()) {
+			p.resources = append(p.resources, k.StoredGroupResource())
 		}
 	}
 	for _, prefix := range slices.Sorted(maps.Keys(places)) {

@@ -190,7 +190,15 @@ func (r *runner) appendVersion(f *field, dst []byte) []byte {
 		return dst
 	}
 	dst = append(append(dst, f.name...), '"')
-	return append(strconv.AppendInt(dst, r.version, 10), '"')
+	return append(AppendVersion(dst, r.version), '"')
+}
+
+// VersionZero stands for the resourceVersion "0". A dry run returns it to a client that sent it.
+const VersionZero = -1
+
+// AppendVersion appends a resourceVersion that is not 0.
+func AppendVersion(dst []byte, version int64) []byte {
+	return strconv.AppendInt(dst, max(version, 0), 10)
 }
 
 // field appends a field that the message has.

@@ -29,6 +29,9 @@ type Event struct {
 	// deletion that is not the last that a watcher is told of its revision shows
 	// the revision before: what it saw already it is told again, and loses none.
 	Entry *Entry
+	// Before is the version before a Modified, at the revision of the change, where the
+	// selection asks for it.
+	Before *Entry
 }
 
 // Initial says what a watcher is told first.

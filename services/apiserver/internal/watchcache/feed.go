@@ -61,7 +61,11 @@ func (c *Cache) feed(ctx context.Context) error {
 		var err error
 		before, era := c.position.get()
 		if loaded {
-			err = c.follow(ctx, before, era)
+			if err = c.follow(ctx, before, era); errors.As(err, new(*storage.ReopenedError)) {
+				if err = c.reopen(ctx); err == nil {
+					continue
+				}
+			}
 		} else if err = c.load(ctx); err == nil {
 			loaded, wait = true, minBackoff
 			continue

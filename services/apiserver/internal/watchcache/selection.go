@@ -18,6 +18,8 @@ type Selection struct {
 	// told of its last version that could be read. Else such objects are selected by
 	// namespace and name alone.
 	Readable bool
+	// Before asks for the previous version with each Modified event.
+	Before bool
 	// Pause, if set, lets others work: it is called each time that lookedAtOnce objects have
 	// been looked at, selected or not. False ends it.
 	Pause func() bool

@@ -38,6 +38,11 @@ func (w *Watcher) read(ctx context.Context, buf []Event) ([]Event, error) {
 					return nil, err
 				}
 			}
+			if ev.Before != nil && !ev.Before.whole() {
+				if ev.Before, err = w.complete(ctx, r, ev.Before); err != nil {
+					return nil, err
+				}
+			}
 			buf = append(buf, ev)
 			if w.oldest == 0 && r.at >= w.begun {
 				w.oldest = r.at
@@ -139,11 +144,15 @@ func (w *Watcher) event(r *record) (Event, bool) {
 	was := prev != nil && w.sel.matches(prev)
 	switch {
 	case is && was:
-		return Event{Modified, r.revision, r.entry}, true
+		ev := Event{Type: Modified, Revision: r.revision, Entry: r.entry}
+		if w.sel.Before {
+			ev.Before = w.lastOf(r, r.revision)
+		}
+		return ev, true
 	case is:
-		return Event{Added, r.revision, r.entry}, true
+		return Event{Type: Added, Revision: r.revision, Entry: r.entry}, true
 	case was:
-		return Event{Deleted, r.revision, w.lastOf(r, r.revision)}, true
+		return Event{Type: Deleted, Revision: r.revision, Entry: w.lastOf(r, r.revision)}, true
 	}
 	return Event{}, false
 }

@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/admission"
@@ -28,7 +28,9 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 	if r.Kind.Default != nil {
 		r.Kind.Default(obj)
 	}
-	uniqueOwners(ctx, obj, false)
+	if r.Patch == nil { // those that a patch adds are found after mutating admission
+		uniqueOwners(ctx, obj, false)
+	}
 	if !owned {
 		if err := w.own(ctx, r, old, obj); err != nil {
 			return outcome{}, err
@@ -96,12 +98,17 @@ func (w *Writer) mutateUpdate(ctx context.Context, r *Request, obj, old registry
 	return nil
 }
 
+// errOtherUID tells that a write names another object than there is.
+func errOtherUID(asked, is types.UID) error {
+	return fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", asked, is) //nolint:staticcheck // the wording is the API's
+}
+
 // versionFits checks what the client says of the object's identity and version.
 func (r *Request) versionFits(obj, old registry.Object) error {
 	// What a patch makes of the uid is a change of the object, which is refused as
 	// invalid; an update names the object that it means.
-	if uid := obj.GetUID(); (r.Patch == nil || r.Patch.Applies()) && uid != "" && uid != old.GetUID() {
-		return apierrors.NewConflict(r.Kind.GroupResource(), r.Name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, old.GetUID())) //nolint:staticcheck // the wording is the API's
+	if uid := obj.GetUID(); r.Patch == nil && uid != "" && uid != old.GetUID() {
+		return r.uidConflict(uid, old.GetUID())
 	}
 	switch rv := obj.GetResourceVersion(); {
 	case rv == "" || rv == "0":
@@ -113,10 +120,8 @@ func (r *Request) versionFits(obj, old registry.Object) error {
 			})
 		}
 	case rv != old.GetResourceVersion():
-		if _, err := strconv.ParseUint(rv, 10, 63); err != nil {
-			return status.Invalid(r.Kind.GroupKind(), r.Name, field.ErrorList{
-				field.Invalid(field.NewPath("metadata", "resourceVersion"), rv, "must be an unsigned integer"),
-			})
+		if err := r.checkVersion(obj); err != nil {
+			return err
 		}
 		return apierrors.NewConflict(r.Kind.GroupResource(), r.Name, status.ErrModified)
 	}

@@ -23,19 +23,29 @@ const generatedAttempts = 8
 
 // Create creates Request.Object. A name is generated where none is given.
 func (w *Writer) Create(ctx context.Context, r *Request) (Result, error) {
-	return w.create(ctx, r, r.Object, false)
+	return w.create(ctx, r, r.Object, creation{})
 }
 
-// create is the way of every creation, also of what an update or a patch does not
-// find; owned tells that obj has its field ownership already.
-func (w *Writer) create(ctx context.Context, r *Request, obj registry.Object, owned bool) (Result, error) {
+// creation says what is special about the write that creates an object.
+type creation struct {
+	// owned means that the field ownership is recorded already.
+	owned bool
+	// absent means that the write is an update or an apply of an absent object. Its
+	// resourceVersion is ignored.
+	absent bool
+}
+
+// create creates obj. Create, Update and Patch share it.
+func (w *Writer) create(ctx context.Context, r *Request, obj registry.Object, how creation) (Result, error) {
 	if err := r.creationFits(obj); err != nil {
 		return Result{}, err
 	}
-	if obj.GetResourceVersion() != "" && !r.DryRun {
-		return Result{}, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
+	if how.absent {
+		if err := r.checkVersion(obj); err != nil {
+			return Result{}, err
+		}
 	}
-	ask, err := w.mutateCreation(ctx, r, obj, owned)
+	ask, err := w.mutateCreation(ctx, r, obj, how.owned)
 	if err != nil {
 		return Result{}, err
 	}
@@ -52,26 +62,43 @@ func (w *Writer) create(ctx context.Context, r *Request, obj registry.Object, ow
 		if ask.Name = named; named == "" && !r.Collection {
 			ask.Name = try.GetName()
 		}
-		res, err := w.tryCreate(ctx, r, try, ask)
+		res, err := w.tryCreate(ctx, r, try, ask, how)
 		if !generated || attempt == generatedAttempts || !apierrors.IsAlreadyExists(err) {
-			if apierrors.IsAlreadyExists(err) && obj.GetGenerateName() != "" {
-				err = apierrors.NewGenerateNameConflict(r.Kind.GroupResource(), try.GetName(), 1)
+			if apierrors.IsAlreadyExists(err) {
+				err = w.alreadyExists(ctx, r, try)
 			}
 			return res, err
 		}
 	}
 }
 
+// alreadyExists returns the error of a creation whose name is taken. It says so if the object
+// of that name terminates.
+func (w *Writer) alreadyExists(ctx context.Context, r *Request, obj registry.Object) error {
+	err := apierrors.NewAlreadyExists(r.Kind.GroupResource(), obj.GetName())
+	if obj.GetGenerateName() != "" {
+		err = apierrors.NewGenerateNameConflict(r.Kind.GroupResource(), obj.GetName(), 1)
+	}
+	if l, failed := w.read(ctx, r.On(r.Kind, nil, r.Namespace, obj.GetName()), true); failed == nil && l.obj.GetDeletionTimestamp() != nil {
+		err.ErrStatus.Message = "object is being deleted: " + err.ErrStatus.Message
+	}
+	return err
+}
+
 // mutateCreation defaults an object, notes who owns its fields, and runs mutating
 // admission, which sees neither what the server stamps on it nor a generated name.
+// Both see the status that the client sent, as in Kubernetes: a status that does not
+// fit the schema leaves the object without managedFields.
 func (w *Writer) mutateCreation(ctx context.Context, r *Request, obj registry.Object, owned bool) (*admission.Request, error) {
 	meta.SetServerFields(obj, "", metav1.Time{})
-	r.reset(obj)
+	obj.SetNamespace(r.place())
 	ask := r.Admission(admission.Create, obj, nil)
 	if r.Kind.Default != nil {
 		r.Kind.Default(obj)
 	}
-	uniqueOwners(ctx, obj, false)
+	if r.Patch == nil {
+		uniqueOwners(ctx, obj, false)
+	}
 	if !owned {
 		if err := w.own(ctx, r, nil, obj); err != nil {
 			return nil, err
@@ -80,10 +107,18 @@ func (w *Writer) mutateCreation(ctx context.Context, r *Request, obj registry.Ob
 	if err := w.mutate(ctx, r, obj, ask); err != nil {
 		return nil, err
 	}
-	if obj.GetResourceVersion() != "" && !r.DryRun {
-		return nil, status.Failed("resourceVersion should not be set on objects to be created")
-	}
 	return ask, r.creationFits(obj)
+}
+
+// creationVersion returns the revision that a dry run shows, which is the resourceVersion
+// that the client sent. Other creations that name a resourceVersion but 0 are rejected. The
+// check comes after admission. As in Kubernetes, a value that is not a number counts as none.
+func (r *Request) creationVersion(obj registry.Object, how creation) (int64, error) {
+	version, err := codec.ParseVersion(obj.GetResourceVersion())
+	if !r.DryRun && !how.absent && err == nil && version > 0 {
+		return 0, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
+	}
+	return version, nil
 }
 
 // stampCreation fills what the server owns of the metadata.
@@ -103,7 +138,12 @@ func (r *Request) reset(obj registry.Object) {
 	}
 }
 
-func (w *Writer) tryCreate(ctx context.Context, r *Request, obj registry.Object, ask *admission.Request) (Result, error) {
+func (w *Writer) tryCreate(ctx context.Context, r *Request, obj registry.Object, ask *admission.Request, how creation) (Result, error) {
+	if early := r.Kind.Create.EarlyWarnings; early != nil {
+		for _, text := range early(obj) {
+			request.Warn(ctx, text)
+		}
+	}
 	if r.Kind.Create.Prepare != nil {
 		r.Kind.Create.Prepare(obj)
 	}
@@ -128,6 +168,11 @@ func (w *Writer) tryCreate(ctx context.Context, r *Request, obj registry.Object,
 	if claim, err = w.admit(ctx, ask, claim); err != nil {
 		return Result{}, err
 	}
+	version, err := r.creationVersion(obj, how)
+	if err != nil {
+		claim.Drop(ctx)
+		return Result{}, err
+	}
 	value, err := r.stored(ctx, obj, text)
 	if err != nil {
 		claim.Drop(ctx)
@@ -143,7 +188,7 @@ func (w *Writer) tryCreate(ctx context.Context, r *Request, obj registry.Object,
 		if err := w.defined(ctx, r.Kind); err != nil {
 			return Result{}, err
 		}
-		return Result{Item: codec.Item{Stored: value}, Created: true}, nil
+		return Result{Item: codec.Item{Stored: value, Revision: version}, Created: true}, nil
 	}
 	value, rev, err := w.put(ctx, r, obj, value, func(value []byte) (int64, error) {
 		return w.Store.Create(ctx, key, value, w.options(r, r.Kind.While))

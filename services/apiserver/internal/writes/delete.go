@@ -4,26 +4,28 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/storage"
 )
 
-// Delete deletes an object, or begins to, as Request.Options, which are
-// DeleteOptions, say (specification: "Object deletion").
+// Delete deletes an object, or begins to, as Request.Options, which are DeleteOptions, say
+// (specification: "Object deletion"). An object that is deleted gracefully is written with its
+// end before it is removed, also when it ends at once, so that watchers see it terminate.
 func (w *Writer) Delete(ctx context.Context, r *Request) (Result, error) {
 	o, ok := r.Options.(*metav1.DeleteOptions)
 	if !ok {
 		return Result{}, fmt.Errorf("a deletion with %T", r.Options)
 	}
 	var obj registry.Object
-	var removed bool
+	var does deletion
 	op := admission.Delete
 	if r.Admitted {
 		op = ""
@@ -33,35 +35,52 @@ func (w *Writer) Delete(ctx context.Context, r *Request) (Result, error) {
 		if err := r.Preconditions(l.obj); err != nil {
 			return outcome{}, err
 		}
+		if does = w.beginDeletion(r, obj, o); does.pending && r.Mark == nil {
+			return outcome{keep: true}, nil
+		}
 		if err := w.admitDeletion(ctx, r, l.obj); err != nil {
 			return outcome{}, err
 		}
 		if r.Mark != nil {
 			r.Mark(obj)
+			does.write = true
 		}
-		stay, changed := w.beginDeletion(r, obj, o)
-		removed = !stay
-		if stay && !changed && r.Mark == nil {
-			return outcome{keep: true}, nil
+		if !does.write { // what is removed is shown as it last was
+			return outcome{value: l.kv.Value, remove: does.remove, keep: r.DryRun || !does.remove}, nil
 		}
 		value, err := r.Kind.Coder.EncodeFor(ctx, obj)
 		if err != nil {
 			return outcome{}, fmt.Errorf("encode: %w", err)
 		}
-		return outcome{value: value, remove: removed, keep: r.DryRun}, nil
+		return outcome{value: value, obj: obj, keep: r.DryRun}, nil
 	})
 	if err != nil {
 		return Result{}, err
 	}
-	res.Object, res.Removed = obj, removed
-	if removed {
-		// What was deleted is shown as it last was.
-		if res.Stored, err = r.Kind.Coder.EncodeFor(ctx, obj); err != nil {
-			return Result{}, fmt.Errorf("encode: %w", err)
+	if does.write && does.remove && !r.DryRun {
+		if res, err = w.removeMarked(ctx, r, obj, res); err != nil {
+			return Result{}, err
 		}
-		res.Revision, _ = strconv.ParseInt(obj.GetResourceVersion(), 10, 64)
 	}
+	res.Object, res.Removed = obj, does.remove
 	return res, nil
+}
+
+// removeMarked removes an object that was written with its end. Its deletion was admitted and
+// cannot be taken back, so a change of the object in the meantime does not matter. Neither does
+// another client that removed it first.
+func (w *Writer) removeMarked(ctx context.Context, r *Request, obj registry.Object, marked Result) (Result, error) {
+	l := &live{kv: storage.KeyValue{Key: r.key(), Value: marked.Stored, ModRevision: marked.Revision}, obj: obj, confirmed: true}
+	res, err := w.modifyFrom(ctx, r, "", l, func(l *live) (outcome, error) {
+		if l.obj.GetUID() != obj.GetUID() {
+			return outcome{}, storage.ErrNotFound
+		}
+		return outcome{value: l.kv.Value, remove: true}, nil
+	})
+	if apierrors.IsNotFound(err) {
+		return marked, nil
+	}
+	return res, err
 }
 
 func (w *Writer) admitDeletion(ctx context.Context, r *Request, live registry.Object) error {
@@ -96,7 +115,7 @@ func (r *Request) Preconditions(obj registry.Object) error {
 	if r.Kind.Delete.Mark != nil {
 		return r.preconditionsOfMark(p, obj)
 	}
-	kind := schema.GroupResource{Group: r.Kind.Group, Resource: r.Kind.Kind.Kind}
+	kind := schema.GroupResource{Group: r.Kind.GroupKind().Group, Resource: r.Kind.Kind.Kind}
 	if p.UID != nil && *p.UID != obj.GetUID() {
 		return apierrors.NewConflict(kind, r.Name, fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, obj.GetUID()))
 	}
@@ -121,49 +140,90 @@ func (r *Request) preconditionsOfMark(p *metav1.Preconditions, obj registry.Obje
 	return nil
 }
 
-// beginDeletion marks an object that must stay for now; changed tells whether
-// the mark differs from what it had.
-func (w *Writer) beginDeletion(r *Request, obj registry.Object, o *metav1.DeleteOptions) (stay, changed bool) {
+// deletion says what a DELETE does with an object.
+type deletion struct {
+	// write stores what has changed, remove removes the object. With both, write is first.
+	write, remove bool
+	// pending means that the object ends soon enough already. Nothing is done, and admission
+	// is not asked.
+	pending bool
+}
+
+// beginDeletion changes an object as the options of a DELETE say.
+func (w *Writer) beginDeletion(r *Request, obj registry.Object, o *metav1.DeleteOptions) deletion {
 	now := w.Now()
 	if r.Kind.Delete.Mark != nil && obj.GetDeletionTimestamp() == nil {
 		at := metav1.NewTime(now.UTC().Truncate(time.Second))
 		obj.SetDeletionTimestamp(&at)
 		r.Kind.Delete.Mark(obj, at)
-		return true, true
-	}
-	finalizers := obj.GetFinalizers()
-	if !w.NoGarbageCollector {
-		finalizers = r.deletionFinalizers(obj, o)
-	}
-	if !slices.Equal(finalizers, obj.GetFinalizers()) {
-		obj.SetFinalizers(finalizers)
-		changed = true
+		return deletion{write: true}
 	}
 	held := r.Kind.Delete.Held != nil && r.Kind.Delete.Held(obj)
-	grace := int64(0)
+	terminating, marked, ends := obj.GetDeletionTimestamp() != nil, false, true
 	if r.Kind.Delete.GracePeriod != nil {
-		grace = r.Kind.Delete.GracePeriod(obj, o.GracePeriodSeconds)
-	}
-	pending := obj.GetDeletionTimestamp() != nil
-	switch {
-	case len(finalizers) > 0 || held:
-	case grace > 0:
-	default:
-		// What is deleted gracefully is shown with its end, also when that is now.
-		switch {
-		case r.Kind.Delete.GracePeriod == nil:
-		case pending:
-			endSooner(obj, 0)
-		default:
-			r.mark(obj, 0, false, now)
+		if marked, ends = r.markGraceful(obj, o, now); !marked && !ends {
+			return deletion{pending: true}
 		}
+	}
+	changed := marked
+	if !w.NoGarbageCollector {
+		if finalizers := r.deletionFinalizers(obj, o); !slices.Equal(finalizers, obj.GetFinalizers()) {
+			obj.SetFinalizers(finalizers)
+			changed = true
+		}
+	}
+	switch {
+	case len(obj.GetFinalizers()) == 0 && !held:
+		// What only the finalizers have changed is not written before the object is removed.
+		return deletion{write: marked, remove: ends}
+	case !terminating && !marked:
+		r.mark(obj, 0, held, now)
+		changed = true
+	}
+	return deletion{write: changed}
+}
+
+// markGraceful says on an object of a kind that is deleted gracefully when it will be gone.
+// marked reports whether that is new; ends reports whether the object can be removed now, as
+// far as the grace period is concerned.
+func (r *Request) markGraceful(obj registry.Object, o *metav1.DeleteOptions, now time.Time) (marked, ends bool) {
+	asked := o.GracePeriodSeconds
+	if asked != nil {
+		asked = ptr.To(nonNegativeGrace(*asked))
+	}
+	if obj.GetDeletionTimestamp() == nil {
+		grace := r.Kind.Delete.GracePeriod(obj, asked)
+		r.mark(obj, grace, false, now)
+		return true, grace == 0
+	}
+	had := ptr.Deref(obj.GetDeletionGracePeriodSeconds(), 0)
+	switch {
+	case had == 0:
 		return false, true
+	case asked == nil, *asked >= nonNegativeGrace(had):
+		return false, false
 	}
-	if pending {
-		return r.shorten(obj, o, grace, held, changed)
+	shorten(obj, *asked, had, now)
+	return true, *asked == 0
+}
+
+// nonNegativeGrace returns a grace period in seconds, where a negative one counts as 1.
+func nonNegativeGrace(seconds int64) int64 {
+	if seconds < 0 {
+		return 1
 	}
-	r.mark(obj, grace, held, now)
-	return true, true
+	return seconds
+}
+
+// shorten moves the end of a terminating object. It does not move into the past: if the new
+// grace period is over already, 1 second is left for whatever ends the object gracefully.
+func shorten(obj registry.Object, grace, had int64, now time.Time) {
+	at := obj.GetDeletionTimestamp().Add(time.Duration(grace-had) * time.Second)
+	if at.Before(now) {
+		at, grace = now.UTC().Truncate(time.Second), min(grace, 1)
+	}
+	obj.SetDeletionTimestamp(&metav1.Time{Time: at})
+	obj.SetDeletionGracePeriodSeconds(&grace)
 }
 
 // mark says on an object when it will be gone.
@@ -180,28 +240,6 @@ func (r *Request) mark(obj registry.Object, grace int64, held bool, now time.Tim
 	if r.Kind.Delete.Begin != nil {
 		r.Kind.Delete.Begin(obj)
 	}
-}
-
-// shorten handles another deletion of an object whose deletion has begun: the
-// grace period can become shorter, never longer.
-func (r *Request) shorten(obj registry.Object, o *metav1.DeleteOptions, grace int64, held, changed bool) (stay, _ bool) {
-	if r.Kind.Delete.GracePeriod == nil || held || o.GracePeriodSeconds == nil {
-		return true, changed
-	}
-	return true, endSooner(obj, grace) || changed
-}
-
-// endSooner moves the end of an object whose deletion has begun, unless it comes
-// sooner already.
-func endSooner(obj registry.Object, grace int64) bool {
-	had := obj.GetDeletionGracePeriodSeconds()
-	if had == nil || grace >= *had {
-		return false
-	}
-	at := metav1.NewTime(obj.GetDeletionTimestamp().Add(time.Duration(grace-*had) * time.Second))
-	obj.SetDeletionTimestamp(&at)
-	obj.SetDeletionGracePeriodSeconds(&grace)
-	return true
 }
 
 // deletionFinalizers adds and removes the garbage collector's finalizers as the

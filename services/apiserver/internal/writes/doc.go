@@ -9,7 +9,8 @@
 //	   webhook may be asked, lest it is asked about what was
 //	   ┌► compute what the object becomes ─► change: field ownership, admission, rules
 //	   └─ compare-and-swap; on a conflict start again from the live value it returned
-//	Delete ─► the same loop: removes the object, or marks it and waits
+//	Delete ─► the same loop: removes the object, marks it and waits, or marks it and
+//	          removes it in a second write
 //	Alter  ─► the same loop without rules: for operations that were admitted themselves
 //
 // An error that was found on a cached state counts only after the store confirmed

@@ -22,6 +22,7 @@ import (
 	"binnacle/services/apiserver/internal/customresource/rules"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/writes"
 )
 
@@ -89,33 +90,103 @@ func TestUpdateCreates(t *testing.T) {
 	}
 }
 
-// TestGracefulDeletion: a pod that runs is marked with its grace period, which becomes
-// shorter only, and goes when that is over.
+// TestGracefulDeletion: a running pod gets its grace period, which only becomes shorter. A pod
+// that ends now is written with its end (first swap) before it is removed (second swap).
 func TestGracefulDeletion(t *testing.T) {
-	w := newBase(t).world(t)
-	pods := w.kind("pods")
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}, Spec: corev1.PodSpec{NodeName: "n", TerminationGracePeriodSeconds: ptr.To(int64(20))}}
-	p.Status.Phase = corev1.PodRunning
-	w.put(pods, p)
-	for _, step := range []struct {
-		asked *int64
-		grace int64 // -1: it is gone
-		swaps int
-	}{{nil, 20, 1}, {ptr.To(int64(50)), 20, 0}, {ptr.To(int64(5)), 5, 1}, {nil, 5, 0}, {ptr.To(int64(0)), -1, 1}} {
-		r := w.request("pods", "p")
-		r.Options = &metav1.DeleteOptions{GracePeriodSeconds: step.asked}
-		w.store.swaps = 0
-		res, err := w.writer.Delete(context.Background(), r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		grace := int64(-1)
-		if o := w.stored(pods, "p"); o != nil {
-			grace = *o.GetDeletionGracePeriodSeconds()
-		}
-		if grace != step.grace || res.Removed != (step.grace < 0) || w.store.swaps != step.swaps {
-			t.Errorf("after a deletion with %v: grace period %d, removed %v, %d swaps", step.asked, grace, res.Removed, w.store.swaps)
-		}
+	type step struct {
+		after       time.Duration // since the step before
+		asked       *int64
+		grace, ends int64 // in seconds, ends since the first step; grace -1: the pod is gone
+		swaps       int
+	}
+	in, start := func(n int64) *int64 { return &n }, now.Truncate(time.Second)
+	b := newBase(t)
+	for name, tc := range map[string]struct {
+		change func(*corev1.Pod)
+		steps  []step
+	}{
+		"running": {nil, []step{
+			{0, nil, 20, 20, 1}, {0, in(50), 20, 20, 0}, {0, in(5), 5, 5, 1}, {0, nil, 5, 5, 0}, {0, in(0), -1, 0, 2},
+		}},
+		"shortened to less than has passed": {nil, []step{{0, nil, 20, 20, 1}, {4 * time.Second, in(2), 1, 4, 1}, {0, in(1), 1, 4, 0}, {0, in(0), -1, 0, 2}}},
+		"shortened by a negative period":    {nil, []step{{0, nil, 20, 20, 1}, {0, in(-5), 1, 1, 1}}},
+		"without a node":                    {func(p *corev1.Pod) { p.Spec.NodeName = "" }, []step{{0, nil, -1, 0, 2}}},
+		"finished":                          {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, []step{{0, in(7), -1, 0, 2}}},
+		"written with its end, not removed": {func(p *corev1.Pod) {
+			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Unix(1, 0)}, in(0)
+		}, []step{{0, nil, -1, 0, 1}}},
+		"finished while it terminates": {func(p *corev1.Pod) {
+			p.Status.Phase, p.DeletionTimestamp, p.DeletionGracePeriodSeconds = corev1.PodFailed, &metav1.Time{Time: start.Add(20 * time.Second)}, in(20)
+		}, []step{{0, nil, 20, 20, 0}}},
+		"held by a finalizer": {func(p *corev1.Pod) { p.Finalizers = []string{"a/b"} }, []step{{0, in(0), 0, 0, 1}, {0, in(0), 0, 0, 0}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := b.world(t)
+			at := start
+			w.writer.Now = func() time.Time { return at }
+			pods := w.kind("pods")
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", Generation: 1}, Spec: corev1.PodSpec{NodeName: "n", TerminationGracePeriodSeconds: ptr.To(int64(20))}}
+			p.Status.Phase = corev1.PodRunning
+			if tc.change != nil {
+				tc.change(p)
+			}
+			w.put(pods, p)
+			for i, step := range tc.steps {
+				at = at.Add(step.after)
+				r := w.request("pods", "p")
+				r.Options = &metav1.DeleteOptions{GracePeriodSeconds: step.asked}
+				w.store.swaps = 0
+				res, err := w.writer.Delete(context.Background(), r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				grace, ends := int64(-1), int64(0)
+				if o := w.stored(pods, "p"); o != nil {
+					grace, ends = *o.GetDeletionGracePeriodSeconds(), int64(o.GetDeletionTimestamp().Sub(start)/time.Second)
+				}
+				if grace != step.grace || ends != step.ends || res.Removed != (step.grace < 0) || w.store.swaps != step.swaps {
+					t.Errorf("step %d: grace period %d, end %d, removed %v, %d swaps", i, grace, ends, res.Removed, w.store.swaps)
+				}
+			}
+		})
+	}
+}
+
+// TestPodIsRemovedAfterItsEndIsWritten: between the two writes another client changes the pod,
+// removes it, or creates another one of its name, which stays.
+func TestPodIsRemovedAfterItsEndIsWritten(t *testing.T) {
+	pod := func(uid, label string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: types.UID(uid), Labels: map[string]string{"a": label}}}
+	}
+	b := newBase(t)
+	for name, tc := range map[string]struct {
+		meanwhile func(w *world, pods *served.Resource)
+		stays     bool
+	}{
+		"changed": {func(w *world, pods *served.Resource) { w.put(pods, pod("u", "2")) }, false},
+		"removed": {func(w *world, pods *served.Resource) { w.remove(pods, "p") }, false},
+		"another": {func(w *world, pods *served.Resource) { w.put(pods, pod("v", "2")) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := b.world(t)
+			pods := w.kind("pods")
+			w.put(pods, pod("u", "1"))
+			w.store.before = func(n int, _ string, _ []byte) (bool, error) {
+				if n == 2 {
+					tc.meanwhile(w, pods)
+				}
+				return true, nil
+			}
+			r := w.request("pods", "p")
+			r.Options = &metav1.DeleteOptions{}
+			res, err := w.writer.Delete(context.Background(), r)
+			if err != nil || !res.Removed || res.Object.GetDeletionTimestamp() == nil {
+				t.Errorf("removed %v: %v", res.Removed, err)
+			}
+			if stays := w.stored(pods, "p") != nil; stays != tc.stays {
+				t.Errorf("a pod is there: %v", stays)
+			}
+		})
 	}
 }
 

@@ -44,8 +44,7 @@ func (w *Writer) createApplied(ctx context.Context, r *Request) (Result, error) 
 	if err := w.mayCreate(ctx, r); err != nil {
 		return Result{}, err
 	}
-	obj.SetResourceVersion("")
-	return w.create(ctx, r, obj, true)
+	return w.create(ctx, r, obj, creation{owned: true, absent: true})
 }
 
 // patched applies a patch to the live object; inForm tells that this was defaulted by its
@@ -79,11 +78,6 @@ func (w *Writer) patchedObject(ctx context.Context, r *Request, old registry.Obj
 		}
 		if err != nil {
 			return nil, err
-		}
-		if r.Kind.Document != nil {
-			if obj, err = r.Kind.Coder.Reshape(obj); err != nil {
-				return nil, apierrors.NewBadRequest(err.Error())
-			}
 		}
 		return obj, r.reportApply(ctx)
 	}

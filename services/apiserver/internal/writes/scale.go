@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
@@ -58,11 +59,20 @@ func (w *Writer) patchScale(ctx context.Context, r *Request) (Result, error) {
 // ownership (server-side apply) rules").
 func (r *Request) scaledFields(obj registry.Object) *managedfields.ScaleHandler {
 	gv := r.Kind.GroupVersion()
-	var path fieldpath.Path
-	for _, name := range r.Sub.Scale.FieldPath() {
-		path = append(path, fieldpath.PathElement{FieldName: &name})
+	paths := managedfields.ResourcePathMappings{}
+	for version, names := range r.Sub.Scale.Versions {
+		paths[version] = fieldPath(names)
 	}
-	return managedfields.NewScaleHandler(obj.GetManagedFields(), gv, managedfields.ResourcePathMappings{gv.String(): path})
+	paths[gv.String()] = fieldPath(r.Sub.Scale.FieldPath())
+	return managedfields.NewScaleHandler(obj.GetManagedFields(), gv, paths)
+}
+
+// fieldPath returns the path of field names, nil for none.
+func fieldPath(names []string) (p fieldpath.Path) {
+	for _, name := range names {
+		p = append(p, fieldpath.PathElement{FieldName: &name})
+	}
+	return p
 }
 
 // admitScale runs mutating admission on a scale, and returns what was asked.
@@ -109,10 +119,16 @@ func (w *Writer) writeScale(ctx context.Context, r *Request, want func(*autoscal
 		if parent.asked, err = w.admitScale(ctx, r, sc, now); err != nil {
 			return outcome{}, err
 		}
-		if sc.Spec.Replicas < 0 {
+		// The replicas of a document are checked with the document, by its schema and its scale.
+		if sc.Spec.Replicas < 0 && r.Kind.Document == nil {
 			return outcome{}, status.Invalid(scaleGVK.GroupKind(), sc.Name, field.ErrorList{
 				field.Invalid(field.NewPath("spec", "replicas"), sc.Spec.Replicas, "must be greater than or equal to 0"),
 			})
+		}
+		if r.Patch != nil && sc.UID != "" && sc.UID != l.obj.GetUID() {
+			resource := r.Kind.GroupResource()
+			resource.Resource += "/" + r.Sub.Name
+			return outcome{}, apierrors.NewConflict(resource, r.Name, errOtherUID(sc.UID, l.obj.GetUID()))
 		}
 		obj := l.obj.DeepCopyObject().(registry.Object)
 		if sc.UID != "" {

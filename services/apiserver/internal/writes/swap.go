@@ -145,7 +145,8 @@ type outcome struct {
 }
 
 // put writes an object's value. An object that is too large for the store is
-// written without its managedFields, which can be large.
+// written without its managedFields, which can be large, unless it is applied:
+// an apply that lost the ownership of all fields would not be one.
 func (w *Writer) put(ctx context.Context, r *Request, obj registry.Object, value []byte, write func([]byte) (int64, error)) ([]byte, int64, error) {
 	request.Step(ctx, request.StepAdmit)
 	answered := request.OnlyWaits(ctx)
@@ -156,7 +157,7 @@ func (w *Writer) put(ctx context.Context, r *Request, obj registry.Object, value
 	} else {
 		request.Step(ctx, request.StepFailed)
 	}
-	if !errors.Is(err, storage.ErrTooLarge) || obj == nil || obj.GetManagedFields() == nil {
+	if !errors.Is(err, storage.ErrTooLarge) || obj == nil || obj.GetManagedFields() == nil || r.Patch != nil && r.Patch.Applies() {
 		return value, rev, err
 	}
 	obj.SetManagedFields(nil)
@@ -206,10 +207,15 @@ func (w *Writer) modifyOrCreate(ctx context.Context, r *Request, compute func(*l
 // the newest at once: a webhook is not asked about what was.
 func (w *Writer) modify(ctx context.Context, r *Request, op admission.Operation, compute func(*live) (outcome, error)) (Result, error) {
 	l, err := w.read(ctx, r, op != "" && w.Admission.Outside(ctx, r.Admission(op, nil, nil)))
+	if err != nil {
+		return Result{}, w.translate(r, op, err)
+	}
+	return w.modifyFrom(ctx, r, op, l, compute)
+}
+
+// modifyFrom is modify that starts from a state that was read.
+func (w *Writer) modifyFrom(ctx context.Context, r *Request, op admission.Operation, l *live, compute func(*live) (outcome, error)) (Result, error) {
 	for attempt := 0; ; attempt++ {
-		if err != nil {
-			return Result{}, w.translate(r, op, err)
-		}
 		forget := request.Attempt(ctx)
 		out, cerr := compute(l)
 		if (cerr != nil || out.keep) && !l.confirmed {
@@ -237,6 +243,7 @@ func (w *Writer) modify(ctx context.Context, r *Request, op admission.Operation,
 			return Result{Item: codec.Item{Stored: l.kv.Value, Revision: l.kv.ModRevision}}, nil
 		}
 		var rev int64
+		var err error
 		if out.remove {
 			answered := request.OnlyWaits(ctx)
 			rev, err = w.Store.Delete(ctx, r.key(), l.kv.ModRevision, r.While...)
@@ -261,11 +268,13 @@ func (w *Writer) modify(ctx context.Context, r *Request, op admission.Operation,
 		}
 		var conflict *storage.ConflictError
 		if !errors.As(err, &conflict) || attempt == maxAttempts {
-			return Result{}, r.ref().Translate(err)
+			return Result{}, w.translate(r, op, err)
 		}
 		forget()
 		l = &live{kv: conflict.Live, confirmed: true}
-		err = l.decode(ctx, r)
+		if err := l.decode(ctx, r); err != nil {
+			return Result{}, w.translate(r, op, err)
+		}
 	}
 }
 
@@ -273,7 +282,9 @@ func (w *Writer) modify(ctx context.Context, r *Request, op admission.Operation,
 // write does.
 func (w *Writer) translate(r *Request, op admission.Operation, err error) error {
 	var unreadable *storage.UnreadableError
-	switch {
+	switch uid := r.expectedUID(); {
+	case uid != "" && errors.Is(err, storage.ErrNotFound):
+		return r.uidConflict(uid, "")
 	case !errors.As(err, &unreadable):
 		return r.ref().Translate(err)
 	case op == admission.Delete:

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/registry"
 )
@@ -15,6 +13,9 @@ import (
 func (w *Writer) Update(ctx context.Context, r *Request) (Result, error) {
 	if r.Sub != nil && r.Sub.Scale != nil {
 		return w.updateScale(ctx, r)
+	}
+	if err := r.namespaceFits(r.Object); err != nil {
+		return Result{}, err
 	}
 	if err := r.nameFits(r.Object); err != nil {
 		return Result{}, err
@@ -64,12 +65,8 @@ func (w *Writer) Alter(ctx context.Context, r *Request, alter func(registry.Obje
 
 // createUpdated creates what an update describes and what is not there.
 func (w *Writer) createUpdated(ctx context.Context, r *Request, obj registry.Object) (Result, error) {
-	if obj.GetUID() != "" {
-		return Result{}, apierrors.NewConflict(r.Kind.GroupResource(), r.Name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: ", obj.GetUID())) //nolint:staticcheck // the wording is the API's
-	}
 	if err := w.mayCreate(ctx, r); err != nil {
 		return Result{}, err
 	}
-	obj.SetResourceVersion("")
-	return w.create(ctx, r, obj, false)
+	return w.create(ctx, r, obj, creation{absent: true})
 }

@@ -68,13 +68,11 @@ func (o *Options) mount(s *chassis.Service) (*policy.Policy, error) {
 	for _, m := range o.Modes {
 		switch m {
 		case modeNode:
-			z := node.NewAuthorizer(p.Graph)
-			z.ReadsAll = !o.Features.Enabled(features.AuthorizeNodeWithSelectors)
-			chain = append(chain, z)
+			chain = append(chain, node.NewAuthorizer(p.Graph, o.Features.Enabled))
 		case modeRBAC:
 			chain = append(chain, p.Engine)
 		case modeABAC:
-			z, err := abac.Load(o.PolicyFile)
+			z, err := abac.Load(o.PolicyFile, s.Log)
 			if err != nil {
 				return nil, err
 			}

@@ -76,11 +76,11 @@ func TestPoliciesBeforeTheyAreKnown(t *testing.T) {
 	}
 }
 
-// TestWhoIsNotAsked: the server's own writes, what mends policies, and reviews, which are not stored.
+// TestWhoIsNotAsked: the server's writes as it starts, what mends policies, and reviews, which are not stored.
 func TestWhoIsNotAsked(t *testing.T) {
 	never := strings.ReplaceAll(policy("p", refuses), `"resources":["configmaps","pods","pods/exec","namespaces"]`, `"resources":["*"]`)
 	w := newWorld(t, strings.Replace(never, `"apiVersions":["v1"]`, `"apiVersions":["*"]`, 1), bound("p", deny))
-	if err := w.validating.Validate(request.WithOwn(t.Context()), w.configMap()); err != nil {
+	if err := w.validating.Validate(request.WithStartup(t.Context()), w.configMap()); err != nil {
 		t.Errorf("its own: %v", err)
 	}
 	for _, c := range []struct {

@@ -20,6 +20,8 @@ type judged struct {
 	used      amounts // by the object
 
 	asked   []string // names of the quotas that are to be charged
+	matched bool     // some quota limits the object
+	grows   bool     // a quota that limits the object sees it use more
 	covered names
 	scopes  []requirement
 	refused error
@@ -53,7 +55,7 @@ func (p *Plugin) judge(ctx context.Context, r *admission.Request, e *evaluator) 
 			return nil, err
 		}
 	}
-	if err := p.uncovered(r, e, j.used, j.covered, j.scopes); err != nil {
+	if err := p.uncovered(j); err != nil {
 		return nil, err
 	}
 	return j.asked, nil
@@ -77,22 +79,24 @@ func (j *judged) look(q *corev1.ResourceQuota) error {
 		return j.request.Forbidden(err)
 	}
 	j.scopes = append(j.scopes, in...)
-	delta, concerned, err := j.evaluator.charges(j.request, q, j.used)
+	growth, concerned, err := j.evaluator.charges(j.request, q, j.used)
 	if err != nil {
 		return err
 	}
 	if concerned {
+		j.matched, j.grows = true, j.grows || len(growth) > 0
 		j.covered = append(j.covered, pick(q.Status.Hard, j.evaluator.counts)...)
 	}
-	if len(delta) > 0 {
+	if len(only(growth, q.Status.Hard)) > 0 {
 		j.asked = append(j.asked, q.Name)
 	}
 	return nil
 }
 
-// charges is what a quota is charged for a request; nothing when it is not
-// concerned. used is what the object uses.
-func (e *evaluator) charges(r *admission.Request, q *corev1.ResourceQuota, used amounts) (delta amounts, concerned bool, err error) {
+// charges returns what a quota that limits the object sees it use more, whether
+// or not the quota limits that. It reports false for other quotas. used is what
+// the object uses.
+func (e *evaluator) charges(r *admission.Request, q *corev1.ResourceQuota, used amounts) (growth amounts, concerned bool, err error) {
 	if ok, err := e.matches(q, r.Object); err != nil {
 		return nil, false, r.Forbidden(err)
 	} else if !ok {
@@ -118,7 +122,7 @@ func (e *evaluator) charges(r *admission.Request, q *corev1.ResourceQuota, used 
 			}
 		}
 	}
-	return minus(only(used, q.Status.Hard), nil), true, nil // what is nothing is not asked for
+	return minus(used, nil), true, nil // without zeros
 }
 
 // growth is what is used more than before.
@@ -130,21 +134,32 @@ func (e *evaluator) growth(used amounts, old runtime.Object) (amounts, error) {
 	return minus(used, before), nil
 }
 
+// consumes reports whether the request uses more than before: of the quotas
+// that limit the object or, if there is none, of the namespace.
+func (j *judged) consumes() (bool, error) {
+	if j.matched {
+		return j.grows, nil
+	}
+	used := minus(j.used, nil)
+	if j.request.Operation == admission.Update {
+		var err error
+		if used, err = j.evaluator.growth(j.used, j.request.OldObject); err != nil {
+			return false, apierrors.NewInternalError(err)
+		}
+	}
+	return len(used) > 0, nil
+}
+
 // uncovered refuses what may be used only within a quota, and is not.
-func (p *Plugin) uncovered(r *admission.Request, e *evaluator, used amounts, covered names, scopes []requirement) error {
+func (p *Plugin) uncovered(j *judged) error {
 	if len(p.Configuration.LimitedResources) == 0 {
 		return nil
 	}
-	if r.Operation == admission.Update {
-		var err error
-		if used, err = e.growth(used, r.OldObject); err != nil {
-			return apierrors.NewInternalError(err)
-		}
-		if len(used) == 0 {
-			return nil
-		}
+	if consumes, err := j.consumes(); err != nil || !consumes {
+		return err
 	}
-	without := slices.DeleteFunc(p.Configuration.limited(r.Resource.GVR().GroupResource(), used), func(n corev1.ResourceName) bool { return slices.Contains(covered, n) })
+	r, e := j.request, j.evaluator
+	without := slices.DeleteFunc(p.Configuration.limited(r.Resource.GVR().GroupResource(), j.used), func(n corev1.ResourceName) bool { return slices.Contains(j.covered, n) })
 	if len(without) > 0 {
 		return r.Forbiddenf("insufficient quota to consume: %s", list(without))
 	}
@@ -156,7 +171,7 @@ func (p *Plugin) uncovered(r *admission.Request, e *evaluator, used amounts, cov
 		return r.Forbidden(err)
 	}
 	limited = slices.DeleteFunc(limited, func(s requirement) bool {
-		return slices.ContainsFunc(scopes, func(q requirement) bool { return q.ScopeName == s.ScopeName })
+		return slices.ContainsFunc(j.scopes, func(q requirement) bool { return q.ScopeName == s.ScopeName })
 	})
 	if len(limited) > 0 {
 		// Kubernetes says this without naming the object.

@@ -164,7 +164,8 @@ func (j *job) charge(q *corev1.ResourceQuota) (amounts, error) {
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	delta, _, err := j.evaluator.charges(j.request, q, used)
+	growth, _, err := j.evaluator.charges(j.request, q, used)
+	delta := only(growth, q.Status.Hard)
 	if err != nil || len(delta) == 0 {
 		return nil, err
 	}

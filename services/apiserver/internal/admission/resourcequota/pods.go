@@ -22,10 +22,8 @@ func podCount() corev1.ResourceName { return countName(schema.GroupResource{Reso
 // podEvaluator counts pods and what they ask for. now is in seconds since the epoch.
 func podEvaluator(g Gates, now func() int64) *evaluator {
 	return &evaluator{
-		handles: func(r *admission.Request) bool {
-			return r.Subresource == "" && r.Operation == admission.Create || r.Subresource == "resize" && r.Operation == admission.Update
-		},
-		counts: countsOfPods,
+		handles: handlesPod,
+		counts:  countsOfPods,
 		usage: func(obj runtime.Object) (amounts, error) {
 			pod, err := podOf(obj)
 			if err != nil {
@@ -47,6 +45,28 @@ func podEvaluator(g Gates, now func() int64) *evaluator {
 			return specified(required, pod)
 		},
 	}
+}
+
+// handlesPod reports whether an operation may change what a quota counts of a
+// pod. An update of the pod itself does so only if the pod moves between the
+// scopes Terminating and NotTerminating.
+func handlesPod(r *admission.Request) bool {
+	switch r.Subresource {
+	case "":
+		return r.Operation == admission.Create || r.Operation == admission.Update && movesPod(r)
+	case "resize":
+		return r.Operation == admission.Update
+	}
+	return false
+}
+
+func movesPod(r *admission.Request) bool {
+	pod, err := podOf(r.Object)
+	if err != nil {
+		return false
+	}
+	old, err := podOf(r.OldObject)
+	return err == nil && terminating(old) != terminating(pod)
 }
 
 func podOf(obj runtime.Object) (*corev1.Pod, error) {

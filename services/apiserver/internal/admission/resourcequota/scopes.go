@@ -16,12 +16,11 @@ func podInScope(s requirement, obj runtime.Object) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	terminating := pod.Spec.ActiveDeadlineSeconds != nil && *pod.Spec.ActiveDeadlineSeconds >= 0
 	switch s.ScopeName {
 	case corev1.ResourceQuotaScopeTerminating:
-		return terminating, nil
+		return terminating(pod), nil
 	case corev1.ResourceQuotaScopeNotTerminating:
-		return !terminating, nil
+		return !terminating(pod), nil
 	case corev1.ResourceQuotaScopeBestEffort:
 		return bestEffort(pod), nil
 	case corev1.ResourceQuotaScopeNotBestEffort:
@@ -36,6 +35,11 @@ func podInScope(s requirement, obj runtime.Object) (bool, error) {
 		return acrossNamespaces(pod.Spec.Affinity), nil
 	}
 	return false, nil
+}
+
+// terminating reports whether a pod has a deadline.
+func terminating(pod *corev1.Pod) bool {
+	return pod.Spec.ActiveDeadlineSeconds != nil && *pod.Spec.ActiveDeadlineSeconds >= 0
 }
 
 // selects tells whether a requirement selects one of the values, or their absence.

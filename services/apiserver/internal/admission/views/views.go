@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
 
 	"binnacle/libs/semantic"
 	"binnacle/services/apiserver/internal/admission"
@@ -183,7 +184,20 @@ func (w *View) Replace(obj runtime.Object) (changed bool) {
 
 // Decode reads JSON as what the view shows: its kind must be the view's. Fields
 // that the kind does not have are left out.
-func (w *View) Decode(doc []byte) (runtime.Object, error) { return w.decode(doc, false) }
+func (w *View) Decode(doc []byte) (runtime.Object, error) {
+	if _, ok := w.Object.(*unstructured.Unstructured); ok { // nothing else says what it is
+		kind, err := kjson.DefaultMetaFactory.Interpret(doc)
+		switch {
+		case err != nil:
+			return nil, err
+		case kind.Kind == "":
+			return nil, runtime.NewMissingKindErr(string(doc))
+		case *kind != w.Kind:
+			return nil, &KindError{From: w.Kind, To: *kind, Object: w.Object}
+		}
+	}
+	return w.decode(doc, false)
+}
 
 // DecodeStrict is Decode that refuses fields that a Go type does not have.
 func (w *View) DecodeStrict(doc []byte) (runtime.Object, error) { return w.decode(doc, true) }
@@ -195,7 +209,7 @@ func (w *View) Read(tree map[string]any) (runtime.Object, error) {
 		if err != nil {
 			return nil, err
 		}
-		return w.Decode(doc)
+		return w.decode(doc, false)
 	}
 	obj, ok := reflect.New(reflect.TypeOf(w.Object).Elem()).Interface().(runtime.Object)
 	if !ok {
@@ -243,7 +257,7 @@ func (w *View) decode(doc []byte, strict bool) (runtime.Object, error) {
 
 func sameKind(d codec.Decoded, err error, want schema.GroupVersionKind) (runtime.Object, error) {
 	if err == nil && d.GVK != want {
-		err = fmt.Errorf("the kind changed from %s to %s", want, d.GVK)
+		err = &KindError{From: want, To: d.GVK, Object: d.Object}
 	}
 	return d.Object, err
 }

@@ -13,6 +13,7 @@
 // A hook that cannot be reached, or does not answer in its time, three times in a
 // row has its breaker opened: what it matches is then answered at once as its
 // failurePolicy says, and it is asked each second, on a dry run, until it answers.
-// Answers never open a breaker, whatever they say. What the server itself writes
-// is not shown to webhooks: none of them can keep it from starting.
+// Answers never open a breaker, whatever they say. Writes
+// of the server itself are shown to webhooks, except those that its readiness waits
+// for: no webhook can keep the server from starting.
 package webhooks

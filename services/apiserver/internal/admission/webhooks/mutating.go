@@ -3,6 +3,7 @@ package webhooks
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -146,7 +147,11 @@ func patch(h *hook, view *views.View, doc []byte, v *verdict) (bool, error) {
 		return false, apierrors.NewInternalError(err)
 	}
 	obj, err := view.Decode(patched)
-	if err != nil {
+	var kind *views.KindError
+	switch {
+	case errors.As(err, &kind):
+		return false, kind.Status()
+	case err != nil:
 		return false, apierrors.NewInternalError(err)
 	}
 	return view.Replace(obj), nil

@@ -121,7 +121,7 @@ func NewValidating(c Config) (*Validating, error) {
 
 // candidates are the hooks whose rules match a request.
 func (d *dispatcher) candidates(ctx context.Context, r *admission.Request) ([]matcher.Candidate[*hook], error) {
-	if matcher.Exempt(r) || request.Own(ctx) {
+	if matcher.Exempt(r) || request.Startup(ctx) {
 		return nil, nil
 	}
 	ready := d.Ready()

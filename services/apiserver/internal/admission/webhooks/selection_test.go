@@ -87,11 +87,11 @@ func TestOneUnreadableConfiguration(t *testing.T) {
 	}
 }
 
-// TestWhoIsAskedOfNothing: webhooks do not see what configures them, nor what the server writes itself.
+// TestWhoIsAskedOfNothing: webhooks do not see what configures them, nor what the server writes as it starts.
 func TestWhoIsAskedOfNothing(t *testing.T) {
 	h := serve(t, func(http.ResponseWriter, question) string { return `"allowed":false` })
 	b := start(t, validating("h", h.at("/")))
-	own := b.chain.Validate(request.WithOwn(t.Context()), b.request())
+	own := b.chain.Validate(request.WithStartup(t.Context()), b.request())
 	r := b.request()
 	r.Resource = b.catalog.Resource(admissionv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations"))
 	r.Kind, r.Namespace, r.Object = r.Resource.GVK(), "", &admissionv1.ValidatingWebhookConfiguration{}

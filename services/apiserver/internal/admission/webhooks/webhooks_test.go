@@ -126,7 +126,7 @@ func TestPatches(t *testing.T) {
 		"is empty":             {response: patch(`[]`), data: map[string]string{"k": "v"}},
 		"an unknown field":     {response: patch(`[{"op":"add","path":"/bogus","value":1}]`), data: map[string]string{"k": "v"}},
 		"a wrong type":         {response: patch(`[{"op":"add","path":"/data","value":1}]`), want: internal},
-		"another kind":         {response: patch(`[{"op":"replace","path":"/kind","value":"Pod"}]`), want: internal},
+		"another kind":         {response: patch(`[{"op":"replace","path":"/kind","value":"Pod"}]`), want: "500 : converting (v1.Pod) to (core.ConfigMap): unknown conversion"},
 		"no such path":         {response: patch(`[{"op":"replace","path":"/none/x","value":1}]`), want: internal},
 		"a test that fails":    {response: patch(`[{"op":"test","path":"/data/k","value":"x"}]`), want: internal},
 		"no JSON":              {response: patch(`{`), want: internal},

@@ -93,7 +93,7 @@ func TestUsesOfLegacyTokens(t *testing.T) {
 	}{
 		"its own":       {legacy, "system:serviceaccount:ns:a", true, "ns/s"},
 		"of another":    {legacy, "system:serviceaccount:ns:b", true, ""},
-		"refused":       {legacy, "system:serviceaccount:ns:a", false, ""},
+		"refused":       {legacy, "system:serviceaccount:ns:a", false, "ns/s refused"},
 		"of no secret":  {bound(), "system:serviceaccount:ns:a", true, ""},
 		"of nobody":     {"opaque", "", true, ""},
 		"of opaque one": {"opaque", "system:serviceaccount:ns:a", true, ""},
@@ -103,7 +103,7 @@ func TestUsesOfLegacyTokens(t *testing.T) {
 			ended := make(chan struct{})
 			r := newRig(t, false, func(cfg *reviews.Config) {
 				if told {
-					cfg.LegacyUsed = func(_ context.Context, namespace, secret string) { used <- namespace + "/" + secret }
+					cfg.Legacy = legacyUses(used)
 				}
 				cfg.Now = nil
 			})
@@ -111,8 +111,11 @@ func TestUsesOfLegacyTokens(t *testing.T) {
 				defer close(ended)
 				return &authenticator.Response{User: authenticator.User{Name: c.user}}, c.ok, nil
 			}
-			r.review(c.token)
+			review := r.review(c.token)
 			<-ended
+			if warned := len(review.Warnings) > 0; warned != (told && c.ok && c.used != "") {
+				t.Errorf("%s: warnings %q", name, review.Warnings)
+			}
 			got := ""
 			if told && c.used != "" {
 				got = <-used
@@ -124,6 +127,21 @@ func TestUsesOfLegacyTokens(t *testing.T) {
 			}
 		}
 	}
+}
+
+// legacyUses records the uses of tokens.
+type legacyUses chan string
+
+func (l legacyUses) Warnings(context.Context, reviews.LegacyToken) []string {
+	return []string{"do not use this"}
+}
+
+func (l legacyUses) Used(_ context.Context, t reviews.LegacyToken) {
+	use := t.Namespace + "/" + t.Secret
+	if !t.Accepted {
+		use += " refused"
+	}
+	l <- use
 }
 
 // TestAccountsThatComeLater: a token that was refused because its account was not there

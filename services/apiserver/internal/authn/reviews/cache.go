@@ -32,13 +32,30 @@ type Config struct {
 	Timeout time.Duration
 	// Objects as this server knows them.
 	Objects satoken.Objects
-	// LegacyUsed is told of the secret of a good token that lives in one, when it
-	// was reviewed; may be nil.
-	LegacyUsed func(ctx context.Context, namespace, secret string)
+	// Legacy follows tokens that live in secrets; may be nil.
+	Legacy     LegacyTokens
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
+}
+
+// LegacyTokens follows the use of service account tokens that live in secrets.
+// It serves tokens that this server or a token webhook reviewed.
+type LegacyTokens interface {
+	// Warnings returns what the client of an accepted token is warned of.
+	Warnings(ctx context.Context, t LegacyToken) []string
+	// Used is called after the review of a token, whether or not it was accepted.
+	Used(ctx context.Context, t LegacyToken)
+}
+
+// LegacyToken is a reviewed token that names a secret.
+type LegacyToken struct {
+	Token    string
+	Accepted bool
+	// User is the user name of the service account.
+	User              string
+	Namespace, Secret string
 }
 
 // Bounds of what is kept.
@@ -201,6 +218,10 @@ func (c *Cache) fly(ctx context.Context, f *flight, k key, token string, audienc
 	undecided := !ok && (errors.Is(err, authenticator.ErrUnavailable) || ctx.Err() != nil)
 	c.observe(undecided, err)
 	a := c.answer(r, ok, err, hint)
+	legacy := c.legacy(r, ok, undecided, hint, token)
+	if legacy != nil && ok {
+		a.review.Warnings = c.cfg.Legacy.Warnings(ctx, *legacy)
+	}
 	// A service may quote what it was asked.
 	if token != "" {
 		a.review.Error = strings.ReplaceAll(a.review.Error, token, "<token>")
@@ -214,10 +235,19 @@ func (c *Cache) fly(ctx context.Context, f *flight, k key, token string, audienc
 	if kept && ok && !c.present(ctx, a.objects) {
 		c.good.Remove(k)
 	}
-	// The hint is the token's own word: the user must be the one that it names.
-	if ok && c.cfg.LegacyUsed != nil && hint.Legacy != nil && hint.User == r.User.Name {
-		c.cfg.LegacyUsed(ctx, hint.Legacy.Namespace, hint.Legacy.Name)
+	if legacy != nil {
+		c.cfg.Legacy.Used(ctx, *legacy)
 	}
+}
+
+// legacy returns the reviewed token if it names a secret, else nil. The hint is
+// what an unverified token says. So the user of an accepted token must be the
+// one that it names.
+func (c *Cache) legacy(r *authenticator.Response, ok, undecided bool, hint satoken.Hint, token string) *LegacyToken {
+	if c.cfg.Legacy == nil || hint.Legacy == nil || undecided || ok && hint.User != r.User.Name {
+		return nil
+	}
+	return &LegacyToken{Token: token, Accepted: ok, User: hint.User, Namespace: hint.Legacy.Namespace, Secret: hint.Legacy.Name}
 }
 
 // ask the reviewer. What it makes of a token is the work of several libraries: a

@@ -116,8 +116,9 @@ func (c *Cache) watch(ctx context.Context, f Followed, state *followers) error {
 // event drops the answers that it may have made untrue.
 func (c *Cache) event(ctx context.Context, kind satoken.Kind, ev watchcache.Event) {
 	o := object{Kind: kind, Namespace: ev.Entry.Namespace(), Name: ev.Entry.Name()}
-	// Pods and nodes change all the time in ways that do not matter.
-	if ev.Type == watchcache.Modified && kind != satoken.KindSecret {
+	// Pods and nodes change all the time in ways that do not matter. The content of
+	// a secret matters, and so do the secrets that a service account lists.
+	if ev.Type == watchcache.Modified && (kind == satoken.KindPod || kind == satoken.KindNode) {
 		if len(c.index.of(o)) == 0 || c.present(ctx, []object{o}) {
 			return
 		}

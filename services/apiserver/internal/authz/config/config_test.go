@@ -72,6 +72,12 @@ func TestGoodFiles(t *testing.T) {
 	if c, err := config.Parse([]byte(two), conditions{}); err != nil || len(c.Authorizers) != 2 {
 		t.Errorf("two webhooks: %+v, %v", c, err)
 	}
+	for _, version := range []string{"v1", "v1beta1", "v1alpha1"} {
+		plain := strings.Replace(webhook(file, "-matchConditionSubjectAccessReviewVersion"), "k8s.io/v1", "k8s.io/"+version, 1)
+		if _, err := config.Parse([]byte(plain), conditions{}); err != nil {
+			t.Errorf("%s, without conditions and their version: %v", version, err)
+		}
+	}
 	c, err := config.Parse([]byte(webhook(file)), conditions{})
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +123,7 @@ func TestBrokenFiles(t *testing.T) {
 		{webhook(file, "unauthorizedTTL: -1s"), at + `unauthorizedTTL: Invalid value: "-1s": must be > 0s`},
 		{webhook(file, "-subjectAccessReviewVersion"), at + "subjectAccessReviewVersion: Required value"},
 		{webhook(file, "subjectAccessReviewVersion: v2"), at + `subjectAccessReviewVersion: Unsupported value: "v2": supported values: "v1", "v1beta1"`},
-		{webhook(file, "-matchConditionSubjectAccessReviewVersion"), at + "matchConditionSubjectAccessReviewVersion: Required value"},
+		{webhook(file, "-matchConditionSubjectAccessReviewVersion", "matchConditions: [{expression: a}]"), at + "matchConditionSubjectAccessReviewVersion: Required value"},
 		{webhook(file, "matchConditionSubjectAccessReviewVersion: v1beta1"), at + `matchConditionSubjectAccessReviewVersion: Unsupported value: "v1beta1": supported values: "v1"`},
 		{webhook(file, "-failurePolicy"), at + "failurePolicy: Required value"},
 		{webhook(file, "failurePolicy: Allow"), at + `failurePolicy: Unsupported value: "Allow": supported values: "NoOpinion", "Deny"`},

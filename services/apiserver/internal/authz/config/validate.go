@@ -95,7 +95,9 @@ func (w *WebhookConfig) validate(conditions Conditions, at *field.Path) (errs fi
 		add(field.Invalid(at.Child("unauthorizedTTL"), d.String(), "must be > 0s"))
 	}
 	add(oneOf(at.Child("subjectAccessReviewVersion"), w.SubjectAccessReviewVersion, reviewV1, reviewV1beta1))
-	add(oneOf(at.Child("matchConditionSubjectAccessReviewVersion"), w.MatchConditionSubjectAccessReviewVersion, reviewV1))
+	if v := w.MatchConditionSubjectAccessReviewVersion; v != "" || len(w.MatchConditions) > 0 {
+		add(oneOf(at.Child("matchConditionSubjectAccessReviewVersion"), v, reviewV1))
+	}
 	add(oneOf(at.Child("failurePolicy"), w.FailurePolicy, PolicyNoOpinion, PolicyDeny))
 	errs = append(errs, w.ConnectionInfo.validate(at.Child("connectionInfo"))...)
 	return append(errs, validateConditions(w.MatchConditions, conditions, at.Child("matchConditions"))...)

@@ -6,6 +6,7 @@ import (
 
 	"binnacle/libs/abac"
 	"binnacle/libs/authorizer"
+	"binnacle/libs/features"
 	"binnacle/libs/node"
 	"binnacle/services/apiserver/internal/authz"
 	"binnacle/services/apiserver/internal/authz/config"
@@ -19,15 +20,14 @@ type Builder struct {
 	Policy *authz.Policy
 	// Nodes tells whether the policy follows what the node authorizer asks for.
 	Nodes bool
-	// NodesReadAll and NoSelectors are the feature gates
-	// AuthorizeNodeWithSelectors and AuthorizeWithSelectors, switched off.
-	NodesReadAll, NoSelectors bool
-	Conditions                *webhook.Compiler
-	Metrics                   *authz.Metrics
-	WebhookMetrics            *webhook.Metrics
-	Calls                     *callout.Metrics // of webhooks; may be nil
-	Dial                      callout.Dial     // leads to webhooks; nil goes straight there
-	Logger                    *slog.Logger
+	// FeatureEnabled reports whether a feature gate is on.
+	FeatureEnabled func(features.Gate) bool
+	Conditions     *webhook.Compiler
+	Metrics        *authz.Metrics
+	WebhookMetrics *webhook.Metrics
+	Calls          *callout.Metrics // of webhooks; may be nil
+	Dial           callout.Dial     // leads to webhooks; nil goes straight there
+	Logger         *slog.Logger
 }
 
 // chain is the authorizers of one configuration.
@@ -74,16 +74,14 @@ func (b *Builder) one(a *config.Authorizer) (authorizer.Authorizer, error) {
 	case config.AlwaysDeny:
 		return authorizer.AlwaysDeny{}, nil
 	case config.ABAC:
-		return abac.Load(a.PolicyFile)
+		return abac.Load(a.PolicyFile, b.Logger)
 	case config.RBAC:
 		return b.Policy.Engine, nil
 	case config.Node:
 		if !b.Nodes {
 			return nil, fmt.Errorf("type %s was not there at the start, and needs a restart", config.Node)
 		}
-		z := node.NewAuthorizer(b.Policy.Graph)
-		z.ReadsAll = b.NodesReadAll
-		return z, nil
+		return node.NewAuthorizer(b.Policy.Graph, b.FeatureEnabled), nil
 	case config.Webhook:
 		return b.webhook(a)
 	}

@@ -21,6 +21,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"binnacle/libs/authorizer"
+	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/authz"
 	"binnacle/services/apiserver/internal/authz/config"
 	"binnacle/services/apiserver/internal/authz/modes"
@@ -36,7 +37,7 @@ func builder(t *testing.T, nodes bool) *modes.Builder {
 		t.Fatal(err)
 	}
 	return &modes.Builder{
-		Policy: authz.NewPolicy(authz.PolicyConfig{}), Nodes: nodes, Conditions: conditions, Metrics: authz.NewMetrics(prometheus.NewRegistry()),
+		Policy: authz.NewPolicy(authz.PolicyConfig{}), Nodes: nodes, FeatureEnabled: features.New().Enabled, Conditions: conditions, Metrics: authz.NewMetrics(prometheus.NewRegistry()),
 		WebhookMetrics: webhook.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
 	}
 }
@@ -97,7 +98,9 @@ func TestSelectorsCanBeSwitchedOff(t *testing.T) {
 		{true, true, [3]bool{true, true, true}},
 	} {
 		b := builder(t, true)
-		b.NodesReadAll, b.NoSelectors = c.readAll, c.noSelectors
+		b.FeatureEnabled = func(g features.Gate) bool {
+			return g == features.AuthorizeNodeWithSelectors && !c.readAll || g == features.AuthorizeWithSelectors && !c.noSelectors
+		}
 		r, err := modes.New(b, config.FromFlags(config.Flags{Modes: []string{"Node"}}))
 		if err != nil {
 			t.Fatal(err)

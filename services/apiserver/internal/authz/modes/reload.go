@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"binnacle/libs/authorizer"
+	"binnacle/libs/features"
 	"binnacle/libs/filewatch"
 	"binnacle/libs/rbac"
 	"binnacle/services/apiserver/internal/authz/config"
@@ -40,7 +41,7 @@ func New(b *Builder, c *config.Configuration) (*Reloadable, error) {
 
 // Authorize implements authorizer.Authorizer.
 func (r *Reloadable) Authorize(ctx context.Context, a *authorizer.Attributes) (authorizer.Decision, string, error) {
-	if r.builder.NoSelectors {
+	if !r.builder.FeatureEnabled(features.AuthorizeWithSelectors) {
 		all := *a
 		all.FieldSelector, all.LabelSelector = nil, nil
 		a = &all

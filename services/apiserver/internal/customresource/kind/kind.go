@@ -44,12 +44,19 @@ var scaleKind = schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kin
 // All returns the served versions of a definition, in its order. The definition
 // must have been accepted and must not change afterwards.
 func (m *Maker) All(d *Definition) []*registry.Kind {
-	var all []*registry.Kind
+	var all, unserved []*registry.Kind
 	f := m.family(d)
 	for i := range d.Spec.Versions {
-		if v := &d.Spec.Versions[i]; v.Served {
-			all = append(all, m.version(d, v, f.versions[v.Name]))
+		v := &d.Spec.Versions[i]
+		k := m.version(d, v, f.versions[v.Name])
+		if v.Served {
+			all = append(all, k)
+		} else {
+			unserved = append(unserved, k)
 		}
+	}
+	for _, k := range all {
+		k.Document.Unserved = unserved
 	}
 	return all
 }
@@ -150,6 +157,10 @@ func (m *Maker) version(d *Definition, v *apiextensionsv1.CustomResourceDefiniti
 	k.Document.Row = table.row
 	s.subresources(k)
 	k.Parts = parts(k.HasStatus())
+	k.Create.Warnings = func(o registry.Object) []string { return finalizerWarnings(o.GetFinalizers(), nil) }
+	k.Update.Warnings = func(o, old registry.Object) []string {
+		return finalizerWarnings(o.GetFinalizers(), old.GetFinalizers())
+	}
 	return k
 }
 

@@ -34,72 +34,72 @@ const (
 	whole = "__untyped_atomic_"
 )
 
-// newMergeRules reads the list and map types of a schema (specification:
-// "Merge-strategy markers").
-func newMergeRules(s *apiextensionsv1.JSONSchemaProps, lenient bool) mergeRules {
+// newMergeRules returns the merge rules of a schema, as schemaconv of kube-openapi derives
+// them. preserve is preserveUnknownFields of the definition.
+func newMergeRules(s *apiextensionsv1.JSONSchemaProps, preserve bool) mergeRules {
 	known := mergetypes.Known()
-	if known == nil || s == nil {
+	if known == nil || s == nil || s.Type != "object" && len(s.Properties) == 0 {
 		return mergeRules{}
 	}
-	root := atomOf(s, lenient)
-	if root.Map == nil {
-		return mergeRules{}
-	}
-	str := smd.Scalar("string")
-	fields := slices.DeleteFunc(slices.Clone(root.Map.Fields), func(f smd.StructField) bool {
-		return f.Name == "metadata" || f.Name == "apiVersion" || f.Name == "kind"
-	})
-	root.Map = &smd.Map{ElementType: root.Map.ElementType, ElementRelationship: root.Map.ElementRelationship, Fields: append(fields,
-		smd.StructField{Name: "apiVersion", Type: smd.TypeRef{Inlined: smd.Atom{Scalar: &str}}},
-		smd.StructField{Name: "kind", Type: smd.TypeRef{Inlined: smd.Atom{Scalar: &str}}},
-		smd.StructField{Name: "metadata", Type: named(metadataType)},
-	)}
-	return mergeRules{schema: known, root: smd.TypeRef{Inlined: root}}
+	preserve = preserve || preserves(s)
+	return mergeRules{schema: known, root: smd.TypeRef{Inlined: smd.Atom{Map: mapOf(s, preserve, true)}}}
+}
+
+// preserves reports whether a schema opts itself and everything below it into unknown fields.
+func preserves(s *apiextensionsv1.JSONSchemaProps) bool {
+	return s.XPreserveUnknownFields != nil && *s.XPreserveUnknownFields
 }
 
 func named(name string) smd.TypeRef { return smd.TypeRef{NamedType: &name} }
 
 func scalar(kind smd.Scalar) smd.Atom { return smd.Atom{Scalar: &kind} }
 
-// refOf is the rule of a field.
-func refOf(s *apiextensionsv1.JSONSchemaProps, lenient bool) smd.TypeRef {
-	if s == nil || s.Type == "" && !s.XIntOrString && len(s.Properties) == 0 && s.Items == nil {
+// refOf returns the rule of a field. preserve tells that unknown fields are allowed above it.
+func refOf(s *apiextensionsv1.JSONSchemaProps, preserve bool) smd.TypeRef {
+	if s == nil || s.Type == "" && !s.XEmbeddedResource && s.XMapType == nil && s.XListType == nil &&
+		len(s.Properties) == 0 && s.AdditionalProperties == nil && s.Items == nil {
 		return named(deduced)
 	}
-	return smd.TypeRef{Inlined: atomOf(s, lenient)}
+	return smd.TypeRef{Inlined: atomOf(s, preserve)}
 }
 
-func atomOf(s *apiextensionsv1.JSONSchemaProps, lenient bool) smd.Atom {
-	switch {
-	case s.XIntOrString:
-		return scalar("untyped")
-	case s.Type == "object" || len(s.Properties) > 0:
-		return smd.Atom{Map: mapOf(s, lenient)}
-	case s.Type == "array":
-		return smd.Atom{List: listOf(s, lenient)}
-	case s.Type == "integer" || s.Type == "number":
-		return scalar("numeric")
-	case s.Type == "boolean":
-		return scalar("boolean")
-	case s.Type == "string":
-		return scalar("string")
+func atomOf(s *apiextensionsv1.JSONSchemaProps, preserve bool) smd.Atom {
+	preserve = preserve || preserves(s)
+	switch s.Type {
+	case "":
+		return smd.Atom{Scalar: scalar(smd.Untyped).Scalar, List: listOf(s, preserve), Map: mapOf(s, preserve, s.XEmbeddedResource)}
+	case "object":
+		return smd.Atom{Map: mapOf(s, preserve, s.XEmbeddedResource)}
+	case "array":
+		return smd.Atom{List: listOf(s, preserve)}
+	case "integer", "number":
+		return scalar(smd.Numeric)
+	case "boolean":
+		return scalar(smd.Boolean)
+	case "string":
+		if s.Format == "" || s.Format == "byte" {
+			return scalar(smd.String)
+		}
 	}
-	return scalar("untyped")
+	return scalar(smd.Untyped)
 }
 
-func mapOf(s *apiextensionsv1.JSONSchemaProps, lenient bool) *smd.Map {
+// mapOf returns the rule of an object. resource adds the fields that every resource has.
+func mapOf(s *apiextensionsv1.JSONSchemaProps, preserve, resource bool) *smd.Map {
 	m := &smd.Map{}
 	if s.XMapType != nil && *s.XMapType == "atomic" {
 		m.ElementRelationship = smd.Atomic
 	}
 	names := make([]string, 0, len(s.Properties))
 	for name := range s.Properties {
-		names = append(names, name)
+		if !resource || name != "apiVersion" && name != "kind" && name != "metadata" {
+			names = append(names, name)
+		}
 	}
 	slices.Sort(names)
 	for _, name := range names {
 		p := s.Properties[name]
-		f := smd.StructField{Name: name, Type: refOf(&p, lenient)}
+		f := smd.StructField{Name: name, Type: refOf(&p, preserve)}
 		if p.Default != nil {
 			if v, err := decode(p.Default.Raw); err == nil {
 				f.Default = v
@@ -107,24 +107,25 @@ func mapOf(s *apiextensionsv1.JSONSchemaProps, lenient bool) *smd.Map {
 		}
 		m.Fields = append(m.Fields, f)
 	}
-	switch {
-	case s.XEmbeddedResource:
-		m.Fields = slices.DeleteFunc(m.Fields, func(f smd.StructField) bool { return f.Name == "metadata" })
-		m.Fields = append(m.Fields, smd.StructField{Name: "metadata", Type: named(metadataType)})
+	if resource {
+		m.Fields = append(m.Fields,
+			smd.StructField{Name: "apiVersion", Type: smd.TypeRef{Inlined: scalar(smd.String)}},
+			smd.StructField{Name: "kind", Type: smd.TypeRef{Inlined: scalar(smd.String)}},
+			smd.StructField{Name: "metadata", Type: named(metadataType)})
+	}
+	switch extra := s.AdditionalProperties; {
+	case extra == nil && (preserve || len(m.Fields) == 0), extra != nil && extra.Schema == nil && extra.Allows:
 		m.ElementType = named(deduced)
-	case s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil:
-		m.ElementType = refOf(s.AdditionalProperties.Schema, lenient)
-	case lenient, len(s.Properties) == 0, s.XPreserveUnknownFields != nil && *s.XPreserveUnknownFields,
-		s.AdditionalProperties != nil && s.AdditionalProperties.Allows:
-		m.ElementType = named(deduced)
+	case extra != nil && extra.Schema != nil:
+		m.ElementType = refOf(extra.Schema, preserve)
 	}
 	return m
 }
 
-func listOf(s *apiextensionsv1.JSONSchemaProps, lenient bool) *smd.List {
+func listOf(s *apiextensionsv1.JSONSchemaProps, preserve bool) *smd.List {
 	l := &smd.List{ElementRelationship: smd.Atomic, ElementType: named(whole)}
 	if s.Items != nil && s.Items.Schema != nil {
-		l.ElementType = refOf(s.Items.Schema, lenient)
+		l.ElementType = refOf(s.Items.Schema, preserve)
 	}
 	if s.XListType == nil {
 		return l

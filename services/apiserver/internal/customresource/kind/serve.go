@@ -31,7 +31,7 @@ func (s *versionSchema) shape(raw []byte, o registry.ShapeOptions) (out registry
 	if d, out.Unknown, err = cleanMetadata(d, o.Unknown); err != nil {
 		return out, err
 	}
-	shaped, err := p.Shape(d, schema.ShapeOptions{Unknown: o.Unknown, Lenient: s.lenient})
+	shaped, err := p.Shape(d, schema.ShapeOptions{Unknown: o.Unknown, Lenient: s.lenient, KeepNulls: o.KeepNulls})
 	if err != nil {
 		return out, err
 	}
@@ -84,6 +84,9 @@ func (f *family) takeUp(raw []byte) (*tape.Doc, string, error) {
 	if d.Kind(tape.Root) != tape.Object {
 		d.Release()
 		return nil, "", errNoObject
+	}
+	if d, err = schema.RepairMetadata(d); err != nil {
+		return nil, "", err
 	}
 	version := versionOf(d)
 	s := f.versions[version]

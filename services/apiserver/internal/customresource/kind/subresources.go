@@ -34,7 +34,7 @@ func intAt(o registry.Object, p string) (int64, bool) {
 func (s *versionSchema) scaleOf() *registry.Scale {
 	spec, status := s.scale.SpecReplicasPath, s.scale.StatusReplicasPath
 	return &registry.Scale{
-		Path: path(spec), Unconditional: true,
+		Path: path(spec), Unconditional: true, Versions: s.replicasPaths(),
 		Missing: func(o registry.Object) error {
 			if _, ok := intAt(o, spec); !ok {
 				return fmt.Errorf("the spec replicas field %q does not exist", spec)
@@ -57,6 +57,20 @@ func (s *versionSchema) scaleOf() *registry.Scale {
 			return int32(n), selector
 		},
 	}
+}
+
+// replicasPaths returns where each version of the definition keeps its replicas, by apiVersion; nil
+// where a version has no scale.
+func (f *family) replicasPaths() map[string][]string {
+	all := make(map[string][]string, len(f.versions))
+	for name, v := range f.versions {
+		var p []string
+		if v.scale != nil {
+			p = path(v.scale.SpecReplicasPath)
+		}
+		all[f.group+"/"+name] = p
+	}
+	return all
 }
 
 // scaleErrors are what is wrong with the numbers of the scale. A write of the status alone is not refused for

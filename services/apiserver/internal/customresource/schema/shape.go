@@ -32,6 +32,8 @@ type ShapeOptions struct {
 	Lenient bool
 	// Undefaulted is for a document that was converted: it gets no defaults, and keeps its nulls.
 	Undefaulted bool
+	// KeepNulls keeps nulls that are not allowed and have no default, so that Check reports them.
+	KeepNulls bool
 }
 
 // Shaped is a document that fits its schema as far as its fields are concerned.
@@ -70,6 +72,9 @@ func (p *Program) Shape(d *tape.Doc, o ShapeOptions) (Shaped, error) {
 	}
 	if o.Undefaulted {
 		s.parts &^= fills | nulls
+	}
+	if o.KeepNulls {
+		s.parts &^= nulls
 	}
 	s.resource()
 	if s.err != nil {

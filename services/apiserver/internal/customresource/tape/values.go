@@ -244,8 +244,11 @@ func (d *Doc) AppendCanonical(out []byte, r Ref) []byte {
 	return append(out, d.Text(r)...)
 }
 
-// appendFloat writes a float as Go's encoder does.
+// appendFloat writes a float as Go's encoder does, but negative zero as 0, as Kubernetes does.
 func appendFloat(out []byte, f float64) []byte {
+	if f == 0 {
+		return append(out, '0')
+	}
 	format := byte('f')
 	if abs := math.Abs(f); abs != 0 && (abs < 1e-6 || abs >= 1e21) {
 		format = 'e'

@@ -3,6 +3,7 @@ package kms
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -111,6 +112,19 @@ type health struct {
 	err   error
 }
 
+// sectionError says which call of a check failed, and is told when the check runs. The answer that
+// is kept is the plugin's error alone, as in Kubernetes.
+type sectionError struct {
+	section, plugin string
+	err             error
+}
+
+func (e *sectionError) Error() string {
+	return fmt.Sprintf("failed to perform %s section of the healthz check for KMS Provider %s, error: %s", e.section, e.plugin, e.err)
+}
+
+func (e *sectionError) Unwrap() error { return e.err }
+
 // check asks, unless that was done of late.
 func (h *health) check(ctx context.Context, pace Pace, ask func(context.Context) error) error {
 	h.mu.Lock()
@@ -135,6 +149,9 @@ func (h *health) now(ctx context.Context, ask func(context.Context) error) error
 func (h *health) ask(ctx context.Context, ask func(context.Context) error) error {
 	err := ask(ctx)
 	h.asked, h.err = time.Now(), err
+	if section := new(sectionError); errors.As(err, &section) {
+		h.err = section.err
+	}
 	return err
 }
 

@@ -78,11 +78,11 @@ func (p *v1) ping(ctx context.Context) error {
 	const text = "ping"
 	sealed, err := p.encrypt(ctx, []byte(text))
 	if err != nil {
-		return fmt.Errorf("failed to perform encrypt section of the healthz check for KMS Provider %s, error: %w", p.Name, err)
+		return &sectionError{"encrypt", p.Name, err}
 	}
 	back, err := p.decrypt(ctx, sealed)
 	if err != nil {
-		return fmt.Errorf("failed to perform decrypt section of the healthz check for KMS Provider %s, error: %w", p.Name, err)
+		return &sectionError{"decrypt", p.Name, err}
 	}
 	if string(back) != text {
 		return fmt.Errorf("failed to decrypt: KMS Provider %s answered with something else than was encrypted", p.Name)

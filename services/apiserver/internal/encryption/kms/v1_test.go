@@ -275,3 +275,17 @@ func TestSocketsOfAnyName(t *testing.T) {
 	says(t, "version 1", first(t, cfg).Check(t.Context()), "")
 	says(t, "version 2", second(t, cfg).Check(t.Context()), "")
 }
+
+// TestKeptCheckHasThePluginsErrorAlone asks twice: only the check that runs says which call failed.
+func TestKeptCheckHasThePluginsErrorAlone(t *testing.T) {
+	plugin := kmstest.New(t)
+	plugin.Refuse(true)
+	cfg := config(t, plugin)
+	cfg.Pace.IllKept = time.Hour
+	p := first(t, cfg)
+	for i, want := range []string{"failed to perform encrypt section of the healthz check for KMS Provider rec, error: rpc error: code = Internal", "rpc error: code = Internal"} {
+		if err := p.Check(t.Context()); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("check %d: %v, want %s", i+1, err, want)
+		}
+	}
+}

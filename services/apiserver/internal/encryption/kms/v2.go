@@ -115,7 +115,7 @@ func (p *v2) status(ctx context.Context) error {
 	defer cancel()
 	s, err := p.plugin.Status(ctx, &kmsv2.StatusRequest{})
 	if err = p.answered(err); err != nil {
-		return fmt.Errorf("failed to perform status section of the healthz check for KMS Provider %s, error: %w", p.Name, err)
+		return &sectionError{"status", p.Name, err}
 	}
 	var errs []error
 	if s.GetHealthz() != healthy {

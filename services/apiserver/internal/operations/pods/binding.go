@@ -19,7 +19,7 @@ import (
 
 // bind answers POST of a Binding: it assigns a pod to a node, once.
 func (p *room) bind(c *endpoints.Call) error {
-	req, err := c.UpdateRequest()
+	req, err := c.CreateRequest()
 	if err != nil {
 		return err
 	}

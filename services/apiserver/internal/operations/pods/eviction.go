@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/endpoints"
@@ -34,7 +36,7 @@ const maxEvictionAttempts = 20
 // evict answers POST of an Eviction: it deletes a pod if the disruption budgets
 // allow that.
 func (p *room) evict(c *endpoints.Call) error {
-	req, err := c.UpdateRequest()
+	req, err := c.CreateRequest()
 	if err != nil {
 		return err
 	}
@@ -47,12 +49,13 @@ func (p *room) evict(c *endpoints.Call) error {
 	}
 	e.Namespace = c.Op.Namespace
 	p.Writes.Own(c.Context(), req, p.evictions, nil, e)
+	asked := req.Options.(*metav1.CreateOptions).DryRun
 	var do *metav1.DeleteOptions
 	err = c.AdmitValid(req.Admission(admission.Create, e, nil), func() (err error) {
 		if e.Name != c.Op.Name {
 			return apierrors.NewBadRequest("name in URL does not match name in Eviction object")
 		}
-		do, err = evictionOptions(e, req.DryRun)
+		do, err = evictionOptions(e, asked)
 		return err
 	})
 	if err != nil {
@@ -85,18 +88,23 @@ func decodeEviction(c *endpoints.Call, validation string) (*policyv1.Eviction, e
 	return nil, fmt.Errorf("%T is no eviction", obj)
 }
 
-// evictionOptions are those of the deletion; whether it is a dry run may be said
-// in the body or in the query.
-func evictionOptions(e *policyv1.Eviction, dryRun bool) (*metav1.DeleteOptions, error) {
+// evictionOptions returns the options of the deletion. asked is dryRun of the query, which the
+// body may repeat or say in its place.
+func evictionOptions(e *policyv1.Eviction, asked []string) (*metav1.DeleteOptions, error) {
 	do := e.DeleteOptions
 	if do == nil {
 		do = &metav1.DeleteOptions{}
 	}
-	if len(do.DryRun) > 0 && !slices.Equal(do.DryRun, []string{metav1.DryRunAll}) {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("Non-matching dry-run options in request and content: %v and %v", []string{metav1.DryRunAll}, do.DryRun))
+	if ptr.Deref(do.IgnoreStoreReadErrorWithClusterBreakingPotential, false) {
+		return nil, status.Invalid(evictionGVK.GroupKind(), e.Name, field.ErrorList{
+			field.Invalid(field.NewPath("deleteOptions", "ignoreStoreReadErrorWithClusterBreakingPotential"), true, "can not be set for pod eviction, try after removing the option"),
+		})
 	}
-	if dryRun {
-		do.DryRun = []string{metav1.DryRunAll}
+	switch {
+	case len(do.DryRun) == 0:
+		do.DryRun = asked
+	case len(asked) > 0 && !slices.Equal(do.DryRun, asked):
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("Non-matching dry-run options in request and content: %v and %v", asked, do.DryRun))
 	}
 	if errs := metav1validation.ValidateDeleteOptions(do); len(errs) > 0 {
 		return nil, status.Invalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", errs)

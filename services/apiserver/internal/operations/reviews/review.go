@@ -10,6 +10,7 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authenticationv1beta1 "k8s.io/api/authentication/v1beta1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -55,7 +56,7 @@ func Operations(c Config) []endpoints.Operation {
 
 // review answers POST of a review kind: the same object with its status.
 func (a *room) review(c *endpoints.Call) error {
-	write, err := c.UpdateRequest()
+	write, err := c.CreateRequest()
 	if err != nil {
 		return err
 	}
@@ -75,6 +76,9 @@ func (a *room) review(c *endpoints.Call) error {
 	}
 	switch r := obj.(type) {
 	case *authenticationv1.SelfSubjectReview:
+		r.CreationTimestamp = metav1.NewTime(a.Now().UTC().Truncate(time.Second))
+		r.Status.UserInfo = userInfo(user)
+	case *authenticationv1beta1.SelfSubjectReview:
 		r.CreationTimestamp = metav1.NewTime(a.Now().UTC().Truncate(time.Second))
 		r.Status.UserInfo = userInfo(user)
 	case *authenticationv1.TokenReview:
@@ -109,6 +113,9 @@ func (a *room) reviewToken(ctx context.Context, r *authenticationv1.TokenReview)
 	if back(); err != nil { // then there may be no review at all
 		r.Status = authenticationv1.TokenReviewStatus{Error: err.Error()}
 		return nil
+	}
+	for _, text := range got.Warnings {
+		request.Warn(ctx, text)
 	}
 	r.Status = authenticationv1.TokenReviewStatus{Authenticated: got.Authenticated, Audiences: got.Audiences}
 	if got.Error != "" {

@@ -82,7 +82,7 @@ func (t *room) requestToken(c *endpoints.Call) error {
 	if t.Issuer == nil {
 		return status.NoResource()
 	}
-	write, err := c.UpdateRequest()
+	write, err := c.CreateRequest()
 	if err != nil {
 		return err
 	}

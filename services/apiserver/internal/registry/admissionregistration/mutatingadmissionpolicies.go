@@ -3,7 +3,6 @@ package admissionregistration
 import (
 	alphav1 "k8s.io/api/admissionregistration/v1alpha1"
 
-	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
@@ -17,7 +16,6 @@ func mutatingAdmissionPolicies(compile compiler) *registry.Kind {
 			Categories:   categories(),
 			AnyFinalizer: true,
 		},
-		Gate:    features.MutatingAdmissionPolicy,
 		New:     declare.New[alphav1.MutatingAdmissionPolicy],
 		NewList: declare.New[alphav1.MutatingAdmissionPolicyList],
 		Parts: declare.Spec(func(p *alphav1.MutatingAdmissionPolicy) *alphav1.MutatingAdmissionPolicySpec {

@@ -3,7 +3,6 @@ package admissionregistration
 import (
 	alphav1 "k8s.io/api/admissionregistration/v1alpha1"
 
-	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/admission/policyform"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
@@ -18,7 +17,6 @@ func mutatingAdmissionPolicyBindings() *registry.Kind {
 			Categories:   categories(),
 			AnyFinalizer: true,
 		},
-		Gate:    features.MutatingAdmissionPolicy,
 		New:     declare.New[alphav1.MutatingAdmissionPolicyBinding],
 		NewList: declare.New[alphav1.MutatingAdmissionPolicyBindingList],
 		Parts: declare.Spec(func(b *alphav1.MutatingAdmissionPolicyBinding) *alphav1.MutatingAdmissionPolicyBindingSpec {

@@ -26,8 +26,7 @@ func validatingAdmissionPolicies(compile compiler) *registry.Kind {
 		Create: registry.Create{Validate: declare.Rules(func(at validate.At, p *admissionv1.ValidatingAdmissionPolicy) {
 			policyRules(at, p, nil, compile)
 		})},
-		// As in Kubernetes, who sends a status or metadata in vain owns them.
-		Update: registry.Update{Generation: true, NeedsVersion: true, Resets: []string{}, Validate: declare.Changes(func(at validate.At, p, old *admissionv1.ValidatingAdmissionPolicy) {
+		Update: registry.Update{Generation: true, NeedsVersion: true, Validate: declare.Changes(func(at validate.At, p, old *admissionv1.ValidatingAdmissionPolicy) {
 			policyRules(at, p, old, compile)
 		})},
 		Shown: registry.Shown{Columns: []registry.Column{
@@ -47,7 +46,7 @@ func validatingAdmissionPolicies(compile compiler) *registry.Kind {
 			declare.Resetting(declare.CheckedView("status", "ValidatingAdmissionPolicy", func(p, old *admissionv1.ValidatingAdmissionPolicy) {
 				p.Spec = old.Spec
 				declare.KeepMeta(p, old)
-			}, policyStatusRules)),
+			}, policyStatusRules), "metadata", "spec"),
 		},
 	}
 }

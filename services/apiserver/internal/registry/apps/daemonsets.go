@@ -21,6 +21,7 @@ import (
 func daemonSets(rules *podspec.Rules) *registry.Kind {
 	pods := podspec.PodsOf[*appsv1.DaemonSet]{
 		Template: func(d *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &d.Spec.Template }, Path: field.NewPath("spec", "template"),
+		OwnChanges: true,
 	}
 	return podspec.Templated(rules, pods, &registry.Kind{
 		Names: registry.Names{

@@ -40,7 +40,7 @@ func statefulSets(rules *podspec.Rules, maxUnavailable bool) *registry.Kind {
 		Create: registry.Create{
 			Prepare:  declare.Do(func(s *appsv1.StatefulSet) { drop(s, nil) }),
 			Validate: declare.Rules(func(at validate.At, s *appsv1.StatefulSet) { statefulSetRules(at.Child("spec"), rules, &s.Spec, nil) }),
-			Warnings: declare.Get(statefulSetWarnings),
+			Warnings: declare.Get(func(s *appsv1.StatefulSet) []string { return statefulSetWarnings(s) }),
 		},
 		Update: registry.Update{
 			Generation: true,
@@ -49,7 +49,7 @@ func statefulSets(rules *podspec.Rules, maxUnavailable bool) *registry.Kind {
 				statefulSetRules(at.Child("spec"), rules, &s.Spec, &old.Spec.Template)
 				statefulSetChanges(at, &s.Spec, &old.Spec)
 			}),
-			Warnings: declare.GetChange(func(s, _ *appsv1.StatefulSet) []string { return statefulSetWarnings(s) }),
+			Warnings: declare.GetChange(func(s, _ *appsv1.StatefulSet) []string { return statefulSetWarnings(s, "Spec") }),
 		},
 		Shown: registry.Shown{
 			// A selector may name this one, which never equals anything.
@@ -66,11 +66,17 @@ func statefulSets(rules *podspec.Rules, maxUnavailable bool) *registry.Kind {
 	})
 }
 
-func statefulSetWarnings(set *appsv1.StatefulSet) (texts []string) {
+// statefulSetWarnings are a set's own. below is what follows the claim in their paths: Kubernetes
+// has "Spec" there on updates.
+func statefulSetWarnings(set *appsv1.StatefulSet, below ...string) (texts []string) {
 	s := &set.Spec
 	claims := field.NewPath("spec", "volumeClaimTemplates")
 	for i := range s.VolumeClaimTemplates {
-		texts = append(texts, podspec.ClaimWarnings(claims.Index(i), &s.VolumeClaimTemplates[i].Spec)...)
+		claim := claims.Index(i)
+		for _, name := range below {
+			claim = claim.Child(name)
+		}
+		texts = append(texts, podspec.ClaimWarnings(claim, &s.VolumeClaimTemplates[i].Spec)...)
 	}
 	if n := s.RevisionHistoryLimit; n != nil && *n < 0 {
 		texts = append(texts, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")

@@ -15,7 +15,8 @@ const (
 )
 
 // Kinds of the group, in the order of their resources. All are questions that
-// are answered and not stored. The version v1beta1 ended with 1.33.
+// are answered and not stored. v1beta1 was removed in 1.33: it is served for older
+// emulated versions.
 func Kinds() []*registry.Kind {
-	return []*registry.Kind{selfSubjectReviews(), tokenReviews()}
+	return []*registry.Kind{selfSubjectReviews(), tokenReviews(), betaSelfSubjectReviews()}
 }

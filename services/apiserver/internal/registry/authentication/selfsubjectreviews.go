@@ -2,6 +2,7 @@ package authentication
 
 import (
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authenticationv1beta1 "k8s.io/api/authentication/v1beta1"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/declare"
@@ -16,4 +17,10 @@ func selfSubjectReviews() *registry.Kind {
 		Verbs:   []string{"create"},
 		New:     declare.New[authenticationv1.SelfSubjectReview],
 	}
+}
+
+func betaSelfSubjectReviews() *registry.Kind {
+	k := selfSubjectReviews()
+	k.Version, k.New = "v1beta1", declare.New[authenticationv1beta1.SelfSubjectReview]
+	return k
 }

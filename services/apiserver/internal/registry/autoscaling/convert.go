@@ -16,6 +16,10 @@ const (
 	behaviorAnnotation       = "autoscaling.alpha.kubernetes.io/behavior"
 	currentMetricsAnnotation = "autoscaling.alpha.kubernetes.io/current-metrics"
 	conditionsAnnotation     = "autoscaling.alpha.kubernetes.io/conditions"
+
+	// Annotations of v2beta2, whose rules have no tolerance.
+	scaleDownToleranceAnnotation = "autoscaling.alpha.kubernetes.io/scale-down-tolerance"
+	scaleUpToleranceAnnotation   = "autoscaling.alpha.kubernetes.io/scale-up-tolerance"
 )
 
 // defaultCPUUtilization, in percent, is the target where v1 names no metric.
@@ -24,7 +28,7 @@ const defaultCPUUtilization = 80
 // withoutOurs is a copy of annotations that has none of ours.
 func withoutOurs(annotations map[string]string) map[string]string {
 	out := maps.Clone(annotations)
-	for _, key := range []string{metricsAnnotation, behaviorAnnotation, currentMetricsAnnotation, conditionsAnnotation} {
+	for _, key := range []string{metricsAnnotation, behaviorAnnotation, currentMetricsAnnotation, conditionsAnnotation, scaleDownToleranceAnnotation, scaleUpToleranceAnnotation} {
 		delete(out, key)
 	}
 	return out

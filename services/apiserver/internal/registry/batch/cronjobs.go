@@ -22,6 +22,9 @@ import (
 func cronJobs(rules *podspec.Rules) *registry.Kind {
 	made := podspec.PodsOf[*batchv1.CronJob]{
 		Template: pods, Path: field.NewPath("spec", "jobTemplate", "spec", "template"), HostNames: true,
+		Around: func(c *batchv1.CronJob) []string {
+			return jobWarnings("spec.jobTemplate.spec", &c.Spec.JobTemplate.Spec)
+		},
 	}
 	return podspec.Templated(rules, made, &registry.Kind{
 		Names: registry.Names{
@@ -40,14 +43,13 @@ func cronJobs(rules *podspec.Rules) *registry.Kind {
 					at.Child("metadata").Invalid("name", c.Name, "must be no more than 52 characters")
 				}
 			}),
-			Warnings: declare.Get(cronJobWarnings),
 		},
 		Update: registry.Update{
 			Generation: true,
 			Validate: declare.Changes(func(at validate.At, c, old *batchv1.CronJob) {
 				cronJobRules(at.Child("spec"), rules, &c.Spec, &old.Spec)
 			}),
-			Warnings: declare.GetChange(cronJobUpdateWarnings),
+			Warnings: declare.GetChange(zoneWarnings),
 		},
 		Shown:        registry.Shown{Columns: cronJobColumns()},
 		Subresources: []registry.Subresource{declare.Status("CronJob")},
@@ -155,16 +157,12 @@ func timeZone(name string) (msgs []string) {
 	return msgs
 }
 
-func cronJobWarnings(c *batchv1.CronJob) []string {
-	return jobWarnings("spec.jobTemplate.spec", &c.Spec.JobTemplate.Spec)
-}
-
-func cronJobUpdateWarnings(c, _ *batchv1.CronJob) []string {
-	texts := cronJobWarnings(c)
-	if strings.Contains(c.Spec.Schedule, "TZ") {
-		texts = append(texts, "cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details")
+// zoneWarnings are those of an update that leaves a time zone in the schedule.
+func zoneWarnings(c, _ *batchv1.CronJob) []string {
+	if !strings.Contains(c.Spec.Schedule, "TZ") {
+		return nil
 	}
-	return texts
+	return []string{"cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details"}
 }
 
 func cronJobColumns() []registry.Column {

@@ -19,6 +19,7 @@ func jobs(rules *podspec.Rules) *registry.Kind {
 	pods := podspec.PodsOf[*batchv1.Job]{
 		Template: func(j *batchv1.Job) *corev1.PodTemplateSpec { return &j.Spec.Template },
 		Path:     field.NewPath("spec", "template"), HostNames: true,
+		Around: func(j *batchv1.Job) []string { return jobWarnings("spec", &j.Spec) },
 	}
 	return podspec.Templated(rules, pods, &registry.Kind{
 		Names: registry.Names{
@@ -34,7 +35,6 @@ func jobs(rules *podspec.Rules) *registry.Kind {
 		Create: registry.Create{
 			Prepare:  declare.Do(prepareJobCreate),
 			Validate: declare.Rules(func(at validate.At, j *batchv1.Job) { jobRules(at, rules, j, nil) }),
-			Warnings: declare.Get(func(j *batchv1.Job) []string { return jobWarnings("spec", &j.Spec) }),
 		},
 		Update: registry.Update{
 			Generation: true,
@@ -44,7 +44,6 @@ func jobs(rules *podspec.Rules) *registry.Kind {
 				jobSpecRules(spec, rules, &j.Spec, &old.Spec.Template)
 				jobChanges(spec, j, old)
 			}),
-			Warnings: declare.GetChange(func(j, _ *batchv1.Job) []string { return jobWarnings("spec", &j.Spec) }),
 		},
 		Delete: registry.Delete{
 			Orphan:        true,

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/features"
+	"binnacle/libs/version"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/admissionregistration"
 	"binnacle/services/apiserver/internal/registry/apiextensions"
@@ -54,7 +55,7 @@ func members(s registry.Settings) []member {
 		of("", 18000, with(s, core.Kinds), "v1"),
 		of("apps", 17800, with(s, apps.Kinds), "v1"),
 		of("events.k8s.io", 17750, events.Kinds, "v1"),
-		of("authentication.k8s.io", 17700, authentication.Kinds, "v1"),
+		of("authentication.k8s.io", 17700, authentication.Kinds, "v1", "v1beta1"),
 		of("authorization.k8s.io", 17600, authorization.Kinds, "v1"),
 		of("autoscaling", 17500, with(s, autoscaling.Kinds), "v2", "v1"),
 		of("batch", 17400, with(s, batch.Kinds), "v1"),
@@ -69,7 +70,7 @@ func members(s registry.Settings) []member {
 		of("coordination.k8s.io", 16500, with(s, coordination.Kinds), "v1", "v1beta1", "v1alpha2"),
 		of("node.k8s.io", 16300, nodegroup.Kinds, "v1"),
 		of("discovery.k8s.io", 16200, with(s, discoverygroup.Kinds), "v1"),
-		of("flowcontrol.apiserver.k8s.io", 16100, flowcontrol.Kinds, "v1"),
+		of("flowcontrol.apiserver.k8s.io", 16100, flowcontrol.Kinds, "v1", "v1beta3"),
 		of("internal.apiserver.k8s.io", 16000, apiserverinternal.Kinds, "v1alpha1"),
 		of("resource.k8s.io", 15900, with(s, resource.Kinds), "v1beta2", "v1beta1", "v1alpha3"),
 		of("storagemigration.k8s.io", 15800, storagemigration.Kinds, "v1alpha1"),
@@ -82,7 +83,11 @@ func Catalog() (*registry.Catalog, error) {
 	if err != nil {
 		return nil, err
 	}
-	return all.Only(RuntimeConfig(nil).Serves)
+	serves, err := Emulation{Minor: version.MinorNumber}.Serves(all, nil, func(*registry.Kind) bool { return true })
+	if err != nil {
+		return nil, err
+	}
+	return all.Only(serves)
 }
 
 // Everything is the catalog of all built-in kinds, those that are off by default

@@ -5,7 +5,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"binnacle/libs/version"
 	"binnacle/services/apiserver/internal/registry"
 )
 
@@ -23,10 +22,6 @@ type Emulation struct {
 // configuration and by the version.
 // It is an error to name a later resource in the configuration, unless that is wanted.
 func (e Emulation) Serves(all *registry.Catalog, config RuntimeConfig, gate func(*registry.Kind) bool) (func(*registry.Kind) bool, error) {
-	on := func(k *registry.Kind) bool { return config.Serves(k) && gate(k) }
-	if e.Minor >= version.MinorNumber {
-		return on, nil
-	}
 	types, served := Documented(), map[*registry.Kind]bool{}
 	for _, g := range all.Groups() {
 		lower := map[string]bool{} // resources of which an older version is served
@@ -54,7 +49,10 @@ func (e Emulation) Serves(all *registry.Catalog, config RuntimeConfig, gate func
 }
 
 func (e Emulation) serves(types *runtime.Scheme, k *registry.Kind, config RuntimeConfig, lower bool) (bool, error) {
-	came := introduced(types, k)
+	came, removed := lifecycle(types, k)
+	if removed != 0 && removed <= e.Minor {
+		return false, nil
+	}
 	if came <= e.Minor {
 		return config.Serves(k), nil
 	}
@@ -71,20 +69,24 @@ func (e Emulation) serves(types *runtime.Scheme, k *registry.Kind, config Runtim
 	}
 }
 
-// introduced is the minor version of Kubernetes 1 that brought a kind, as its type says; 0
-// where it does not.
-func introduced(types *runtime.Scheme, k *registry.Kind) int {
+// lifecycle returns the minor versions of Kubernetes 1 that introduced a kind and that
+// removed it, as its type says; 0 where the type does not say so.
+func lifecycle(types *runtime.Scheme, k *registry.Kind) (introduced, removed int) {
 	obj, err := types.New(k.GroupVersion().WithKind(k.Kind))
 	if err != nil {
-		return 0
+		return 0, 0
 	}
-	if told, ok := obj.(interface {
+	if o, ok := obj.(interface {
 		APILifecycleIntroduced() (major, minor int)
 	}); ok {
-		_, minor := told.APILifecycleIntroduced()
-		return minor
+		_, introduced = o.APILifecycleIntroduced()
 	}
-	return 0
+	if o, ok := obj.(interface {
+		APILifecycleRemoved() (major, minor int)
+	}); ok {
+		_, removed = o.APILifecycleRemoved()
+	}
+	return introduced, removed
 }
 
 // named tells whether keys of its own switch the kind's version, or its resource, on.

@@ -22,6 +22,7 @@ func TestEmulatedVersions(t *testing.T) {
 		claims, older  = "resource.k8s.io/v1beta2/resourceclaims", "resource.k8s.io/v1beta1/resourceclaims"
 		oldest         = "resource.k8s.io/v1alpha3/resourceclaims"
 		always         = "networking.k8s.io/v1/networkpolicies"
+		reviews, flows = "authentication.k8s.io/v1beta1/selfsubjectreviews", "flowcontrol.apiserver.k8s.io/v1beta3/flowschemas"
 		named, forward = true, true
 	)
 	for _, c := range []struct {
@@ -44,7 +45,10 @@ func TestEmulatedVersions(t *testing.T) {
 		{name: "a later resource", e: builtin.Emulation{Minor: 32}, config: "resource.k8s.io/v1beta2/resourceclaims=true",
 			err: "cannot enable resource resource.k8s.io/v1beta2, Resource=resourceclaims in runtime-config because it is introduced at 1.33 after the current version 1.32. Consider setting --runtime-config-emulation-forward-compatible=true"},
 		{name: "a later resource that is named", e: builtin.Emulation{Minor: 32, Named: named}, config: "resource.k8s.io/v1beta2/resourceclaims=true", want: []string{always, claims}},
-		{name: "everything", e: builtin.Emulation{Minor: 32}, config: "api/all=true", want: []string{always, beta, older, oldest}},
+		{name: "everything", e: builtin.Emulation{Minor: 32}, config: "api/all=true", want: []string{always, beta, older, oldest, reviews}},
+		{name: "not yet removed", e: builtin.Emulation{Minor: 31}, config: "flowcontrol.apiserver.k8s.io/v1beta3=true,authentication.k8s.io/v1beta1=true", want: []string{always, flows, reviews}},
+		{name: "off by default before the removal", e: builtin.Emulation{Minor: 31}, want: []string{always}},
+		{name: "removed since", e: builtin.Emulation{Minor: 33}, config: "flowcontrol.apiserver.k8s.io/v1beta3=true,authentication.k8s.io/v1beta1=true", want: []string{always, stable}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var config builtin.RuntimeConfig
@@ -62,13 +66,13 @@ func TestEmulatedVersions(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, r := range []string{always, beta, stable, oldest, older, claims} {
+			for _, r := range []string{always, beta, stable, oldest, older, claims, reviews, flows} {
 				p := strings.Split(r, "/")
 				if serves(all.Resource(schema.GroupVersionResource{Group: p[0], Version: p[1], Resource: p[2]})) {
 					got = append(got, r)
 				}
 			}
-			for _, r := range []string{always, beta, stable, oldest, older, claims} {
+			for _, r := range []string{always, beta, stable, oldest, older, claims, reviews, flows} {
 				if slices.Contains(got, r) != slices.Contains(c.want, r) {
 					t.Errorf("%s: served %v, want %v", r, slices.Contains(got, r), slices.Contains(c.want, r))
 				}

@@ -123,8 +123,13 @@ func (c *kindCase) test(t *testing.T, k *registry.Kind) {
 	}
 	for i, b := range c.Warned {
 		t.Run(fmt.Sprintf("warned %d", i), func(t *testing.T) {
-			obj, errs := createOf(k, decode(t, k, b.made(t, c.Minimal)))
-			if got := k.Create.Warnings(obj); len(errs) > 0 || !reflect.DeepEqual(got, b.Warnings) {
+			var got []string
+			obj := decode(t, k, b.made(t, c.Minimal))
+			if k.Create.EarlyWarnings != nil {
+				got = k.Create.EarlyWarnings(obj)
+			}
+			obj, errs := createOf(k, obj)
+			if got = append(got, k.Create.Warnings(obj)...); len(errs) > 0 || !reflect.DeepEqual(got, b.Warnings) {
 				t.Errorf("%s\nwarnings are\n%s\nwant\n%s\n%q", mustYAML(t, b.Set), strings.Join(got, "\n"), strings.Join(b.Warnings, "\n"), errs)
 			}
 		})

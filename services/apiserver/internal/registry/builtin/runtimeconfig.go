@@ -65,10 +65,15 @@ func (c *RuntimeConfig) Type() string { return "mapStringString" }
 // on is the value of a key.
 func (c RuntimeConfig) on(key string) (on, given bool) {
 	value, given := c[key]
-	return value == "" || value == "true", given
+	if value == "" {
+		return true, given
+	}
+	on, _ = strconv.ParseBool(value)
+	return on, given
 }
 
-// Validate checks every key against the kinds that there are.
+// Validate checks the group version of every key. As in Kubernetes, versions that exist
+// but are not served are valid, and so are resources that do not exist.
 func (c RuntimeConfig) Validate(catalog *registry.Catalog) (errs []error) {
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("--runtime-config: "+format, args...))
@@ -78,7 +83,7 @@ func (c RuntimeConfig) Validate(catalog *registry.Catalog) (errs []error) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(c)) {
 		if value := c[key]; value != "" {
-			if b, err := strconv.ParseBool(value); err != nil || value != strconv.FormatBool(b) {
+			if _, err := strconv.ParseBool(value); err != nil {
 				bad("invalid value of %s: %q is neither true nor false", key, value)
 			}
 		}
@@ -92,15 +97,44 @@ func (c RuntimeConfig) Validate(catalog *registry.Catalog) (errs []error) {
 		}
 		gv := schema.GroupVersion{Group: parts[0], Version: parts[1]}
 		switch {
-		case !slices.ContainsFunc(catalog.Groups(), func(g registry.Group) bool { return g.Name == gv.Group }):
+		case !knownGroup(catalog, gv.Group):
 			bad("unknown api groups %s", parts[0])
-		case !catalog.Serves(gv):
+		case !catalog.Serves(gv) && !slices.Contains(unservedVersions()[gv.Group], gv.Version):
 			bad("group version %s that has not been registered", gv)
-		case len(parts) == 3 && catalog.Resource(gv.WithResource(parts[2])) == nil:
-			bad("group version %s has no resource %s", gv, parts[2])
+		case len(parts) == 3 && parts[2] != strings.ToLower(parts[2]):
+			bad("invalid key %s: group/version/resource and resource is always lowercase plural, not %q", key, parts[2])
 		}
 	}
 	return errs
+}
+
+// unservedVersions are the versions, by group, that Kubernetes 1.33 has types for and
+// does not serve. Command lines of older clusters name them.
+func unservedVersions() map[string][]string {
+	return map[string][]string{
+		"admission.k8s.io":             {"v1", "v1beta1"},
+		"apiextensions.k8s.io":         {"v1beta1"},
+		"apiregistration.k8s.io":       {"v1beta1"},
+		"apps":                         {"v1beta1", "v1beta2"},
+		"authentication.k8s.io":        {"v1alpha1"},
+		"authorization.k8s.io":         {"v1beta1"},
+		"autoscaling":                  {"v2beta1", "v2beta2"},
+		"batch":                        {"v1beta1"},
+		"discovery.k8s.io":             {"v1beta1"},
+		"events.k8s.io":                {"v1beta1"},
+		"extensions":                   {"v1beta1"},
+		"flowcontrol.apiserver.k8s.io": {"v1beta1", "v1beta2"},
+		"imagepolicy.k8s.io":           {"v1alpha1"},
+		"networking.k8s.io":            {"v1alpha1"},
+		"node.k8s.io":                  {"v1alpha1", "v1beta1"},
+		"policy":                       {"v1beta1"},
+		"rbac.authorization.k8s.io":    {"v1alpha1", "v1beta1"},
+		"scheduling.k8s.io":            {"v1alpha1", "v1beta1"},
+	}
+}
+
+func knownGroup(catalog *registry.Catalog, name string) bool {
+	return unservedVersions()[name] != nil || slices.ContainsFunc(catalog.Groups(), func(g registry.Group) bool { return g.Name == name })
 }
 
 // groupKey writes the keys of the core group as those of others, with an empty

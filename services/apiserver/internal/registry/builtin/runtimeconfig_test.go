@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/libs/version"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/builtin"
 )
@@ -50,7 +51,11 @@ func TestRuntimeConfig(t *testing.T) {
 		if errs := c.Validate(all); len(errs) > 0 {
 			t.Errorf("%s: %v", config, errs)
 		}
-		served, err := all.Only(c.Serves)
+		serves, err := builtin.Emulation{Minor: version.MinorNumber}.Serves(all, c, func(*registry.Kind) bool { return true })
+		if err != nil {
+			t.Fatal(err)
+		}
+		served, err := all.Only(serves)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +78,9 @@ func TestRuntimeConfig(t *testing.T) {
 		"a/b/c/d":                       "invalid key a/b/c/d",
 		"example.com/v1":                "unknown api groups example.com",
 		"batch/v3":                      "group version batch/v3 that has not been registered",
-		"batch/v1/cars":                 "group version batch/v1 has no resource cars",
+		"batch/v2alpha1=true":           "group version batch/v2alpha1 that has not been registered",
+		"apidiscovery.k8s.io/v2":        "unknown api groups apidiscovery.k8s.io",
+		"batch/v1/Jobs=true":            `invalid key batch/v1/Jobs: group/version/resource and resource is always lowercase plural, not "Jobs"`,
 		"batch/v1=maybe":                `invalid value of batch/v1: "maybe" is neither true nor false`,
 		"resource.k8s.io/v1alpha4=true": "has not been registered",
 	} {
@@ -81,6 +88,31 @@ func TestRuntimeConfig(t *testing.T) {
 		_ = c.Set(config)
 		if errs := c.Validate(all); len(errs) != 1 || !strings.Contains(errs[0].Error(), want) {
 			t.Errorf("%s: %v, want %s", config, errs, want)
+		}
+	}
+}
+
+func TestRuntimeConfigAcceptsUnservedVersions(t *testing.T) {
+	all, err := builtin.Everything(registry.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, gv := range []string{
+		"admission.k8s.io/v1", "admission.k8s.io/v1beta1", "apiextensions.k8s.io/v1beta1", "apiregistration.k8s.io/v1beta1", "apps/v1beta1", "apps/v1beta2",
+		"authentication.k8s.io/v1alpha1", "authentication.k8s.io/v1beta1", "authorization.k8s.io/v1beta1", "autoscaling/v2beta1", "autoscaling/v2beta2", "batch/v1beta1",
+		"coordination.k8s.io/v1alpha2", "discovery.k8s.io/v1beta1", "events.k8s.io/v1beta1", "extensions/v1beta1", "flowcontrol.apiserver.k8s.io/v1beta1",
+		"flowcontrol.apiserver.k8s.io/v1beta2", "flowcontrol.apiserver.k8s.io/v1beta3", "imagepolicy.k8s.io/v1alpha1", "networking.k8s.io/v1alpha1", "node.k8s.io/v1alpha1",
+		"node.k8s.io/v1beta1", "policy/v1beta1", "rbac.authorization.k8s.io/v1alpha1", "rbac.authorization.k8s.io/v1beta1", "scheduling.k8s.io/v1alpha1",
+		"scheduling.k8s.io/v1beta1", "storagemigration.k8s.io/v1alpha1",
+	} {
+		for _, suffix := range []string{"", "=true", "=false", "=1", "/deployments=true", "/deployments=false"} {
+			var c builtin.RuntimeConfig
+			if err := c.Set(gv + suffix); err != nil {
+				t.Fatal(err)
+			}
+			if errs := c.Validate(all); len(errs) != 0 {
+				t.Errorf("%s%s: %v", gv, suffix, errs)
+			}
 		}
 	}
 }

@@ -30,6 +30,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	flowcontrolv1beta3 "k8s.io/api/flowcontrol/v1beta3"
 	networkingv1 "k8s.io/api/networking/v1"
 	networkingv1beta1 "k8s.io/api/networking/v1beta1"
 	nodev1 "k8s.io/api/node/v1"
@@ -106,6 +107,7 @@ func olderTypes() []func(*runtime.Scheme) error {
 		admissionregistrationv1beta1.AddToScheme,
 		certificatesv1alpha1.AddToScheme,
 		coordinationv1alpha2.AddToScheme,
+		flowcontrolv1beta3.AddToScheme,
 		networkingv1beta1.AddToScheme,
 		resourcev1alpha3.AddToScheme,
 		storagev1alpha1.AddToScheme,
@@ -150,7 +152,11 @@ func addOlderNames(s *runtime.Scheme) error {
 		},
 		certificatesv1alpha1.SchemeGroupVersion: {&certificatesv1beta1.ClusterTrustBundle{}, &certificatesv1beta1.ClusterTrustBundleList{}},
 		coordinationv1alpha2.SchemeGroupVersion: {&coordinationv1beta1.LeaseCandidate{}, &coordinationv1beta1.LeaseCandidateList{}},
-		storagev1alpha1.SchemeGroupVersion:      {&storagev1beta1.VolumeAttributesClass{}, &storagev1beta1.VolumeAttributesClassList{}},
+		flowcontrolv1beta3.SchemeGroupVersion: {
+			&flowcontrolv1.FlowSchema{}, &flowcontrolv1.FlowSchemaList{},
+			&flowcontrolv1.PriorityLevelConfiguration{}, &flowcontrolv1.PriorityLevelConfigurationList{},
+		},
+		storagev1alpha1.SchemeGroupVersion: {&storagev1beta1.VolumeAttributesClass{}, &storagev1beta1.VolumeAttributesClassList{}},
 		resourcev1alpha3.SchemeGroupVersion: {
 			&resourcev1beta1.DeviceClass{}, &resourcev1beta1.DeviceClassList{},
 			&resourcev1beta1.ResourceClaim{}, &resourcev1beta1.ResourceClaimList{},

@@ -5,7 +5,6 @@ import (
 	"encoding/pem"
 	"fmt"
 
-	certificatesv1alpha1 "k8s.io/api/certificates/v1alpha1"
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 
 	"binnacle/libs/features"
@@ -16,8 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// clusterTrustBundles are only served in beta and alpha, and so off by default. They
-// are stored in the version that the release before knows.
+// clusterTrustBundles are only served in beta and alpha, and so off by default.
 func clusterTrustBundles() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
@@ -28,7 +26,7 @@ func clusterTrustBundles() *registry.Kind {
 		Gate:    features.ClusterTrustBundle,
 		New:     declare.New[certificatesv1beta1.ClusterTrustBundle],
 		NewList: declare.New[certificatesv1beta1.ClusterTrustBundleList],
-		Stored:  registry.Stored{Prefix: "clustertrustbundles", Version: certificatesv1alpha1.SchemeGroupVersion},
+		Stored:  registry.Stored{Prefix: "clustertrustbundles"},
 		Create: registry.Create{Validate: declare.Rules(func(at validate.At, b *certificatesv1beta1.ClusterTrustBundle) {
 			bundleNameRules(at, b)
 			anchorRules(at.Child("spec", "trustBundle"), b.Spec.TrustBundle)

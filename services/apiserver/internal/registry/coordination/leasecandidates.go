@@ -2,7 +2,6 @@ package coordination
 
 import (
 	coordinationv1 "k8s.io/api/coordination/v1"
-	coordinationv1alpha2 "k8s.io/api/coordination/v1alpha2"
 	coordinationv1beta1 "k8s.io/api/coordination/v1beta1"
 	apiversion "k8s.io/apimachinery/pkg/util/version"
 
@@ -12,8 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// leaseCandidates are only served in beta, and so off by default. They are
-// stored in the version that the release before knows.
+// leaseCandidates are only served in beta and alpha, and so off by default.
 func leaseCandidates() *registry.Kind {
 	doc := func(name string) string { return columns.Doc(coordinationv1beta1.LeaseCandidateSpec{}, name) }
 	return &registry.Kind{
@@ -25,7 +23,7 @@ func leaseCandidates() *registry.Kind {
 		},
 		New:     declare.New[coordinationv1beta1.LeaseCandidate],
 		NewList: declare.New[coordinationv1beta1.LeaseCandidateList],
-		Stored:  registry.Stored{Prefix: "leasecandidates", Version: coordinationv1alpha2.SchemeGroupVersion},
+		Stored:  registry.Stored{Prefix: "leasecandidates"},
 		Create:  registry.Create{Validate: declare.Rules(leaseCandidateRules)},
 		Update: registry.Update{
 			Creates: true, NeedsVersion: true,

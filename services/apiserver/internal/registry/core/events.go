@@ -27,10 +27,10 @@ func events() *registry.Kind {
 		New:     declare.New[corev1.Event],
 		NewList: declare.New[corev1.EventList],
 		Stored:  registry.Stored{Prefix: "events", Expires: true},
-		Create:  registry.Create{Validate: declare.Get(ValidateEvent)},
+		Create:  registry.Create{Validate: declare.Get(validateCoreEvent)},
 		Update: registry.Update{
 			Creates:  true,
-			Validate: declare.GetChange(func(e, _ *corev1.Event) field.ErrorList { return ValidateEvent(e) }),
+			Validate: declare.GetChange(func(e, _ *corev1.Event) field.ErrorList { return validateCoreEvent(e) }),
 		},
 		Shown: registry.Shown{
 			Selectable: []registry.SelectableField{
@@ -133,12 +133,17 @@ const (
 	maxNote              = 1024
 )
 
+func validateCoreEvent(e *corev1.Event) field.ErrorList {
+	return ValidateEvent(e, "reportingComponent")
+}
+
 // ValidateEvent has the rules of events of both groups: those of the new style,
-// which have an eventTime, must be complete.
-func ValidateEvent(e *corev1.Event) field.ErrorList {
+// which have an eventTime, must be complete. reporter is the name that the group has for the
+// reporting component.
+func ValidateEvent(e *corev1.Event, reporter string) field.ErrorList {
 	errs := validateEventNamespace(e)
 	if !e.EventTime.IsZero() {
-		errs = append(errs, validateNewEvent(e)...)
+		errs = append(errs, validateNewEvent(e, reporter)...)
 	}
 	for _, msg := range validation.IsDNS1123Subdomain(e.Namespace) {
 		errs = append(errs, field.Invalid(field.NewPath("namespace"), e.Namespace, msg))
@@ -166,7 +171,7 @@ func validateEventNamespace(e *corev1.Event) field.ErrorList {
 	return field.ErrorList{field.Invalid(field.NewPath("involvedObject", "namespace"), about, "does not match event.namespace")}
 }
 
-func validateNewEvent(e *corev1.Event) field.ErrorList {
+func validateNewEvent(e *corev1.Event, reporter string) field.ErrorList {
 	var errs field.ErrorList
 	require := func(name, value string) {
 		if value == "" {
@@ -178,9 +183,9 @@ func validateNewEvent(e *corev1.Event) field.ErrorList {
 			errs = append(errs, field.Invalid(field.NewPath(name), "", fmt.Sprintf("can have at most %d characters", most)))
 		}
 	}
-	require("reportingController", e.ReportingController)
+	require(reporter, e.ReportingController)
 	for _, msg := range validation.IsQualifiedName(e.ReportingController) {
-		errs = append(errs, field.Invalid(field.NewPath("reportingController"), e.ReportingController, msg))
+		errs = append(errs, field.Invalid(field.NewPath(reporter), e.ReportingController, msg))
 	}
 	require("reportingInstance", e.ReportingInstance)
 	limit("reportingInstance", e.ReportingInstance, maxReportingInstance)

@@ -1,6 +1,8 @@
 package core
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,8 +33,9 @@ func pods(rules *podspec.Rules) *registry.Kind {
 				rules.Drop(&p.Spec, nil)
 				preparePodCreate(p)
 			}),
-			Validate: declare.Rules(rules.Create),
-			Warnings: declare.Get(podspec.Warnings),
+			Validate:      declare.Rules(rules.Create),
+			Warnings:      declare.Get(podspec.Warnings),
+			EarlyWarnings: declare.Get(podspec.AppArmorWarnings),
 		},
 		Update: registry.Update{
 			Generation: true,
@@ -66,6 +69,14 @@ func pods(rules *podspec.Rules) *registry.Kind {
 }
 
 func podSubresources(rules *podspec.Rules) []registry.Subresource {
+	all := everyPodSubresource(rules)
+	if rules.Resizes() {
+		return all
+	}
+	return slices.DeleteFunc(all, func(s registry.Subresource) bool { return s.Name == "resize" })
+}
+
+func everyPodSubresource(rules *podspec.Rules) []registry.Subresource {
 	return []registry.Subresource{
 		{
 			Name: "attach", Connect: true, Verbs: connectVerbs(), GVK: own("PodAttachOptions"),
@@ -135,7 +146,7 @@ func preparePodCreate(p *corev1.Pod) {
 		}}
 	}
 	podspec.MergeMatchKeys(p)
-	podspec.MoveAppArmor(p)
+	podspec.SyncAppArmor(p)
 }
 
 // preparePodStatus keeps what old kubelets lose or spoil with their status.

@@ -12,6 +12,7 @@ import (
 
 	"binnacle/libs/semantic"
 	"binnacle/services/apiserver/internal/registry/core"
+	rules "binnacle/services/apiserver/internal/registry/validate"
 )
 
 // minSeries is the least number of events that make a series.
@@ -22,7 +23,7 @@ const minSeries = 2
 // in the core group.
 func validate(served *eventsv1.Event) field.ErrorList {
 	e := toCore(served)
-	errs := append(core.ValidateEvent(e), validateSeries(e)...)
+	errs := append(core.ValidateEvent(e, "reportingController"), validateSeries(e)...)
 	if e.EventTime.IsZero() {
 		errs = append(errs, field.Required(field.NewPath("eventTime"), ""))
 	}
@@ -44,17 +45,24 @@ func validate(served *eventsv1.Event) field.ErrorList {
 // validateUpdate lets nothing but metadata and the series change.
 func validateUpdate(served, live *eventsv1.Event) field.ErrorList {
 	e, old := toCore(served), toCore(live)
-	errs := core.ValidateEvent(e)
+	errs := core.ValidateEvent(e, "reportingController")
 	if !semantic.Equal(e.Series, old.Series) {
 		errs = append(errs, validateSeries(e)...)
 	}
 	fixed := func(name string, is, was any) {
-		errs = append(errs, validation.ValidateImmutableField(is, was, field.NewPath(name))...)
+		if !semantic.Equal(is, was) {
+			errs = append(errs, field.Invalid(field.NewPath(name), is, validation.FieldImmutableErrorMsg))
+		}
 	}
-	fixed("involvedObject", e.InvolvedObject, old.InvolvedObject)
+	fixedStruct := func(name string, is, was any) {
+		if !semantic.Equal(is, was) {
+			errs = append(errs, field.Invalid(field.NewPath(name), rules.Shown{Value: is, Package: "core"}, validation.FieldImmutableErrorMsg))
+		}
+	}
+	fixedStruct("involvedObject", e.InvolvedObject, old.InvolvedObject)
 	fixed("reason", e.Reason, old.Reason)
 	fixed("message", e.Message, old.Message)
-	fixed("source", e.Source, old.Source)
+	fixedStruct("source", e.Source, old.Source)
 	fixed("firstTimestamp", e.FirstTimestamp, old.FirstTimestamp)
 	fixed("lastTimestamp", e.LastTimestamp, old.LastTimestamp)
 	fixed("count", e.Count, old.Count)
@@ -63,7 +71,11 @@ func validateUpdate(served, live *eventsv1.Event) field.ErrorList {
 	fixed("type", e.Type, old.Type)
 	fixed("eventTime", wireTime(e), wireTime(old))
 	fixed("action", e.Action, old.Action)
-	fixed("related", e.Related, old.Related)
+	if e.Related == nil {
+		fixed("related", e.Related, old.Related)
+	} else {
+		fixedStruct("related", e.Related, old.Related)
+	}
 	fixed("reportingController", e.ReportingController, old.ReportingController)
 	fixed("reportingInstance", e.ReportingInstance, old.ReportingInstance)
 	return errs

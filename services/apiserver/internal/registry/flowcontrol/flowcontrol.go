@@ -8,16 +8,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/declare"
 )
 
 const (
 	group   = flowcontrolv1.GroupName
 	version = "v1"
+	beta3   = "v1beta3"
 )
 
-// Kinds of the group, in the order of their resources.
+// Kinds of the group, in the order of their resources. v1beta3 was removed in 1.32: it
+// is served for older emulated versions.
 func Kinds() []*registry.Kind {
-	return []*registry.Kind{flowSchemas(), priorityLevelConfigurations()}
+	return []*registry.Kind{
+		flowSchemas(),
+		priorityLevelConfigurations(),
+		declare.Also(beta3, flowSchemas()),
+		declare.Also(beta3, betaPriorityLevelConfigurations()),
+	}
 }
 
 // keepAllMeta takes all metadata over from the live object, except who manages

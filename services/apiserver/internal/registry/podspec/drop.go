@@ -63,8 +63,8 @@ func (r *Rules) DropStatus(p, old *corev1.Pod) {
 	for i, list := range [][]corev1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses, s.EphemeralContainerStatuses} {
 		before := [][]corev1.ContainerStatus{old.Status.ContainerStatuses, old.Status.InitContainerStatuses, old.Status.EphemeralContainerStatuses}[i]
 		for j := range list {
-			if !r.allocatedStatus && !slices.ContainsFunc(before, func(c corev1.ContainerStatus) bool { return c.AllocatedResources != nil }) {
-				list[j].AllocatedResources = nil
+			if !r.inPlaceResize && !hasResizePolicy(&old.Spec) {
+				list[j].Resources, list[j].AllocatedResources = nil, nil
 			}
 			if !r.resourceHealth && !slices.ContainsFunc(before, func(c corev1.ContainerStatus) bool { return c.AllocatedResourcesStatus != nil }) {
 				list[j].AllocatedResourcesStatus = nil

@@ -23,10 +23,14 @@ const (
 	lastVolumeSource = 30 // VolumeSource has the numbers from 1 on
 )
 
+// negativeSize is how many bytes a negative number takes.
+const negativeSize = 10
+
 // FilledPod are the rules by which a stored pod is seen to be as Pod leaves it.
 func FilledPod() []transcode.Rule {
 	return append(FilledTemplate(),
 		transcode.Filled[corev1.PodSpec]("enableServiceLinks"),
+		transcode.Checked[corev1.PodSpec](func(f [4][]byte) bool { return len(f[0]) < negativeSize }, "terminationGracePeriodSeconds"),
 		transcode.Checked[corev1.PodSpec](hostPortsAreFilled, "hostNetwork", "containers", "initContainers"),
 		transcode.Checked[corev1.ResourceRequirements](limitsAreRequested, "limits", "requests"),
 		transcode.Checked[corev1.PodStatus](addressesArePaired, "podIP", "podIPs"),

@@ -2,6 +2,7 @@ package podspec
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"binnacle/services/apiserver/internal/registry/declare"
 )
@@ -20,6 +21,10 @@ func Pod(p *corev1.Pod) {
 		hostPorts(p.Spec.Containers)
 	}
 	Spec(&p.Spec)
+	// A pod with a negative period is one with 1 second. Templates keep a negative period.
+	if *p.Spec.TerminationGracePeriodSeconds < 0 {
+		p.Spec.TerminationGracePeriodSeconds = ptr.To(int64(1))
+	}
 	pairAddresses(&p.Status)
 }
 

@@ -33,8 +33,10 @@ func (r *Rules) Resize(at validate.At, p, old *corev1.Pod) {
 
 func resizeRules(at validate.At, p, old *corev1.Pod) {
 	spec := at.Child("spec")
-	if len(p.Spec.Containers) != len(old.Spec.Containers) || len(p.Spec.InitContainers) != len(old.Spec.InitContainers) {
-		at.Forbidden("spec", "only cpu and memory resources are mutable")
+	before := at.Found()
+	sameContainers(spec, "containers", p.Spec.Containers, old.Spec.Containers)
+	sameContainers(spec, "initContainers", p.Spec.InitContainers, old.Spec.InitContainers)
+	if at.Found() > before {
 		return
 	}
 	for i := range old.Spec.InitContainers {
@@ -60,6 +62,17 @@ func resizeRules(at validate.At, p, old *corev1.Pod) {
 		at.Absent("spec", !validate.Same(*ctr, *was), detail)
 	}
 	at.Absent("spec", at.Found() == 0 && !validate.Same(rest, &old.Spec), "only cpu and memory resources are mutable")
+}
+
+// sameContainers wants the containers of a list to be the same, in the same order.
+func sameContainers(spec validate.At, name string, now, was []corev1.Container) {
+	if len(now) != len(was) {
+		spec.Forbidden(name, name+" may not be added or removed on resize")
+		return
+	}
+	for i := range was {
+		spec.Index(name, i).Absent("name", now[i].Name != was[i].Name, name+" may not be renamed or reordered on resize")
+	}
 }
 
 func hasPodResources(p *corev1.Pod) bool {

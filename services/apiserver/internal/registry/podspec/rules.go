@@ -16,9 +16,9 @@ import (
 type Rules struct {
 	privileged bool
 
-	anyEnvName, anySearch, zeroSleep, seLinuxMount                             bool
-	podResources, resourceClaims, imageVolumes, trustBundles, stopSignals      bool
-	resourceHealth, observedGeneration, allocatedStatus, inPlaceResize, sleeps bool
+	anyEnvName, anySearch, zeroSleep, seLinuxMount                        bool
+	podResources, resourceClaims, imageVolumes, trustBundles, stopSignals bool
+	resourceHealth, observedGeneration, inPlaceResize, sleeps             bool
 }
 
 // NewRules makes the rules.
@@ -37,7 +37,6 @@ func NewRules(s registry.Settings) *Rules {
 		stopSignals:        s.On(features.ContainerStopSignals),
 		resourceHealth:     s.On(features.ResourceHealthStatus),
 		observedGeneration: s.On(features.PodObservedGenerationTracking),
-		allocatedStatus:    s.On(features.InPlacePodVerticalScalingAllocatedStatus),
 		inPlaceResize:      s.On(features.InPlacePodVerticalScaling),
 	}
 }
@@ -142,3 +141,6 @@ func (r *Rules) ReplicatedTemplate(at validate.At, t, old *corev1.PodTemplateSpe
 	at.Child("spec").Absent("activeDeadlineSeconds", t.Spec.ActiveDeadlineSeconds != nil,
 		"activeDeadlineSeconds in "+owner+" is not Supported")
 }
+
+// Resizes reports whether the resources of a pod's containers can change in place.
+func (r *Rules) Resizes() bool { return r.inPlaceResize }

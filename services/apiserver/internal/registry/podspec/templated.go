@@ -18,6 +18,22 @@ type PodsOf[T registry.Object] struct {
 	Path     *field.Path
 	// HostNames tells that the pods' host names begin with the object's name.
 	HostNames bool
+	// Around, if set, returns warnings about what the template stands in. They are sent
+	// with those of the template, before them.
+	Around func(T) []string
+	// OwnChanges means that an update warns only if it changes the template itself.
+	OwnChanges bool
+}
+
+// warnings returns those of the template and of what it stands in.
+func (p *PodsOf[T]) warnings(o T) (texts []string) {
+	if p.Around != nil {
+		texts = p.Around(o)
+	}
+	if now := p.Template(o); now != nil {
+		texts = append(texts, TemplateWarnings(p.Path, now)...)
+	}
+	return texts
 }
 
 // Templated completes the declaration of a kind that makes pods: fields of
@@ -47,17 +63,15 @@ func Templated[T registry.Object](rules *Rules, pods PodsOf[T], k *registry.Kind
 		if pods.HostNames {
 			texts = nameWarnings(o.GetName())
 		}
-		if now := template(o); now != nil {
-			texts = append(texts, TemplateWarnings(pods.Path, now)...)
-		}
+		texts = append(texts, pods.warnings(o.(T))...)
 		if create.Warnings != nil {
 			texts = append(texts, create.Warnings(o)...)
 		}
 		return texts
 	}
 	k.Update.Warnings = func(o, old registry.Object) (texts []string) {
-		if now := template(o); now != nil && k.Parts.SpecChanged(o, old) {
-			texts = TemplateWarnings(pods.Path, now)
+		if k.Parts.SpecChanged(o, old) && !(pods.OwnChanges && validate.Same(template(o), template(old))) {
+			texts = pods.warnings(o.(T))
 		}
 		if update.Warnings != nil {
 			texts = append(texts, update.Warnings(o, old)...)

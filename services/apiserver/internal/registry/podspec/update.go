@@ -260,7 +260,7 @@ func (r *Rules) EphemeralContainers(at validate.At, p, old *corev1.Pod) {
 			at.Child("spec").Forbidden(name, fmt.Sprintf("existing ephemeral containers %q may not be removed\n", was.Name))
 		case !validate.Same(*was, p.Spec.EphemeralContainers[j]):
 			at.Child("spec").Forbidden(name, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v",
-				was.Name, diff.ObjectDiff(*was, p.Spec.EphemeralContainers[j])))
+				was.Name, validate.InPackage(diff.ObjectDiff(*was, p.Spec.EphemeralContainers[j]), "core")))
 		}
 	}
 }

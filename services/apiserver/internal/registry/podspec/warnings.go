@@ -316,8 +316,8 @@ func (w *warner) container(path *field.Path, c *corev1.Container) {
 		w.seccomp(corev1.SeccompContainerAnnotationKeyPrefix + c.Name)
 	}
 	key := corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + c.Name
-	if value, ok := w.meta.Annotations[key]; ok && w.warnsOfAppArmor(c, value) {
-		w.say(`%s: deprecated since v1.30; use the "appArmorProfile" field instead`, w.annotation(key))
+	if _, ok := w.meta.Annotations[key]; ok && w.path != nil && appArmorOf(w.spec, c) == nil {
+		w.appArmor(key)
 	}
 	for _, name := range []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
 		w.fractions(path.Child("resources", "limits"), c.Resources.Limits, name)
@@ -333,15 +333,7 @@ func (w *warner) container(path *field.Path, c *corev1.Container) {
 	}
 }
 
-// warnsOfAppArmor tells whether an annotation has no field beside it. That of a
-// pod has been moved to the field by now, if it could be.
-func (w *warner) warnsOfAppArmor(c *corev1.Container, value string) bool {
-	if w.path != nil {
-		return appArmorOf(w.spec, c) == nil
-	}
-	if w.spec.OS != nil && w.spec.OS.Name == corev1.Windows {
-		return false
-	}
-	own := c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil
-	return annotatedProfile(value) == nil && !own || own && validate.Same(c.SecurityContext.AppArmorProfile, annotatedProfile(value))
+// appArmor warns of an annotation that has no field beside it.
+func (w *warner) appArmor(key string) {
+	w.say(`%s: deprecated since v1.30; use the "appArmorProfile" field instead`, w.annotation(key))
 }

@@ -1,7 +1,11 @@
 package policy
 
 import (
+	"bytes"
+	"slices"
+
 	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"binnacle/services/apiserver/internal/registry"
@@ -9,6 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/registry/meta"
 	"binnacle/services/apiserver/internal/registry/validate"
+	"binnacle/services/apiserver/internal/transcode"
 )
 
 func podDisruptionBudgets() *registry.Kind {
@@ -24,9 +29,11 @@ func podDisruptionBudgets() *registry.Kind {
 		Parts: declare.Parts(func(p *policyv1.PodDisruptionBudget) (*policyv1.PodDisruptionBudgetSpec, *policyv1.PodDisruptionBudgetStatus) {
 			return &p.Spec, &p.Status
 		}),
-		Stored: registry.Stored{Prefix: "poddisruptionbudgets"},
-		Create: registry.Create{Validate: declare.Rules(func(at validate.At, b *policyv1.PodDisruptionBudget) { budgetRules(at, b, nil) })},
-		Update: registry.Update{Generation: true, NeedsVersion: true, Validate: declare.Changes(budgetRules)},
+		Stored:  registry.Stored{Prefix: "poddisruptionbudgets"},
+		Default: declare.Do(removeBeta1Label),
+		Filled:  filledBudget,
+		Create:  registry.Create{Validate: declare.Rules(func(at validate.At, b *policyv1.PodDisruptionBudget) { budgetRules(at, b, nil) })},
+		Update:  registry.Update{Generation: true, NeedsVersion: true, Validate: declare.Changes(budgetRules)},
 		Shown: registry.Shown{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("Min Available", "The minimum number of pods that must be available.", func(b *policyv1.PodDisruptionBudget) string {
@@ -42,6 +49,36 @@ func podDisruptionBudgets() *registry.Kind {
 		}},
 		Subresources: []registry.Subresource{declare.CheckedStatus("PodDisruptionBudget", budgetStatusRules)},
 	}
+}
+
+// beta1Label is a label that no pod has. In policy/v1beta1, where an empty selector selects no pods,
+// an expression on it stands for the other meaning.
+const beta1Label = "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match"
+
+// FromV1beta1 converts the selector of a budget of policy/v1beta1, which has the fields of v1.
+func FromV1beta1(b *policyv1.PodDisruptionBudget) {
+	if s := b.Spec.Selector; s != nil && len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 0 {
+		s.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: beta1Label, Operator: metav1.LabelSelectorOpExists}}
+		return
+	}
+	removeBeta1Label(b)
+}
+
+// removeBeta1Label removes expressions on beta1Label, unless the selector is the one that selects no pods.
+func removeBeta1Label(b *policyv1.PodDisruptionBudget) {
+	s := b.Spec.Selector
+	if s == nil || len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 1 && s.MatchExpressions[0].Key == beta1Label &&
+		s.MatchExpressions[0].Operator == metav1.LabelSelectorOpExists && len(s.MatchExpressions[0].Values) == 0 {
+		return
+	}
+	s.MatchExpressions = slices.DeleteFunc(s.MatchExpressions, func(e metav1.LabelSelectorRequirement) bool { return e.Key == beta1Label })
+}
+
+// filledBudget has the rule for what removeBeta1Label leaves as it is.
+func filledBudget() []transcode.Rule {
+	return []transcode.Rule{transcode.Checked[metav1.LabelSelector](func(f [4][]byte) bool {
+		return !bytes.Contains(f[0], []byte(beta1Label))
+	}, "matchExpressions")}
 }
 
 func budgetRules(at validate.At, b, old *policyv1.PodDisruptionBudget) {

@@ -40,9 +40,13 @@ func sliceRules(at validate.At, s, old *resourcev1beta2.ResourceSlice) {
 func nodeRules(spec validate.At, s *resourcev1beta2.ResourceSliceSpec) {
 	const choice = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
 	var set []string
-	if name := declare.OrZero(s.NodeName); name != "" {
+	switch name := s.NodeName; {
+	case name == nil:
+	case *name == "":
+		spec.Invalid("nodeName", *name, "must be either unset or set to a non-empty string")
+	default:
 		set = append(set, "`nodeName`")
-		spec.Text("nodeName", name, validate.DNSSubdomain)
+		spec.Text("nodeName", *name, validate.DNSSubdomain)
 	}
 	if s.NodeSelector != nil {
 		set = append(set, "`nodeSelector`")
@@ -51,12 +55,17 @@ func nodeRules(spec validate.At, s *resourcev1beta2.ResourceSliceSpec) {
 			spec.Child("nodeSelector").Invalid("nodeSelectorTerms", validate.Shown{Value: terms, Package: "core"}, "must have exactly one node selector term")
 		}
 	}
-	if declare.OrZero(s.AllNodes) {
-		set = append(set, "`allNodes`")
+	flag := func(name string, value *bool) {
+		switch {
+		case value == nil:
+		case !*value:
+			spec.Invalid(name, *value, "must be either unset or set to true")
+		default:
+			set = append(set, "`"+name+"`")
+		}
 	}
-	if declare.OrZero(s.PerDeviceNodeSelection) {
-		set = append(set, "`perDeviceNodeSelection`")
-	}
+	flag("allNodes", s.AllNodes)
+	flag("perDeviceNodeSelection", s.PerDeviceNodeSelection)
 	switch len(set) {
 	case 0:
 		spec.Required("", choice)

@@ -5,7 +5,6 @@ import (
 
 	storagev1beta1 "k8s.io/api/storage/v1beta1"
 
-	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
@@ -19,7 +18,6 @@ func volumeAttributesClasses() *registry.Kind {
 			Group: group, Version: beta, Resource: "volumeattributesclasses", Singular: "volumeattributesclass", Kind: "VolumeAttributesClass",
 			ShortNames: []string{"vac"},
 		},
-		Gate:    features.VolumeAttributesClass,
 		New:     declare.New[storagev1beta1.VolumeAttributesClass],
 		NewList: declare.New[storagev1beta1.VolumeAttributesClassList],
 		Stored:  registry.Stored{Prefix: "volumeattributesclasses"},

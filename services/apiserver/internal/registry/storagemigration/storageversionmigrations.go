@@ -12,6 +12,7 @@ import (
 	storagemigrationv1alpha1 "k8s.io/api/storagemigration/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
@@ -27,6 +28,7 @@ func storageVersionMigrations() *registry.Kind {
 			Group: storagemigrationv1alpha1.GroupName, Version: "v1alpha1",
 			Resource: "storageversionmigrations", Singular: "storageversionmigration", Kind: "StorageVersionMigration",
 		},
+		Gate:    features.StorageVersionMigrator,
 		New:     declare.New[storagemigrationv1alpha1.StorageVersionMigration],
 		NewList: declare.New[storagemigrationv1alpha1.StorageVersionMigrationList],
 		Parts: declare.Parts(func(m *storagemigrationv1alpha1.StorageVersionMigration) (*storagemigrationv1alpha1.StorageVersionMigrationSpec, *storagemigrationv1alpha1.StorageVersionMigrationStatus) {

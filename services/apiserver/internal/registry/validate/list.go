@@ -99,6 +99,14 @@ func Member[T any](u *Union, name string, value *T, rules func(At, *T)) {
 	rules(u.at.Child(name), value)
 }
 
+// AnyMember is Member for a field whose rules apply also when it is not the first.
+func AnyMember[T any](u *Union, name string, value *T, rules func(At, *T)) {
+	if value != nil {
+		u.set++
+		rules(u.at.Child(name), value)
+	}
+}
+
 // Some wants that a field of the union is set.
 func (u *Union) Some(detail string) {
 	if u.set == 0 {

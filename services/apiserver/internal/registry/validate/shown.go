@@ -20,12 +20,15 @@ type Shown struct {
 var versioned = regexp.MustCompile(`\bv1(?:(?:alpha|beta)\d+)?\.\w+`)
 
 // String is made only when the message is.
-func (s Shown) String() string {
-	return versioned.ReplaceAllStringFunc(fmt.Sprintf("%#v", pointed(s.Value)), func(name string) string {
+func (s Shown) String() string { return InPackage(fmt.Sprintf("%#v", pointed(s.Value)), s.Package) }
+
+// InPackage returns a text in which Go types of a version are those of a package.
+func InPackage(text, pkg string) string {
+	return versioned.ReplaceAllStringFunc(text, func(name string) string {
 		if strings.HasPrefix(name, "v1.LabelSelector") {
 			return name
 		}
-		return s.Package + name[strings.IndexByte(name, '.'):]
+		return pkg + name[strings.IndexByte(name, '.'):]
 	})
 }
 

@@ -12,7 +12,9 @@ import (
 func sourceRules(at validate.At, name string, s *corev1.PersistentVolumeSource) {
 	u := at.Choice("may not specify more than 1 volume type")
 	validate.Member(u, "hostPath", s.HostPath, podspec.HostPathRules)
-	validate.Member(u, "persistentDisk", s.GCEPersistentDisk, podspec.GCEDiskRules)
+	validate.Member(u, "gcePersistentDisk", s.GCEPersistentDisk, func(_ validate.At, s *corev1.GCEPersistentDiskVolumeSource) {
+		podspec.GCEDiskRules(at.Child("persistentDisk"), s)
+	})
 	validate.Member(u, "awsElasticBlockStore", s.AWSElasticBlockStore, podspec.AWSDiskRules)
 	validate.Member(u, "glusterfs", s.Glusterfs, glusterfsRules)
 	validate.Member(u, "flocker", s.Flocker, podspec.FlockerRules)
@@ -31,7 +33,7 @@ func sourceRules(at validate.At, name string, s *corev1.PersistentVolumeSource) 
 		validate.Optional(at, "secretRef", s.SecretRef, secretRules)
 	})
 	validate.Member(u, "fc", s.FC, podspec.FCRules)
-	validate.Member(u, "flexVolume", s.FlexVolume, func(at validate.At, s *corev1.FlexPersistentVolumeSource) {
+	validate.AnyMember(u, "flexVolume", s.FlexVolume, func(at validate.At, s *corev1.FlexPersistentVolumeSource) {
 		podspec.FlexRules(at, s.Driver, s.Options)
 	})
 	validate.Member(u, "azureFile", s.AzureFile, func(at validate.At, s *corev1.AzureFilePersistentVolumeSource) {

@@ -1,0 +1,191 @@
+package oidctoken
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"binnacle/libs/authenticator"
+)
+
+// Claims that name the sources of distributed claims (OpenID Connect Core 1.0,
+// section 5.6.2).
+const (
+	claimNames   = "_claim_names"
+	claimSources = "_claim_sources"
+)
+
+// maxSourceIssuers bounds how many other issuers may sign the claim tokens of
+// one provider, since each has its keys followed.
+const maxSourceIssuers = 16
+
+// claimSource is where a distributed claim is read.
+type claimSource struct {
+	Endpoint    string `json:"endpoint"`
+	AccessToken string `json:"access_token"`
+}
+
+// resolve adds the distributed claim name to claims, unless the token has the
+// claim itself or names no source of it. It returns when the claim expires, and
+// the zero time if it was not added.
+func (a *Authenticator) resolve(ctx context.Context, claims Claims, payload []byte, name string) (time.Time, error) {
+	if _, ok := claims[name]; ok || name == "" {
+		return time.Time{}, nil
+	}
+	source, err := sourceOf(payload, name)
+	if err != nil || source.Endpoint == "" {
+		return time.Time{}, err
+	}
+	token, err := a.provider.fetchClaim(ctx, source)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("distributed claim %q: %w", name, err)
+	}
+	issuer, err := a.provider.sources.issuer(a.provider, Issuer(token))
+	if err != nil {
+		return time.Time{}, fmt.Errorf("distributed claim %q: %w", name, err)
+	}
+	v, err := a.verify(ctx, issuer, token)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("distributed claim %q: %w", name, err)
+	}
+	value, ok := v.claims[name]
+	if !ok {
+		return time.Time{}, fmt.Errorf("distributed claim %q: the token of the claim source does not have it", name)
+	}
+	claims[name] = value
+	return v.expires, nil
+}
+
+// sourceOf returns the source that a token's payload names for a claim, and the
+// zero source if it names none.
+func sourceOf(payload []byte, name string) (source claimSource, err error) {
+	var claims map[string]json.RawMessage
+	if err := json.Unmarshal(payload, &claims); err != nil || claims[claimNames] == nil {
+		return source, err
+	}
+	var byClaim map[string]string
+	if err := json.Unmarshal(claims[claimNames], &byClaim); err != nil {
+		return source, fmt.Errorf("parse %s: %w", claimNames, err)
+	}
+	if claims[claimSources] == nil {
+		return source, fmt.Errorf("token has %s without %s", claimNames, claimSources)
+	}
+	var all map[string]claimSource
+	if err := json.Unmarshal(claims[claimSources], &all); err != nil {
+		return source, fmt.Errorf("parse %s: %w", claimSources, err)
+	}
+	id, ok := byClaim[name]
+	if !ok {
+		return source, nil
+	}
+	if source, ok = all[id]; !ok {
+		return source, fmt.Errorf("%s names source %q, which %s lacks", claimNames, id, claimSources)
+	}
+	return source, nil
+}
+
+// fetchClaim reads a token from a claim source. Its errors hold the host of the
+// source only, since a URL may carry secrets. A failed fetch says nothing about
+// the ID token, so it is an authenticator.Unavailable error.
+func (p *Provider) fetchClaim(ctx context.Context, source claimSource) (string, error) {
+	at, err := url.Parse(source.Endpoint)
+	if err != nil || at.Scheme != "https" || at.Host == "" {
+		return "", errors.New("the endpoint of the claim source is not an https URL")
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, source.Endpoint, nil)
+	if err != nil {
+		return "", errors.New("the endpoint of the claim source is not a valid URL")
+	}
+	if source.AccessToken != "" {
+		req.Header.Set("Authorization", "Bearer "+source.AccessToken)
+	}
+	resp, err := p.client.Do(req)
+	if err != nil {
+		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
+			err = wrapped.Err
+		}
+		return "", authenticator.Unavailable(fmt.Errorf("ask claim source %s: %w", at.Host, err))
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode < http.StatusOK || resp.StatusCode > http.StatusIMUsed {
+		return "", authenticator.Unavailable(fmt.Errorf("claim source %s returned status %d", at.Host, resp.StatusCode))
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes+1))
+	switch {
+	case err != nil:
+		return "", authenticator.Unavailable(fmt.Errorf("read from claim source %s: %w", at.Host, err))
+	case len(body) > maxAnswerBytes:
+		return "", fmt.Errorf("claim source %s returned more than %d bytes", at.Host, maxAnswerBytes)
+	}
+	return strings.TrimSpace(string(body)), nil
+}
+
+// sourceIssuers are the issuers of claim tokens beside the provider itself.
+// They run as long as the provider.
+type sourceIssuers struct {
+	mu    sync.Mutex
+	known map[string]*Provider
+	run   func(*Provider) // nil while the provider does not run
+}
+
+// start lets issuers run until ctx ends. The caller calls stop then, which
+// waits for them.
+func (s *sourceIssuers) start(ctx context.Context) (stop func()) {
+	var running sync.WaitGroup
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.run = func(p *Provider) { running.Go(func() { _ = p.Run(ctx) }) }
+	return func() {
+		s.mu.Lock()
+		s.run = nil
+		s.mu.Unlock()
+		running.Wait()
+	}
+}
+
+// issuer returns the provider of a claim token's issuer. An issuer that is met
+// for the first time is started, and refused until its keys are known.
+func (s *sourceIssuers) issuer(p *Provider, url string) (*Provider, error) {
+	if url == p.config.IssuerURL {
+		return p, nil
+	}
+	found, err := s.find(p, url)
+	if err != nil {
+		return nil, err
+	}
+	if found.keys.Load() == nil {
+		return nil, authenticator.Unavailable(fmt.Errorf("issuer %q is %w", url, ErrNotInitialized))
+	}
+	return found, nil
+}
+
+func (s *sourceIssuers) find(p *Provider, url string) (*Provider, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if found := s.known[url]; found != nil {
+		return found, nil
+	}
+	if s.run == nil {
+		return nil, authenticator.Unavailable(fmt.Errorf("issuer %q is %w", url, ErrNotInitialized))
+	}
+	if len(s.known) >= maxSourceIssuers {
+		return nil, fmt.Errorf("claim tokens have more than %d issuers", maxSourceIssuers)
+	}
+	made, err := NewProvider(ProviderConfig{IssuerURL: url, CA: p.config.CA, Algorithms: p.config.Algorithms, Withdrawn: p.config.Withdrawn}, p.log)
+	if err != nil {
+		return nil, err
+	}
+	if s.known == nil {
+		s.known = map[string]*Provider{}
+	}
+	s.known[url] = made
+	s.run(made)
+	return made, nil
+}

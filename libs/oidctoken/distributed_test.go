@@ -1,0 +1,130 @@
+package oidctoken_test
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"binnacle/libs/oidctoken"
+	"binnacle/libs/oidctoken/oidctest"
+)
+
+const claimPath = "/claims"
+
+// distributed returns claims that name a claim source for the groups.
+func distributed(source map[string]any) map[string]any {
+	return map[string]any{"_claim_names": map[string]string{"groups": "s"}, "_claim_sources": map[string]any{"s": source}}
+}
+
+// TestDistributedClaims asks for the groups of tokens that name a claim source.
+func TestDistributedClaims(t *testing.T) {
+	issuer, other := oidctest.New(t), oidctest.New(t)
+	a := ready(t, issuer, bySubject)
+	answer := func(token string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(token)) }
+	}
+	groups := func(changes map[string]any) string {
+		c := map[string]any{"groups": []string{"one", "two"}}
+		for k, v := range changes {
+			c[k] = v
+		}
+		return issuer.Token(c)
+	}
+	from := func(path string) map[string]any {
+		return distributed(map[string]any{"endpoint": issuer.URL() + path, "access_token": "secret"})
+	}
+	here := from(claimPath)
+	for name, c := range map[string]struct {
+		claims map[string]any
+		answer http.HandlerFunc
+		want   []string
+		err    string
+	}{
+		"groups":                     {here, answer(groups(nil)), []string{"g:one", "g:two"}, ""},
+		"one group":                  {here, answer(groups(map[string]any{"groups": "one"})), []string{"g:one"}, ""},
+		"line end after the token":   {here, answer(groups(nil) + "\n"), []string{"g:one", "g:two"}, ""},
+		"the token has the claim":    {map[string]any{"groups": "own", "_claim_names": here["_claim_names"], "_claim_sources": here["_claim_sources"]}, nil, []string{"g:own"}, ""},
+		"another claim":              {map[string]any{"_claim_names": map[string]string{"roles": "s"}, "_claim_sources": here["_claim_sources"]}, nil, nil, ""},
+		"aggregated claim":           {distributed(map[string]any{"JWT": "x"}), nil, nil, ""},
+		"no sources":                 {map[string]any{"_claim_names": map[string]string{"groups": "s"}}, nil, nil, "source does not exist"},
+		"names are not an object":    {map[string]any{"_claim_names": "groups"}, nil, nil, "unmarshal"},
+		"with an access token":       {here, requires("Bearer secret", groups(nil)), []string{"g:one", "g:two"}, ""},
+		"without an access token":    {distributed(map[string]any{"endpoint": issuer.URL() + claimPath}), requires("", groups(nil)), []string{"g:one", "g:two"}, ""},
+		"an access token is missing": {distributed(map[string]any{"endpoint": issuer.URL() + claimPath}), requires("Bearer secret", groups(nil)), nil, "status 401"},
+		"not found":                  {from("/nope"), nil, nil, "status 404"},
+		"source without TLS":         {distributed(map[string]any{"endpoint": "http://127.0.0.1:1/"}), nil, nil, "not an https URL"},
+		"source of an unknown CA":    {distributed(map[string]any{"endpoint": "https://127.0.0.1:1/?key=secret"}), nil, nil, "ask claim source 127.0.0.1:1"},
+		"redirect without TLS":       {here, http.RedirectHandler("http://127.0.0.1:1/", http.StatusFound).ServeHTTP, nil, "want https"},
+		"too long":                   {here, answer(strings.Repeat("x", 1<<20+1)), nil, "more than 1048576 bytes"},
+		"no token":                   {here, answer("hello"), nil, "scheme"},
+		"expired":                    {here, answer(groups(map[string]any{"exp": time.Now().Add(-time.Hour).Unix()})), nil, "expired"},
+		"not yet valid":              {here, answer(groups(map[string]any{"nbf": time.Now().Add(2 * time.Minute).Unix()})), nil, "nbf"},
+		"another audience":           {here, answer(groups(map[string]any{"aud": "x"})), nil, "expected audience"},
+		"another signature":          {here, answer(other.Token(map[string]any{"iss": issuer.URL(), "groups": "one"})), nil, "no key of the issuer"},
+		"without the claim":          {here, answer(issuer.Token(nil)), nil, "does not have it"},
+		"an issuer without keys":     {here, answer(issuer.Token(map[string]any{"iss": "https://127.0.0.1:1", "groups": "one"})), nil, "not initialized"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := c.answer
+			if h == nil {
+				h = func(w http.ResponseWriter, _ *http.Request) {
+					t.Error("the claim source was asked")
+					w.WriteHeader(http.StatusTeapot)
+				}
+			}
+			issuer.Serve(claimPath, h)
+			r, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(c.claims), nil)
+			switch {
+			case c.err != "":
+				if ok || err == nil || !strings.Contains(err.Error(), c.err) || strings.Contains(err.Error(), "secret") {
+					t.Errorf("accepted %v, %v, want %q", ok, err, c.err)
+				}
+			case err != nil || !ok:
+				t.Errorf("accepted %v, %v", ok, err)
+			case !slices.Equal(r.User.Groups, c.want):
+				t.Errorf("groups %q, want %q", r.User.Groups, c.want)
+			}
+		})
+	}
+}
+
+// requires serves a token to requests with the header Authorization.
+func requires(authorization, token string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != authorization {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		_, _ = w.Write([]byte(token))
+	}
+}
+
+// TestDistributedClaimsOfAnotherIssuer checks that the keys of an issuer of
+// claim tokens are found, and that a user does not outlive the claim token.
+func TestDistributedClaimsOfAnotherIssuer(t *testing.T) {
+	issuer, other := oidctest.New(t), oidctest.New(t)
+	a := ready(t, issuer, bySubject)
+	end := time.Now().Add(time.Minute).Truncate(time.Second)
+	token := other.Token(map[string]any{"groups": "one", "exp": end.Unix()})
+	issuer.Serve(claimPath, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(token)) })
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for {
+		r, ok, err := a.AuthenticateToken(ctx, issuer.Token(distributed(map[string]any{"endpoint": issuer.URL() + claimPath})), nil)
+		if ok {
+			if !slices.Equal(r.User.Groups, []string{"g:one"}) || !r.Expires.Equal(end) {
+				t.Errorf("groups %q until %v, want until %v", r.User.Groups, r.Expires, end)
+			}
+			return
+		}
+		if !strings.Contains(err.Error(), oidctoken.ErrNotInitialized.Error()) {
+			t.Fatal(err)
+		}
+		if ctx.Err() != nil {
+			t.Fatal(ctx.Err())
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package bootstrap
+
+import (
+	"encoding/json"
+	"fmt"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"binnacle/libs/features"
+)
+
+// gated is the part of an entry of rbac-defaults.json that limits it to
+// feature gates. The entry belongs to the defaults while all of them are on.
+type gated struct {
+	FeatureGates []features.Gate `json:"featureGates"`
+}
+
+func (g gated) on(enabled func(features.Gate) bool) bool {
+	for _, name := range g.FeatureGates {
+		if !enabled(name) {
+			return false
+		}
+	}
+	return true
+}
+
+// gatedRole is a cluster role whose rules may depend on feature gates. Its
+// Rules shadow those of the embedded role.
+type gatedRole struct {
+	gated
+	rbacv1.ClusterRole
+	Rules []struct {
+		gated
+		rbacv1.PolicyRule
+	} `json:"rules"`
+}
+
+type gatedBinding struct {
+	gated
+	rbacv1.ClusterRoleBinding
+}
+
+// readDefaults returns the roles and bindings of rbac-defaults.json whose
+// feature gates are on.
+func readDefaults(enabled func(features.Gate) bool) (*policyObjects, error) {
+	var all struct {
+		ClusterRoles        []gatedRole           `json:"clusterRoles"`
+		ClusterRoleBindings []gatedBinding        `json:"clusterRoleBindings"`
+		Roles               []*rbacv1.Role        `json:"roles"`
+		RoleBindings        []*rbacv1.RoleBinding `json:"roleBindings"`
+	}
+	if err := json.Unmarshal(rbacDefaults, &all); err != nil {
+		return nil, fmt.Errorf("default roles: %w", err)
+	}
+	d := &policyObjects{Roles: all.Roles, RoleBindings: all.RoleBindings}
+	for i := range all.ClusterRoles {
+		r := &all.ClusterRoles[i]
+		if !r.on(enabled) {
+			continue
+		}
+		for j := range r.Rules {
+			if r.Rules[j].on(enabled) {
+				r.ClusterRole.Rules = append(r.ClusterRole.Rules, r.Rules[j].PolicyRule)
+			}
+		}
+		d.ClusterRoles = append(d.ClusterRoles, &r.ClusterRole)
+	}
+	for i := range all.ClusterRoleBindings {
+		if b := &all.ClusterRoleBindings[i]; b.on(enabled) {
+			d.ClusterRoleBindings = append(d.ClusterRoleBindings, &b.ClusterRoleBinding)
+		}
+	}
+	return d, nil
+}

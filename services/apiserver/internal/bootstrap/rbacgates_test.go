@@ -1,0 +1,132 @@
+package bootstrap
+
+import (
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"binnacle/libs/features"
+	"binnacle/libs/rbac"
+)
+
+// TestDefaultRolesFollowFeatureGates switches each gate on or off by itself and
+// compares roles, bindings and rules with those of the default gates.
+func TestDefaultRolesFollowFeatureGates(t *testing.T) {
+	defaults := policyOf(t, "")
+	rule := func(group, resources, verb string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resources}, Verbs: []string{verb}}
+	}
+	url := func(path string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{NonResourceURLs: []string{path}, Verbs: []string{"get"}}
+	}
+	const controller = "system:controller:"
+	for name, c := range map[string]struct {
+		gates string
+		// roles are in one of both policies, with a binding of the same name.
+		roles []string
+		// rules are of roles that both policies have.
+		rules map[string]rbacv1.PolicyRule
+	}{
+		"DynamicResourceAllocation": {"DynamicResourceAllocation=true", []string{controller + "resource-claim-controller"}, map[string]rbacv1.PolicyRule{
+			"system:kube-scheduler": rule("", "pods/finalizers", "patch"), "system:node": rule("resource.k8s.io", "resourceclaims", "get"),
+			"system:aggregate-to-edit": rule("resource.k8s.io", "resourceclaimtemplates", "create"), "system:aggregate-to-view": rule("resource.k8s.io", "resourceclaims/status", "get"),
+			"view": rule("resource.k8s.io", "resourceclaims", "list"), "admin": rule("resource.k8s.io", "resourceclaims", "delete"),
+		}},
+		"DRADeviceTaints": {"DRADeviceTaints=true", nil, nil}, // needs DynamicResourceAllocation
+		"device taints":   {"DynamicResourceAllocation=true,DRADeviceTaints=true", []string{controller + "resource-claim-controller", controller + "device-taint-eviction-controller"}, nil},
+		"ClusterTrustBundle": {"ClusterTrustBundle=true", []string{"system:cluster-trust-bundle-discovery", controller + "kube-apiserver-serving-clustertrustbundle-publisher"}, map[string]rbacv1.PolicyRule{
+			"system:node": rule("certificates.k8s.io", "clustertrustbundles", "watch"),
+		}},
+		"service accounts for credentials": {"KubeletServiceAccountTokenForCredentialProviders=true", nil, map[string]rbacv1.PolicyRule{"system:node": rule("", "serviceaccounts", "get")}},
+		"ComponentFlagz":                   {"ComponentFlagz=true", nil, map[string]rbacv1.PolicyRule{"system:monitoring": url("/flagz")}},
+		"ComponentStatusz":                 {"ComponentStatusz=true", nil, map[string]rbacv1.PolicyRule{"system:monitoring": url("/statusz")}},
+		"StorageVersionAPI":                {"StorageVersionAPI=true", []string{controller + "storage-version-garbage-collector"}, nil},
+		"StorageVersionMigrator":           {"StorageVersionMigrator=true", []string{controller + "storage-version-migrator-controller"}, nil},
+		"VolumeAttributesClass":            {"VolumeAttributesClass=true", []string{controller + "volumeattributesclass-protection-controller"}, nil},
+		"SELinuxChangePolicy":              {"SELinuxChangePolicy=false", []string{controller + "selinux-warning-controller"}, nil},
+		"KubeletFineGrainedAuthz":          {"KubeletFineGrainedAuthz=false", nil, map[string]rbacv1.PolicyRule{"system:kubelet-api-admin": rule("", "nodes/configz", "get")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := policyOf(t, c.gates)
+			want := map[string]bool{}
+			for _, role := range c.roles {
+				want[role] = true
+			}
+			for _, both := range [][2]map[string][]rbacv1.PolicyRule{{defaults, got}, {got, defaults}} {
+				for role := range both[0] {
+					if _, ok := both[1][role]; !ok && !want[role] {
+						t.Errorf("%s is in one of the policies", role)
+					}
+				}
+			}
+			for role := range want {
+				if (defaults[role] == nil) == (got[role] == nil) {
+					t.Errorf("%s does not depend on the gate", role)
+				}
+			}
+			for role, r := range c.rules {
+				before, _ := rbac.Covers(defaults[role], []rbacv1.PolicyRule{r})
+				after, _ := rbac.Covers(got[role], []rbacv1.PolicyRule{r})
+				if before == after {
+					t.Errorf("%s: %v does not depend on the gate", role, r)
+				}
+			}
+		})
+	}
+}
+
+// policyOf returns the rules of the cluster roles that have a binding, or need
+// none, with some feature gates.
+func policyOf(t *testing.T, set string) map[string][]rbacv1.PolicyRule {
+	t.Helper()
+	gates := features.New()
+	if set != "" {
+		if err := gates.Set(set); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := defaultPolicy(gates.Enabled)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roles := map[string][]rbacv1.PolicyRule{}
+	for _, r := range d.ClusterRoles {
+		roles[r.Name] = append([]rbacv1.PolicyRule{}, r.Rules...)
+	}
+	for _, b := range d.ClusterRoleBindings {
+		if roles[b.RoleRef.Name] == nil {
+			t.Errorf("binding %s names the missing role %s", b.Name, b.RoleRef.Name)
+		}
+	}
+	return roles
+}
+
+// TestGateChangeAddsRules checks that a role that was stored without the gate's
+// rules gets them, and keeps what an administrator added.
+func TestGateChangeAddsRules(t *testing.T) {
+	find := func(set string) *rbacv1.ClusterRole {
+		gates := features.New()
+		if err := gates.Set(set); err != nil {
+			t.Fatal(err)
+		}
+		d, err := defaultPolicy(gates.Enabled)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range d.ClusterRoles {
+			if r.Name == "system:kube-scheduler" {
+				return r
+			}
+		}
+		return nil
+	}
+	own := rbacv1.PolicyRule{APIGroups: []string{"example.com"}, Resources: []string{"widgets"}, Verbs: []string{"get"}}
+	live, want := find("DynamicResourceAllocation=false"), find("DynamicResourceAllocation=true")
+	live.Rules = append(live.Rules, own)
+	if isKept(live, want) {
+		t.Error("nothing was missing")
+	}
+	if ok, missing := rbac.Covers(live.Rules, append(want.Rules, own)); !ok {
+		t.Errorf("missing: %v", missing)
+	}
+}

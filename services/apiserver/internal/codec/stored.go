@@ -1,0 +1,70 @@
+package codec
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	sigsjson "sigs.k8s.io/json"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// StoredHeads returns the first bytes of values that are stored with a type: as protobuf, and as
+// JSON in the order of fields in which Kubernetes writes it.
+func StoredHeads(gvk schema.GroupVersionKind) (protobuf, text []byte) {
+	protobuf = appendEnvelope(nil, gvk.GroupVersion().String(), gvk.Kind, 0)
+	protobuf = protobuf[:len(protobuf)-2] // without the beginning of the message
+	kind, _ := json.Marshal(gvk.Kind)
+	version, _ := json.Marshal(gvk.GroupVersion().String())
+	return protobuf, bytes.Join([][]byte{[]byte(`{"kind":`), kind, []byte(`,"apiVersion":`), version, []byte(`,`)}, nil)
+}
+
+// StoredType returns the apiVersion and kind that a stored value states.
+func StoredType(stored []byte) (apiVersion, kind string, err error) {
+	if isEnvelope(stored) {
+		_, apiVersion, kind, err = openEnvelope(stored)
+		return apiVersion, kind, err
+	}
+	gvk, err := kjson.DefaultMetaFactory.Interpret(stored)
+	if err != nil {
+		return "", "", err
+	}
+	apiVersion, kind = gvk.ToAPIVersionAndKind()
+	return apiVersion, kind, nil
+}
+
+// DecodeStoredInto decodes a stored value into an object of the version in which it is stored.
+func DecodeStoredInto(stored []byte, into runtime.Object) error {
+	if !isEnvelope(stored) {
+		return sigsjson.UnmarshalCaseSensitivePreserveInts(stored, into)
+	}
+	raw, _, _, err := openEnvelope(stored)
+	if err != nil {
+		return err
+	}
+	m, ok := into.(interface{ Unmarshal([]byte) error })
+	if !ok {
+		return fmt.Errorf("%T has no protobuf form", into)
+	}
+	return m.Unmarshal(raw)
+}
+
+// NewStorageVersion returns an empty object of the storage version's Go type.
+func (k *Coder) NewStorageVersion() runtime.Object { return k.newStored() }
+
+// EncodeStorageVersion encodes an object of the storage version's Go type, which EncodeStored
+// makes from an object of the served version.
+func (k *Coder) EncodeStorageVersion(obj registry.Object) ([]byte, error) { return k.encodeStored(obj) }
+
+// StoredMessage returns the protobuf message of a stored value; false for a value that is not protobuf.
+func StoredMessage(stored []byte) ([]byte, bool) {
+	if !isEnvelope(stored) {
+		return nil, false
+	}
+	raw, _, _, err := openEnvelope(stored)
+	return raw, err == nil
+}

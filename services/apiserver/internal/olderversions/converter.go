@@ -1,0 +1,138 @@
+package olderversions
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// Converter converts stored values to the storage version of their resource.
+type Converter struct {
+	resources map[schema.GroupResource]*resource
+	scheme    string
+}
+
+// resource is a built-in resource with the versions in which it may be stored.
+type resource struct {
+	coder *codec.Coder
+	// current is the type of the storage version. Values of it begin with one of the heads.
+	current                schema.GroupVersionKind
+	protobufHead, jsonHead []byte
+	older                  map[string]decoder // by apiVersion
+	completion             completion
+}
+
+// decoder decodes a stored value of one version and converts it to the storage version.
+type decoder func(stored []byte) (registry.Object, error)
+
+// New returns a Converter for the stored kinds of a catalog. family is the cluster's primary IP
+// family, which services without addresses have.
+func New(catalog *registry.Catalog, c *codec.Codec, family corev1.IPFamily) *Converter {
+	out := &Converter{resources: map[schema.GroupResource]*resource{}, scheme: c.Scheme().Name()}
+	kinds := map[schema.GroupVersionKind]*registry.Kind{}
+	for _, k := range catalog.Kinds() {
+		if k.Virtual {
+			continue
+		}
+		kinds[k.GVK()] = k
+		r := out.resources[k.StoredGroupResource()]
+		if r == nil {
+			r = &resource{coder: c.Of(k), current: k.StoredGVK(), older: map[string]decoder{}}
+			r.protobufHead, r.jsonHead = codec.StoredHeads(r.current)
+			out.resources[k.StoredGroupResource()] = r
+		}
+		if k.GVK() != r.current {
+			r.older[k.GroupVersion().String()] = served(k)
+		}
+	}
+	completions := completions(family)
+	for _, r := range out.resources {
+		r.completion = completions[r.current.GroupKind()]
+		for _, v := range versions[r.current.GroupKind()] {
+			decode := v.decode
+			if v.like != (schema.GroupVersion{}) {
+				decode = served(kinds[v.like.WithKind(r.current.Kind)])
+			}
+			r.older[v.apiVersion.String()] = decode
+		}
+	}
+	return out
+}
+
+// served decodes values of a version that is also served.
+func served(k *registry.Kind) decoder {
+	return func(stored []byte) (registry.Object, error) {
+		obj, ok := k.New().(registry.Object)
+		if !ok {
+			return nil, fmt.Errorf("%s is not an API object", k.GVK())
+		}
+		if err := codec.DecodeStoredInto(stored, obj); err != nil {
+			return nil, err
+		}
+		if k.Default != nil {
+			k.Default(obj)
+		}
+		if k.Stored.To == nil {
+			return obj, nil
+		}
+		return k.Stored.To(obj)
+	}
+}
+
+// Convert returns the value in the storage version, and whether it differs from the stored one.
+// Values of other resources are returned as they are, as are values of another kind, which the
+// codec refuses. The error is *codec.UndecodableError.
+func (c *Converter) Convert(of schema.GroupResource, stored []byte) (value []byte, converted bool, err error) {
+	r := c.resources[of]
+	if r == nil {
+		return stored, false, nil
+	}
+	if bytes.HasPrefix(stored, r.protobufHead) || bytes.HasPrefix(stored, r.jsonHead) {
+		return r.complete(stored)
+	}
+	apiVersion, kind, err := codec.StoredType(stored)
+	switch {
+	case err != nil || kind != r.current.Kind:
+		return stored, false, nil
+	case apiVersion == r.current.GroupVersion().String():
+		return r.complete(stored)
+	}
+	if value, err = r.convert(apiVersion, stored, c.scheme); err != nil {
+		return nil, false, &codec.UndecodableError{Err: err}
+	}
+	return value, true, nil
+}
+
+func (r *resource) convert(apiVersion string, stored []byte, scheme string) ([]byte, error) {
+	decode := r.older[apiVersion]
+	if decode == nil {
+		return nil, r.unknown(apiVersion, scheme)
+	}
+	obj, err := decode(stored)
+	if err != nil {
+		return nil, fmt.Errorf("stored %s of version %s: %w", r.current.Kind, apiVersion, err)
+	}
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	return r.coder.EncodeStorageVersion(obj)
+}
+
+var errNoVersion = errors.New("Object 'apiVersion' is missing")
+
+// unknown is the error for a version that cannot be decoded.
+func (r *resource) unknown(apiVersion, scheme string) error {
+	if apiVersion == "" {
+		return errNoVersion // without the value, which may be secret
+	}
+	gv, err := schema.ParseGroupVersion(apiVersion)
+	if err != nil {
+		return err
+	}
+	return runtime.NewNotRegisteredErrForKind(scheme, gv.WithKind(r.current.Kind))
+}

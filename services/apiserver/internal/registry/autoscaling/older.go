@@ -1,0 +1,91 @@
+package autoscaling
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	autoscalingv2beta1 "k8s.io/api/autoscaling/v2beta1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"binnacle/services/apiserver/internal/registry/declare"
+)
+
+// FromV2beta1 converts a v2beta1 HorizontalPodAutoscaler by way of autoscaling/v1, whose annotations have the metrics and
+// conditions in the form of v2beta1.
+func FromV2beta1(old *autoscalingv2beta1.HorizontalPodAutoscaler) (*autoscalingv2.HorizontalPodAutoscaler, error) {
+	h := &autoscalingv1.HorizontalPodAutoscaler{
+		ObjectMeta: old.ObjectMeta,
+		Spec: autoscalingv1.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: autoscalingv1.CrossVersionObjectReference(old.Spec.ScaleTargetRef),
+			MinReplicas:    old.Spec.MinReplicas,
+			MaxReplicas:    old.Spec.MaxReplicas,
+		},
+		Status: autoscalingv1.HorizontalPodAutoscalerStatus{
+			ObservedGeneration: old.Status.ObservedGeneration,
+			LastScaleTime:      old.Status.LastScaleTime,
+			CurrentReplicas:    old.Status.CurrentReplicas,
+			DesiredReplicas:    old.Status.DesiredReplicas,
+		},
+	}
+	h.Annotations = maps.Clone(h.Annotations)
+	for key, value := range map[string]any{
+		metricsAnnotation:        old.Spec.Metrics,
+		currentMetricsAnnotation: old.Status.CurrentMetrics,
+		conditionsAnnotation:     old.Status.Conditions,
+	} {
+		delete(h.Annotations, key)
+		text, err := json.Marshal(value)
+		if err != nil {
+			return nil, err
+		}
+		if string(text) != "null" {
+			if h.Annotations == nil {
+				h.Annotations = map[string]string{}
+			}
+			h.Annotations[key] = string(text)
+		}
+	}
+	return toV2(h), nil
+}
+
+// FromV2beta2 converts a v2beta2 HorizontalPodAutoscaler, which has the fields of v2 but keeps tolerances in
+// annotations.
+func FromV2beta2(h *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv2.HorizontalPodAutoscaler, error) {
+	down, err := tolerance(h.Annotations, scaleDownToleranceAnnotation)
+	if err != nil {
+		return nil, err
+	}
+	up, err := tolerance(h.Annotations, scaleUpToleranceAnnotation)
+	if err != nil {
+		return nil, err
+	}
+	if down != nil || up != nil {
+		declare.FillPtr(&h.Spec.Behavior, autoscalingv2.HorizontalPodAutoscalerBehavior{})
+	}
+	if down != nil {
+		declare.FillPtr(&h.Spec.Behavior.ScaleDown, autoscalingv2.HPAScalingRules{})
+		h.Spec.Behavior.ScaleDown.Tolerance = down
+	}
+	if up != nil {
+		declare.FillPtr(&h.Spec.Behavior.ScaleUp, autoscalingv2.HPAScalingRules{})
+		h.Spec.Behavior.ScaleUp.Tolerance = up
+	}
+	h.Annotations = withoutOurs(h.Annotations)
+	return h, nil
+}
+
+// tolerance reads an annotation; nil when there is none.
+func tolerance(annotations map[string]string, key string) (*resource.Quantity, error) {
+	text, ok := annotations[key]
+	if !ok {
+		return nil, nil
+	}
+	q, err := resource.ParseQuantity(text)
+	if err != nil {
+		return nil, fmt.Errorf("annotation %s: %w", key, err)
+	}
+	return &q, nil
+}
