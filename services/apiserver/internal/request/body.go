@@ -8,8 +8,8 @@ import (
 const (
 	// MaxBody bounds bodies of requests about objects, in bytes.
 	MaxBody = 3 << 20
-	// announced is how much memory a body gets before it arrives.
-	announced = 64 << 10
+	// Announced is how many bytes of memory a body gets before it arrives.
+	Announced = 64 << 10
 	// growth is how many times as much it gets when that is full.
 	growth = 4
 )
@@ -23,48 +23,56 @@ func ReadBody(r *http.Request) ([]byte, error) {
 	if b, ok := r.Body.(*receivedBody); ok {
 		return b.bytes, b.err
 	}
-	if r.ContentLength > 0 && r.ContentLength <= announced {
-		b := make([]byte, r.ContentLength)
-		n, err := io.ReadFull(r.Body, b)
-		return b[:n], err
-	}
-	if r.ContentLength > 0 && r.ContentLength <= MaxBody {
-		return readSized(r.Body, int(r.ContentLength))
-	}
-	return io.ReadAll(io.LimitReader(r.Body, MaxBody+1))
+	return readGrowing(r, func(int) error { return nil })
 }
 
-// readSized reads a body that says how long it is. Memory for it grows as it comes, so that
-// who only announces has little, and by so much at a time that few copies are left behind.
-func readSized(body io.Reader, size int) ([]byte, error) {
-	b := make([]byte, 0, announced)
+// readGrowing reads a body into memory that grows as the body arrives, so that a client
+// that only announces a body occupies little. It calls grow with the new size before each
+// growth beyond Announced; an error of grow ends the reading.
+func readGrowing(r *http.Request, grow func(size int) error) ([]byte, error) {
+	limit, sized := MaxBody+1, r.ContentLength > 0 && r.ContentLength <= MaxBody
+	if sized {
+		limit = int(r.ContentLength)
+	}
+	b := make([]byte, 0, min(Announced, limit))
 	for {
-		n, err := io.ReadFull(body, b[len(b):min(cap(b), size)])
+		n, err := io.ReadFull(r.Body, b[len(b):cap(b)])
 		b = b[:len(b)+n]
-		if err == io.EOF {
-			err = io.ErrUnexpectedEOF
-		}
-		if err != nil || len(b) == size {
+		switch {
+		case !sized && (err == io.EOF || err == io.ErrUnexpectedEOF):
+			return b, nil
+		case err == io.EOF:
+			return b, io.ErrUnexpectedEOF
+		case err != nil || len(b) == limit:
 			return b, err
 		}
-		more := make([]byte, len(b), min(growth*len(b), size))
+		size := min(growth*len(b), limit)
+		if err := grow(size); err != nil {
+			return b, err
+		}
+		more := make([]byte, len(b), size)
 		copy(more, b)
 		b = more
 	}
 }
 
-// ReceiveBody has the body arrive now, as ReadBody does, so that who reads it later
-// does not wait for the client, and returns what came, which must not be changed. An
-// error is told then, too.
-func ReceiveBody(r *http.Request) []byte {
+// ReceiveBody reads the body now, as ReadBody does, so that a later reader does not wait
+// for the client. It returns the bytes, which must not be changed. grow is called with the
+// new size before the body occupies more than Announced bytes. An error of grow is
+// returned; the later reader gets any other error.
+func ReceiveBody(r *http.Request, grow func(size int) error) ([]byte, error) {
+	var refused error
 	b := &receivedBody{Closer: r.Body, more: r.Body}
-	b.bytes, b.err = ReadBody(r)
+	b.bytes, b.err = readGrowing(r, func(size int) error {
+		refused = grow(size)
+		return refused
+	})
 	b.left = b.bytes
 	if int64(len(b.bytes)) == r.ContentLength {
-		b.more = http.NoBody // nobody waits for the client to say so
+		b.more = http.NoBody // the end is known without the client
 	}
 	r.Body = b
-	return b.bytes
+	return b.bytes, refused
 }
 
 // receivedBody is a body that has arrived, but for what is beyond MaxBody.

@@ -39,6 +39,7 @@ type carried struct {
 	weigh func(size int) bool
 	rest  func(begun bool) (back func() error, ok bool)
 	aside func() (back func())
+	idle  func() (back func())
 	// These are nil while there are none.
 	life context.Context
 	// principal is the key under which limits count the request.
@@ -286,6 +287,22 @@ func SetAside(ctx context.Context, aside func() (back func())) {
 	if c, ok := ctx.Value(keyCarried).(*carried); ok {
 		c.aside = aside
 	}
+}
+
+// SetIdle records how a request releases all memory and turns that it reserved, where
+// Carry has made room for it. It is for a filter, before others have the request.
+func SetIdle(ctx context.Context, idle func() (back func())) {
+	if c, ok := ctx.Value(keyCarried).(*carried); ok {
+		c.idle = idle
+	}
+}
+
+// idle releases what the request reserved until back is called.
+func idle(ctx context.Context) (back func()) {
+	if c, ok := ctx.Value(keyCarried).(*carried); ok && c.idle != nil {
+		return c.idle()
+	}
+	return Aside(ctx)
 }
 
 // Waits is how long a request waited for others: for its turn, and for admission

@@ -8,10 +8,11 @@ import (
 // comesSoon is how long something is waited for with the request's seats: replicas are that far apart.
 const comesSoon = 20 * time.Millisecond
 
-// Wait waits for what nobody knows whether it ever comes. Others have the request's turn meanwhile and,
-// unless it comes soon, its seats. Where too many wait so already, it returns refused.
+// Wait calls wait, which may block for long. The request holds none of its reserved memory
+// and turns meanwhile and, after comesSoon, none of its seats. If too many requests wait
+// like that, Wait cancels the context of wait and returns refused.
 func Wait(ctx context.Context, refused error, wait func(context.Context) error) error {
-	defer Aside(ctx)()
+	defer idle(ctx)()
 	within, refuse := context.WithCancelCause(ctx)
 	defer refuse(nil)
 	back, rested := func() error { return nil }, make(chan struct{})

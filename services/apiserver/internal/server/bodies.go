@@ -3,6 +3,7 @@ package server
 import (
 	"bufio"
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"runtime"
@@ -45,11 +46,11 @@ const (
 	bodyWaitEndless = 15 * time.Second
 )
 
-// receive has bodies arrive before their requests ask for what others wait for: a
-// client that does not send what it announced holds nobody up. How much memory that
-// takes is bounded, fairly among users; and so is what is worked on of large bodies:
-// an object takes a hundred times the memory of its text, and as long as it takes
-// others wait for a CPU.
+// receive reads the bodies of authorized requests. A request whose body does not arrive
+// soon holds none of its seats meanwhile. The memory of bodies is bounded and shared fairly
+// among principals: a body counts as it arrives, not as it is announced. Work on large
+// bodies is bounded in the same way, because an object takes many times the memory of its
+// text.
 func (c *Config) receive(next http.Handler) http.Handler {
 	cpus := runtime.GOMAXPROCS(0)
 	room, large := newBodies(max(bodiesLeast, bodiesPerCPU*cpus)), newBodies(largePerCPU*max(1, cpus-1))
@@ -67,14 +68,14 @@ func receiving(room, large *bodies, turns serving.LargeRequests, told func(more 
 		op, u := request.From(ctx), clientOf(ctx)
 		work, later := ofTarget(op, r), slices.Contains([]string{"patch", "update", "delete", "deletecollection"}, op.Verb) // of what may be large
 		came := 0
-		if n, ok := bodySize(op, r); ok {
-			leave, ok := room.enter(ctx, u, n)
-			if !ok {
+		if hasBody(op, r) {
+			reserved := &reservedBody{room: room, ctx: ctx, user: u}
+			defer serving.AtEnd(w, func(any) { reserved.leave() })
+			body, err := reserved.receive(w, r)
+			if err != nil {
 				tooMany(w, 1)
 				return
 			}
-			defer serving.AtEnd(w, func(any) { leave() })
-			body := request.ReceiveBody(r)
 			came = len(body)
 			sizes.came(op, came)
 			request.Step(ctx, request.StepBody)
@@ -86,15 +87,16 @@ func receiving(room, large *bodies, turns serving.LargeRequests, told func(more 
 			return
 		}
 		worked := &workedOn{ResponseWriter: w, ctx: ctx, user: u, among: large, turns: turns, told: told, request: r, beginning: make(chan struct{}, 1)}
-		if !worked.enter(roomFor(came, work)) {
+		defer serving.AtEnd(w, func(any) { worked.finish() })
+		if size := roomFor(came, work); size > 0 && !worked.enterLate(size) {
 			tooMany(w, 1)
 			return
 		}
-		defer serving.AtEnd(w, func(any) { worked.finish() })
 		request.SetWeigh(ctx, func(size int) bool {
 			return (size < largeBody || worked.enterLate(size)) && worked.begin()
 		})
 		request.SetAside(ctx, worked.aside)
+		request.SetIdle(ctx, worked.idle)
 		if !request.SetBegun(ctx, worked.leave) {
 			r = r.WithContext(request.WithBegun(ctx, worked.leave))
 		}
@@ -266,6 +268,25 @@ func (w *workedOn) aside() (back func()) {
 	}
 }
 
+// idle releases the turn and the room until back is called. Without room afterwards the
+// work goes on, because what is done stays done.
+func (w *workedOn) idle() (back func()) {
+	back = w.aside()
+	w.mu.Lock()
+	room := w.room
+	w.room = nil
+	w.mu.Unlock()
+	if room == nil {
+		return back
+	}
+	room()
+	w.told(-1)
+	return func() {
+		w.enterLate(largeBody)
+		back()
+	}
+}
+
 // rest gives the request's seats back while wait waits. Without wait, or without seats
 // afterwards, the work is over.
 func (w *workedOn) rest(wait func() bool) bool {
@@ -355,17 +376,79 @@ func (w *workedOn) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Unwrap serves http.ResponseController.
 func (w *workedOn) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// bodySize tells how much of a body is to be received, and whether there is one that
-// somebody will read. One that is too large is refused without.
-func bodySize(op *request.Operation, r *http.Request) (n int, ok bool) {
+// hasBody reports whether a request has a body that a handler reads. A body that announces
+// too much is left to the handler, which rejects it.
+func hasBody(op *request.Operation, r *http.Request) bool {
 	known := op.Target != nil || op.Foreign != nil
-	if !known || !op.Writes() || op.LongRunning() || r.ContentLength == 0 || r.ContentLength > request.MaxBody {
-		return 0, false
+	return known && op.Writes() && !op.LongRunning() && r.ContentLength != 0 && r.ContentLength <= request.MaxBody
+}
+
+// errNoRoom reports that a body finds no memory in time, errManyStalled that too many
+// requests wait for their bodies.
+var (
+	errNoRoom      = errors.New("no memory for the body")
+	errManyStalled = errors.New("too many requests wait for their bodies")
+)
+
+// reservedBody is the memory that the body of one request occupies.
+type reservedBody struct {
+	room *bodies
+	ctx  context.Context
+	user client
+
+	mu     sync.Mutex // the answer may end while the body arrives
+	over   bool
+	size   int
+	leaves []func()
+}
+
+// receive reads the body. The request holds no seats while the body takes long to arrive.
+func (b *reservedBody) receive(w http.ResponseWriter, r *http.Request) (body []byte, err error) {
+	err = request.Wait(b.ctx, errManyStalled, func(ctx context.Context) error {
+		stop := context.AfterFunc(ctx, func() { _ = http.NewResponseController(w).SetReadDeadline(time.Now()) })
+		defer stop()
+		if body, err = request.ReceiveBody(r, b.reserve); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return b.reserve(len(body))
+	})
+	return body, err
+}
+
+// reserve waits until the body may occupy size bytes.
+func (b *reservedBody) reserve(size int) error {
+	size = max(size, leastBody)
+	if size <= b.size {
+		return nil
 	}
-	if r.ContentLength < 0 {
-		return request.MaxBody, true
+	leave, ok := b.room.enter(b.ctx, b.user, size-b.size)
+	if !ok {
+		return errNoRoom
 	}
-	return max(int(r.ContentLength), leastBody), true
+	b.mu.Lock()
+	over := b.over
+	if !over {
+		b.leaves, b.size = append(b.leaves, leave), size
+	}
+	b.mu.Unlock()
+	if over {
+		leave()
+		return errNoRoom
+	}
+	return nil
+}
+
+func (b *reservedBody) leave() {
+	b.mu.Lock()
+	leaves := b.leaves
+	b.leaves, b.over = nil, true
+	b.mu.Unlock()
+	for _, leave := range leaves {
+		leave()
+	}
 }
 
 // bodyWait is how long a request waits for bodies.

@@ -93,11 +93,11 @@ func Handler(c Config) (http.Handler, error) {
 		c.audit,           // tells of all below, and by refuse of those before
 		c.impersonate,     // 403: all that follow see whom the client wants to be
 		c.settle,          // asks newest what a resource is that is not known here
-		c.receive,         // bodies come before anybody waits for the request
 		limit,             // 429, before authorization spends anything
 		c.authorize,       // 403: may they
 		c.newest,          // looks, for who may have what settle asks about
 		c.hold,            // 503: it is not said yet what would be stored
+		c.receive,         // only bodies of authorized requests are read
 		c.work,            // large requests take turns
 		c.operation,       // the span of what is done
 	}

@@ -88,7 +88,7 @@ func (s *slots) leave(u client, n int) {
 	defer s.mu.Unlock()
 	s.used -= n
 	if s.held[u.principal] -= n; s.held[u.principal] == 0 {
-		delete(s.held, u.Name)
+		delete(s.held, u.principal)
 	}
 }
 

@@ -1,0 +1,34 @@
+package request_test
+
+import (
+	"testing"
+
+	"binnacle/services/apiserver/internal/request"
+)
+
+func TestPrincipalOf(t *testing.T) {
+	for _, c := range []struct {
+		user          request.User
+		address, want string
+	}{
+		{request.User{Name: "alice"}, "192.0.2.1:1", "user alice"},
+		{request.User{Name: "system:node:n"}, "192.0.2.1:1", "user system:node:n"},
+		{request.User{Name: "system:serviceaccount:b:one"}, "192.0.2.1:1", "namespace b"},
+		{request.User{Name: "system:serviceaccount:b:two"}, "192.0.2.9:1", "namespace b"},
+		{request.User{Name: "system:serviceaccount:odd"}, "192.0.2.1:1", "user system:serviceaccount:odd"},
+		{request.User{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}}, "192.0.2.1:1", "network 192.0.2.1"},
+	} {
+		if got := request.PrincipalOf(&c.user, c.address); got != c.want {
+			t.Errorf("%s: %q, want %q", c.user.Name, got, c.want)
+		}
+	}
+}
+
+func TestImpersonatedRequestCountsForImpersonator(t *testing.T) {
+	ctx := request.Carry(t.Context(), &request.Operation{})
+	request.SetPrincipal(ctx, request.PrincipalOf(&request.User{Name: "alice"}, ""))
+	ctx = request.WithUser(ctx, &request.User{Name: "system:serviceaccount:b:one"})
+	if got := request.Principal(ctx); got != "user alice" {
+		t.Errorf("counted for %q", got)
+	}
+}
