@@ -6,7 +6,6 @@ import (
 	"os"
 	"strconv"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/features"
@@ -65,11 +64,7 @@ func (p *parts) buildEncryption(ctx context.Context) error {
 		}
 		p.close = append(p.close, p.sealing.Close)
 	}
-	family := corev1.IPv4Protocol
-	if p.options.serviceRanges[0].IP.To4() == nil {
-		family = corev1.IPv6Protocol
-	}
-	p.older = olderversions.New(p.catalog, p.codec, family)
+	p.older = olderversions.New(p.catalog, p.codec)
 	p.values = encryption.NewStore(p.traced(p.sealed()), p.sealing, p.resourcesOf, p.older)
 	return nil
 }

@@ -59,12 +59,3 @@ func (k *Coder) NewStorageVersion() runtime.Object { return k.newStored() }
 // EncodeStorageVersion encodes an object of the storage version's Go type, which EncodeStored
 // makes from an object of the served version.
 func (k *Coder) EncodeStorageVersion(obj registry.Object) ([]byte, error) { return k.encodeStored(obj) }
-
-// StoredMessage returns the protobuf message of a stored value; false for a value that is not protobuf.
-func StoredMessage(stored []byte) ([]byte, bool) {
-	if !isEnvelope(stored) {
-		return nil, false
-	}
-	raw, _, _, err := openEnvelope(stored)
-	return raw, err == nil
-}

@@ -50,6 +50,52 @@ func (a *API) list(c *Call) error {
 	return a.whichUndecodable(c, &p.List, p.show(c, f))
 }
 
+// minConverted is how many objects a limited list converts at a time, at least, to select from them.
+const minConverted = 500
+
+// selectedPage is page with the fields of the requested version applied. It reads candidates
+// until the page is full.
+func (a *API) selectedPage(c *Call, f *represent.Form, o *listOptions) (*page, error) {
+	if o.served == nil {
+		return a.page(c, o)
+	}
+	candidates := *o
+	if o.Limit > 0 {
+		candidates.Limit = max(o.Limit, minConverted)
+	}
+	p, err := a.page(c, &candidates)
+	if err != nil {
+		return nil, err
+	}
+	out := &page{revision: p.revision}
+	for {
+		var all []*watchcache.Entry
+		if err := p.Each(func(e *watchcache.Entry) error { all = append(all, e); return nil }); err != nil {
+			return nil, err
+		}
+		matches, err := f.Matching(c.Context(), all, o.served)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range all {
+			if !matches[e] {
+				continue
+			}
+			if o.Limit > 0 && int64(len(out.Items)) == o.Limit {
+				out.last = out.Items[o.Limit-1].Key()
+				return out, nil
+			}
+			out.Items = append(out.Items, e)
+		}
+		if p.last == "" {
+			return out, nil
+		}
+		if p, err = a.exactPage(c, &candidates, out.revision, p.last+"\x00"); err != nil {
+			return nil, err
+		}
+	}
+}
+
 // snapshot of the state that an unlimited list shows; false when the cache does
 // not have it.
 func (a *API) snapshot(c *Call, o *listOptions) (watchcache.Snapshot, bool, error) {

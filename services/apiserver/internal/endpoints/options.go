@@ -1,8 +1,6 @@
 package endpoints
 
 import (
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
-
 	"fmt"
 	"net/http"
 	"strconv"
@@ -14,15 +12,18 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
+	"binnacle/services/apiserver/internal/watchcache"
 	"binnacle/services/apiserver/internal/writes"
 )
 
@@ -74,6 +75,31 @@ func parseListOptions(op *request.Operation, c *codec.Coder, watch, watchList bo
 		o.Limit = 0 // what is at hand is told as a whole
 	}
 	return o, err
+}
+
+// splitFields returns the part of a field selector that the watch cache evaluates, and the part
+// that needs the object in the requested version. The second is nil unless a webhook converts:
+// otherwise the selectable fields of all versions are those of the stored document.
+func splitFields(c *codec.Coder, sel fields.Selector) (cached, served fields.Selector) {
+	if sel.Empty() || c.Decl.Document == nil || !c.Decl.Document.Remote {
+		return sel, nil
+	}
+	var known, others []fields.Selector
+	for _, r := range sel.Requirements() {
+		term := fields.OneTermEqualSelector(r.Field, r.Value)
+		if r.Operator == selection.NotEquals {
+			term = fields.OneTermNotEqualSelector(r.Field, r.Value)
+		}
+		if r.Field == watchcache.FieldName || r.Field == watchcache.FieldNamespace {
+			known = append(known, term)
+		} else {
+			others = append(others, term)
+		}
+	}
+	if len(others) == 0 {
+		return sel, nil
+	}
+	return fields.AndSelectors(known...), fields.AndSelectors(others...)
 }
 
 // fits refuses a field selector of the watch of one object, which is named by its

@@ -246,6 +246,40 @@ func (s *stream) send(ctx context.Context, events []watchcache.Event) bool {
 	return ok
 }
 
+// selected applies the fields of the requested version to events. An object that starts to match
+// is Added, one that stops to match is Deleted.
+func (s *stream) selected(ctx context.Context, events []watchcache.Event) ([]watchcache.Event, error) {
+	var entries []*watchcache.Entry
+	for _, e := range events {
+		if e.Type != watchcache.Bookmark {
+			entries = append(entries, e.Entry)
+		}
+		if e.Before != nil {
+			entries = append(entries, e.Before)
+		}
+	}
+	matches, err := s.form.Matching(ctx, entries, s.fields)
+	if err != nil {
+		return nil, err
+	}
+	out := events[:0]
+	for _, e := range events {
+		is := e.Type == watchcache.Bookmark || matches[e.Entry]
+		if e.Type == watchcache.Modified {
+			switch was := matches[e.Before]; {
+			case is && !was:
+				e.Type = watchcache.Added
+			case was && !is:
+				e.Type, e.Entry, is = watchcache.Deleted, e.Before, true
+			}
+		}
+		if is {
+			out = append(out, e)
+		}
+	}
+	return out, nil
+}
+
 // prepare converts the objects of events that a webhook brings to the version of
 // the watch, as long as that lasts.
 func (s *stream) prepare(ctx context.Context, events []watchcache.Event) error {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -26,15 +25,13 @@ type resource struct {
 	current                schema.GroupVersionKind
 	protobufHead, jsonHead []byte
 	older                  map[string]decoder // by apiVersion
-	completion             completion
 }
 
 // decoder decodes a stored value of one version and converts it to the storage version.
 type decoder func(stored []byte) (registry.Object, error)
 
-// New returns a Converter for the stored kinds of a catalog. family is the cluster's primary IP
-// family, which services without addresses have.
-func New(catalog *registry.Catalog, c *codec.Codec, family corev1.IPFamily) *Converter {
+// New returns a Converter for the stored kinds of a catalog.
+func New(catalog *registry.Catalog, c *codec.Codec) *Converter {
 	out := &Converter{resources: map[schema.GroupResource]*resource{}, scheme: c.Scheme().Name()}
 	kinds := map[schema.GroupVersionKind]*registry.Kind{}
 	for _, k := range catalog.Kinds() {
@@ -52,9 +49,7 @@ func New(catalog *registry.Catalog, c *codec.Codec, family corev1.IPFamily) *Con
 			r.older[k.GroupVersion().String()] = served(k)
 		}
 	}
-	completions := completions(family)
 	for _, r := range out.resources {
-		r.completion = completions[r.current.GroupKind()]
 		for _, v := range versions[r.current.GroupKind()] {
 			decode := v.decode
 			if v.like != (schema.GroupVersion{}) {
@@ -95,14 +90,11 @@ func (c *Converter) Convert(of schema.GroupResource, stored []byte) (value []byt
 		return stored, false, nil
 	}
 	if bytes.HasPrefix(stored, r.protobufHead) || bytes.HasPrefix(stored, r.jsonHead) {
-		return r.complete(stored)
+		return stored, false, nil
 	}
 	apiVersion, kind, err := codec.StoredType(stored)
-	switch {
-	case err != nil || kind != r.current.Kind:
+	if err != nil || kind != r.current.Kind || apiVersion == r.current.GroupVersion().String() {
 		return stored, false, nil
-	case apiVersion == r.current.GroupVersion().String():
-		return r.complete(stored)
 	}
 	if value, err = r.convert(apiVersion, stored, c.scheme); err != nil {
 		return nil, false, &codec.UndecodableError{Err: err}

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
@@ -41,7 +40,7 @@ func TestStoredObjectsAreReadAsInKubernetes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	converter := olderversions.New(catalog, c, corev1.IPv4Protocol)
+	converter := olderversions.New(catalog, c)
 	for _, x := range readCases(t) {
 		kind := catalog.Resource(resourceOf(x.Resource))
 		if kind == nil {
@@ -73,7 +72,7 @@ func TestConvertedValuesAreNotConvertedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	converter := olderversions.New(catalog, c, corev1.IPv4Protocol)
+	converter := olderversions.New(catalog, c)
 	for _, x := range readCases(t) {
 		of := catalog.Resource(resourceOf(x.Resource)).StoredGroupResource()
 		once, _, err := converter.Convert(of, x.Stored)

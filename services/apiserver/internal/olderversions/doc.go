@@ -7,7 +7,7 @@
 // error that names the version.
 //
 // Values of the storage version may lack fields that newer servers always store, such
-// as the addresses of services as a list. Convert fills those too.
+// as the addresses of services as a list. registry.Kind.Read fills those.
 //
 // Package encryption calls Convert right after it decrypts a value, so the watch
 // cache, reads, writes, admission and the server's controllers see values of the

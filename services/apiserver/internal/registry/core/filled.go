@@ -57,6 +57,16 @@ func filledVolume() []transcode.Rule {
 	)
 }
 
+// filledPersistentVolumeClaim returns the rules of podspec.Claim and pairDataSources.
+// A claim with a data source in another namespace is decoded.
+func filledPersistentVolumeClaim() []transcode.Rule {
+	return append(podspec.FilledClaim(),
+		transcode.Checked[corev1.PersistentVolumeClaimSpec](func(f [4][]byte) bool {
+			return (f[0] == nil) == (f[1] == nil)
+		}, "dataSource", "dataSourceRef"),
+	)
+}
+
 // filledService has the rules of defaultService and readService. Load balancers, and
 // services with session affinity or external addresses, are decoded.
 func filledService() []transcode.Rule {

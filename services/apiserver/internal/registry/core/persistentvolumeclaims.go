@@ -28,12 +28,13 @@ func persistentVolumeClaims(settings registry.Settings) *registry.Kind {
 		}),
 		Stored:  registry.Stored{Prefix: "persistentvolumeclaims"},
 		Default: declare.Do(podspec.Claim),
-		Filled:  podspec.FilledClaim,
+		Read:    declare.Do(func(c *corev1.PersistentVolumeClaim) { pairDataSources(&c.Spec) }),
+		Filled:  filledPersistentVolumeClaim,
 		Create: registry.Create{
 			Prepare: declare.Do(func(c *corev1.PersistentVolumeClaim) {
 				c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
 				gates.drop(&c.Spec, nil)
-				PairDataSources(&c.Spec)
+				pairDataSources(&c.Spec)
 			}),
 			Validate: declare.Rules(func(at validate.At, c *corev1.PersistentVolumeClaim) {
 				podspec.ClaimRules(at.Child("spec"), &c.Spec, nil)
@@ -43,7 +44,7 @@ func persistentVolumeClaims(settings registry.Settings) *registry.Kind {
 		Update: registry.Update{
 			Prepare: declare.Change(func(c, old *corev1.PersistentVolumeClaim) {
 				gates.drop(&c.Spec, &old.Spec)
-				PairDataSources(&c.Spec)
+				pairDataSources(&c.Spec)
 			}),
 			Validate: declare.Changes(func(at validate.At, c, old *corev1.PersistentVolumeClaim) {
 				podspec.ClaimRules(at.Child("spec"), &c.Spec, &old.Spec)
@@ -67,9 +68,9 @@ func claimWarnings(c *corev1.PersistentVolumeClaim) (texts []string) {
 	return append(texts, podspec.ClaimWarnings(field.NewPath("spec"), &c.Spec)...)
 }
 
-// PairDataSources sets whichever of the two data source fields is missing from
+// pairDataSources sets whichever of the two data source fields is missing from
 // the other one. A source in another namespace has no old form.
-func PairDataSources(s *corev1.PersistentVolumeClaimSpec) {
+func pairDataSources(s *corev1.PersistentVolumeClaimSpec) {
 	switch {
 	case s.DataSource != nil && s.DataSourceRef == nil:
 		from := s.DataSource.DeepCopy()

@@ -98,9 +98,9 @@ func TestCreateEvents(t *testing.T) {
 		{"new style may be about another namespace", "{name: a, namespace: ns}\ninvolvedObject: {namespace: elsewhere}\n" + stamped, ""},
 		{
 			"new style wants more", whole + "eventTime: '2024-05-06T07:08:09.123456Z'",
-			"reportingController: Required value\n" +
-				`reportingController: Invalid value: "": name part must be non-empty` + "\n" +
-				`reportingController: Invalid value: "": ` + badQualified + "\n" +
+			"reportingComponent: Required value\n" +
+				`reportingComponent: Invalid value: "": name part must be non-empty` + "\n" +
+				`reportingComponent: Invalid value: "": ` + badQualified + "\n" +
 				"reportingInstance: Required value\naction: Required value\nreason: Required value",
 		},
 		{
