@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -162,7 +163,11 @@ func (a *Aggregator) directory() *directory {
 		gv := schema.GroupVersion{Group: obj.Spec.Group, Version: obj.Spec.Version}
 		r := before.remotes[gv]
 		if r == nil || r.key != obj.key {
+			had := r
 			r = newRemote(a, obj.key, obj.APIService)
+			if had != nil && reflect.DeepEqual(had.spec.Service, r.spec.Service) {
+				r.known.Store(had.known.Load()) // until the server answers again
+			}
 		}
 		r.hear(available(obj.APIService))
 		next.remotes[gv] = r
@@ -257,7 +262,7 @@ func (a *Aggregator) Versions() []discovery.GroupVersion {
 		known := r.known.Load()
 		out = append(out, discovery.GroupVersion{
 			Group: gv.Group, Version: gv.Version, GroupPriority: int(r.spec.GroupPriorityMinimum), VersionPriority: int(r.spec.VersionPriority),
-			Resources: known.resources, Stale: known.stale || !r.available(),
+			Resources: known.resources, Stale: known.stale,
 		})
 	}
 	return out

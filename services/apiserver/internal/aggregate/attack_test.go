@@ -178,7 +178,10 @@ func TestAnswersWithoutEnd(t *testing.T) {
 	})
 	b := start(t, nil)
 	b.register(e, ca.pem)
-	b.eventually("described by the list", func() bool { all := b.Versions(); return len(all) == 1 && len(all[0].Resources) == 2 })
+	b.eventually("read and given up", func() bool { return len(e.asked("/openapi/v3")) > 0 })
+	if got := b.shows(); got != "stale" {
+		t.Errorf("discovery shows %q", got)
+	}
 	if w := b.ask(eve, httptest.NewRequest("GET", thing, nil)); w.Code != 503 || len(w.Header()) > 10 {
 		t.Errorf("headers without end: %d, %d headers", w.Code, len(w.Header()))
 	}

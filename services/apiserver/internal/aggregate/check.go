@@ -23,6 +23,9 @@ const (
 	askTimeout = 5 * time.Second
 	// pokedAfter is between two checks of a server, whatever changes.
 	pokedAfter = time.Second
+	// describeWait bounds how long a condition is held back until the resources of the
+	// server are known. A client that waits for Available then finds them in discovery.
+	describeWait = time.Second
 	// attempts are made before a server counts as absent.
 	attempts = 5
 	// asker is who asks.
@@ -68,15 +71,22 @@ func (r *remote) hear(told *apiregistrationv1.APIServiceCondition) {
 	}
 }
 
-// look checks the remote once and tells what was found.
+// look checks the remote once, writes its condition and requests its resources. Without
+// its resources a remote is looked at again as soon as one that is unavailable.
 func (r *remote) look(ctx context.Context) {
 	c := r.check(ctx)
 	if ctx.Err() != nil {
 		return
 	}
 	changed := r.take(c)
-	if c.Status == apiregistrationv1.ConditionTrue {
-		changed = r.describe(ctx) || changed
+	otherResources, described := false, make(chan struct{})
+	go func() {
+		defer close(described)
+		otherResources = r.describe(ctx)
+	}()
+	select {
+	case <-described:
+	case <-time.After(describeWait):
 	}
 	if t := r.told.Load(); t == nil || !Same(t, &c) {
 		if t != nil && t.Status == c.Status {
@@ -86,13 +96,14 @@ func (r *remote) look(ctx context.Context) {
 			r.all.Logger.Warn("the condition of an APIService could not be written", "apiservice", r.name, "error", err)
 		}
 	}
-	if changed {
+	<-described
+	if changed || otherResources {
 		r.all.Changed()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	wait := checkEvery
-	if c.Status == apiregistrationv1.ConditionTrue {
+	if c.Status == apiregistrationv1.ConditionTrue && !r.known.Load().stale {
 		r.retry = 0
 	} else {
 		r.retry = min(max(2*r.retry, firstRetry), checkEvery)

@@ -21,7 +21,7 @@ import (
 // description is what a server serves of its group version.
 type description struct {
 	resources []metav1.APIResource
-	// stale tells that it was not found out.
+	// stale is set if the last request for the resources failed.
 	stale bool
 	// tag is that of the aggregated document.
 	tag string
@@ -39,22 +39,24 @@ const (
 const aggregatedForms = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList," +
 	"application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
 
-// describe finds out what the server serves; changed tells whether it is something
-// else than before.
+// describe requests the resources that the server serves, whether or not the APIService
+// is available, and the hash of its OpenAPI v3 document if it is. changed reports whether
+// either differs from before. As in Kubernetes, a server that fails to answer is shown
+// as stale and without resources.
 func (r *remote) describe(ctx context.Context) (changed bool) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
 	before := r.known.Load()
 	next, err := r.aggregated(ctx, before)
-	if err != nil || next == nil {
+	if err == nil && next == nil {
 		next, err = r.listed(ctx)
 	}
 	if err != nil {
-		r.all.Logger.Debug("what an extension server serves could not be read", "apiservice", r.name, "error", err)
-		next = &description{resources: before.resources, stale: true}
+		r.all.Logger.Debug("discovery of an extension server failed", "apiservice", r.name, "error", err)
+		next = &description{stale: true}
 	}
 	r.known.Store(next)
-	changed = r.findV3(ctx)
+	if r.available() {
+		changed = r.findV3(ctx)
+	}
 	return changed || next.stale != before.stale || !reflect.DeepEqual(next.resources, before.resources)
 }
 
@@ -119,8 +121,12 @@ func into(v any) func([]byte) error {
 	return func(text []byte) error { return json.Unmarshal(text, v) }
 }
 
-// aggregated reads the document of all groups; nil when the server has none.
+// aggregated reads the group version from the server's aggregated discovery document.
+// It returns nil without an error if the server has no such document. A group version
+// that the document leaves out has no resources.
 func (r *remote) aggregated(ctx context.Context, before *description) (*description, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
 	root := "/apis"
 	if r.spec.Group == "" {
 		root = "/api"
@@ -132,6 +138,9 @@ func (r *remote) aggregated(ctx context.Context, before *description) (*descript
 	if resp.StatusCode == http.StatusNotModified && before.tag != "" {
 		return before, nil
 	}
+	if resp.StatusCode == http.StatusServiceUnavailable {
+		return nil, fmt.Errorf("%s: %s", root, resp.Status)
+	}
 	_, params, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if resp.StatusCode != http.StatusOK || err != nil || params["as"] != "APIGroupDiscoveryList" {
 		return nil, nil
@@ -140,17 +149,18 @@ func (r *remote) aggregated(ctx context.Context, before *description) (*descript
 	if err := r.all.decode(root, body, maxValues, into(&list)); err != nil {
 		return nil, err
 	}
+	d := &description{tag: resp.Header.Get("ETag")}
 	for i := range list.Items {
 		if list.Items[i].Name != r.spec.Group {
 			continue
 		}
 		for j := range list.Items[i].Versions {
 			if v := &list.Items[i].Versions[j]; v.Version == r.spec.Version {
-				return &description{resources: flat(v.Resources), tag: resp.Header.Get("ETag"), stale: v.Freshness == apidiscoveryv2.DiscoveryFreshnessStale}, nil
+				d.resources = flat(v.Resources)
 			}
 		}
 	}
-	return nil, fmt.Errorf("%s/%s is not in %s", r.spec.Group, r.spec.Version, root)
+	return d, nil
 }
 
 // flat lists resources and sub-resources beside each other.
@@ -180,6 +190,8 @@ func flat(in []apidiscoveryv2.APIResourceDiscovery) []metav1.APIResource {
 
 // listed reads the list of the group version alone.
 func (r *remote) listed(ctx context.Context) (*description, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
 	resp, body, err := r.get(ctx, r.path(), question{accept: api.MediaJSON, as: asker})
 	if err != nil {
 		return nil, err

@@ -39,8 +39,8 @@ func (b *bench) shows() string {
 	return strings.Join(names, " ")
 }
 
-// TestDocumentsThatAreTakenOrNot: what is not the document of all groups, or not whole, is not taken
-// for it, and the list of the group version is read.
+// TestDocumentsThatAreTakenOrNot: the list of the group version is read from a server without an
+// aggregated document. A server whose document cannot be read, or that is unavailable, is stale.
 func TestDocumentsThatAreTakenOrNot(t *testing.T) {
 	ca := newAuthority(t)
 	const fromList = "things things/status"
@@ -52,12 +52,15 @@ func TestDocumentsThatAreTakenOrNot(t *testing.T) {
 	}{
 		{what: "the document", mediaType: aggregatedType, code: 200, body: spies, want: "spies"},
 		{what: "an error", mediaType: aggregatedType, code: 500, body: spies, want: fromList},
+		{what: "unavailable", mediaType: aggregatedType, code: 503, body: spies, want: "stale"},
+		{what: "without the group version", mediaType: aggregatedType, code: 200, body: `{"items":[]}`, want: ""},
+		{what: "stale in the document", mediaType: aggregatedType, code: 200, body: strings.Replace(spies, `"resources"`, `"freshness":"Stale","resources"`, 1), want: "spies"},
 		{what: "another document", mediaType: "application/json", code: 200, body: spies, want: fromList},
-		{what: "partly another", mediaType: aggregatedType, code: 200, body: strings.TrimSuffix(spies, "]}") + `,{"metadata":5}]}`, want: fromList},
-		{what: "too long", mediaType: aggregatedType, code: 200, body: spies + strings.Repeat(" ", 16<<20+1-len(spies)), want: fromList},
+		{what: "partly another", mediaType: aggregatedType, code: 200, body: strings.TrimSuffix(spies, "]}") + `,{"metadata":5}]}`, want: "stale"},
+		{what: "too long", mediaType: aggregatedType, code: 200, body: spies + strings.Repeat(" ", 16<<20+1-len(spies)), want: "stale"},
 		{what: "unchanged since never", mediaType: aggregatedType, code: 304, want: fromList},
 		{what: "compressed", mediaType: aggregatedType, encoding: "gzip", code: 200, body: compressed(spies), want: "spies"},
-		{what: "not compressed", mediaType: aggregatedType, encoding: "gzip", code: 200, body: spies, want: fromList},
+		{what: "not compressed", mediaType: aggregatedType, encoding: "gzip", code: 200, body: spies, want: "stale"},
 	} {
 		e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/apis" {
@@ -241,10 +244,10 @@ func TestWhatIsServedIsFoundOut(t *testing.T) {
 		return all[len(all)-1].Header.Get("If-None-Match") == `"1"`
 	})
 
-	// What is known of a server that has gone is still shown.
+	// A server that has gone is stale, without resources.
 	e.does(http.NotFound)
 	b.Poke()
-	want.Stale = true
+	want.Stale, want.Resources = true, nil
 	b.eventually("stale", func() bool { return reflect.DeepEqual(version(), want) })
 
 	e.does(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "nonsense") })
@@ -252,5 +255,61 @@ func TestWhatIsServedIsFoundOut(t *testing.T) {
 	b.eventually("there", func() bool { return b.condition(name) == passed })
 	if got := version(); !got.Stale {
 		t.Errorf("nonsense was taken for %v", got)
+	}
+}
+
+// serveDiscovery answers /apis with the aggregated document while ready is set and with 503 before,
+// and the path of the group version with the given code and no body.
+func serveDiscovery(ready *atomic.Bool, code int) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/apis" && !ready.Load():
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case r.URL.Path == "/apis":
+			w.Header().Set("Content-Type", aggregatedType)
+			_, _ = io.WriteString(w, spies)
+		case r.URL.Path == "/apis/ext.test/v1":
+			w.WriteHeader(code)
+		default:
+			http.NotFound(w, r)
+		}
+	}
+}
+
+// TestDiscoveryIsRetriedAfterAFailure: a server that is available, but fails to answer /apis at first,
+// becomes current as soon as it answers, whatever else happens.
+func TestDiscoveryIsRetriedAfterAFailure(t *testing.T) {
+	ca := newAuthority(t)
+	var ready atomic.Bool
+	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveDiscovery(&ready, http.StatusOK))
+	b := start(t, nil)
+	b.register(e, ca.pem)
+	if got := b.shows(); got != "stale" {
+		t.Errorf("before /apis answers, discovery shows %q", got)
+	}
+	ready.Store(true)
+	b.eventually("current", func() bool { return b.shows() == "spies" })
+}
+
+// TestDiscoveryDoesNotDependOnAvailability: the resources of a server that fails its availability
+// check are read and current, also while its APIService changes.
+func TestDiscoveryDoesNotDependOnAvailability(t *testing.T) {
+	ca := newAuthority(t)
+	var ready atomic.Bool
+	ready.Store(true)
+	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveDiscovery(&ready, http.StatusInternalServerError))
+	b := start(t, nil)
+	b.board.put(name, apiService(e.port, ca.pem))
+	b.eventually("unavailable", func() bool { return strings.HasPrefix(b.condition(name), "False FailedDiscoveryCheck") })
+	b.eventually("current", func() bool { return b.shows() == "spies" })
+	s := apiService(e.port, ca.pem)
+	s.Spec.VersionPriority++
+	b.board.put(name, s)
+	b.eventually("changed", func() bool { all := b.Versions(); return len(all) == 1 && all[0].VersionPriority == 16 })
+	if got := b.shows(); got != "spies" {
+		t.Errorf("after a change of the APIService, discovery shows %q", got)
+	}
+	if got := e.asked("/openapi/v3"); len(got) != 0 {
+		t.Errorf("OpenAPI was requested %d times from a server that is unavailable", len(got))
 	}
 }

@@ -57,6 +57,8 @@ type swagger struct {
 // findV3 finds out whether the server has a v3 document; changed tells whether that is
 // something else than before.
 func (r *remote) findV3(ctx context.Context) (changed bool) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
 	before := r.specs.v3.Load()
 	if before == nil {
 		before = &index{}

@@ -135,7 +135,11 @@ func (r *run) addressOf(ctx context.Context, s *corev1.Service, addr netip.Addr)
 		}
 		return r.recreate(ctx, s, addr, live)
 	}
-	if owner := r.ownerNow(live); owner != nil && slices.Contains(addressesOf(owner), addr) {
+	owner, err := r.ownerNow(live)
+	if err != nil {
+		return err
+	}
+	if owner != nil && slices.Contains(addressesOf(owner), addr) {
 		r.tell(ctx, aboutService(s), r.metrics.addressRepairKinds, problem{
 			"duplicate", "ClusterIPAlreadyAllocated", "ClusterIPAllocation",
 			fmt.Sprintf("Cluster IP [%v]:%s was assigned to multiple services; please recreate service", family, addr),
@@ -153,15 +157,16 @@ func labelled(addr *networkingv1.IPAddress, family corev1.IPFamily) bool {
 	return addr.Labels[networkingv1.LabelIPAddressFamily] == string(family) && addr.Labels[networkingv1.LabelManagedBy] == managedBy
 }
 
-func (r *run) ownerNow(addr *networkingv1.IPAddress) *corev1.Service {
+// ownerNow returns the Service that an IPAddress refers to, or nil if it does not exist.
+func (r *run) ownerNow(addr *networkingv1.IPAddress) (*corev1.Service, error) {
 	if !refersToService(addr) {
-		return nil
+		return nil, nil
 	}
 	s, found, err := r.Services.get(addr.Spec.ParentRef.Namespace, addr.Spec.ParentRef.Name)
 	if err != nil || !found {
-		return nil
+		return nil, err
 	}
-	return s
+	return s, nil
 }
 
 func (r *run) recreate(ctx context.Context, s *corev1.Service, addr netip.Addr, live *networkingv1.IPAddress) error {
@@ -194,7 +199,11 @@ func (r *run) ownerOf(ctx context.Context, addr *networkingv1.IPAddress) error {
 		})
 		return r.deleteSeen(ctx, addr)
 	}
-	ref, owner := addr.Spec.ParentRef, r.ownerNow(addr)
+	ref := addr.Spec.ParentRef
+	owner, err := r.ownerNow(addr)
+	if err != nil { // a Service that cannot be read may own it
+		return err
+	}
 	if owner == nil {
 		if r.Now().Sub(addr.CreationTimestamp.Time) < addressGrace {
 			return nil

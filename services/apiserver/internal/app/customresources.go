@@ -97,7 +97,7 @@ func (p *parts) newFollower(b served.Builder) (*follow.Follower, error) {
 		Swapping: p.storeAsDefined,
 		Swapped: func(s follow.Swap) {
 			p.described.set(s.Changed)
-			p.registered.set(s.Changed)
+			p.registered.set(s.Changed, s.Complete)
 			p.typeChecks.set(s)
 		},
 		Logger: p.log,

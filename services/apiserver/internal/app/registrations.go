@@ -23,6 +23,8 @@ type registrations struct {
 
 	mu    sync.Mutex // a leaf
 	known bool
+	// complete reports whether every definition could be read.
+	complete bool
 	// serving is how many definitions serve a group version.
 	serving map[schema.GroupVersion]int
 	// wanted is what that makes; nil when it is to be made anew.
@@ -33,11 +35,12 @@ func newRegistrations() *registrations {
 	return &registrations{changed: make(chan struct{}, 1), serving: map[schema.GroupVersion]int{}}
 }
 
-// set takes up what definitions say otherwise.
-func (r *registrations) set(changed []follow.Changed) {
+// set takes up what definitions say otherwise. complete reports whether every definition
+// could be read.
+func (r *registrations) set(changed []follow.Changed, complete bool) {
 	r.mu.Lock()
-	same := r.known
-	r.known = true
+	same := r.known && r.complete == complete
+	r.known, r.complete = true, complete
 	for _, c := range changed {
 		if come, gone := r.count(c.Now, 1), r.count(c.Before, -1); come || gone {
 			same, r.wanted = false, nil
@@ -68,6 +71,13 @@ func (r *registrations) count(d *kind.Definition, by int) (changed bool) {
 		changed = changed || was == 0 || was+by == 0
 	}
 	return changed
+}
+
+// allKnown reports whether a group version that no definition serves is known to be gone.
+func (r *registrations) allKnown() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.complete
 }
 
 func (r *registrations) wake() {
@@ -105,7 +115,8 @@ func (p *parts) registrations() task.Task {
 		},
 		Wanted: p.registered.get, Changed: p.registered.changed, Logger: p.log,
 		Gone: func(ctx context.Context, group, version string) bool {
-			return !p.follower.Newest(ctx, p.kinds).Serves(schema.GroupVersion{Group: group, Version: version})
+			gone := !p.follower.Newest(ctx, p.kinds).Serves(schema.GroupVersion{Group: group, Version: version})
+			return gone && p.registered.allKnown()
 		},
 	}
 	return task.Task{Name: "API services of custom resources", Run: r.Run}

@@ -69,6 +69,44 @@ func TestGroupVersionsOfCustomResourcesAreRegistered(t *testing.T) {
 	}
 }
 
+// TestRegistrationsAreKeptWhileADefinitionCannotBeRead: it may be the one that serves their group
+// version.
+func TestRegistrationsAreKeptWhileADefinitionCannotBeRead(t *testing.T) {
+	a := start(t, nil)
+	registered := func(version string) {
+		t.Helper()
+		a.eventually("registered", func() bool { return a.registration(version).code == 200 })
+	}
+	a.want(201, "POST", definitionsPath, versioned("as", "v1"))
+	registered("v1")
+	const at = "/registry/apiextensions.k8s.io/customresourcedefinitions/"
+	for _, broken := range []string{"as.ex.test", "bs.ex.test"} { // the one that serves v1, then another one
+		a.behind(at+broken, `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","metadata":{"name":"`+broken+`"},"spec":{"versions":5}}`)
+		a.eventually("not served", func() bool { return a.get("/apis/ex.test/v1/as").code == 404 })
+		// What is registered next is registered after the change was acted on, and the one after that
+		// when all group versions were looked at.
+		for _, n := range []string{"1", "2"} {
+			version := "v2" + map[string]string{"as.ex.test": "alpha", "bs.ex.test": "beta"}[broken] + n
+			a.want(201, "POST", definitionsPath, versioned("c"+version, version))
+			registered(version)
+		}
+		if r := a.registration("v1"); r.code != 200 {
+			t.Fatalf("while %s cannot be read, v1 is not registered: %d", broken, r.code)
+		}
+		if broken == "as.ex.test" {
+			a.behind(at+"bs.ex.test", "nonsense")
+		}
+		kv, _, err := a.parts.store.Get(t.Context(), at+broken, 0)
+		if err == nil {
+			_, err = a.parts.store.Delete(t.Context(), at+broken, kv.ModRevision)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.eventually("removed when all definitions can be read", func() bool { return a.registration("v1").code == 404 })
+}
+
 // TestReplicasRegisterOnce: whatever the number of replicas, each APIService is written
 // once and deleted once.
 func TestReplicasRegisterOnce(t *testing.T) {

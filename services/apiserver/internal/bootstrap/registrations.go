@@ -35,8 +35,9 @@ type Registrations struct {
 	Live func() (iter.Seq[*apiregistrationv1.APIService], error)
 	// Wanted are the group versions that are served; ok is false while that is not known.
 	Wanted func() (wanted []APIService, ok bool)
-	// Gone tells whether a group version is served no more by what the whole suite
-	// knows, which may be more than Wanted.
+	// Gone reports whether a group version is served no more by what the whole suite
+	// knows, which may be more than Wanted. It is false while a definition cannot be
+	// read, because that one may serve the group version.
 	Gone func(ctx context.Context, group, version string) bool
 	// Changed receives after changes of what is served, and of API services.
 	Changed <-chan struct{}

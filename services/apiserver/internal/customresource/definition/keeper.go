@@ -169,8 +169,8 @@ func (k *Keeper) note(ev watchcache.Event) {
 	}
 	d, err := HeadOf(ev.Entry)
 	if err != nil {
+		// It keeps the names that it had: no other definition may take them meanwhile.
 		k.Logger.Error("a definition cannot be read", "definition", ev.Entry.Name(), "error", err)
-		k.names.Remove(group, ev.Entry.Name())
 		return
 	}
 	k.names.Put(group, ClaimOf(d, ev.Entry.CreateRevision))

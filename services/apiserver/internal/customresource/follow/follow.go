@@ -48,6 +48,9 @@ type Swap struct {
 	Changed []Changed
 	// All are those that are served, in the order of their keys. It stays what it is.
 	All iter.Seq[*kind.Definition]
+	// Complete reports whether every stored definition could be read. If not, resources
+	// may be defined that are not among them.
+	Complete bool
 }
 
 // Changed is a definition before and since; nil where it is not served.
@@ -62,6 +65,8 @@ type Follower struct {
 	all *btree.Map[string, *kind.Definition]
 	// pending are the keys that are not as in the newest set, with what that has.
 	pending map[string]*defined
+	// unread are the keys of the definitions that cannot be read or served.
+	unread map[string]bool
 	// slots are the next for kept encodings of each prefix: what was encoded by an
 	// older definition is not shown by a newer one.
 	slots map[string]int
@@ -82,7 +87,7 @@ type defined struct {
 // New returns a follower.
 func New(c Config) *Follower {
 	f := &Follower{
-		Config: c, defined: map[string]*defined{}, all: &btree.Map[string, *kind.Definition]{}, pending: map[string]*defined{}, slots: map[string]int{},
+		Config: c, defined: map[string]*defined{}, all: &btree.Map[string, *kind.Definition]{}, pending: map[string]*defined{}, unread: map[string]bool{}, slots: map[string]int{},
 		seed: maphash.MakeSeed(),
 	}
 	f.era.Store(-1)
@@ -134,9 +139,11 @@ func (f *Follower) follow(ctx context.Context) error {
 							f.remove(key)
 						}
 					}
+					maps.DeleteFunc(f.unread, func(key string, _ bool) bool { return !seen[key] })
 				}
 				initial, seen = false, nil
 			case watchcache.Deleted:
+				delete(f.unread, ev.Entry.Key())
 				f.remove(ev.Entry.Key())
 			default:
 				if initial {
@@ -157,6 +164,7 @@ var conditionsPath = peek.Compile(peek.Fields("status", "conditions"))
 // put takes up what a definition says now.
 func (f *Follower) put(e *watchcache.Entry) {
 	revision, outline := e.Revision, e.Outline()
+	delete(f.unread, e.Key())
 	if conditions, err := conditionsPath.Find(outline, nil); err == nil && !established(conditions[0]) {
 		f.remove(e.Key())
 		return
@@ -167,6 +175,7 @@ func (f *Follower) put(e *watchcache.Entry) {
 	)
 	if err != nil {
 		f.Logger.Error("definition of a custom resource cannot be read; its objects are not served", "key", e.Key(), "error", err)
+		f.unread[e.Key()] = true
 		f.remove(e.Key())
 		return
 	}
@@ -182,6 +191,7 @@ func (f *Follower) put(e *watchcache.Entry) {
 	}
 	if err := f.define(e, d); err != nil {
 		f.Logger.Error("custom resource cannot be served", "definition", d.Name, "error", err)
+		f.unread[e.Key()] = true
 		f.remove(e.Key())
 	}
 }
@@ -261,7 +271,7 @@ func (f *Follower) swap(revision int64) {
 	}
 	over := f.over()
 	clear(f.pending)
-	swap := Swap{Changed: told, All: values(f.all.Copy())}
+	swap := Swap{Changed: told, All: values(f.all.Copy()), Complete: len(f.unread) == 0}
 	if f.Swapping != nil {
 		f.Swapping(swap)
 	}
