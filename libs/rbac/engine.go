@@ -11,6 +11,8 @@ import (
 	"github.com/tidwall/btree"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/semantic"
 )
 
 // Engine holds the policy. The zero value is not usable; see New.
@@ -114,17 +116,19 @@ const (
 	KindClusterRoleBinding = "ClusterRoleBinding"
 )
 
-// Update makes changes and publishes them together. Objects given to the Tx must
-// not change afterwards.
-func (e *Engine) Update(set func(*Tx)) {
+// Update makes changes, publishes them together and returns which decisions they
+// may affect. Objects given to the Tx must not change afterwards.
+func (e *Engine) Update(set func(*Tx)) Change {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	tx := &Tx{image: &e.working, own: map[string]bool{}}
 	set(tx)
+	tx.change.Position = e.working.position
 	e.published.Store(&Snapshot{image: image{
 		roles: *e.working.roles.Copy(), bindings: *e.working.bindings.Copy(), index: *e.working.index.Copy(),
 		position: e.working.position,
 	}})
+	return tx.change
 }
 
 // Snapshot is the present policy.
@@ -132,8 +136,9 @@ func (e *Engine) Snapshot() *Snapshot { return e.published.Load() }
 
 // Tx is a set of changes under way, for the time of the call of Update.
 type Tx struct {
-	image *image
-	own   map[string]bool // keys of index whose lists were made by this Tx
+	image  *image
+	own    map[string]bool // keys of index whose lists were made by this Tx
+	change Change
 }
 
 // Advance tells of a revision up to which all changes of a kind have been made;
@@ -149,11 +154,11 @@ func (t *Tx) Set(obj metav1.Object) {
 	}
 	switch o := obj.(type) {
 	case *rbacv1.Role:
-		t.image.roles.Set(roleKey(o.Namespace, o.Name), compile(o.Rules))
+		t.setRole(o.Namespace, o.Name, compile(o.Rules))
 	case *rbacv1.ClusterRole:
 		r := compile(o.Rules)
 		r.labels, r.aggregation = o.Labels, o.AggregationRule
-		t.image.roles.Set(roleKey("", o.Name), r)
+		t.setRole("", o.Name, r)
 	case *rbacv1.RoleBinding:
 		t.setBinding(compileBinding(o.Namespace, o.Name, o.RoleRef, o.Subjects))
 	case *rbacv1.ClusterRoleBinding:
@@ -180,9 +185,13 @@ func KindOf(obj metav1.Object) string {
 func (t *Tx) Delete(kind, namespace, name string) {
 	switch kind {
 	case KindRole, KindClusterRole:
-		t.image.roles.Delete(roleKey(namespace, name))
+		if _, ok := t.image.roles.Delete(roleKey(namespace, name)); ok {
+			t.change.add(namespace)
+		}
 	case KindRoleBinding, KindClusterRoleBinding:
-		t.deleteBinding(namespace, name)
+		if t.deleteBinding(namespace, name) != nil {
+			t.change.add(namespace)
+		}
 	}
 }
 
@@ -205,14 +214,27 @@ func (t *Tx) Clear(kind string) {
 	case KindRoleBinding, KindClusterRoleBinding:
 		t.image.bindings.Scan(func(k string, _ *binding) bool { return note(k) })
 	}
+	if len(keys) > 0 { // objects may be gone, or differ at the same resourceVersion
+		t.change.All = true
+	}
 	for _, key := range keys {
 		namespace, name, _ := strings.Cut(key, "/")
 		t.Delete(kind, namespace, name)
 	}
 }
 
+func (t *Tx) setRole(namespace, name string, r *role) {
+	old, ok := t.image.roles.Set(roleKey(namespace, name), r)
+	if !ok || !semantic.Equal(old.rules, r.rules) || !semantic.Equal(old.aggregation, r.aggregation) {
+		t.change.add(namespace)
+	}
+}
+
 func (t *Tx) setBinding(b *binding) {
-	t.deleteBinding(b.namespace, b.name)
+	old := t.deleteBinding(b.namespace, b.name)
+	if old == nil || old.ref != b.ref || !semantic.Equal(old.subjects, b.subjects) {
+		t.change.add(b.namespace)
+	}
 	t.image.bindings.Set(bindingKey(b.namespace, b.name), b)
 	for _, key := range b.keys {
 		list, _ := t.image.index.Get(key)
@@ -224,10 +246,11 @@ func (t *Tx) setBinding(b *binding) {
 	}
 }
 
-func (t *Tx) deleteBinding(namespace, name string) {
+// deleteBinding returns the binding that was there, or nil.
+func (t *Tx) deleteBinding(namespace, name string) *binding {
 	old, ok := t.image.bindings.Delete(bindingKey(namespace, name))
 	if !ok {
-		return
+		return nil
 	}
 	for _, key := range old.keys {
 		list, _ := t.image.index.Get(key)
@@ -245,4 +268,5 @@ func (t *Tx) deleteBinding(namespace, name string) {
 		t.own[key] = true
 		t.image.index.Set(key, left)
 	}
+	return old
 }

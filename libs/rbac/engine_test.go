@@ -3,6 +3,7 @@ package rbac_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -472,5 +473,59 @@ func TestReasonsAreBounded(t *testing.T) {
 	rules, err := engine(objs...).RulesFor(context.Background(), &authorizer.User{Name: "u"}, "ns")
 	if err == nil || len(err.Error()) > most || len(rules.Resource) != 1 {
 		t.Errorf("%d rules, %.100v", len(rules.Resource), err)
+	}
+}
+
+func TestUpdateReturnsTheDecisionsItAffects(t *testing.T) {
+	allow := rule("", "pods", "get")
+	annotated := func(o metav1.Object) metav1.Object {
+		o.SetAnnotations(map[string]string{"a": "b"})
+		o.SetLabels(map[string]string{"a": "b"})
+		return o
+	}
+	aggregated := clusterRole("sum")
+	aggregated.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{}}}
+	e := engine(
+		role("a", "r", allow), clusterRole("r", allow), clusterRole("sum"),
+		binding("a", "b", ref("Role", "r"), user("u")), clusterBinding("b", ref("ClusterRole", "r"), user("u")),
+	)
+	for _, c := range []struct {
+		what   string
+		update func(*rbac.Tx)
+		all    bool
+		names  string
+	}{
+		{"annotations", func(tx *rbac.Tx) {
+			for _, o := range []metav1.Object{
+				role("a", "r", allow), clusterRole("r", allow), binding("a", "b", ref("Role", "r"), user("u")), clusterBinding("b", ref("ClusterRole", "r"), user("u")),
+			} {
+				tx.Set(annotated(o))
+			}
+		}, false, ""},
+		{"deletions of nothing", func(tx *rbac.Tx) {
+			tx.Delete(rbac.KindRole, "a", "none")
+			tx.Delete(rbac.KindClusterRoleBinding, "", "none")
+		}, false, ""},
+		{"rules of a role", func(tx *rbac.Tx) { tx.Set(role("a", "r", allow, allow)) }, false, "a"},
+		{"subjects", func(tx *rbac.Tx) { tx.Set(binding("a", "b", ref("Role", "r"), user("v"))) }, false, "a"},
+		{"a roleRef", func(tx *rbac.Tx) { tx.Set(binding("a", "b", ref("ClusterRole", "r"), user("v"))) }, false, "a"},
+		{"new objects", func(tx *rbac.Tx) {
+			tx.Set(role("b", "r", allow))
+			tx.Set(binding("c", "b", ref("Role", "r"), user("u")))
+		}, false, "b,c"},
+		{"deletions", func(tx *rbac.Tx) {
+			tx.Delete(rbac.KindRole, "b", "r")
+			tx.Delete(rbac.KindRoleBinding, "c", "b")
+		}, false, "b,c"},
+		{"rules of a cluster role", func(tx *rbac.Tx) { tx.Set(clusterRole("r")) }, true, ""},
+		{"an aggregation rule", func(tx *rbac.Tx) { tx.Set(aggregated) }, true, ""},
+		{"a cluster role binding", func(tx *rbac.Tx) { tx.Set(clusterBinding("b", ref("ClusterRole", "r"))) }, true, ""},
+		{"the deletion of a cluster role", func(tx *rbac.Tx) { tx.Delete(rbac.KindClusterRole, "", "r") }, true, ""},
+		{"a reload", func(tx *rbac.Tx) { tx.Clear(rbac.KindRole) }, true, "a"},
+	} {
+		got := e.Update(c.update)
+		if names := strings.Join(slices.Sorted(maps.Keys(got.Namespaces)), ","); got.All != c.all || names != c.names || got.Position != e.Snapshot().Position() {
+			t.Errorf("%s: %+v, want all=%v namespaces=%s", c.what, got, c.all, c.names)
+		}
 	}
 }

@@ -153,7 +153,7 @@ func (p *parts) buildAuthorization(context.Context) error {
 	}
 	a.policy = authz.NewPolicy(policy)
 	a.changed = make(chan struct{}, 1)
-	a.policy.OnChange(func(rbac.Position) {
+	a.policy.OnChange(func(rbac.Change) {
 		select {
 		case a.changed <- struct{}{}:
 		default: // one is due already

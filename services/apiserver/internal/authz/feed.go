@@ -151,7 +151,7 @@ type ruleSink struct {
 }
 
 func (s *ruleSink) replace(objs []metav1.Object, revision int64, again bool) {
-	s.policy.Engine.Update(func(tx *rbac.Tx) {
+	s.policy.update(func(tx *rbac.Tx) {
 		tx.Clear(s.kind)
 		for _, o := range objs {
 			tx.Set(o)
@@ -160,11 +160,10 @@ func (s *ruleSink) replace(objs []metav1.Object, revision int64, again bool) {
 			tx.Advance(s.kind, revision)
 		}
 	})
-	s.policy.tell()
 }
 
 func (s *ruleSink) apply(changes []change) {
-	s.policy.Engine.Update(func(tx *rbac.Tx) {
+	s.policy.update(func(tx *rbac.Tx) {
 		for _, c := range changes {
 			if c.object == nil {
 				tx.Delete(s.kind, c.namespace, c.name)
@@ -174,7 +173,6 @@ func (s *ruleSink) apply(changes []change) {
 			tx.Advance(s.kind, c.revision)
 		}
 	})
-	s.policy.tell()
 }
 
 // nodeSink feeds a resource to the graph of nodes.

@@ -208,10 +208,10 @@ func newStillWorld(t *testing.T, prepare func(*source)) *world {
 		},
 		Nodes: map[node.Kind]authz.Source{node.Pod: of("pods", func() metav1.Object { return &corev1.Pod{} })},
 	})
-	w.OnChange(func(p rbac.Position) {
+	w.OnChange(func(c rbac.Change) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.told = append(w.told, p)
+		w.told = append(w.told, c.Position)
 	})
 	return w
 }

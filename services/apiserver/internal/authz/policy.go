@@ -41,13 +41,14 @@ type Policy struct {
 	cfg   PolicyConfig
 	feeds []*feed
 
-	// telling is held while listeners are called, so that they hear of positions in
-	// their order: one that is before another is of a store that went back.
-	telling sync.Mutex
+	// updates orders updates of the engine together with the calls of listeners, so
+	// that listeners receive changes in order: a position that is before the last one
+	// shows that the store went back.
+	updates sync.Mutex
 
 	mu        sync.Mutex // a leaf; listeners are called without it
 	moved     chan struct{}
-	listeners []func(rbac.Position)
+	listeners []func(rbac.Change)
 }
 
 // NewPolicy makes a policy that is empty before Run.
@@ -67,23 +68,24 @@ func (p *Policy) add(f *feed) {
 	p.feeds = append(p.feeds, f)
 }
 
-// OnChange calls f after each change of a role or binding, once the engine
-// decides by it, with the position of the policy from then on.
-func (p *Policy) OnChange(f func(rbac.Position)) {
+// OnChange calls f after each update of roles or bindings, once the engine decides
+// by it. Updates that affect no decision are included.
+func (p *Policy) OnChange(f func(rbac.Change)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.listeners = append(p.listeners, f)
 }
 
-func (p *Policy) tell() {
-	p.telling.Lock()
-	defer p.telling.Unlock()
+// update applies a change to the engine and calls the listeners.
+func (p *Policy) update(set func(*rbac.Tx)) {
+	p.updates.Lock()
+	defer p.updates.Unlock()
+	change := p.Engine.Update(set)
 	p.mu.Lock()
 	listeners := p.listeners
 	p.mu.Unlock()
-	position := p.Engine.Snapshot().Position()
 	for _, f := range listeners {
-		f(position)
+		f(change)
 	}
 }
 

@@ -91,8 +91,10 @@ func TestAChangeOfThePolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
+	inNamespace := get("alice")
+	inNamespace.Path, inNamespace.Resource, inNamespace.Namespace, inNamespace.ResourceName = "", true, "ns", "pods"
 	ask := func() int64 {
-		if d, _, err := r.Authorize(t.Context(), get("alice")); d != authorizer.Allow || err != nil {
+		if d, _, err := r.Authorize(t.Context(), inNamespace); d != authorizer.Allow || err != nil {
 			t.Fatal(d, err)
 		}
 		return asked.Load()

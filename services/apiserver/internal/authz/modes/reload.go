@@ -57,12 +57,12 @@ func (r *Reloadable) RulesFor(ctx context.Context, u *authorizer.User, namespace
 // Close ends what is under way.
 func (r *Reloadable) Close() { r.current.Load().close() }
 
-func (r *Reloadable) policyChanged(p rbac.Position) {
+func (r *Reloadable) policyChanged(c rbac.Change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.position = p
+	r.position = c.Position
 	for _, w := range r.current.Load().webhooks {
-		w.PolicyChanged(p)
+		w.PolicyChanged(c)
 	}
 }
 
@@ -74,7 +74,7 @@ func (r *Reloadable) replace(c *config.Configuration) error {
 	}
 	r.mu.Lock()
 	for _, w := range next.webhooks {
-		w.PolicyChanged(r.position)
+		w.PolicyChanged(rbac.Change{Position: r.position, All: true})
 	}
 	old := r.current.Swap(next)
 	r.mu.Unlock()

@@ -109,16 +109,34 @@ func oversized(a *authorizer.Attributes) bool {
 type decision struct {
 	status  authorizationv1.SubjectAccessReviewStatus
 	expires time.Time
+	// asOf is the number of the last policy change when the decision was cached.
+	// The decision holds while no later change affects its question.
+	asOf uint64
 }
+
+// policyChange is the number of a policy change, and the position from which a
+// decision includes it.
+type policyChange struct {
+	number   uint64
+	position rbac.Position
+}
+
+// maxNamespaces bounds the namespaces whose last change is remembered.
+const maxNamespaces = 4096
 
 // cache keeps decisions of the present policy.
 type cache struct {
 	mu      sync.Mutex // a leaf
 	entries *simplelru.LRU[question, decision]
-	// position is that of the newest policy that was seen, and changes counts
-	// how often it moved: decisions and flights belong to one count.
+	// position is the newest position of the policy, and changes counts the changes
+	// that affect decisions.
 	position rbac.Position
 	changes  uint64
+	// cluster is the last change that affects all decisions. namespaces holds the last
+	// change of each namespace, in the order of changes. When it overflows, the oldest
+	// one counts for all decisions.
+	cluster    policyChange
+	namespaces *simplelru.LRU[string, policyChange]
 	// distrust is until when nothing is kept, because the store went back: services
 	// may still tell positions of before, which cannot be told from later ones.
 	distrust time.Time
@@ -127,65 +145,105 @@ type cache struct {
 }
 
 func newCache() (*cache, error) {
-	lru, err := simplelru.NewLRU[question, decision](cacheEntries, nil)
-	if err != nil {
+	c := &cache{}
+	var err error
+	if c.entries, err = simplelru.NewLRU[question, decision](cacheEntries, nil); err != nil {
 		return nil, fmt.Errorf("cache of decisions: %w", err)
 	}
-	return &cache{entries: lru}, nil
+	c.namespaces, err = simplelru.NewLRU(maxNamespaces, func(_ string, oldest policyChange) {
+		c.cluster = c.cluster.after(oldest)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("policy changes by namespace: %w", err)
+	}
+	return c, nil
 }
 
-// get returns a decision that still holds, and the count of policies.
-func (c *cache) get(q question, now time.Time) (authorizationv1.SubjectAccessReviewStatus, bool, uint64) {
+// after returns the change that a decision includes only if it includes both.
+func (p policyChange) after(other policyChange) policyChange {
+	p.number = max(p.number, other.number)
+	for i := range p.position {
+		p.position[i] = max(p.position[i], other.position[i])
+	}
+	return p
+}
+
+// last returns the last change that affects decisions in a namespace, or at cluster
+// scope if it is empty. c.mu is held.
+func (c *cache) last(namespace string) policyChange {
+	own, ok := c.namespaces.Peek(namespace)
+	if !ok {
+		return c.cluster
+	}
+	return c.cluster.after(own)
+}
+
+// get returns a decision that still holds, and the number of the last change that
+// affects it.
+func (c *cache) get(q question, namespace string, now time.Time) (authorizationv1.SubjectAccessReviewStatus, bool, uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	last := c.last(namespace).number
 	d, ok := c.entries.Get(q)
-	if ok && !now.Before(d.expires) {
+	if ok && (d.asOf < last || !now.Before(d.expires)) {
 		c.entries.Remove(q)
 		ok = false
 	}
-	return d.status, ok, c.changes
+	return d.status, ok, last
 }
 
-// put keeps a decision that was asked for at a count of policies, and made at a
-// position, if the service told.
-func (c *cache) put(q question, d decision, asked uint64, at *rbac.Position, now time.Time) bool {
+// put caches a decision that was requested after the change with the number asked.
+// The service made it at a position, unless at is nil. A decision that does not
+// include the last change that affects it is dropped.
+func (c *cache) put(q question, namespace string, d decision, asked uint64, at *rbac.Position, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now.Before(c.distrust) {
 		return false
 	}
-	if at == nil && asked != c.changes || at != nil && !at.Covers(c.position) {
+	last := c.last(namespace)
+	if at == nil && asked != last.number || at != nil && !at.Covers(last.position) {
 		return false
 	}
+	d.asOf = c.changes
 	c.entries.Add(q, d)
 	return true
 }
 
-// covered tells whether a decision at a position was made on the newest policy
-// that was seen.
-func (c *cache) covered(at rbac.Position) bool {
+// covered reports whether a decision at a position includes the last change that
+// affects decisions in a namespace.
+func (c *cache) covered(at rbac.Position, namespace string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return at.Covers(c.position)
+	return at.Covers(c.last(namespace).position)
 }
 
 // distrustFor is how long services have to follow a store that went back: they learn
 // of it when their watches end, as the replicas notice.
 const distrustFor = 30 * time.Second
 
-// moved forgets what was decided before the policy came to a position. Positions come
-// in their order: one that does not cover the one before it is of a store that went
-// back.
-func (c *cache) moved(position rbac.Position, now time.Time) {
+// moved invalidates the decisions that a change affects. Changes arrive in order: a
+// position that does not cover the one before it is of a store that went back.
+func (c *cache) moved(change rbac.Change, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.position == position {
-		return
-	}
-	if !position.Covers(c.position) {
+	back := !change.Position.Covers(c.position)
+	if back {
 		c.distrust = now.Add(distrustFor)
 	}
-	c.position = position
+	c.position = change.Position
+	if !back && !change.All && len(change.Namespaces) == 0 {
+		return
+	}
 	c.changes++
-	c.entries.Purge()
+	p := policyChange{number: c.changes, position: change.Position}
+	if back || change.All {
+		c.namespaces.Purge()
+		c.cluster = p
+		c.entries.Purge()
+		return
+	}
+	for namespace := range change.Namespaces {
+		c.namespaces.Add(namespace, p)
+	}
 }

@@ -16,11 +16,14 @@
 // # What may be kept
 //
 // A decision is kept for the time configured, unless the question is oversized,
-// the answer says no-store, or the policy moved on: PolicyChanged empties the
-// cache and tells the position of the policy, and a decision is kept only if it
-// was made at that position or after it. Services say in the header
+// the answer says no-store, or the policy moved on. A change of a role or binding
+// affects decisions in its namespace; a change of a cluster-scoped one affects all;
+// a change of metadata affects none. PolicyChanged invalidates the decisions that a
+// change affects, and remembers its position for the namespace or for all. A decision
+// is kept only if it was made at the position of the last change that affects it, or
+// after it. Services say in the header
 // X-Binnacle-Policy-Revision what position they decided at; of one that does not,
-// a decision is kept only if no change was seen since it was asked for. The
+// a decision is kept only if no such change was seen since it was asked for. The
 // position and the cache change under one lock, so that no older decision comes
 // in after a change was seen; flights of before the change are not joined by
 // questions that come after it. A service that tells an older position than the

@@ -92,8 +92,9 @@ func (z *Authorizer) Close() {
 // need; the last ones of a configuration that was replaced still come in.
 func (z *Authorizer) Retire() { z.client.Close() }
 
-// PolicyChanged tells of the newest policy that was seen.
-func (z *Authorizer) PolicyChanged(p rbac.Position) { z.cache.moved(p, z.cfg.Now()) }
+// PolicyChanged invalidates the cached decisions that a change of the policy affects.
+// Changes must arrive in order.
+func (z *Authorizer) PolicyChanged(c rbac.Change) { z.cache.moved(c, z.cfg.Now()) }
 
 var (
 	errBoth     = errors.New("webhook subject access review returned both allow and deny response")
@@ -115,7 +116,7 @@ func (z *Authorizer) Authorize(ctx context.Context, a *authorizer.Attributes) (a
 		}
 	}
 	q := z.cache.questionOf(a)
-	status, ok, asked := z.cache.get(q, z.cfg.Now())
+	status, ok, asked := z.cache.get(q, scopeOf(a), z.cfg.Now())
 	if ok {
 		z.hits.Inc()
 		return decide(&status)
@@ -148,6 +149,15 @@ func decide(status *authorizationv1.SubjectAccessReviewStatus) (authorizer.Decis
 	return authorizer.NoOpinion, status.Reason, nil
 }
 
+// scopeOf returns the namespace whose roles and bindings a decision depends on, besides
+// those of the cluster; empty if there is none.
+func scopeOf(a *authorizer.Attributes) string {
+	if !a.Resource {
+		return ""
+	}
+	return a.Namespace
+}
+
 // fly asks the service, together with all who ask the same of the same policy.
 func (z *Authorizer) fly(ctx context.Context, q question, asked uint64, a *authorizer.Attributes) (answer, error) {
 	keep := !oversized(a)
@@ -161,10 +171,11 @@ func (z *Authorizer) fly(ctx context.Context, q question, asked uint64, a *autho
 		return answer{}, err
 	}
 	defer leave()
+	scope := scopeOf(a)
 	spec := a.Spec() // shares nothing that the asker changes
 	flight := z.flights.DoChan(string(binary.AppendUvarint(q[:], asked)), func() (any, error) {
 		// The flight before may have ended between the look into the cache and here.
-		if status, ok, now := z.cache.get(q, z.cfg.Now()); ok && now == asked {
+		if status, ok, now := z.cache.get(q, scope, z.cfg.Now()); ok && now == asked {
 			return answer{status: status}, nil
 		}
 		// Others may wait for it when the first asker leaves.
@@ -173,14 +184,14 @@ func (z *Authorizer) fly(ctx context.Context, q question, asked uint64, a *autho
 		var got answer
 		// A panic here would end the process.
 		err := task.Protect(func() (err error) {
-			got, err = z.review(ctx, spec)
+			got, err = z.review(ctx, spec, scope)
 			return err
 		})
 		if err != nil {
 			return nil, err
 		}
 		if keep && !got.noStore {
-			z.keep(q, asked, got)
+			z.keep(q, scope, asked, got)
 		}
 		return got, nil
 	})
@@ -213,14 +224,15 @@ const (
 	lastCatchUp  = 320 * time.Millisecond
 )
 
-// review asks for a decision on the newest policy that was seen here. A service
+// review asks for a decision on the newest policy of a namespace that was seen here,
+// or of the cluster scope. A service
 // that stays behind it has the last word all the same, for this question alone.
-func (z *Authorizer) review(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (answer, error) {
+func (z *Authorizer) review(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec, scope string) (answer, error) {
 	for pause := firstCatchUp; ; pause *= 2 {
 		begin := z.cfg.Now()
 		got, err := z.client.review(ctx, spec)
 		z.observe(err, z.cfg.Now().Sub(begin))
-		if err != nil || got.position == nil || z.cache.covered(*got.position) {
+		if err != nil || got.position == nil || z.cache.covered(*got.position, scope) {
 			return got, err
 		}
 		z.cfg.Metrics.behind.WithLabelValues(z.cfg.Name).Inc()
@@ -235,14 +247,14 @@ func (z *Authorizer) review(ctx context.Context, spec authorizationv1.SubjectAcc
 	}
 }
 
-func (z *Authorizer) keep(q question, asked uint64, got answer) {
+func (z *Authorizer) keep(q question, scope string, asked uint64, got answer) {
 	ttl := z.cfg.UnauthorizedTTL
 	if got.status.Allowed && !got.status.Denied {
 		ttl = z.cfg.AuthorizedTTL
 	}
 	if ttl > 0 {
 		now := z.cfg.Now()
-		z.cache.put(q, decision{status: got.status, expires: now.Add(ttl)}, asked, got.position, now)
+		z.cache.put(q, scope, decision{status: got.status, expires: now.Add(ttl)}, asked, got.position, now)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -459,26 +460,26 @@ func TestAPolicyChangeEmptiesTheCache(t *testing.T) {
 	header = "5"
 	asks(1, "first")
 	asks(0, "kept")
-	r.PolicyChanged(position(5))
+	r.PolicyChanged(rbac.Change{Position: position(5), All: true})
 	asks(1, "after a change")
 	asks(0, "kept again, as it was decided at the change")
-	r.PolicyChanged(position(5))
-	asks(0, "a change that was known")
+	r.PolicyChanged(rbac.Change{Position: position(5)})
+	asks(0, "a change that affects no decision")
 	header = "7"
-	r.PolicyChanged(position(6))
+	r.PolicyChanged(rbac.Change{Position: position(6), All: true})
 	asks(1, "after another change")
 	asks(0, "kept, as it was decided after the change")
 	sent := r.service.answer
 	r.service.answer = func(w http.ResponseWriter, spec map[string]any, s *status) bool {
-		r.PolicyChanged(position(7))
+		r.PolicyChanged(rbac.Change{Position: position(7), All: true})
 		return sent(w, spec, s)
 	}
-	r.PolicyChanged(rbac.Position{7, 6, 6, 6})
+	r.PolicyChanged(rbac.Change{Position: rbac.Position{7, 6, 6, 6}, All: true})
 	asks(1, "a change while it is asked")
 	asks(0, "kept, as it was decided after that change")
 	r.service.answer = sent
 	header = "nonsense"
-	r.PolicyChanged(position(8))
+	r.PolicyChanged(rbac.Change{Position: position(8), All: true})
 	asks(1, "a header that cannot be read")
 	asks(1, "is not kept")
 	header = ""
@@ -502,10 +503,10 @@ func TestAPolicyThatWentBack(t *testing.T) {
 			t.Errorf("%s: asked %d times, want %d", what, got, want)
 		}
 	}
-	r.PolicyChanged(position(40))
+	r.PolicyChanged(rbac.Change{Position: position(40), All: true})
 	asks(1, "first")
 	asks(0, "kept")
-	r.PolicyChanged(position(10))
+	r.PolicyChanged(rbac.Change{Position: position(10), All: true})
 	asks(1, "after the store went back")
 	asks(1, "not kept")
 	r.clock.add(time.Minute)
@@ -550,7 +551,7 @@ func TestOlderDecisionsAreNeverKept(t *testing.T) {
 		}
 		for i := int64(1); i <= 40; i++ {
 			policy.Store(i)
-			r.PolicyChanged(position(i))
+			r.PolicyChanged(rbac.Change{Position: position(i), All: true})
 			seen.Store(i)
 			r.ask(t, question("0"))
 		}
@@ -591,7 +592,7 @@ func TestALaggingServiceNeverDecidesOnWhatIsOver(t *testing.T) {
 		})
 	}
 	for i := int64(1); i <= 20; i++ {
-		r.PolicyChanged(position(i))
+		r.PolicyChanged(rbac.Change{Position: position(i), All: true})
 		seen.Store(i)
 		asked := r.service.asked.Load()
 		for r.service.asked.Load() < asked+1 && !t.Failed() { // somebody is told of an older policy
@@ -618,7 +619,7 @@ func TestALateServiceCatchesUp(t *testing.T) {
 			s.Allowed = *at.Load() != newest // the change takes the permission away
 			return false
 		}
-		r.PolicyChanged(newest)
+		r.PolicyChanged(rbac.Change{Position: newest, All: true})
 		for range 2 { // from the service, then from the cache
 			if got := r.ask(t, question("x")); got != "no-opinion" {
 				t.Errorf("%s: an older policy decided: %s", &behind, got)
@@ -638,7 +639,7 @@ func TestAServiceThatStaysBehindIsNotKept(t *testing.T) {
 		s.Allowed = true
 		return false
 	}
-	r.PolicyChanged(position(2))
+	r.PolicyChanged(rbac.Change{Position: position(2), All: true})
 	for range 2 {
 		if got := r.ask(t, question("x")); got != "allowed" {
 			t.Error(got)
@@ -663,7 +664,7 @@ func TestQuestionsDoNotJoinThoseOfBeforeAChange(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); r.ask(t, question("x")) }()
 	<-arrived
-	r.PolicyChanged(position(2)) // while it is under way
+	r.PolicyChanged(rbac.Change{Position: position(2), All: true}) // while it is under way
 	later := make(chan struct{})
 	go func() { defer close(later); r.ask(t, question("x")) }()
 	select {
@@ -696,5 +697,78 @@ func TestTheTimeIsThatOfTheMachine(t *testing.T) {
 	r.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool { s.Allowed = true; return false }
 	if got := r.ask(t, question("x")); got != "allowed" {
 		t.Error(got)
+	}
+}
+
+// TestNamespaceChangesInvalidateTheirNamespaceOnly covers services that report their
+// position and services that do not.
+func TestNamespaceChangesInvalidateTheirNamespaceOnly(t *testing.T) {
+	for _, reports := range []bool{true, false} {
+		r := newRig(t, nil)
+		at := position(1)
+		r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+			if reports {
+				w.Header().Set(rbac.PositionHeader, at.String())
+			}
+			s.Allowed = true
+			return false
+		}
+		ask := func(namespace string) int64 {
+			q := question("x")
+			q.Namespace = namespace
+			r.ask(t, q)
+			return r.service.asked.Swap(0)
+		}
+		// asks takes the wanted numbers of calls for the namespaces a and b and for the cluster scope.
+		asks := func(what string, want ...int64) {
+			t.Helper()
+			if got := []int64{ask("a"), ask("b"), ask("")}; !slices.Equal(got, want) {
+				t.Errorf("%s: called %v times, want %v", what, got, want)
+			}
+		}
+		r.PolicyChanged(rbac.Change{Position: at, All: true})
+		asks("first", 1, 1, 1)
+		at[2] = 2
+		r.PolicyChanged(rbac.Change{Position: at})
+		asks("metadata", 0, 0, 0)
+		at[2] = 3
+		r.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{"a": {}}})
+		asks("a role binding in a", 1, 0, 0)
+		asks("cached again", 0, 0, 0)
+		at[1] = 4
+		r.PolicyChanged(rbac.Change{Position: at, All: true})
+		asks("a cluster role", 1, 1, 1)
+		asks("cached again", 0, 0, 0)
+
+		// Older changes count for all namespaces once too many namespaces changed, but
+		// not for decisions that were made since.
+		at[2] = 5
+		r.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{"a": {}}})
+		for i := range int64(5000) {
+			at[2] = 6 + i
+			r.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{fmt.Sprint("n", i): {}}})
+		}
+		asks("a change in many namespaces", 1, 1, 1)
+		asks("cached again", 0, 0, 0)
+		r.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{"one more": {}}})
+		asks("an overflow by an older change", 0, 0, 0)
+	}
+}
+
+// TestUnrelatedChangesAreNotWaitedFor uses a service that has not seen the last change
+// of another namespace.
+func TestUnrelatedChangesAreNotWaitedFor(t *testing.T) {
+	r := newRig(t, nil)
+	r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+		w.Header().Set(rbac.PositionHeader, position(1).String())
+		s.Allowed = true
+		return false
+	}
+	r.PolicyChanged(rbac.Change{Position: position(1), All: true})
+	r.PolicyChanged(rbac.Change{Position: position(2), Namespaces: map[string]struct{}{"other": {}}})
+	r.ask(t, question("x"))
+	r.ask(t, question("x"))
+	if n := r.service.asked.Load(); n != 1 {
+		t.Errorf("called %d times, want 1", n)
 	}
 }

@@ -1,0 +1,26 @@
+package rbac
+
+// Change describes which decisions an update of the policy may affect. An update
+// of metadata alone affects none.
+type Change struct {
+	// Position is the position of the policy after the update.
+	Position Position
+	// All is set if the update may affect decisions in every namespace and at
+	// cluster scope: a cluster role or its binding changed, or a kind was reloaded.
+	All bool
+	// Namespaces holds the namespaces whose roles or bindings changed. They affect
+	// decisions about requests in these namespaces only.
+	Namespaces map[string]struct{}
+}
+
+// add notes a change of a role or binding in a namespace, or of a cluster-scoped one.
+func (c *Change) add(namespace string) {
+	if namespace == "" {
+		c.All = true
+		return
+	}
+	if c.Namespaces == nil {
+		c.Namespaces = map[string]struct{}{}
+	}
+	c.Namespaces[namespace] = struct{}{}
+}
