@@ -78,6 +78,8 @@ func TestResolve(t *testing.T) {
 		{"POST", "/apis/apps/v1/namespaces/a/deployments", "create apps/v1 a deployments"},
 		{"HEAD", "/api/v1/nodes/n", "get /v1 nodes/n"},
 		{"OPTIONS", "/api/v1/nodes", "/v1 nodes"},
+		{"GET", "/api/v1/namespaces//pods", "list /v1 pods"},
+		{"GET", "/api/v1/namespaces//pods/p", "get /v1 pods/p"},
 		{"GET", "/api/v1/nodes/n/proxy/x//y", "get /v1 nodes/n/proxy"},
 
 		// The old watch paths.
@@ -100,7 +102,6 @@ func TestResolve(t *testing.T) {
 		{"GET", "/api/v1/namespaces/a/nodes/n", "[get /v1 a nodes/n]"},
 		{"GET", "/api/v1/namespaces/a/nodes", "[list /v1 a nodes]"},
 		{"GET", "/api/v1/pods/p", "[get /v1 pods/p]"},
-		{"GET", "/api/v1/namespaces//pods", "[list /v1 pods]"},
 		{"GET", "/api/v1/namespaces/a//p", "[get /v1 a /p]"},
 		{"GET", "/api/v1/namespaces/a/pods//log", "[list /v1 a pods/log]"},
 		{"GET", "/api/v1/namespaces/a/pods/p/log/x", "[get /v1 a pods/p/log]"},
