@@ -350,7 +350,7 @@ func (p *parts) buildHandler(context.Context) error {
 	if err != nil {
 		return err
 	}
-	spec, err := openapi.New(p.served, builtin.Documented, openapi.Options{CBOR: responder.Media.CBOR, NoEnums: !p.options.Features.Enabled(features.OpenAPIEnums), Refuse: responder.Error})
+	spec, err := openapi.New(p.served, builtin.Documented, openapi.Options{CBOR: responder.Media.CBOR, Release: fmt.Sprintf("%s.%d", version.Major, p.options.Compatibility.emulation().Minor), NoEnums: !p.options.Features.Enabled(features.OpenAPIEnums), Refuse: responder.Error})
 	if err != nil {
 		return err
 	}

@@ -14,8 +14,10 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"binnacle/services/apiserver/internal/aggregate"
+	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/customresource/follow"
 	"binnacle/services/apiserver/internal/customresource/kind"
+	"binnacle/services/apiserver/internal/customresource/structural"
 	"binnacle/services/apiserver/internal/discovery"
 	"binnacle/services/apiserver/internal/openapi"
 	"binnacle/services/apiserver/internal/registry"
@@ -161,13 +163,13 @@ func (v *describedVersion) describe(gv schema.GroupVersion) {
 		return
 	}
 	var kinds []*registry.Kind
-	defs := make(map[string]*kind.Definition, len(v.definitions))
+	defs, lenient := make(map[string]*kind.Definition, len(v.definitions)), map[string]bool{}
 	var hash strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(v.definitions)) {
 		def := v.definitions[name]
 		for _, k := range def.Kinds {
 			if k.GroupVersion() == gv {
-				kinds, defs[k.Kind] = append(kinds, k), def
+				kinds, defs[k.Kind], lenient[k.Kind] = append(kinds, k), def, def.Spec.PreserveUnknownFields
 			}
 		}
 		fmt.Fprintf(&hash, "%s@%s/%x ", def.Name, def.ResourceVersion, def.Sum)
@@ -177,7 +179,7 @@ func (v *describedVersion) describe(gv schema.GroupVersion) {
 		Resources: resourcesOf(kinds), Named: true,
 	}
 	v.group = openapi.Group{
-		GroupVersion: gv, Kinds: kinds, Hash: hash.String(),
+		GroupVersion: gv, Kinds: kinds, Hash: hash.String(), Lenient: lenient,
 		Schemas: func(r *openapi.Reading, kind string) *spec.Schema {
 			return schemaOf(wholeOf(r, defs[kind]), gv.Version)
 		},
@@ -208,11 +210,11 @@ func wholeOf(r *openapi.Reading, d *kind.Definition) *kind.Whole {
 	return r.Once(d, func() any { return d.Whole() }).(*kind.Whole)
 }
 
-// schemaOf is the schema of a version in the form of documents about the API;
-// nil when there is none.
+// schemaOf returns the schema of a version in the form of the OpenAPI documents. It returns
+// nil if the version has no schema, or a stored one that is not structural.
 func schemaOf(d *kind.Whole, version string) *spec.Schema {
 	props, err := d.Schema(version)
-	if err != nil || props == nil {
+	if err != nil || props == nil || !isStructural(props) {
 		return nil
 	}
 	s := &spec.Schema{}
@@ -220,4 +222,14 @@ func schemaOf(d *kind.Whole, version string) *spec.Schema {
 		return nil
 	}
 	return s
+}
+
+func isStructural(s *apiextensionsv1.JSONSchemaProps) bool {
+	return structural.Unsupported(s) == nil && len(structural.Check(nil, s)) == 0 && !structural.Any(s, func(s *apiextensionsv1.JSONSchemaProps) bool {
+		switch s.Type {
+		case "", "array", "boolean", "integer", "number", "object", "string":
+			return false
+		}
+		return true
+	})
 }

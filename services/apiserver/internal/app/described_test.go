@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -76,6 +77,48 @@ func describing(t testing.TB, definitions ...*kind.Definition) *openapi.Service 
 	}
 	d.refresh()
 	return d.spec
+}
+
+func TestNonStructuralSchemasAreNotPublished(t *testing.T) {
+	for name, damage := range map[string]func(*apiextensionsv1.JSONSchemaProps){
+		"no type":            func(s *apiextensionsv1.JSONSchemaProps) { s.Type = "" },
+		"an unknown type":    func(s *apiextensionsv1.JSONSchemaProps) { s.Type = "text" },
+		"an unknown keyword": func(s *apiextensionsv1.JSONSchemaProps) { s.ID = "an id" },
+		"a structural one":   func(*apiextensionsv1.JSONSchemaProps) {},
+	} {
+		d := &apiextensionsv1.CustomResourceDefinition{}
+		names := apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Kind: "Widget"}
+		d.Name, d.Spec.Group, d.Spec.Names, d.Status.AcceptedNames = "widgets.example.com", "example.com", names, names
+		field := apiextensionsv1.JSONSchemaProps{Type: "string"}
+		damage(&field)
+		d.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{{
+			Name: "v1", Served: true, Storage: true,
+			Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+				Type: "object", Description: "a stored widget", Properties: map[string]apiextensionsv1.JSONSchemaProps{"a": field},
+			}},
+		}}
+		read := func() (*apiextensionsv1.CustomResourceDefinition, error) {
+			one := *d
+			one.Spec.Versions = slices.Clone(d.Spec.Versions)
+			return &one, nil
+		}
+		def, err := kind.Read(read, read)
+		if err != nil {
+			t.Fatal(err)
+		}
+		def.Kinds = (&kind.Maker{Rules: rules.NewCompiler()}).All(def)
+		s := describing(t, def)
+		for _, path := range []string{"/openapi/v2", "/openapi/v3/apis/example.com/v1"} {
+			w := httptest.NewRecorder()
+			s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+			if published := strings.Contains(w.Body.String(), "a stored widget"); published != (name == "a structural one") {
+				t.Errorf("%s: published %t in %s", name, published, path)
+			}
+			if !strings.Contains(w.Body.String(), "com.example.v1.Widget") {
+				t.Errorf("%s: the kind is not in %s", name, path)
+			}
+		}
+	}
 }
 
 // A definition is decoded once for a document of all its versions, and once for the list of a document

@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"cmp"
 	"net/http"
 	"reflect"
 	"slices"
@@ -8,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"binnacle/services/apiserver/internal/registry"
 )
 
 // rootPath describes a path that is only read.
@@ -20,12 +23,53 @@ func (s *Service) rootPath(at, id, description, tagName string, result any) path
 
 // customEntry describes a group version of custom resources.
 func (s *Service) customEntry(g Group) *entry {
-	e := s.entry(apiPath(g.GroupVersion), func() []path {
+	e := &entry{path: apiPath(g.GroupVersion), hash: g.Hash, group: g.GroupVersion.Group}
+	e.paths = func() []path {
 		d := &describer{gv: g.GroupVersion, params: s.params(), forms: &s.forms, newObject: s.newObject, custom: true}
 		return d.group(sortedKinds(g.Kinds))
-	}, func(m *models, r *Reading) map[string]*spec.Schema { return customSchemas(m, r, &g) })
-	e.hash, e.group, e.title, e.release = g.Hash, g.GroupVersion.Group, "Kubernetes CRD Swagger", "v0.1.0"
+	}
+	e.schemas = func(m *models, r *Reading) map[string]*spec.Schema { return customSchemas(m, r, &g) }
+	for _, k := range g.Kinds {
+		gvk := k.GVK()
+		e.names = append(e.names, customName(gvk), customName(gvk.GroupVersion().WithKind(k.ListKind())))
+	}
+	e.doc = s.packer.newDocument(s.turns3, func(r *Reading) ([]byte, error) {
+		facts, err := r.typeFacts()
+		if err != nil {
+			return nil, err
+		}
+		m := newModels(facts, s.kindsOf(customVersions(facts)), true, s.enums)
+		doc := newV3(e.paths(), m, e.schemas(m, r), spec.InfoProps{Title: "Kubernetes CRD Swagger", Version: "v0.1.0"})
+		return doc.MarshalJSON()
+	}, v3Proto)
 	return e
+}
+
+// rename gives the custom models another name whose names are those of built-in models. No
+// kind has an underscore in its name, so the new name is free.
+func (e *entry) rename(m *models) {
+	for _, name := range e.names {
+		if m.schemas[name] != nil {
+			m.renamed[name] = name + "_v2"
+		}
+	}
+}
+
+// refer makes the models that operations refer to.
+func (m *models) refer(ps []path) {
+	for _, p := range ps {
+		for i := range p.operations {
+			for _, what := range []*model{p.operations[i].body, p.operations[i].result} {
+				m.schemaOf(what)
+			}
+		}
+	}
+}
+
+// customName returns the name that a custom model has in the document.
+func (m *models) customName(gvk schema.GroupVersionKind) string {
+	name := customName(gvk)
+	return cmp.Or(m.renamed[name], name)
 }
 
 // customSchemas are the models of custom resources and of their lists.
@@ -33,21 +77,39 @@ func customSchemas(m *models, r *Reading, g *Group) map[string]*spec.Schema {
 	out := map[string]*spec.Schema{}
 	for _, k := range g.Kinds {
 		gvk := k.GVK()
-		out[customName(gvk)] = customSchema(m, g.Schemas(r, k.Kind), gvk)
+		given := g.Schemas(r, k.Kind)
+		if g.Lenient[k.Kind] && !m.v3 {
+			given = nil
+		}
+		object := customSchema(m, given, gvk)
+		selectable(object, k)
+		out[m.customName(gvk)] = object
 
 		list := &spec.Schema{SchemaProps: spec.SchemaProps{
 			Type: spec.StringOrArray{"object"}, Description: k.Kind + "List is a list of " + k.Kind, Required: []string{"items"},
 		}}
-		item := spec.Schema{SchemaProps: spec.SchemaProps{Ref: m.refTo(customName(gvk))}}
+		item := spec.Schema{SchemaProps: spec.SchemaProps{Ref: m.refTo(m.customName(gvk))}}
 		items := *spec.ArrayProperty(&item)
 		items.Description = "List of " + k.Resource + ". More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
 		list.Properties = map[string]spec.Schema{"items": items}
 		listGVK := gvk
 		listGVK.Kind = k.ListKind()
 		withTypeMeta(m, list, m.described(m.ref(reflect.TypeOf(metav1.ListMeta{})), listMetaDoc), listGVK)
-		out[customName(listGVK)] = list
+		selectable(list, k)
+		out[m.customName(listGVK)] = list
 	}
 	return out
+}
+
+// selectable adds the fields that field selectors may name.
+func selectable(s *spec.Schema, k *registry.Kind) {
+	var fields []any
+	for _, f := range k.Shown.Selectable {
+		fields = append(fields, map[string]any{"fieldPath": f.Label})
+	}
+	if len(fields) > 0 {
+		s.AddExtension(extSelectable, fields)
+	}
 }
 
 // customSchema is the model of a custom resource. Of one without a schema nothing is

@@ -110,8 +110,64 @@ func TestCustomResources(t *testing.T) {
 	if tags := old["tags"]; len(tags.Items.Schema.Type) != 0 || tags.Extensions["x-kubernetes-list-type"] != "set" {
 		t.Errorf("tags %v", tags)
 	}
-	if index(t, s)["apis/shop.example.com"] == "" {
-		t.Error("the group itself is not described")
+	if at := "apis/shop.example.com"; index(t, s)[at] != "" {
+		t.Errorf("%s has a document of its own", at)
+	}
+	if paths["/apis/shop.example.com/v1/"] != nil || len(doc.Components.SecuritySchemes) != 0 {
+		t.Error("discovery or authentication is in the document of a custom resource")
+	}
+	if k := gvksOf(t, doc.Components.Schemas["io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"]); len(k) != 55 {
+		t.Errorf("%d group versions of DeleteOptions", len(k))
+	}
+}
+
+func TestSelectableFieldsArePublished(t *testing.T) {
+	s, g := small(t), widgets(t, "1")
+	g.Kinds[0].Shown.Selectable = []registry.SelectableField{{Label: "spec.size", Path: ".spec.size"}, {Label: "spec.note", Path: ".spec.note"}}
+	s.Replace([]openapi.Group{g}, nil)
+	schemas, definitions := v3(t, s, "apis/shop.example.com/v1").Components.Schemas, v2(t, s).Definitions
+	for _, name := range []string{"com.example.shop.v1.Widget", "com.example.shop.v1.WidgetList"} {
+		old := definitions[name]
+		for version, model := range map[string]*spec.Schema{"v3": schemas[name], "v2": &old} {
+			text, err := json.Marshal(model.Extensions["x-kubernetes-selectable-fields"])
+			if want := `[{"fieldPath":"spec.size"},{"fieldPath":"spec.note"}]`; err != nil || string(text) != want {
+				t.Errorf("%s of %s: %s, want %s", name, version, text, want)
+			}
+		}
+	}
+}
+
+func TestCustomModelDoesNotReplaceBuiltInModel(t *testing.T) {
+	s, g := small(t), widgets(t, "1")
+	before := v2(t, s).Definitions["io.k8s.api.coordination.v1.Lease"]
+	k, given := g.Kinds[0], g.Schemas
+	k.Group, k.Kind, k.Resource, k.List = "coordination.api.k8s.io", "Lease", "leases", "LeaseList"
+	g.GroupVersion.Group = k.Group
+	g.Schemas = func(r *openapi.Reading, _ string) *spec.Schema { return given(r, "Widget") }
+	s.Replace([]openapi.Group{g}, nil)
+	doc := v2(t, s)
+	if after := doc.Definitions["io.k8s.api.coordination.v1.Lease"]; after.Description != before.Description || after.Properties["metadata"].Description != before.Properties["metadata"].Description || len(after.Properties) != len(before.Properties) {
+		t.Errorf("the built-in model became %v", after)
+	}
+	if w := doc.Definitions["io.k8s.api.coordination.v1.Lease_v2"]; w.Description != "Widget is a widget." {
+		t.Errorf("the custom model is %v", w)
+	}
+	list := doc.Paths.Paths["/apis/coordination.api.k8s.io/v1/namespaces/{namespace}/leases"].Get.Responses.StatusCodeResponses[http.StatusOK]
+	if ref := list.Schema.Ref.String(); ref != "#/definitions/io.k8s.api.coordination.v1.LeaseList_v2" {
+		t.Errorf("the list of custom resources refers to %s", ref)
+	}
+	checkReferences(t, "v2", body(t, s, "/openapi/v2"))
+}
+
+func TestV2OmitsSchemasOfLenientDefinitions(t *testing.T) {
+	s, g := small(t), widgets(t, "1")
+	g.Lenient = map[string]bool{"Widget": true}
+	s.Replace([]openapi.Group{g}, nil)
+	if w := v2(t, s).Definitions["com.example.shop.v1.Widget"]; len(w.Properties) != 0 {
+		t.Errorf("v2 has %v", w.Properties)
+	}
+	if w := v3(t, s, "apis/shop.example.com/v1").Components.Schemas["com.example.shop.v1.Widget"]; w.Properties["spec"].Properties == nil {
+		t.Errorf("v3 has %v", w)
 	}
 }
 

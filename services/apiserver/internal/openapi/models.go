@@ -23,6 +23,7 @@ const (
 	extPatchStrategy = "x-kubernetes-patch-strategy"
 	extPatchMergeKey = "x-kubernetes-patch-merge-key"
 	extUnions        = "x-kubernetes-unions"
+	extSelectable    = "x-kubernetes-selectable-fields"
 )
 
 // models makes the schemas of Go types, each with those that it refers to. One
@@ -39,10 +40,12 @@ type models struct {
 	// enums tells which values fields can have.
 	enums   bool
 	schemas map[string]*spec.Schema
+	// renamed maps names of custom models to their names in this document.
+	renamed map[string]string
 }
 
 func newModels(facts *typefacts.Facts, kinds func(reflect.Type) []schema.GroupVersionKind, v3, enums bool) *models {
-	return &models{facts: facts, kinds: kinds, v3: v3, enums: enums, schemas: map[string]*spec.Schema{}}
+	return &models{facts: facts, kinds: kinds, v3: v3, enums: enums, schemas: map[string]*spec.Schema{}, renamed: map[string]string{}}
 }
 
 // refTo is where a model stands in the document.

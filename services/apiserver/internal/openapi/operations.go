@@ -32,7 +32,6 @@ type operation struct {
 	bodyOptional                         bool
 	result                               *model
 	codes                                []int
-	open                                 bool // to everybody
 	consumes, produces                   []string
 }
 
@@ -87,11 +86,13 @@ type describer struct {
 // group makes all paths of a group version.
 func (d *describer) group(kinds []*registry.Kind) []path {
 	root := "/" + apiPath(d.gv) + "/"
-	d.paths = []path{{path: root, operations: []operation{{
-		method: http.MethodGet, id: "get" + operationGroup(d.gv) + "APIResources", description: "get available resources",
-		tag: tag(d.gv.Group, d.gv.Version), result: modelOf(&metav1.APIResourceList{}), codes: []int{http.StatusOK},
-		consumes: d.forms.object, produces: d.forms.object,
-	}}}}
+	if !d.custom { // Kubernetes describes discovery of built-in group versions only
+		d.add(path{path: root, operations: []operation{{
+			method: http.MethodGet, id: "get" + operationGroup(d.gv) + "APIResources", description: "get available resources",
+			tag: tag(d.gv.Group, d.gv.Version), result: modelOf(&metav1.APIResourceList{}), codes: []int{http.StatusOK},
+			consumes: d.forms.object, produces: d.forms.object,
+		}}})
+	}
 	for _, k := range kinds {
 		d.kind(root, k)
 	}

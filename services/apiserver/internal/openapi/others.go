@@ -53,7 +53,7 @@ func Part(text []byte, gv schema.GroupVersion) (part []byte, err error) {
 	}
 	doc = aggregator.FilterSpecByPathsWithoutSideEffects(doc, []string{"/" + apiPath(gv) + "/"})
 	out := &spec.Swagger{SwaggerProps: spec.SwaggerProps{
-		Swagger: "2.0", Info: &spec.Info{InfoProps: spec.InfoProps{Title: apiTitle, Version: version.Kubernetes}},
+		Swagger: "2.0", Info: &spec.Info{InfoProps: spec.InfoProps{Title: apiTitle, Version: version.Major + "." + version.Minor}},
 		Paths: doc.Paths, Definitions: doc.Definitions, Parameters: doc.Parameters,
 	}}
 	if part, err = out.MarshalJSON(); err != nil {

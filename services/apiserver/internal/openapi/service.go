@@ -35,6 +35,9 @@ type Group struct {
 	// asked when the document is made, with what documents of the same group that are made
 	// with it have read. Metadata, apiVersion and kind are added.
 	Schemas func(r *Reading, kind string) *spec.Schema
+	// Lenient has the kinds whose definitions keep unknown fields. OpenAPI v2 does not have
+	// their schemas, since kubectl would reject those fields.
+	Lenient map[string]bool
 	// Hash changes when anything else of the group does; a group with the hash
 	// of one served before keeps its document.
 	Hash string
@@ -47,6 +50,7 @@ type Service struct {
 	params  func() *parameters
 	forms   forms
 	enums   bool
+	release string
 	builtIn []*entry
 
 	packer packer
@@ -67,12 +71,12 @@ type entry struct {
 	path string // below /openapi/v3/
 	// hash and name of a group of custom resources
 	hash, group string
-	// title and release of the document
-	title, release string
-	paths          func() []path
-	// schemas of custom resources, in the dialect of v3
+	paths       func() []path
+	// schemas returns the models of custom resources; nil for built-in documents.
 	schemas func(m *models, r *Reading) map[string]*spec.Schema
-	doc     *document
+	// names are the models of custom resources.
+	names []string
+	doc   *document
 }
 
 // snapshot is the set of documents at one time. It does not change.
@@ -90,6 +94,8 @@ type Options struct {
 	CBOR bool
 	// NoEnums leaves out which values fields can have.
 	NoEnums bool
+	// Release is the version of the API, 1.33 by default.
+	Release string
 	// Refuse, if set, answers with an error, as a Status.
 	Refuse func(http.ResponseWriter, *http.Request, error)
 }
@@ -97,7 +103,8 @@ type Options struct {
 // New describes the kinds of a catalog; the scheme knows the types that each version is
 // described by, and those of sub-resources. It is asked for with the first document.
 func New(catalog *registry.Catalog, scheme func() *runtime.Scheme, o Options) (*Service, error) {
-	s := &Service{catalog: catalog, scheme: sync.OnceValue(scheme), params: sync.OnceValue(newParameters), forms: formsOf(o.CBOR), enums: !o.NoEnums, refuse: o.Refuse}
+	s := &Service{catalog: catalog, scheme: sync.OnceValue(scheme), params: sync.OnceValue(newParameters), forms: formsOf(o.CBOR), enums: !o.NoEnums, refuse: o.Refuse,
+		release: cmp.Or(o.Release, version.Major+"."+version.Minor)}
 	// One of v2 is all that there is, and must not keep those of v3 waiting. A processor is left to those
 	// who want something else.
 	s.turns2, s.turns3 = make(chan struct{}, 1), make(chan struct{}, max(1, goruntime.GOMAXPROCS(0)-1))
@@ -120,7 +127,7 @@ func New(catalog *registry.Catalog, scheme func() *runtime.Scheme, o Options) (*
 			s.builtIn = append(s.builtIn, s.entry(apiPath(gv), func() []path {
 				d := &describer{gv: gv, params: s.params(), forms: &s.forms, newObject: s.newObject}
 				return d.group(sortedKinds(kinds[gv]))
-			}, nil))
+			}))
 		}
 	}
 	s.Replace(nil, nil)
@@ -140,14 +147,14 @@ func sortedKinds(kinds []*registry.Kind) []*registry.Kind {
 // roots describe what stands beside the groups.
 func (s *Service) roots() []*entry {
 	one := func(at, id, description, tagName string, result any) *entry {
-		return s.entry(at, func() []path { return []path{s.rootPath("/"+at+"/", id, description, tagName, result)} }, nil)
+		return s.entry(at, func() []path { return []path{s.rootPath("/"+at+"/", id, description, tagName, result)} })
 	}
 	versions := s.rootPath("/version/", "getCodeVersion", "get the version information for this server", "version", &apiversion.Info{})
-	versions.operations[0].produces = []string{api.MediaJSON}
+	versions.operations[0].consumes, versions.operations[0].produces = []string{api.MediaJSON}, []string{api.MediaJSON}
 	return []*entry{
 		one("api", "getCoreAPIVersions", "get available API versions", "core", &metav1.APIVersions{}),
 		one("apis", "getAPIVersions", "get available API versions", "apis", &metav1.APIGroupList{}),
-		s.entry("version", func() []path { return []path{versions} }, nil),
+		s.entry("version", func() []path { return []path{versions} }),
 	}
 }
 
@@ -156,9 +163,9 @@ func (s *Service) DescribeIssuer() {
 	one := func(at, id, description, tagName, media string) *entry {
 		p := path{path: "/" + at + "/", operations: []operation{{
 			method: http.MethodGet, id: id, description: description, tag: tagName, result: &model{},
-			codes: []int{http.StatusOK}, produces: []string{media}, open: true,
+			codes: []int{http.StatusOK}, produces: []string{media},
 		}}}
-		return s.entry(at, func() []path { return []path{p} }, nil)
+		return s.entry(at, func() []path { return []path{p} })
 	}
 	s.builtIn = append(s.builtIn,
 		one(".well-known/openid-configuration", "getServiceAccountIssuerOpenIDConfiguration",
@@ -172,27 +179,23 @@ func (s *Service) groupRoot(group string) *entry {
 	at := "apis/" + group
 	return s.entry(at, func() []path {
 		return []path{s.rootPath("/"+at+"/", "get"+camel(words(group))+"APIGroup", "get information of a group", tag(group, ""), &metav1.APIGroup{})}
-	}, nil)
+	})
 }
 
-func (s *Service) entry(at string, paths func() []path, schemas func(*models, *Reading) map[string]*spec.Schema) *entry {
-	e := &entry{path: at, paths: paths, schemas: schemas, title: apiTitle, release: version.Kubernetes}
+// entry is a document of a built-in group version, or of a path beside the groups.
+func (s *Service) entry(at string, paths func() []path) *entry {
+	e := &entry{path: at, paths: paths}
 	e.doc = s.packer.newDocument(s.turns3, func(r *Reading) ([]byte, error) {
 		facts, err := r.typeFacts()
 		if err != nil {
 			return nil, err
 		}
-		m := newModels(facts, s.kindsOf(facts), true, s.enums)
-		return newV3(e.paths(), m, e.extra(m, r), e.title, e.release).MarshalJSON()
+		m := newModels(facts, s.kindsOf(allVersions(facts)), true, s.enums)
+		doc := newV3(e.paths(), m, nil, spec.InfoProps{Title: apiTitle, Version: s.release})
+		doc.Components.SecuritySchemes = securitySchemes()
+		return doc.MarshalJSON()
 	}, v3Proto)
 	return e
-}
-
-func (e *entry) extra(m *models, r *Reading) map[string]*spec.Schema {
-	if e.schemas == nil {
-		return nil
-	}
-	return e.schemas(m, r)
 }
 
 // Replace sets the custom resources that are described and the group versions that
@@ -208,10 +211,6 @@ func (s *Service) Replace(groups []Group, others []Other) {
 	}
 	for i := range groups {
 		g := &groups[i]
-		if at := "apis/" + g.GroupVersion.Group; !described[at] {
-			described[at] = true
-			next.entries = append(next.entries, s.customRoot(old, at, g.GroupVersion.Group))
-		}
 		at := apiPath(g.GroupVersion)
 		if described[at] {
 			continue
@@ -242,14 +241,6 @@ func (s *Service) Replace(groups []Group, others []Other) {
 	s.current.Store(next)
 }
 
-// customRoot is that of a group of custom resources, as it was if it was there.
-func (s *Service) customRoot(old *snapshot, at, group string) *entry {
-	if old != nil && old.byPath[at] != nil {
-		return old.byPath[at]
-	}
-	return s.groupRoot(group)
-}
-
 // buildV2 describes everything in one document.
 func (s *Service) buildV2(entries []*entry) ([]byte, error) {
 	doc, err := s.swagger(entries)
@@ -265,27 +256,49 @@ func (s *Service) swagger(entries []*entry) (*spec.Swagger, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := newModels(facts, s.kindsOf(facts), false, s.enums)
+	m := newModels(facts, s.kindsOf(allVersions(facts)), false, s.enums)
 	var all []path
 	extra := map[string]*spec.Schema{}
 	for _, e := range entries {
-		all = append(all, e.paths()...)
-		maps.Copy(extra, e.extra(m, r.of(e)))
+		ps := e.paths()
+		if e.schemas == nil {
+			m.refer(ps)
+		} else {
+			e.rename(m)
+			maps.Copy(extra, e.schemas(m, r.of(e)))
+		}
+		all = append(all, ps...)
 	}
-	return newV2(all, m, extra, version.Kubernetes), nil
+	return newV2(all, m, extra, s.release), nil
 }
 
-// kindsOf are the group version kinds of types: the served ones, and of what every
-// group version has, those of all that there are or were.
-func (s *Service) kindsOf(facts *typefacts.Facts) func(reflect.Type) []schema.GroupVersionKind {
-	own := []schema.GroupVersion{
-		{Group: "apiextensions." + api.Domain, Version: "v1"}, {Group: "apiextensions." + api.Domain, Version: "v1beta1"},
-		{Group: "apiregistration." + api.Domain, Version: "v1"}, {Group: "apiregistration." + api.Domain, Version: "v1beta1"},
+// allVersions returns the group versions of DeleteOptions and of watch events: all that the API
+// has or had.
+func allVersions(facts *typefacts.Facts) []schema.GroupVersion {
+	out := slices.Clone(facts.Versions)
+	for _, group := range []string{"apiextensions", "apiregistration"} {
+		for _, v := range []string{"v1", "v1beta1"} {
+			out = append(out, schema.GroupVersion{Group: group + "." + api.Domain, Version: v})
+		}
 	}
+	return out
+}
+
+// customVersions returns the group versions of DeleteOptions in the documents of custom
+// resources, which Kubernetes takes from client-go: without the groups that only servers know.
+func customVersions(facts *typefacts.Facts) []schema.GroupVersion {
+	return slices.DeleteFunc(slices.Clone(facts.Versions), func(gv schema.GroupVersion) bool {
+		return gv.Group == "admission."+api.Domain || gv.Group == "imagepolicy."+api.Domain
+	})
+}
+
+// kindsOf returns the group version kinds of types: the served ones, and for types of every
+// group version those of the given versions.
+func (s *Service) kindsOf(versions []schema.GroupVersion) func(reflect.Type) []schema.GroupVersionKind {
 	return func(t reflect.Type) []schema.GroupVersionKind {
 		if t == reflect.TypeFor[metav1.WatchEvent]() || t == reflect.TypeFor[metav1.DeleteOptions]() {
 			var out []schema.GroupVersionKind
-			for _, gv := range slices.Concat(own, facts.Versions) {
+			for _, gv := range versions {
 				out = append(out, gv.WithKind(t.Name()))
 			}
 			return sortedGVKs(out)

@@ -72,11 +72,9 @@ func (m *models) v2Operation(op *operation, shared *sharedParameters) *spec.Oper
 		Schemes:   []string{"https"},
 		Responses: &spec.Responses{ResponsesProps: spec.ResponsesProps{StatusCodeResponses: map[int]spec.Response{}}},
 	}}
-	if !op.open {
-		out.Responses.StatusCodeResponses[http.StatusUnauthorized] = spec.Response{ResponseProps: spec.ResponseProps{
-			Description: http.StatusText(http.StatusUnauthorized),
-		}}
-	}
+	out.Responses.StatusCodeResponses[http.StatusUnauthorized] = spec.Response{ResponseProps: spec.ResponseProps{
+		Description: http.StatusText(http.StatusUnauthorized),
+	}}
 	if op.action != "" {
 		out.AddExtension(extAction, op.action)
 		out.AddExtension(extGVK, gvkMap(op.gvk))

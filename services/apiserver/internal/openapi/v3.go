@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"cmp"
 	"net/http"
 
 	"k8s.io/kube-openapi/pkg/spec3"
@@ -10,17 +11,20 @@ import (
 // apiTitle is the title of the documents.
 const apiTitle = "Kubernetes"
 
+// securitySchemes is how clients authenticate, in the documents of built-in group versions.
+func securitySchemes() spec3.SecuritySchemes {
+	return spec3.SecuritySchemes{bearer: &spec3.SecurityScheme{SecuritySchemeProps: spec3.SecuritySchemeProps{
+		Type: "apiKey", Name: "authorization", In: "header", Description: bearerDoc,
+	}}}
+}
+
 // newV3 makes a v3 document of paths. extra are the models that go by name.
-func newV3(ps []path, m *models, extra map[string]*spec.Schema, title, release string) *spec3.OpenAPI {
+func newV3(ps []path, m *models, extra map[string]*spec.Schema, info spec.InfoProps) *spec3.OpenAPI {
 	doc := &spec3.OpenAPI{
-		Version: "3.0.0",
-		Info:    &spec.Info{InfoProps: spec.InfoProps{Title: title, Version: release}},
-		Paths:   &spec3.Paths{Paths: map[string]*spec3.Path{}},
-		Components: &spec3.Components{
-			SecuritySchemes: spec3.SecuritySchemes{bearer: &spec3.SecurityScheme{SecuritySchemeProps: spec3.SecuritySchemeProps{
-				Type: "apiKey", Name: "authorization", In: "header", Description: bearerDoc,
-			}}},
-		},
+		Version:    "3.0.0",
+		Info:       &spec.Info{InfoProps: info},
+		Paths:      &spec3.Paths{Paths: map[string]*spec3.Path{}},
+		Components: &spec3.Components{},
 	}
 	for _, p := range ps {
 		item := &spec3.Path{PathProps: spec3.PathProps{Parameters: v3Parameters(p.parameters)}}
@@ -72,11 +76,9 @@ func (m *models) v3Operation(op *operation) *spec3.Operation {
 		Tags: []string{op.tag}, Description: op.description, OperationId: op.id, Parameters: v3Parameters(op.parameters),
 		Responses: &spec3.Responses{ResponsesProps: spec3.ResponsesProps{StatusCodeResponses: map[int]*spec3.Response{}}},
 	}}
-	if !op.open {
-		out.Responses.StatusCodeResponses[http.StatusUnauthorized] = &spec3.Response{ResponseProps: spec3.ResponseProps{
-			Description: http.StatusText(http.StatusUnauthorized),
-		}}
-	}
+	out.Responses.StatusCodeResponses[http.StatusUnauthorized] = &spec3.Response{ResponseProps: spec3.ResponseProps{
+		Description: http.StatusText(http.StatusUnauthorized),
+	}}
 	if op.action != "" {
 		out.AddExtension(extAction, op.action)
 		out.AddExtension(extGVK, gvkMap(op.gvk))
@@ -109,7 +111,7 @@ func (m *models) schemaOf(what *model) spec.Schema {
 	case what == nil || what.typ == nil && what.name == "":
 		return *spec.StringProperty()
 	case what.name != "":
-		return spec.Schema{SchemaProps: spec.SchemaProps{Ref: m.refTo(what.name)}}
+		return spec.Schema{SchemaProps: spec.SchemaProps{Ref: m.refTo(cmp.Or(m.renamed[what.name], what.name))}}
 	default:
 		return m.ref(what.typ)
 	}

@@ -81,6 +81,7 @@ type ValidationRule struct {
 }
 
 // FieldValueErrorReason is the reason that a broken rule is reported with.
+// +enum
 type FieldValueErrorReason string
 
 // The reasons.

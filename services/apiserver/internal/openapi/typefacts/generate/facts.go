@@ -74,6 +74,9 @@ func (w *writer) line(parts ...string) { w.WriteString(strings.Join(parts, "\t")
 
 func (w *writer) source(s *source) error {
 	for _, name := range slices.Sorted(keysOf(s.enums)) {
+		if len(w.enums[s.path+"."+name]) == 0 {
+			continue
+		}
 		w.line("enum", s.path+"."+name)
 		for _, v := range w.enums[s.path+"."+name] {
 			w.line("value", v.text, v.description)

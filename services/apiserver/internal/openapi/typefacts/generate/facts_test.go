@@ -42,8 +42,16 @@ func TestEnums(t *testing.T) {
 		}},
 		{path: "b", typed: []constant{{typ: "a.E", name: "Again", text: "x"}, {typ: "a.E", name: "Z", text: "a"}}},
 	}
+	all[0].consts = map[string]string{"Text": "y"}
+	all[1].aliases = []alias{{name: "b.E", of: "a.E", enum: true}}
+	all[1].linked = map[string]string{"Linked": "a.Text"}
+	all[1].typed = append(all[1].typed, constant{typ: "b.E", name: "Y", equals: "b.Linked"}, constant{typ: "b.E", name: "None", equals: "c.None"})
 	got := enums(all)["a.E"]
-	if len(got) != 2 || got[0] != (value{"a", ""}) || got[1] != (value{"x", "is the first."}) {
+	if len(got) != 3 || got[2] != (value{"y", ""}) || got[0] != (value{"a", ""}) || got[1] != (value{"x", "is the first."}) {
 		t.Errorf("%v", got)
+	}
+	all[1].aliases[0].enum = false
+	if got := enums(all)["a.E"]; len(got) != 0 {
+		t.Errorf("a type with an alias without the mark has values: %v", got)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +22,10 @@ type source struct {
 	enums   map[string]bool   // types of strings that list their values
 	consts  map[string]string // the values of constants that are strings
 	typed   []constant
+	// linked maps the name of a constant to the full name of the constant that it equals.
+	linked map[string]string
+	// aliases are the other names of types of strings.
+	aliases []alias
 	// said is what types tell of themselves at run time, by their names.
 	said map[string]map[string]string
 }
@@ -48,15 +51,22 @@ type field struct {
 	doc        string
 }
 
-// constant is a constant of a type that may be an enum, by the type's full name.
+// constant is a constant of a type that may be an enum, by the type's full name. A constant
+// that equals another constant has the full name of that one in place of a text.
 type constant struct {
-	typ, name, text, doc string
+	typ, name, text, doc, equals string
+}
+
+// alias is another name of a type. Both are full names.
+type alias struct {
+	name, of string
+	enum     bool // the comment of the alias has the mark
 }
 
 func keysOf[K comparable, V any](m map[K]V) iter.Seq[K] { return maps.Keys(m) }
 
 func parse(path, dir string, names []string) (*source, error) {
-	s := &source{path: path, enums: map[string]bool{}, consts: map[string]string{}, said: map[string]map[string]string{}}
+	s := &source{path: path, enums: map[string]bool{}, consts: map[string]string{}, linked: map[string]string{}, said: map[string]map[string]string{}}
 	fset := token.NewFileSet()
 	var files []*ast.File
 	for _, name := range names {
@@ -83,7 +93,7 @@ func (s *source) declared(f *ast.File, g *ast.GenDecl) {
 	for _, spec := range g.Specs {
 		switch spec := spec.(type) {
 		case *ast.TypeSpec:
-			s.typeSpec(spec, docOf(g, spec.Doc))
+			s.typeSpec(f, spec, docOf(g, spec.Doc))
 		case *ast.ValueSpec:
 			if g.Tok == token.CONST {
 				s.constants(f, spec, docOf(g, spec.Doc))
@@ -103,7 +113,13 @@ func docOf(g *ast.GenDecl, own *ast.CommentGroup) string {
 	return own.Text()
 }
 
-func (s *source) typeSpec(t *ast.TypeSpec, doc string) {
+func (s *source) typeSpec(f *ast.File, t *ast.TypeSpec, doc string) {
+	if t.Assign.IsValid() {
+		if of := s.fullName(f, t.Type); of != "" {
+			s.aliases = append(s.aliases, alias{name: s.path + "." + t.Name.Name, of: of, enum: len(tags(doc)["enum"]) > 0})
+		}
+		return
+	}
 	switch is := t.Type.(type) {
 	case *ast.StructType:
 		st := &structure{name: t.Name.Name, doc: doc}
@@ -157,7 +173,7 @@ func fieldName(f *ast.Field) string {
 	return ""
 }
 
-// constants notes those that are strings.
+// constants collects the constants that are strings, or that equal another constant.
 func (s *source) constants(f *ast.File, spec *ast.ValueSpec, doc string) {
 	for i, name := range spec.Names {
 		if i >= len(spec.Values) {
@@ -171,18 +187,22 @@ func (s *source) constants(f *ast.File, spec *ast.ValueSpec, doc string) {
 		if id, is := at.(*ast.Ident); is && !ok {
 			text, ok = s.consts[id.Name]
 		}
-		if !ok {
+		equals := ""
+		if ok {
+			s.consts[name.Name] = text
+		} else if equals = s.fullName(f, at); equals != "" {
+			s.linked[name.Name] = equals
+		} else {
 			continue
 		}
-		s.consts[name.Name] = text
-		if full := s.typeName(f, typ); full != "" {
-			s.typed = append(s.typed, constant{typ: full, name: name.Name, text: text, doc: doc})
+		if full := s.fullName(f, typ); full != "" {
+			s.typed = append(s.typed, constant{typ: full, name: name.Name, text: text, doc: doc, equals: equals})
 		}
 	}
 }
 
-// typeName is the full name of a type.
-func (s *source) typeName(f *ast.File, t ast.Expr) string {
+// fullName returns the full name of a type or constant, or "" for any other expression.
+func (s *source) fullName(f *ast.File, t ast.Expr) string {
 	switch t := t.(type) {
 	case *ast.Ident:
 		return s.path + "." + t.Name
@@ -285,41 +305,4 @@ func description(doc string) string {
 		}
 	}
 	return strings.TrimSpace(b.String())
-}
-
-// value is one of the values of an enum.
-type value struct{ text, description string }
-
-var blanks = regexp.MustCompile(`\s+`)
-
-// enums are the values of all enums, by the full names of their types. Of a value that
-// has several constants the longest comment counts.
-func enums(all []*source) map[string][]value {
-	docs := map[string]map[string]constant{}
-	for _, s := range all {
-		for name := range s.enums {
-			docs[s.path+"."+name] = map[string]constant{}
-		}
-	}
-	for _, s := range all {
-		for _, c := range s.typed {
-			values, ok := docs[c.typ]
-			if !ok {
-				continue
-			}
-			c.doc = strings.ReplaceAll(c.doc, "\n", " ")
-			if old, ok := values[c.text]; !ok || len(old.doc) < len(c.doc) || len(old.doc) == len(c.doc) && old.doc > c.doc {
-				values[c.text] = c
-			}
-		}
-	}
-	out := map[string][]value{}
-	for name, values := range docs {
-		for _, text := range slices.Sorted(maps.Keys(values)) {
-			c := values[text]
-			doc := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(c.doc), c.name))
-			out[name] = append(out[name], value{text, blanks.ReplaceAllString(doc, " ")})
-		}
-	}
-	return out
 }
