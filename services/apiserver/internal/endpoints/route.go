@@ -17,6 +17,9 @@ import (
 // deprecatedAnnotation tells the audit log of the use of a deprecated kind.
 const deprecatedAnnotation = "k8s.io/deprecated"
 
+// removedReleaseAnnotation names the version that no longer serves the kind.
+const removedReleaseAnnotation = "k8s.io/removed-release"
+
 // ServeHTTP answers a resource request, as it was resolved.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c, handle, err := a.route(w, r, request.From(r.Context()))
@@ -24,6 +27,9 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if c.Shown.Deprecated != "" {
 			request.Warn(r.Context(), c.Shown.Deprecated)
 			audit.From(r.Context()).Annotate(deprecatedAnnotation, "true")
+			if c.Shown.RemovedRelease != "" {
+				audit.From(r.Context()).Annotate(removedReleaseAnnotation, c.Shown.RemovedRelease)
+			}
 			a.Metrics.askedDeprecated(c.Kind, c.Op.Subresource)
 		}
 		err = handle(c)

@@ -186,6 +186,9 @@ type Shown struct {
 	Verbs []string
 	// Deprecated, if set, is sent as a Warning header on every request.
 	Deprecated string
+	// RemovedRelease is the version that no longer serves a deprecated kind,
+	// such as "1.34". It is empty where no removal is planned.
+	RemovedRelease string
 	// Selectable are the fields that fieldSelector may name, beyond
 	// metadata.name and metadata.namespace.
 	Selectable []SelectableField

@@ -106,6 +106,7 @@ func Everything(s registry.Settings) (*registry.Catalog, error) {
 			kinds = append(kinds, m.kinds()...)
 		}
 	}
+	deprecate(kinds)
 	if s.On(features.StrictIPCIDRValidation) {
 		for _, k := range kinds {
 			strictly(k)

@@ -1,0 +1,44 @@
+package builtin
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/libs/version"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// deprecate sets the deprecation warning and the removal of each kind from the
+// lifecycle of its type. The version of the server decides, not the emulated
+// version, as in Kubernetes.
+func deprecate(kinds []*registry.Kind) {
+	types := Documented()
+	for _, k := range kinds {
+		obj, err := types.New(k.GroupVersion().WithKind(k.Kind))
+		if err != nil {
+			continue
+		}
+		o, ok := obj.(interface {
+			APILifecycleDeprecated() (major, minor int)
+		})
+		if !ok {
+			continue
+		}
+		major, minor := o.APILifecycleDeprecated()
+		if minor == 0 || minor > version.MinorNumber {
+			continue
+		}
+		k.Shown.Deprecated = fmt.Sprintf("%s %s is deprecated in v%d.%d+", k.GroupVersion(), k.Kind, major, minor)
+		if _, removed := lifecycle(types, k); removed != 0 {
+			k.Shown.RemovedRelease = fmt.Sprintf("%d.%d", major, removed)
+			k.Shown.Deprecated += fmt.Sprintf(", unavailable in v%d.%d+", major, removed)
+		}
+		if r, ok := obj.(interface {
+			APILifecycleReplacement() schema.GroupVersionKind
+		}); ok {
+			use := r.APILifecycleReplacement()
+			k.Shown.Deprecated += fmt.Sprintf("; use %s %s", use.GroupVersion(), use.Kind)
+		}
+	}
+}
