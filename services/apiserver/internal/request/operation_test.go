@@ -100,7 +100,7 @@ func TestResolve(t *testing.T) {
 		{"GET", "/api/v1/namespaces/a/nodes/n", "[get /v1 a nodes/n]"},
 		{"GET", "/api/v1/namespaces/a/nodes", "[list /v1 a nodes]"},
 		{"GET", "/api/v1/pods/p", "[get /v1 pods/p]"},
-		{"GET", "/api/v1/namespaces//pods", "[list /v1 pods]"},
+		{"GET", "/api/v1/namespaces//pods", "list /v1 pods"},
 		{"GET", "/api/v1/namespaces/a//p", "[get /v1 a /p]"},
 		{"GET", "/api/v1/namespaces/a/pods//log", "[list /v1 a pods/log]"},
 		{"GET", "/api/v1/namespaces/a/pods/p/log/x", "[get /v1 a pods/p/log]"},
