@@ -249,6 +249,9 @@ func (k *Coder) AppendProtoFrame(dst []byte, t EventType, it Item) ([]byte, erro
 	return append(s.append(dst), envelopeTail...), nil
 }
 
+// FrameHeader is the number of bytes that give the length of an event in protobuf.
+const FrameHeader = 4
+
 // appendFrameHead appends the length and the beginning of a WatchEvent
 // {type=1, object=2 {raw=1}} that carries an object of the size given.
 func appendFrameHead(dst []byte, typ string, size int) []byte {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
-	"net/http"
 	"time"
 
 	"golang.org/x/net/websocket"
@@ -54,7 +53,7 @@ func (a *API) watch(c *Call) error {
 		defer s.spells.End()
 		return c.follow(o, opts)
 	}
-	if isWebSocket(c.R) {
+	if IsWebSocket(c.R) {
 		s.serveSocket(ctx, start)
 		return nil
 	}
@@ -155,38 +154,34 @@ func (a *API) watchTimeout(o *listOptions) time.Duration {
 	return time.Duration(float64(a.MinRequestTimeout) * (1 + rand.Float64()))
 }
 
-// serveSocket runs a watch over WebSocket. start opens the watcher; its error
-// is told in the stream.
+// serveSocket runs a watch over WebSocket. start opens the watcher; the stream
+// reports its error. As in Kubernetes, the client has to name its origin, and any will do:
+// callers authenticate by certificate or token, so a foreign page gains nothing.
 func (s *stream) serveSocket(ctx context.Context, start func() (*watchcache.Watcher, error)) {
-	websocket.Server{
-		// Callers are known by certificate or token, never by cookie, so a page
-		// of another origin gains nothing.
-		Handshake: func(*websocket.Config, *http.Request) error { return nil },
-		Handler: func(conn *websocket.Conn) {
-			defer conn.Close()
-			ctx, cancel := context.WithCancel(ctx)
-			defer cancel()
-			s.socket = &socket{conn: conn, binary: s.form.Binary()}
-			w, err := start()
-			if errors.Is(err, served.ErrChanged) {
-				err = status.Reloading()
-			}
-			if err != nil {
-				s.end(ctx, err)
-				return
-			}
-			defer w.Close()
-			defer s.stopBookmarks()
-			s.begin(ctx)
-			gone := make(chan struct{})
-			go func() { // the client says nothing; reading finds out that it is gone
-				defer close(gone)
-				_, _ = io.Copy(io.Discard, conn)
-				cancel()
-			}()
-			s.run(ctx, w)
-			_ = conn.Close()
-			<-gone
-		},
-	}.ServeHTTP(s.call.W, s.call.R)
+	websocket.Handler(func(conn *websocket.Conn) {
+		defer conn.Close()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		s.socket = &socket{conn: conn, binary: s.form.Binary(), header: s.form.FrameHeader()}
+		w, err := start()
+		if errors.Is(err, served.ErrChanged) {
+			err = status.Reloading()
+		}
+		if err != nil {
+			s.end(ctx, err)
+			return
+		}
+		defer w.Close()
+		defer s.stopBookmarks()
+		s.begin(ctx)
+		gone := make(chan struct{})
+		go func() { // the client says nothing; reading finds out that it is gone
+			defer close(gone)
+			_, _ = io.Copy(io.Discard, conn)
+			cancel()
+		}()
+		s.run(ctx, w)
+		_ = conn.Close()
+		<-gone
+	}).ServeHTTP(s.call.W, s.call.R)
 }

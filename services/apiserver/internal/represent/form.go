@@ -178,6 +178,15 @@ func (f *Form) keep(what watchcache.Form) watchcache.Form {
 // Binary tells whether the answer is no text.
 func (f *Form) Binary() bool { return f.proto() || f.cbor() }
 
+// FrameHeader returns the number of bytes at the start of each event of a watch that
+// give the event's length.
+func (f *Form) FrameHeader() int {
+	if f.proto() {
+		return codec.FrameHeader
+	}
+	return 0
+}
+
 // proto tells whether the answer is protobuf; all else comes from JSON.
 func (f *Form) proto() bool { return f.Media == api.MediaProtobuf }
 

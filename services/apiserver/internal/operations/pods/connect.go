@@ -92,6 +92,10 @@ func (p *room) podLog(c *endpoints.Call) error {
 		return err
 	}
 	defer log.Close()
+	if endpoints.IsWebSocket(c.R) {
+		endpoints.SendOverWebSocket(c.W, c.R, log)
+		return nil
+	}
 	c.W.Header().Set("Content-Type", "text/plain")
 	represent.SendWarnings(c.W, c.R)
 	c.W.WriteHeader(http.StatusOK)
