@@ -31,6 +31,10 @@ func (s *versionSchema) shape(raw []byte, o registry.ShapeOptions) (out registry
 	if d, out.Unknown, err = cleanMetadata(d, o.Unknown); err != nil {
 		return out, err
 	}
+	if o.Foreign {
+		out.Doc = d.Raw()
+		return out, nil
+	}
 	shaped, err := p.Shape(d, schema.ShapeOptions{Unknown: o.Unknown, Lenient: s.lenient, KeepNulls: o.KeepNulls})
 	if err != nil {
 		return out, err
