@@ -28,6 +28,9 @@ func (s *versionSchema) shape(raw []byte, o registry.ShapeOptions) (out registry
 	if d.Kind(tape.Root) != tape.Object {
 		return out, errNoObject
 	}
+	if o.Unknown {
+		out.Duplicates = d.Duplicates() // which cleaning would lose
+	}
 	if d, out.Unknown, err = cleanMetadata(d, o.Unknown); err != nil {
 		return out, err
 	}
@@ -39,7 +42,6 @@ func (s *versionSchema) shape(raw []byte, o registry.ShapeOptions) (out registry
 	if err != nil {
 		return out, err
 	}
-	out.Duplicates = shaped.Duplicates
 	out.Unknown = append(out.Unknown, shaped.Unknown...)
 	out.Doc = shaped.Doc.Raw()
 	if shaped.Doc != d {
