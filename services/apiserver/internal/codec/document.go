@@ -1,17 +1,14 @@
 package codec
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
 	"binnacle/libs/api"
-	"binnacle/services/apiserver/internal/customresource/peek"
 	"binnacle/services/apiserver/internal/customresource/tape"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/transcode"
@@ -228,93 +225,6 @@ func (k *Coder) metadataMessage(it Item) ([]byte, error) {
 	}
 	p := &metav1.PartialObjectMetadata{ObjectMeta: *m}
 	return p.Marshal()
-}
-
-// DecodeDocument reads a body of the media type given as Codec.Decode does. It is
-// shaped, and has unknown and repeated fields told when strict is set.
-func (k *Coder) DecodeDocument(media string, body []byte, strict bool) (Decoded, error) {
-	out := Decoded{}
-	body, err := toJSON(media, body, &out, strict)
-	if err != nil {
-		return out, err
-	}
-	out.GVK = k.Decl.GVK()
-	if k.named(body) {
-		if s, err := k.Decl.Document.Shape(body, registry.ShapeOptions{Unknown: strict}); err == nil {
-			return k.decoded(out, s)
-		} // else it is told what is wrong, in its order
-	}
-	d, err := tape.Parse(body)
-	if err != nil {
-		out.GVK = schema.GroupVersionKind{}
-		return out, fmt.Errorf("couldn't get version/kind; json parse error: %w", err)
-	}
-	seen := schema.FromAPIVersionAndKind("", "")
-	if d.Kind(tape.Root) == tape.Object {
-		seen = schema.FromAPIVersionAndKind(textAt(d, tape.Root, "apiVersion"), textAt(d, tape.Root, "kind"))
-	}
-	object := d.Kind(tape.Root) == tape.Object
-	d.Release()
-	if !object {
-		out.GVK = schema.GroupVersionKind{}
-		return out, fmt.Errorf("couldn't get version/kind; json parse error: json: cannot unmarshal %s into Go value of type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }", kindOfValue(body))
-	}
-	if seen.Kind != "" {
-		out.GVK.Kind = seen.Kind
-	}
-	if seen.Version != "" || seen.Group != "" {
-		out.GVK.Group, out.GVK.Version = seen.Group, seen.Version
-	}
-	if out.GVK != k.Decl.GVK() { // the caller refuses it
-		out.Object = &unstructured.Unstructured{}
-		return out, nil
-	}
-	s, err := k.Decl.Document.Shape(body, registry.ShapeOptions{Unknown: strict})
-	if err != nil {
-		return out, err
-	}
-	return k.decoded(out, s)
-}
-
-// named tells whether a body says that it is of the kind and version.
-func (k *Coder) named(body []byte) bool {
-	parts, err := typePaths.Find(body, nil)
-	if err != nil {
-		return false
-	}
-	version, _ := peek.Text(parts[0])
-	kind, _ := peek.Text(parts[1])
-	return version == k.apiVersion && kind == k.Decl.Kind
-}
-
-var typePaths = peek.Compile(peek.Fields("apiVersion"), peek.Fields("kind"))
-
-// decoded adds a shaped body to what was found out about it.
-func (k *Coder) decoded(out Decoded, s registry.Shaped) (Decoded, error) {
-	for _, p := range s.Duplicates {
-		out.Unknown = append(out.Unknown, fmt.Errorf("duplicate field %q", p))
-	}
-	for _, p := range s.Unknown {
-		out.Unknown = append(out.Unknown, fmt.Errorf("unknown field %q", p))
-	}
-	u, err := k.toDocument(s.Doc)
-	out.Object = u
-	return out, err
-}
-
-func kindOfValue(body []byte) string {
-	switch b := bytes.TrimSpace(body); {
-	case len(b) == 0:
-		return "nothing"
-	case b[0] == '[':
-		return "array"
-	case b[0] == '"':
-		return "string"
-	case b[0] == 't' || b[0] == 'f':
-		return "bool"
-	default:
-		return "number"
-	}
 }
 
 // toJSON brings a body to JSON; fields that YAML has twice are told in out.

@@ -98,15 +98,20 @@ func (a *API) decodeAs(c *Call, want schema.GroupVersionKind, body []byte, media
 	if err != nil {
 		return nil, undecodable(err, d.GVK, want.Kind, body)
 	}
-	if d.GVK.Kind != want.Kind || d.GVK.Group != want.Group {
+	document := want == c.GVK() && c.Document != nil // its kind is checked when it is validated
+	if !document && (d.GVK.Kind != want.Kind || d.GVK.Group != want.Group) {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: converting (%s.%s) to (%s.%s): unknown conversion",
 			d.GVK.Kind, d.GVK.Version, want.Kind, d.GVK.Version, d.GVK.Kind, groupName(want.Group), want.Kind))
 	}
-	if d.GVK.Version != want.Version {
+	if d.GVK.GroupVersion() != want.GroupVersion() {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", d.GVK.GroupVersion(), want.GroupVersion()))
 	}
 	err = writes.ReportUnknown(c.Context(), validation, d.Unknown, func(err error) error {
-		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", d.GVK.Kind, d.GVK.Version, want.Kind, err))
+		name := want.Kind
+		if document {
+			name = d.GVK.Kind
+		}
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", d.GVK.Kind, d.GVK.Version, name, err))
 	})
 	if err == nil {
 		a.asked(c, want, d.Object)

@@ -63,6 +63,9 @@ type ShapeOptions struct {
 	Unknown bool
 	// KeepNulls keeps nulls that the schema does not allow, so that Validate refuses them.
 	KeepNulls bool
+	// Foreign shapes the metadata alone. It is set for documents of another kind or version, which
+	// the schema does not describe.
+	Foreign bool
 }
 
 // Shaped is a document as it is served.

@@ -50,6 +50,9 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 	r.prepareUpdate(obj, old)
 	recorded.Into(obj)
 	r.keepTimes(obj, old, &w.Metrics)
+	if err := r.checkType(obj); err != nil {
+		return outcome{}, err
+	}
 	text, err := r.Kind.Coder.Text(obj)
 	if err != nil {
 		return outcome{}, fmt.Errorf("encode: %w", err)

@@ -153,6 +153,9 @@ func (w *Writer) tryCreate(ctx context.Context, r *Request, obj registry.Object,
 	if err := w.complete(r, obj, nil); err != nil {
 		return Result{}, err
 	}
+	if err := r.checkType(obj); err != nil {
+		return Result{}, err
+	}
 	text, err := r.Kind.Coder.Text(obj)
 	if err != nil {
 		return Result{}, fmt.Errorf("encode: %w", err)

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/codec"
@@ -75,16 +74,17 @@ func (w *Writer) patchValue(ctx context.Context, r *Request, t patchTarget) (run
 	if err := r.weighMade(ctx, patched); err != nil { // a few copies may make a lot of it, and defaults
 		return nil, err
 	}
+	document := r.Kind.Document != nil && t.gvk == r.Kind.GVK() // its kind is checked when it is validated
 	var d codec.Decoded
-	if r.Kind.Document != nil && t.gvk == r.Kind.GVK() {
+	if document {
 		d, err = r.Kind.Coder.DecodeDocument(api.MediaJSON, patched, strict)
 	} else {
 		d, err = w.Codec.Decode(api.MediaJSON, patched, t.gvk, nil, strict)
 	}
-	if err == nil && d.GVK != t.gvk && r.Kind.Document != nil {
-		return nil, r.otherType(d.GVK)
+	if err == nil && document && d.GVK.Version == "" {
+		err = runtime.NewMissingVersionErr(string(patched))
 	}
-	if err == nil && d.GVK != t.gvk {
+	if err == nil && d.GVK != t.gvk && !document {
 		err = fmt.Errorf("unable to decode %s into %T", d.GVK, t.now)
 	}
 	if invalid := new(codec.ValueError); errors.As(err, &invalid) {
@@ -108,18 +108,6 @@ func (r *Request) weighMade(ctx context.Context, doc []byte) error {
 		size *= request.CostlyKind
 	}
 	return weigh(ctx, size)
-}
-
-// otherType refuses a patch that makes an object one of another kind or version.
-func (r *Request) otherType(got schema.GroupVersionKind) error {
-	var errs field.ErrorList
-	if want := r.Kind.Kind.Kind; got.Kind != want {
-		errs = append(errs, field.Invalid(field.NewPath("kind"), got.Kind, "must be "+want))
-	}
-	if want := r.Kind.GroupVersion(); got.GroupVersion() != want {
-		errs = append(errs, field.Invalid(field.NewPath("apiVersion"), got.GroupVersion().String(), "must be "+want.String()))
-	}
-	return status.Invalid(got.GroupKind(), r.Name, errs)
 }
 
 // reportApply reports what is unknown in the body of an apply; unknown fields of

@@ -5,12 +5,14 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/meta"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // namespaceFits checks the body's namespace against the path's.
@@ -72,6 +74,25 @@ func (w *Writer) validateCreate(ctx context.Context, r *Request, obj registry.Ob
 		errs = append(errs, r.Kind.Create.Validate(obj)...)
 	}
 	return w.withDeclared(r.Kind.Kind, obj, errs)
+}
+
+// checkType rejects an object without a Go type that has another kind or apiVersion than the resource.
+func (r *Request) checkType(obj registry.Object) error {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return nil
+	}
+	var errs field.ErrorList
+	if want := r.Kind.Kind.Kind; u.GetKind() != want {
+		errs = append(errs, field.Invalid(field.NewPath("kind"), u.GetKind(), "must be "+want))
+	}
+	if want := r.Kind.GroupVersion().String(); u.GetAPIVersion() != want {
+		errs = append(errs, field.Invalid(field.NewPath("apiVersion"), u.GetAPIVersion(), "must be "+want))
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return status.Invalid(u.GroupVersionKind().GroupKind(), u.GetName(), errs)
 }
 
 // validateDocument holds an object without a Go type to its schema; found is what is wrong with its metadata.

@@ -98,8 +98,6 @@ func namesAccepted(v Verdict) *v1.CustomResourceDefinitionCondition {
 // and the reason is somebody else's then.
 func established(d *v1.CustomResourceDefinition, v Verdict) *v1.CustomResourceDefinitionCondition {
 	switch {
-	case v.Overlaps:
-		return condition(v1.Established, false, overlapReason, overlapMessage)
 	case IsTrue(d, v1.Established):
 		return nil
 	case v.Established:

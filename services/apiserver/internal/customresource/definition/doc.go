@@ -23,8 +23,9 @@
 //	                ▼    │              │   refused; what is established stays so
 //	          names refused             ▼
 //
-// What is built in, or would have its objects where those of a built-in kind stand, is
-// never established, served or cleaned up after (Config.Definable, HasOwnPlace).
+// A definition of a built-in resource, or one whose objects would share keys with those of a built-in
+// kind, is established too. But its resource is not served, and its objects are not deleted with it
+// (Config.Definable, HasOwnPlace).
 //
 // # The end
 //

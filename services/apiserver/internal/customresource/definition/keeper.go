@@ -226,7 +226,6 @@ func (k *Keeper) keep(ctx context.Context, name string) error {
 	if !ok {
 		return nil
 	}
-	verdict.Overlaps = !k.Definable(d.Spec.Group, d.Spec.Names.Plural)
 	if d.DeletionTimestamp != nil {
 		k.clean.add(ctx, name, verdict.Established)
 	}

@@ -30,10 +30,9 @@ type Verdict struct {
 	Accepted v1.CustomResourceDefinitionNames
 	// Conflict is why not all wanted names are accepted; nil when all are.
 	Conflict *Conflict
-	// Established tells whether the resource is served.
+	// Established reports whether the definition is established. Its resource is served if Config.Definable
+	// allows that.
 	Established bool
-	// Overlaps tells that it defines what is built in, and so is served in no case.
-	Overlaps bool
 }
 
 // Conflict is a name that somebody else has.

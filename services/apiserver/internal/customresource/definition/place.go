@@ -20,7 +20,7 @@ func HasOwnPlace(group, resource string) bool {
 	return true
 }
 
-// The condition of definitions of what is not Definable.
+// Reason and message of the Terminating condition of a definition that is not Definable.
 const (
 	overlapReason  = "OverlappingBuiltInResource"
 	overlapMessage = "instances overlap with built-in resources in storage"

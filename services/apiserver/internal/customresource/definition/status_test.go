@@ -116,19 +116,6 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestStatusOfWhatIsBuiltIn: it is not established, whatever its status said.
-func TestStatusOfWhatIsBuiltIn(t *testing.T) {
-	d := gadgets()
-	d.Status.Conditions = []v1.CustomResourceDefinitionCondition{{Type: v1.Established, Status: v1.ConditionTrue, Reason: "Mine"}}
-	v := Verdict{Accepted: d.Spec.Names, Established: true, Overlaps: true}
-	if !Status(d, v, now) || Status(d, v, now) {
-		t.Error("it does not change once")
-	}
-	if got, want := verdictOf(d), "Established=False OverlappingBuiltInResource: instances overlap with built-in resources in storage\nNamesAccepted=True NoConflicts: no conflicts found"; got != want {
-		t.Errorf("conditions are\n%s\nwant\n%s", got, want)
-	}
-}
-
 // TestTimesOfConditions: a condition has the time at which it last changed
 // between true and false.
 func TestTimesOfConditions(t *testing.T) {

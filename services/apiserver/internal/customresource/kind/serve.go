@@ -28,14 +28,20 @@ func (s *versionSchema) shape(raw []byte, o registry.ShapeOptions) (out registry
 	if d.Kind(tape.Root) != tape.Object {
 		return out, errNoObject
 	}
+	if o.Unknown {
+		out.Duplicates = d.Duplicates() // which cleaning would lose
+	}
 	if d, out.Unknown, err = cleanMetadata(d, o.Unknown); err != nil {
 		return out, err
+	}
+	if o.Foreign {
+		out.Doc = d.Raw()
+		return out, nil
 	}
 	shaped, err := p.Shape(d, schema.ShapeOptions{Unknown: o.Unknown, Lenient: s.lenient, KeepNulls: o.KeepNulls})
 	if err != nil {
 		return out, err
 	}
-	out.Duplicates = shaped.Duplicates
 	out.Unknown = append(out.Unknown, shaped.Unknown...)
 	out.Doc = shaped.Doc.Raw()
 	if shaped.Doc != d {

@@ -223,6 +223,10 @@ func (e *evaluation) add(err *field.Error) { e.errs = append(e.errs, err) }
 
 // rules evaluates the rules of one schema on a value.
 func (e *evaluation) rules(l *level, at *field.Path, v, before tape.Ref, r related) {
+	if l.untyped {
+		e.add(field.Invalid(at, l.shape.typeName, "rule compiler initialization error: failed to convert to declType for CEL validation rules"))
+		return
+	}
 	if len(l.rules) == 0 {
 		return
 	}

@@ -21,6 +21,8 @@ type level struct {
 	rules []rule
 	shape *shape
 	place schema.Place
+	// untyped reports that there are rules here for values whose schema has no CEL type.
+	untyped bool
 	// usesOld tells that a rule here has to do with the old value.
 	usesOld bool
 	props   map[string]*level
@@ -58,9 +60,10 @@ func (c *Compiler) Compile(s *v1.JSONSchemaProps, p *schema.Program) *Rules {
 }
 
 // compile returns the rules of a schema and below, or nil. h is the shape of
-// the schema's values, self their type, nil if CEL does not see them.
+// the schema's values, self their type, nil if they have no type in CEL. Rules for such values
+// cannot be compiled, so every value is rejected. Properties without a type are ignored.
 func (c *session) compile(s *v1.JSONSchemaProps, h *shape, self *decl, p *schema.Program, at schema.Place) *level {
-	if self == nil || !hasRules(s) {
+	if !hasRules(s) {
 		return nil
 	}
 	l := &level{shape: h, place: at, props: map[string]*level{}}
@@ -72,15 +75,27 @@ func (c *session) compile(s *v1.JSONSchemaProps, h *shape, self *decl, p *schema
 	}
 	for name, sub := range s.Properties {
 		below := place(func(at schema.Place) schema.Place { return p.Property(at, name) })
-		if sub := c.compile(&sub, h.below(name, &sub), c.ofProperty(self, name, &sub), p, below); sub != nil {
+		t := c.ofProperty(self, name, &sub)
+		if t == nil {
+			continue
+		}
+		if sub := c.compile(&sub, h.below(name, &sub), t, p, below); sub != nil {
 			l.props[name] = sub
 		}
 	}
+	var elem *decl
+	if self != nil {
+		elem = self.elem
+	}
 	if a := s.AdditionalProperties; a != nil && a.Schema != nil {
-		l.values = c.compile(a.Schema, h.below("", a.Schema), self.elem, p, place(p.Values))
+		l.values = c.compile(a.Schema, h.below("", a.Schema), elem, p, place(p.Values))
 	}
 	if s.Items != nil && s.Items.Schema != nil {
-		l.items = c.compile(s.Items.Schema, h.below("", s.Items.Schema), self.elem, p, place(p.Items))
+		l.items = c.compile(s.Items.Schema, h.below("", s.Items.Schema), elem, p, place(p.Items))
+	}
+	if self == nil {
+		l.untyped = len(s.XValidations) > 0
+		return l
 	}
 	sc := &scope{c, self}
 	for i := range s.XValidations {
@@ -99,6 +114,9 @@ func (c *session) ofProperty(self *decl, name string, s *v1.JSONSchemaProps) *de
 	escaped, ok := celenv.Escape(name)
 	if !ok {
 		return declare(s, s.XEmbeddedResource)
+	}
+	if self == nil {
+		return nil
 	}
 	return self.fields[escaped]
 }

@@ -120,6 +120,34 @@ func TestValues(t *testing.T) {
 	}
 }
 
+// TestValuesWithoutTypeFailRules checks rules for values whose schema has no type in CEL, such as a list of
+// anything. Definitions with such rules are invalid, but may be stored.
+func TestValuesWithoutTypeFailRules(t *testing.T) {
+	const message = "rule compiler initialization error: failed to convert to declType for CEL validation rules"
+	tests := map[string]struct {
+		schema, doc string
+		want        int // errors
+	}{
+		"a list of anything": {`{"type":"array","items":{"x-kubernetes-preserve-unknown-fields":true},"x-kubernetes-validations":[{"rule":"true"}]}`, `[1]`, 1},
+		"null":               {`{"type":"array","x-kubernetes-validations":[{"rule":"true"}]}`, `null`, 0},
+		"items of an object": {`{"type":"object","items":{"type":"object","x-kubernetes-validations":[{"rule":"true"}]}}`, `{"a":1}`, 0},
+		"items of a list":    {`{"type":"array","items":{"x-kubernetes-validations":[{"rule":"true"}]}}`, `[1]`, 1},
+		"a map of anything":  {`{"type":"object","additionalProperties":{"x-kubernetes-preserve-unknown-fields":true,"x-kubernetes-validations":[{"rule":"true"}]}}`, `{"a":1,"b":2}`, 2},
+		"a property":         {`{"type":"object","properties":{"a":{"x-kubernetes-preserve-unknown-fields":true,"x-kubernetes-validations":[{"rule":"true"}]}}}`, `{"a":1}`, 0},
+	}
+	for name, tt := range tests {
+		errs := compiler.Compile(schemaOf(t, tt.schema), nil).Evaluate(t.Context(), doc(t, tt.doc), nil, nil, nil)
+		if len(errs) != tt.want {
+			t.Errorf("%s: %v", name, errs)
+		}
+		for _, err := range errs {
+			if err.Detail != message {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
 func TestWrongValues(t *testing.T) {
 	wrong := doc(t, `{"set":"x","keyed":{},"map":[],"o":1,"ios":true,"num":"x","pod":1,"date":"x","time":"x","took":"x","bytes":"!","empty":1,"plain":[1.5]}`)
 	tests := map[string]string{

@@ -31,7 +31,7 @@ func compile(s *v1.JSONSchemaProps, room *Room, defaults bool) (*Program, error)
 		return nil, err
 	}
 	c.program.nodes = slices.Clip(c.program.nodes)
-	if err := c.fallbacks(s, root); err != nil {
+	if err := c.fallbacks(s, root, outside); err != nil {
 		return nil, err
 	}
 	c.program.measure()
@@ -275,11 +275,11 @@ func (c *compiler) list(schemas []v1.JSONSchemaProps) ([]Place, error) {
 
 // fallbacks sets the default values, the innermost first: each is shaped by
 // its own schema, so that it is inserted as it is.
-func (c *compiler) fallbacks(s *v1.JSONSchemaProps, at Place) error {
+func (c *compiler) fallbacks(s *v1.JSONSchemaProps, at Place, m metaPlace) error {
 	n := &c.program.nodes[at]
 	for i, p := range n.props {
 		sub := s.Properties[p.name]
-		if err := c.fallbacks(&sub, p.at); err != nil {
+		if err := c.fallbacks(&sub, p.at, m.below(s, p.name)); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 		if c.program.nodes[p.at].fallback != nil {
@@ -287,19 +287,19 @@ func (c *compiler) fallbacks(s *v1.JSONSchemaProps, at Place) error {
 		}
 	}
 	if n.values != nowhere {
-		if err := c.fallbacks(s.AdditionalProperties.Schema, n.values); err != nil {
+		if err := c.fallbacks(s.AdditionalProperties.Schema, n.values, m.below(s, "")); err != nil {
 			return fmt.Errorf("additionalProperties: %w", err)
 		}
 	}
 	if n.items != nowhere {
-		if err := c.fallbacks(s.Items.Schema, n.items); err != nil {
+		if err := c.fallbacks(s.Items.Schema, n.items, m.below(s, "")); err != nil {
 			return fmt.Errorf("items: %w", err)
 		}
 	}
 	if !hasDefault(s) {
 		return nil
 	}
-	shaped, err := c.program.shapeDefault(at, s.Default.Raw)
+	shaped, err := c.program.shapeDefault(at, s.Default.Raw, m)
 	if err != nil {
 		return fmt.Errorf("default: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/customresource/tape"
 )
 
@@ -242,8 +243,29 @@ func (s *shaper) array(at Place, v tape.Ref, m mode) {
 	})
 }
 
+// metaPlace is where a schema stands with regard to the metadata of an embedded resource. Kubernetes
+// prunes metadata by the fields of ObjectMeta, not by the schema.
+type metaPlace uint8
+
+const (
+	outside  metaPlace = iota
+	metadata           // the schema describes the metadata
+	within             // the schema describes a part of the metadata
+)
+
+// below returns the place of a schema within s: of the named property, or of items or values.
+func (m metaPlace) below(s *v1.JSONSchemaProps, name string) metaPlace {
+	switch {
+	case m != outside:
+		return within
+	case s.XEmbeddedResource && name == "metadata":
+		return metadata
+	}
+	return outside
+}
+
 // shapeDefault fills in, prunes and cleans a default value by its own schema.
-func (p *Program) shapeDefault(at Place, raw []byte) ([]byte, error) {
+func (p *Program) shapeDefault(at Place, raw []byte, m metaPlace) ([]byte, error) {
 	d, err := tape.Parse(raw)
 	if err != nil {
 		return nil, err
@@ -254,9 +276,18 @@ func (p *Program) shapeDefault(at Place, raw []byte) ([]byte, error) {
 		}
 	}
 	s := shaper{program: p, doc: d, raw: d.Raw(), options: ShapeOptions{DropMalformed: true}, parts: everything}
-	s.value(at, tape.Root, prune)
+	if m == outside {
+		s.value(at, tape.Root, prune)
+	} else {
+		s.parts &^= cleans
+		s.value(at, tape.Root, keep)
+	}
 	if s.err != nil {
 		return nil, s.err
 	}
-	return s.finish(), nil
+	shaped := s.finish()
+	if m == metadata {
+		shaped, _, err = CleanMetadata(shaped, false, true)
+	}
+	return shaped, err
 }

@@ -111,6 +111,29 @@ func TestShapeText(t *testing.T) {
 	}
 }
 
+// TestDefaultsOfEmbeddedMetadata checks that defaults of metadata are pruned by the fields of ObjectMeta,
+// not by the schema.
+func TestDefaultsOfEmbeddedMetadata(t *testing.T) {
+	const resource = `{"type":"object","x-kubernetes-embedded-resource":true,"properties":{"metadata":{"type":"object","default":{"name":"Bar","unknown":"x","labels":{"a":"b"}}}}}`
+	p := program(t, `{"type":"object","properties":{
+		"one":`+resource+`,"list":{"type":"array","items":`+resource+`},"map":{"type":"object","additionalProperties":`+resource+`},
+		"part":{"type":"object","x-kubernetes-embedded-resource":true,"properties":{"metadata":{"type":"object","properties":{"labels":{"type":"object","default":{"a":"b"}}}}}}}}`)
+	const filled = `{"metadata":{"name":"Bar","labels":{"a":"b"}}}`
+	for doc, want := range map[string]string{
+		`{"one":{}}`:                         `{"one":` + filled + `}`,
+		`{"one":{"metadata":null}}`:          `{"one":` + filled + `}`,
+		`{"one":{"metadata":{}}}`:            `{"one":{"metadata":{}}}`,
+		`{"list":[{}]}`:                      `{"list":[` + filled + `]}`,
+		`{"map":{"k":{}}}`:                   `{"map":{"k":` + filled + `}}`,
+		`{"part":{"metadata":{"name":"p"}}}`: `{"part":{"metadata":{"name":"p","labels":{"a":"b"}}}}`,
+	} {
+		shaped, err := p.Shape(parse(t, []byte(doc)), ShapeOptions{})
+		if err != nil || string(shaped.Doc.Raw()) != want {
+			t.Errorf("%s: got %s, %v, want %s", doc, shaped.Doc.Raw(), err, want)
+		}
+	}
+}
+
 func TestShapeReports(t *testing.T) {
 	p := program(t, `{"type":"object","properties":{"spec":{"type":"object"}}}`)
 	shaped, err := p.Shape(parse(t, []byte(`{"spec":{"z":1,"a":1},"b":{"c":1},"b":2}`)), ShapeOptions{Unknown: true})

@@ -9,15 +9,6 @@ import (
 // maxCount is what fits beside kind and flags.
 const maxCount = 1<<24 - 1
 
-// SyntaxError tells why a text is no JSON, and where.
-type SyntaxError struct {
-	Problem string
-	Offset  int // in bytes
-}
-
-// Error implements error.
-func (e *SyntaxError) Error() string { return e.Problem }
-
 type parser struct {
 	raw     []byte
 	at      int
@@ -306,7 +297,9 @@ func (p *parser) number() error {
 // the rest of the text counts more.
 func (p *parser) tooFar(start int) {
 	if p.outOfRange == nil {
-		p.outOfRange = p.fail("json: cannot unmarshal number %s into Go value of type float64", p.raw[start:p.at])
+		p.outOfRange = &SyntaxError{
+			Problem: fmt.Sprintf("json: cannot unmarshal number %s into Go value of type float64", p.raw[start:p.at]), Offset: p.at, outOfRange: true,
+		}
 	}
 }
 
