@@ -75,7 +75,7 @@ func TestDetailsOfWrites(t *testing.T) {
 		{what: "a deployment", method: "POST", path: groupPath, body: `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`, code: 201},
 		{what: "a scale of another name", method: "PUT", path: groupPath + "/d/scale", body: `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"x"},"spec":{"replicas":2}}`, code: 400, has: []string{"the name of the object (x) does not match the name on the URL (d)"}},
 		{what: "a scale", method: "PUT", path: groupPath + "/d/scale", body: `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"d"},"spec":{"replicas":2}}`, code: 200, has: []string{`"replicas":2`}},
-		{what: "a scale of another object", method: "PATCH", path: groupPath + "/d/scale", body: `{"metadata":{"uid":"x"},"spec":{"replicas":3}}`, code: 422, has: []string{"field is immutable"}},
+		{what: "a scale of another object", method: "PATCH", path: groupPath + "/d/scale", body: `{"metadata":{"uid":"x"},"spec":{"replicas":3}}`, code: 409, has: []string{"Precondition failed: UID in precondition: x"}},
 
 		{what: "a balanced service", method: "POST", path: "/api/v1/namespaces/default/services", body: `{"apiVersion":"v1","kind":"Service","metadata":{"name":"s"},"spec":{"type":"LoadBalancer","ports":[{"port":80}]}}`, code: 201},
 		{what: "its balancer", method: "PATCH", path: "/api/v1/namespaces/default/services/s/status", body: `{"status":{"loadBalancer":{"ingress":[{"ip":"1.2.3.4"}]}}}`, code: 200, has: []string{"1.2.3.4"}},
@@ -100,7 +100,7 @@ func TestManagedFieldsOfWhatIsReset(t *testing.T) {
 	a.steps(t, []step{
 		{what: "a range's status at its creation", method: "POST", path: "/apis/networking.k8s.io/v1/servicecidrs", body: `{"apiVersion":"networking.k8s.io/v1","kind":"ServiceCIDR","metadata":{"name":"c"},"spec":{"cidrs":["10.9.0.0/24"]},"status":{"conditions":[{"type":"T","status":"True","reason":"R","message":"","lastTransitionTime":"2024-01-01T00:00:00Z"}]}}`, code: 201, has: []string{`"f:status":{"f:conditions"`}},
 		{what: "a policy", method: "POST", path: policies, body: `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":"v"},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":["none.example.com"],"apiVersions":["v1"],"operations":["CREATE"],"resources":["nones"]}]},"validations":[{"expression":"true"}]}}`, code: 201},
-		{what: "metadata with a policy's status", method: "PATCH", path: policies + "/v/status?fieldManager=m", body: `{"metadata":{"labels":{"q":"r"}},"status":{"observedGeneration":1}}`, code: 200, has: []string{`"f:labels":{".":{},"f:q":{}}`, `"subresource":"status"`}, lacks: []string{`"q":"r"`}},
+		{what: "metadata with a policy's status", method: "PATCH", path: policies + "/v/status?fieldManager=m", body: `{"metadata":{"labels":{"q":"r"}},"status":{"observedGeneration":1}}`, code: 200, has: []string{`"subresource":"status"`}, lacks: []string{`"f:labels"`, `"q":"r"`}},
 	})
 	request := strings.Replace(requestFor(t, "r", "example.com/s", pkix.Name{CommonName: "x"}), `"name":"r"`, `"name":"r","labels":{"c":"d"}`, 1)
 	if r := a.want(201, "POST", requestsPath, request); strings.Contains(string(r.body), "f:spec") {

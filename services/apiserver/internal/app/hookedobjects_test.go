@@ -146,7 +146,7 @@ func TestWhatIsJudgedOfAScaleIsWhatIsStored(t *testing.T) {
 	if r.at("metadata", "name") != "d" || r.at("spec", "replicas") != float64(9) {
 		t.Errorf("%s", r.body)
 	}
-	for of, code := range map[string]int{"uid": 422, "resourceVersion": 409} {
+	for of, code := range map[string]int{"uid": 409, "resourceVersion": 409} {
 		c.answers("/scale", `[{"op":"replace","path":"/spec/replicas","value":9},{"op":"replace","path":"/metadata/`+of+`","value":"1"}]`)
 		if r := a.send("PATCH", deployments+"/d/scale", `{"spec":{"replicas":3}}`, "Content-Type", "application/merge-patch+json"); r.code != code {
 			t.Errorf("a webhook says that another %s is meant: %d %s", of, r.code, r.body)

@@ -123,11 +123,8 @@ func TestPoliciesOfOtherVersions(t *testing.T) {
 	})
 }
 
-// TestMutatingPoliciesCountAtOnce: see TestPoliciesCountAtOnce. Without their gate
-// they are not there.
+// TestMutatingPoliciesCountAtOnce: see TestPoliciesCountAtOnce.
 func TestMutatingPoliciesCountAtOnce(t *testing.T) {
-	off := start(t, func(o *Options) { _ = o.RuntimeConfig.Set("admissionregistration.k8s.io/v1alpha1=true") })
-	off.want(404, "GET", changersPath, "")
 	a := start(t, func(o *Options) {
 		_ = o.RuntimeConfig.Set("admissionregistration.k8s.io/v1alpha1=true")
 		if err := o.Features.Set("MutatingAdmissionPolicy=true"); err != nil {

@@ -109,6 +109,7 @@ func TestExtensionServer(t *testing.T) {
 		{"GET", "/apis/ext.test/v1/namespaces/n/things/t", "", "GET /apis/ext.test/v1/namespaces/n/things/t"},
 		{"GET", "/apis/ext.test/v1/namespaces/n/things?limit=5&x=%2F", "", "GET /apis/ext.test/v1/namespaces/n/things?limit=5&x=%2F"},
 		{"POST", "/apis/ext.test/v1/namespaces/n/things?dryRun=All", `{"a":1}`, "POST /apis/ext.test/v1/namespaces/n/things?dryRun=All"},
+		{"GET", "/apis/ext.test/v1/namespaces//things", "", "GET /apis/ext.test/v1/namespaces//things"},
 		{"DELETE", "/apis/ext.test/v1/namespaces/n/things/t", "", "DELETE /apis/ext.test/v1/namespaces/n/things/t"},
 	} {
 		r := a.want(200, c.method, c.path, c.body, "X-Remote-User", "root", "X-Remote-Extra-A", "b", "Impersonate-User", "eve", "Impersonate-Group", "system:masters")
@@ -124,7 +125,7 @@ func TestExtensionServer(t *testing.T) {
 		}
 	}
 	before := e.last()
-	for _, path := range []string{"/apis/ext.test/v1/namespaces/n/%2e%2e/kube-system/things", "/apis/ext.test/v1/namespaces/n%2F..%2Fm/things", "/apis/ext.test/v1/%2e/things", "/apis/ext.test/v1/namespaces//things", "/apis/ext.test/v1//things"} {
+	for _, path := range []string{"/apis/ext.test/v1/namespaces/n/%2e%2e/kube-system/things", "/apis/ext.test/v1/namespaces/n%2F..%2Fm/things", "/apis/ext.test/v1/%2e/things", "/apis/ext.test/v1//things"} {
 		if r := a.get(path); r.code != 404 || e.last() != before {
 			t.Errorf("%s: %d %s", path, r.code, r.body)
 		}

@@ -71,7 +71,7 @@ func TestRuntimeConfig(t *testing.T) {
 func TestAlphaVersions(t *testing.T) {
 	a := start(t, func(o *Options) {
 		_ = o.RuntimeConfig.Set("api/alpha=true,api/beta=true")
-		_ = o.Features.Set("ClusterTrustBundle=true,VolumeAttributesClass=true")
+		_ = o.Features.Set("ClusterTrustBundle=true,StorageVersionMigrator=true,VolumeAttributesClass=true")
 	})
 	const group = "/apis/resource.k8s.io/"
 	a.want(201, "POST", group+"v1alpha3/resourceslices", `{"apiVersion":"resource.k8s.io/v1alpha3","kind":"ResourceSlice","metadata":{"name":"s"},"spec":{"driver":"d.example.com","nodeName":"n","pool":{"name":"p","resourceSliceCount":1},"devices":[{"name":"a","basic":{"capacity":{"memory":"1Gi"}}}]}}`)

@@ -162,9 +162,10 @@ func TestCustomResourcesAreToldOfToo(t *testing.T) {
 	a.eventually("told of as it is stored now", wanted("example.com/v2", 2))
 }
 
-// TestNobodyKeepsReplicasFromTelling what they store: a policy or a webhook would lock out
-// all writes with it, those that mend it too.
-func TestNobodyKeepsReplicasFromTelling(t *testing.T) {
+// TestWebhooksDoNotKeepReplicasFromStarting checks that a replica registers the versions of
+// built-in resources in spite of a policy and a webhook that reject them. Those of custom
+// resources wait until the webhook is gone.
+func TestWebhooksDoNotKeepReplicasFromStarting(t *testing.T) {
 	etcd := etcdtest.Listening(t)
 	replica := func() *api {
 		return start(t, func(o *Options) {
@@ -188,7 +189,15 @@ func TestNobodyKeepsReplicasFromTelling(t *testing.T) {
 	})
 	b.want(201, "POST", configMaps, configMap("c"))
 	b.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
-	b.want(201, "POST", "/apis/example.com/v1/namespaces/default/things", `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`)
+	create := func() int {
+		return b.send("POST", "/apis/example.com/v1/namespaces/default/things", `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`).code
+	}
+	if code := create(); code != 503 {
+		t.Errorf("create of an object whose version is not registered: %d", code)
+	}
+	b.want(200, "DELETE", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/no", "")
+	b.want(200, "DELETE", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/no", "")
+	b.eventually("registered without them", func() bool { return create() == 201 })
 }
 
 // TestWhatIsServedNoMoreIsTakenBack: a replica that is started anew with less says so.
