@@ -19,7 +19,7 @@ import (
 )
 
 func (p *parts) buildKinds(context.Context) (err error) {
-	if p.catalog, err = builtin.Everything(registry.Settings{AllowPrivileged: p.options.AllowPrivileged, PrimaryFamily: p.options.primaryFamily(), Gates: p.options.Features}); err != nil {
+	if p.catalog, err = builtin.Everything(registry.Settings{AllowPrivileged: p.options.AllowPrivileged, PrimaryFamily: p.options.primaryFamily(), Gates: p.options.Features, Minor: p.options.Compatibility.emulation().Minor}); err != nil {
 		return err
 	}
 	gate := func(k *registry.Kind) bool { return k.Gate == "" || p.options.Features.Enabled(k.Gate) }

@@ -43,10 +43,9 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// askedDeprecated notes that a deprecated kind is in use. None has a release in
-// which it ends.
+// askedDeprecated records that a deprecated kind is in use.
 func (m *Metrics) askedDeprecated(k *registry.Kind, subresource string) {
-	m.deprecated.WithLabelValues(k.Group, k.Version, k.Resource, subresource, "").Set(1)
+	m.deprecated.WithLabelValues(k.Group, k.Version, k.Resource, subresource, k.Shown.RemovedIn).Set(1)
 }
 
 // watchMetrics are those of one kind: looking labels up costs more than

@@ -184,8 +184,10 @@ type Delete struct {
 type Shown struct {
 	// Verbs as discovery tells them, where that is not the list of Kind.Verbs.
 	Verbs []string
-	// Deprecated, if set, is sent as a Warning header on every request.
-	Deprecated string
+	// Deprecated, if set, is sent as a Warning header on every request. RemovedIn is the
+	// release that no longer serves the kind, such as "1.34", if that is known. Package
+	// builtin sets both for built-in kinds.
+	Deprecated, RemovedIn string
 	// Selectable are the fields that fieldSelector may name, beyond
 	// metadata.name and metadata.namespace.
 	Selectable []SelectableField

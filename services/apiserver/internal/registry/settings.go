@@ -15,6 +15,8 @@ type Settings struct {
 	PrimaryFamily corev1.IPFamily
 	// Gates are the feature gates; nil means all at their defaults.
 	Gates *features.Gates
+	// Minor is the emulated minor version of Kubernetes 1; 0 means that of the build.
+	Minor int
 }
 
 // On tells whether a feature is on.

@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"cmp"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -111,6 +112,7 @@ func Everything(s registry.Settings) (*registry.Catalog, error) {
 			strictly(k)
 		}
 	}
+	deprecate(kinds, cmp.Or(s.Minor, version.MinorNumber))
 	return registry.NewCatalog(groups, kinds)
 }
 

@@ -74,9 +74,6 @@ func TestFlags(t *testing.T) {
 				t.Errorf("%s: %s is %t", nameOf(k), flag.name, flag.got)
 			}
 		}
-		if k.Shown.Deprecated != "" {
-			t.Errorf("%s: deprecation is %q", nameOf(k), k.Shown.Deprecated)
-		}
 	}
 }
 

@@ -19,7 +19,6 @@ func componentStatuses() *registry.Kind {
 		New:     declare.New[corev1.ComponentStatus],
 		NewList: declare.New[corev1.ComponentStatusList],
 		Shown: registry.Shown{
-			Deprecated: "v1 ComponentStatus is deprecated in v1.19+",
 			Columns: []registry.Column{
 				columns.Name(),
 				columns.Text("Status", "Status of the component conditions", func(c *corev1.ComponentStatus) string {

@@ -37,7 +37,6 @@ func endpoints() *registry.Kind {
 			Validate: declare.Changes(func(at validate.At, e, _ *corev1.Endpoints) { validate.Each(at, "subsets", e.Subsets, subsetRules) }),
 		},
 		Shown: registry.Shown{
-			Deprecated: "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
 			Columns: []registry.Column{
 				columns.Name(),
 				columns.Text("Endpoints", columns.Doc(corev1.Endpoints{}, "subsets"), endpointsText),

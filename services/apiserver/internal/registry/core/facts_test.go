@@ -182,10 +182,6 @@ func TestFlags(t *testing.T) {
 	returnDeleted := in("persistentvolumeclaims", "persistentvolumes", "pods", "podtemplates", "resourcequotas", "serviceaccounts", "services")
 	orphan := in("replicationcontrollers")
 	keepStatus := in("nodes")
-	deprecated := map[string]string{
-		"componentstatuses": "v1 ComponentStatus is deprecated in v1.19+",
-		"endpoints":         "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
-	}
 	for _, k := range core.Kinds(registry.Settings{}) {
 		for _, flag := range []struct {
 			name      string
@@ -202,9 +198,6 @@ func TestFlags(t *testing.T) {
 			if flag.got != flag.want {
 				t.Errorf("%s: %s is %t", k.Resource, flag.name, flag.got)
 			}
-		}
-		if k.Shown.Deprecated != deprecated[k.Resource] {
-			t.Errorf("%s: deprecation is %q", k.Resource, k.Shown.Deprecated)
 		}
 	}
 }
