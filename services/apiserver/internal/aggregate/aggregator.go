@@ -16,6 +16,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/task"
@@ -24,6 +25,7 @@ import (
 	apiregistrationv1 "binnacle/services/apiserver/internal/apis/apiregistration/v1"
 	"binnacle/services/apiserver/internal/callout"
 	"binnacle/services/apiserver/internal/discovery"
+	"binnacle/services/apiserver/internal/registry/apiregistration"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
@@ -101,6 +103,8 @@ type directory struct {
 	read map[string]*registration
 	// ours are the names of APIServices without a server: this one answers for them.
 	ours []string
+	// unsettled are those of ours whose condition does not say that they are available.
+	unsettled []string
 }
 
 // service names one.
@@ -158,6 +162,9 @@ func (a *Aggregator) directory() *directory {
 		next.read[e.Key()] = obj
 		if obj.Spec.Service == nil {
 			next.ours = append(next.ours, obj.Name)
+			if c, local := available(obj.APIService), apiregistration.LocalAvailable(); c == nil || !Same(c, &local) {
+				next.unsettled = append(next.unsettled, obj.Name)
+			}
 			return true
 		}
 		gv := schema.GroupVersion{Group: obj.Spec.Group, Version: obj.Spec.Version}
@@ -275,6 +282,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	defer a.probes.Wait()
 	defer running.Wait()
 	defer a.die()
+	var settling atomic.Bool
 	slots := make(chan struct{}, maxChecks)
 	t := time.NewTicker(tick)
 	defer t.Stop()
@@ -286,6 +294,12 @@ func (a *Aggregator) Run(ctx context.Context) error {
 		case <-t.C:
 		}
 		begun := time.Now()
+		if names := a.directory().unsettled; len(names) > 0 && settling.CompareAndSwap(false, true) {
+			running.Go(func() {
+				defer settling.Store(false)
+				a.settle(ctx, names)
+			})
+		}
 		for gv, r := range a.directory().remotes {
 			if a.Local(gv) || !r.due(a.Now()) {
 				continue
@@ -302,6 +316,22 @@ func (a *Aggregator) Run(ctx context.Context) error {
 		}
 		a.Metrics.unavailable(a.directory())
 		task.Rest(ctx, begun)
+	}
+}
+
+// settle writes the condition of APIServices that have no server, or lost it. After a
+// failure it waits before it returns, so that the next attempt comes later.
+func (a *Aggregator) settle(ctx context.Context, names []string) {
+	for _, name := range names {
+		err := a.Write(ctx, name, apiregistration.LocalAvailable())
+		if err == nil || ctx.Err() != nil || apierrors.IsNotFound(err) {
+			continue
+		}
+		a.Logger.Warn("the condition of an APIService could not be written", "apiservice", name, "error", err)
+		select {
+		case <-time.After(firstRetry):
+		case <-ctx.Done():
+		}
 	}
 }
 

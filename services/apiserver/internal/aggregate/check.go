@@ -75,7 +75,7 @@ func (r *remote) hear(told *apiregistrationv1.APIServiceCondition) {
 // its resources a remote is looked at again as soon as one that is unavailable.
 func (r *remote) look(ctx context.Context) {
 	c := r.check(ctx)
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || r.life.Err() != nil {
 		return
 	}
 	changed := r.take(c)
@@ -88,7 +88,7 @@ func (r *remote) look(ctx context.Context) {
 	case <-described:
 	case <-time.After(describeWait):
 	}
-	if t := r.told.Load(); t == nil || !Same(t, &c) {
+	if t := r.told.Load(); r.life.Err() == nil && (t == nil || !Same(t, &c)) {
 		if t != nil && t.Status == c.Status {
 			c.LastTransitionTime = t.LastTransitionTime
 		}

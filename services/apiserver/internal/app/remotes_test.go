@@ -158,6 +158,20 @@ func TestExtensionServer(t *testing.T) {
 	e.breaks(false)
 	a.eventually("available again", func() bool { return a.get("/apis/ext.test/v1/namespaces/n/things/t").code == 200 })
 
+	var live map[string]any
+	_ = json.Unmarshal(a.get(apiServicesPath+"/v1.ext.test").body, &live)
+	const local = "True Local Local APIServices are always available"
+	a.want(200, "PATCH", apiServicesPath+"/v1.ext.test", `{"spec":{"service":null,"insecureSkipTLSVerify":false}}`, "Content-Type", mergePatch)
+	a.eventually("local", func() bool { return a.available() == local })
+	for _, path := range []string{"/apis/ext.test/v1/namespaces/n/things/t", "/apis/ext.test/v1"} {
+		if r := a.get(path); r.code != 404 {
+			t.Errorf("%s without a server: %d %s", path, r.code, r.body)
+		}
+	}
+	spec, _ := json.Marshal(map[string]any{"spec": live["spec"]})
+	a.want(200, "PATCH", apiServicesPath+"/v1.ext.test", string(spec), "Content-Type", mergePatch)
+	a.eventually("available through its server", func() bool { return a.available() == "True Passed all checks passed" })
+
 	a.want(200, "DELETE", apiServicesPath+"/v1.ext.test", "")
 	for _, path := range []string{"/apis/ext.test/v1/namespaces/n/things/t", "/apis/ext.test/v1", "/apis/ext.test"} {
 		if r := a.get(path); r.code != 404 {

@@ -433,6 +433,29 @@ func TestReplace(t *testing.T) {
 	}
 }
 
+// TestGroupListOrder: groups of the same priority are in the order of their APIServices in the
+// list of groups, and of their names in aggregated discovery.
+func TestGroupListOrder(t *testing.T) {
+	d, h := serve(t)
+	var all []discovery.GroupVersion
+	for _, v := range []string{"v1alpha1.a.test", "v1.b.test", "v2.a.test", "v1alpha1.c.test", "v1.c.test"} {
+		version, group, _ := strings.Cut(v, ".")
+		all = append(all, discovery.GroupVersion{Group: group, Version: version, GroupPriority: 1000, VersionPriority: 100})
+	}
+	d.Replace(all)
+	var list metav1.APIGroupList
+	if err := json.Unmarshal(get(h, "/apis").Body.Bytes(), &list); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, g := range list.Groups[len(list.Groups)-3:] {
+		names = append(names, g.Name)
+	}
+	if got := strings.Join(names, " "); got != "b.test c.test a.test" {
+		t.Errorf("/apis lists %s", got)
+	}
+}
+
 // client-go reads what it is served, in the plain and in the aggregated form.
 func TestClient(t *testing.T) {
 	d, h := serve(t)

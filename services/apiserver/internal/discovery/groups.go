@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"slices"
@@ -74,6 +75,9 @@ func storageVersionHash(stored schema.GroupVersionKind) string {
 type group struct {
 	name     string
 	priority int
+	// first is the APIService name by which the group is ordered in APIGroupList: the
+	// least of the versions with the highest group priority. It is empty for built-in groups.
+	first    string
 	versions []servedVersion
 }
 
@@ -144,11 +148,20 @@ func merge(builtIn []*group, dynamic []GroupVersion) []*group {
 		if g.version(d.Version) != nil {
 			continue
 		}
+		if name := d.Version + "." + d.Group; d.GroupPriority > g.priority || d.GroupPriority == g.priority && (g.first != "" && name < g.first) {
+			g.first = name
+		}
 		g.priority = max(g.priority, d.GroupPriority)
 		g.versions = append(g.versions, servedVersion{name: d.Version, resources: d.Resources, stale: d.Stale, named: d.Named})
 	}
 	sort.SliceStable(out, func(i, j int) bool { return out[i].priority > out[j].priority })
 	return out
+}
+
+// inGroupList compares groups as APIGroupList has them. Groups of the same priority are in
+// the order of the names of their APIServices, the built-in ones before others.
+func inGroupList(a, b *group) int {
+	return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.first, b.first))
 }
 
 func precedes(a, b *GroupVersion) bool {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -42,7 +43,7 @@ func newSnapshot(all []*group, address string, old *snapshot) *snapshot {
 		Versions:                   []string{},
 		ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: address}},
 	}
-	list := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{}}
+	var named []*group
 	var coreItems, namedItems []*groupItem
 	for _, g := range all {
 		s.byName[g.name] = g
@@ -59,8 +60,13 @@ func newSnapshot(all []*group, address string, old *snapshot) *snapshot {
 			coreItems = append(coreItems, item)
 			continue
 		}
-		list.Groups = append(list.Groups, apiGroup(g))
+		named = append(named, g)
 		namedItems = append(namedItems, item)
+	}
+	list := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{}}
+	slices.SortStableFunc(named, inGroupList)
+	for _, g := range named {
+		list.Groups = append(list.Groups, apiGroup(g))
 	}
 	s.core, s.groups = newDocument(core), newDocument(list)
 	s.aggregatedCore, s.aggregatedNamed = newAggregated(coreItems), newAggregated(namedItems)

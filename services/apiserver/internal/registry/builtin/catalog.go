@@ -70,9 +70,9 @@ func members(s registry.Settings) []member {
 		of("coordination.k8s.io", 16500, with(s, coordination.Kinds), "v1", "v1beta1", "v1alpha2"),
 		of("node.k8s.io", 16300, nodegroup.Kinds, "v1"),
 		of("discovery.k8s.io", 16200, with(s, discoverygroup.Kinds), "v1"),
+		of("resource.k8s.io", 16200, with(s, resource.Kinds), "v1beta2", "v1beta1", "v1alpha3"),
 		of("flowcontrol.apiserver.k8s.io", 16100, flowcontrol.Kinds, "v1", "v1beta3"),
 		of("internal.apiserver.k8s.io", 16000, apiserverinternal.Kinds, "v1alpha1"),
-		of("resource.k8s.io", 15900, with(s, resource.Kinds), "v1beta2", "v1beta1", "v1alpha3"),
 		of("storagemigration.k8s.io", 15800, storagemigration.Kinds, "v1alpha1"),
 	}
 }
@@ -122,9 +122,12 @@ func VersionPriority(gv schema.GroupVersion) int {
 	case schema.GroupVersion{Version: "v1"}:
 		return 1
 	case schema.GroupVersion{Group: "resource.k8s.io", Version: "v1beta2"}:
-		return 10
-	case schema.GroupVersion{Group: "certificates.k8s.io", Version: "v1alpha1"}, schema.GroupVersion{Group: "storage.k8s.io", Version: "v1alpha1"}:
+		return 15
+	case schema.GroupVersion{Group: "certificates.k8s.io", Version: "v1alpha1"}, schema.GroupVersion{Group: "storage.k8s.io", Version: "v1alpha1"},
+		schema.GroupVersion{Group: "resource.k8s.io", Version: "v1alpha3"}:
 		return 1
+	case schema.GroupVersion{Group: "flowcontrol.apiserver.k8s.io", Version: "v1beta3"}:
+		return 18
 	case schema.GroupVersion{Group: "admissionregistration.k8s.io", Version: "v1beta1"}, schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1alpha2"}:
 		return 12
 	case schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1beta1"}:

@@ -102,7 +102,11 @@ func TestGroups(t *testing.T) {
 
 func TestPriorities(t *testing.T) {
 	groups := map[string]int{}
-	for _, g := range catalog(t).Groups() {
+	all, err := builtin.Everything(registry.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range all.Groups() {
 		groups[g.Name] = g.Priority
 	}
 	type priority struct {
