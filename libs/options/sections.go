@@ -30,6 +30,15 @@ func (s *Sections) Set(name string) *pflag.FlagSet {
 	return set
 }
 
+// Values returns the names and values of all flags, sorted by name.
+func (s *Sections) Values() (out [][2]string) {
+	all := pflag.NewFlagSet("", pflag.ContinueOnError)
+	all.SortFlags = true
+	s.addTo(all)
+	all.VisitAll(func(f *pflag.Flag) { out = append(out, [2]string{f.Name, f.Value.String()}) })
+	return out
+}
+
 // addTo adds every section's flags to one set. A name declared twice panics,
 // as pflag does: it is a mistake in the program.
 func (s *Sections) addTo(fs *pflag.FlagSet) {

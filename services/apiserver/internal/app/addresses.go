@@ -39,5 +39,11 @@ func (p *parts) paths() []string {
 	if p.options.LogFiles {
 		paths = append(paths, "/logs")
 	}
+	if p.options.Features.Enabled("ComponentFlagz") {
+		paths = append(paths, "/flagz")
+	}
+	if p.options.Features.Enabled("ComponentStatusz") {
+		paths = append(paths, "/statusz")
+	}
 	return append(paths, p.issuerPaths()...)
 }

@@ -366,6 +366,7 @@ func (p *parts) buildHandler(context.Context) error {
 	mux := &server.Mux{
 		Flow: p.flow, API: p.api, Discovery: docs, Health: p.health, Metrics: metrics.Handler(shown, p.log), SLIs: metrics.Handler(p.health.SLIs(), p.log), OpenAPI: spec, Issuer: p.authn.documents, Profiling: p.options.Profiling,
 	}
+	p.zpages(mux)
 	if p.options.LogFiles {
 		mux.LogFiles = "/var/log"
 	}

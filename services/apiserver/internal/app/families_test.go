@@ -32,11 +32,10 @@ func (a *api) families() map[string]*dto.MetricFamily {
 // missing are families that do not apply, by name or by what their names begin with,
 // and why.
 var missing = map[string]string{
-	"workqueue_":                    "no part of the server has a work queue",
-	"rest_client_exec_plugin_":      "client-go tells this of a whole process alone",
-	"rest_client_transport_":        "client-go tells this of a whole process alone",
-	"grpc_client_":                  "there are none with the embedded etcd; TestCallsOfEtcdAreCounted",
-	"pod_security_exemptions_total": "nobody is exempt by default",
+	"workqueue_":               "no part of the server has a work queue",
+	"rest_client_exec_plugin_": "client-go tells this of a whole process alone",
+	"rest_client_transport_":   "client-go tells this of a whole process alone",
+	"grpc_client_":             "there are none with the embedded etcd; TestCallsOfEtcdAreCounted",
 }
 
 // sometimes are families that need not be there.

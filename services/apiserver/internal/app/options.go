@@ -90,6 +90,8 @@ type Options struct {
 	slowAudit time.Duration
 	// between, if set, stands between the stream of changes and the cache.
 	between func(watchcache.Source) watchcache.Source
+
+	flags *options.Sections // set by AddFlags; /flagz shows them
 }
 
 // EtcdOptions say where objects are stored.
@@ -129,6 +131,7 @@ func NewOptions() *Options {
 
 // AddFlags implements options.Options.
 func (o *Options) AddFlags(s *options.Sections) {
+	o.flags = s
 	g := s.Set("generic")
 	g.IPVar(&o.AdvertiseAddress, "advertise-address", nil, "The IP address on which to advertise the apiserver to members of the cluster. If blank, --bind-address is used; if that is unspecified or a loopback address, the host's default interface.")
 	g.IntVar(&o.MinRequestTimeout, "min-request-timeout", o.MinRequestTimeout, "The minimum number of seconds a watch is kept open that names no timeout; it ends at a random time up to twice as long.")

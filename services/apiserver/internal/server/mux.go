@@ -34,6 +34,8 @@ type Mux struct {
 	SLIs      http.Handler // metrics of what health checks found
 	OpenAPI   http.Handler // below /openapi/
 	Issuer    http.Handler // documents of service account tokens; nil without
+	// Flagz and Statusz are nil where their feature gates are off.
+	Flagz, Statusz http.Handler
 	// Flow, if set, shows what it has at hand below /debug/api_priority_and_fairness/.
 	Flow *flowcontrol.Controller
 	// Profiling serves /debug/pprof/.
@@ -62,6 +64,10 @@ func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m.Issuer.ServeHTTP(w, r)
 	case path == "/" || path == "":
 		m.Discovery.ServePaths(w, r)
+	case m.Flagz != nil && path == "/flagz":
+		m.Flagz.ServeHTTP(w, r)
+	case m.Statusz != nil && path == "/statusz":
+		m.Statusz.ServeHTTP(w, r)
 	case m.Flow != nil && strings.HasPrefix(path, dumps):
 		serveDump(w, r, m.Flow)
 	case m.LogFiles != "" && (path == "/logs" || strings.HasPrefix(path, "/logs/")):

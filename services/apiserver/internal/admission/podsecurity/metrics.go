@@ -24,13 +24,25 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		r.MustRegister(c)
 		return c
 	}
-	return &Metrics{
+	m := &Metrics{
 		evaluations: counter("pod_security_evaluations_total", "Number of policy evaluations that occurred, not counting ignored or exempt requests.",
 			"decision", "policy_level", "policy_version", "mode", "request_operation", "resource", "subresource"),
 		exemptions: counter("pod_security_exemptions_total", "Number of exempt requests, not counting ignored or out of scope requests.",
 			"request_operation", "resource", "subresource"),
 		errors: counter("pod_security_errors_total", "Number of errors preventing normal evaluation. Non-fatal errors may result in the latest restricted profile being used for evaluation.",
 			"fatal", "request_operation", "resource", "subresource"),
+	}
+	m.initialize()
+	return m
+}
+
+// initialize shows zeros for the counters that Kubernetes shows from the start.
+func (m *Metrics) initialize() {
+	for _, operation := range []string{"create", "update"} {
+		m.evaluations.WithLabelValues(string(metrics.DecisionAllow), string(api.LevelPrivileged), api.LatestVersion().String(), string(metrics.ModeEnforce), operation, "pod", "")
+		for _, resource := range []string{"pod", "controller"} {
+			m.exemptions.WithLabelValues(operation, resource, "")
+		}
 	}
 }
 

@@ -1,0 +1,70 @@
+package server
+
+import (
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// Flagz serves the values of flags as text. Names and values have the order of lines.
+func Flagz(component string, lines [][2]string) http.Handler {
+	return plainPage(func(w io.Writer) {
+		fmt.Fprintf(w, pageHeader+"\n", component, "flags")
+		for _, l := range lines {
+			fmt.Fprintf(w, "%s=%s\n", l[0], l[1])
+		}
+	})
+}
+
+// Versions are what Statusz shows of a component's versions.
+type Versions struct{ Binary, Emulation string }
+
+// Statusz serves as text since when a component runs, and which version it is.
+func Statusz(component string, started time.Time, v Versions) http.Handler {
+	return plainPage(func(w io.Writer) {
+		up := int64(time.Since(started).Seconds())
+		fmt.Fprintf(w, pageHeader, component, "statusz")
+		fmt.Fprintf(w, "\nStarted: %s\nUp: %d hr %02d min %02d sec\nGo version: %s\nBinary version: %s\nEmulation version: %s\n",
+			started.Format(time.UnixDate), up/3600, up/60%60, up%60, runtime.Version(), v.Binary, v.Emulation)
+	})
+}
+
+const pageHeader = `
+%s %s
+Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.
+`
+
+// plainPage serves text to clients that accept text/plain.
+func plainPage(write func(io.Writer)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !acceptsText(r.Header.Get("Accept")) {
+			http.Error(w, "media type not acceptable, must be: text/plain", http.StatusNotAcceptable)
+			return
+		}
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		write(w)
+	})
+}
+
+// acceptsText reports whether an Accept header has text/plain in UTF-8, or a wildcard for it.
+func acceptsText(header string) bool {
+	for media := range strings.SplitSeq(header, ",") {
+		name, params, err := mime.ParseMediaType(media)
+		if err != nil {
+			continue
+		}
+		delete(params, "q")
+		if len(params) > 1 || len(params) == 1 && !strings.EqualFold(params["charset"], "utf-8") {
+			continue
+		}
+		switch name {
+		case "text/plain", "text/*", "*/*", "*/plain":
+			return true
+		}
+	}
+	return false
+}
