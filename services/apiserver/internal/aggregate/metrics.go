@@ -88,6 +88,7 @@ func (m *Metrics) unavailable(d *directory) {
 	for name := range m.shown {
 		if _, ok := now[name]; !ok {
 			m.gauge.DeleteLabelValues(name)
+			m.counter.DeletePartialMatch(prometheus.Labels{"name": name})
 		}
 	}
 	m.shown = now

@@ -44,6 +44,7 @@ func (p *parts) serveKinds() (err error) {
 		Kinds: p.all, Cache: p.cache, Codec: p.codec, Writes: func() *writes.Writer { return p.writes }, Logger: p.log, Audit: p.audit.trail,
 		Metrics: loopback.NewMetrics(p.metrics), Traces: p.traces,
 	}}
+	p.keepSeries()
 	p.typeChecks = p.newTypeChecks()
 	p.follower, err = p.newFollower(b)
 	return err

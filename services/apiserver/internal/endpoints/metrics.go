@@ -4,48 +4,94 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/libs/serving/metrics"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/served"
 )
 
 // Metrics of watches, under the names that Kubernetes has for them.
 type Metrics struct {
-	events *prometheus.CounterVec
-	sizes  *prometheus.HistogramVec
+	watches *metrics.Series[schema.GroupVersionKind, watchMetrics]
 	// deliveries is how long changes took from the cache to their clients.
 	deliveries prometheus.Histogram
 	// deprecated has the deprecated kinds that were asked for.
-	deprecated *prometheus.GaugeVec
+	deprecated *metrics.Series[deprecatedKey, prometheus.Gauge]
 }
+
+type deprecatedKey struct {
+	of                   schema.GroupVersionResource
+	subresource, removed string
+}
+
+func (k deprecatedKey) labels() []string {
+	return []string{k.of.Group, k.of.Version, k.of.Resource, k.subresource, k.removed}
+}
+
+// otherKind stands for the kinds beyond maxSeries.
+var otherKind = schema.GroupVersionKind{Kind: "other"}
+
+// maxSeries bounds the label sets of each metric.
+const maxSeries = 5000
 
 // NewMetrics registers the metrics.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	labels := []string{"group", "version", "kind"}
-	m := &Metrics{
-		events: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_watch_events_total", Help: "[ALPHA] Events sent to watching clients.",
-		}, labels),
-		sizes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "apiserver_watch_events_sizes", Help: "[ALPHA] Sizes of watch events in bytes.",
-			Buckets: prometheus.ExponentialBuckets(1024, 2, 8),
-		}, labels),
-	}
+	events := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "apiserver_watch_events_total", Help: "[ALPHA] Events sent to watching clients.",
+	}, labels)
+	sizes := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "apiserver_watch_events_sizes", Help: "[ALPHA] Sizes of watch events in bytes.",
+		Buckets: prometheus.ExponentialBuckets(1024, 2, 8),
+	}, labels)
+	m := &Metrics{}
 	m.deliveries = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "binnacle_watch_delivery_seconds",
 		Help:    "Time from when a change was applied to the watch cache until it was written to a watching client, of the oldest change of each write.",
 		Buckets: []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30},
 	})
-	m.deprecated = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	deprecated := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "apiserver_requested_deprecated_apis",
 		Help: "[STABLE] Gauge of deprecated APIs that have been requested, broken out by API group, version, resource, subresource, and removed_release.",
 	}, []string{"group", "version", "resource", "subresource", "removed_release"})
-	r.MustRegister(m.events, m.sizes, m.deliveries, m.deprecated)
+	m.watches = metrics.NewSeries(metrics.SeriesConfig[schema.GroupVersionKind, watchMetrics]{
+		Limit: maxSeries, Overflow: func(schema.GroupVersionKind) schema.GroupVersionKind { return otherKind },
+		Add: func(k schema.GroupVersionKind) watchMetrics {
+			return watchMetrics{events.WithLabelValues(k.Group, k.Version, k.Kind), sizes.WithLabelValues(k.Group, k.Version, k.Kind), m.deliveries}
+		},
+		Remove: func(k schema.GroupVersionKind) {
+			events.DeleteLabelValues(k.Group, k.Version, k.Kind)
+			sizes.DeleteLabelValues(k.Group, k.Version, k.Kind)
+		},
+	})
+	m.deprecated = metrics.NewSeries(metrics.SeriesConfig[deprecatedKey, prometheus.Gauge]{
+		Limit:    maxSeries,
+		Overflow: func(deprecatedKey) deprecatedKey { return deprecatedKey{subresource: "other"} },
+		Add:      func(k deprecatedKey) prometheus.Gauge { return deprecated.WithLabelValues(k.labels()...) },
+		Remove:   func(k deprecatedKey) { deprecated.DeleteLabelValues(k.labels()...) },
+	})
+	m.watches.MustRegister(r, events, sizes)
+	m.deprecated.MustRegister(r, deprecated)
+	r.MustRegister(m.deliveries)
 	return m
+}
+
+// KeepWhileServed has the series of resources removed that are not served any more.
+func (m *Metrics) KeepWhileServed(kinds *served.Live) {
+	m.watches.KeepWhile(func() func(schema.GroupVersionKind) bool {
+		set := kinds.Current()
+		return func(k schema.GroupVersionKind) bool { return k == otherKind || set.StoredKind(k) != nil }
+	})
+	m.deprecated.KeepWhile(func() func(deprecatedKey) bool {
+		set := kinds.Current()
+		return func(k deprecatedKey) bool { return k.of.Resource == "" || set.Resource(k.of) != nil }
+	})
 }
 
 // askedDeprecated records a request for a deprecated kind.
 func (m *Metrics) askedDeprecated(k *registry.Kind, subresource string) {
-	m.deprecated.WithLabelValues(k.Group, k.Version, k.Resource, subresource, k.Shown.RemovedRelease).Set(1)
+	m.deprecated.Of(deprecatedKey{k.GVR(), subresource, k.Shown.RemovedRelease}).Set(1)
 }
 
 // watchMetrics are those of one kind: looking labels up costs more than
@@ -57,8 +103,7 @@ type watchMetrics struct {
 }
 
 func (m *Metrics) of(k *registry.Kind) watchMetrics {
-	l := []string{k.Group, k.Version, k.Kind}
-	return watchMetrics{m.events.WithLabelValues(l...), m.sizes.WithLabelValues(l...), m.deliveries}
+	return m.watches.Of(k.GVK())
 }
 
 func (m watchMetrics) sent(size int) {

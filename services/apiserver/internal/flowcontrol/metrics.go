@@ -174,6 +174,7 @@ func (m *Metrics) forget(name string) {
 	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
 		m.executing, m.executingSeats, m.inQueue, m.inQueueSeats, m.limit, m.nominal, m.lower, m.upper, m.virtual, m.dispatchedAt, m.latest, m.bounds, m.discounted,
 		m.average, m.most, m.smoothed, m.deviation, m.target,
+		m.dispatchedTotal, m.rejectedTotal, m.execution, m.lengths, m.waited, m.watches, m.widths,
 	} {
 		v.DeletePartialMatch(prometheus.Labels{"priority_level": name})
 	}

@@ -87,6 +87,7 @@ type Set struct {
 	// revision of the store whose definitions the set has; 0 for built-in kinds.
 	revision int64
 	byGVR    map[schema.GroupVersionResource]*Resource
+	builtIn  map[schema.GroupResource]bool
 	stored   map[schema.GroupVersionKind]*Resource // that have a store, by kind
 	groups   map[string]bool
 	versions map[schema.GroupVersion]bool
@@ -94,7 +95,7 @@ type Set struct {
 
 // Set serves the kinds of a catalog, as they are at a revision of the store.
 func (b Builder) Set(c *registry.Catalog, revision int64) *Set {
-	s := &Set{revision: revision, byGVR: map[schema.GroupVersionResource]*Resource{}, stored: map[schema.GroupVersionKind]*Resource{}, groups: map[string]bool{}, versions: map[schema.GroupVersion]bool{}}
+	s := &Set{revision: revision, byGVR: map[schema.GroupVersionResource]*Resource{}, builtIn: map[schema.GroupResource]bool{}, stored: map[schema.GroupVersionKind]*Resource{}, groups: map[string]bool{}, versions: map[schema.GroupVersion]bool{}}
 	for _, g := range c.Groups() {
 		s.groups[g.Name] = true
 		for _, v := range g.Versions {
@@ -110,6 +111,7 @@ func (b Builder) Set(c *registry.Catalog, revision int64) *Set {
 			s.stored[k.GVK()] = r
 		}
 		s.byGVR[k.GVR()] = r
+		s.builtIn[k.GroupResource()] = true
 	}
 	return s
 }
@@ -164,6 +166,11 @@ func (s *Set) Resource(gvr schema.GroupVersionResource) *Resource {
 		return r
 	}
 	return s.custom.resource(gvr)
+}
+
+// ServesResource reports whether a resource is served in any version.
+func (s *Set) ServesResource(gr schema.GroupResource) bool {
+	return s != nil && (s.builtIn[gr] || s.base.ServesResource(gr) || len(s.custom.of(gr.Group, gr.Resource)) > 0)
 }
 
 // StoredKind finds a kind of which objects are stored; nil when none is served.

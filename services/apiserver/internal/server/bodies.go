@@ -58,7 +58,7 @@ func (c *Config) receive(next http.Handler) http.Handler {
 	if told == nil {
 		told = func(int) {}
 	}
-	return receiving(room, large, c.LargeRequests, told, &c.Metrics.bodies, next)
+	return receiving(room, large, c.LargeRequests, told, c.Metrics.bodies, next)
 }
 
 func receiving(room, large *bodies, turns serving.LargeRequests, told func(more int), sizes *bodySizes, next http.Handler) http.Handler {

@@ -74,6 +74,9 @@ func Handler(c Config) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.Kinds != nil {
+		c.Metrics.keepWhileServed(c.Kinds)
+	}
 	limit := c.limit
 	if c.Flow != nil {
 		limit = c.fair

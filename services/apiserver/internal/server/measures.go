@@ -3,13 +3,14 @@ package server
 import (
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/api"
+	"binnacle/libs/serving/metrics"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -86,19 +87,32 @@ func (m *Metrics) validated(r *http.Request, took time.Duration) {
 
 // bodySizes are the sizes of bodies, by resource and verb.
 type bodySizes struct {
-	vec  *prometheus.HistogramVec
-	kept sync.Map // bodyKey → prometheus.Observer
+	*metrics.Series[bodyKey, prometheus.Observer]
 }
 
 type bodyKey struct{ group, resource, verb string }
 
-func newBodySizes(r prometheus.Registerer) *prometheus.HistogramVec {
+func (k bodyKey) labels() []string {
+	verb := k.verb
+	if verb == "deletecollection" {
+		verb = "delete_collection"
+	}
+	return []string{schema.GroupResource{Group: k.group, Resource: k.resource}.String(), verb}
+}
+
+func newBodySizes(r prometheus.Registerer) *bodySizes {
 	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "apiserver_request_body_size_bytes", Help: "[ALPHA] Sizes of the bodies of requests in bytes, by resource and verb.",
 		Buckets: prometheus.LinearBuckets(50_000, 100_000, 31),
 	}, []string{"resource", "verb"})
-	r.MustRegister(v)
-	return v
+	s := metrics.NewSeries(metrics.SeriesConfig[bodyKey, prometheus.Observer]{
+		Limit:    maxBodySeries,
+		Add:      func(k bodyKey) prometheus.Observer { return v.WithLabelValues(k.labels()...) },
+		Remove:   func(k bodyKey) { v.DeleteLabelValues(k.labels()...) },
+		Overflow: func(k bodyKey) bodyKey { return bodyKey{verb: k.verb} },
+	})
+	s.MustRegister(r, v)
+	return &bodySizes{s}
 }
 
 // came notes the body of a request about a resource that is served.
@@ -106,16 +120,7 @@ func (b *bodySizes) came(op *request.Operation, size int) {
 	if op.Target == nil {
 		return
 	}
-	key := bodyKey{op.Group, op.Resource, op.Verb}
-	o, ok := b.kept.Load(key)
-	if !ok {
-		verb := key.verb
-		if verb == "deletecollection" {
-			verb = "delete_collection"
-		}
-		o, _ = b.kept.LoadOrStore(key, b.vec.WithLabelValues(op.GVR().GroupResource().String(), verb))
-	}
-	o.(prometheus.Observer).Observe(float64(size))
+	b.Of(bodyKey{op.Group, op.Resource, op.Verb}).Observe(float64(size))
 }
 
 // NewHandshakeErrors registers the count of TLS handshakes that failed.

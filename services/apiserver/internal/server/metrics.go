@@ -8,14 +8,16 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/api"
 	"binnacle/libs/serving"
+	"binnacle/libs/serving/metrics"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/status"
 )
 
@@ -23,15 +25,15 @@ import (
 type Metrics struct {
 	total       *prometheus.CounterVec
 	duration    *prometheus.HistogramVec
-	longRunning *prometheus.GaugeVec
+	longRunning *metrics.Series[requestKey, prometheus.Gauge]
 	// inflight and inqueue are requests that are worked on and that wait, by kind.
 	inflight, inqueue byKind
 	sizes             *prometheus.HistogramVec
 	sli               *prometheus.HistogramVec
 	validation        map[string]prometheus.Observer
-	bodies            bodySizes
+	bodies            *bodySizes
 	filters           filterTimes
-	kept              sync.Map // requestKey → *series: looking labels up costs more than counting
+	requests          *metrics.Series[requestKey, *series]
 }
 
 type requestKey struct {
@@ -60,10 +62,6 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Help:    "[STABLE] Response latency in seconds by verb, dry run, resource, scope and component.",
 			Buckets: append([]float64{0.005, 0.025}, latencies()...),
 		}, labels),
-		longRunning: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "apiserver_longrunning_requests",
-			Help: "[STABLE] Active long-running requests by verb, resource, scope and component.",
-		}, undried),
 		sizes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "apiserver_response_sizes",
 			Help:    "[STABLE] Response sizes in bytes by verb, resource, scope and component.",
@@ -78,26 +76,81 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	m.inflight = newByKind(r, "apiserver_current_inflight_requests", "[STABLE] Requests that are worked on now, by kind.")
 	m.inqueue = newByKind(r, "apiserver_current_inqueue_requests", "[ALPHA] Requests that wait for their turn now, by kind.")
 	m.validation = newValidationTimes(r)
-	m.bodies.vec = newBodySizes(r)
+	m.bodies = newBodySizes(r)
 	m.filters = newFilterTimes(r)
-	r.MustRegister(m.total, m.duration, m.longRunning, m.sizes, m.sli)
+	m.requests = metrics.NewSeries(metrics.SeriesConfig[requestKey, *series]{
+		Limit: maxRequestSeries, Add: m.add, Remove: m.remove, Overflow: requestKey.overflow,
+	})
+	m.requests.MustRegister(r, m.total, m.duration, m.sizes, m.sli)
+	lasting := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "apiserver_longrunning_requests",
+		Help: "[STABLE] Active long-running requests by verb, resource, scope and component.",
+	}, undried)
+	m.longRunning = metrics.NewSeries(metrics.SeriesConfig[requestKey, prometheus.Gauge]{
+		Limit: maxRequestSeries, Overflow: requestKey.overflow,
+		Add:    func(k requestKey) prometheus.Gauge { return lasting.WithLabelValues(k.undried()...) },
+		Remove: func(k requestKey) { lasting.DeleteLabelValues(k.undried()...) },
+	})
+	m.longRunning.MustRegister(r, lasting)
 	return m
 }
 
-func (m *Metrics) series(k requestKey) *series {
-	if s, ok := m.kept.Load(k); ok {
-		return s.(*series)
+// keepWhileServed has the series of resources removed that are not served any more.
+func (m *Metrics) keepWhileServed(kinds *served.Live) {
+	m.requests.KeepWhile(func() func(requestKey) bool { return servedIn(kinds.Current()) })
+	m.longRunning.KeepWhile(func() func(requestKey) bool { return servedIn(kinds.Current()) })
+	m.bodies.KeepWhile(func() func(bodyKey) bool {
+		set := kinds.Current()
+		return func(k bodyKey) bool {
+			return k.resource == "" || set.ServesResource(schema.GroupResource{Group: k.group, Resource: k.resource})
+		}
+	})
+}
+
+func servedIn(set *served.Set) func(requestKey) bool {
+	return func(k requestKey) bool {
+		return k.resource == "" || set.Resource(schema.GroupVersionResource{Group: k.group, Version: k.version, Resource: k.resource}) != nil
 	}
-	base := []string{k.verb, k.dryRun, k.group, k.version, k.resource, k.subresource, k.scope, component}
+}
+
+const (
+	// maxRequestSeries bounds the label sets of requests, maxBodySeries those of bodies.
+	maxRequestSeries = 20_000
+	maxBodySeries    = 5000
+)
+
+// overflow stands for the requests beyond maxRequestSeries.
+func (k requestKey) overflow() requestKey { return requestKey{verb: "other", code: k.code} }
+
+// undried are the labels of a request without dry_run and code.
+func (k requestKey) undried() []string {
+	return []string{k.verb, k.group, k.version, k.resource, k.subresource, k.scope, component}
+}
+
+func (k requestKey) labels() []string {
+	return []string{k.verb, k.dryRun, k.group, k.version, k.resource, k.subresource, k.scope, component}
+}
+
+func (m *Metrics) add(k requestKey) *series {
+	base := k.labels()
 	s := &series{total: m.total.WithLabelValues(append(base, strconv.Itoa(k.code))...), duration: m.duration.WithLabelValues(base...)}
 	if k.verb == "GET" || k.verb == "LIST" {
-		s.size = m.sizes.WithLabelValues(k.verb, k.group, k.version, k.resource, k.subresource, k.scope, component)
+		s.size = m.sizes.WithLabelValues(k.undried()...)
 	}
 	if k.verb != "WATCH" {
-		s.sli = m.sli.WithLabelValues(k.verb, k.group, k.version, k.resource, k.subresource, k.scope, component)
+		s.sli = m.sli.WithLabelValues(k.undried()...)
 	}
-	m.kept.Store(k, s)
 	return s
+}
+
+// remove deletes the series of a key. Keys that differ in code or dry run share some of
+// them: they name the same resource, so they are removed together.
+func (m *Metrics) remove(k requestKey) {
+	base := k.labels()
+	m.total.DeleteLabelValues(append(base, strconv.Itoa(k.code))...)
+	m.duration.DeleteLabelValues(base...)
+	m.sizes.DeleteLabelValues(k.undried()...)
+	m.sli.DeleteLabelValues(k.undried()...)
 }
 
 const component = "apiserver"
@@ -161,7 +214,9 @@ func (c *Config) observe(next http.Handler) http.Handler {
 		key := c.keyOf(r, i)
 		over := func() {}
 		if i.LongRunning() {
-			g := c.Metrics.longRunning.WithLabelValues(key.verb, key.group, key.version, key.resource, key.subresource, key.scope, component)
+			lasting := key
+			lasting.dryRun = ""
+			g := c.Metrics.longRunning.Of(lasting)
 			g.Inc()
 			over = g.Dec
 		}
@@ -186,7 +241,7 @@ func (c *Config) observed(rec *recorder, r *http.Request, i *request.Operation, 
 		key.code = status.ClosedRequest // whatever failed since, nobody waits for it
 	}
 	took := time.Since(begin)
-	s := c.Metrics.series(key)
+	s := c.Metrics.requests.Of(key)
 	s.total.Inc()
 	s.duration.Observe(took.Seconds())
 	if s.size != nil {

@@ -133,6 +133,27 @@ func (c *configured[P, B]) unreadable(what string, e *watchcache.Entry, known bo
 	return fmt.Errorf("%s %q: %w", what, e.Name(), err)
 }
 
+// pairs returns the names of the policies and bindings as they are now; false while it
+// is not known what all of them say.
+func (c *configured[P, B]) pairs() (map[[2]string]bool, bool) {
+	if _, err := c.get(); err != nil {
+		return nil, false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make(map[[2]string]bool, len(c.madeBindings))
+	policies := map[string]bool{}
+	for _, m := range c.madePolicies {
+		policies[m.entry.Name()] = true
+	}
+	for _, m := range c.madeBindings {
+		if policies[m.of] {
+			out[[2]string{m.of, m.entry.Name()}] = true
+		}
+	}
+	return out, true
+}
+
 // readBindings returns all bindings by the name of their policy.
 func (c *configured[P, B]) readBindings(s watchcache.Snapshot) (by map[string][]B, unread error) {
 	found := map[string]madeBinding[B]{}

@@ -1,10 +1,11 @@
 package policies
 
 import (
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/libs/serving/metrics"
 )
 
 // The values of the labels.
@@ -22,13 +23,11 @@ const (
 
 // Metrics of one sort of policies, under the names that Kubernetes has for them.
 type Metrics struct {
-	checks *prometheus.CounterVec
-	took   *prometheus.HistogramVec
-	// acts tells that there is a label for what was done.
-	acts bool
-	// found are the metrics of labels, which take long to look up: handles by seen.
-	found sync.Map
+	series *metrics.Series[seen, handles]
 }
+
+// maxSeries bounds the combinations of policy, binding, error and action.
+const maxSeries = 5000
 
 // seen are the values of labels.
 type seen struct{ policy, binding, class, action string }
@@ -51,43 +50,51 @@ const (
 func NewMetrics(r prometheus.Registerer, sort Sort) *Metrics {
 	labels := []string{"policy", "policy_binding", "error_type"}
 	what, by, acts := "[ALPHA] Mutation", "labeled by policy and further identified by binding.", sort == SortValidating
-	one, of := "mutation", "labeled by policy and binding."
+	one, further := "mutation", "labeled by policy and binding."
 	if acts {
 		labels = append(labels, "enforcement_action")
 		what, by = "[BETA] Validation", "labeled by policy and further identified by binding and enforcement action taken."
-		one, of = "validation", "labeled by policy and further including binding and enforcement action taken."
+		one, further = "validation", "labeled by policy and further including binding and enforcement action taken."
 	}
-	m := &Metrics{
-		checks: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_" + string(sort) + "_admission_policy_check_total",
-			Help: what + " admission policy check total, " + by,
-		}, labels),
-		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "apiserver_" + string(sort) + "_admission_policy_check_duration_seconds",
-			Help:    what + " admission latency for individual " + one + " expressions in seconds, " + of,
-			Buckets: []float64{0.0000005, 0.001, 0.01, 0.1, 1.0},
-		}, labels),
-		acts: acts,
-	}
-	r.MustRegister(m.checks, m.took)
+	checks := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "apiserver_" + string(sort) + "_admission_policy_check_total",
+		Help: what + " admission policy check total, " + by,
+	}, labels)
+	took := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "apiserver_" + string(sort) + "_admission_policy_check_duration_seconds",
+		Help:    what + " admission latency for individual " + one + " expressions in seconds, " + further,
+		Buckets: []float64{0.0000005, 0.001, 0.01, 0.1, 1.0},
+	}, labels)
+	of := func(k seen) []string { return []string{k.policy, k.binding, k.class, k.action}[:len(labels)] }
+	m := &Metrics{metrics.NewSeries(metrics.SeriesConfig[seen, handles]{
+		Limit: maxSeries, Overflow: func(k seen) seen { return seen{"other", "other", k.class, k.action} },
+		Add: func(k seen) handles { return handles{checks.WithLabelValues(of(k)...), took.WithLabelValues(of(k)...)} },
+		Remove: func(k seen) {
+			checks.DeleteLabelValues(of(k)...)
+			took.DeleteLabelValues(of(k)...)
+		},
+	})}
+	m.series.MustRegister(r, checks, took)
 	return m
+}
+
+// keepWhileBound has the series of policies and bindings removed that are not configured
+// any more. bound returns the present pairs of policy and binding, and false while they
+// are not known.
+func (m *Metrics) keepWhileBound(bound func() (map[[2]string]bool, bool)) {
+	m.series.KeepWhile(func() func(seen) bool {
+		pairs, ok := bound()
+		return func(k seen) bool {
+			return !ok || k.policy == "other" && k.binding == "other" || pairs[[2]string{k.policy, k.binding}]
+		}
+	})
 }
 
 func (m *Metrics) observe(policy, binding, class, action string, took time.Duration) {
 	if class == "" {
 		class = noError
 	}
-	key := seen{policy, binding, class, action}
-	known, _ := m.found.Load(key)
-	h, ok := known.(handles)
-	if !ok {
-		labels := []string{policy, binding, class, action}
-		if !m.acts {
-			labels = labels[:3]
-		}
-		h = handles{m.checks.WithLabelValues(labels...), m.took.WithLabelValues(labels...)}
-		m.found.Store(key, h)
-	}
+	h := m.series.Of(seen{policy, binding, class, action})
 	h.checks.Inc()
 	h.took.Observe(took.Seconds())
 }

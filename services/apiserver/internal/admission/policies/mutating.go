@@ -35,6 +35,9 @@ func NewMutating(c Config, policies, bindings Source) *Mutating {
 			return newMutatingBinding(o.(*alphav1.MutatingAdmissionPolicyBinding))
 		},
 	}
+	if c.Metrics != nil {
+		c.Metrics.keepWhileBound(m.configured.pairs)
+	}
 	return m
 }
 

@@ -40,6 +40,9 @@ func NewValidating(c Config, policies, bindings Source) *Validating {
 			return newBinding(o.(*admissionv1.ValidatingAdmissionPolicyBinding))
 		},
 	}
+	if c.Metrics != nil {
+		c.Metrics.keepWhileBound(v.configured.pairs)
+	}
 	return v
 }
 

@@ -186,8 +186,7 @@ func (b *breaker) failed(h *hook, reason error) {
 // more.
 func (b *breaker) probe(h *hook, reason string) {
 	defer b.probes.Done()
-	b.metrics.opened(h.name, b.sort, 1)
-	defer b.metrics.opened(h.name, b.sort, -1)
+	defer b.metrics.opened(h.name, b.sort)()
 	b.log.Error("admission webhook is not called until it can be reached again", "configuration", b.configuration, "webhook", b.webhook, "refuses", !h.ignore, "error", reason)
 	b.notify(b.ctx, Notice{Kind: b.kind(), Configuration: b.configuration, Webhook: b.webhook, Reason: reason})
 	t := time.NewTicker(probeInterval)

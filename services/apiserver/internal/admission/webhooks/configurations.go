@@ -108,6 +108,23 @@ func (c *configurations) make() *state {
 	return next
 }
 
+// names returns the names of the hooks as they are configured now; false while it is not
+// known what all configurations say.
+func (c *configurations) names() (map[string]bool, bool) {
+	if _, err := c.get(); err != nil {
+		return nil, false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := map[string]bool{}
+	for _, m := range c.made {
+		for _, h := range m.hooks {
+			out[h.name] = true
+		}
+	}
+	return out, true
+}
+
 func (c *configurations) compile(e *watchcache.Entry) (*compiled, error) {
 	obj, err := c.source.Decode(e)
 	if err != nil {

@@ -1,11 +1,14 @@
 package webhooks
 
 import (
+	"maps"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"binnacle/libs/serving/metrics"
 	"binnacle/services/apiserver/internal/admission"
 )
 
@@ -32,6 +35,10 @@ type Metrics struct {
 	evaluation            *prometheus.HistogramVec
 	open                  *prometheus.GaugeVec
 	answeredWithoutAsking *prometheus.CounterVec
+
+	hooks *metrics.Series[hookKey, string] // the label name of a webhook
+	mu    sync.Mutex                       // a leaf
+	names map[string]func() (map[string]bool, bool)
 }
 
 // NewMetrics registers the metrics.
@@ -41,6 +48,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	m := &Metrics{
+		names: map[string]func() (map[string]bool, bool){},
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: prefix + "admission_duration_seconds", Buckets: []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 25},
 			Help: "[STABLE] Admission webhook latency histogram in seconds, identified by name and broken out for each operation and API resource and type (validate or admit).",
@@ -61,8 +69,71 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		}, []string{"name", "type"}),
 		answeredWithoutAsking: counter("binnacle_admission_webhook_unasked_total", "Requests that were answered by the failurePolicy of an admission webhook without calling it, because it is known not to answer.", "name", "type"),
 	}
-	r.MustRegister(m.duration, m.rejections, m.requests, m.failOpen, m.exclusions, m.evaluation, m.open, m.answeredWithoutAsking)
+	vectors := []vector{m.duration, m.rejections, m.requests, m.failOpen, m.exclusions, m.evaluation, m.open, m.answeredWithoutAsking}
+	m.hooks = metrics.NewSeries(metrics.SeriesConfig[hookKey, string]{
+		Limit: maxHooks, Overflow: func(k hookKey) hookKey { return hookKey{k.sort, otherHook} },
+		Add: func(k hookKey) string { return k.name },
+		Remove: func(k hookKey) {
+			for _, of := range typesOf[k.sort] {
+				for _, v := range vectors {
+					v.DeletePartialMatch(prometheus.Labels{"name": k.name, "type": of})
+				}
+			}
+		},
+	})
+	for _, v := range vectors {
+		m.hooks.MustRegister(r, v)
+	}
+	m.hooks.KeepWhile(m.configured)
 	return m
+}
+
+type vector interface {
+	prometheus.Collector
+	DeletePartialMatch(prometheus.Labels) int
+}
+
+type hookKey struct{ sort, name string }
+
+const (
+	// maxHooks bounds the names of webhooks that have series; otherHook stands for the others.
+	maxHooks  = 1000
+	otherHook = "other"
+)
+
+// typesOf are the values that the label type has for webhooks of a sort.
+var typesOf = map[string][]string{sortMutating: {"admit", "mutating"}, sortValidating: {"validating", "validate"}}
+
+// keepWhileConfigured has the series of webhooks of a sort removed that are not configured
+// any more. names returns the present ones, and false while they are not known.
+func (m *Metrics) keepWhileConfigured(sort string, names func() (map[string]bool, bool)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.names[sort] = names
+}
+
+// configured returns whether a webhook is configured.
+func (m *Metrics) configured() func(hookKey) bool {
+	m.mu.Lock()
+	sorts := maps.Clone(m.names)
+	m.mu.Unlock()
+	known := map[string]map[string]bool{}
+	for sort, names := range sorts {
+		if now, ok := names(); ok {
+			known[sort] = now
+		}
+	}
+	return func(k hookKey) bool {
+		now, ok := known[k.sort]
+		return !ok || k.name == otherHook || now[k.name]
+	}
+}
+
+// of calls use with the name that the series of a webhook have. The name is noted again
+// afterwards, so that series are removed that came after the removal of the webhook.
+func (m *Metrics) of(name, sort string, use func(name string)) {
+	use(m.hooks.Of(hookKey{sort, name}))
+	m.hooks.Of(hookKey{sort, name})
 }
 
 // maxCode bounds the values of the labels of codes.
@@ -70,32 +141,49 @@ const maxCode = 600
 
 func (m *Metrics) observe(name, sort string, op admission.Operation, d time.Duration, rejected bool, code int) {
 	no := strconv.FormatBool(rejected)
-	m.duration.WithLabelValues(name, sort, string(op), no).Observe(d.Seconds())
-	m.requests.WithLabelValues(name, sort, string(op), strconv.Itoa(min(code, maxCode)), no).Inc()
+	m.of(name, sort, func(name string) {
+		m.duration.WithLabelValues(name, sort, string(op), no).Observe(d.Seconds())
+		m.requests.WithLabelValues(name, sort, string(op), strconv.Itoa(min(code, maxCode)), no).Inc()
+	})
 }
 
 func (m *Metrics) rejected(name, sort string, op admission.Operation, why string, code int) {
-	m.rejections.WithLabelValues(name, sort, string(op), why, strconv.Itoa(min(code, maxCode))).Inc()
+	m.of(name, sort, func(name string) {
+		m.rejections.WithLabelValues(name, sort, string(op), why, strconv.Itoa(min(code, maxCode))).Inc()
+	})
 }
 
-func (m *Metrics) failedOpen(name, sort string) { m.failOpen.WithLabelValues(name, sort).Inc() }
+func (m *Metrics) failedOpen(name, sort string) {
+	m.of(name, sort, func(name string) { m.failOpen.WithLabelValues(name, sort).Inc() })
+}
 
 func (m *Metrics) evaluated(name, sort string, op admission.Operation, d time.Duration) {
+	of := sort
 	if sort == sortMutating {
-		sort = "mutating"
+		of = "mutating"
 	}
-	m.evaluation.WithLabelValues(name, "webhook", sort, string(op)).Observe(d.Seconds())
+	m.of(name, sort, func(name string) { m.evaluation.WithLabelValues(name, "webhook", of, string(op)).Observe(d.Seconds()) })
 }
 
 func (m *Metrics) excluded(name, sort string, op admission.Operation) {
+	of := sort
 	if sort == sortValidating {
-		sort = "validate"
+		of = "validate"
 	}
-	m.exclusions.WithLabelValues(name, "webhook", sort, string(op)).Inc()
+	m.of(name, sort, func(name string) { m.exclusions.WithLabelValues(name, "webhook", of, string(op)).Inc() })
 }
 
-func (m *Metrics) opened(name, sort string, by float64) { m.open.WithLabelValues(name, sort).Add(by) }
+// opened notes an open breaker and returns what notes its end, which leaves no series
+// behind if the webhook was removed meanwhile.
+func (m *Metrics) opened(name, sort string) (closed func()) {
+	m.of(name, sort, func(name string) {
+		g := m.open.WithLabelValues(name, sort)
+		g.Inc()
+		closed = g.Dec
+	})
+	return closed
+}
 
 func (m *Metrics) shortened(name, sort string) {
-	m.answeredWithoutAsking.WithLabelValues(name, sort).Inc()
+	m.of(name, sort, func(name string) { m.answeredWithoutAsking.WithLabelValues(name, sort).Inc() })
 }

@@ -81,6 +81,9 @@ func newDispatcher(c Config, sort string, hooksOf func(metav1.Object) []webhook)
 	d.hooks = &configurations{
 		source: c.Configurations, hooksOf: hooksOf, compiler: c.Compiler, family: c.Family, clients: d.clients, log: c.Logger, made: map[string]*compiled{},
 	}
+	if c.Metrics != nil {
+		c.Metrics.keepWhileConfigured(sort, d.hooks.names)
+	}
 	return d, nil
 }
 

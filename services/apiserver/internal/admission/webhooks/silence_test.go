@@ -381,6 +381,46 @@ func TestLabels(t *testing.T) {
 	}
 }
 
+// TestSeriesGoWithTheirWebhook creates and deletes many webhooks.
+func TestSeriesGoWithTheirWebhook(t *testing.T) {
+	r := prometheus.NewRegistry()
+	m := NewMetrics(r)
+	configured := map[string]bool{"kept": true}
+	for _, sort := range []string{sortMutating, sortValidating} {
+		m.keepWhileConfigured(sort, func() (map[string]bool, bool) { return configured, true })
+	}
+	use := func(name string) {
+		for _, sort := range []string{sortMutating, sortValidating} {
+			m.observe(name, sort, "CREATE", 0, false, 200)
+			m.rejected(name, sort, "CREATE", noError, 400)
+			m.failedOpen(name, sort)
+			m.evaluated(name, sort, "CREATE", 0)
+			m.excluded(name, sort, "CREATE")
+			m.opened(name, sort)()
+			m.shortened(name, sort)
+		}
+	}
+	series := func() (n int) {
+		families, err := r.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			n += len(f.GetMetric())
+		}
+		return n
+	}
+	use("kept")
+	before := series()
+	for i := range 3 * maxHooks {
+		use(fmt.Sprint("hook", i))
+	}
+	use(otherHook)
+	if n, most := series(), 2*before; n > most {
+		t.Errorf("%d series after the webhooks are gone, want at most %d", n, most)
+	}
+}
+
 // TestOrigins are namespaces, and users of what stands in none.
 func TestOrigins(t *testing.T) {
 	ada := &authorizer.User{Name: "ada"}

@@ -79,7 +79,7 @@ func (s *Store) follow(ctx context.Context, prefix string, from storage.Place, r
 	if from.Revision < 0 {
 		return nil, &storage.CompactedError{Oldest: s.compacted.Load()}
 	}
-	s.metrics.requests.WithLabelValues("watch", s.metrics.kind(prefix)).Inc()
+	s.metrics.watched(prefix)
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watch{
 		store:   s,

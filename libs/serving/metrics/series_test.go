@@ -1,0 +1,74 @@
+package metrics_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/libs/serving/metrics"
+)
+
+func TestSeriesAreBoundedAndRemovedWithTheirObject(t *testing.T) {
+	const limit = 10
+	r := prometheus.NewRegistry()
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "c"}, []string{"name"})
+	s := metrics.NewSeries(metrics.SeriesConfig[string, prometheus.Counter]{
+		Limit: limit, Add: func(k string) prometheus.Counter { return v.WithLabelValues(k) }, Remove: func(k string) { v.DeleteLabelValues(k) },
+		Overflow: func(string) string { return "other" },
+	})
+	s.MustRegister(r, v)
+	// series returns the number of series and the sum of their values.
+	series := func() (n int, sum float64) {
+		t.Helper()
+		families, err := r.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			for _, m := range f.Metric {
+				n, sum = n+1, sum+m.GetCounter().GetValue()
+			}
+		}
+		return n, sum
+	}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for i := range 100 {
+				s.Of(fmt.Sprint(i)).Inc()
+			}
+		})
+	}
+	wg.Wait()
+	if n, sum := series(); n != limit+1 || sum != 400 {
+		t.Errorf("%d series with a sum of %v, want %d and 400", n, sum, limit+1)
+	}
+	var live atomic.Pointer[string]
+	kept := "5"
+	live.Store(&kept)
+	s.KeepWhile(func() func(string) bool {
+		now := *live.Load()
+		return func(k string) bool { return k == now }
+	})
+	s.Of("5").Inc()
+	if n, sum := series(); n != 1 || sum != 5 {
+		t.Errorf("%d series with a sum of %v are left, want 1 and 5", n, sum)
+	}
+	// A full Series makes room without a collection.
+	for i := range limit {
+		name := fmt.Sprint("n", i)
+		live.Store(&name)
+		s.Of(name).Inc()
+	}
+	if n, _ := series(); n != 1 {
+		t.Errorf("%d series are left, want 1", n)
+	}
+	// A request that ends after its object was removed leaves nothing behind.
+	s.Of("gone").Inc()
+	if n, _ := series(); n != 1 {
+		t.Errorf("%d series are left, want 1", n)
+	}
+}

@@ -1,0 +1,19 @@
+package app
+
+import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/endpoints"
+)
+
+// keepSeries has the store's metrics follow the resources that are served.
+func (p *parts) keepSeries() {
+	p.store.KeepSeriesWhile(func() func(schema.GroupResource) bool { return p.all.Current().ServesResource })
+}
+
+// watchMetrics returns the metrics of watches, which follow the resources that are served.
+func (p *parts) watchMetrics() *endpoints.Metrics {
+	m := endpoints.NewMetrics(p.metrics)
+	m.KeepWhileServed(p.kinds)
+	return m
+}
