@@ -42,13 +42,26 @@ func (s Struct) Type() *cel.Type { return cel.ObjectType(s.Name) }
 type Env struct {
 	env       *cel.Env
 	functions interpreter.Dispatcher
+	// standardCosts counts calls of the functions of this package as CEL counts
+	// functions that it does not know.
+	standardCosts bool
 }
 
 // Base has the functions and no variables. Making one takes milliseconds,
 // extending it much less.
 type Base struct {
-	env       *cel.Env
-	functions interpreter.Dispatcher
+	env           *cel.Env
+	functions     interpreter.Dispatcher
+	standardCosts bool
+}
+
+// WithStandardCosts returns a base whose expressions pay 1 at run time for a
+// call of a function of this package. Kubernetes counts so without the gates
+// StrictCostEnforcementForVAP and StrictCostEnforcementForWebhooks.
+func (b *Base) WithStandardCosts() *Base {
+	lenient := *b
+	lenient.standardCosts = true
+	return &lenient
 }
 
 // NewBase makes the functions.
@@ -123,7 +136,7 @@ func (b *Base) Extend(variables map[string]*cel.Type, find TypeFinder) (*Env, er
 	if err != nil {
 		return nil, fmt.Errorf("CEL environment: %w", err)
 	}
-	return &Env{env: env, functions: b.functions}, nil
+	return &Env{env: env, functions: b.functions, standardCosts: b.standardCosts}, nil
 }
 
 // New makes an environment. structs are all object types that the variables'

@@ -1,9 +1,11 @@
 package celenv_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/interpreter"
 
 	"binnacle/libs/celenv"
 )
@@ -56,5 +58,44 @@ func TestExpense(t *testing.T) {
 	}
 	if run(many); told != 1 {
 		t.Errorf("told %d times", told)
+	}
+}
+
+// TestStandardCosts checks that a function of the libraries costs 1 with
+// standard costs, and that functions of CEL cost what they always do.
+func TestStandardCosts(t *testing.T) {
+	base, err := celenv.NewBase()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cost := func(b *celenv.Base, expression string) uint64 {
+		env, err := b.Extend(map[string]*cel.Type{"text": cel.StringType}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checked, issues := env.Check(expression)
+		if err := issues.Err(); err != nil {
+			t.Fatal(err)
+		}
+		runner, err := env.Runner(checked)
+		if err != nil {
+			t.Fatal(err)
+		}
+		variables, err := interpreter.NewActivation(map[string]any{"text": strings.Repeat("a", 100)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, cost, err := runner.Run(t.Context(), variables)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cost
+	}
+	lenient := base.WithStandardCosts()
+	if strict, standard := cost(base, `text.upperAscii()`), cost(lenient, `text.upperAscii()`); strict != 11 || standard != 2 {
+		t.Errorf("upperAscii costs %d and %d, want 11 and 2", strict, standard)
+	}
+	if strict, standard := cost(base, `text.contains("a")`), cost(lenient, `text.contains("a")`); strict != standard {
+		t.Errorf("contains costs %d and %d", strict, standard)
 	}
 }

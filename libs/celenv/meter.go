@@ -28,7 +28,9 @@ type meter struct {
 	// before are the calls whose arguments are weighed, by the id of the last one; work
 	// is what was weighed and is free yet.
 	before map[int64]weighed
-	work   uint64
+	// standardCosts leaves callCost out.
+	standardCosts bool
+	work          uint64
 }
 
 // charge is what a step costs.
@@ -154,9 +156,11 @@ func (m *meter) called(c *call, result ref.Val) {
 		m.cost++
 		return
 	}
-	if cost, ok := callCost(c.function, c.overload, m.args, result); ok {
-		m.cost += cost
-		return
+	if !m.standardCosts {
+		if cost, ok := callCost(c.function, c.overload, m.args, result); ok {
+			m.cost += cost
+			return
+		}
 	}
 	m.cost += standardCost(c.overload, m.args)
 }

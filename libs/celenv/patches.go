@@ -29,7 +29,7 @@ func (b *Base) Patches() (*Base, error) {
 		return nil, fmt.Errorf("CEL environment: %w", err)
 	}
 	functions, err := dispatcherOf(env)
-	return &Base{env: env, functions: functions}, err
+	return &Base{env: env, functions: functions, standardCosts: b.standardCosts}, err
 }
 
 const escapeKey = "jsonpatch.escapeKey"

@@ -20,6 +20,8 @@ type Runner struct {
 	ast    *ast.AST
 	interp interpreter.Interpreter
 	plans  sync.Pool // of *plan
+	// standardCosts is that of the Env.
+	standardCosts bool
 }
 
 // Activation has the values of variables.
@@ -30,8 +32,9 @@ func (e *Env) Runner(checked *cel.Ast) (*Runner, error) {
 	env := e.env
 	factory := interpreter.NewAttributeFactory(env.Container, env.CELTypeAdapter(), env.CELTypeProvider())
 	r := &Runner{
-		ast:    checked.NativeRep(),
-		interp: interpreter.NewInterpreter(e.functions, env.Container, env.CELTypeProvider(), env.CELTypeAdapter(), factory),
+		ast:           checked.NativeRep(),
+		interp:        interpreter.NewInterpreter(e.functions, env.Container, env.CELTypeProvider(), env.CELTypeAdapter(), factory),
+		standardCosts: e.standardCosts,
 	}
 	first, err := r.plan()
 	if err != nil {
@@ -50,6 +53,7 @@ type plan struct {
 
 func (r *Runner) plan() (*plan, error) {
 	p := &plan{meter: newMeter(PerCallLimit, ast.MaxID(r.ast))}
+	p.meter.standardCosts = r.standardCosts
 	var err error
 	p.steps, err = r.interp.NewInterpretable(r.ast,
 		orElse,

@@ -143,6 +143,19 @@ const (
 	// StructuredAuthenticationConfiguration reads the authentication configuration
 	// file.
 	StructuredAuthenticationConfiguration Gate = "StructuredAuthenticationConfiguration"
+	// CRDValidationRatcheting tolerates what is wrong in a custom resource and
+	// does not change.
+	CRDValidationRatcheting Gate = "CRDValidationRatcheting"
+	// CustomResourceFieldSelectors selects custom resources by the fields that
+	// their definition names.
+	CustomResourceFieldSelectors Gate = "CustomResourceFieldSelectors"
+	// LoadBalancerIPMode keeps the field of the status of services.
+	LoadBalancerIPMode Gate = "LoadBalancerIPMode"
+	// StrictCostEnforcementForVAP and StrictCostEnforcementForWebhooks count the
+	// full cost of library functions in validating admission policies and in
+	// match conditions of webhooks.
+	StrictCostEnforcementForVAP      Gate = "StrictCostEnforcementForVAP"
+	StrictCostEnforcementForWebhooks Gate = "StrictCostEnforcementForWebhooks"
 	// WatchList lets watches begin with the present state (sendInitialEvents).
 	WatchList Gate = "WatchList"
 )

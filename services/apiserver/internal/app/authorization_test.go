@@ -129,7 +129,11 @@ func TestDefaultsAreReconciledAtEachStart(t *testing.T) {
 			a.want(200, "PATCH", rbacPath+path, body, "Content-Type", "application/merge-patch+json")
 		}
 		patch("/clusterroles/system:discovery", `{"rules":[{"nonResourceURLs":["/own"],"verbs":["get"]}],"metadata":{"labels":null}}`)
-		patch("/clusterrolebindings/system:discovery", `{"subjects":null}`)
+		patch("/clusterrolebindings/system:basic-user", `{"subjects":null}`)
+		// As an administrator left it in a version without system:public-info-viewer.
+		patch("/clusterrolebindings/system:discovery", `{"subjects":[{"kind":"Group","apiGroup":"rbac.authorization.k8s.io","name":"system:authenticated"}],
+			"metadata":{"annotations":{"rbac.authorization.kubernetes.io/autoupdate":"false","note":"narrowed"}}}`)
+		a.want(200, "DELETE", rbacPath+"/clusterrolebindings/system:public-info-viewer", "")
 		patch("/clusterroles/system:basic-user", `{"rules":null,"metadata":{"annotations":{"rbac.authorization.kubernetes.io/autoupdate":"false"}}}`)
 		patch("/clusterroles/view", `{"aggregationRule":null,"rules":null}`)
 		a.want(200, "DELETE", rbacPath+"/namespaces/kube-public/roles/system:controller:bootstrap-signer", "")
@@ -145,7 +149,16 @@ func TestDefaultsAreReconciledAtEachStart(t *testing.T) {
 	if urls := fmt.Sprint(a.get(rbacPath + "/clusterroles/system:discovery").object()); !strings.Contains(urls, "/own") || !strings.Contains(urls, "/openapi") || !strings.Contains(urls, "rbac-defaults") {
 		t.Errorf("system:discovery is %s", urls)
 	}
-	a.want(200, "GET", "/apis", "", as("alice")...) // its binding has its subjects again
+	if subjects := fmt.Sprint(a.get(rbacPath + "/clusterrolebindings/system:basic-user").at("subjects")); !strings.Contains(subjects, "system:authenticated") {
+		t.Errorf("the subjects of system:basic-user are %s", subjects)
+	}
+	info := a.get(rbacPath + "/clusterrolebindings/system:public-info-viewer")
+	if subjects := fmt.Sprint(info.at("subjects")); strings.Contains(subjects, "unauthenticated") || !strings.Contains(subjects, "system:authenticated") {
+		t.Errorf("the subjects of system:public-info-viewer are %s", subjects)
+	}
+	if note := info.at("metadata", "annotations", "note"); note != "narrowed" {
+		t.Errorf("the annotation of system:discovery was not taken over: %v", note)
+	}
 	if rules("/clusterroles/system:basic-user") != 0 {
 		t.Error("a role that is not to be reconciled was")
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -229,7 +228,7 @@ func (p *parts) buildStore(ctx context.Context) (err error) {
 func (p *parts) root() string { return strings.TrimRight(p.options.Etcd.Prefix, "/") }
 
 func (p *parts) buildCache(context.Context) (err error) {
-	host, _ := os.Hostname()
+	host, _ := p.options.hostname()
 	id, all := fmt.Sprintf("%s:%d", host, p.boundPort()), p.resources()
 	p.fanout, err = fanout.New(fanout.Config{
 		Options: p.options.Fanout, Store: p.store, Elector: etcd.NewElector(p.store, 0), Root: p.root() + "/", Since: historyOf(p.store, p.log),
@@ -274,7 +273,7 @@ func (p *parts) buildAPI(context.Context) error {
 	if err != nil {
 		return err
 	}
-	host, err := os.Hostname()
+	host, err := p.options.hostname()
 	if err != nil {
 		return err
 	}
@@ -335,10 +334,10 @@ func (p *parts) buildBootstrap(host string) error {
 	p.bootstrap = bootstrap.New(bootstrap.Config{
 		API: p.loopback, Store: p.store, Root: p.root(), Logger: p.log, Now: time.Now,
 		EncodeEndpoints: func(e *corev1.Endpoints) ([]byte, error) { return endpointsKind.EncodeStored(e) },
-		Identity:        bootstrap.Identity(host, p.boundPort()), Instance: uuid.NewString(), Hostname: host,
+		Identity:        bootstrap.Identity(host), Instance: uuid.NewString(), Hostname: host,
 		AdvertiseAddress: o.AdvertiseAddress, SecurePort: p.boundPort(), ServiceRanges: o.serviceRanges, NoServiceCIDR: !o.Features.Enabled(features.MultiCIDRServiceAllocator), NodePort: o.KubernetesNodePort, ForeignEndpoints: o.EndpointReconciler == reconcileNone,
 		AuthenticationConfig: p.authenticationConfig, AuthenticationConfigDue: p.authenticationDue, APIServices: apiServices(p.served), Loaded: p.cache.WaitReady, FeatureEnabled: o.Features.Enabled, PolicySeen: p.policySeen,
-		RepairAllocations: p.allocator.Repair, RepairInterval: allocator.RepairInterval, StorageVersions: p.sayStorageVersions(bootstrap.Identity(host, p.boundPort())),
+		RepairAllocations: p.allocator.Repair, RepairInterval: allocator.RepairInterval, StorageVersions: p.sayStorageVersions(bootstrap.Identity(host)),
 	})
 	return nil
 }

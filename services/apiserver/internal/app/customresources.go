@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/libs/features"
 	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/callout"
 	"binnacle/services/apiserver/internal/customresource/conversion"
@@ -79,9 +80,12 @@ func (p *parts) newFollower(b served.Builder) (*follow.Follower, error) {
 		return nil, err
 	}
 	compiler := rules.NewCompiler()
+	compiler.NoRatcheting = !p.options.Features.Enabled(features.CRDValidationRatcheting)
 	compiler.Metrics = rules.NewMetrics(p.metrics)
 	return follow.New(follow.Config{
-		Definitions: k.Store, Definable: p.definable(), Maker: &kind.Maker{Rules: compiler, Conversion: convert}, Builder: b,
+		Definitions: k.Store, Definable: p.definable(), Maker: &kind.Maker{
+			Rules: compiler, Conversion: convert, NoSelectableFields: !p.options.Features.Enabled(features.CustomResourceFieldSelectors),
+		}, Builder: b,
 		Decode: func(stored []byte, revision int64) (*apiextensionsv1.CustomResourceDefinition, error) {
 			obj, err := k.Coder.DecodeStored(stored, revision)
 			if err != nil {

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"net/http"
-	"os"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -48,13 +47,13 @@ func (p *parts) buildEncryption(ctx context.Context) error {
 		return err
 	}
 	if o := p.options.Encryption; o.ConfigFile != "" {
-		host, err := os.Hostname()
+		host, err := p.options.hostname()
 		if err != nil {
 			return err
 		}
 		if p.sealing, err = encryption.Open(ctx, o.ConfigFile, o.Reload, &encryption.Builder{
 			KMSv1:    p.options.Features.Enabled(features.KMSv1),
-			ServerID: bootstrap.Identity(host, p.boundPort()),
+			ServerID: bootstrap.Identity(host),
 			Wait: func(ctx context.Context, wait func(context.Context) error) error {
 				return request.Wait(ctx, status.ManyWait(), wait)
 			},

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/apply"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/customresource/definition"
@@ -76,7 +77,7 @@ func (p *parts) resources() []watchcache.Resource {
 			}
 		}
 		if k.GVR() == definitions() {
-			r.Outline, r.Defines, r.Packed = new(definition.Outliner).Unowned, follow.Defines(p.codec, p.root(), p.definable()), true
+			r.Outline, r.Defines, r.Packed = new(definition.Outliner).Unowned, follow.Defines(p.codec, p.root(), p.definable(), !p.options.Features.Enabled(features.CustomResourceFieldSelectors)), true
 		}
 		// Nothing of a secret is in a text that outlives it.
 		r.Verbatim = k.GVR() == corev1.SchemeGroupVersion.WithResource("secrets")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -86,6 +87,9 @@ type Options struct {
 	Compatibility           CompatibilityOptions
 
 	serviceRanges []*net.IPNet
+	// host is the name of this machine; empty means that of the operating
+	// system. Tests give replicas on one machine different names.
+	host string
 	// slowAudit is when the time of requests is told to the audit log; 0 means half a second.
 	slowAudit time.Duration
 	// between, if set, stands between the stream of changes and the cache.
@@ -221,6 +225,14 @@ func (o *Options) Complete() error {
 	o.Serving.AlternateNames = append(o.Serving.AlternateNames,
 		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", serviceAddress(o.serviceRanges[0]))
 	return o.Serving.Complete()
+}
+
+// hostname returns the name of this machine.
+func (o *Options) hostname() (string, error) {
+	if o.host != "" {
+		return o.host, nil
+	}
+	return os.Hostname()
 }
 
 // primaryFamily returns the IP family of the first service range.

@@ -79,7 +79,7 @@ func (p *parts) buildPeers(host string) (err error) {
 		}
 	}
 	p.presence = &peers.Presence{
-		Store: p.store, Root: p.root(), Identity: bootstrap.Identity(host, p.boundPort()), Logger: p.log,
+		Store: p.store, Root: p.root(), Identity: bootstrap.Identity(host), Logger: p.log,
 		IP: net.ParseIP(cmp.Or(o.Peers.AdvertiseIP, o.AdvertiseAddress.String())), Port: port,
 		Encode: func(e *corev1.Endpoints) ([]byte, error) { return coder.EncodeStored(e) },
 		Decode: func(value []byte, revision int64) (*corev1.Endpoints, error) {

@@ -26,8 +26,23 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
+// costed returns the compiler of expressions whose costs follow a feature gate.
+// With the gate off, functions of the libraries of Kubernetes cost 1.
+func (p *parts) costed(strict features.Gate) func() (*expressions.Compiler, error) {
+	if p.options.Features.Enabled(strict) {
+		return p.compiler
+	}
+	return sync.OnceValues(func() (*expressions.Compiler, error) {
+		c, err := p.compiler()
+		if err != nil {
+			return nil, err
+		}
+		return c.WithStandardCosts(), nil
+	})
+}
+
 // policies is what both plugins of admission policies have in common.
-func (p *parts) policies(sort policies.Sort) (policies.Config, error) {
+func (p *parts) policies(sort policies.Sort, compiler func() (*expressions.Compiler, error)) (policies.Config, error) {
 	namespaceKind := p.lookup(corev1.SchemeGroupVersion.WithResource("namespaces"))
 	o := p.objects(true)
 	parameters, err := policies.NewParameters(
@@ -35,7 +50,7 @@ func (p *parts) policies(sort policies.Sort) (policies.Config, error) {
 		p.seen,
 	)
 	programs := sync.OnceValues(func() (*expressions.Programs, error) {
-		c, err := p.compiler()
+		c, err := compiler()
 		if err != nil {
 			return nil, err
 		}
@@ -52,7 +67,7 @@ func (p *parts) policies(sort policies.Sort) (policies.Config, error) {
 			if err != nil {
 				return nil, nil, err
 			}
-			c, err := p.compiler()
+			c, err := compiler()
 			return shared, c, err
 		},
 		Codec: p.codec, Shapes: &views.Shapes{}, Metrics: policies.NewMetrics(p.metrics, sort), Logger: p.log,
@@ -94,7 +109,7 @@ func (p *parts) validatingPolicies(configuration []byte) (any, error) {
 	if configuration != nil {
 		return nil, errors.New("it takes no configuration")
 	}
-	c, err := p.policies(policies.SortValidating)
+	c, err := p.policies(policies.SortValidating, p.costed(features.StrictCostEnforcementForVAP))
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +125,7 @@ func (p *parts) mutatingPolicies(configuration []byte) (any, error) {
 	if !p.options.Features.Enabled(features.MutatingAdmissionPolicy) {
 		return struct{}{}, nil
 	}
-	c, err := p.policies(policies.SortMutating)
+	c, err := p.policies(policies.SortMutating, p.compiler)
 	if err != nil {
 		return nil, err
 	}

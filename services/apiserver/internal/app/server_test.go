@@ -20,6 +20,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,8 +50,13 @@ func testOptions(t *testing.T, dir string) *Options {
 		t.Fatal(err)
 	}
 	o.Etcd.DataDir = filepath.Join(dir, "data")
+	o.host = fmt.Sprintf("host-%d", hosts.Add(1))
 	return o
 }
+
+// hosts counts the servers of the tests. Each has a host of its own, so that
+// replicas have different identities.
+var hosts atomic.Int64
 
 // start runs a whole server in process, with its own embedded etcd, until it is ready.
 func start(t *testing.T, change func(*Options)) *api {

@@ -71,6 +71,7 @@ func (p *parts) tokenWebhook() (authenticator.Token, error) {
 		return nil, nil
 	}
 	c, err := webhook.New(webhook.Config{
+		Logger:     p.log,
 		Kubeconfig: o.Webhook.Kubeconfig, Version: o.Webhook.Version, Audiences: o.Audiences, Registerer: p.metrics, Calls: p.calls, Dial: p.egress.To(egress.ControlPlane),
 	})
 	if err != nil {

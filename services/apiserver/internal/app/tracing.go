@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"errors"
-	"os"
 	"time"
 
 	"binnacle/libs/features"
@@ -25,12 +24,12 @@ func (p *parts) buildTracing(ctx context.Context) error {
 	if !p.options.Features.Enabled(features.APIServerTracing) {
 		return errors.New("APIServerTracing feature is not enabled, but tracing config file was provided")
 	}
-	host, err := os.Hostname()
+	host, err := p.options.hostname()
 	if err != nil {
 		return err
 	}
 	if p.traces, err = tracing.New(ctx, tracing.Config{
-		Configuration: config, Service: Name, Instance: bootstrap.Identity(host, p.boundPort()), Dial: p.egress.To(egress.ControlPlane), Logger: p.log, Metrics: p.metrics,
+		Configuration: config, Service: Name, Instance: bootstrap.Identity(host), Dial: p.egress.To(egress.ControlPlane), Logger: p.log, Metrics: p.metrics,
 	}); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/admission/views"
 	"binnacle/services/apiserver/internal/admission/webhooks"
 	"binnacle/services/apiserver/internal/callout"
@@ -23,6 +24,7 @@ import (
 func (p *parts) webhooks() func(resource string, configuration []byte) (webhooks.Config, error) {
 	metrics := webhooks.NewMetrics(p.metrics)
 	services, ways := p.services(), p.ways()
+	compiler := p.costed(features.StrictCostEnforcementForWebhooks)
 	return func(resource string, configuration []byte) (webhooks.Config, error) {
 		credentials, err := webhooks.LoadCredentials(configuration)
 		if err != nil {
@@ -34,7 +36,7 @@ func (p *parts) webhooks() func(resource string, configuration []byte) (webhooks
 				return lastKnown(k.Coder, e)
 			}},
 			Ready: func() bool { return p.cache.Ready() && k.Store.Known() }, Family: p.family, Namespaces: &namespaces{p}, Authorizer: p.authz.chain,
-			Compiler: p.compiler, Codec: p.codec, Shapes: &views.Shapes{}, Credentials: credentials, Services: services, Ways: ways, Calls: p.calls, Answers: p.answers,
+			Compiler: compiler, Codec: p.codec, Shapes: &views.Shapes{}, Credentials: credentials, Services: services, Ways: ways, Calls: p.calls, Answers: p.answers,
 			Notify: p.noteWebhook, Metrics: metrics, Logger: p.log.With("kind", k.Resource.Resource),
 		}, nil
 	}

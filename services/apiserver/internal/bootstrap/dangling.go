@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -22,6 +23,17 @@ import (
 // danglingRetry is the pause after a write that failed.
 const danglingRetry = time.Second
 
+// A flow schema is written at most maxDanglingWrites times in danglingWindow. A
+// further write waits for danglingPause and up to danglingSpread more, so that
+// two writers that disagree do not write without end. The figures are those of
+// Kubernetes.
+const (
+	maxDanglingWrites = 6
+	danglingWindow    = time.Minute
+	danglingPause     = 30 * time.Second
+	danglingSpread    = 45 * time.Second
+)
+
 // Dangling tells in the status of every flow schema whether its priority level
 // exists. It is told of schemas and levels, and looks only at schemas that this
 // concerns. Its methods may be called at any time by many.
@@ -35,6 +47,8 @@ type Dangling struct {
 	levels  map[string]bool
 	schemas map[string]referring
 	pending map[string]bool // names of schemas
+	// writes are the times of recent writes by the name of the schema.
+	writes map[string][]time.Time
 }
 
 // referring is what counts of a flow schema.
@@ -48,7 +62,7 @@ type referring struct {
 func NewDangling(api *loopback.Client, log *slog.Logger) *Dangling {
 	return &Dangling{
 		API: api, Logger: log, Now: time.Now, changed: make(chan struct{}, 1),
-		levels: map[string]bool{}, schemas: map[string]referring{}, pending: map[string]bool{},
+		levels: map[string]bool{}, schemas: map[string]referring{}, pending: map[string]bool{}, writes: map[string][]time.Time{},
 	}
 }
 
@@ -67,6 +81,7 @@ func (d *Dangling) DropSchema(name string) {
 	defer d.mu.Unlock()
 	delete(d.schemas, name)
 	delete(d.pending, name)
+	delete(d.writes, name)
 }
 
 // SetLevel tells whether a priority level is there.
@@ -111,7 +126,11 @@ func (d *Dangling) Run(ctx context.Context) error {
 		case <-d.changed:
 		case <-retry.C:
 		}
-		if err := d.tell(ctx); err != nil && ctx.Err() == nil {
+		limited, err := d.tell(ctx)
+		if limited {
+			retry.Reset(danglingPause + rand.N(danglingSpread))
+		}
+		if err != nil && ctx.Err() == nil {
 			level := slog.LevelError
 			if apierrors.IsTooManyRequests(err) { // what the store holds is still being loaded
 				level = slog.LevelDebug
@@ -122,23 +141,47 @@ func (d *Dangling) Run(ctx context.Context) error {
 	}
 }
 
-// tell of what is pending, one after the other. What fails stays pending, and keeps nothing else from being told.
-func (d *Dangling) tell(ctx context.Context) error {
+// tell writes what is pending, one after the other. What fails stays pending, and
+// keeps nothing else from being told. It reports whether a schema stays pending
+// because it was written too often.
+func (d *Dangling) tell(ctx context.Context) (limited bool, first error) {
 	d.mu.Lock()
 	names := slices.Sorted(maps.Keys(d.pending))
 	d.mu.Unlock()
-	var first error
 	for _, name := range names {
 		s, found, there := d.take(name)
 		if !there {
 			continue
 		}
-		if err := d.write(ctx, name, s, condition(s.level, found)); err != nil && !apierrors.IsNotFound(err) {
+		want, changes := d.due(s, condition(s.level, found))
+		if !changes {
+			continue
+		}
+		if !d.mayWrite(name) {
+			d.putBack(name)
+			limited = true
+			continue
+		}
+		if err := d.write(ctx, name, s, want); err != nil && !apierrors.IsNotFound(err) {
 			d.putBack(name)
 			first = cmp.Or(first, err)
 		}
 	}
-	return first
+	return limited, first
+}
+
+// mayWrite reports whether a schema may be written now, and counts the write.
+func (d *Dangling) mayWrite(name string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.Now()
+	recent := slices.DeleteFunc(d.writes[name], func(at time.Time) bool { return now.Sub(at) > danglingWindow })
+	ok := len(recent) < maxDanglingWrites
+	if ok {
+		recent = append(recent, now)
+	}
+	d.writes[name] = recent
+	return ok
 }
 
 // take a schema from those that are pending, and whether its level was found.
@@ -171,22 +214,28 @@ func condition(level string, found bool) flowcontrolv1.FlowSchemaCondition {
 	}
 }
 
-// write applies the condition where it is not there yet.
-func (d *Dangling) write(ctx context.Context, name string, s referring, want flowcontrolv1.FlowSchemaCondition) error {
-	since := metav1.NewTime(d.Now().UTC().Truncate(time.Second))
+// due returns the condition to write, with the time of its transition. It
+// returns false if the schema has it.
+func (d *Dangling) due(s referring, want flowcontrolv1.FlowSchemaCondition) (flowcontrolv1.FlowSchemaCondition, bool) {
+	want.LastTransitionTime = metav1.NewTime(d.Now().UTC().Truncate(time.Second))
 	for _, c := range s.conditions {
 		if c.Type != want.Type {
 			continue
 		}
 		if c.Status == want.Status {
 			if c.Reason == want.Reason && c.Message == want.Message {
-				return nil
+				return want, false
 			}
-			since = c.LastTransitionTime
+			want.LastTransitionTime = c.LastTransitionTime
 		}
 	}
+	return want, true
+}
+
+// write applies the condition.
+func (d *Dangling) write(ctx context.Context, name string, s referring, want flowcontrolv1.FlowSchemaCondition) error {
 	said := flowcontrolapply.FlowSchemaCondition().WithType(want.Type).WithStatus(want.Status).
-		WithLastTransitionTime(since).WithReason(want.Reason).WithMessage(want.Message)
+		WithLastTransitionTime(want.LastTransitionTime).WithReason(want.Reason).WithMessage(want.Message)
 	wanted := flowcontrolapply.FlowSchema(name).WithUID(s.uid).
 		WithStatus(flowcontrolapply.FlowSchemaStatus().WithConditions(said))
 	return d.API.As(flowConsumer).Apply(ctx, flowPath("flowschemas").Named(name).Under("status"), wanted)

@@ -4,8 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base32"
+	"encoding/binary"
 	"errors"
-	"fmt"
 	"net"
 	"reflect"
 	"slices"
@@ -37,10 +37,15 @@ const (
 // leases in the system namespace.
 const IdentityPrefix = "apiserver-"
 
-// Identity names a replica: the same one after a restart on the same host and
-// port.
-func Identity(host string, port int) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s:%d", host, port))
+// Identity returns the name of the replica on a host. It is that of a
+// kube-apiserver on the same host: a hash of the host and of the component, each
+// after its length in two bytes.
+func Identity(host string) string {
+	var data []byte
+	for _, part := range []string{host, "kube-apiserver"} {
+		data = append(binary.BigEndian.AppendUint16(data, uint16(len(part))), part...)
+	}
+	sum := sha256.Sum256(data)
 	return IdentityPrefix + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16]))
 }
 

@@ -16,10 +16,12 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -75,11 +77,19 @@ func LoadPlain(kubeconfig string, dial Dial) (*Service, error) {
 
 // named is load, whose errors name the file.
 func named(kubeconfig string, dial Dial, protocols []string) (*Service, error) {
-	s, err := load(kubeconfig, dial, version.UserAgent("apiserver"), protocols, "https")
+	s, err := load(kubeconfig, dial, version.UserAgent("apiserver"), protocols, "https", "http")
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
 	}
 	return s, nil
+}
+
+// WarnPlain logs a warning if the service is reached without TLS: what is sent
+// to it, and its answers, can be read and changed on the way.
+func (s *Service) WarnPlain(log *slog.Logger, what string) {
+	if strings.HasPrefix(s.URL, "http://") {
+		log.Warn("requests to the service are not encrypted, use https", "service", what, "server", s.URL)
+	}
 }
 
 func load(kubeconfig string, dial Dial, agent string, protocols []string, schemes ...string) (*Service, error) {

@@ -218,7 +218,7 @@ func TestBrokenKubeconfigs(t *testing.T) {
 	}
 	for name, file := range map[string]string{
 		"absent": broken + ".not", "broken": broken,
-		"http":        kubeconfig(t, s, strings.Replace(s.URL, "https", "http", 1), nobody),
+		"ftp":         kubeconfig(t, s, strings.Replace(s.URL, "https", "ftp", 1), nobody),
 		"parameters":  kubeconfig(t, s, s.URL+"/?a=b", nobody),
 		"fragment":    kubeconfig(t, s, s.URL+"#a", nobody),
 		"no address":  kubeconfig(t, s, s.URL+"/%zz", nobody),

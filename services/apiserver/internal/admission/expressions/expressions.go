@@ -38,10 +38,18 @@ func New() (*Compiler, error) {
 	if err != nil {
 		return nil, err
 	}
+	return newCompiler(base), nil
+}
+
+// WithStandardCosts returns a compiler whose programs pay 1 for a call of a
+// function that CEL does not have by itself.
+func (c *Compiler) WithStandardCosts() *Compiler { return newCompiler(c.base.WithStandardCosts()) }
+
+func newCompiler(base *celenv.Base) *Compiler {
 	c := &Compiler{base: base, patches: sync.OnceValues(base.Patches)}
 	c.types, c.requestType, c.namespaceOne = known()
 	c.envs = &envs{compiler: c, types: c.types, made: map[Sees]*celenv.Env{}}
-	return c, nil
+	return c
 }
 
 // envs are environments of choices of variables, each made when it is needed.

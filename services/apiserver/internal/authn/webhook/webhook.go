@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -56,6 +57,7 @@ type Config struct {
 	Registerer prometheus.Registerer
 	Calls      *callout.Metrics // may be nil
 	Dial       callout.Dial     // nil goes straight there
+	Logger     *slog.Logger
 	// TryTimeout bounds one try; 0 means the default.
 	TryTimeout time.Duration
 }
@@ -80,6 +82,7 @@ func New(c Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("token review service: %w", err)
 	}
+	service.WarnPlain(c.Logger, "token webhook")
 	service.Measure(c.Calls)
 	out := &Client{cfg: c, service: service}
 	out.measure()

@@ -70,6 +70,7 @@ func New(c Config) (*Authorizer, error) {
 	if z.client, err = newClient(c.KubeconfigFile, c.Version, c.Dial); err != nil {
 		return nil, err
 	}
+	z.client.WarnPlain(c.Logger, "authorization webhook "+c.Name)
 	z.client.Measure(c.Calls)
 	if z.cache, err = newCache(); err != nil {
 		return nil, err

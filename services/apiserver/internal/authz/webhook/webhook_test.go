@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -428,12 +430,30 @@ func TestBrokenKubeconfigs(t *testing.T) {
 	}
 	for name, file := range map[string]string{
 		"absent": filepath.Join(dir, "none"), "broken": broken,
-		"http":       kubeconfig(t, s.Server, strings.Replace(s.URL, "https", "http", 1)),
+		"ftp":        kubeconfig(t, s.Server, strings.Replace(s.URL, "https", "ftp", 1)),
 		"parameters": kubeconfig(t, s.Server, s.URL+"/?a=b"),
 	} {
 		if _, err := webhook.New(webhook.Config{KubeconfigFile: file}); err == nil || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestServerWithoutTLSIsAllowed checks that an http server is accepted with a
+// warning in the log.
+func TestServerWithoutTLSIsAllowed(t *testing.T) {
+	s := newService(t)
+	var log strings.Builder
+	z, err := webhook.New(webhook.Config{
+		KubeconfigFile: kubeconfig(t, s.Server, strings.Replace(s.URL, "https", "http", 1)),
+		Metrics:        webhook.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	z.Close()
+	if !strings.Contains(log.String(), "not encrypted") {
+		t.Errorf("log is %q", log.String())
 	}
 }
 

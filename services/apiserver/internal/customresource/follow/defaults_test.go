@@ -95,7 +95,7 @@ func TestFieldsOfManyVersions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		read := Defines(nil, "/registry", func(string, string) bool { return true })
+		read := Defines(nil, "/registry", func(string, string) bool { return true }, false)
 		allocated = testing.AllocsPerRun(1, func() {
 			var ok bool
 			if r, ok = read(stored); !ok {

@@ -28,8 +28,8 @@ var versionFields = peek.Compile(peek.Fields("selectableFields"))
 // what is not definable. Objects are
 // selected by what they say in the version that is stored. What the codec makes of
 // each object is read from its document, so schemas are looked at for the defaults of selectable
-// fields alone.
-func Defines(c *codec.Codec, root string, definable func(group, resource string) bool) func(stored []byte) (watchcache.Resource, bool) {
+// fields alone. noFields ignores selectable fields.
+func Defines(c *codec.Codec, root string, definable func(group, resource string) bool, noFields bool) func(stored []byte) (watchcache.Resource, bool) {
 	return func(stored []byte) (watchcache.Resource, bool) {
 		parts, err := storePaths.Find(stored, nil)
 		if err != nil {
@@ -39,6 +39,9 @@ func Defines(c *codec.Codec, root string, definable func(group, resource string)
 		plural, named := peek.Text(parts[1])
 		if !ok || !named || !definable(group, plural) || !established(parts[2]) {
 			return watchcache.Resource{}, false
+		}
+		if noFields {
+			return resource(c, root, group, plural, nil, nil), true
 		}
 		paths, err := selectable(parts[3], parts[4])
 		if err != nil {

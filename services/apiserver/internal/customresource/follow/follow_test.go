@@ -102,7 +102,7 @@ func newRig(t testing.TB, loaded ...string) *rig {
 	cache, err := watchcache.New(watchcache.Config{
 		Source: r.source, Newest: r.source, ConfirmEvery: time.Hour, Logger: slog.New(slog.DiscardHandler),
 		Resources: []watchcache.Resource{{
-			Name: gvr.GroupResource().String(), Prefix: prefix, Outline: new(definition.Outliner).Unowned, Defines: follow.Defines(c, "/registry", definable), Packed: true,
+			Name: gvr.GroupResource().String(), Prefix: prefix, Outline: new(definition.Outliner).Unowned, Defines: follow.Defines(c, "/registry", definable, false), Packed: true,
 			Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
 				a, err := r.coder.Attributes(value)
 				return watchcache.Attributes{Name: a.Name}, err

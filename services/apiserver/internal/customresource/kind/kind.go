@@ -30,6 +30,9 @@ type Maker struct {
 	// Conversion returns what converts the objects of a definition whose versions
 	// are converted by a webhook.
 	Conversion func(*Definition) Conversion
+	// NoSelectableFields ignores the selectable fields of definitions (gate
+	// CustomResourceFieldSelectors off).
+	NoSelectableFields bool
 
 	patterns patterns
 
@@ -150,7 +153,11 @@ func (m *Maker) version(d *Definition, v *apiextensionsv1.CustomResourceDefiniti
 		k.Shown.Verbs = []string{"delete", "deletecollection", "get", "list", "watch"}
 		k.Create.Closed = "create not allowed while custom resource definition is terminating"
 	}
-	for _, f := range v.SelectableFields {
+	fields := v.SelectableFields
+	if m.NoSelectableFields {
+		fields = nil
+	}
+	for _, f := range fields {
 		k.Shown.Selectable = append(k.Shown.Selectable, registry.SelectableField{Label: f.JSONPath[1:], Path: f.JSONPath})
 	}
 	k.Document, k.MergeType = s.document(), s.mergeType

@@ -133,12 +133,13 @@ func (s *versionSchema) validate(ctx context.Context, w registry.DocumentWrite) 
 		defer was.Release()
 	}
 	var report schema.Report
+	ratchets := !s.maker.Rules.NoRatcheting
 	if w.Subresource == "status" {
-		report = p.CheckStatus(d, was, w.Costly)
+		report = p.CheckStatus(d, was, ratchets, w.Costly)
 	} else {
-		report = p.Check(d, was, w.Costly)
+		report = p.Check(d, was, ratchets, w.Costly)
 	}
-	if was != nil {
+	if was != nil && ratchets {
 		s.maker.Rules.Metrics.Compared(report.Compared)
 	}
 	errs := report.All(s.scaleErrors(w.Object, w.Subresource == "status")...)

@@ -102,7 +102,7 @@ func BenchmarkWalk(b *testing.B) {
 			if update {
 				old = shaped.Doc
 			}
-			if errs := p.Check(shaped.Doc, old, nil).All(); len(errs) > 0 {
+			if errs := p.Check(shaped.Doc, old, true, nil).All(); len(errs) > 0 {
 				b.Fatal(errs)
 			}
 			if evaluate {

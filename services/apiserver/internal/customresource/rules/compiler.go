@@ -23,7 +23,11 @@ const (
 type Compiler struct {
 	// Metrics may be nil. They are set before anything is compiled.
 	Metrics *Metrics
-	base    func() (*celenv.Base, error)
+	// NoRatcheting reports what did not change as well, and does not evaluate
+	// rules with optionalOldSelf where there is no old value (gate
+	// CRDValidationRatcheting off). It is set before anything is compiled.
+	NoRatcheting bool
+	base         func() (*celenv.Base, error)
 
 	mu     sync.Mutex // guards shared alone
 	shared map[string]weak.Pointer[program]

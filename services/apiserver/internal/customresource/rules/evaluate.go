@@ -38,14 +38,16 @@ func (r *Rules) Evaluate(ctx context.Context, doc, old *tape.Doc, warn func(stri
 	if costly != nil {
 		ctx = celenv.NewExpense(cheap, costly).With(ctx)
 	}
-	e := evaluation{ctx: ctx, doc: doc, old: old, warn: warn, budget: schema.RulesBudget}
+	e := evaluation{ctx: ctx, doc: doc, old: old, warn: warn, budget: schema.RulesBudget, ratchets: r.ratchets}
 	before := tape.None
 	var same *relation
 	if old != nil {
 		before = tape.Root
 		if r.program != nil {
 			e.comparer = r.program.NewComparer(doc, old)
-			same = &relation{place: schema.Root, value: tape.Root, old: tape.Root}
+			if r.ratchets {
+				same = &relation{place: schema.Root, value: tape.Root, old: tape.Root}
+			}
 		}
 	}
 	e.level(r.top, nil, tape.Root, before, related{now: same})
@@ -68,12 +70,12 @@ func (c *Compiler) CheckDefault(ctx context.Context, at *field.Path, s *v1.JSONS
 	}
 	defer doc.Release()
 	// The value must be good both as one that stays and as a new one.
-	e := evaluation{ctx: ctx, doc: doc, old: doc, budget: budget}
+	e := evaluation{ctx: ctx, doc: doc, old: doc, budget: budget, ratchets: !c.NoRatcheting}
 	e.level(top, at, tape.Root, tape.Root, related{})
-	if len(e.errs) > 0 {
+	if len(e.errs) > 0 || c.NoRatcheting {
 		return e.errs, e.budget
 	}
-	fresh := evaluation{ctx: ctx, doc: doc, budget: budget}
+	fresh := evaluation{ctx: ctx, doc: doc, budget: budget, ratchets: true}
 	fresh.level(top, at, tape.Root, tape.None, related{})
 	return fresh.errs, min(e.budget, fresh.budget)
 }
@@ -86,6 +88,8 @@ type evaluation struct {
 	warn     func(string)
 	budget   int64
 	errs     field.ErrorList
+	// ratchets is that of the rules.
+	ratchets bool
 }
 
 // relation is a value and the one that it was, as ratcheting relates them.
@@ -249,11 +253,12 @@ func (e *evaluation) rules(l *level, at *field.Path, v, before tape.Ref, r relat
 			e.add(field.Invalid(at, l.shape.typeName, fmt.Sprintf("rule compile error: %v", rule.err)))
 			continue
 		}
+		if rule.usesOld() && plain.old == nil && !(rule.optional && e.ratchets) {
+			continue // a transition rule needs something before
+		}
 		vars := plain
 		if rule.optional {
 			vars = optional
-		} else if rule.usesOld() && plain.old == nil {
-			continue // a transition rule needs something before
 		}
 		if !e.rule(l, rule, at, vars, r) {
 			return

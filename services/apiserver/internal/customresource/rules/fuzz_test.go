@@ -61,10 +61,10 @@ func FuzzAnything(f *testing.F) {
 		}
 		r := compiler.Compile(&s, p)
 		for _, before := range []*tape.Doc{nil, old} {
-			for _, e := range p.Check(doc, before, nil).All() {
+			for _, e := range p.Check(doc, before, true, nil).All() {
 				_ = e.Error()
 			}
-			p.CheckStatus(doc, before, nil)
+			p.CheckStatus(doc, before, true, nil)
 			for _, e := range r.Evaluate(ctx, doc, before, func(string) {}, nil) {
 				_ = e.Error()
 			}

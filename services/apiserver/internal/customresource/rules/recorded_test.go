@@ -165,9 +165,9 @@ func (s *step) errors(t *testing.T, v served, doc *tape.Doc, warnings *[]string)
 		}
 		old = before.Doc
 	}
-	report := v.program.Check(doc, old, nil)
+	report := v.program.Check(doc, old, true, nil)
 	if s.Status {
-		report = v.program.CheckStatus(doc, old, nil)
+		report = v.program.CheckStatus(doc, old, true, nil)
 	}
 	errs := report.All()
 	if v.rules == nil {

@@ -14,6 +14,8 @@ type Rules struct {
 	program *schema.Program
 	top     *level
 	metrics *Metrics
+	// ratchets is false when the compiler has NoRatcheting.
+	ratchets bool
 }
 
 // level is the rules of a schema and of those below it.
@@ -56,7 +58,7 @@ func (c *Compiler) Compile(s *v1.JSONSchemaProps, p *schema.Program) *Rules {
 	if top == nil {
 		return nil
 	}
-	return &Rules{program: p, top: top, metrics: c.Metrics}
+	return &Rules{program: p, top: top, metrics: c.Metrics, ratchets: !c.NoRatcheting}
 }
 
 // compile returns the rules of a schema and below, or nil. h is the shape of

@@ -303,6 +303,29 @@ func TestRatcheting(t *testing.T) {
 	}
 }
 
+// TestRatchetingSwitchedOff checks that unchanged values are reported, and that
+// rules with optionalOldSelf wait for an old value.
+func TestRatchetingSwitchedOff(t *testing.T) {
+	s := schemaOf(t, `{"type":"object","properties":{
+		"n":{"type":"integer","x-kubernetes-validations":[{"rule":"self > 0","message":"n"}]},
+		"o":{"type":"integer","x-kubernetes-validations":[{"rule":"oldSelf.hasValue()","optionalOldSelf":true,"message":"o"}]}}}`)
+	p, err := schema.Compile(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for off, want := range map[bool]string{false: "o", true: "n"} {
+		c := rules.NewCompiler()
+		c.NoRatcheting = off
+		var errs []string
+		for _, e := range c.Compile(s, p).Evaluate(t.Context(), doc(t, `{"n":0,"o":1}`), doc(t, `{"n":0}`), nil, nil) {
+			errs = append(errs, e.Detail)
+		}
+		if got := strings.Join(errs, ","); got != want {
+			t.Errorf("NoRatcheting %t: errors are %q, want %q", off, got, want)
+		}
+	}
+}
+
 // Items that break a rule are tolerated together when their list is what it was, which is looked at once: once for each of
 // them does not end in a test's time.
 func TestManyToleratedItems(t *testing.T) {

@@ -32,11 +32,15 @@ func (r Report) All(between ...*field.Error) field.ErrorList {
 }
 
 // Check holds a resource to the schema. old is the resource before an update,
-// nil on a create; what was wrong in it and has not changed is tolerated. costly, which may be
+// nil on a create; ratchets tolerates what was wrong in it and has not changed. costly, which may be
 // nil, is called once when that takes long, before it goes on.
-func (p *Program) Check(d, old *tape.Doc, costly func()) Report {
+func (p *Program) Check(d, old *tape.Doc, ratchets bool, costly func()) Report {
 	var r Report
-	r.Schema, r.Compared = p.keywords(root, d, tape.Root, old, oldRoot(old), nil, costly)
+	before := tape.None
+	if ratchets {
+		before = oldRoot(old)
+	}
+	r.Schema, r.Compared = p.keywords(root, d, tape.Root, old, before, nil, costly)
 	r.Embedded = p.embedded(d, nil)
 	r.Lists = p.lists(d, nil)
 	if len(r.Lists) > 0 && old != nil && len(p.lists(old, nil)) > 0 {
@@ -48,12 +52,12 @@ func (p *Program) Check(d, old *tape.Doc, costly func()) Report {
 // CheckStatus holds a resource, of which the status alone may have changed, to
 // the schema. The fields in Report.Schema begin with status, their messages do
 // not name it.
-func (p *Program) CheckStatus(d, old *tape.Doc, costly func()) Report {
+func (p *Program) CheckStatus(d, old *tape.Doc, ratchets bool, costly func()) Report {
 	var r Report
 	status := d.Find(tape.Root, "status")
 	if at := p.Property(root, "status"); status != tape.None && at != nowhere {
 		before := tape.None
-		if old != nil {
+		if old != nil && ratchets {
 			before = old.Find(tape.Root, "status")
 		}
 		r.Schema, r.Compared = p.keywords(at, d, status, old, before, field.NewPath("status"), costly)

@@ -51,7 +51,7 @@ func TestCheckOrderAndRatcheting(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string
-			for _, e := range p.Check(parse(t, []byte(tt.doc)), parse(t, []byte(tt.old)), nil).All() {
+			for _, e := range p.Check(parse(t, []byte(tt.doc)), parse(t, []byte(tt.old)), true, nil).All() {
 				got = append(got, e.Error())
 			}
 			if !slices.Equal(got, tt.want) {
@@ -64,13 +64,13 @@ func TestCheckOrderAndRatcheting(t *testing.T) {
 func TestCheckStatus(t *testing.T) {
 	p := program(t, keyed)
 	doc := parse(t, []byte(`{"list":["x"],"status":{"kind":"B","n":"x"}}`))
-	got := p.CheckStatus(doc, parse(t, []byte(`{"status":{"kind":"B"}}`)), nil).Schema
+	got := p.CheckStatus(doc, parse(t, []byte(`{"status":{"kind":"B"}}`)), true, nil).Schema
 	// kind and apiVersion at the top of a status count as those of a resource.
 	if len(got) != 2 || got[0].Error() != `status.kind: Unsupported value: "B": supported values: "A"` ||
 		got[1].Error() != `status.n: Invalid value: "string": n in body must be of type integer: "string"` {
 		t.Errorf("got %v", got)
 	}
-	if r := p.CheckStatus(parse(t, []byte(`{"list":["x"]}`)), nil, nil); len(r.Schema) > 0 || len(r.Lists) != 1 {
+	if r := p.CheckStatus(parse(t, []byte(`{"list":["x"]}`)), nil, true, nil); len(r.Schema) > 0 || len(r.Lists) != 1 {
 		t.Errorf("without a status: %v", r)
 	}
 }
@@ -158,6 +158,6 @@ func BenchmarkEqualDocuments(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		p.Check(d, d, nil)
+		p.Check(d, d, true, nil)
 	}
 }

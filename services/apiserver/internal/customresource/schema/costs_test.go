@@ -42,7 +42,7 @@ func TestEnumsOfManyValues(t *testing.T) {
 // refused.
 func TestCostlyPatterns(t *testing.T) {
 	p := program(t, `{"type":"object","properties":{"a":{"type":"string","pattern":"^(x?){1000}y?$"},"b":{"type":"string","pattern":"^x*$"}}}`)
-	p.Check(parse(t, []byte(`{"a":"","b":""}`)), nil, nil) // they are compiled
+	p.Check(parse(t, []byte(`{"a":"","b":""}`)), nil, true, nil) // they are compiled
 	for name, c := range map[string]struct {
 		a, b  int // how long they are
 		told  int
@@ -60,7 +60,7 @@ func TestCostlyPatterns(t *testing.T) {
 				t.Fatal(err)
 			}
 			told := 0
-			report := p.Check(parse(t, doc), nil, func() { told++ })
+			report := p.Check(parse(t, doc), nil, true, func() { told++ })
 			if told != c.told {
 				t.Errorf("told %d times, want %d", told, c.told)
 			}
@@ -98,7 +98,7 @@ func TestCostlyBranches(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			told := 0
-			report := little(program(t, `{"type":"object","properties":{"x":`+c.schema+`}}`)).Check(parse(t, []byte(`{"x":`+c.value+`}`)), nil, func() { told++ })
+			report := little(program(t, `{"type":"object","properties":{"x":`+c.schema+`}}`)).Check(parse(t, []byte(`{"x":`+c.value+`}`)), nil, true, func() { told++ })
 			if told != c.told {
 				t.Errorf("told %d times, want %d", told, c.told)
 			}
@@ -125,7 +125,7 @@ func TestPatternsThatTakeLongToCompile(t *testing.T) {
 	const many = 1500
 	schema, object := patterned(many, "")
 	told := 0
-	report := program(t, schema).Check(parse(t, []byte(object)), nil, func() { told++ })
+	report := program(t, schema).Check(parse(t, []byte(object)), nil, true, func() { told++ })
 	if got := fmt.Sprint(report.Schema); told != 1 || !strings.Contains(got, "than can be looked at") {
 		t.Errorf("told %d times, %.300s", told, got)
 	}
@@ -155,7 +155,7 @@ func TestRoomForPatterns(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if report := p.Check(parse(t, []byte(object)), nil, nil); len(report.Schema) > 0 {
+			if report := p.Check(parse(t, []byte(object)), nil, true, nil); len(report.Schema) > 0 {
 				t.Errorf("%.300s", fmt.Sprint(report.Schema))
 			}
 		}
@@ -192,12 +192,12 @@ func TestManyRequiredProperties(t *testing.T) {
 		members = append(members, fmt.Sprintf(`"p%d":""`, i))
 	}
 	p := program(t, `{"type":"object","properties":{`+strings.Join(properties, ",")+`},"required":["other",`+strings.Join(required, ",")+`]}`)
-	report := p.Check(parse(t, []byte("{"+strings.Join(members, ",")+"}")), nil, nil)
+	report := p.Check(parse(t, []byte("{"+strings.Join(members, ",")+"}")), nil, true, nil)
 	if len(report.Schema) != 1 || report.Schema[0].Field != "other" {
 		t.Errorf("%.300s", fmt.Sprint(report.Schema))
 	}
 	members[7] = `"other":""`
-	report = p.Check(parse(t, []byte("{"+strings.Join(members, ",")+"}")), nil, nil)
+	report = p.Check(parse(t, []byte("{"+strings.Join(members, ",")+"}")), nil, true, nil)
 	if len(report.Schema) != 1 || report.Schema[0].Field != "p7" {
 		t.Errorf("%.300s", fmt.Sprint(report.Schema))
 	}
@@ -219,7 +219,7 @@ func TestDeepObjectsAreComparedOnce(t *testing.T) {
 		schema = `{"type":"object","properties":{"o":` + schema + `}}`
 		now, before = `{"o":`+now+`}`, `{"o":`+before+`}`
 	}
-	report := program(t, schema).Check(parse(t, []byte(now)), parse(t, []byte(before)), nil)
+	report := program(t, schema).Check(parse(t, []byte(now)), parse(t, []byte(before)), true, nil)
 	if len(report.Schema) != 1 || !strings.HasSuffix(report.Schema[0].Field, "o.z") {
 		t.Errorf("%.300s", fmt.Sprint(report.Schema))
 	}
@@ -257,7 +257,7 @@ func TestManyMissingProperties(t *testing.T) {
 			}
 			p := little(program(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","required":[`+strings.Join(required, ",")+`]}}}}`))
 			told := 0
-			report := p.Check(parse(t, []byte(`{"l":[`+strings.Repeat(`{},`, c.objects-1)+`{}]}`)), nil, func() { told++ })
+			report := p.Check(parse(t, []byte(`{"l":[`+strings.Repeat(`{},`, c.objects-1)+`{}]}`)), nil, true, func() { told++ })
 			if got := fmt.Sprint(report.Schema); told != c.told || !strings.Contains(got, c.wrong) {
 				t.Errorf("told %d times, %.300s", told, got)
 			}

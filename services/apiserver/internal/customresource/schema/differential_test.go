@@ -52,7 +52,7 @@ func differential(t *rapid.T) {
 		oldTree = decode(old.Raw())
 	}
 	want := oracleCheck(&s, decode(shapedText), oldTree, update)
-	got := texts(p.Check(d, old, nil).Schema)
+	got := texts(p.Check(d, old, true, nil).Schema)
 	if !slices.Equal(got, want) {
 		t.Fatalf("document %s\ngot\n%s\nwant\n%s", shapedText, strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}

@@ -183,11 +183,11 @@ func TestHostile(t *testing.T) {
 	if d, _ = d.Cleaned(); d == nil {
 		t.Fatal("not cleaned")
 	}
-	report := p.Check(d, nil, nil)
+	report := p.Check(d, nil, true, nil)
 	if len(report.Schema) != maxErrors || len(report.Lists) == 0 || len(report.Lists) > maxErrors {
 		t.Errorf("%d and %d errors", len(report.Schema), len(report.Lists))
 	}
-	if again := p.Check(d, d, nil); len(again.Schema) > 0 || len(again.Lists) > 0 {
+	if again := p.Check(d, d, true, nil); len(again.Schema) > 0 || len(again.Lists) > 0 {
 		t.Errorf("what did not change: %v", again.All()[0])
 	}
 	shaped, err := p.Shape(parse(t, []byte(`{"x":`+strings.Repeat(`[`, 5000)+`{"u":1}`+strings.Repeat(`]`, 5000)+`}`)), ShapeOptions{Unknown: true})

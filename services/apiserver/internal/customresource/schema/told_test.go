@@ -39,7 +39,7 @@ func TestToldOfLongPaths(t *testing.T) {
 	const many = 300
 	checked := func(p *Program, doc string) []string {
 		var all []string
-		for _, e := range p.Check(parse(t, []byte(doc)), nil, nil).All() {
+		for _, e := range p.Check(parse(t, []byte(doc)), nil, true, nil).All() {
 			all = append(all, e.Error())
 		}
 		return all
@@ -106,7 +106,7 @@ func TestToldOfManyOwners(t *testing.T) {
 		doc := parse(t, []byte(embeddedStart+`"ownerReferences":[`+c.owners+`]}}`))
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		errs := p.Check(doc, nil, nil).All()
+		errs := p.Check(doc, nil, true, nil).All()
 		runtime.ReadMemStats(&after)
 		if len(errs) == 0 || !strings.HasPrefix(errs[0].Field, "metadata.ownerReferences") {
 			t.Errorf("%s: %v", name, errs)
@@ -139,7 +139,7 @@ func TestToldOfLongPathsAfterChanges(t *testing.T) {
 				values += "," + c.changed
 			}
 			_, after := below(c.keys, numbers, "{"+values+"}")
-			errs := little(program(t, s)).Check(parse(t, []byte(after)), parse(t, []byte(before)), nil).Schema
+			errs := little(program(t, s)).Check(parse(t, []byte(after)), parse(t, []byte(before)), true, nil).Schema
 			var got field.ErrorType
 			if len(errs) > 0 {
 				got = errs[len(errs)-1].Type

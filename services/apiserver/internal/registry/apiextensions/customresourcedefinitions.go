@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
+	"binnacle/libs/features"
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/apis/apiextensions/v1beta1"
 	"binnacle/services/apiserver/internal/customresource/definition"
@@ -18,11 +19,14 @@ import (
 )
 
 // Kinds of the group.
-func Kinds() []*registry.Kind {
-	return []*registry.Kind{customResourceDefinitions(&checker{cel: rules.NewCompiler()})}
+func Kinds(s registry.Settings) []*registry.Kind {
+	compiler := rules.NewCompiler()
+	g := gates{ratcheting: s.On(features.CRDValidationRatcheting), fields: s.On(features.CustomResourceFieldSelectors)}
+	compiler.NoRatcheting = !g.ratcheting
+	return []*registry.Kind{customResourceDefinitions(&checker{cel: compiler}, g)}
 }
 
-func customResourceDefinitions(check *checker) *registry.Kind {
+func customResourceDefinitions(check *checker, g gates) *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
 			Group: v1.GroupName, Version: "v1", Resource: "customresourcedefinitions", Singular: "customresourcedefinition", Kind: "CustomResourceDefinition",
@@ -43,6 +47,7 @@ func customResourceDefinitions(check *checker) *registry.Kind {
 			// The stored versions, which are status, follow from the spec.
 			KeepStatus: true,
 			Prepare: declare.Do(func(d *v1.CustomResourceDefinition) {
+				g.drop(&d.Spec, nil)
 				d.Status = v1.CustomResourceDefinitionStatus{}
 				recordStorageVersion(d)
 			}),
@@ -52,6 +57,7 @@ func customResourceDefinitions(check *checker) *registry.Kind {
 			Generation:   true,
 			NeedsVersion: true,
 			Prepare: declare.Change(func(d, old *v1.CustomResourceDefinition) {
+				g.drop(&d.Spec, &old.Spec)
 				d.Status = old.Status
 				d.Status.StoredVersions = slices.Clone(old.Status.StoredVersions)
 				recordStorageVersion(d)

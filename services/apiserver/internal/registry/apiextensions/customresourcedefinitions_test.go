@@ -10,7 +10,7 @@ import (
 )
 
 func TestStoredForm(t *testing.T) {
-	k := Kinds()[0]
+	k := Kinds(registry.Settings{})[0]
 	d := &v1.CustomResourceDefinition{Spec: v1.CustomResourceDefinitionSpec{
 		Scope: v1.ClusterScoped, Versions: []v1.CustomResourceDefinitionVersion{{Name: "v1", Schema: &v1.CustomResourceValidation{}}},
 	}}
@@ -37,7 +37,7 @@ func TestStoredForm(t *testing.T) {
 }
 
 func TestDefinition(t *testing.T) {
-	k := Kinds()[0]
+	k := Kinds(registry.Settings{})[0]
 	d := k.New().(*v1.CustomResourceDefinition)
 	d.Spec.Names.Kind = "Widget"
 	d.Spec.Versions = []v1.CustomResourceDefinitionVersion{{Name: "v1beta1"}, {Name: "v1", Storage: true}}
@@ -74,7 +74,7 @@ func TestDefinition(t *testing.T) {
 	if bare.Spec.Conversion == nil || bare.Spec.Conversion.Strategy != v1.NoneConverter {
 		t.Errorf("conversion %v", bare.Spec.Conversion)
 	}
-	if _, err := registry.NewCatalog([]registry.Group{{Name: v1.GroupName, Versions: []string{"v1"}}}, Kinds()); err != nil {
+	if _, err := registry.NewCatalog([]registry.Group{{Name: v1.GroupName, Versions: []string{"v1"}}}, Kinds(registry.Settings{})); err != nil {
 		t.Error(err)
 	}
 }

@@ -65,7 +65,7 @@ func members(s registry.Settings) []member {
 		of("rbac.authorization.k8s.io", 17000, rbac.Kinds, "v1"),
 		of("storage.k8s.io", 16800, with(s, storagegroup.Kinds), "v1", "v1beta1", "v1alpha1"),
 		of("admissionregistration.k8s.io", 16700, admissionregistration.Kinds, "v1", "v1beta1", "v1alpha1"),
-		of("apiextensions.k8s.io", 16700, apiextensions.Kinds, "v1"),
+		of("apiextensions.k8s.io", 16700, with(s, apiextensions.Kinds), "v1"),
 		of("scheduling.k8s.io", 16600, scheduling.Kinds, "v1"),
 		of("coordination.k8s.io", 16500, with(s, coordination.Kinds), "v1", "v1beta1", "v1alpha2"),
 		of("node.k8s.io", 16300, nodegroup.Kinds, "v1"),

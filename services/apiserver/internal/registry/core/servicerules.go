@@ -271,8 +271,9 @@ func familyChanges(at validate.At, s, old *corev1.ServiceSpec) {
 }
 
 // loadBalancerRules are those of the points at which a load balancer takes
-// traffic; services of other types have none, unless anyType is set.
-func loadBalancerRules(at validate.At, s *corev1.Service, anyType bool) {
+// traffic; services of other types have none, unless anyType is set. needMode
+// requires an ipMode beside an ip.
+func loadBalancerRules(at validate.At, s *corev1.Service, anyType, needMode bool) {
 	points := s.Status.LoadBalancer.Ingress
 	if !anyType && s.Spec.Type != corev1.ServiceTypeLoadBalancer && len(points) > 0 {
 		at.Forbidden("ingress", "may only be used when `spec.type` is 'LoadBalancer'")
@@ -284,7 +285,7 @@ func loadBalancerRules(at validate.At, s *corev1.Service, anyType bool) {
 		}
 		switch {
 		case p.IPMode == nil:
-			if p.IP != "" {
+			if p.IP != "" && needMode {
 				at.Required("ipMode", "must be specified when `ip` is set")
 			}
 		case p.IP == "":

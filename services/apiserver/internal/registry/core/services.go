@@ -20,6 +20,7 @@ import (
 
 func services(settings registry.Settings) *registry.Kind {
 	anyType := settings.On(features.AllowServiceLBStatusOnNonLB)
+	ipMode := settings.On(features.LoadBalancerIPMode)
 	return &registry.Kind{
 		Names: registry.Names{
 			Version: version, Resource: "services", Singular: "service", Kind: "Service",
@@ -30,7 +31,7 @@ func services(settings registry.Settings) *registry.Kind {
 		NewList: declare.New[corev1.ServiceList],
 		Parts:   declare.Parts(func(s *corev1.Service) (*corev1.ServiceSpec, *corev1.ServiceStatus) { return &s.Spec, &s.Status }),
 		Stored:  registry.Stored{Prefix: "services/specs"},
-		Default: declare.Do(defaultService),
+		Default: declare.Do(func(s *corev1.Service) { defaultService(s, ipMode) }),
 		Read:    declare.Do(func(s *corev1.Service) { readService(s, settings.PrimaryFamily) }),
 		Filled:  filledService,
 		Create: registry.Create{
@@ -59,9 +60,14 @@ func services(settings registry.Settings) *registry.Kind {
 				GVK: own("ServiceProxyOptions"),
 				New: declare.New[corev1.ServiceProxyOptions],
 			},
-			declare.Warning(declare.CheckedView("status", "Service", func(s, old *corev1.Service) { s.Spec = old.Spec },
+			declare.Warning(declare.CheckedView("status", "Service", func(s, old *corev1.Service) {
+				s.Spec = old.Spec
+				if !ipMode && !usesIPMode(old) {
+					dropIPModes(s)
+				}
+			},
 				func(at validate.At, s, _ *corev1.Service) {
-					loadBalancerRules(at.Child("status", "loadBalancer"), s, anyType)
+					loadBalancerRules(at.Child("status", "loadBalancer"), s, anyType, ipMode)
 				}), serviceStatusWarnings),
 		},
 	}
@@ -70,7 +76,9 @@ func services(settings registry.Settings) *registry.Kind {
 // affinityTimeout in seconds.
 const affinityTimeout = 3 * 60 * 60
 
-func defaultService(s *corev1.Service) {
+// defaultService fills the fields that a client left out. ipMode is the gate
+// LoadBalancerIPMode.
+func defaultService(s *corev1.Service, ipMode bool) {
 	spec := &s.Spec
 	declare.Fill(&spec.Type, corev1.ServiceTypeClusterIP)
 	defaultAffinity(spec)
@@ -94,6 +102,9 @@ func defaultService(s *corev1.Service) {
 		return
 	}
 	declare.FillPtr(&spec.AllocateLoadBalancerNodePorts, true)
+	if !ipMode {
+		return
+	}
 	for i := range s.Status.LoadBalancer.Ingress {
 		if point := &s.Status.LoadBalancer.Ingress[i]; point.IP != "" {
 			declare.FillPtr(&point.IPMode, corev1.LoadBalancerIPModeVIP)
@@ -224,4 +235,16 @@ func portsText(s *corev1.Service) string {
 		}
 	}
 	return columns.OrNone(strings.Join(texts, ","))
+}
+
+// usesIPMode reports whether the status of a service has the field ipMode.
+func usesIPMode(s *corev1.Service) bool {
+	return slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(p corev1.LoadBalancerIngress) bool { return p.IPMode != nil })
+}
+
+// dropIPModes removes the field ipMode from the status of a service.
+func dropIPModes(s *corev1.Service) {
+	for i := range s.Status.LoadBalancer.Ingress {
+		s.Status.LoadBalancer.Ingress[i].IPMode = nil
+	}
 }

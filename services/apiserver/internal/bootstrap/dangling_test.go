@@ -1,0 +1,33 @@
+package bootstrap
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+)
+
+// TestCompetingStatusWritesAreLimited checks that a flow schema is written six
+// times a minute at most, and others meanwhile.
+func TestCompetingStatusWritesAreLimited(t *testing.T) {
+	now := time.Now()
+	d := NewDangling(nil, slog.New(slog.DiscardHandler))
+	d.Now = func() time.Time { return now }
+	writes := func(name string, times int) (allowed int) {
+		for range times {
+			if d.mayWrite(name) {
+				allowed++
+			}
+		}
+		return allowed
+	}
+	if got := writes("a", 10); got != 6 {
+		t.Errorf("%d writes of a in the first minute", got)
+	}
+	if got := writes("b", 1); got != 1 {
+		t.Error("b is limited by the writes of a")
+	}
+	now = now.Add(danglingWindow + time.Second)
+	if got := writes("a", 10); got != 6 {
+		t.Errorf("%d writes of a in the second minute", got)
+	}
+}
