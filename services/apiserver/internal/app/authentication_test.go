@@ -177,8 +177,10 @@ func TestTokenRequest(t *testing.T) {
 		if r := a.get(path); r.code != http.StatusOK || r.header.Get("Content-Type") != media || r.object() == nil {
 			t.Errorf("%s: %d %v %s", path, r.code, r.header, r.body)
 		}
-		if r := a.send(http.MethodPost, path, ""); r.code != http.StatusMethodNotAllowed {
-			t.Errorf("POST %s: %d", path, r.code)
+		for _, method := range []string{http.MethodPost, http.MethodHead, http.MethodOptions} {
+			if r := a.send(method, path, ""); r.code != http.StatusMethodNotAllowed || r.header.Get("Content-Type") != "application/json" {
+				t.Errorf("%s %s: %d %v", method, path, r.code, r.header)
+			}
 		}
 	}
 	if r := a.get("/"); !bytes.Contains(r.body, []byte("/openid/v1/jwks")) {

@@ -99,14 +99,9 @@ func (p *parts) publishKeys(keys []satoken.PublicKey) error {
 	return nil
 }
 
-// issuerDocuments serves the documents of the issuer of tokens.
+// issuerDocuments serves GET of the documents of the issuer of tokens.
 func issuerDocuments(discovery, jwks []byte) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			w.Header().Set("Allow", "GET, HEAD")
-			http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
-			return
-		}
 		body, media := discovery, "application/json"
 		if r.URL.Path == satoken.JWKSPath {
 			body, media = jwks, satoken.JWKSMedia
@@ -114,9 +109,6 @@ func issuerDocuments(discovery, jwks []byte) http.Handler {
 		h := w.Header()
 		h.Set("Content-Type", media)
 		h.Set("Cache-Control", "public, max-age=3600")
-		if r.Method == http.MethodHead {
-			return
-		}
 		_, _ = w.Write(body) // the client may have gone
 	})
 }

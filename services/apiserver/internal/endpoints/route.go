@@ -2,10 +2,13 @@ package endpoints
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 
 	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/request"
@@ -61,6 +64,9 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *request.Operatio
 		return nil, nil, status.NoResource()
 	}
 	c := &Call{resource: op.Target, W: w, R: r, Op: op, Sub: op.Sub, api: a}
+	if c.createOnly() && (!op.Collection || c.Namespaced && op.Namespace == "" && !op.EmptyNamespace) {
+		return nil, nil, status.NoResource()
+	}
 	if c.Namespaced && op.Namespace == "" {
 		if c.Document != nil && op.Verb != "list" && op.Verb != "watch" {
 			return c, pageNotFound, nil
@@ -73,6 +79,9 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *request.Operatio
 		o := a.operation(c)
 		if o != nil && !slices.Contains(o.Methods, op.Method) {
 			return nil, nil, status.Method()
+		}
+		if err := validName(op); err != nil {
+			return nil, nil, err
 		}
 		return c, a.carriedOn(o), nil
 	}
@@ -99,7 +108,27 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *request.Operatio
 		}
 		return nil, nil, status.NoRepresentation(types)
 	}
+	if err := validName(op); err != nil {
+		return nil, nil, err
+	}
 	return c, h, nil
+}
+
+// createOnly reports whether objects of the kind can only be created: they are not stored,
+// so no path names one.
+func (c *Call) createOnly() bool {
+	return c.Sub == nil && c.Virtual && !c.HasVerb("get")
+}
+
+// validName rejects the name of an object that cannot be part of a path, such as "..".
+func validName(op *request.Operation) error {
+	if op.Collection || op.Verb == "watch" || op.Verb == "create" && op.Sub == nil {
+		return nil
+	}
+	if faults := path.IsValidPathSegmentName(op.Name); len(faults) > 0 {
+		return apierrors.NewBadRequest(fmt.Sprintf("Name parameter invalid: %q: %s", op.Name, strings.Join(faults, ";")))
+	}
+	return nil
 }
 
 // pageNotFound answers a path that custom resources do not have: nothing but lists and watches goes

@@ -19,7 +19,7 @@ import (
 	"binnacle/services/apiserver/internal/server"
 )
 
-// TestAuditIDs are the client's as long as they are short, and each other's own otherwise.
+// TestAuditIDs checks that the ids of clients are kept up to 1 KiB. Longer ones are replaced.
 func TestAuditIDs(t *testing.T) {
 	h := front(t, func(http.ResponseWriter, *http.Request) {}, func(*server.Config) {})
 	ask := func(id string) string {
@@ -29,10 +29,10 @@ func TestAuditIDs(t *testing.T) {
 		h.ServeHTTP(w, r)
 		return w.Header().Get("Audit-Id")
 	}
-	if id := strings.Repeat("x", 64); ask(id) != id {
-		t.Error("an id of 64 bytes is not kept")
+	if id := strings.Repeat("x", 1<<10); ask(id) != id {
+		t.Error("an id of 1 KiB is not kept")
 	}
-	for _, id := range []string{"", strings.Repeat("x", 65), strings.Repeat("x", 8<<10)} {
+	for _, id := range []string{"", strings.Repeat("x", 1<<10+1), strings.Repeat("x", 8<<10)} {
 		if a, b := ask(id), ask(id); a == "" || a == b || len(a) > 64 || a[0] == 'x' && strings.HasPrefix(id, a) {
 			t.Errorf("%d bytes: %q, then %q", len(id), a, b)
 		}

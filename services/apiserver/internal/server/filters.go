@@ -118,9 +118,12 @@ func (c *Config) negotiable(next http.Handler) http.Handler {
 	})
 }
 
-// auditID is the id that the client gave the request, or a new one.
+// maxAuditID bounds the audit id of a client in bytes, because every audit event repeats it.
+const maxAuditID = 1 << 10
+
+// auditID returns the id that the client gave the request, or a new one.
 func auditID(r *http.Request) string {
-	if id := r.Header.Get("Audit-Id"); id != "" && len(id) <= 64 {
+	if id := r.Header.Get("Audit-Id"); id != "" && len(id) <= maxAuditID {
 		return id
 	}
 	return audit.NewID()

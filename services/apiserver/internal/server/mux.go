@@ -61,6 +61,10 @@ func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case strings.HasPrefix(path, "/openapi/"):
 		m.OpenAPI.ServeHTTP(w, r)
 	case m.Issuer != nil && (path == satoken.DiscoveryPath || path == satoken.JWKSPath):
+		if r.Method != http.MethodGet {
+			m.API.Error(w, r, status.Method())
+			return
+		}
 		m.Issuer.ServeHTTP(w, r)
 	case path == "/" || path == "":
 		m.Discovery.ServePaths(w, r)
