@@ -7,6 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/customresource/schema"
+	"binnacle/services/apiserver/internal/customresource/tape"
 )
 
 // Names of the metadata-only form.
@@ -36,13 +38,35 @@ func (k *Coder) metadata(it Item) (*metav1.ObjectMeta, error) {
 		}
 	} else {
 		var p metav1.PartialObjectMetadata
-		if err := json.Unmarshal(it.Stored, &p); err != nil {
+		err := json.Unmarshal(it.Stored, &p)
+		if k.Decl.Document != nil && (err != nil || p.Generation == 0) {
+			p, err = repaired(it.Stored, err)
+		}
+		if err != nil {
 			return nil, err
 		}
 		m = p.ObjectMeta
 	}
 	m.ResourceVersion = FormatRevision(it.Revision)
 	return &m, nil
+}
+
+// repaired decodes the metadata of a stored document as Document.Serve repairs it. It returns cause if the
+// value is no document.
+func repaired(stored []byte, cause error) (p metav1.PartialObjectMetadata, err error) {
+	d, err := tape.Parse(stored)
+	if err != nil && cause != nil {
+		return p, cause
+	}
+	if err != nil {
+		return p, err
+	}
+	if d, err = schema.RepairMetadata(d); err != nil {
+		return p, err
+	}
+	defer d.Release()
+	err = json.Unmarshal(d.Raw(), &p)
+	return p, err
 }
 
 // PartialFrame encodes an object's metadata alone as the frame of an event.

@@ -25,8 +25,14 @@ const removedReleaseAnnotation = "k8s.io/removed-release"
 
 // ServeHTTP answers a resource request, as it was resolved.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c, handle, err := a.route(w, r, request.From(r.Context()))
-	if err == nil {
+	op := request.From(r.Context())
+	c, handle, err := a.route(w, r, op)
+	if err != nil {
+		// Built-in kinds send the warning only with requests that have a handler.
+		if k := op.Kinds.Resource(op.GVR()); k != nil && k.Document != nil && k.Shown.Deprecated != "" {
+			request.Warn(r.Context(), k.Shown.Deprecated)
+		}
+	} else {
 		if c.Shown.Deprecated != "" {
 			request.Warn(r.Context(), c.Shown.Deprecated)
 			audit.From(r.Context()).Annotate(deprecatedAnnotation, "true")
