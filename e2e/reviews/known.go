@@ -16,4 +16,5 @@ var known = map[string]string{
 	"6-failures 35 request has timeout=1s, same, failurePolicy Ignore":                     "the answer to a request whose time is over is a Status",
 	"7-selection 26 scale asked for as a rule on autoscaling":                              "the recorder changed the object before",
 	"7-selection 27 rule on extensions group, request in apps (no equivalence left)":       "the recorder changed the object before",
+	"11-other-operations 12 mutating webhook sets resourceVersion on create":               "a version that a webhook sets is a bad request, not an internal error",
 }
