@@ -102,7 +102,7 @@ func TestWhatIsCounted(t *testing.T) {
 	}{
 		"apiserver_request_total": {[]string{"code", "dry_run", "resource", "scope", "subresource", "verb"}, map[string]float64{
 			"200  pods namespace  LIST": 2, "404  pods namespace  LIST": 1, "200  pods cluster  LIST": 1, "200  pods resource  GET": 1, "200  pods resource exec CONNECT": 1,
-			"200  pods namespace  WATCH": 1, "200  pods namespace  POST": 2, "200 All pods namespace  POST": 1, "200  pods resource  APPLY": 2,
+			"200  pods namespace  WATCH": 1, "200  pods resource  POST": 2, "200 All pods resource  POST": 1, "200  pods resource  APPLY": 2,
 			"200  pods resource  PATCH": 1, "200  pods resource  PUT": 1, "200    /healthz GET": 1, "200     GET": 1, "200     POST": 2, "200     other": 1, "200     LIST": 1,
 		}},
 		"apiserver_response_sizes":                  {[]string{"verb"}, map[string]float64{"LIST": 5, "GET": 3}},

@@ -139,8 +139,9 @@ func TestWhoAnswers(t *testing.T) {
 		{"/apis/ext.other/v1/namespaces/./xs", "", "", ""},
 		{"/apis/none.test/v1/namespaces/n/xs/..", "", "", ""},
 		{"/apis/ext.other/v1/namespaces/n/xs/..x", "extension", "extension", "peer"},
+		// An empty namespace stands for all of them.
+		{"/apis/ext.other/v1/namespaces//xs", "extension", "extension", "peer"},
 		// Nor is what names nothing.
-		{"/apis/ext.other/v1/namespaces//xs", "", "", ""},
 		{"/apis/none.test//xs", "", "", ""},
 	} {
 		for what, want := range map[string]string{"all": test.all, "extension": test.extension, "peer": test.peer, "": ""} {
@@ -215,7 +216,7 @@ func TestWhoseAPathIs(t *testing.T) {
 		{"GET", "/logs/", "~<pre>", none}, {"GET", "/logs", "~<pre>", none}, {"GET", "/logsx", none, ""}, {"GET", "/debug/pprof/cmdline", "~-test.", none},
 		{"GET", "/debug/x", none, ""}, {"GET", "/debug/api_priority_and_fairness/dump_priority_levels", "~PriorityLevelName,", none},
 		{"GET", "/debug/api_priority_and_fairness/x", none, ""}, {"GET", "", "paths", ""}, {"GET", "/apis/ext.other", "group ext.other", ""},
-		{"OPTIONS", "/apis/example.com/v1/namespaces/n/things", "MethodNotAllowed", ""}, {"GET", "/apis/example.com/v1/namespaces//things", none, ""},
+		{"OPTIONS", "/apis/example.com/v1/namespaces/n/things", "MethodNotAllowed", ""}, {"GET", "/apis/example.com/v1/namespaces//things", "MethodNotAllowed", ""},
 	} {
 		if test.bare == "" {
 			test.bare = test.full

@@ -78,7 +78,7 @@ func shortened(header string) string {
 func about(w http.ResponseWriter, r *http.Request, op *request.Operation) []field {
 	scope := "cluster"
 	switch {
-	case op.Name != "":
+	case op.Name != "", op.Verb == "create":
 		scope = "resource"
 	case op.Namespace != "":
 		scope = "namespace"
