@@ -203,10 +203,10 @@ func TestWebhooksDoNotKeepReplicasFromStarting(t *testing.T) {
 // TestWhatIsServedNoMoreIsTakenBack: a replica that is started anew with less says so.
 func TestWhatIsServedNoMoreIsTakenBack(t *testing.T) {
 	etcd := etcdtest.Listening(t)
-	replica := func(port int, config string) *api {
+	replica := func(host, config string) *api {
 		return start(t, func(o *Options) {
+			o.host = host
 			o.Etcd.Servers = []string{etcd.Endpoint()}
-			o.Serving.SecurePort = port
 			sayingVersions(t, o)
 			if err := o.RuntimeConfig.Set("internal.apiserver.k8s.io/v1alpha1=true," + config); err != nil {
 				t.Fatal(err)
@@ -214,9 +214,8 @@ func TestWhatIsServedNoMoreIsTakenBack(t *testing.T) {
 		})
 	}
 	const cronJobs, nodes = storageVersionsPath + "/batch.cronjobs", storageVersionsPath + "/storage.k8s.io.csinodes"
-	a := replica(0, "")
-	port := a.parts.boundPort()
-	b := replica(0, "storage.k8s.io/v1=false")
+	a := replica("first", "")
+	b := replica("second", "storage.k8s.io/v1=false")
 	said := func(path string) int {
 		all, _ := b.get(path).at("status", "storageVersions").([]any)
 		return len(all)
@@ -226,7 +225,7 @@ func TestWhatIsServedNoMoreIsTakenBack(t *testing.T) {
 		t.Fatalf("said by %d and %d", said(cronJobs), said(nodes))
 	}
 	a.stop()
-	a = replica(port, "batch/v1=false,storage.k8s.io/v1=false")
+	a = replica("first", "batch/v1=false,storage.k8s.io/v1=false")
 	a.want(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
 	if n := said(cronJobs); n != 1 {
 		t.Errorf("%d say that they serve it", n)

@@ -131,6 +131,9 @@ func validName(op *request.Operation) error {
 	if op.Collection || op.Verb == "watch" || op.Verb == "create" && op.Sub == nil {
 		return nil
 	}
+	if op.Sub != nil && op.Sub.Connect { // the name may have a scheme and a port
+		return nil
+	}
 	if faults := path.IsValidPathSegmentName(op.Name); len(faults) > 0 {
 		return apierrors.NewBadRequest(fmt.Sprintf("Name parameter invalid: %q: %s", op.Name, strings.Join(faults, ";")))
 	}

@@ -11,7 +11,7 @@ import (
 
 // SetPrincipal records the key under which limits count a request, where Carry has made
 // room for it. The filter that authenticates calls it. Impersonation does not change it,
-// so a request counts for the impersonator.
+// so that a request counts for the impersonator, unless that is in system:masters.
 func SetPrincipal(ctx context.Context, principal string) {
 	if c, ok := ctx.Value(keyCarried).(*carried); ok {
 		c.principal = principal

@@ -72,7 +72,7 @@ func receiving(room, large *bodies, turns serving.LargeRequests, told func(more 
 			reserved := &reservedBody{room: room, ctx: ctx, user: u}
 			defer serving.AtEnd(w, func(any) { reserved.leave() })
 			body, err := reserved.receive(w, r)
-			if err != nil {
+			if errors.Is(err, errNoRoom) || errors.Is(err, errManyStalled) {
 				tooMany(w, 1)
 				return
 			}
@@ -403,6 +403,8 @@ type reservedBody struct {
 }
 
 // receive reads the body. The request holds no seats while the body takes long to arrive.
+// Other errors than errNoRoom and errManyStalled are the end of the request, which the
+// handler reports.
 func (b *reservedBody) receive(w http.ResponseWriter, r *http.Request) (body []byte, err error) {
 	err = request.Wait(b.ctx, errManyStalled, func(ctx context.Context) error {
 		stop := context.AfterFunc(ctx, func() { _ = http.NewResponseController(w).SetReadDeadline(time.Now()) })
@@ -425,6 +427,9 @@ func (b *reservedBody) reserve(size int) error {
 		return nil
 	}
 	leave, ok := b.room.enter(b.ctx, b.user, size-b.size)
+	if !ok && b.ctx.Err() != nil {
+		return b.ctx.Err()
+	}
 	if !ok {
 		return errNoRoom
 	}

@@ -81,6 +81,10 @@ func (c *Config) impersonate(next http.Handler) http.Handler {
 				r.Header.Del(name)
 			}
 		}
+		if u := request.UserFrom(ctx); u.InGroup(api.GroupMasters) {
+			// An administrator or an authenticating proxy names the user that a request is for.
+			request.SetPrincipal(ctx, request.PrincipalOf(who.user, r.RemoteAddr))
+		}
 		audit.From(ctx).Impersonate(who.user)
 		noted(c.Metrics.filters.impersonation, begin)
 		next.ServeHTTP(w, r.WithContext(request.WithUser(ctx, who.user)))

@@ -35,7 +35,7 @@ func TestServiceAccountsOfANamespaceShareTheirPart(t *testing.T) {
 func TestStalledBodyOccupiesWhatArrived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		room := newBodies(bodiesLeast)
-		h := receiving(room, newBodies(largePerCPU), serving.LargeRequests{}, func(int) {}, &NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		h := receiving(room, newBodies(largePerCPU), serving.LargeRequests{}, func(int) {}, NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			if b, err := request.ReadBody(r); len(b) != 100 || err == nil {
 				t.Errorf("%d bytes, %v", len(b), err)
 			}

@@ -25,13 +25,14 @@ import (
 	"binnacle/libs/authorizer"
 	"binnacle/libs/rbac"
 	"binnacle/services/apiserver/internal/authz/webhook"
+	"binnacle/services/apiserver/internal/request"
 )
 
 type status = authorizationv1.SubjectAccessReviewStatus
 
 func (r *rig) ask(t *testing.T, a *authorizer.Attributes) string {
 	t.Helper()
-	d, reason, err := r.Authorize(t.Context(), a)
+	d, reason, err := r.Authorize(request.WithUser(t.Context(), a.User), a)
 	text := d.String()
 	if reason != "" {
 		text += " " + reason
