@@ -23,7 +23,7 @@ func TestDocumentsAreThoseOfKubernetes(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := harness.StartServer(t, harness.WithFlags("--runtime-config=api/all=true",
-		"--feature-gates=OpenAPIEnums=false,CBORServingAndStorage=true,MutatingAdmissionPolicy=true,ClusterTrustBundle=true,VolumeAttributesClass=true,DynamicResourceAllocation=true"))
+		"--feature-gates=OpenAPIEnums=false,CBORServingAndStorage=true,MutatingAdmissionPolicy=true,ClusterTrustBundle=true,VolumeAttributesClass=true,DynamicResourceAllocation=true,StorageVersionMigrator=true"))
 	client := server.Client()
 	var index struct {
 		Paths map[string]json.RawMessage `json:"paths"`
