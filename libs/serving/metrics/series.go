@@ -23,7 +23,7 @@ type SeriesConfig[K comparable, V any] struct {
 
 // Series keeps the children of vectors by key. Looking up labels costs more than
 // counting. It bounds how many there are, and removes those whose key names an object
-// that is gone (see KeepWhile). A removed series that is used again begins anew. Its
+// that is gone (see KeepWhile). A removed series that is used again starts at zero. Its
 // methods are safe for concurrent use.
 type Series[K comparable, V any] struct {
 	config SeriesConfig[K, V]

@@ -39,7 +39,7 @@
 // A write seals and a read opens with the Set that it began with. When a key went away, the
 // Source ends its stream with *storage.ReopenedError, and the cache reads everything again
 // without ending watches. When a value that was unreadable is readable now (another
-// configuration, a plugin that is back), watchers have missed it: the cache is loaded anew,
+// configuration, a plugin that is back), watchers have missed it: the cache reloads,
 // as if history was gone.
 //
 // Package app makes a Live from flags, wires Store and Source, and runs Live.

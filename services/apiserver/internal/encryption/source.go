@@ -140,7 +140,7 @@ func (s *Source) note(seal *storage.Seal) {
 	s.samples[name] = seal
 }
 
-// outdated returns why everything has to be opened anew: what opened it is not there
+// outdated returns why every value has to be decrypted again: what opened it is not there
 // any more, or what did not open may do so now. Nil means that it has not.
 func (s *Source) outdated(ctx context.Context) error {
 	now := s.values.live.Current()

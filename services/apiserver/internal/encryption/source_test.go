@@ -52,7 +52,7 @@ func untilTheEnd(ctx context.Context) error {
 }
 
 // TestHowAStreamEnds: with its own error, with that of the context, or with *storage.ReopenedError
-// when everything is to be opened anew.
+// when every value is to be decrypted again.
 func TestHowAStreamEnds(t *testing.T) {
 	own := errors.New("own")
 	reopened := func(err error) bool { return errors.As(err, new(*storage.ReopenedError)) }

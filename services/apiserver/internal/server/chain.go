@@ -90,8 +90,8 @@ func Handler(c Config) (http.Handler, error) {
 		cors,              // browsers ask before they send credentials
 		c.negotiable,      // 431: answers of all below are negotiated
 		c.deadline,        // bounds all that follow
-		c.reloading,       // 429: who asks, and may they, hangs on what is loaded
-		c.warnings,        // authentication and handlers add to the answer's warnings
+		c.reloading,       // 429: authentication and authorization need loaded objects
+		c.warnings,        // authentication and handlers add Warning headers
 		c.authenticate,    // 401: who asks
 		c.audit,           // tells of all below, and by refuse of those before
 		c.impersonate,     // 403: all that follow see whom the client wants to be

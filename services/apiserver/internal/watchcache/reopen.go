@@ -14,9 +14,9 @@ type lostEntry struct {
 }
 
 // reopen reads all values again, of which some may have become unreadable. Reads of their objects
-// fail from then on. Watchers have been told these objects already and go on. When a value has
+// fail from then on. Watchers already received these objects and continue. When a value has
 // become readable instead, watchers have missed it: reopen returns *storage.CompactedError, so
-// that everything is loaded anew. Nothing else applies changes meanwhile.
+// that the cache reloads everything. Nothing else applies changes meanwhile.
 func (c *Cache) reopen(ctx context.Context) error {
 	era := c.Era()
 	var lost []lostEntry

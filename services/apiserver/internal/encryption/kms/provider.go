@@ -112,7 +112,7 @@ type health struct {
 	err   error
 }
 
-// sectionError says which call of a check failed, and is told when the check runs. The answer that
+// sectionError names the call of a check that failed. It is reported when the check runs. The answer that
 // is kept is the plugin's error alone, as in Kubernetes.
 type sectionError struct {
 	section, plugin string
