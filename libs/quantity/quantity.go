@@ -8,7 +8,10 @@
 package quantity
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 )
@@ -33,8 +36,10 @@ func Parse(text string) (resource.Quantity, error) {
 }
 
 // Check returns an error if text is a quantity that is too expensive to parse. It accepts
-// text that is no quantity at all, which the parser rejects.
+// text that is no quantity at all, which the parser rejects. Space around the text does
+// not count, because the decoder of quantities removes it.
 func Check(text string) error {
+	text = strings.TrimSpace(text)
 	if len(text) > MaxLength {
 		return fmt.Errorf("quantity of %d bytes is longer than %d bytes", len(text), MaxLength)
 	}
@@ -56,6 +61,31 @@ func Check(text string) error {
 		return fmt.Errorf("exponent of quantity %q has more than %d digits", text, MaxExponentDigits)
 	}
 	return nil
+}
+
+// CheckJSON applies Check to every string and number of a document, for JSON that is read
+// outside of the decoders of requests. It returns nil for text that is not JSON.
+func CheckJSON(doc []byte) error {
+	if !Suspect(doc) {
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(doc))
+	d.UseNumber()
+	for {
+		token, err := d.Token()
+		if err != nil {
+			return nil
+		}
+		switch v := token.(type) {
+		case string:
+			err = Check(v)
+		case json.Number:
+			err = Check(v.String())
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // Suspect reports whether b may contain a quantity that Check rejects. It reads b once

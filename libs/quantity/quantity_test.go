@@ -14,6 +14,7 @@ func TestCheckRejectsExpensiveQuantities(t *testing.T) {
 		"1": true, "-100m": true, "1.5Gi": true, "1E": true, "12e6": true, "1e-9": true, "1e999": true, "1E+0000012": true,
 		"": true, "abc": true, "e1234": false, // rejected although the parser is quick
 		"1e1000": false, "1E-2147483647": false, "1e+99999999999999999999": false, "-.5e00001000": false,
+		"1e-2147483647 ": false, "\t1e2147483647\u00a0": false, " 1e3 ": true,
 		strings.Repeat("9", 256): true, strings.Repeat("9", 257): false, "0." + strings.Repeat("0", 255) + "1": false,
 	} {
 		if err := quantity.Check(text); (err == nil) != ok {
@@ -21,6 +22,17 @@ func TestCheckRejectsExpensiveQuantities(t *testing.T) {
 		}
 		if !ok && !strings.HasPrefix(text, "e") && !quantity.Suspect([]byte(`{"cpu":"`+text+`"}`)) {
 			t.Errorf("Suspect misses %.40q", text)
+		}
+	}
+}
+
+func TestCheckJSONReadsNestedValues(t *testing.T) {
+	for doc, ok := range map[string]bool{
+		`[{"a":{"averageValue":"1e-2147483647"}}]`: false, `{"a":[1e2147483647]}`: false,
+		`{"a":["10m",1e3,"1e1000x"]}`: true, `{"a":"1e-2147483647`: true, // the decoder rejects it
+	} {
+		if err := quantity.CheckJSON([]byte(doc)); (err == nil) != ok {
+			t.Errorf("%s: %v", doc, err)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package codec
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -280,12 +279,8 @@ func (s *messages) of(t reflect.Type) *message {
 	return m
 }
 
-// fewBytes of protobuf stand for nothing large.
-const fewBytes = 8 << 10
-
-// checkProtobuf refuses an object in protobuf beyond the bounds. That it is one is
-// for the decoder to say, but what is long has to be read here, too: a decoder skips
-// what no server or client writes.
+// checkProtobuf rejects an object in protobuf that is beyond the bounds, or malformed: some
+// decoders accept what the check cannot read, and would see other values.
 func (c *Codec) checkProtobuf(body []byte, want schema.GroupVersionKind) error {
 	_, err := c.measureProtobuf(body, want)
 	return err
@@ -336,8 +331,8 @@ func (c *Codec) measureProtobuf(body []byte, want schema.GroupVersionKind) (m me
 		}
 		m, err = c.measureMessage(raw, obj)
 	}
-	if errors.Is(err, errWire) && len(body) <= fewBytes || !isEnvelope(body) {
-		return m, nil
+	if !isEnvelope(body) {
+		return m, nil // the decoder rejects it
 	}
 	return m, err
 }
@@ -430,8 +425,11 @@ func (m *message) checkEntry(b []byte, sofar *measure) error {
 			return err
 		}
 		b = rest
-		if f.num != mapValue || f.typ != wireBytes {
+		if f.num != mapValue {
 			continue
+		}
+		if f.typ != wireBytes { // some decoders do not look at the type
+			return errWire
 		}
 		values++
 		if err := m.check(f.data, sofar); err != nil {

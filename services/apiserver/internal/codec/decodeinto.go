@@ -1,7 +1,6 @@
 package codec
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 
@@ -29,7 +28,7 @@ func (c *Codec) DecodeInto(media string, body []byte, into runtime.Object) (sche
 		if !ok {
 			return gvk, fmt.Errorf("%T has no protobuf form", into)
 		}
-		if err := c.checkMessage(raw, into); err != nil && (len(raw) > fewBytes || !errors.Is(err, errWire)) {
+		if err := c.checkMessage(raw, into); err != nil {
 			return gvk, err
 		}
 		return gvk, m.Unmarshal(raw)

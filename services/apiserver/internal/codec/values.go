@@ -210,9 +210,9 @@ func surrogate(b []byte) (unit uint64, ok bool) {
 // textField says where a field of a message has text.
 type textField struct {
 	name string
-	// key and value tell of a map that its keys and its values are text; without both
-	// the field itself is.
-	entry, value bool
+	// entry is set for a map with text as keys, value if its values are text as well, and
+	// delimited if they are length-delimited on the wire.
+	entry, value, delimited bool
 }
 
 // check rejects text that is not UTF-8.
@@ -221,7 +221,12 @@ func (t textField) check(b []byte) error {
 		return checkText(b)
 	}
 	return eachField(func(f wireField) error {
-		if f.typ != wireBytes || f.num != mapKey && !(f.num == mapValue && t.value) {
+		switch {
+		case f.num != mapKey && f.num != mapValue:
+			return nil
+		case f.typ != wireBytes && (f.num == mapKey || t.delimited): // some decoders do not look at the type
+			return errWire
+		case f.num == mapValue && !t.value:
 			return nil
 		}
 		return checkText(f.data)
@@ -237,7 +242,9 @@ func textOf(name string, t reflect.Type) (textField, bool) {
 	case reflect.String:
 		return textField{name: name}, true
 	case reflect.Map:
-		return textField{name: name, entry: true, value: t.Elem().Kind() == reflect.String}, t.Key().Kind() == reflect.String
+		kind := t.Elem().Kind()
+		delimited := kind == reflect.String || kind == reflect.Struct || kind == reflect.Slice || kind == reflect.Pointer
+		return textField{name: name, entry: true, value: kind == reflect.String, delimited: delimited}, t.Key().Kind() == reflect.String
 	}
 	return textField{}, false
 }

@@ -91,6 +91,7 @@ func TestDecodeRejectsExpensiveQuantities(t *testing.T) {
 		{api.MediaJSON, limits(`"1e-2147483647"`), path, pod},
 		{api.MediaJSON, limits(`1E-2147483647`), path, pod},
 		{api.MediaJSON, limits(`"` + strings.Repeat("1", 500) + `"`), "spec.containers[1].resources.limits.cpu: quantity of 500 bytes", pod},
+		{api.MediaJSON, limits(`"1e-2147483647 "`), path, pod},
 		{api.MediaYAML, limits(`"1\x65-2147483647"`), path, pod},
 		{api.MediaYAML, "spec: {hard: {cpu: '1e-2147483647'}}", "spec.hard.cpu: exponent", quota},
 		{api.MediaCBOR, string(cbor), "spec.hard.cpu: exponent", quota},
@@ -100,6 +101,15 @@ func TestDecodeRejectsExpensiveQuantities(t *testing.T) {
 		_, err := c.Decode(tc.media, []byte(tc.body), tc.gvk, nil, true)
 		if err == nil || !strings.HasPrefix(err.Error(), tc.want) {
 			t.Errorf("%s %.60q: want %s, got %v", tc.media, tc.body, tc.want, err)
+		}
+	}
+	for name, body := range map[string]string{
+		// The value of the map entry has the type of a varint, its length stands for the number.
+		"wire type of a map value": "k8s\x00\n\x13\n\x02v1\x12\rResourceQuota\x12\x1c\x12\x1a\n\x18\n\x03cpu\x10\x11\n\x0f1e-000002147483",
+		"unknown group":            "k8s\x00\n\x13\n\x02v1\x12\rResourceQuota\x12\x20\xa3\x06\xa4\x06\x12\x1a\n\x18\n\x03cpu\x12\x11\n\x0f1e-000002147483",
+	} {
+		if _, err := c.Decode(api.MediaProtobuf, []byte(body), quota, nil, false); err == nil || !strings.Contains(err.Error(), "malformed protobuf") {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 	tree := map[string]any{"spec": map[string]any{"hard": map[string]any{"cpu": "1e99999999"}}}

@@ -10,7 +10,8 @@ const comesSoon = 20 * time.Millisecond
 
 // Wait calls wait, which may block for long. The request holds none of its reserved memory
 // and turns meanwhile and, after comesSoon, none of its seats. If too many requests wait
-// like that, Wait cancels the context of wait and returns refused.
+// like that, Wait cancels the context of wait and returns refused. After an error the
+// request has no seats, so it must end.
 func Wait(ctx context.Context, refused error, wait func(context.Context) error) error {
 	defer idle(ctx)()
 	within, refuse := context.WithCancelCause(ctx)

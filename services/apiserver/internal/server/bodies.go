@@ -72,7 +72,7 @@ func receiving(room, large *bodies, turns serving.LargeRequests, told func(more 
 			reserved := &reservedBody{room: room, ctx: ctx, user: u}
 			defer serving.AtEnd(w, func(any) { reserved.leave() })
 			body, err := reserved.receive(w, r)
-			if errors.Is(err, errNoRoom) || errors.Is(err, errManyStalled) {
+			if err != nil && ctx.Err() == nil { // the request has no seats to go on with
 				tooMany(w, 1)
 				return
 			}
@@ -131,6 +131,7 @@ type workedOn struct {
 
 	mu   sync.Mutex // before those of bodies and turns
 	room func()     // gives back what is held of it; nil for nothing
+	size int        // of the room that was held last
 	turn bool
 	// due tells that it is to have one: it has been asked for.
 	due bool
@@ -148,7 +149,7 @@ func (w *workedOn) enter(size int) bool {
 	}
 	leave, ok := w.among.enter(w.ctx, w.user, min(size, w.among.share()))
 	if ok {
-		w.has(leave)
+		w.has(leave, min(size, w.among.share()))
 	}
 	return ok
 }
@@ -162,7 +163,7 @@ func (w *workedOn) enterLate(size int) bool {
 		return true
 	}
 	if leave, ok := w.among.enterNow(w.user, min(size, w.among.share())); ok {
-		w.has(leave)
+		w.has(leave, min(size, w.among.share()))
 		return true
 	}
 	return w.rest(func() bool { return w.enter(size) })
@@ -273,7 +274,7 @@ func (w *workedOn) aside() (back func()) {
 func (w *workedOn) idle() (back func()) {
 	back = w.aside()
 	w.mu.Lock()
-	room := w.room
+	room, size := w.room, w.size
 	w.room = nil
 	w.mu.Unlock()
 	if room == nil {
@@ -282,7 +283,7 @@ func (w *workedOn) idle() (back func()) {
 	room()
 	w.told(-1)
 	return func() {
-		w.enterLate(largeBody)
+		w.enterLate(size)
 		back()
 	}
 }
@@ -291,7 +292,11 @@ func (w *workedOn) idle() (back func()) {
 // afterwards, the work is over.
 func (w *workedOn) rest(wait func() bool) bool {
 	back, ok := request.Rest(w.ctx, true)
-	if ok = ok && wait() && back() == nil; !ok {
+	if ok {
+		came := wait()
+		ok = back() == nil && came // the request needs its seats to report the failure
+	}
+	if !ok {
 		w.leave()
 	}
 	return ok
@@ -304,11 +309,11 @@ func (w *workedOn) large() bool {
 	return w.room != nil
 }
 
-func (w *workedOn) has(leave func()) {
+func (w *workedOn) has(leave func(), size int) {
 	w.mu.Lock()
 	over := w.over
 	if !over {
-		w.room = leave
+		w.room, w.size = leave, size
 	}
 	w.mu.Unlock()
 	if over {
@@ -403,11 +408,15 @@ type reservedBody struct {
 }
 
 // receive reads the body. The request holds no seats while the body takes long to arrive.
-// Other errors than errNoRoom and errManyStalled are the end of the request, which the
-// handler reports.
+// It returns an error if there is no memory in time, if too many bodies are stalled, or at
+// the end of the request, which the handler reports.
 func (b *reservedBody) receive(w http.ResponseWriter, r *http.Request) (body []byte, err error) {
 	err = request.Wait(b.ctx, errManyStalled, func(ctx context.Context) error {
-		stop := context.AfterFunc(ctx, func() { _ = http.NewResponseController(w).SetReadDeadline(time.Now()) })
+		stop := context.AfterFunc(ctx, func() {
+			if errors.Is(context.Cause(ctx), errManyStalled) {
+				_ = http.NewResponseController(w).SetReadDeadline(time.Now())
+			}
+		})
 		defer stop()
 		if body, err = request.ReceiveBody(r, b.reserve); err != nil {
 			return err

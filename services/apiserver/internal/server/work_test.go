@@ -145,7 +145,7 @@ func TestOneTurnForARequest(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				turns := serving.NewLargeRequests(2)
 				w := &workedOn{ctx: t.Context(), request: httptest.NewRequest("DELETE", "/", nil), turns: turns, told: func(int) {}, beginning: make(chan struct{}, 1)}
-				w.has(func() {})
+				w.has(func() {}, largeBody)
 				w.due = true
 				first := w.aside()
 				for range 2 { // others have them
@@ -174,7 +174,7 @@ func TestOneTurnForARequest(t *testing.T) {
 func TestWhoIsAskedAboutHasNoTurn(t *testing.T) {
 	turns := serving.NewLargeRequests(1)
 	w := &workedOn{ctx: t.Context(), request: httptest.NewRequest("PUT", "/", nil), turns: turns, told: func(int) {}, beginning: make(chan struct{}, 1)}
-	w.has(func() {})
+	w.has(func() {}, largeBody)
 	w.aside()()
 	if !turns.EnterNow() {
 		t.Fatal("it has a turn before it begins")
@@ -194,7 +194,7 @@ func TestWhoWaitsForSeatsHasNoTurn(t *testing.T) {
 		ctx := request.Carry(t.Context(), &request.Operation{})
 		request.SetRest(ctx, func(bool) (func() error, bool) { return func() error { <-seats; return nil }, true })
 		w := &workedOn{ctx: ctx, request: httptest.NewRequest("PUT", "/", nil), turns: turns, told: func(int) {}, beginning: make(chan struct{}, 1)}
-		w.has(func() {})
+		w.has(func() {}, largeBody)
 		turns.EnterNow()
 		began := make(chan bool, 1)
 		go func() { began <- w.begin() }()

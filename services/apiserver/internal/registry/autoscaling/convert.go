@@ -8,6 +8,8 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+
+	bounded "binnacle/libs/quantity"
 )
 
 // Annotations of the v1 form that keep what only v2 has fields for.
@@ -127,11 +129,12 @@ func toV2(h *autoscalingv1.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPod
 	return out
 }
 
-// annotation reads an annotation of ours; false when it is absent or broken.
+// annotation reads an annotation of ours; false when it is absent or broken. One with a
+// quantity that is too expensive to parse counts as broken.
 func annotation[T any](h *autoscalingv1.HorizontalPodAutoscaler, key string) (T, bool) {
 	var out T
 	text, ok := h.Annotations[key]
-	if !ok || json.Unmarshal([]byte(text), &out) != nil {
+	if !ok || bounded.CheckJSON([]byte(text)) != nil || json.Unmarshal([]byte(text), &out) != nil {
 		var none T
 		return none, false
 	}

@@ -10,6 +10,7 @@ import (
 	autoscalingv2beta1 "k8s.io/api/autoscaling/v2beta1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	bounded "binnacle/libs/quantity"
 	"binnacle/services/apiserver/internal/registry/declare"
 )
 
@@ -83,7 +84,7 @@ func tolerance(annotations map[string]string, key string) (*resource.Quantity, e
 	if !ok {
 		return nil, nil
 	}
-	q, err := resource.ParseQuantity(text)
+	q, err := bounded.Parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("annotation %s: %w", key, err)
 	}
