@@ -101,6 +101,8 @@ func operations() []history.Operation {
 		op(1, history.Update, "", "never", 18, history.Unknown),
 		op(2, history.Delete, "m17", "", 19, history.Done),
 		op(0, history.Get, "", "", 20, history.NotFound),
+		op(2, history.Update, "m17", "after the end", 20, history.Conflict),
+		op(1, history.Update, "", "after the end too", 20, history.NotFound),
 	}
 	for i := range ops {
 		if v := ops[i].Verb; v == history.Delete || v == history.Get || ops[i].Outcome != history.Done {

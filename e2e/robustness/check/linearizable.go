@@ -146,6 +146,9 @@ func outcome(state string, op history.Operation) (next string, answer history.Ou
 		return state, history.Exists
 	case op.Verb == history.Create:
 		return op.Mark, history.Done
+	case state == "" && op.Verb == history.Update && op.Expected != "":
+		// The body carries the uid of the version that it replaces.
+		return state, history.Conflict
 	case state == "":
 		return state, history.NotFound
 	case op.Verb == history.Get:
