@@ -31,8 +31,17 @@ build: ## Build every service into bin/
 	@mkdir -p $(BIN)
 	@for s in $(SERVICES); do echo "build $$s"; $(GO) build -o $(BIN)/$$s ./services/$$s; done
 
+# The commit that quick compares the tree with.
+BASE ?= $(shell git merge-base HEAD "$$(git rev-parse -q --verify origin/main || echo main)")
+
+.PHONY: quick
+quick: ## Check formatting, vet, and run the short tests of the packages that differ from main and of their importers; of all if none differs
+	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted; run make fmt:"; echo "$$unformatted"; exit 1; fi
+	@packages=$$(tools/affected $(BASE)); if [ -z "$$packages" ]; then echo "no package differs from $(BASE)"; else \
+		$(GO) vet $$packages; $(GO) test -short -vet=off -ldflags="-s -w" $$packages; fi
+
 .PHONY: test
-test: check test-unit test-race test-e2e test-containers ## Run everything that CI runs
+test: check test-unit test-race test-e2e ## Run everything that CI runs
 
 # Tools are a module of their own, so that the product's has only what it is made of.
 $(BIN)/staticcheck: tools/go.mod tools/go.sum
@@ -71,7 +80,6 @@ UNSTEADY = @if [ -s $(1) ]; then echo "These tests did not pass at once, and are
 vet: ## Check formatting and vet the code
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted; run make fmt:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
-	$(GO) vet -C tools ./...
 	$(if $(E2E),cd e2e && $(GO) vet ./...)
 
 # Packages in which goroutines share state: connections, caches, queues, informers,
@@ -86,7 +94,6 @@ RACE := $(addprefix ./libs/,authenticator authnconfig clusterinfo/... filewatch 
 test-unit: $(BIN)/gotestsum ## Run the tests of the main module, except those of make test-race
 	$(BIN)/gotestsum $(RERUNS) --rerun-fails-report=$(BIN)/unsteady-unit --packages="$$(comm -23 <($(GO) list ./... | sort) <($(GO) list $(RACE) | sort) | tr '\n' ' ')" -- -vet=off -ldflags="-s -w" -timeout 15m
 	$(call UNSTEADY,$(BIN)/unsteady-unit)
-	$(GO) test -C tools ./...
 
 .PHONY: test-race
 test-race: $(BIN)/gotestsum ## Run the tests of packages where goroutines meet, with the race detector
@@ -119,10 +126,19 @@ test-fuzz: ## Fuzz each target for 2 seconds, with the race detector; make test 
 			|| { [[ "$$out" = *"context deadline exceeded"* && "$$out" != *"Failing input"* ]]; } || { echo "fuzz $$0 $$1"; echo "$$out"; exit 1; }; \
 		echo "fuzz $$0 $$1: $$(echo "$$out" | grep -o "execs: [0-9]*" | tail -1)"'
 
+# Faults, hostile clients, large clusters and containers take minutes each: make nightly runs them.
+E2E_TESTS := $(addprefix ./,aggregation/... cmd/... golden/... harness/... openapi/... reviews/... robustness/check/... robustness/history/... scenarios/...)
+
 .PHONY: test-e2e
 test-e2e: $(BIN)/gotestsum ## Run the end-to-end tests against real processes
-	cd e2e && ../$(BIN)/gotestsum $(RERUNS) --rerun-fails-report=../$(BIN)/unsteady-e2e --packages="$$($(GO) list ./... | grep -v /containers | tr '\n' ' ')" -- -vet=off -timeout 30m
+	cd e2e && ../$(BIN)/gotestsum $(RERUNS) --rerun-fails-report=../$(BIN)/unsteady-e2e --packages="$(E2E_TESTS)" -- -vet=off -timeout 30m
 	$(call UNSTEADY,$(BIN)/unsteady-e2e)
+
+.PHONY: test-faults
+test-faults: $(BIN)/gotestsum ## Run the short forms of robustness, hostile clients, scale and containers
+	cd e2e && ../$(BIN)/gotestsum $(RERUNS) --rerun-fails-report=../$(BIN)/unsteady-faults --packages="./robustness ./hostile ./scale" -- -vet=off -timeout 30m
+	$(call UNSTEADY,$(BIN)/unsteady-faults)
+	$(MAKE) test-containers
 
 .PHONY: test-containers
 test-containers: $(BIN)/gotestsum ## Break a composition of containers by a few faults, where Docker answers; BINNACLE_CONTAINERS=more for faults of every kind, the console and swapped parts
@@ -130,8 +146,9 @@ test-containers: $(BIN)/gotestsum ## Break a composition of containers by a few 
 	$(call UNSTEADY,$(BIN)/unsteady-containers)
 
 .PHONY: nightly
-nightly: ## Run the long forms: everything with the race detector, fuzzing, robustness, hostile clients, containers
+nightly: ## Run the long forms: everything with the race detector, fuzzing, robustness, hostile clients, scale, containers
 	CGO_ENABLED=1 $(GO) test -race -vet=off -timeout 60m ./...
+	cd e2e && $(GO) test -vet=off -timeout 60m ./scale
 	$(MAKE) fuzz robustness hostile containers
 
 .PHONY: bench
@@ -182,14 +199,6 @@ containers: ## Kill, pause and cut off the containers of a composition under loa
 kubectl: ## Build kubectl into bin/, for machines without one
 	@mkdir -p $(BIN)
 	cd e2e && $(GO) build -o ../$(BIN)/kubectl -ldflags "-X k8s.io/component-base/version.gitVersion=$$($(GO) list -m -f '{{.Version}}' k8s.io/kubectl | sed 's/^v0/v1/') -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=33" ./cmd/kubectl
-
-# What coverage measures; rows of others stay as they are.
-PACKAGES ?= ./...
-
-.PHONY: coverage
-coverage: ## Measure what packages' own tests reach, one after another, and renew the table in docs/testing.md; PACKAGES=./libs/... for a part
-	nice -n 19 $(GO) test -p 1 -cover -coverprofile=cover.out -timeout 20m $(PACKAGES)
-	@$(GO) run -C tools ./coverage -profile $(abspath cover.out) -page $(abspath docs/testing.md)
 
 .PHONY: cover
 cover: ## Write what the main module's tests reach, each others' packages too, to cover.html

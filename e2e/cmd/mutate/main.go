@@ -1,5 +1,5 @@
 // Command mutate takes checks out of packages, one at a time, and tells which of them
-// no test misses (docs/testing.md). Each operand of each condition is once made to
+// no test misses (docs/dev/testing.md). Each operand of each condition is once made to
 // count no more: in a && b an operand becomes true, in a || b false, and what stands
 // alone false, a && b as a whole too, in a return once each. The sources are not
 // touched: the compiler is shown other ones.
