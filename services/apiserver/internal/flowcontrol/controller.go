@@ -181,7 +181,7 @@ const (
 )
 
 // Class says by what a request was judged.
-type Class struct{ SchemaUID, LevelUID string }
+type Class struct{ SchemaUID, LevelUID, Level string }
 
 // Begin classifies a request and waits until it may run. width is asked for what
 // it is worth, with the most seats that one request of the level may have. When
@@ -189,7 +189,7 @@ type Class struct{ SchemaUID, LevelUID string }
 func (c *Controller) Begin(ctx context.Context, u *request.User, op *request.Operation, width func(most int) Width) (*Request, Class, error) {
 	r := &Request{user: u, op: op, watch: op.Verb == "watch", mutating: op.Writes(), queue: noQueue}
 	l := c.classify(ctx, r)
-	class := Class{r.schema.uid, ""}
+	class := Class{SchemaUID: r.schema.uid, Level: l.name}
 	l.mu.Lock()
 	class.LevelUID = l.plan.uid
 	kind, most := l.plan.kind, max(1, min(maxSeats, int(float64(l.nominal)*widestPart)))

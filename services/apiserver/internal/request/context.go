@@ -44,10 +44,12 @@ type carried struct {
 	life context.Context
 	// principal is the key under which limits count the request.
 	principal string
-	record    any
-	user      *User
-	warnings  *Warnings
-	begun     *begun
+	// level is the priority level that flow control puts the request into.
+	level    string
+	record   any
+	user     *User
+	warnings *Warnings
+	begun    *begun
 }
 
 // Carry attaches what a request does, a sum of waits, and room for the record of the audit

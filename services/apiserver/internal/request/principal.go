@@ -27,6 +27,22 @@ func Principal(ctx context.Context) string {
 	return PrincipalOf(UserFrom(ctx), "")
 }
 
+// SetPriorityLevel records the priority level of a request, where Carry has made room for
+// it. The filter of flow control calls it.
+func SetPriorityLevel(ctx context.Context, level string) {
+	if c, ok := ctx.Value(keyCarried).(*carried); ok {
+		c.level = level
+	}
+}
+
+// PriorityLevel returns the name of the priority level of a request, "" without flow control.
+func PriorityLevel(ctx context.Context) string {
+	if c, ok := ctx.Value(keyCarried).(*carried); ok {
+		return c.level
+	}
+	return ""
+}
+
 // PrincipalOf returns the key under which limits count a user whose requests come from an
 // address. All service accounts of a namespace are one principal, because an editor of the
 // namespace can create and impersonate any number of them. Unauthenticated requests count

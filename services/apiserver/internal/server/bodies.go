@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// bodiesPerCPU is how many bytes of bodies are taken in at a time, for each CPU,
-	// and bodiesLeast how many where there are few CPUs.
-	bodiesPerCPU = 16 << 20
-	bodiesLeast  = 64 << 20
+	// bodiesPerCPU is how many bytes the bodies of one priority level occupy together, for
+	// each CPU, and bodiesLeast how many where there are few CPUs.
+	bodiesPerCPU = 8 << 20
+	bodiesLeast  = 32 << 20
 	// largeBody is the size in bytes from which bodies are worked on only so many at a
 	// time: small ones never wait for them. largePerCPU is how many bytes of them, for
 	// each CPU but one, which is for the others.
@@ -47,21 +47,22 @@ const (
 )
 
 // receive reads the bodies of authorized requests. A request whose body does not arrive
-// soon holds none of its seats meanwhile. The memory of bodies is bounded and shared fairly
-// among principals: a body counts as it arrives, not as it is announced. Work on large
+// soon holds none of its seats meanwhile. The memory of bodies is bounded for each priority
+// level, and shared fairly among the principals of the level: a body counts as it arrives, not as it is
+// announced. Work on large
 // bodies is bounded in the same way, because an object takes many times the memory of its
 // text.
 func (c *Config) receive(next http.Handler) http.Handler {
 	cpus := runtime.GOMAXPROCS(0)
-	room, large := newBodies(max(bodiesLeast, bodiesPerCPU*cpus)), newBodies(largePerCPU*max(1, cpus-1))
+	rooms, large := newLevelBodies(max(bodiesLeast, bodiesPerCPU*cpus)), newBodies(largePerCPU*max(1, cpus-1))
 	told := c.Large
 	if told == nil {
 		told = func(int) {}
 	}
-	return receiving(room, large, c.LargeRequests, told, c.Metrics.bodies, next)
+	return receiving(rooms, large, c.LargeRequests, told, c.Metrics.bodies, next)
 }
 
-func receiving(room, large *bodies, turns serving.LargeRequests, told func(more int), sizes *bodySizes, next http.Handler) http.Handler {
+func receiving(rooms *levelBodies, large *bodies, turns serving.LargeRequests, told func(more int), sizes *bodySizes, next http.Handler) http.Handler {
 	large.room.strict = true
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
@@ -69,8 +70,12 @@ func receiving(room, large *bodies, turns serving.LargeRequests, told func(more 
 		work, later := ofTarget(op, r), slices.Contains([]string{"patch", "update", "delete", "deletecollection"}, op.Verb) // of what may be large
 		came := 0
 		if hasBody(op, r) {
-			reserved := &reservedBody{room: room, ctx: ctx, user: u}
-			defer serving.AtEnd(w, func(any) { reserved.leave() })
+			level := request.PriorityLevel(ctx)
+			reserved := &reservedBody{room: rooms.acquire(level), ctx: ctx, user: u}
+			defer serving.AtEnd(w, func(any) {
+				reserved.leave()
+				rooms.release(level)
+			})
 			body, err := reserved.receive(w, r)
 			if err != nil && ctx.Err() == nil { // the request has no seats to go on with
 				tooMany(w, 1)

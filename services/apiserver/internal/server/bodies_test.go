@@ -357,7 +357,7 @@ func TestWhatLargeBodiesWeigh(t *testing.T) {
 // ones, and not those of others.
 func TestLargeBodiesWaitForEachOther(t *testing.T) {
 	release, worked := make(chan struct{}), make(chan int)
-	h := receiving(newBodies(bodiesLeast), newBodies(2*largePerCPU), serving.LargeRequests{}, func(int) {}, NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := receiving(newLevelBodies(bodiesLeast), newBodies(2*largePerCPU), serving.LargeRequests{}, func(int) {}, NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, _ := request.ReadBody(r)
 		worked <- len(b)
 		<-release
@@ -407,7 +407,7 @@ func TestWhoDoesNotReadTheAnswerHasNoPlace(t *testing.T) {
 		"nothing":  nil,
 	} {
 		large, taken := newBodies(largePerCPU), make(chan bool, 1)
-		h := receiving(newBodies(bodiesLeast), large, serving.LargeRequests{}, func(int) {}, NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := receiving(newLevelBodies(bodiesLeast), large, serving.LargeRequests{}, func(int) {}, NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if large.room.used == 0 {
 				t.Errorf("%s: it is worked on without a place", name)
 			}
@@ -436,8 +436,10 @@ func TestWhoDoesNotReadTheAnswerHasNoPlace(t *testing.T) {
 // TestBodiesWithoutRoomAreRefused, and nobody is asked to work on them.
 func TestBodiesWithoutRoomAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		room, u := newBodies(2*leastBody), somebody("a")
-		h := receiving(room, newBodies(largePerCPU), serving.LargeRequests{}, func(int) {}, NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		rooms, u := newLevelBodies(2*leastBody), somebody("a")
+		room := rooms.acquire("")
+		defer rooms.release("")
+		h := receiving(rooms, newBodies(largePerCPU), serving.LargeRequests{}, func(int) {}, NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			t.Error("the handler is asked")
 		}))
 		leave, ok := room.enter(t.Context(), u, room.share())
@@ -494,7 +496,7 @@ func TestLargeWorkOfSmallRequests(t *testing.T) {
 	}
 	var weigh []int
 	var under atomic.Int64
-	h := receiving(newBodies(bodiesLeast), large, serving.LargeRequests{}, func(more int) { under.Add(int64(more)) }, NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := receiving(newLevelBodies(bodiesLeast), large, serving.LargeRequests{}, func(more int) { under.Add(int64(more)) }, NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, n := range weigh {
 			if !request.Weigh(r.Context(), n) {
 				w.WriteHeader(http.StatusTooManyRequests)
@@ -596,7 +598,7 @@ func TestWatchesWithLongTargets(t *testing.T) {
 			defer large.mu.Unlock()
 			return large.room.used
 		}
-		h := receiving(newBodies(bodiesLeast), large, serving.LargeRequests{}, func(int) {}, c.Metrics.bodies, c.fair(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := receiving(newLevelBodies(bodiesLeast), large, serving.LargeRequests{}, func(int) {}, c.Metrics.bodies, c.fair(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			came.Add(1)
 			if used() == 0 {
 				t.Errorf("%s: it has no place", name)
@@ -644,7 +646,7 @@ func TestLargeWorkKeepsNoSeats(t *testing.T) {
 		}
 		large := newBodies(largePerCPU)
 		weighs, done := make(chan struct{}), make(chan string, 2)
-		h := receiving(newBodies(bodiesLeast), large, serving.LargeRequests{}, func(int) {}, NewMetrics(prometheus.NewRegistry()).bodies, seated(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := receiving(newLevelBodies(bodiesLeast), large, serving.LargeRequests{}, func(int) {}, NewMetrics(prometheus.NewRegistry()).bodies, seated(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			verb := request.From(r.Context()).Verb
 			if verb == "patch" {
 				<-weighs

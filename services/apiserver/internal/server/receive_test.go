@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -34,8 +35,10 @@ func TestServiceAccountsOfANamespaceShareTheirPart(t *testing.T) {
 // its request has no seats, and no memory but for the buffer of a small body.
 func TestStalledBodyOccupiesWhatArrived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		room := newBodies(bodiesLeast)
-		h := receiving(room, newBodies(largePerCPU), serving.LargeRequests{}, func(int) {}, NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		rooms := newLevelBodies(bodiesLeast)
+		room := rooms.acquire("")
+		defer rooms.release("")
+		h := receiving(rooms, newBodies(largePerCPU), serving.LargeRequests{}, func(int) {}, NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			if b, err := request.ReadBody(r); len(b) != 100 || err == nil {
 				t.Errorf("%d bytes, %v", len(b), err)
 			}
@@ -67,6 +70,36 @@ func TestStalledBodyOccupiesWhatArrived(t *testing.T) {
 		<-done
 		if room.room.used != 0 || seats != 1 {
 			t.Errorf("%d bytes and %d seats are held in the end", room.room.used, seats)
+		}
+	})
+}
+
+// TestBodiesOfAnotherLevelFindMemory occupies all the memory that a priority level has for
+// bodies. A request of the same level is rejected, one of another level is served.
+func TestBodiesOfAnotherLevelFindMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rooms := newLevelBodies(2 * leastBody)
+		low := rooms.acquire("workload-low")
+		defer rooms.release("workload-low")
+		leave, ok := low.enter(t.Context(), somebody("a"), low.share())
+		if !ok {
+			t.Fatal("an empty level has no memory")
+		}
+		defer leave()
+		h := receiving(rooms, newBodies(largePerCPU), serving.LargeRequests{}, func(int) {}, NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusCreated)
+		}))
+		for level, want := range map[string]int{"workload-low": http.StatusTooManyRequests, "leader-election": http.StatusCreated} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // of the test's own time
+			defer cancel()
+			ctx = request.Carry(ctx, &request.Operation{Verb: "create", IsResource: true, Target: &served.Resource{}})
+			request.SetPriorityLevel(ctx, level)
+			ctx = request.WithUser(ctx, somebody("a").User)
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest("POST", "/", strings.NewReader("{}")).WithContext(ctx))
+			if w.Code != want {
+				t.Errorf("%s: %d, want %d", level, w.Code, want)
+			}
 		}
 	})
 }

@@ -287,7 +287,7 @@ func TestWhoOutlastsTheAnswerKeepsNoRoom(t *testing.T) {
 	turns := serving.NewLargeRequests(1)
 	among, worked := newBodies(8*largeBody), 0
 	var late context.Context
-	h := receiving(newBodies(largeBody), among, turns, func(more int) { worked += more }, &bodySizes{}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	h := receiving(newLevelBodies(largeBody), among, turns, func(more int) { worked += more }, &bodySizes{}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		late = r.Context()
 	}))
 	op := &request.Operation{Verb: "delete", IsResource: true, Target: &served.Resource{}}
