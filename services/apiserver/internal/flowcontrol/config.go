@@ -34,6 +34,22 @@ func (c *Config) find(u *request.User, op *request.Operation) *rules {
 	return c.last
 }
 
+// binding is the name of a schema and that of the level it leads to.
+type binding struct{ level, schema string }
+
+// bindings returns those of all schemas.
+func (c *Config) bindings() map[binding]bool {
+	out := map[binding]bool{}
+	for _, r := range []*rules{c.exempt, c.last} {
+		out[binding{r.level, r.name}] = true
+	}
+	c.index.tree.Scan(func(a about) bool {
+		out[binding{a.level, a.rules.name}] = true
+		return true
+	})
+	return out
+}
+
 // plans of the priority levels by name. They are the same ones as long as no level
 // changes.
 type plans struct{ of map[string]*plan }

@@ -67,7 +67,11 @@ func New(o Options) *Controller {
 }
 
 // Take makes a configuration the one that counts for requests from now on.
-func (c *Controller) Take(config *Config) { c.take(config, true) }
+// Metrics of schemas that are gone, or lead to another level, end with it.
+func (c *Controller) Take(config *Config) {
+	c.take(config, true)
+	c.Metrics.keep(config.bindings())
+}
 
 func (c *Controller) take(config *Config, taken bool) {
 	c.mu.Lock()

@@ -23,7 +23,7 @@ type Metrics struct {
 
 	mu      sync.Mutex
 	levels  map[string]*levelMetrics
-	schemas map[[2]string]*schemaMetrics
+	schemas map[binding]*schemaMetrics
 	reads   *ratios    // those of executing, then of waiting: reads, writes
 	limits  [2]float64 // of reads and writes, for their part of it
 	clock   func() time.Time
@@ -89,7 +89,7 @@ func NewMetrics(r prometheus.Registerer, maxReads, maxWrites int, now func() tim
 		requestsDesc: desc("priority_level_request_utilization", "EXPERIMENTAL: [ALPHA] Requests over time, as a part of what a level may have.", "phase", "priority_level"),
 		seatsDesc:    desc("priority_level_seat_utilization", "EXPERIMENTAL: [ALPHA] Seats in use over time, as a part of the level's.", "phase", "priority_level"),
 		readsDesc:    desc("read_vs_write_current_requests", "EXPERIMENTAL: [ALPHA] Reads and writes over time, as a part of their limits.", "phase", "request_kind"),
-		levels:       map[string]*levelMetrics{}, schemas: map[[2]string]*schemaMetrics{}, clock: now,
+		levels:       map[string]*levelMetrics{}, schemas: map[binding]*schemaMetrics{}, clock: now,
 		limits: [2]float64{max(float64(maxReads), 1), max(float64(maxWrites), 1)},
 	}
 	m.reads = newRatios(now,
@@ -170,13 +170,41 @@ func (m *Metrics) forget(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.levels, name)
-	maps.DeleteFunc(m.schemas, func(key [2]string, _ *schemaMetrics) bool { return key[0] == name })
-	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
-		m.executing, m.executingSeats, m.inQueue, m.inQueueSeats, m.limit, m.nominal, m.lower, m.upper, m.virtual, m.dispatchedAt, m.latest, m.bounds, m.discounted,
+	maps.DeleteFunc(m.schemas, func(b binding, _ *schemaMetrics) bool { return b.level == name })
+	for _, v := range m.ofSchemas() {
+		v.DeletePartialMatch(prometheus.Labels{"priority_level": name})
+	}
+	for _, v := range []partial{
+		m.limit, m.nominal, m.lower, m.upper, m.virtual, m.dispatchedAt, m.latest, m.bounds, m.discounted,
 		m.average, m.most, m.smoothed, m.deviation, m.target,
-		m.dispatchedTotal, m.rejectedTotal, m.execution, m.lengths, m.waited, m.watches, m.widths,
 	} {
 		v.DeletePartialMatch(prometheus.Labels{"priority_level": name})
+	}
+}
+
+// partial are the series of a metric, some of which can be deleted.
+type partial interface{ DeletePartialMatch(prometheus.Labels) int }
+
+// ofSchemas returns the metrics that have a label for the schema.
+func (m *Metrics) ofSchemas() []partial {
+	return []partial{
+		m.executing, m.executingSeats, m.inQueue, m.inQueueSeats,
+		m.dispatchedTotal, m.rejectedTotal, m.execution, m.lengths, m.waited, m.watches, m.widths,
+	}
+}
+
+// keep deletes the series of bindings that are not in use any more.
+func (m *Metrics) keep(used map[binding]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for b := range m.schemas {
+		if used[b] {
+			continue
+		}
+		delete(m.schemas, b)
+		for _, v := range m.ofSchemas() {
+			v.DeletePartialMatch(prometheus.Labels{"priority_level": b.level, "flow_schema": b.schema})
+		}
 	}
 }
 
@@ -236,7 +264,7 @@ func (l *level) starts() (low, high, lowest, highest float64) {
 // schemaMetrics are those of one schema and its level.
 type schemaMetrics struct {
 	m                                                *Metrics
-	labels                                           [2]string // level, schema
+	labels                                           binding
 	executing, executingSeats, inQueue, inQueueSeats prometheus.Gauge
 	dispatchedTotal                                  prometheus.Counter
 	widths, lengths, watches, waited, refused        prometheus.Observer
@@ -246,7 +274,7 @@ type schemaMetrics struct {
 func (m *Metrics) schema(name, level string) *schemaMetrics {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	key := [2]string{level, name}
+	key := binding{level, name}
 	if s := m.schemas[key]; s != nil {
 		return s
 	}
@@ -289,6 +317,6 @@ func (s *schemaMetrics) waits(r *Request, n float64) {
 }
 
 func (s *schemaMetrics) rejected(reason string, waited time.Duration) {
-	s.m.rejectedTotal.WithLabelValues(s.labels[0], s.labels[1], reason).Inc()
+	s.m.rejectedTotal.WithLabelValues(s.labels.level, s.labels.schema, reason).Inc()
 	s.refused.Observe(waited.Seconds())
 }
