@@ -67,9 +67,9 @@ type Follower struct {
 	pending map[string]*defined
 	// unread are the keys of the definitions that cannot be read or served.
 	unread map[string]bool
-	// slots are the next for kept encodings of each prefix: what was encoded by an
-	// older definition is not shown by a newer one.
-	slots map[string]int
+	// nextSlot is the next slot for kept encodings. Slots are not used twice, so that a
+	// definition never serves what an older one of its resource encoded.
+	nextSlot int
 	// seed of the sums of definitions.
 	seed maphash.Seed
 	// era of the watch cache whose definitions are served; -1 before any.
@@ -87,7 +87,7 @@ type defined struct {
 // New returns a follower.
 func New(c Config) *Follower {
 	f := &Follower{
-		Config: c, defined: map[string]*defined{}, all: &btree.Map[string, *kind.Definition]{}, pending: map[string]*defined{}, unread: map[string]bool{}, slots: map[string]int{},
+		Config: c, defined: map[string]*defined{}, all: &btree.Map[string, *kind.Definition]{}, pending: map[string]*defined{}, unread: map[string]bool{},
 		seed: maphash.MakeSeed(),
 	}
 	f.era.Store(-1)
@@ -215,7 +215,7 @@ func (f *Follower) define(e *watchcache.Entry, d *kind.Definition) error {
 		f.remove(key)
 		return nil
 	}
-	t := f.term(key, prefix, e, len(kinds))
+	t := f.term(key, e, len(kinds))
 	resources, err := f.Builder.Custom(kinds, store, t.slot)
 	if err != nil {
 		return err

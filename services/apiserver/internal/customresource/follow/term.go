@@ -17,17 +17,17 @@ type term struct {
 	end   context.CancelFunc
 }
 
-// term is that of the definition before if an entry says the same, else a new one, with slots
-// for so many versions.
-func (f *Follower) term(key, prefix string, e *watchcache.Entry, versions int) *term {
+// term returns the term of the definition before if the entry e says the same, and otherwise a
+// new one with a slot for each version.
+func (f *Follower) term(key string, e *watchcache.Entry, versions int) *term {
 	if was := f.defined[key]; was != nil && says(was.term.entry, e) {
 		return was.term
 	}
-	t := &term{entry: e, slot: f.slots[prefix]}
+	t := &term{entry: e, slot: f.nextSlot}
 	if t.slot > served.MaxSlots-versions {
 		t.slot = 0
 	}
-	f.slots[prefix] = t.slot + versions
+	f.nextSlot = t.slot + versions
 	t.life, t.end = context.WithCancel(context.Background())
 	return t
 }
