@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
 	"binnacle/libs/authenticator"
 )
 
@@ -22,8 +24,8 @@ const (
 	claimSources = "_claim_sources"
 )
 
-// maxSourceIssuers bounds how many other issuers may sign the claim tokens of
-// one provider, since each has its keys followed.
+// maxSourceIssuers is how many other issuers of claim tokens one provider follows the keys
+// of. The one whose tokens were verified longest ago gives way to a new one.
 const maxSourceIssuers = 16
 
 // claimSource is where a distributed claim is read.
@@ -127,12 +129,17 @@ func (p *Provider) fetchClaim(ctx context.Context, source claimSource) (string, 
 	return strings.TrimSpace(string(body)), nil
 }
 
-// sourceIssuers are the issuers of claim tokens beside the provider itself.
-// They run as long as the provider.
+// sourceIssuers are the issuers of claim tokens beside the provider itself. They run as long
+// as the provider, or until maxSourceIssuers newer ones are in use.
 type sourceIssuers struct {
 	mu    sync.Mutex
-	known map[string]*Provider
-	run   func(*Provider) // nil while the provider does not run
+	known *simplelru.LRU[string, *sourceIssuer]
+	run   func(*Provider) (stop context.CancelFunc) // nil while the provider does not run
+}
+
+type sourceIssuer struct {
+	*Provider
+	stop context.CancelFunc
 }
 
 // start lets issuers run until ctx ends. The caller calls stop then, which
@@ -141,7 +148,11 @@ func (s *sourceIssuers) start(ctx context.Context) (stop func()) {
 	var running sync.WaitGroup
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.run = func(p *Provider) { running.Go(func() { _ = p.Run(ctx) }) }
+	s.run = func(p *Provider) context.CancelFunc {
+		ctx, cancel := context.WithCancel(ctx)
+		running.Go(func() { _ = p.Run(ctx) })
+		return cancel
+	}
 	return func() {
 		s.mu.Lock()
 		s.run = nil
@@ -169,23 +180,23 @@ func (s *sourceIssuers) issuer(p *Provider, url string) (*Provider, error) {
 func (s *sourceIssuers) find(p *Provider, url string) (*Provider, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if found := s.known[url]; found != nil {
-		return found, nil
+	if s.known == nil {
+		known, err := simplelru.NewLRU(maxSourceIssuers, func(_ string, old *sourceIssuer) { old.stop() })
+		if err != nil {
+			return nil, err
+		}
+		s.known = known
+	}
+	if found, ok := s.known.Get(url); ok {
+		return found.Provider, nil
 	}
 	if s.run == nil {
 		return nil, authenticator.Unavailable(fmt.Errorf("issuer %q is %w", url, ErrNotInitialized))
-	}
-	if len(s.known) >= maxSourceIssuers {
-		return nil, fmt.Errorf("claim tokens have more than %d issuers", maxSourceIssuers)
 	}
 	made, err := NewProvider(ProviderConfig{IssuerURL: url, CA: p.config.CA, Algorithms: p.config.Algorithms, Withdrawn: p.config.Withdrawn}, p.log)
 	if err != nil {
 		return nil, err
 	}
-	if s.known == nil {
-		s.known = map[string]*Provider{}
-	}
-	s.known[url] = made
-	s.run(made)
+	s.known.Add(url, &sourceIssuer{made, s.run(made)})
 	return made, nil
 }

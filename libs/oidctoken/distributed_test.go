@@ -2,12 +2,14 @@ package oidctoken_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"binnacle/libs/authenticator"
 	"binnacle/libs/oidctoken"
 	"binnacle/libs/oidctoken/oidctest"
 )
@@ -110,21 +112,46 @@ func TestDistributedClaimsOfAnotherIssuer(t *testing.T) {
 	end := time.Now().Add(time.Minute).Truncate(time.Second)
 	token := other.Token(map[string]any{"groups": "one", "exp": end.Unix()})
 	issuer.Serve(claimPath, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(token)) })
+	r := authenticated(t, a, issuer.Token(distributed(map[string]any{"endpoint": issuer.URL() + claimPath})))
+	if !slices.Equal(r.User.Groups, []string{"g:one"}) || !r.Expires.Equal(end) {
+		t.Errorf("groups %q until %v, want until %v", r.User.Groups, r.Expires, end)
+	}
+}
+
+// TestDistributedClaimsOfManyIssuers uses more issuers of claim tokens than the provider
+// follows at a time, and the first one again.
+func TestDistributedClaimsOfManyIssuers(t *testing.T) {
+	issuer := oidctest.New(t)
+	a := ready(t, issuer, bySubject)
+	first := oidctest.New(t)
+	others := []*oidctest.Issuer{first}
+	for range 17 {
+		others = append(others, oidctest.New(t))
+	}
+	for i, other := range append(others, first) {
+		path, group := fmt.Sprintf("%s-%d", claimPath, i), fmt.Sprint("group ", i)
+		token := other.Token(map[string]any{"groups": group})
+		issuer.Serve(path, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(token)) })
+		r := authenticated(t, a, issuer.Token(distributed(map[string]any{"endpoint": issuer.URL() + path})))
+		if !slices.Equal(r.User.Groups, []string{"g:" + group}) {
+			t.Errorf("issuer %d: groups %q", i, r.User.Groups)
+		}
+	}
+}
+
+// authenticated returns the answer for a token once the issuer of its claim token is
+// initialized.
+func authenticated(t *testing.T, a *oidctoken.Authenticator, token string) authenticator.Response {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for {
-		r, ok, err := a.AuthenticateToken(ctx, issuer.Token(distributed(map[string]any{"endpoint": issuer.URL() + claimPath})), nil)
+		r, ok, err := a.AuthenticateToken(ctx, token, nil)
 		if ok {
-			if !slices.Equal(r.User.Groups, []string{"g:one"}) || !r.Expires.Equal(end) {
-				t.Errorf("groups %q until %v, want until %v", r.User.Groups, r.Expires, end)
-			}
-			return
+			return *r
 		}
-		if !strings.Contains(err.Error(), oidctoken.ErrNotInitialized.Error()) {
+		if !strings.Contains(err.Error(), oidctoken.ErrNotInitialized.Error()) || ctx.Err() != nil {
 			t.Fatal(err)
-		}
-		if ctx.Err() != nil {
-			t.Fatal(ctx.Err())
 		}
 	}
 }
