@@ -31,6 +31,8 @@ const (
 	// StorageVersionMigrator serves StorageVersionMigration objects.
 	StorageVersionMigrator Gate = "StorageVersionMigrator"
 	APIServerIdentity      Gate = "APIServerIdentity"
+	// WatchCacheInitializationPostStartHook has health checks wait for the watch cache.
+	WatchCacheInitializationPostStartHook Gate = "WatchCacheInitializationPostStartHook"
 	// UnknownVersionInteroperabilityProxy, with both, has replicas ask each other for what
 	// they do not serve.
 	UnknownVersionInteroperabilityProxy Gate = "UnknownVersionInteroperabilityProxy"

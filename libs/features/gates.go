@@ -185,7 +185,7 @@ func known() map[Gate]Spec {
 		"UserNamespacesPodSecurityStandards":               {Stage: Alpha},
 		"UserNamespacesSupport":                            {Default: true, Stage: Beta},
 		"VolumeAttributesClass":                            {Stage: Beta},
-		"WatchCacheInitializationPostStartHook":            {Stage: Beta},
+		WatchCacheInitializationPostStartHook:              {Stage: Beta},
 		"WatchFromStorageWithoutResourceVersion":           {Stage: Deprecated, Locked: true},
 		"WatchList":                                        {Stage: Beta},
 		"WatchListClient":                                  {Stage: Beta},

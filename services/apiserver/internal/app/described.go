@@ -59,6 +59,13 @@ func (d *described) serve(docs *discovery.Documents, spec *openapi.Service, remo
 	spec.Others(remotes.Swaggers)
 }
 
+// serving reports whether the documents have a place.
+func (d *described) serving() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.docs != nil && d.spec != nil
+}
+
 // foreignChanged tells that others serve something else.
 func (d *described) foreignChanged() {
 	d.mu.Lock()
