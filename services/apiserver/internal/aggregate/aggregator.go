@@ -284,6 +284,22 @@ func (a *Aggregator) Versions() []discovery.GroupVersion {
 	return out
 }
 
+// Announced returns the group versions of the APIServices that name no server and whose group
+// version is not built in.
+func (a *Aggregator) Announced() []discovery.GroupVersion {
+	var out []discovery.GroupVersion
+	for s := range a.Registered() {
+		gv := schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}
+		if s.Spec.Service == nil && gv.Group != "" && !a.Local(gv) {
+			out = append(out, discovery.GroupVersion{
+				Group: gv.Group, Version: gv.Version, Unserved: true,
+				GroupPriority: int(s.Spec.GroupPriorityMinimum), VersionPriority: int(s.Spec.VersionPriority),
+			})
+		}
+	}
+	return out
+}
+
 // Run checks extension servers until ctx ends.
 func (a *Aggregator) Run(ctx context.Context) error {
 	var running sync.WaitGroup

@@ -344,7 +344,7 @@ func (p *parts) buildBootstrap(host string) error {
 
 func (p *parts) buildHandler(context.Context) error {
 	responder := p.responder()
-	docs, err := discovery.New(p.served, responder.Object, discovery.WithServerAddress(p.address()), discovery.WithPaths(p.paths), discovery.WithVersion(version.Emulating(p.options.Compatibility.emulation().Minor)))
+	docs, err := discovery.New(p.served, responder.Object, discovery.WithServerAddress(p.address()), discovery.WithPaths(p.paths), discovery.WithVersionPriority(builtin.VersionPriority), discovery.WithVersion(version.Emulating(p.options.Compatibility.emulation().Minor)))
 	if err != nil {
 		return err
 	}
