@@ -56,6 +56,9 @@ const (
 	ResourceHealthStatus                     Gate = "ResourceHealthStatus"
 	InPlacePodVerticalScalingAllocatedStatus Gate = "InPlacePodVerticalScalingAllocatedStatus"
 	PodObservedGenerationTracking            Gate = "PodObservedGenerationTracking"
+	// DeploymentReplicaSetTerminatingReplicas keeps the number of terminating replicas in
+	// the status of Deployments and ReplicaSets.
+	DeploymentReplicaSetTerminatingReplicas Gate = "DeploymentReplicaSetTerminatingReplicas"
 	// PodTopologyLabelsAdmission tells pods where their node is.
 	PodTopologyLabelsAdmission Gate = "PodTopologyLabelsAdmission"
 	// CoordinatedLeaderElection lets the server choose who leads.

@@ -53,7 +53,7 @@ func known() map[Gate]Spec {
 		"DRAResourceClaimDeviceStatus":                     {Default: true, Stage: Beta},
 		"DeclarativeValidation":                            {Default: true, Stage: Beta},
 		"DeclarativeValidationTakeover":                    {Stage: Beta},
-		"DeploymentReplicaSetTerminatingReplicas":          {Stage: Alpha},
+		DeploymentReplicaSetTerminatingReplicas:            {Stage: Alpha},
 		"DevicePluginCDIDevices":                           {Default: true, Stage: GA, Locked: true},
 		"DisableAllocatorDualWrite":                        {Stage: Beta},
 		"DisableCPUQuotaWithExclusiveCPUs":                 {Default: true, Stage: Beta},
