@@ -76,9 +76,9 @@ func describeSlices[T registry.Object](k *registry.Kind, names func(T) sliceName
 	doc := func(name string) string { return columns.Doc(resourcev1beta2.ResourceSliceSpec{}, name) }
 	k.Shown.Columns = []registry.Column{
 		columns.Name(),
-		columns.Text("Node", doc("nodeName"), func(s T) string { return columns.Or(names(s).node, columns.Unset) }),
+		columns.Text("Node", doc("nodeName"), func(s T) string { return names(s).node }),
 		columns.Text("Driver", doc("driver"), func(s T) string { return names(s).driver }),
-		columns.Text("Pool", doc("pool"), func(s T) string { return names(s).pool }),
+		columns.Text("Pool", columns.Doc(resourcev1beta2.ResourcePool{}, "name"), func(s T) string { return names(s).pool }),
 		columns.Age(),
 	}
 }
