@@ -192,6 +192,8 @@ type Shown struct {
 	// Selectable are the fields that fieldSelector may name, beyond
 	// metadata.name and metadata.namespace.
 	Selectable []SelectableField
+	// LabelErrorsNameKind makes the error of an unknown field label name the kind.
+	LabelErrorsNameKind bool
 	// Columns of the Table representation; nil means Name and Created At.
 	// OfStored computes their cells from the stored form of an object.
 	Columns  []Column

@@ -26,7 +26,7 @@ func resourceSlices(g gates) *registry.Kind {
 		Stored:  registry.Stored{Prefix: "resourceslices"},
 		Delete:  registry.Delete{ReturnObject: true},
 		Update:  registry.Update{Generation: true},
-		Shown:   registry.Shown{Selectable: []registry.SelectableField{{Label: "spec.nodeName", Index: true}, {Label: "spec.driver"}}},
+		Shown:   registry.Shown{Selectable: []registry.SelectableField{{Label: "spec.nodeName", Index: true}, {Label: "spec.driver"}}, LabelErrorsNameKind: true},
 	}
 	k.Default = declare.Do(func(s *resourcev1beta1.ResourceSlice) {
 		for i := range s.Spec.Devices {
