@@ -17,7 +17,8 @@ func TestGolden(t *testing.T) { playFolder(t, "cases") }
 
 // TestGoldenAlpha plays the cases of what is off by default.
 func TestGoldenAlpha(t *testing.T) {
-	playFolder(t, "cases-alpha", "--feature-gates=MutatingAdmissionPolicy=true", "--runtime-config=admissionregistration.k8s.io/v1alpha1=true")
+	playFolder(t, "cases-alpha", "--feature-gates=MutatingAdmissionPolicy=true,DynamicResourceAllocation=true,DRADeviceTaints=true",
+		"--runtime-config=admissionregistration.k8s.io/v1alpha1=true,resource.k8s.io/v1alpha3=true,resource.k8s.io/v1beta1=true")
 }
 
 func playFolder(t *testing.T, folder string, flags ...string) {

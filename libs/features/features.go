@@ -31,6 +31,8 @@ const (
 	// StorageVersionMigrator serves StorageVersionMigration objects.
 	StorageVersionMigrator Gate = "StorageVersionMigrator"
 	APIServerIdentity      Gate = "APIServerIdentity"
+	// WatchCacheInitializationPostStartHook has health checks wait for the watch cache.
+	WatchCacheInitializationPostStartHook Gate = "WatchCacheInitializationPostStartHook"
 	// UnknownVersionInteroperabilityProxy, with both, has replicas ask each other for what
 	// they do not serve.
 	UnknownVersionInteroperabilityProxy Gate = "UnknownVersionInteroperabilityProxy"
@@ -54,6 +56,9 @@ const (
 	ResourceHealthStatus                     Gate = "ResourceHealthStatus"
 	InPlacePodVerticalScalingAllocatedStatus Gate = "InPlacePodVerticalScalingAllocatedStatus"
 	PodObservedGenerationTracking            Gate = "PodObservedGenerationTracking"
+	// DeploymentReplicaSetTerminatingReplicas keeps the number of terminating replicas in
+	// the status of Deployments and ReplicaSets.
+	DeploymentReplicaSetTerminatingReplicas Gate = "DeploymentReplicaSetTerminatingReplicas"
 	// PodTopologyLabelsAdmission tells pods where their node is.
 	PodTopologyLabelsAdmission Gate = "PodTopologyLabelsAdmission"
 	// CoordinatedLeaderElection lets the server choose who leads.

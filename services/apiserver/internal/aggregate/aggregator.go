@@ -88,6 +88,9 @@ type Aggregator struct {
 	pages  *answers.Room
 	// decoding is for one document at a time, which may take much memory. A leaf.
 	decoding sync.Mutex
+	// settled and scheduled report the first pass of Run over the APIServices without a server
+	// and over those with one.
+	settled, scheduled atomic.Bool
 
 	mu      sync.Mutex // serializes making; before those of remotes
 	current atomic.Pointer[directory]
@@ -226,6 +229,12 @@ func available(s *apiregistrationv1.APIService) *apiregistrationv1.APIServiceCon
 	return nil
 }
 
+// Available reports whether the condition Available of an APIService is true.
+func Available(s *apiregistrationv1.APIService) bool {
+	c := available(s)
+	return c != nil && c.Status == apiregistrationv1.ConditionTrue
+}
+
 // Poke has everything checked soon.
 func (a *Aggregator) Poke() {
 	for _, r := range a.directory().remotes {
@@ -275,6 +284,22 @@ func (a *Aggregator) Versions() []discovery.GroupVersion {
 	return out
 }
 
+// Announced returns the group versions of the APIServices that name no server and whose group
+// version is not built in.
+func (a *Aggregator) Announced() []discovery.GroupVersion {
+	var out []discovery.GroupVersion
+	for s := range a.Registered() {
+		gv := schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}
+		if s.Spec.Service == nil && gv.Group != "" && !a.Local(gv) {
+			out = append(out, discovery.GroupVersion{
+				Group: gv.Group, Version: gv.Version, Unserved: true,
+				GroupPriority: int(s.Spec.GroupPriorityMinimum), VersionPriority: int(s.Spec.VersionPriority),
+			})
+		}
+	}
+	return out
+}
+
 // Run checks extension servers until ctx ends.
 func (a *Aggregator) Run(ctx context.Context) error {
 	var running sync.WaitGroup
@@ -293,11 +318,15 @@ func (a *Aggregator) Run(ctx context.Context) error {
 		case <-a.wake:
 		case <-t.C:
 		}
-		begun := time.Now()
-		if names := a.directory().unsettled; len(names) > 0 && settling.CompareAndSwap(false, true) {
+		begun, loaded := time.Now(), a.Store.Ready()
+		switch names := a.directory().unsettled; {
+		case len(names) == 0:
+			a.settled.Store(loaded || a.settled.Load())
+		case settling.CompareAndSwap(false, true):
 			running.Go(func() {
 				defer settling.Store(false)
 				a.settle(ctx, names)
+				a.settled.Store(true)
 			})
 		}
 		for gv, r := range a.directory().remotes {
@@ -315,9 +344,18 @@ func (a *Aggregator) Run(ctx context.Context) error {
 			})
 		}
 		a.Metrics.unavailable(a.directory())
+		a.scheduled.Store(loaded || a.scheduled.Load())
 		task.Rest(ctx, begun)
 	}
 }
+
+// LocalStarted reports whether Run has tried to write the condition of every APIService without
+// a server that existed at its start.
+func (a *Aggregator) LocalStarted() bool { return a.settled.Load() }
+
+// RemoteStarted reports whether Run has scheduled the checks of all servers that APIServices
+// named at its start. It does not wait for their answers.
+func (a *Aggregator) RemoteStarted() bool { return a.scheduled.Load() }
 
 // settle writes the condition of APIServices that have no server, or lost it. After a
 // failure it waits before it returns, so that the next attempt comes later.

@@ -101,6 +101,8 @@ type authorization struct {
 	// known is the content of the file in use, if there is one.
 	known   []byte
 	reloads *modes.ReloadMetrics
+	// roles reports whether requests are judged by roles, in process or by a webhook.
+	roles bool
 }
 
 // load reads the file, or takes the flags.
@@ -146,7 +148,7 @@ func (p *parts) buildAuthorization(context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.known = known
+	a.known, a.roles = known, c.Has(config.RBAC) || c.Has(config.Webhook)
 	policy, err := p.policyConfig(c.Has(config.Node))
 	if err != nil {
 		return err

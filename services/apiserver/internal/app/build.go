@@ -335,7 +335,7 @@ func (p *parts) buildBootstrap(host string) error {
 		API: p.loopback, Store: p.store, Root: p.root(), Logger: p.log, Now: time.Now,
 		EncodeEndpoints: func(e *corev1.Endpoints) ([]byte, error) { return endpointsKind.EncodeStored(e) },
 		Identity:        bootstrap.Identity(host), Instance: uuid.NewString(), Hostname: host,
-		AdvertiseAddress: o.AdvertiseAddress, SecurePort: p.boundPort(), ServiceRanges: o.serviceRanges, NoServiceCIDR: !o.Features.Enabled(features.MultiCIDRServiceAllocator), NodePort: o.KubernetesNodePort, ForeignEndpoints: o.EndpointReconciler == reconcileNone,
+		AdvertiseAddress: o.AdvertiseAddress, SecurePort: p.boundPort(), ServiceRanges: o.serviceRanges, NoIdentity: !o.Features.Enabled(features.APIServerIdentity), NoServiceCIDR: !o.Features.Enabled(features.MultiCIDRServiceAllocator), NodePort: o.KubernetesNodePort, ForeignEndpoints: o.EndpointReconciler == reconcileNone,
 		AuthenticationConfig: p.authenticationConfig, AuthenticationConfigDue: p.authenticationDue, APIServices: apiServices(p.served), Loaded: p.cache.WaitReady, FeatureEnabled: o.Features.Enabled, PolicySeen: p.policySeen,
 		RepairAllocations: p.allocator.Repair, RepairInterval: allocator.RepairInterval, StorageVersions: p.sayStorageVersions(bootstrap.Identity(host)),
 	})
@@ -343,9 +343,8 @@ func (p *parts) buildBootstrap(host string) error {
 }
 
 func (p *parts) buildHandler(context.Context) error {
-	p.checks()
 	responder := p.responder()
-	docs, err := discovery.New(p.served, responder.Object, discovery.WithServerAddress(p.address()), discovery.WithPaths(p.paths), discovery.WithVersion(version.Emulating(p.options.Compatibility.emulation().Minor)))
+	docs, err := discovery.New(p.served, responder.Object, discovery.WithServerAddress(p.address()), discovery.WithPaths(p.paths), discovery.WithVersionPriority(builtin.VersionPriority), discovery.WithVersion(version.Emulating(p.options.Compatibility.emulation().Minor)))
 	if err != nil {
 		return err
 	}
@@ -358,6 +357,7 @@ func (p *parts) buildHandler(context.Context) error {
 	}
 	p.described.serve(docs, spec, p.remotes)
 	p.buildFlow()
+	p.checks()
 	shown, err := p.options.Metrics.Gatherer(p.gathered(), p.log)
 	if err != nil {
 		return err

@@ -13,28 +13,21 @@ import (
 // Anybody may ask for health, so asking etcd is shared.
 const etcdCheckKept = time.Second
 
-// checks are the health checks in the order of their names' appearance.
+// checks adds the health checks in the order in which clients see them.
 func (p *parts) checks() {
-	add := func(name string, check func(*http.Request) error) { p.health.Add(name, check) }
-	add("log", func(*http.Request) error { return nil })
+	p.health.Add("log", func(*http.Request) error { return nil })
 	o := p.options.Etcd
 	etcd := health.Shared(o.HealthTimeout, etcdCheckKept, p.store.Ping)
-	add("etcd", etcd)
+	p.health.Add("etcd", etcd)
 	if o.ReadyTimeout != o.HealthTimeout {
 		etcd = health.Shared(o.ReadyTimeout, etcdCheckKept, p.store.Ping)
 	}
 	p.health.Add("etcd-readiness", etcd, health.Readyz)
 	p.otherChecks()
+	p.encryptionChecks()
 	p.health.Add("informer-sync", func(r *http.Request) error { return errors.Join(p.synced(), p.othersSynced(r)) }, health.Readyz)
 	p.health.Add("fan-out", func(r *http.Request) error { return p.fanout.Check(r.Context()) }, health.Readyz)
-	p.encryptionChecks()
-	p.bootstrap.Checks(add)
-	if p.presence != nil {
-		add("poststarthook/peer-endpoint-reconciler-controller", p.presence.Check)
-	}
-	if p.leaders != nil {
-		add("poststarthook/start-kube-apiserver-coordinated-leader-election-controller", p.leaders.Check)
-	}
+	p.startChecks()
 }
 
 // synced tells what of the store's content is not loaded yet.

@@ -31,6 +31,8 @@ type described struct {
 	// foreign are the group versions of others.
 	foreign func() []discovery.GroupVersion
 	others  func() []openapi.Other
+	// announced are the group versions that APIServices name without a server.
+	announced func() []discovery.GroupVersion
 
 	mu       sync.Mutex
 	versions map[schema.GroupVersion]*describedVersion
@@ -55,8 +57,15 @@ func newDescribed() *described {
 func (d *described) serve(docs *discovery.Documents, spec *openapi.Service, remotes *aggregate.Aggregator) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.docs, d.spec, d.foreign, d.others = docs, spec, remotes.Versions, remotes.Others
+	d.docs, d.spec, d.foreign, d.others, d.announced = docs, spec, remotes.Versions, remotes.Others, remotes.Announced
 	spec.Others(remotes.Swaggers)
+}
+
+// serving reports whether the documents have a place.
+func (d *described) serving() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.docs != nil && d.spec != nil
 }
 
 // foreignChanged tells that others serve something else.
@@ -153,7 +162,13 @@ func (d *described) refresh() {
 		v.describe(gv)
 		versions, groups = append(versions, v.version), append(groups, v.group)
 	}
-	d.docs.Replace(append(versions, foreign...))
+	versions = append(versions, foreign...)
+	for _, v := range d.announced() {
+		if gv := (schema.GroupVersion{Group: v.Group, Version: v.Version}); d.versions[gv] == nil && !elsewhere[gv] {
+			versions = append(versions, v)
+		}
+	}
+	d.docs.Replace(versions)
 	d.spec.Replace(groups, d.others())
 }
 

@@ -71,7 +71,8 @@ func describing(t testing.TB, definitions ...*kind.Definition) *openapi.Service 
 	if d.spec, err = openapi.New(c, builtin.Documented, openapi.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	d.foreign, d.others = func() []discovery.GroupVersion { return nil }, func() []openapi.Other { return nil }
+	d.announced = func() []discovery.GroupVersion { return nil }
+	d.foreign, d.others = d.announced, func() []openapi.Other { return nil }
 	for _, def := range definitions {
 		d.set([]follow.Changed{{Now: def}})
 	}

@@ -98,7 +98,6 @@ func (p *parts) encryptionChecks() {
 	case set == nil:
 	case p.options.Encryption.Reload:
 		p.health.Add("kms-providers", p.sealing.CheckAll, health.Healthz, health.Readyz)
-		p.health.Add("poststarthook/start-encryption-provider-config-automatic-reload", func(*http.Request) error { return nil })
 	case set.Together():
 		p.health.Add("kms-providers", p.sealing.CheckAll, health.Healthz, health.Readyz)
 	default:

@@ -34,6 +34,8 @@ type Config struct {
 	AdvertiseAddress             net.IP
 	SecurePort                   int
 	ServiceRanges                []*net.IPNet
+	// NoIdentity leaves out the lease of this replica and the removal of expired ones.
+	NoIdentity bool
 	// NoServiceCIDR leaves out the default ServiceCIDR.
 	NoServiceCIDR bool
 	// NodePort of the kubernetes service; 0 for none.
@@ -74,6 +76,7 @@ type Bootstrap struct {
 	hooks []hook
 	// reportRange logs once that the default ServiceCIDR differs from the flags.
 	reportRange sync.Once
+	full        atomic.Bool
 }
 
 // hook is one part of the work, which a health check tells of.
@@ -93,8 +96,6 @@ func New(c Config) *Bootstrap {
 	b.hooks = []hook{
 		{name: "start-system-namespaces-controller", run: b.namespaces, every: time.Minute},
 		{name: "start-cluster-authentication-info-controller", run: b.authenticationConfig, every: authenticationConfigEvery, due: c.AuthenticationConfigDue},
-		{name: "start-kube-apiserver-identity-lease-controller", run: b.identityLease, every: identityRenewal},
-		{name: "start-kube-apiserver-identity-lease-garbage-collector", run: b.expiredIdentities, every: identityDuration},
 		{name: "start-legacy-token-tracking-controller", run: b.tokenTracking},
 		{name: "start-service-ip-repair-controllers", run: b.repairAllocations, every: c.RepairInterval},
 		{name: "rbac/bootstrap-roles", run: b.roles},
@@ -102,6 +103,11 @@ func New(c Config) *Bootstrap {
 		{name: "priority-and-fairness-config-producer", run: b.flowConfig, every: time.Minute},
 		{name: "bootstrap-controller", run: b.kubernetesService, every: identityRenewal},
 		{name: "kube-apiserver-autoregistration", run: b.apiServices},
+	}
+	if !c.NoIdentity {
+		b.hooks = append(b.hooks,
+			hook{name: "start-kube-apiserver-identity-lease-controller", run: b.identityLease, every: identityRenewal},
+			hook{name: "start-kube-apiserver-identity-lease-garbage-collector", run: b.expiredIdentities, every: identityDuration})
 	}
 	if !c.NoServiceCIDR {
 		b.hooks = append(b.hooks, hook{name: "start-kubernetes-service-cidr-controller", run: b.serviceCIDR, every: identityRenewal})
@@ -148,17 +154,23 @@ func (b *Bootstrap) kubernetesService(ctx context.Context) error {
 
 var errNotFinished = errors.New("not finished")
 
-// Checks are the health checks of the work, by name.
-func (b *Bootstrap) Checks(add func(name string, check func(*http.Request) error)) {
+// Checks returns a health check for each part of the work, by the name of the part. It fails
+// until the part was done once, or failed because the store is full.
+func (b *Bootstrap) Checks() map[string]func(*http.Request) error {
+	checks := make(map[string]func(*http.Request) error, len(b.hooks))
 	for _, h := range b.hooks {
-		add("poststarthook/"+h.name, func(*http.Request) error {
+		checks[h.name] = func(*http.Request) error {
 			if !h.done.Load() {
 				return errNotFinished
 			}
 			return nil
-		})
+		}
 	}
+	return checks
 }
+
+// StoreFull reports whether a part could not be done because the store was full.
+func (b *Bootstrap) StoreFull() bool { return b.full.Load() }
 
 // Run does the work until ctx ends, then takes this replica out of the
 // kubernetes service. A part that fails is tried again; it is logged, and its
@@ -214,6 +226,7 @@ func (b *Bootstrap) first(ctx context.Context, h hook, passed func()) {
 			return
 		}
 		if errors.Is(err, storage.ErrFull) {
+			b.full.Store(true)
 			h.done.Store(true)
 			passed()
 		}

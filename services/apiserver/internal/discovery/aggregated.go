@@ -85,6 +85,9 @@ func joined(empty []byte, items []*groupItem) ([]byte, error) {
 func aggregate(g *group) apidiscoveryv2.APIGroupDiscovery {
 	out := apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: g.name}}
 	for _, v := range g.versions {
+		if v.unserved {
+			continue
+		}
 		one := apidiscoveryv2.APIVersionDiscovery{
 			Version: v.name, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent, Resources: aggregateResources(v.resources),
 		}

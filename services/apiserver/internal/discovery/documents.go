@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"encoding/json"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -24,11 +25,12 @@ type Respond func(w http.ResponseWriter, r *http.Request, code int, obj runtime.
 
 // Documents serves discovery. Its methods may be called at the same time.
 type Documents struct {
-	builtIn []*group
-	respond Respond
-	address string
-	paths   func() []string
-	version apiversion.Info
+	builtIn  []*group
+	priority func(schema.GroupVersion) int
+	respond  Respond
+	address  string
+	paths    func() []string
+	version  apiversion.Info
 
 	current atomic.Pointer[func() *snapshot]
 	// made is the snapshot that was made last, from which the next one takes what
@@ -55,12 +57,19 @@ func WithVersion(v apiversion.Info) Option {
 	return func(d *Documents) { d.version = v }
 }
 
+// WithVersionPriority sets the priorities of built-in versions among the versions of their
+// group. Without it, built-in versions precede all others.
+func WithVersionPriority(priority func(schema.GroupVersion) int) Option {
+	return func(d *Documents) { d.priority = priority }
+}
+
 // New serves the groups of the catalog.
 func New(catalog *registry.Catalog, respond Respond, options ...Option) (*Documents, error) {
-	d := &Documents{builtIn: builtIn(catalog), respond: respond, paths: func() []string { return nil }, version: version.Get()}
+	d := &Documents{priority: func(schema.GroupVersion) int { return math.MaxInt }, respond: respond, paths: func() []string { return nil }, version: version.Get()}
 	for _, o := range options {
 		o(d)
 	}
+	d.builtIn = builtIn(catalog, d.priority)
 	d.Replace(nil)
 	return d, nil
 }

@@ -30,6 +30,9 @@ type GroupVersion struct {
 	// Stale marks a group version whose server does not answer at present;
 	// Resources are what is known from before.
 	Stale bool
+	// Unserved marks a group version that an APIService announces and no server serves. The
+	// lists of groups and versions name it. It has no resources and no aggregated form.
+	Unserved bool
 }
 
 // Resources describes kinds and their sub-resources, sorted by name.
@@ -73,8 +76,10 @@ func storageVersionHash(stored schema.GroupVersionKind) string {
 
 // group is a group with its versions in order of preference.
 type group struct {
-	name     string
-	priority int
+	name string
+	// priority orders the aggregated form, listed orders APIGroupList. Unserved versions count
+	// for listed alone.
+	priority, listed int
 	// first is the APIService name by which the group is ordered in APIGroupList: the
 	// least of the versions with the highest group priority. It is empty for built-in groups.
 	first    string
@@ -83,9 +88,11 @@ type group struct {
 
 type servedVersion struct {
 	name      string
+	priority  int
 	resources []metav1.APIResource
 	stale     bool
 	named     bool
+	unserved  bool
 }
 
 func (g *group) version(name string) *servedVersion {
@@ -98,7 +105,7 @@ func (g *group) version(name string) *servedVersion {
 }
 
 // builtIn are the groups of a catalog, in its order.
-func builtIn(catalog *registry.Catalog) []*group {
+func builtIn(catalog *registry.Catalog, priority func(schema.GroupVersion) int) []*group {
 	kinds := map[schema.GroupVersion][]*registry.Kind{}
 	for _, k := range catalog.Kinds() {
 		kinds[k.GroupVersion()] = append(kinds[k.GroupVersion()], k)
@@ -108,7 +115,7 @@ func builtIn(catalog *registry.Catalog) []*group {
 		mine := &group{name: g.Name, priority: g.Priority}
 		for _, v := range g.Versions {
 			gv := schema.GroupVersion{Group: g.Name, Version: v}
-			mine.versions = append(mine.versions, servedVersion{name: v, resources: Resources(kinds[gv])})
+			mine.versions = append(mine.versions, servedVersion{name: v, priority: priority(gv), resources: Resources(kinds[gv])})
 		}
 		out = append(out, mine)
 	}
@@ -118,7 +125,7 @@ func builtIn(catalog *registry.Catalog) []*group {
 // same tells whether two groups are described alike, by the same resources.
 func (g *group) same(o *group) bool {
 	return o != nil && g.name == o.name && slices.EqualFunc(g.versions, o.versions, func(a, b servedVersion) bool {
-		return a.name == b.name && a.stale == b.stale && a.named == b.named && sameList(a.resources, b.resources)
+		return a.name == b.name && a.stale == b.stale && a.named == b.named && a.unserved == b.unserved && sameList(a.resources, b.resources)
 	})
 }
 
@@ -128,12 +135,13 @@ func sameList[T any](a, b []T) bool {
 }
 
 // merge puts all groups in order: by priority, the built-in ones before others
-// of the same priority, the rest by name. The built-in ones stay as they are.
+// of the same priority, the rest by name. The versions of a group are in order of their
+// priority.
 func merge(builtIn []*group, dynamic []GroupVersion) []*group {
 	var out []*group
 	byName := map[string]*group{}
 	for _, g := range builtIn {
-		mine := &group{name: g.name, priority: g.priority, versions: slices.Clone(g.versions)}
+		mine := &group{name: g.name, priority: g.priority, listed: g.priority, versions: slices.Clone(g.versions)}
 		out, byName[g.name] = append(out, mine), mine
 	}
 	dynamic = slices.Clone(dynamic)
@@ -148,11 +156,19 @@ func merge(builtIn []*group, dynamic []GroupVersion) []*group {
 		if g.version(d.Version) != nil {
 			continue
 		}
-		if name := d.Version + "." + d.Group; d.GroupPriority > g.priority || d.GroupPriority == g.priority && (g.first != "" && name < g.first) {
+		if name := d.Version + "." + d.Group; d.GroupPriority > g.listed || d.GroupPriority == g.listed && (g.first != "" && name < g.first) {
 			g.first = name
 		}
-		g.priority = max(g.priority, d.GroupPriority)
-		g.versions = append(g.versions, servedVersion{name: d.Version, resources: d.Resources, stale: d.Stale, named: d.Named})
+		g.listed = max(g.listed, d.GroupPriority)
+		if !d.Unserved {
+			g.priority = max(g.priority, d.GroupPriority)
+		}
+		g.versions = append(g.versions, servedVersion{
+			name: d.Version, priority: d.VersionPriority, resources: d.Resources, stale: d.Stale, named: d.Named, unserved: d.Unserved,
+		})
+		slices.SortStableFunc(g.versions, func(a, b servedVersion) int {
+			return cmp.Or(cmp.Compare(b.priority, a.priority), apiversion.CompareKubeAwareVersionStrings(b.name, a.name))
+		})
 	}
 	sort.SliceStable(out, func(i, j int) bool { return out[i].priority > out[j].priority })
 	return out
@@ -161,7 +177,7 @@ func merge(builtIn []*group, dynamic []GroupVersion) []*group {
 // inGroupList compares groups as APIGroupList has them. Groups of the same priority are in
 // the order of the names of their APIServices, the built-in ones before others.
 func inGroupList(a, b *group) int {
-	return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.first, b.first))
+	return cmp.Or(cmp.Compare(b.listed, a.listed), cmp.Compare(a.first, b.first))
 }
 
 func precedes(a, b *GroupVersion) bool {

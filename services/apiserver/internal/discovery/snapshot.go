@@ -61,7 +61,9 @@ func newSnapshot(all []*group, address string, old *snapshot) *snapshot {
 			continue
 		}
 		named = append(named, g)
-		namedItems = append(namedItems, item)
+		if item != nil {
+			namedItems = append(namedItems, item)
+		}
 	}
 	list := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{}}
 	slices.SortStableFunc(named, inGroupList)
@@ -76,6 +78,9 @@ func newSnapshot(all []*group, address string, old *snapshot) *snapshot {
 // take has the documents of a group from another snapshot.
 func (s *snapshot) take(g *group, from *snapshot) {
 	for _, v := range g.versions {
+		if v.unserved {
+			continue
+		}
 		gv := schema.GroupVersion{Group: g.name, Version: v.name}
 		s.groupVersion[gv] = from.groupVersion[gv]
 	}
@@ -87,16 +92,22 @@ func (s *snapshot) take(g *group, from *snapshot) {
 
 // describe makes the documents of a group.
 func (s *snapshot) describe(g *group) {
+	served := false
 	for _, v := range g.versions {
+		if v.unserved {
+			continue
+		}
 		gv := schema.GroupVersion{Group: g.name, Version: v.name}
-		s.groupVersion[gv] = newDocument(resourceList(gv, v.resources))
+		s.groupVersion[gv], served = newDocument(resourceList(gv, v.resources)), true
 	}
 	if g.name != "" {
 		one := apiGroup(g)
 		one.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
 		s.group[g.name] = newDocument(&one)
 	}
-	s.items[g.name] = newGroupItem(g)
+	if served {
+		s.items[g.name] = newGroupItem(g)
+	}
 }
 
 // resourceList lists a group version. In the core group the list itself has no
@@ -222,5 +233,8 @@ func encode(o protoObject, f form) ([]byte, error) {
 		e.SetIndent("", "  ")
 	}
 	err := e.Encode(o)
+	if f.pretty { // as in Kubernetes, indented JSON ends without a newline
+		buf.Truncate(max(0, buf.Len()-1))
+	}
 	return buf.Bytes(), err
 }

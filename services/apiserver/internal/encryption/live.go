@@ -31,6 +31,8 @@ type Live struct {
 	current atomic.Pointer[Set]
 	// awaited is the content whose plugins are not well yet; of Run alone.
 	awaited []byte
+	// following is set while Run follows the file.
+	following atomic.Bool
 
 	mu      sync.Mutex // a leaf
 	old     map[*Set]*time.Timer
@@ -61,8 +63,13 @@ func Open(ctx context.Context, file string, reload bool, b *Builder) (*Live, err
 // Current is the Set; nil when nothing is sealed.
 func (l *Live) Current() *Set { return l.current.Load() }
 
+// Following reports whether Run follows the file.
+func (l *Live) Following() bool { return l.following.Load() }
+
 // Run follows the file until ctx ends.
 func (l *Live) Run(ctx context.Context) error {
+	l.following.Store(true)
+	defer l.following.Store(false)
 	_ = filewatch.FollowUntilTaken(ctx, l.log, l.file, l.data, l.changed) // the context's
 	return nil
 }

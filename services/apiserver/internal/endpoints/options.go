@@ -150,9 +150,12 @@ func parseFieldSelector(read *request.Selectors, c *codec.Coder) (fields.Selecto
 	return sel, nil
 }
 
-// unknownFieldLabel has two texts, as Kubernetes does: one for custom resources and kinds with
-// selectable fields of their own, one for those that have none.
+// unknownFieldLabel returns one of three texts, as Kubernetes does: for kinds that name themselves,
+// for custom resources and kinds with selectable fields, and for kinds without.
 func unknownFieldLabel(c *codec.Coder, label string) error {
+	if c.Decl.Shown.LabelErrorsNameKind {
+		return fmt.Errorf("field label not supported for %v: %s", c.Decl.GVK(), label)
+	}
 	if len(c.Decl.Shown.Selectable) > 0 || c.Decl.Document != nil {
 		return fmt.Errorf("field label not supported: %s", label)
 	}

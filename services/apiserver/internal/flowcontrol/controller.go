@@ -37,6 +37,8 @@ type Controller struct {
 	Options
 	seed  maphash.Seed
 	state atomic.Pointer[state]
+	// running is set while Run runs.
+	running atomic.Bool
 
 	mu     sync.Mutex // for those who change state; before level.mu
 	levels map[string]*level
@@ -65,6 +67,12 @@ func New(o Options) *Controller {
 	c.take(Compile(nil, nil), false)
 	return c
 }
+
+// Configured reports whether the controller has a configuration other than the initial one.
+func (c *Controller) Configured() bool { return c.state.Load().taken }
+
+// Running reports whether Run adjusts the limits of levels.
+func (c *Controller) Running() bool { return c.running.Load() }
 
 // Take makes a configuration the one that counts for requests from now on.
 // Metrics of schemas that are gone, or lead to another level, end with it.
@@ -320,6 +328,8 @@ func (c *Controller) End(r *Request) {
 
 // Run adjusts the levels' limits until ctx ends.
 func (c *Controller) Run(ctx context.Context) error {
+	c.running.Store(true)
+	defer c.running.Store(false)
 	tick := time.NewTicker(Period)
 	defer tick.Stop()
 	for {

@@ -192,6 +192,8 @@ type Shown struct {
 	// Selectable are the fields that fieldSelector may name, beyond
 	// metadata.name and metadata.namespace.
 	Selectable []SelectableField
+	// LabelErrorsNameKind makes the error of an unknown field label name the kind.
+	LabelErrorsNameKind bool
 	// Columns of the Table representation; nil means Name and Created At.
 	// OfStored computes their cells from the stored form of an object.
 	Columns  []Column
@@ -199,6 +201,9 @@ type Shown struct {
 	// RowConditions, if set, returns the conditions of an object's row in a
 	// Table; nil when it has none.
 	RowConditions func(Object) []metav1.TableRowCondition
+	// RowOrder, if set, returns the rank of an object among the rows of a Table of a list. Rows
+	// of the same rank are in the order of their names.
+	RowOrder func(Object) int
 	// Reads are the fields that Columns and RowConditions look at, by their JSON names
 	// with dots, and all in them; nothing else is decoded for a Table. Nil means all.
 	Reads []string

@@ -1,13 +1,16 @@
 package represent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/fields"
 
 	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/negotiate"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/watchcache"
@@ -67,9 +70,9 @@ func (f *Form) Matching(ctx context.Context, entries []*watchcache.Entry, sel fi
 	return out, nil
 }
 
-// prepareList converts the objects of a list.
+// prepareList converts the objects of a list, and orders its rows.
 func (f *Form) prepareList(ctx context.Context, l *List) error {
-	if !f.Converts() {
+	if !f.Converts() && !f.ordered() {
 		return nil
 	}
 	if l.Walk != nil {
@@ -78,7 +81,35 @@ func (f *Form) prepareList(ctx context.Context, l *List) error {
 		}
 		l.Walk = nil
 	}
-	return f.Prepare(ctx, l.Items)
+	if f.Converts() {
+		if err := f.Prepare(ctx, l.Items); err != nil {
+			return err
+		}
+	}
+	if !f.ordered() {
+		return nil
+	}
+	return f.orderRows(ctx, l)
+}
+
+// ordered reports whether the rows of a list have another order than its objects.
+func (f *Form) ordered() bool { return f.As == negotiate.Table && f.res.Shown.RowOrder != nil }
+
+// orderRows sorts the objects of a list as the rows of a Table.
+func (f *Form) orderRows(ctx context.Context, l *List) error {
+	ranks := make(map[*watchcache.Entry]int, len(l.Items))
+	for _, e := range l.Items {
+		it, lent := f.Entry(e).open()
+		obj, err := f.res.Coder.DecodeItem(ctx, it)
+		lent.Back()
+		if err != nil {
+			return err
+		}
+		ranks[e] = f.res.Shown.RowOrder(obj)
+	}
+	l.Items = slices.Clone(l.Items)
+	slices.SortStableFunc(l.Items, func(a, b *watchcache.Entry) int { return cmp.Compare(ranks[a], ranks[b]) })
+	return nil
 }
 
 // prepared converts what is shown and is not of the cache, or stands alone.

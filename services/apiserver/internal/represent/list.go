@@ -165,10 +165,10 @@ func (f *Form) message(e *watchcache.Entry) ([]byte, error) {
 	})
 }
 
-// Streams tells whether a list can be written while it is read: what people
-// read, protobuf and compressed answers need to know more beforehand.
+// Streams reports whether a list can be written while it is read. What people read, protobuf,
+// compressed answers and ordered rows need to know more beforehand.
 func (f *Form) Streams(r *http.Request) bool {
-	return f.Media == api.MediaJSON && !f.Pretty && !f.Converts() && (f.answers.Compress == nil || !acceptsGzip(r))
+	return f.Media == api.MediaJSON && !f.Pretty && !f.Converts() && !f.ordered() && (f.answers.Compress == nil || !acceptsGzip(r))
 }
 
 // StreamList writes a list while it goes through the snapshot.

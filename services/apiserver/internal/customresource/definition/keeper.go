@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,6 +44,8 @@ type Keeper struct {
 	// heads were read of what changed, and are used up by write.
 	heads map[*watchcache.Entry]*v1.CustomResourceDefinition
 	clean *cleaner
+	// passed reports whether all definitions of the first state were acted on.
+	passed atomic.Bool
 
 	mu sync.Mutex
 	// done is the revision up to which everything was acted on; moved is closed
@@ -148,8 +151,13 @@ func (k *Keeper) follow(ctx context.Context) error {
 		}
 		k.write(ctx)
 		k.actedUpTo(at)
+		k.passed.Store(true)
 	}
 }
+
+// Started reports whether the keeper has acted on all definitions that existed at its start.
+// A status that it could not write does not count: the keeper retries it.
+func (k *Keeper) Started() bool { return k.passed.Load() }
 
 // next waits for events, or until those that are late are due again.
 func (k *Keeper) next(ctx context.Context, w *watchcache.Watcher, buf []watchcache.Event) ([]watchcache.Event, error) {

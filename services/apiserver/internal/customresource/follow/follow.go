@@ -296,3 +296,7 @@ func values(m *btree.Map[string, *kind.Definition]) iter.Seq[*kind.Definition] {
 // Synced tells whether the definitions are served that were there at the start, or
 // when the store turned out to have gone back.
 func (f *Follower) Synced() bool { return f.era.Load() == int64(f.Builder.Cache.Era()) }
+
+// Loaded reports whether the definitions of any state of the cache were served. It stays true
+// while the cache reloads.
+func (f *Follower) Loaded() bool { return f.era.Load() >= 0 }

@@ -1,7 +1,6 @@
 package admissionregistration
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/google/cel-go/cel"
@@ -45,8 +44,8 @@ func mutatedRules(at validate.At, m *admissionv1.MatchResources) {
 	matchRules(at, m)
 	at.Present("resourceRules", len(m.ResourceRules) > 0)
 	for i := range m.ResourceRules {
-		if slices.Contains(m.ResourceRules[i].Operations, admissionv1.Delete) {
-			validate.OneOf(at.Child("resourceRules"), "operations", admissionv1.Delete,
+		for _, o := range m.ResourceRules[i].Operations {
+			validate.OneOf(at.Child("resourceRules"), "operations", o,
 				admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Update)
 		}
 	}

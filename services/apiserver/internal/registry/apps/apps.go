@@ -22,13 +22,24 @@ const (
 
 // Kinds of the group, in the order of their resources.
 func Kinds(s registry.Settings) []*registry.Kind {
-	rules := podspec.NewRules(s)
+	rules, terminating := podspec.NewRules(s), terminatingGate(s.On(features.DeploymentReplicaSetTerminatingReplicas))
 	return []*registry.Kind{
 		controllerRevisions(),
 		daemonSets(rules),
-		deployments(rules),
-		replicaSets(rules),
+		deployments(rules, terminating),
+		replicaSets(rules, terminating),
 		statefulSets(rules, s.On(features.MaxUnavailableStatefulSet)),
+	}
+}
+
+// terminatingGate is whether statuses count terminating replicas.
+type terminatingGate bool
+
+// drop clears the number of terminating replicas unless the gate is on or the stored object
+// has it.
+func (on terminatingGate) drop(s, old **int32) {
+	if !on && *old == nil {
+		*s = nil
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func deployments(rules *podspec.Rules) *registry.Kind {
+func deployments(rules *podspec.Rules, terminating terminatingGate) *registry.Kind {
 	pods := podspec.PodsOf[*appsv1.Deployment]{
 		Template: func(d *appsv1.Deployment) *corev1.PodTemplateSpec { return &d.Spec.Template }, Path: field.NewPath("spec", "template"), HostNames: true,
 	}
@@ -54,6 +54,7 @@ func deployments(rules *podspec.Rules) *registry.Kind {
 			),
 			declare.Resetting(declare.CheckedView("status", "Deployment", func(d, old *appsv1.Deployment) {
 				d.Spec, d.Labels = old.Spec, old.Labels
+				terminating.drop(&d.Status.TerminatingReplicas, &old.Status.TerminatingReplicas)
 			}, checkDeploymentStatus), "spec", "metadata.labels"),
 		},
 	})
@@ -130,6 +131,7 @@ func checkDeploymentStatus(at validate.At, d, old *appsv1.Deployment) {
 	status.NonNegative("readyReplicas", int64(s.ReadyReplicas))
 	status.NonNegative("availableReplicas", int64(s.AvailableReplicas))
 	status.NonNegative("unavailableReplicas", int64(s.UnavailableReplicas))
+	validate.OptionalNonNegative(status, "terminatingReplicas", s.TerminatingReplicas)
 	validate.OptionalNonNegative(status, "collisionCount", s.CollisionCount)
 	validate.AtMost(status, "updatedReplicas", s.UpdatedReplicas, s.Replicas, "status.replicas")
 	validate.AtMost(status, "readyReplicas", s.ReadyReplicas, s.Replicas, "status.replicas")

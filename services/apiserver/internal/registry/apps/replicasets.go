@@ -14,7 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func replicaSets(rules *podspec.Rules) *registry.Kind {
+func replicaSets(rules *podspec.Rules, terminating terminatingGate) *registry.Kind {
 	pods := podspec.PodsOf[*appsv1.ReplicaSet]{
 		Template: func(r *appsv1.ReplicaSet) *corev1.PodTemplateSpec { return &r.Spec.Template }, Path: field.NewPath("spec", "template"), HostNames: true,
 	}
@@ -50,7 +50,10 @@ func replicaSets(rules *podspec.Rules) *registry.Kind {
 				func(r *appsv1.ReplicaSet) **int32 { return &r.Spec.Replicas },
 				func(r *appsv1.ReplicaSet) (int32, *metav1.LabelSelector) { return r.Status.Replicas, r.Spec.Selector },
 			),
-			declare.CheckedStatus("ReplicaSet", checkReplicaSetStatus),
+			declare.CheckedView("status", "ReplicaSet", func(r, old *appsv1.ReplicaSet) {
+				r.Spec = old.Spec
+				terminating.drop(&r.Status.TerminatingReplicas, &old.Status.TerminatingReplicas)
+			}, checkReplicaSetStatus),
 		},
 	})
 }
@@ -72,6 +75,7 @@ func checkReplicaSetStatus(at validate.At, r, _ *appsv1.ReplicaSet) {
 	status.NonNegative("fullyLabeledReplicas", int64(s.FullyLabeledReplicas))
 	status.NonNegative("readyReplicas", int64(s.ReadyReplicas))
 	status.NonNegative("availableReplicas", int64(s.AvailableReplicas))
+	validate.OptionalNonNegative(status, "terminatingReplicas", s.TerminatingReplicas)
 	status.NonNegative("observedGeneration", s.ObservedGeneration)
 	validate.AtMost(status, "fullyLabeledReplicas", s.FullyLabeledReplicas, s.Replicas, "status.replicas")
 	validate.AtMost(status, "readyReplicas", s.ReadyReplicas, s.Replicas, "status.replicas")

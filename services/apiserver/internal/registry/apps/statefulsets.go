@@ -36,7 +36,7 @@ func statefulSets(rules *podspec.Rules, maxUnavailable bool) *registry.Kind {
 			return &s.Spec, &s.Status
 		}),
 		Stored:  registry.Stored{Prefix: "statefulsets"},
-		Default: declare.Do(defaultStatefulSet),
+		Default: declare.Do(func(s *appsv1.StatefulSet) { defaultStatefulSet(s, maxUnavailable) }),
 		Create: registry.Create{
 			Prepare:  declare.Do(func(s *appsv1.StatefulSet) { drop(s, nil) }),
 			Validate: declare.Rules(func(at validate.At, s *appsv1.StatefulSet) { statefulSetRules(at.Child("spec"), rules, &s.Spec, nil) }),
@@ -84,7 +84,9 @@ func statefulSetWarnings(set *appsv1.StatefulSet, below ...string) (texts []stri
 	return texts
 }
 
-func defaultStatefulSet(set *appsv1.StatefulSet) {
+// defaultStatefulSet fills the fields that a client left out. maxUnavailable is the gate
+// MaxUnavailableStatefulSet.
+func defaultStatefulSet(set *appsv1.StatefulSet, maxUnavailable bool) {
 	s := &set.Spec
 	declare.FillPtr(&s.Replicas, 1)
 	declare.Fill(&s.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
@@ -95,6 +97,9 @@ func defaultStatefulSet(set *appsv1.StatefulSet) {
 	// A strategy that is named without its block does not get one.
 	if rolling := s.UpdateStrategy.RollingUpdate; rolling != nil && s.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
 		declare.FillPtr(&rolling.Partition, 0)
+		if maxUnavailable {
+			declare.FillPtr(&rolling.MaxUnavailable, intstr.FromInt32(1))
+		}
 	}
 	declare.FillPtr(&s.PersistentVolumeClaimRetentionPolicy, appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{})
 	declare.Fill(&s.PersistentVolumeClaimRetentionPolicy.WhenDeleted, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)

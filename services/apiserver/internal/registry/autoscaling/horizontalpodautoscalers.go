@@ -43,8 +43,14 @@ func horizontalPodAutoscalersV1(g gates) *registry.Kind {
 	k.Default = declare.Do(defaultAutoscalerV1)
 	// Who sends what is status owns it all the same, where it is an annotation.
 	resetStatus := func(h, old registry.Object) { moveAnnotations(h, old, currentMetricsAnnotation, conditionsAnnotation) }
-	k.Create.Prepare = func(h registry.Object) { resetStatus(h, nil) }
-	k.Update.Prepare = resetStatus
+	k.Create.Prepare = func(h registry.Object) {
+		resetStatus(h, nil)
+		g.dropV1(h.(*autoscalingv1.HorizontalPodAutoscaler), nil)
+	}
+	k.Update.Prepare = func(h, old registry.Object) {
+		resetStatus(h, old)
+		g.dropV1(h.(*autoscalingv1.HorizontalPodAutoscaler), old.(*autoscalingv1.HorizontalPodAutoscaler))
+	}
 	k.Create.Validate = declare.Rules(func(at validate.At, h *autoscalingv1.HorizontalPodAutoscaler) { g.rules(at, toV2(h), nil) })
 	k.Update.Validate = declare.Changes(func(at validate.At, h, old *autoscalingv1.HorizontalPodAutoscaler) { g.rules(at, toV2(h), toV2(old)) })
 	k.Subresources = []registry.Subresource{declare.CheckedStatus("HorizontalPodAutoscaler", func(at validate.At, h, old *autoscalingv1.HorizontalPodAutoscaler) {

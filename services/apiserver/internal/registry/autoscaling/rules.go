@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -29,6 +30,21 @@ func (g gates) drop(h, old *autoscalingv2.HorizontalPodAutoscaler) {
 		if r != nil {
 			r.Tolerance = nil
 		}
+	}
+}
+
+// dropV1 is drop for the v1 form, which has the behavior in an annotation.
+func (g gates) dropV1(h, old *autoscalingv1.HorizontalPodAutoscaler) {
+	if _, ok := h.Annotations[behaviorAnnotation]; !ok || g.tolerance {
+		return
+	}
+	v2 := toV2(h)
+	if !hasTolerance(v2.Spec.Behavior) || old != nil && hasTolerance(toV2(old).Spec.Behavior) {
+		return
+	}
+	g.drop(v2, nil)
+	if v1, err := toV1(v2); err == nil {
+		h.Annotations[behaviorAnnotation] = v1.Annotations[behaviorAnnotation]
 	}
 }
 

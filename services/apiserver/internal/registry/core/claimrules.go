@@ -28,6 +28,19 @@ func (g claimGates) drop(s, old *corev1.PersistentVolumeClaimSpec) {
 	}
 }
 
+// dropStatus is drop for the status of a claim.
+func (g claimGates) dropStatus(s, old *corev1.PersistentVolumeClaimStatus) {
+	if g.attributesClasses {
+		return
+	}
+	if old.CurrentVolumeAttributesClassName == nil {
+		s.CurrentVolumeAttributesClassName = nil
+	}
+	if old.ModifyVolumeStatus == nil {
+		s.ModifyVolumeStatus = nil
+	}
+}
+
 func claimOrSnapshot(r *corev1.TypedLocalObjectReference) bool {
 	group := ""
 	if r.APIGroup != nil {

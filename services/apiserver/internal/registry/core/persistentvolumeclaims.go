@@ -55,7 +55,10 @@ func persistentVolumeClaims(settings registry.Settings) *registry.Kind {
 		Delete: registry.Delete{ReturnObject: true},
 		Shown:  registry.Shown{Columns: claimColumns()},
 		Subresources: []registry.Subresource{
-			declare.CheckedStatus("PersistentVolumeClaim", claimStatusRules),
+			declare.CheckedView("status", "PersistentVolumeClaim", func(c, old *corev1.PersistentVolumeClaim) {
+				c.Spec = old.Spec
+				gates.dropStatus(&c.Status, &old.Status)
+			}, claimStatusRules),
 		},
 	}
 }

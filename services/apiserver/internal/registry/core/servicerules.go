@@ -28,7 +28,7 @@ func headless(s *corev1.ServiceSpec) bool {
 
 // serviceRules are those of a service, which may still lack what the cluster
 // gives it.
-func serviceRules(at validate.At, s *corev1.Service) {
+func serviceRules(at validate.At, s *corev1.Service, distributions []string) {
 	hints, hasHints := s.Annotations[topologyHintsAnnotation]
 	if mode, ok := s.Annotations[corev1.AnnotationTopologyMode]; ok && hasHints && mode != hints {
 		at.Child("metadata", "annotations").Key("", corev1.AnnotationTopologyMode).Invalid("", mode,
@@ -59,7 +59,7 @@ func serviceRules(at validate.At, s *corev1.Service) {
 	balanced := spec.Type == corev1.ServiceTypeLoadBalancer
 	in.Absent("allocateLoadBalancerNodePorts", spec.AllocateLoadBalancerNodePorts != nil && !balanced, forLoadBalancers)
 	loadBalancerClassRules(in, spec)
-	trafficRules(in, spec)
+	trafficRules(in, spec, distributions)
 }
 
 // serviceTypeRules are those of the addresses and names that types can have.
@@ -178,7 +178,7 @@ func loadBalancerClassRules(at validate.At, s *corev1.ServiceSpec) {
 
 // trafficRules are those of the ways that traffic may take. The port of the
 // health check is given later, if it is missing.
-func trafficRules(at validate.At, s *corev1.ServiceSpec) {
+func trafficRules(at validate.At, s *corev1.ServiceSpec, distributions []string) {
 	if reachableOutside(s) {
 		validate.RequiredOneOf(at, "externalTrafficPolicy", s.ExternalTrafficPolicy,
 			corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)
@@ -195,7 +195,7 @@ func trafficRules(at validate.At, s *corev1.ServiceSpec) {
 	at.Present("internalTrafficPolicy", s.InternalTrafficPolicy != nil || !hasNodePort(s) && s.Type != corev1.ServiceTypeClusterIP)
 	validate.OptionalOneOf(at, "internalTrafficPolicy", s.InternalTrafficPolicy,
 		corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)
-	validate.OptionalOneOf(at, "trafficDistribution", s.TrafficDistribution, corev1.ServiceTrafficDistributionPreferClose)
+	validate.OptionalOneOf(at, "trafficDistribution", s.TrafficDistribution, distributions...)
 }
 
 // serviceChanges keep what a service was given, unless its type gives it up.

@@ -21,6 +21,10 @@ import (
 func services(settings registry.Settings) *registry.Kind {
 	anyType := settings.On(features.AllowServiceLBStatusOnNonLB)
 	ipMode := settings.On(features.LoadBalancerIPMode)
+	distributions := []string{corev1.ServiceTrafficDistributionPreferClose}
+	if settings.On(features.PreferSameTrafficDistribution) {
+		distributions = append(distributions, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode)
+	}
 	return &registry.Kind{
 		Names: registry.Names{
 			Version: version, Resource: "services", Singular: "service", Kind: "Service",
@@ -35,7 +39,7 @@ func services(settings registry.Settings) *registry.Kind {
 		Read:    declare.Do(func(s *corev1.Service) { readService(s, settings.PrimaryFamily) }),
 		Filled:  filledService,
 		Create: registry.Create{
-			Validate: declare.Rules(serviceRules),
+			Validate: declare.Rules(func(at validate.At, s *corev1.Service) { serviceRules(at, s, distributions) }),
 			Warnings: declare.Get(serviceWarnings),
 		},
 		Update: registry.Update{
@@ -43,7 +47,7 @@ func services(settings registry.Settings) *registry.Kind {
 			Prepare: declare.Change(dropOfOtherType),
 			Validate: declare.Changes(func(at validate.At, s, old *corev1.Service) {
 				serviceChanges(at.Child("spec"), &s.Spec, &old.Spec)
-				serviceRules(at, s)
+				serviceRules(at, s, distributions)
 			}),
 		},
 		Delete: registry.Delete{ReturnObject: true},

@@ -27,7 +27,10 @@ func flowSchemas() *registry.Kind {
 		Filled: transcode.Rules(transcode.Filled[flowcontrolv1.FlowSchemaSpec]("matchingPrecedence")),
 		Create: registry.Create{Validate: declare.Rules(flowSchemaRules)},
 		Update: registry.Update{Generation: true, Validate: declare.Changes(func(at validate.At, s, _ *flowcontrolv1.FlowSchema) { flowSchemaRules(at, s) })},
-		Shown:  registry.Shown{Columns: flowSchemaColumns()},
+		Shown: registry.Shown{
+			Columns:  flowSchemaColumns(),
+			RowOrder: declare.Get(func(s *flowcontrolv1.FlowSchema) int { return int(s.Spec.MatchingPrecedence) }),
+		},
 		Subresources: []registry.Subresource{
 			declare.Resetting(declare.CheckedView("status", "FlowSchema", func(s, old *flowcontrolv1.FlowSchema) {
 				s.Spec = old.Spec

@@ -69,9 +69,6 @@ func (r *Rules) DropStatus(p, old *corev1.Pod) {
 			if !r.resourceHealth && !slices.ContainsFunc(before, func(c corev1.ContainerStatus) bool { return c.AllocatedResourcesStatus != nil }) {
 				list[j].AllocatedResourcesStatus = nil
 			}
-			if !r.stopSignals && !slices.ContainsFunc(before, func(c corev1.ContainerStatus) bool { return c.StopSignal != nil }) {
-				list[j].StopSignal = nil
-			}
 		}
 	}
 }

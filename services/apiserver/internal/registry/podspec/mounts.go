@@ -32,15 +32,6 @@ func (c *check) mountRules(at validate.At, ctr *corev1.Container) {
 		if devicePaths.Has(m.MountPath) {
 			at.Invalid("mountPath", m.MountPath, "must not already exist as a path in volumeDevices")
 		}
-		if source != nil && source.Image != nil {
-			const notOfImages = "not allowed in image volume sources"
-			if m.SubPath != "" {
-				at.Invalid("subPath", m.SubPath, notOfImages)
-			}
-			if m.SubPathExpr != "" {
-				at.Invalid("subPathExpr", m.SubPathExpr, notOfImages)
-			}
-		}
 		if m.SubPath != "" {
 			descendingPath(list, "subPath", m.SubPath)
 		}

@@ -31,7 +31,24 @@ func deviceTaintRules(compile compiler) *registry.Kind {
 		Update: registry.Update{Generation: true, Validate: declare.Changes(func(at validate.At, r, old *resourcev1alpha3.DeviceTaintRule) {
 			compile.taintRuleRules(at.Child("spec"), &r.Spec, &old.Spec)
 		})},
-		Shown: registry.Shown{Columns: []registry.Column{columns.Name(), columns.Age()}},
+		Shown: registry.Shown{Columns: taintRuleColumns()},
+	}
+}
+
+func taintRuleColumns() []registry.Column {
+	doc := func(name string) string { return columns.Doc(resourcev1beta2.DeviceTaint{}, name) }
+	return []registry.Column{
+		columns.Name(),
+		columns.Text("Key", doc("key"), func(r *resourcev1alpha3.DeviceTaintRule) string { return r.Spec.Taint.Key }),
+		columns.Text("Value", doc("value"), func(r *resourcev1alpha3.DeviceTaintRule) string { return r.Spec.Taint.Value }),
+		columns.Text("Effect", doc("effect"), func(r *resourcev1alpha3.DeviceTaintRule) string { return string(r.Spec.Taint.Effect) }),
+		columns.Of("TimeAdded", columns.String, "", doc("timeAdded"), 0, func(r *resourcev1alpha3.DeviceTaintRule) any {
+			if r.Spec.Taint.TimeAdded == nil {
+				return ""
+			}
+			return columns.Since(*r.Spec.Taint.TimeAdded)
+		}),
+		columns.Age(),
 	}
 }
 

@@ -83,7 +83,7 @@ func defaultClaim(s *resourcev1beta1.ResourceClaimSpec) {
 			defaultCount(&r.FirstAvailable[j].AllocationMode, &r.FirstAvailable[j].Count)
 			defaultOperators(r.FirstAvailable[j].Tolerations)
 		}
-		if len(r.FirstAvailable) == 0 {
+		if len(r.FirstAvailable) == 0 && r.DeviceClassName != "" {
 			defaultCount(&r.AllocationMode, &r.Count)
 		}
 		defaultOperators(r.Tolerations)

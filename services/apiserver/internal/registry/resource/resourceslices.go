@@ -26,7 +26,7 @@ func resourceSlices(g gates) *registry.Kind {
 		Stored:  registry.Stored{Prefix: "resourceslices"},
 		Delete:  registry.Delete{ReturnObject: true},
 		Update:  registry.Update{Generation: true},
-		Shown:   registry.Shown{Selectable: []registry.SelectableField{{Label: "spec.nodeName", Index: true}, {Label: "spec.driver"}}},
+		Shown:   registry.Shown{Selectable: []registry.SelectableField{{Label: "spec.nodeName", Index: true}, {Label: "spec.driver"}}, LabelErrorsNameKind: true},
 	}
 	k.Default = declare.Do(func(s *resourcev1beta1.ResourceSlice) {
 		for i := range s.Spec.Devices {
@@ -76,9 +76,9 @@ func describeSlices[T registry.Object](k *registry.Kind, names func(T) sliceName
 	doc := func(name string) string { return columns.Doc(resourcev1beta2.ResourceSliceSpec{}, name) }
 	k.Shown.Columns = []registry.Column{
 		columns.Name(),
-		columns.Text("Node", doc("nodeName"), func(s T) string { return columns.Or(names(s).node, columns.Unset) }),
+		columns.Text("Node", doc("nodeName"), func(s T) string { return names(s).node }),
 		columns.Text("Driver", doc("driver"), func(s T) string { return names(s).driver }),
-		columns.Text("Pool", doc("pool"), func(s T) string { return names(s).pool }),
+		columns.Text("Pool", columns.Doc(resourcev1beta2.ResourcePool{}, "name"), func(s T) string { return names(s).pool }),
 		columns.Age(),
 	}
 }
