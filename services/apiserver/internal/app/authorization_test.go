@@ -121,7 +121,7 @@ func TestAggregatedRolesOfOddNames(t *testing.T) {
 
 func TestDefaultsAreReconciledAtEachStart(t *testing.T) {
 	dir := t.TempDir()
-	on := func(o *Options) { withRBAC(o); o.Etcd.DataDir = dir }
+	on := func(o *Options) { withRBAC(o); o.Etcd.Backend, o.Etcd.DataDir = backendEtcd, dir }
 	t.Run("first", func(t *testing.T) {
 		a := start(t, on)
 		patch := func(path, body string) {

@@ -155,6 +155,8 @@ func TestFlagsThatDoNothing(t *testing.T) {
 func TestAcceptedFlags(t *testing.T) {
 	for _, args := range [][]string{
 		{"--apiserver-count=3"},
+		{"--storage-backend="},
+		{"--storage-backend=memory", "--data-dir="},
 		{"--kubelet-read-only-port=10255"},
 		{"--kubelet-port=10250"},
 		{"--default-watch-cache-size=100"},
@@ -186,7 +188,9 @@ func TestFlagsThatAreRefused(t *testing.T) {
 		return path
 	}
 	for arg, want := range map[string]string{
-		"--storage-backend=etcd2":                                  "--storage-backend invalid, allowed values: etcd3",
+		"--storage-backend=etcd2":                                  "--storage-backend invalid, allowed values: etcd3, memory. If not specified, it will default to 'etcd3'",
+		"--storage-backend=memory --etcd-servers=http://127.0.0.1": "--etcd-servers cannot be used with --storage-backend=memory",
+		"--storage-backend=memory --nats-servers=nats://127.0.0.1": "--nats-servers cannot be used with --storage-backend=memory",
 		"--storage-media-type=application/json":                    `--storage-media-type "application/json" invalid`,
 		"--etcd-servers-overrides=/events#http://127.0.0.1":        "",
 		"--etcd-servers-overrides=events":                          "must be of format: group/resource#servers",
@@ -199,7 +203,7 @@ func TestFlagsThatAreRefused(t *testing.T) {
 		"--egress-selector-config-file=" + selector("HTTPConnect"): "transport must be set for HTTPConnect",
 		"--egress-selector-config-file=" + selector("Direct"):      "",
 	} {
-		code, _, errs := asProgram(t, arg)
+		code, _, errs := asProgram(t, strings.Fields(arg)...)
 		if (code == 0) != (want == "") || !strings.Contains(errs, want) {
 			t.Errorf("%s: %d %s", arg, code, errs)
 		}

@@ -55,7 +55,7 @@ func TestProxiesStandBeforeNetworks(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := start(t, func(o *Options) {
-		o.Etcd.Servers = []string{"http://etcd.invalid:2379"}
+		o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{"http://etcd.invalid:2379"}
 		o.Authorization.Modes, o.Authorization.WebhookConfigFile, o.Authorization.WebhookVersion = []string{config.Webhook}, z.file, "v1"
 		o.Compatibility.EgressSelector = writeFile(t, filepath.Join(t.TempDir(), "egress"), fmt.Sprintf(`
 apiVersion: apiserver.k8s.io/v1beta1

@@ -273,6 +273,7 @@ func TestNothingIsPlainOutside(t *testing.T) {
 	}
 	var data string
 	a, _ := encrypted(t, encrypting("'*.*'", keyed("aesgcm", "k1", firstSecret)), func(o *Options) {
+		onEtcd(t)(o)
 		o.Fanout.Servers = []string{bus.ClientURL()}
 		data = o.Etcd.DataDir
 	})

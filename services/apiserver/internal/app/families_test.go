@@ -148,7 +148,7 @@ func TestEveryFamilyIsThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := start(t, nil)
+	a := start(t, onEtcd(t))
 	a.useMetrics()
 	got := a.families()
 	for line := range strings.Lines(string(recorded)) {
@@ -185,7 +185,7 @@ func TestEveryFamilyIsThere(t *testing.T) {
 
 // TestWhatMetricsCount looks at what came of requests of all kinds.
 func TestWhatMetricsCount(t *testing.T) {
-	a := start(t, nil)
+	a := start(t, onEtcd(t))
 	a.useMetrics()
 	if resp, err := http.Get(strings.Replace(a.url, "https", "http", 1)); err == nil {
 		resp.Body.Close()

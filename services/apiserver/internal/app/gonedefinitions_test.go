@@ -18,7 +18,7 @@ import (
 // next one of its name begins with nothing.
 func TestWhatADeletedDefinitionDefinedIsGoneEverywhere(t *testing.T) {
 	etcd := etcdtest.Listening(t)
-	on := func(o *Options) { o.Etcd.Servers = []string{etcd.Endpoint()} }
+	on := func(o *Options) { o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()} }
 	a := start(t, on)
 	l := &laggard{asked: make(chan struct{}, 1)}
 	b := start(t, func(o *Options) {

@@ -86,7 +86,7 @@ func TestTheOldestOfTheCandidatesLeads(t *testing.T) {
 	etcd := etcdtest.Listening(t)
 	replica := func() *api {
 		return start(t, func(o *Options) {
-			o.Etcd.Servers = []string{etcd.Endpoint()}
+			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
 			coordinated(t, o)
 		})
 	}

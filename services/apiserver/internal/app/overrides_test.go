@@ -71,7 +71,7 @@ func TestSeveralEtcds(t *testing.T) {
 	replaceFile(t, encryption, encrypting("deployments.apps", keyed("aesgcm", "k1", firstSecret), "identity: {}"))
 	replica := func() *api {
 		return start(t, func(o *Options) {
-			o.Etcd.Servers = []string{main.Endpoint()}
+			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{main.Endpoint()}
 			o.Etcd.Overrides = []string{"/events#unix://" + socket, "apps/deployments#unix://" + socket}
 			o.Fanout.Servers = []string{bus.ClientURL()}
 			o.Encryption.ConfigFile = encryption
@@ -165,6 +165,7 @@ func TestSeveralEtcds(t *testing.T) {
 func TestAnotherEtcdIsNotThere(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	a := start(t, func(o *Options) {
+		onEtcd(t)(o)
 		o.Etcd.Overrides = []string{"policy/poddisruptionbudgets#unix://" + socket, "apps/deployments#unix://" + socket}
 	})
 	a.account()
@@ -192,7 +193,7 @@ func TestAnotherEtcdIsNotThere(t *testing.T) {
 func TestOneEtcdForSeveralStreams(t *testing.T) {
 	main, bus := etcdtest.Listening(t), startBus(t)
 	a := start(t, func(o *Options) {
-		o.Etcd.Servers = []string{main.Endpoint()}
+		o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{main.Endpoint()}
 		o.Etcd.Overrides = []string{"/events#" + main.Endpoint()}
 		o.Fanout.Servers = []string{bus.ClientURL()}
 	})
@@ -207,7 +208,10 @@ func TestAnotherEtcdWentBack(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "s")
 	other := second(t, socket, filepath.Join(dir, "data"))
-	a := start(t, func(o *Options) { o.Etcd.Overrides = []string{"/events#unix://" + socket} })
+	a := start(t, func(o *Options) {
+		onEtcd(t)(o)
+		o.Etcd.Overrides = []string{"/events#unix://" + socket}
+	})
 	for _, name := range []string{"a", "b", "c"} {
 		a.want(201, "POST", eventsPath, eventOf(name))
 	}

@@ -338,7 +338,7 @@ func TestNothingPanics(t *testing.T) {
 func TestEventsThatExpireTogether(t *testing.T) {
 	const n, cut = 150, 20
 	const path = "/api/v1/namespaces/default/events"
-	a := start(t, nil)
+	a := start(t, onEtcd(t))
 	rv := ""
 	for i := range n {
 		rv = a.want(201, "POST", path, fmt.Sprintf(`{"metadata":{"name":"e%d"},"involvedObject":{"kind":"Pod","namespace":"default","name":"p"},"reason":"r","type":"Normal"}`, i)).version()

@@ -49,16 +49,23 @@ func testOptions(t *testing.T, dir string) *Options {
 	if err := os.WriteFile(o.Serving.ClientCAFile, ca, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o.Etcd.DataDir = filepath.Join(dir, "data")
+	o.Etcd.Backend = backendMemory
 	o.host = fmt.Sprintf("host-%d", hosts.Add(1))
 	return o
+}
+
+// onEtcd has a server use the embedded etcd, with its data in a folder of the test.
+func onEtcd(t *testing.T) func(*Options) {
+	dir := t.TempDir()
+	return func(o *Options) { o.Etcd.Backend, o.Etcd.DataDir = backendEtcd, dir }
 }
 
 // hosts counts the servers of the tests. Each has a host of its own, so that
 // replicas have different identities.
 var hosts atomic.Int64
 
-// start runs a whole server in process, with its own embedded etcd, until it is ready.
+// start runs a whole server in process, with a store in memory unless change says
+// otherwise, until it is ready.
 func start(t *testing.T, change func(*Options)) *api {
 	t.Helper()
 	a := startUnready(t, change)

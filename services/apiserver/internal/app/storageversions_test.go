@@ -25,7 +25,7 @@ func TestReplicasSayWhatTheyStore(t *testing.T) {
 	etcd := etcdtest.Listening(t)
 	replica := func() *api {
 		return start(t, func(o *Options) {
-			o.Etcd.Servers = []string{etcd.Endpoint()}
+			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
 			sayingVersions(t, o)
 		})
 	}
@@ -112,7 +112,7 @@ func TestCustomResourcesAreToldOfToo(t *testing.T) {
 	etcd := etcdtest.Listening(t)
 	replica := func() *api {
 		return start(t, func(o *Options) {
-			o.Etcd.Servers = []string{etcd.Endpoint()}
+			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
 			sayingVersions(t, o)
 		})
 	}
@@ -169,7 +169,7 @@ func TestWebhooksDoNotKeepReplicasFromStarting(t *testing.T) {
 	etcd := etcdtest.Listening(t)
 	replica := func() *api {
 		return start(t, func(o *Options) {
-			o.Etcd.Servers = []string{etcd.Endpoint()}
+			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
 			sayingVersions(t, o)
 		})
 	}
@@ -206,7 +206,7 @@ func TestWhatIsServedNoMoreIsTakenBack(t *testing.T) {
 	replica := func(host, config string) *api {
 		return start(t, func(o *Options) {
 			o.host = host
-			o.Etcd.Servers = []string{etcd.Endpoint()}
+			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
 			sayingVersions(t, o)
 			if err := o.RuntimeConfig.Set("internal.apiserver.k8s.io/v1alpha1=true," + config); err != nil {
 				t.Fatal(err)
