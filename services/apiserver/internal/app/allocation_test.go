@@ -59,6 +59,7 @@ func nodePort(r answer) int {
 // TestAllocationsAreUniqueAcrossReplicas lets three replicas compete for more
 // addresses and ports than there are.
 func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
+	t.Parallel()
 	const addresses, nodePorts, asked = 29, 28, 40 // a /27, of which the kubernetes service has one
 	etcd := etcdtest.Listening(t)
 	var replicas []*api
@@ -125,6 +126,7 @@ func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
 }
 
 func TestServicesTakeAndGiveBack(t *testing.T) {
+	t.Parallel()
 	a := start(t, func(o *Options) {
 		o.ServiceClusterIPRange = "10.0.0.0/24,fd00::/112"
 		o.ServiceNodePorts = utilnet.PortRange{Base: 30000, Size: 4}
@@ -209,6 +211,7 @@ func TestServicesTakeAndGiveBack(t *testing.T) {
 }
 
 func TestClusterIPRules(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	for spec, want := range map[string]string{
 		`"ipFamilyPolicy":"RequireDualStack",`:                 `spec.ipFamilyPolicy: Invalid value: "RequireDualStack": this cluster is not configured for dual-stack services`,
@@ -236,6 +239,7 @@ func TestClusterIPRules(t *testing.T) {
 
 // TestRepair breaks what the allocator keeps, in every way a crash could.
 func TestRepair(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	p := *a.parts
 	p.metrics = prometheus.NewRegistry()

@@ -33,6 +33,7 @@ func host(t *testing.T, at string) string {
 // TestProxiesStandBeforeNetworks: a server whose networks are behind proxies finds names
 // there that nobody here knows, and goes nowhere else.
 func TestProxiesStandBeforeNetworks(t *testing.T) {
+	t.Parallel()
 	var toEtcd, toCluster, toControl egresstest.Proxy
 	etcdListener, etcdSocket := egresstest.Socket(t)
 	toEtcd.Connect(t, etcdListener)

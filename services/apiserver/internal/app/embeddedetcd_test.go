@@ -8,6 +8,7 @@ import (
 )
 
 func TestEmbeddedEtcdOptions(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		change   func(*EmbeddedEtcdOptions)
 		external bool
@@ -47,6 +48,7 @@ func TestEmbeddedEtcdOptions(t *testing.T) {
 
 // TestAFullDatabase: clients are told what is wrong, and may delete.
 func TestAFullDatabase(t *testing.T) {
+	t.Parallel()
 	a := start(t, func(o *Options) {
 		onEtcd(t)(o)
 		o.Etcd.Embedded.QuotaBytes = leastQuota

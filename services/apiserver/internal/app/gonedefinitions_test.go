@@ -17,6 +17,7 @@ import (
 // gone finds nothing of it on a replica that is behind, and leaves nothing there. The
 // next one of its name begins with nothing.
 func TestWhatADeletedDefinitionDefinedIsGoneEverywhere(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Listening(t)
 	on := func(o *Options) { o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()} }
 	a := start(t, on)
@@ -77,6 +78,7 @@ func TestWhatADeletedDefinitionDefinedIsGoneEverywhere(t *testing.T) {
 // TestDefinitionsAreNotReleasedBeforeTheirObjects: also when some come after they were
 // counted.
 func TestDefinitionsAreNotReleasedBeforeTheirObjects(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	const path, finalizer = definitionsPath + "/things.example.com", "customresourcecleanup.apiextensions.k8s.io"
 	a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))

@@ -11,6 +11,7 @@ import (
 // TestPluginsAreWaitedForWithoutSeats: while a KMS plugin is to open the key of an object, others of
 // the level of who wants it go on.
 func TestPluginsAreWaitedForWithoutSeats(t *testing.T) {
+	t.Parallel()
 	plugin, servers := kmstest.New(t), []string{etcdtest.Listening(t).Endpoint()}
 	file := filepath.Join(t.TempDir(), "enc.yaml")
 	replaceFile(t, file, encrypting("secrets", "kms: {apiVersion: v2, name: rec, endpoint: '"+plugin.Endpoint()+"', timeout: 5m}", "identity: {}"))

@@ -28,6 +28,7 @@ func (a *api) used(quota, name string) string {
 // TestQuotaHoldsAcrossReplicas lets three replicas compete for more than there is,
 // with writes that fail and dry runs among them.
 func TestQuotaHoldsAcrossReplicas(t *testing.T) {
+	t.Parallel()
 	const limit, asked = 40, 90
 	etcd := etcdtest.Listening(t)
 	var replicas []*api
@@ -98,6 +99,7 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 
 // Custom resources are counted like built-in kinds.
 func TestCustomResourcesAreCounted(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	a.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"metadata":{"name":"widgets.example.com"},"spec":{"group":"example.com","scope":"Namespaced",
 		"names":{"plural":"widgets","kind":"Widget"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`)
@@ -120,6 +122,7 @@ func TestCustomResourcesAreCounted(t *testing.T) {
 
 // TestLargeQuotas: who is charged to quotas that are large work waits for others, and they for him; none waits for himself.
 func TestLargeQuotas(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	var hard strings.Builder
 	hard.WriteString(`{"configmaps":"7"`)
@@ -153,6 +156,7 @@ func TestLargeQuotas(t *testing.T) {
 
 // TestLargeLimitRanges: each counts, in the order of their creation, also where they are too large to be kept.
 func TestLargeLimitRanges(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	const limits = "/api/v1/namespaces/default/limitranges"
 	var other strings.Builder

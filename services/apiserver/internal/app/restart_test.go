@@ -14,6 +14,7 @@ import (
 // where it was before, as one of a built-in kind does, also when the restarted server
 // learns of the definition from history.
 func TestWatchAcrossARestart(t *testing.T) {
+	t.Parallel()
 	servers := []string{etcdtest.Listening(t).Endpoint()}
 	on := func(o *Options) { o.Etcd.Backend, o.Etcd.Servers = backendEtcd, servers }
 	const things, others = "/apis/example.com/v1/namespaces/default/things", "/apis/example.com/v1/namespaces/default/others"
@@ -73,6 +74,7 @@ func forgetHistory(t *testing.T, a *api) {
 // TestSelectableFieldsChange: objects are selected by what the newest definition says,
 // as soon as it was answered.
 func TestSelectableFieldsChange(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	definition := func(fields string) string {
 		return fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"things.example.com"},"spec":{"group":"example.com","scope":"Namespaced",

@@ -11,6 +11,7 @@ import (
 // TestDefinitionsAfterARestore: a store that was restored may tell a revision again with
 // another definition. Documents about the API and statuses of policies follow it.
 func TestDefinitionsAfterARestore(t *testing.T) {
+	t.Parallel()
 	old, restored := etcdtest.Listening(t), etcdtest.Listening(t)
 	proxy := etcdtest.NewProxy(t, old.Endpoint())
 	a := start(t, func(o *Options) { o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{proxy.Endpoint()} })

@@ -8,6 +8,7 @@ import (
 )
 
 func TestRuntimeConfig(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	const (
 		slices = "/apis/resource.k8s.io/v1beta1/resourceslices"
@@ -69,6 +70,7 @@ func TestRuntimeConfig(t *testing.T) {
 // TestAlphaVersions starts a server with every version, and asks for what one version
 // stored in another.
 func TestAlphaVersions(t *testing.T) {
+	t.Parallel()
 	a := start(t, func(o *Options) {
 		_ = o.RuntimeConfig.Set("api/alpha=true,api/beta=true")
 		_ = o.Features.Set("ClusterTrustBundle=true,StorageVersionMigrator=true,VolumeAttributesClass=true")
@@ -107,6 +109,7 @@ func TestAlphaVersions(t *testing.T) {
 // TestFewGroups starts a server that serves the core group alone, and keeps what
 // it needs itself in the others.
 func TestFewGroups(t *testing.T) {
+	t.Parallel()
 	a := start(t, func(o *Options) { _ = o.RuntimeConfig.Set("api/all=false,api/v1=true") })
 	a.want(404, "GET", addressesPath, "")
 	if s := a.want(201, "POST", servicesPath, service("s", onePort)); s.at("spec", "clusterIP") == nil {

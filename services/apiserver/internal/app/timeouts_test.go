@@ -5,6 +5,7 @@ import "testing"
 // TestTheEndOfItsTimeIsNoErrorOfTheServer: wherever a request notices that its time is
 // over, it is told that.
 func TestTheEndOfItsTimeIsNoErrorOfTheServer(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	for path, body := range map[string]string{
 		"/api/v1/namespaces/default/services":   `{"metadata":{"name":"s"},"spec":{"ports":[{"port":80}]}}`,

@@ -16,6 +16,7 @@ const (
 // TestApplyNeedsLeaveToCreate: patch alone does not create (specification:
 // "Field ownership", rule 9), and neither does update.
 func TestApplyNeedsLeaveToCreate(t *testing.T) {
+	t.Parallel()
 	a := start(t, withRBAC)
 	a.want(201, "POST", rbacPath+"/clusterroles", role("patcher", `{"apiGroups":["","coordination.k8s.io"],"resources":["configmaps","leases"],"verbs":["patch","update"]}`))
 	a.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("b", "ClusterRole", "patcher", "alice"))
@@ -38,6 +39,7 @@ func TestApplyNeedsLeaveToCreate(t *testing.T) {
 
 // TestAppliersDoNotLoseEachOther: whoever is slower starts anew.
 func TestAppliersDoNotLoseEachOther(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	const appliers = 12
 	var wg sync.WaitGroup
@@ -63,6 +65,7 @@ func TestAppliersDoNotLoseEachOther(t *testing.T) {
 
 // TestWhatChangesNothingIsNotWritten by any kind of write.
 func TestWhatChangesNothingIsNotWritten(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	a.want(201, "PATCH", configMaps+"/a?fieldManager=m", configMap("a", "k", "v"), "Content-Type", applyPatch)
 	before := a.get(configMaps + "/a")
@@ -82,6 +85,7 @@ func TestWhatChangesNothingIsNotWritten(t *testing.T) {
 }
 
 func TestPatchesThatAreRefused(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	a.want(201, "POST", configMaps, configMap("a", "k", "v"))
 	const strategic = "application/strategic-merge-patch+json"
@@ -124,6 +128,7 @@ func TestPatchesThatAreRefused(t *testing.T) {
 // TestFieldValidation in every form of a write: what is unknown is told, or
 // refused, or neither.
 func TestFieldValidation(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	a.want(201, "POST", configMaps, configMap("a", "k", "v"))
 	const strategic = "application/strategic-merge-patch+json"
@@ -158,6 +163,7 @@ func TestFieldValidation(t *testing.T) {
 }
 
 func TestOwnersAreThereOnce(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	owner := `{"apiVersion":"v1","kind":"Node","name":"n","uid":"u1"}`
 	r := a.want(201, "POST", configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","ownerReferences":[`+owner+`,`+owner+`]}}`)
@@ -168,6 +174,7 @@ func TestOwnersAreThereOnce(t *testing.T) {
 
 // TestLargeObjectsGoWithoutManagedFields where they do not fit with them.
 func TestLargeObjectsGoWithoutManagedFields(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	var data []string
 	for i := range 28000 {
@@ -187,6 +194,7 @@ func TestLargeObjectsGoWithoutManagedFields(t *testing.T) {
 
 // TestApplyInCBOR is an apply like any other, and belongs to apply alone.
 func TestApplyInCBOR(t *testing.T) {
+	t.Parallel()
 	a := startCBOR(t)
 	const media = "application/apply-patch+cbor"
 	object := func(value string) string {
