@@ -212,7 +212,7 @@ func TestServicesTakeAndGiveBack(t *testing.T) {
 
 func TestClusterIPRules(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	a := shared(t)
 	for spec, want := range map[string]string{
 		`"ipFamilyPolicy":"RequireDualStack",`:                 `spec.ipFamilyPolicy: Invalid value: "RequireDualStack": this cluster is not configured for dual-stack services`,
 		`"ipFamilies":["IPv6"],`:                               `spec.ipFamilies[0]: Invalid value: "IPv6": not configured on this cluster`,

@@ -192,7 +192,8 @@ func TestTokenRequest(t *testing.T) {
 
 func TestNoIssuerNoTokens(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	a := shared(t)
+	accounts := a.own("serviceaccounts")
 	a.want(http.StatusCreated, http.MethodPost, accounts, object("ServiceAccount", "sa", ""))
 	a.want(http.StatusNotFound, http.MethodPost, accounts+"/sa/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`)
 	a.want(http.StatusNotFound, http.MethodGet, "/openid/v1/jwks", "")

@@ -73,7 +73,7 @@ func TestAForgedDefinition(t *testing.T) {
 // taken by none of them.
 func TestPlacesOfBuiltInKinds(t *testing.T) {
 	t.Parallel()
-	for _, k := range start(t, nil).parts.catalog.Kinds() {
+	for _, k := range shared(t).parts.catalog.Kinds() {
 		group, resource, _ := strings.Cut(k.Stored.Prefix, "/")
 		if !k.Virtual && definition.HasOwnPlace(group, resource) {
 			t.Errorf("%s: a custom resource may have %s", k.GVK(), k.Stored.Prefix)

@@ -185,7 +185,7 @@ func TestCBORWatch(t *testing.T) {
 
 func TestCBORIsOffByDefault(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	a := shared(t)
 	a.want(406, "GET", secrets, "", "Accept", cborType)
 	a.want(415, "POST", secrets, inCBOR(t, map[string]any{"metadata": map[string]any{"name": "x"}}), "Content-Type", cborType)
 	a.want(415, "PATCH", secrets+"/x?fieldManager=m", inCBOR(t, map[string]any{}), "Content-Type", "application/apply-patch+cbor")

@@ -116,7 +116,8 @@ func TestManagedFieldsOfWhatIsReset(t *testing.T) {
 // TestCausesOfMetadata are all told, as often as Kubernetes tells them.
 func TestCausesOfMetadata(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	a := shared(t)
+	configMaps := a.own("configmaps")
 	causes := func(r answer) (out []string) {
 		all, _ := r.at("details", "causes").([]any)
 		for _, c := range all {

@@ -114,7 +114,7 @@ func TestAuthoritiesWhoseFileIsDamaged(t *testing.T) {
 // TestPathsThatAreListedAreThere, each health check with the endpoints that have it.
 func TestPathsThatAreListedAreThere(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	a := shared(t)
 	listed := map[string]bool{}
 	for _, p := range a.get("/").at("paths").([]any) {
 		path := p.(string)

@@ -105,7 +105,7 @@ func TestWatchesHoldNoSeats(t *testing.T) {
 
 func TestFlowControlIsShown(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	a := shared(t)
 	const path = "/debug/api_priority_and_fairness/"
 	if r := a.get(path + "dump_priority_levels"); r.code != 200 || !strings.HasPrefix(string(r.body), "PriorityLevelName, ActiveQueues, IsIdle,") || !strings.Contains(string(r.body), "\nexempt,") {
 		t.Errorf("levels: %d %s", r.code, r.body)

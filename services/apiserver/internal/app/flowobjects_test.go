@@ -38,7 +38,7 @@ func TestFlowObjects(t *testing.T) {
 // Component statuses are asked for when they are read, in every form.
 func TestComponentStatuses(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	a := shared(t)
 	const path = "/api/v1/componentstatuses"
 	names := func(query string) string {
 		var out []string

@@ -157,8 +157,8 @@ func TestLargeQuotas(t *testing.T) {
 // TestLargeLimitRanges: each counts, in the order of their creation, also where they are too large to be kept.
 func TestLargeLimitRanges(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
-	const limits = "/api/v1/namespaces/default/limitranges"
+	a := shared(t)
+	limits := a.own("limitranges")
 	var other strings.Builder
 	for i := range 10_000 {
 		fmt.Fprintf(&other, `,{"type":"example.com/x%04d","max":{"cpu":"1"},"min":{"cpu":"1m"}}`, i)
@@ -167,7 +167,7 @@ func TestLargeLimitRanges(t *testing.T) {
 		a.want(201, "POST", limits, fmt.Sprintf(`{"metadata":{"name":"%d"},"spec":{"limits":[{"type":"Container","default":{"cpu":%q}}%s]}}`, 9-i, cpu, other.String()))
 	}
 	a.want(201, "POST", limits, `{"metadata":{"name":"0"},"spec":{"limits":[{"type":"Container","max":{"memory":"1Gi"}}]}}`)
-	const pods = "/api/v1/namespaces/default/pods?dryRun=All"
+	pods := a.own("pods") + "?dryRun=All"
 	for range 2 {
 		got := a.want(201, "POST", pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
 		if !strings.Contains(string(got.body), `"limits":{"cpu":"2","memory":"1Gi"}`) {

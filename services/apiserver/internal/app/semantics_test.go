@@ -22,7 +22,8 @@ import (
 // clients, and unconditional patches of different keys, all arrive.
 func TestConcurrentWritersLoseNothing(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	a := shared(t)
+	configMaps := a.own("configmaps")
 	a.want(201, "POST", configMaps, configMap("counter", "n", "0"))
 	const writers, times = 8, 15
 	var wg sync.WaitGroup
@@ -58,7 +59,8 @@ func TestConcurrentWritersLoseNothing(t *testing.T) {
 // read shows it.
 func TestReadsSeeAcknowledgedWrites(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	a := shared(t)
+	configMaps := a.own("configmaps")
 	for i := range 50 {
 		name := fmt.Sprint("c", i)
 		rv := a.want(201, "POST", configMaps, configMap(name)).version()
@@ -78,7 +80,8 @@ func TestReadsSeeAcknowledgedWrites(t *testing.T) {
 // after the token's version is gone.
 func TestPagesAreOfOneVersion(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	a := shared(t)
+	configMaps := a.own("configmaps")
 	for i := range 10 {
 		a.want(201, "POST", configMaps, configMap(fmt.Sprintf("c%02d", i)))
 	}
@@ -224,9 +227,10 @@ func TestStreamedInitialState(t *testing.T) {
 // learns how far it came before it ends.
 func TestABookmarkComesBeforeTheTimeout(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	a := shared(t)
+	configMaps := a.own("configmaps")
 	rv := a.get(configMaps).version()
-	later := a.want(201, "POST", "/api/v1/namespaces/default/secrets", `{"metadata":{"name":"elsewhere"}}`).version()
+	later := a.want(201, "POST", a.own("secrets"), `{"metadata":{"name":"elsewhere"}}`).version()
 	got := a.events(configMaps+"?watch=1&allowWatchBookmarks=true&timeoutSeconds=3&resourceVersion="+rv, 2)
 	if len(got) != 1 || got[0]["type"] != "BOOKMARK" {
 		t.Fatalf("events are %v", got)
@@ -298,7 +302,8 @@ func TestTooManyRequests(t *testing.T) {
 // TestNothingPanics sends what no client should.
 func TestNothingPanics(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	a := shared(t)
+	configMaps := a.own("configmaps")
 	for _, c := range []struct {
 		method, path, body, contentType string
 		most                            int

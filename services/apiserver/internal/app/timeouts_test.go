@@ -6,7 +6,7 @@ import "testing"
 // over, it is told that.
 func TestTheEndOfItsTimeIsNoErrorOfTheServer(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	a := shared(t)
 	for path, body := range map[string]string{
 		"/api/v1/namespaces/default/services":   `{"metadata":{"name":"s"},"spec":{"ports":[{"port":80}]}}`,
 		"/api/v1/namespaces/default/configmaps": configMap("c"),

@@ -40,7 +40,8 @@ func TestApplyNeedsLeaveToCreate(t *testing.T) {
 // TestAppliersDoNotLoseEachOther: whoever is slower starts anew.
 func TestAppliersDoNotLoseEachOther(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	a := shared(t)
+	configMaps := a.own("configmaps")
 	const appliers = 12
 	var wg sync.WaitGroup
 	for i := range appliers {
@@ -66,7 +67,8 @@ func TestAppliersDoNotLoseEachOther(t *testing.T) {
 // TestWhatChangesNothingIsNotWritten by any kind of write.
 func TestWhatChangesNothingIsNotWritten(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	a := shared(t)
+	configMaps := a.own("configmaps")
 	a.want(201, "PATCH", configMaps+"/a?fieldManager=m", configMap("a", "k", "v"), "Content-Type", applyPatch)
 	before := a.get(configMaps + "/a")
 	for _, c := range []struct{ method, body, media string }{
@@ -86,7 +88,8 @@ func TestWhatChangesNothingIsNotWritten(t *testing.T) {
 
 func TestPatchesThatAreRefused(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	a := shared(t)
+	configMaps := a.own("configmaps")
 	a.want(201, "POST", configMaps, configMap("a", "k", "v"))
 	const strategic = "application/strategic-merge-patch+json"
 	for _, c := range []struct {
@@ -129,7 +132,8 @@ func TestPatchesThatAreRefused(t *testing.T) {
 // refused, or neither.
 func TestFieldValidation(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	a := shared(t)
+	configMaps := a.own("configmaps")
 	a.want(201, "POST", configMaps, configMap("a", "k", "v"))
 	const strategic = "application/strategic-merge-patch+json"
 	for _, c := range []struct{ method, media, body, warning string }{
@@ -164,7 +168,8 @@ func TestFieldValidation(t *testing.T) {
 
 func TestOwnersAreThereOnce(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	a := shared(t)
+	configMaps := a.own("configmaps")
 	owner := `{"apiVersion":"v1","kind":"Node","name":"n","uid":"u1"}`
 	r := a.want(201, "POST", configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","ownerReferences":[`+owner+`,`+owner+`]}}`)
 	if refs, _ := r.at("metadata", "ownerReferences").([]any); len(refs) != 1 || !strings.Contains(r.header.Get("Warning"), "duplicate UID(s) observed: u1") {
@@ -175,7 +180,8 @@ func TestOwnersAreThereOnce(t *testing.T) {
 // TestLargeObjectsGoWithoutManagedFields where they do not fit with them.
 func TestLargeObjectsGoWithoutManagedFields(t *testing.T) {
 	t.Parallel()
-	a := start(t, nil)
+	a := shared(t)
+	configMaps := a.own("configmaps")
 	var data []string
 	for i := range 28000 {
 		data = append(data, fmt.Sprintf("key-%020d", i), "v")
