@@ -93,34 +93,32 @@ func TestFloodsAreSlowedDown(t *testing.T) {
 			return c.WriteData(1, false, nil)
 		}},
 	} {
+		readBody := func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) } // as long as the client likes
 		t.Run(tc.name, func(t *testing.T) {
-			r := start(t, testOptions(t), nil, func(*serving.Server) http.Handler {
-				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					_, _ = io.Copy(io.Discard, r.Body) // as long as the client likes
-				})
-			})
-			c := dialHTTP2(t, r, 1<<16)
-			_, pings := c.answers()
-			id := uint32(1)
-			for r.count(t, delayed, tc.kind) == 0 {
-				for range 50 {
-					if err := tc.flood(c, id); err != nil {
-						t.Fatal(err)
+			inBubble(t, readBody, func(t *testing.T, r *running) {
+				c := dialHTTP2(t, r, 1<<16)
+				_, pings := c.answers()
+				id := uint32(1)
+				for r.count(t, delayed, tc.kind) == 0 {
+					for range 50 {
+						if err := tc.flood(c, id); err != nil {
+							t.Fatal(err)
+						}
+						id += 2
 					}
-					id += 2
 				}
-			}
-			if resp, _ := r.get(t, "/x"); resp.StatusCode != http.StatusOK {
-				t.Errorf("others are answered %s", resp.Status)
-			}
-			if err := c.WritePing(false, ping); err != nil {
-				t.Fatal(err)
-			}
-			for got := range pings {
-				if got == ping {
-					return
+				if resp, _ := r.get(t, "/x"); resp.StatusCode != http.StatusOK {
+					t.Errorf("others are answered %s", resp.Status)
 				}
-			}
+				if err := c.WritePing(false, ping); err != nil {
+					t.Fatal(err)
+				}
+				for got := range pings {
+					if got == ping {
+						return
+					}
+				}
+			})
 		})
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -70,27 +70,25 @@ func TestHandshakesThatStall(t *testing.T) {
 
 // TestHandshakesThatStallEnd: they have as long as a good client waits.
 func TestHandshakesThatStallEnd(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes as long as clients wait")
-	}
-	r := start(t, testOptions(t), nil, hello)
-	conn, err := net.Dial("tcp", r.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if _, err := conn.Write([]byte{22, 3, 1}); err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadAll(conn); err != nil && strings.Contains(err.Error(), "timeout") {
-		t.Errorf("it goes on: %v", err)
-	}
-	for r.count(t, shaken, "late") == 0 { // it is counted when it has ended
-		runtime.Gosched()
-	}
+	inBubble(t, nil, func(t *testing.T, r *running) {
+		conn, err := r.connect(t.Context(), "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := conn.Write([]byte{22, 3, 1}); err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadAll(conn); err != nil && strings.Contains(err.Error(), "timeout") {
+			t.Errorf("it goes on: %v", err)
+		}
+		if synctest.Wait(); r.count(t, shaken, "late") != 1 {
+			t.Error("it is not counted")
+		}
+	})
 }
 
 // TestManyHandshakes: all of many at once come to their end.

@@ -50,6 +50,8 @@ type running struct {
 	stop   context.CancelFunc
 	counts *prometheus.Registry
 	done   chan error
+	// connect opens a connection without TLS.
+	connect func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 func start(t *testing.T, o *serving.Options, long func(*http.Request) bool, handler func(*serving.Server) http.Handler) *running {
@@ -74,7 +76,7 @@ func start(t *testing.T, o *serving.Options, long func(*http.Request) bool, hand
 	mux.Handle("/livez", engine)
 	mux.Handle("/", rest)
 	ctx, cancel := context.WithCancel(t.Context())
-	r := &running{Server: s, url: "https://" + s.Addr().String(), stop: cancel, counts: counts, done: make(chan error, 1)}
+	r := &running{Server: s, url: "https://" + s.Addr().String(), stop: cancel, counts: counts, done: make(chan error, 1), connect: (&net.Dialer{}).DialContext}
 	r.client = newClient(t, o.CertFile, nil)
 	go func() { r.done <- s.Run(ctx, mux) }()
 	t.Cleanup(func() {

@@ -52,11 +52,15 @@ func impatient(t *testing.T) *serving.Options {
 // in the test's own deadline, which is far away.
 func dial(t *testing.T, r *running, proto string) *tls.Conn {
 	t.Helper()
-	conn, err := tls.Dial("tcp", r.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{proto}})
+	raw, err := r.connect(t.Context(), "tcp", r.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
+	conn := tls.Client(raw, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{proto}})
 	t.Cleanup(func() { conn.Close() })
+	if err := conn.Handshake(); err != nil {
+		t.Fatal(err)
+	}
 	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}

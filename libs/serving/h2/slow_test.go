@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -146,6 +147,10 @@ func TestDeadlinesOfClientsThatRead(t *testing.T) {
 // TestAnswersEndWhenTheServerDoes: who was told to leave may take its time for an answer that
 // has begun.
 func TestAnswersEndWhenTheServerDoes(t *testing.T) {
+	synctest.Test(t, answerEndsWhenTheServerDoes)
+}
+
+func answerEndsWhenTheServerDoes(t *testing.T) {
 	const size = 600 << 10
 	begun, end := make(chan struct{}), make(chan struct{})
 	s := h2.NewServer(config())
@@ -192,6 +197,10 @@ func events(w http.ResponseWriter, _ *http.Request) {
 // TestSlowClientsThatReadAreNotCut: a client has its time for each part of what is written, not
 // for all of it.
 func TestSlowClientsThatReadAreNotCut(t *testing.T) {
+	synctest.Test(t, slowClientIsNotCut)
+}
+
+func slowClientIsNotCut(t *testing.T) {
 	const rate, watches = 400 << 10, 100 // bytes a second
 	conf := config()
 	conf.WriteTimeout = time.Second

@@ -200,11 +200,7 @@ func (c *unread) takes(id uint32, n int) {
 // own, or does not wait any more.
 func TestWindowsAreForWhoNeedsThem(t *testing.T) {
 	const window = 65535
-	ended := make(chan struct{}, 2)
-	handler := func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write(make([]byte, 2*window))
-		ended <- struct{}{}
-	}
+	handler := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 2*window)) }
 	t.Run("another waits for his own", func(t *testing.T) {
 		c := dialUnread(t, handler)
 		c.must(c.WriteWindowUpdate(0, 10_000))
@@ -219,16 +215,17 @@ func TestWindowsAreForWhoNeedsThem(t *testing.T) {
 		}
 	})
 	t.Run("another is over", func(t *testing.T) {
-		c := dialUnread(t, handler)
+		ended := make(chan struct{}, 2) // one for each request
+		c := dialUnread(t, func(w http.ResponseWriter, r *http.Request) {
+			handler(w, r)
+			ended <- struct{}{}
+		})
 		c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}))
 		one := c.post("/", true)
 		c.takes(one, window)
 		id := c.post("/", true)
 		c.until("200")
 		c.lives()
-		for len(ended) > 0 {
-			<-ended
-		}
 		c.must(c.WriteRSTStream(one, http2.ErrCodeCancel))
 		<-ended
 		for range 3 {

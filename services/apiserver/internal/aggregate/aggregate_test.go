@@ -278,6 +278,9 @@ type checked struct {
 	want      string
 }
 
+// failing begins the condition of a server whose answer is missing or wrong.
+const failing = "False FailedDiscoveryCheck failing or missing response from https://localhost:<port>/apis/ext.test/v1: "
+
 func TestChecks(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -293,7 +296,6 @@ func TestChecks(t *testing.T) {
 	cip := func(port int32) *apiregistrationv1.ServiceReference {
 		return &apiregistrationv1.ServiceReference{Namespace: "agg", Name: "cip", Port: &port}
 	}
-	const failing = "False FailedDiscoveryCheck failing or missing response from https://localhost:<port>/apis/ext.test/v1: "
 	for _, c := range []checked{
 		{what: "works", want: passed},
 		{what: "no content", serve: code(204), want: passed},
@@ -315,15 +317,25 @@ func TestChecks(t *testing.T) {
 		{what: "404", serve: code(404), want: failing + "bad status from https://localhost:<port>/apis/ext.test/v1: 404"},
 		{what: "401", serve: code(401), want: failing + "bad status from https://localhost:<port>/apis/ext.test/v1: 401"},
 		{what: "301", serve: code(301), want: failing + "bad status from https://localhost:<port>/apis/ext.test/v1: 301"},
-		{what: "hangs", serve: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
-			want: failing + `Get "https://localhost:<port>/apis/ext.test/v1": context deadline exceeded`},
 	} {
 		t.Run(c.what, c.run)
 	}
 }
 
+func TestCheckOfAServerThatHangsFails(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *network) {
+		hangs := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+		c := checked{serve: hangs, want: failing + `Get "https://localhost:<port>/apis/ext.test/v1": context deadline exceeded`}
+		c.check(t, n.extend, n.start)
+	})
+}
+
 func (c checked) run(t *testing.T) {
 	t.Parallel()
+	c.check(t, extend, start)
+}
+
+func (c checked) check(t *testing.T, extend func(*testing.T, tls.Certificate, http.HandlerFunc) *extension, start func(*testing.T, func(*bench, *aggregate.Config)) *bench) {
 	ca := newAuthority(t)
 	if c.serve == nil {
 		c.serve = plain
@@ -362,10 +374,12 @@ func (c checked) run(t *testing.T) {
 }
 
 // TestChecksGoOn: what changes is found out, and told once.
-func TestChecksGoOn(t *testing.T) {
+func TestChecksGoOn(t *testing.T) { inBubble(t, checksGoOn) }
+
+func checksGoOn(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
-	b := start(t, nil)
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
+	b := n.start(t, nil)
 	b.register(e, ca.pem)
 	e.does(http.NotFound)
 	b.Poke()

@@ -57,17 +57,19 @@ func TestServersThatCannotBeReachedAreNotAsked(t *testing.T) {
 }
 
 // TestServersThatHangAreNotWaitedFor: who waits for an answer is let go of.
-func TestServersThatHangAreNotWaitedFor(t *testing.T) {
+func TestServersThatHangAreNotWaitedFor(t *testing.T) { inBubble(t, serversThatHangAreNotWaitedFor) }
+
+func serversThatHangAreNotWaitedFor(t *testing.T, n *network) {
 	ca := newAuthority(t)
 	var hangs atomic.Bool
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		if hangs.Load() && r.Header.Get("X-Forwarded-Uri") != "" { // checks go on
 			<-r.Context().Done()
 			return
 		}
 		things(w, r)
 	})
-	b := start(t, nil)
+	b := n.start(t, nil)
 	b.register(e, ca.pem)
 	hangs.Store(true)
 	for range 2 {
@@ -86,10 +88,12 @@ func TestServersThatHangAreNotWaitedFor(t *testing.T) {
 // user has half; watches that are answered do not count, and neither they nor what waits
 // for long hold a seat of flow
 // control.
-func TestOneServerHasItsShare(t *testing.T) {
+func TestOneServerHasItsShare(t *testing.T) { inBubble(t, oneServerHasItsShare) }
+
+func oneServerHasItsShare(t *testing.T, n *network) {
 	ca := newAuthority(t)
 	waiting := make(chan bool, 8)
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case !strings.HasPrefix(r.URL.Path, "/apis/ext.test/v1/"):
 			plain(w, r)
@@ -102,7 +106,7 @@ func TestOneServerHasItsShare(t *testing.T) {
 			<-r.Context().Done()
 		}
 	})
-	b := start(t, func(_ *bench, c *aggregate.Config) { c.MaxRequests = 4 })
+	b := n.start(t, func(_ *bench, c *aggregate.Config) { c.MaxRequests = 4 })
 	b.register(e, ca.pem)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan int, 8)

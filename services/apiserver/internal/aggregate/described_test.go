@@ -41,7 +41,9 @@ func (b *bench) shows() string {
 
 // TestDocumentsThatAreTakenOrNot: the list of the group version is read from a server without an
 // aggregated document. A server whose document cannot be read, or that is unavailable, is stale.
-func TestDocumentsThatAreTakenOrNot(t *testing.T) {
+func TestDocumentsThatAreTakenOrNot(t *testing.T) { inBubble(t, documentsThatAreTakenOrNot) }
+
+func documentsThatAreTakenOrNot(t *testing.T, n *network) {
 	ca := newAuthority(t)
 	const fromList = "things things/status"
 	for _, c := range []struct {
@@ -62,7 +64,7 @@ func TestDocumentsThatAreTakenOrNot(t *testing.T) {
 		{what: "compressed", mediaType: aggregatedType, encoding: "gzip", code: 200, body: compressed(spies), want: "spies"},
 		{what: "not compressed", mediaType: aggregatedType, encoding: "gzip", code: 200, body: spies, want: "stale"},
 	} {
-		e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+		e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/apis" {
 				plain(w, r)
 				return
@@ -74,7 +76,7 @@ func TestDocumentsThatAreTakenOrNot(t *testing.T) {
 			w.WriteHeader(c.code)
 			_, _ = io.WriteString(w, c.body)
 		})
-		b := start(t, nil)
+		b := n.start(t, nil)
 		b.register(e, ca.pem)
 		b.eventually("described", func() bool { return len(e.asked("/openapi/v3")) > 0 })
 		if got := b.shows(); got != c.want {
@@ -198,13 +200,15 @@ const aggregated = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k
 		{"resource":"things","responseKind":{"group":"","version":"","kind":"Thing"},"scope":"Namespaced","singularResource":"thing","verbs":["get"],"shortNames":["th"],
 		 "subresources":[{"subresource":"status","responseKind":{"group":"","version":"","kind":"Thing"},"verbs":["get"]}]}]}]}]}`
 
-func TestWhatIsServedIsFoundOut(t *testing.T) {
+func TestWhatIsServedIsFoundOut(t *testing.T) { inBubble(t, whatIsServedIsFoundOut) }
+
+func whatIsServedIsFoundOut(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	b := start(t, nil)
+	b := n.start(t, nil)
 	if got := b.Versions(); len(got) != 0 {
 		t.Errorf("before any: %v", got)
 	}
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
 	b.register(e, ca.pem)
 	version := func() discovery.GroupVersion {
 		if all := b.Versions(); len(all) == 1 {

@@ -364,14 +364,23 @@ func plain(w http.ResponseWriter, r *http.Request) {
 // extend starts an extension server whose certificate is for a name.
 func extend(t *testing.T, cert tls.Certificate, serve http.HandlerFunc) *extension {
 	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return extendOn(t, l, cert, serve)
+}
+
+func extendOn(t *testing.T, l net.Listener, cert tls.Certificate, serve http.HandlerFunc) *extension {
+	t.Helper()
 	e := &extension{serve: serve, conns: map[net.Conn]http.ConnState{}}
-	e.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	e.Server = &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		e.mu.Lock()
 		e.seen = append(e.seen, r)
 		serve := e.serve
 		e.mu.Unlock()
 		serve(w, r)
-	}))
+	})}}
 	e.Config.ErrorLog = log.New(io.Discard, "", 0)
 	e.Config.ConnState = func(c net.Conn, s http.ConnState) {
 		e.mu.Lock()

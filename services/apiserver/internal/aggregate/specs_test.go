@@ -107,10 +107,12 @@ func TestDocumentsOfServers(t *testing.T) {
 
 // TestNobodyWaitsForDocuments: one server that leaves them unanswered keeps nobody from
 // those of others for long.
-func TestNobodyWaitsForDocuments(t *testing.T) {
+func TestNobodyWaitsForDocuments(t *testing.T) { inBubble(t, nobodyWaitsForDocuments) }
+
+func nobodyWaitsForDocuments(t *testing.T, n *network) {
 	ca := newAuthority(t)
 	var asked atomic.Int32
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/openapi/v2" {
 			asked.Add(1)
 			<-r.Context().Done()
@@ -118,7 +120,7 @@ func TestNobodyWaitsForDocuments(t *testing.T) {
 		}
 		plain(w, r)
 	})
-	b := start(t, nil)
+	b := n.start(t, nil)
 	b.register(e, ca.pem)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()

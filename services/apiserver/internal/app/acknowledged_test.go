@@ -73,6 +73,7 @@ func (l *laggard) Follow(ctx context.Context, from storage.Place, apply func(sto
 // TestWhatIsAcknowledgedIsInForce: who was told that something is there meets it
 // with the next request, however far behind the cache is.
 func TestWhatIsAcknowledgedIsInForce(t *testing.T) {
+	t.Parallel()
 	a, _ := lagging(t)
 	hook, _ := refuser(t, "")
 	const patch = "application/merge-patch+json"
@@ -110,6 +111,7 @@ func TestWhatIsAcknowledgedIsInForce(t *testing.T) {
 // TestAWebhookIsAskedOnce: a change that begins while the cache is behind is not
 // asked about twice, whatever the webhook says.
 func TestAWebhookIsAskedOnce(t *testing.T) {
+	t.Parallel()
 	a, _ := lagging(t)
 	var asked, refuses atomic.Int64
 	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -33,6 +33,7 @@ func refusal(t *testing.T, change func(dir string, o *Options)) string {
 }
 
 func TestAdmissionFlagsThatDoNotFit(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		admission AdmissionOptions
 		config    string
@@ -90,6 +91,7 @@ func admissionConfig(plugin, configuration string) string {
 }
 
 func TestWhichPluginsAreOn(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		o       AdmissionOptions
 		on, off []string
@@ -112,6 +114,7 @@ func TestWhichPluginsAreOn(t *testing.T) {
 
 // TestEveryPluginCanBeOn names all that there are, but the one that is missing.
 func TestEveryPluginCanBeOn(t *testing.T) {
+	t.Parallel()
 	config := "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n" +
 		"- {name: ImagePolicyWebhook, configuration: {imagePolicy: {kubeConfigFile: <dir>/images}}}\n" +
 		"- {name: EventRateLimit, configuration: {apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: Server, qps: 1000, burst: 1000}]}}\n"

@@ -59,12 +59,13 @@ func nodePort(r answer) int {
 // TestAllocationsAreUniqueAcrossReplicas lets three replicas compete for more
 // addresses and ports than there are.
 func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
+	t.Parallel()
 	const addresses, nodePorts, asked = 29, 28, 40 // a /27, of which the kubernetes service has one
 	etcd := etcdtest.Listening(t)
 	var replicas []*api
 	for i := range 3 {
 		replicas = append(replicas, start(t, func(o *Options) {
-			o.Etcd.Servers = []string{etcd.Endpoint()}
+			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
 			o.ServiceClusterIPRange = "10.0.0.0/27"
 			o.ServiceNodePorts = utilnet.PortRange{Base: 30000, Size: nodePorts}
 			o.AdvertiseAddress = net.IPv4(127, 0, 0, byte(i+1))
@@ -125,6 +126,7 @@ func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
 }
 
 func TestServicesTakeAndGiveBack(t *testing.T) {
+	t.Parallel()
 	a := start(t, func(o *Options) {
 		o.ServiceClusterIPRange = "10.0.0.0/24,fd00::/112"
 		o.ServiceNodePorts = utilnet.PortRange{Base: 30000, Size: 4}
@@ -209,7 +211,8 @@ func TestServicesTakeAndGiveBack(t *testing.T) {
 }
 
 func TestClusterIPRules(t *testing.T) {
-	a := start(t, nil)
+	t.Parallel()
+	a := shared(t)
 	for spec, want := range map[string]string{
 		`"ipFamilyPolicy":"RequireDualStack",`:                 `spec.ipFamilyPolicy: Invalid value: "RequireDualStack": this cluster is not configured for dual-stack services`,
 		`"ipFamilies":["IPv6"],`:                               `spec.ipFamilies[0]: Invalid value: "IPv6": not configured on this cluster`,
@@ -236,6 +239,7 @@ func TestClusterIPRules(t *testing.T) {
 
 // TestRepair breaks what the allocator keeps, in every way a crash could.
 func TestRepair(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	p := *a.parts
 	p.metrics = prometheus.NewRegistry()

@@ -47,6 +47,7 @@ func tellingAll(t *testing.T, change func(*Options)) (*api, func(id string) []au
 
 // TestWhereTimeWentIsTold: of slow requests, in the parts that Kubernetes tells.
 func TestWhereTimeWentIsTold(t *testing.T) {
+	t.Parallel()
 	a, told := tellingAll(t, func(o *Options) { o.slowAudit = time.Nanosecond })
 	a.want(201, "POST", configMaps, configMap("c"), "Audit-Id", "create")
 	a.want(200, "GET", configMaps+"/c", "", "Audit-Id", "get")
@@ -78,6 +79,7 @@ func TestWhereTimeWentIsTold(t *testing.T) {
 
 // TestRequestsForOthersAreTold: without objects, under the id that the other server sees.
 func TestRequestsForOthersAreTold(t *testing.T) {
+	t.Parallel()
 	a, told := tellingAll(t, nil)
 	e := extend(t, a, false)
 	a.eventually("available", func() bool { return a.available() == "True Passed all checks passed" })

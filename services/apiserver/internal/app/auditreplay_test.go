@@ -362,6 +362,7 @@ func replayFile(w *auditWorld, name string, before func(i int, r *recorded)) {
 }
 
 func TestAuditRecordings(t *testing.T) {
+	t.Parallel()
 	w := startAudited(t, nil)
 	for _, name := range []string{"1-verbs.json", "2-refusals-and-identities.json", "3-policy-rules.json", "9-apply-json.json"} {
 		replayFile(w, name, func(_ int, r *recorded) { w.stage(name, r) })

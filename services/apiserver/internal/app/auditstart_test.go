@@ -24,6 +24,7 @@ import (
 
 // TestAuditStartFailures replays policies and flags that end the process at its start.
 func TestAuditStartFailures(t *testing.T) {
+	t.Parallel()
 	data, err := os.ReadFile(filepath.Join("testdata", "audit", "8-start-failures.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -90,6 +91,7 @@ func messages(t *testing.T, quoted, dir string) []string {
 
 // TestAuditWebhook: what is told at the end of a server arrives, and the policy is followed.
 func TestAuditWebhook(t *testing.T) {
+	t.Parallel()
 	hook := newPosted(t)
 	dir := t.TempDir()
 	config := filepath.Join(dir, "audit.kubeconfig")
@@ -129,6 +131,7 @@ func TestAuditWebhook(t *testing.T) {
 
 // TestThePolicyIsFollowed by a server that runs; a bad one changes nothing.
 func TestThePolicyIsFollowed(t *testing.T) {
+	t.Parallel()
 	var file string
 	w := startAudited(t, func(o *Options) { file = o.Audit.PolicyFile })
 	write := func(rules string) {
@@ -155,6 +158,7 @@ func TestThePolicyIsFollowed(t *testing.T) {
 // TestSecretsAreNotToldAtMetadata: neither tokens that come in bodies and headers nor those
 // that are made.
 func TestSecretsAreNotToldAtMetadata(t *testing.T) {
+	t.Parallel()
 	w := startAudited(t, func(o *Options) {
 		if err := os.WriteFile(o.Audit.PolicyFile, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"), 0o600); err != nil {
 			t.Fatal(err)
@@ -197,6 +201,7 @@ func TestSecretsAreNotToldAtMetadata(t *testing.T) {
 
 // TestTheServersOwnWritesAreTold as those of its own user.
 func TestTheServersOwnWritesAreTold(t *testing.T) {
+	t.Parallel()
 	w := startAudited(t, func(o *Options) {
 		if err := os.WriteFile(o.Audit.PolicyFile, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Request}]\n"), 0o600); err != nil {
 			t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 
 // TestAuditAnnotations replays requests about which webhooks and policies were asked.
 func TestAuditAnnotations(t *testing.T) {
+	t.Parallel()
 	w := startAudited(t, nil)
 	w.prepare(201, "POST", "/api/v1/namespaces/a/configmaps?fieldManager=recorder", `{"metadata":{"name":"ex"},"data":{"k":"v"}}`)
 	w.prepare(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", deprecatedDefinition)
@@ -147,6 +148,7 @@ func (w *auditWorld) policy(spec, actions string) func() {
 
 // TestAuditTruncates replays requests whose events are too large.
 func TestAuditTruncates(t *testing.T) {
+	t.Parallel()
 	w := startAudited(t, func(o *Options) {
 		o.Audit.Log.Truncate.Enabled, o.Audit.Log.Truncate.MaxEventSize, o.Audit.Log.Truncate.MaxBatchSize = true, 2500, 4000
 	})
@@ -155,6 +157,7 @@ func TestAuditTruncates(t *testing.T) {
 
 // TestAuditOfConnections replays requests that are carried on to a kubelet.
 func TestAuditOfConnections(t *testing.T) {
+	t.Parallel()
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		upgrade := r.Header.Get("Upgrade")
 		if upgrade == "" {
@@ -181,6 +184,7 @@ func TestAuditOfConnections(t *testing.T) {
 
 // TestTheOldAuditFormat replays requests that were told in lines of text.
 func TestTheOldAuditFormat(t *testing.T) {
+	t.Parallel()
 	w := startAudited(t, func(o *Options) { o.Audit.Log.Format = "legacy" })
 	for _, r := range recordings(t, "7-legacy-format.json") {
 		_, id := w.ask(&r)

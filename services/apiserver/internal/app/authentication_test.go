@@ -89,6 +89,7 @@ func object(kind, name, rest string) string {
 }
 
 func TestTokensEndWithWhatTheyAreBoundTo(t *testing.T) {
+	t.Parallel()
 	a := start(t, issuing(signingKey(t)))
 	b := a.bearer()
 	pods, secrets := "/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/secrets"
@@ -133,6 +134,7 @@ func TestTokensEndWithWhatTheyAreBoundTo(t *testing.T) {
 }
 
 func TestTokenRequest(t *testing.T) {
+	t.Parallel()
 	a := start(t, func(o *Options) {
 		issuing(signingKey(t))(o)
 		o.Authentication.ServiceAccountMaxExpiration = 2 * time.Hour
@@ -189,7 +191,9 @@ func TestTokenRequest(t *testing.T) {
 }
 
 func TestNoIssuerNoTokens(t *testing.T) {
-	a := start(t, nil)
+	t.Parallel()
+	a := shared(t)
+	accounts := a.own("serviceaccounts")
 	a.want(http.StatusCreated, http.MethodPost, accounts, object("ServiceAccount", "sa", ""))
 	a.want(http.StatusNotFound, http.MethodPost, accounts+"/sa/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`)
 	a.want(http.StatusNotFound, http.MethodGet, "/openid/v1/jwks", "")
@@ -199,6 +203,7 @@ func TestNoIssuerNoTokens(t *testing.T) {
 }
 
 func TestBootstrapTokensAndTheTokenFile(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens.csv")
 	if err := os.WriteFile(file, []byte("static-token,alice,u1,\"dev,ops\"\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -247,6 +252,7 @@ func TestBootstrapTokensAndTheTokenFile(t *testing.T) {
 
 // A front end whose tokens are reviewed by a service.
 func TestTokenWebhook(t *testing.T) {
+	t.Parallel()
 	var asked atomic.Int32
 	service := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
@@ -289,6 +295,7 @@ func TestTokenWebhook(t *testing.T) {
 }
 
 func TestFrontProxy(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if _, err := certs.Ensure(certs.Options{Dir: dir}); err != nil {
 		t.Fatal(err)
@@ -326,6 +333,7 @@ func TestFrontProxy(t *testing.T) {
 }
 
 func TestAuthenticationFlags(t *testing.T) {
+	t.Parallel()
 	key := signingKey(t)
 	for name, c := range map[string]struct {
 		change func(*AuthenticationOptions)

@@ -75,6 +75,7 @@ func (z *authority) questions() []authorizationv1.SubjectAccessReviewSpec {
 }
 
 func TestAnAuthorityIsAsked(t *testing.T) {
+	t.Parallel()
 	z := newAuthority(t)
 	z.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 	a := start(t, func(o *Options) {
@@ -126,6 +127,7 @@ func TestAnAuthorityIsAsked(t *testing.T) {
 
 // TestTheConfigurationIsFollowed replaces the file of a running server.
 func TestTheConfigurationIsFollowed(t *testing.T) {
+	t.Parallel()
 	z := newAuthority(t)
 	z.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 	file := filepath.Join(t.TempDir(), "authorization.yaml")
@@ -169,6 +171,7 @@ func TestTheConfigurationIsFollowed(t *testing.T) {
 
 // TestNodesAreRestricted looks whether the plugins are where they should be.
 func TestNodesAreRestricted(t *testing.T) {
+	t.Parallel()
 	a := start(t, withRBAC)
 	node := func(name string) string {
 		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q}}`, name)
@@ -195,6 +198,7 @@ func TestNodesAreRestricted(t *testing.T) {
 // TestNodesTellOfTheirOwnDevices: in either version of the kind, which is off by
 // default.
 func TestNodesTellOfTheirOwnDevices(t *testing.T) {
+	t.Parallel()
 	a := start(t, func(o *Options) {
 		withRBAC(o)
 		if err := o.RuntimeConfig.Set("resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true"); err != nil {

@@ -38,6 +38,7 @@ const readsPods = `{"apiGroups":[""],"resources":["pods"],"verbs":["get","list"]
 
 // TestTheDefaultsHoldFromTheStart looks at a server the moment it is ready.
 func TestTheDefaultsHoldFromTheStart(t *testing.T) {
+	t.Parallel()
 	a := start(t, withRBAC)
 	for resource, want := range map[string]int{"clusterroles": 66, "clusterrolebindings": 47, "roles": 7, "rolebindings": 7} {
 		items, _ := a.get(rbacPath + "/" + resource).at("items").([]any)
@@ -57,6 +58,7 @@ func TestTheDefaultsHoldFromTheStart(t *testing.T) {
 }
 
 func TestChangesOfThePolicyCountAtOnce(t *testing.T) {
+	t.Parallel()
 	a := start(t, withRBAC)
 	a.want(201, "POST", rbacPath+"/clusterroles", role("reader", readsPods))
 	const bindings, pods = rbacPath + "/namespaces/default/rolebindings", "/api/v1/namespaces/default/pods"
@@ -78,6 +80,7 @@ func TestChangesOfThePolicyCountAtOnce(t *testing.T) {
 }
 
 func TestAggregatedRolesAreKept(t *testing.T) {
+	t.Parallel()
 	a := start(t, withRBAC)
 	total := strings.Replace(role("total", ""), `"rules":[]`, `"aggregationRule":{"clusterRoleSelectors":[{"matchLabels":{"to":"total"}}]}`, 1)
 	a.want(201, "POST", rbacPath+"/clusterroles", total)
@@ -101,6 +104,7 @@ func TestAggregatedRolesAreKept(t *testing.T) {
 // TestAggregatedRolesOfOddNames: the role that is written is the one whose rules are
 // meant, whatever its name looks like in a path.
 func TestAggregatedRolesOfOddNames(t *testing.T) {
+	t.Parallel()
 	a := start(t, withRBAC)
 	const roles = rbacPath + "/clusterroles"
 	from := func(name, label string) string {
@@ -120,8 +124,9 @@ func TestAggregatedRolesOfOddNames(t *testing.T) {
 }
 
 func TestDefaultsAreReconciledAtEachStart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
-	on := func(o *Options) { withRBAC(o); o.Etcd.DataDir = dir }
+	on := func(o *Options) { withRBAC(o); o.Etcd.Backend, o.Etcd.DataDir = backendEtcd, dir }
 	t.Run("first", func(t *testing.T) {
 		a := start(t, on)
 		patch := func(path, body string) {
@@ -170,6 +175,7 @@ func TestDefaultsAreReconciledAtEachStart(t *testing.T) {
 }
 
 func TestReviews(t *testing.T) {
+	t.Parallel()
 	a := start(t, withRBAC)
 	a.want(201, "POST", rbacPath+"/clusterroles", role("reader", readsPods))
 	a.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("b", "ClusterRole", "reader", "alice"))
@@ -215,6 +221,7 @@ func TestReviews(t *testing.T) {
 }
 
 func TestNobodyGrantsWhatHeDoesNotHold(t *testing.T) {
+	t.Parallel()
 	a := start(t, withRBAC)
 	a.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("admin", "ClusterRole", "admin", "carl"))
 	a.eventually("bound", func() bool {
@@ -231,6 +238,7 @@ func TestNobodyGrantsWhatHeDoesNotHold(t *testing.T) {
 }
 
 func TestAuthorizationOptions(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "config")
 	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\n"
 	for _, c := range []struct{ args, content, want string }{

@@ -60,6 +60,7 @@ const hooksPath = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfig
 // TestNobodySilencesAWebhookForOthers: questions that are the fault of who asks them
 // are answered by the failurePolicy for the namespace that they come from alone.
 func TestNobodySilencesAWebhookForOthers(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	hook, asked := refuser(t, "")
 	for _, ns := range []string{"one", "two"} {
@@ -91,6 +92,7 @@ const failuresThatOpen = 3
 // TestAWebhookThatIsGone: nobody waits for it any more once that is known, and
 // everybody asks it again when it is back.
 func TestAWebhookThatIsGone(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	other, _ := refuser(t, "") // for its certificate, which is that of all
 	gone, err := net.Listen("tcp", "127.0.0.1:0")

@@ -55,7 +55,6 @@ import (
 	"binnacle/services/apiserver/internal/represent"
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/server"
-	"binnacle/services/apiserver/internal/storage/etcd"
 	"binnacle/services/apiserver/internal/storage/etcd/embedded"
 	"binnacle/services/apiserver/internal/storageversions"
 	"binnacle/services/apiserver/internal/watchcache"
@@ -82,15 +81,16 @@ type parts struct {
 	egress *egress.Selector
 	health *health.Registry
 
-	etcd  *embedded.Server // nil with external etcd
-	store *etcd.Store
+	etcd  *embedded.Server // nil with external etcd and with the memory store
+	store objectStore
 	// values is the store above encryption, sealing the configuration of that.
 	values      *encryption.Store
 	sealing     *encryption.Live
 	traces      *tracing.Provider // nil when none are made
 	resourcesOf *encryption.Resources
 	older       *olderversions.Converter
-	compactor   *etcd.Compactor
+	compact     func(context.Context) error
+	elector     fanout.Elector // nil with the memory store
 	// others are clusters beside the main one, keepers those of them by what they keep.
 	others  []*cluster
 	keepers map[schema.GroupResource]*cluster
@@ -193,37 +193,6 @@ func (p *parts) buildServer(context.Context) error {
 	return err
 }
 
-func (p *parts) buildStore(ctx context.Context) (err error) {
-	o := p.options.Etcd
-	cfg := etcd.Config{}
-	if len(o.Servers) == 0 {
-		if p.etcd, err = embedded.Start(ctx, embedded.Options{
-			DataDir: o.DataDir, QuotaBytes: o.Embedded.QuotaBytes, ListenClient: o.Embedded.ListenClientURL,
-			CertFile: o.Embedded.CertFile, KeyFile: o.Embedded.KeyFile, ClientCAFile: o.Embedded.TrustedCAFile,
-			Logger: p.log, Metrics: p.metrics,
-		}); err != nil {
-			return err
-		}
-		p.close = append(p.close, p.etcd.Stop)
-		cfg = p.etcd.Config()
-	} else {
-		client, err := etcd.Dial(etcd.DialOptions{Servers: o.Servers, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, Logger: p.log, Metrics: p.metrics, Dial: p.egress.To(egress.Etcd), Traces: p.traces.Inner()})
-		if err != nil {
-			return err
-		}
-		p.close = append(p.close, func() { _ = client.Close() })
-		cfg.Client = client
-	}
-	cfg.Prefix = p.root()
-	cfg.LeaseReuse = time.Duration(o.LeaseReuseSeconds) * time.Second
-	cfg.Logger, cfg.Metrics = p.log, p.metrics
-	if p.store, err = etcd.New(cfg); err != nil {
-		return err
-	}
-	p.compactor = &etcd.Compactor{Store: p.store, Interval: o.CompactionInterval, Logger: p.log}
-	return nil
-}
-
 // root is the prefix of all keys, without a slash at its end.
 func (p *parts) root() string { return strings.TrimRight(p.options.Etcd.Prefix, "/") }
 
@@ -231,7 +200,7 @@ func (p *parts) buildCache(context.Context) (err error) {
 	host, _ := p.options.hostname()
 	id, all := fmt.Sprintf("%s:%d", host, p.boundPort()), p.resources()
 	p.fanout, err = fanout.New(fanout.Config{
-		Options: p.options.Fanout, Store: p.store, Elector: etcd.NewElector(p.store, 0), Root: p.root() + "/", Since: historyOf(p.store, p.log),
+		Options: p.options.Fanout, Store: p.store, Elector: p.elector, Root: p.root() + "/", Since: historyOf(p.store, p.log),
 		ID: id, Logger: p.log, Registerer: p.metrics,
 	})
 	if err != nil {

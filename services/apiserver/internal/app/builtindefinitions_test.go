@@ -20,6 +20,7 @@ func protectedDefinition(group, plural, kind string) string {
 // TestDefinitionsOfBuiltInResources checks that a definition of another version of a built-in resource is
 // established but serves nothing, and that its deletion keeps the objects of the built-in resource.
 func TestDefinitionsOfBuiltInResources(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 	for _, test := range []struct{ group, plural, kind string }{
@@ -48,6 +49,7 @@ func TestDefinitionsOfBuiltInResources(t *testing.T) {
 // TestAForgedDefinition stands in the store as nobody can write it through the API:
 // it serves nothing, and its end does not end what others have there.
 func TestAForgedDefinition(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	victim := "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings"
 	a.want(201, "POST", victim, `{"metadata":{"name":"victim"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"a"}}`)
@@ -70,7 +72,8 @@ func TestAForgedDefinition(t *testing.T) {
 // TestPlacesOfBuiltInKinds: what is kept in the store beside custom resources is
 // taken by none of them.
 func TestPlacesOfBuiltInKinds(t *testing.T) {
-	for _, k := range start(t, nil).parts.catalog.Kinds() {
+	t.Parallel()
+	for _, k := range shared(t).parts.catalog.Kinds() {
 		group, resource, _ := strings.Cut(k.Stored.Prefix, "/")
 		if !k.Virtual && definition.HasOwnPlace(group, resource) {
 			t.Errorf("%s: a custom resource may have %s", k.GVK(), k.Stored.Prefix)

@@ -112,6 +112,7 @@ func (c *carrying) ask(ctx context.Context, by *http.Client, path string, header
 // TestWhoWaitsForKubelets: one user, or the service accounts of one namespace, leave places for others;
 // administrators have some of their own, and places come back when clients leave.
 func TestWhoWaitsForKubelets(t *testing.T) {
+	t.Parallel()
 	c := startCarrying(t, 20) // two for administrators
 	leaving, leave := context.WithCancel(c.ctx)
 	defer leave()
@@ -155,6 +156,7 @@ func TestWhoWaitsForKubelets(t *testing.T) {
 
 // TestWhoIsNotKnownWaitsForKubelets as one with all who come from there.
 func TestWhoIsNotKnownWaitsForKubelets(t *testing.T) {
+	t.Parallel()
 	c := startCarrying(t, 10)
 	n := 0
 	for c.wait(c.ctx, ofNode, "system:anonymous") == 0 {
@@ -169,6 +171,7 @@ func TestWhoIsNotKnownWaitsForKubelets(t *testing.T) {
 
 // TestTheOnlyPlace is everybody's, administrators' too.
 func TestTheOnlyPlace(t *testing.T) {
+	t.Parallel()
 	c := startCarrying(t, 1)
 	leaving, leave := context.WithCancel(c.ctx)
 	defer leave()
@@ -185,6 +188,7 @@ func TestTheOnlyPlace(t *testing.T) {
 
 // TestUpgradedConnectionsHavePlaces: for as long as they last.
 func TestUpgradedConnectionsHavePlaces(t *testing.T) {
+	t.Parallel()
 	c := startCarrying(t, 10)
 	open := func(path string) (io.Closer, int) {
 		r, err := http.NewRequestWithContext(c.ctx, http.MethodGet, c.url+path, nil)
@@ -219,6 +223,7 @@ func TestUpgradedConnectionsHavePlaces(t *testing.T) {
 
 // TestWhatIsCarriedOnHasNoSeat: of flow control, which holds it until then.
 func TestWhatIsCarriedOnHasNoSeat(t *testing.T) {
+	t.Parallel()
 	c := startCarrying(t, 0)
 	c.flowOf("alice", "tiny", `{"type":"Reject"}`, 0) // one at a time
 	uid := fmt.Sprint(c.get(flowSchemas+"/of-alice").at("metadata", "uid"))

@@ -59,6 +59,7 @@ func readCBOR[T any](t *testing.T, b []byte) *T {
 }
 
 func TestCBOR(t *testing.T) {
+	t.Parallel()
 	a := startCBOR(t)
 	in := &corev1.Secret{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Name: "s", Labels: map[string]string{"a": "b"}},
@@ -110,6 +111,7 @@ func TestCBOR(t *testing.T) {
 }
 
 func TestCBORRefused(t *testing.T) {
+	t.Parallel()
 	a := startCBOR(t)
 	for _, c := range []struct {
 		name, body string
@@ -135,6 +137,7 @@ func TestCBORRefused(t *testing.T) {
 }
 
 func TestCBORWatch(t *testing.T) {
+	t.Parallel()
 	a := startCBOR(t)
 	rv := a.want(201, "POST", secrets, `{"metadata":{"name":"s"},"data":{"k":"AP8B"}}`).version()
 	for _, accept := range []string{cborType, cborType + "-seq", cborType + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"} {
@@ -181,7 +184,8 @@ func TestCBORWatch(t *testing.T) {
 }
 
 func TestCBORIsOffByDefault(t *testing.T) {
-	a := start(t, nil)
+	t.Parallel()
+	a := shared(t)
 	a.want(406, "GET", secrets, "", "Accept", cborType)
 	a.want(415, "POST", secrets, inCBOR(t, map[string]any{"metadata": map[string]any{"name": "x"}}), "Content-Type", cborType)
 	a.want(415, "PATCH", secrets+"/x?fieldManager=m", inCBOR(t, map[string]any{}), "Content-Type", "application/apply-patch+cbor")

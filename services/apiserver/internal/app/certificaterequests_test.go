@@ -49,6 +49,7 @@ const (
 // TestNobodyMakesHimselfAnAdministrator: who may write requests for certificates
 // needs permissions on their signers too, and gets none for the administrators.
 func TestNobodyMakesHimselfAnAdministrator(t *testing.T) {
+	t.Parallel()
 	a := start(t, withRBAC)
 	a.grant("bob", `{"apiGroups":["certificates.k8s.io"],"resources":["*"],"verbs":["*"]}`)
 	a.grant("cadmin", allOfRequests)
@@ -92,6 +93,7 @@ func patchFor(method string, header []string) []string {
 // TestTheSuitesIdentitiesCannotBeRequested: not even by administrators, whatever
 // plugins are off.
 func TestTheSuitesIdentitiesCannotBeRequested(t *testing.T) {
+	t.Parallel()
 	a := start(t, func(o *Options) {
 		withRBAC(o)
 		o.Admission.Disable = []string{"CertificateApproval", "CertificateSigning", "CertificateSubjectRestriction"}

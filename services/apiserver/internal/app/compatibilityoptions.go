@@ -16,9 +16,9 @@ import (
 // CompatibilityOptions are flags of kube-apiserver of which little is left here: most
 // have no effect, and say so when they are set.
 type CompatibilityOptions struct {
-	StorageBackend, StorageMediaType string
-	Emulated                         EmulationOptions
-	EgressSelector                   string
+	StorageMediaType string
+	Emulated         EmulationOptions
+	EgressSelector   string
 
 	idle []*pflag.Flag
 }
@@ -58,7 +58,6 @@ func idleFlags() []idleFlag {
 
 func (o *CompatibilityOptions) addFlags(s *options.Sections) {
 	f := s.Set("etcd")
-	f.StringVar(&o.StorageBackend, "storage-backend", "", "The storage: etcd3, which is the only one.")
 	f.StringVar(&o.StorageMediaType, "storage-media-type", protobufMedia, "How built-in kinds are stored: "+protobufMedia+", which is the only form that is written. Values in JSON are read.")
 	g := s.Set("generic")
 	o.Emulated.addFlags(g)
@@ -93,9 +92,6 @@ const protobufMedia = "application/vnd.kubernetes.protobuf"
 
 func (o *CompatibilityOptions) validate() (errs []error) {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if o.StorageBackend != "" && o.StorageBackend != "etcd3" {
-		bad("--storage-backend invalid, allowed values: etcd3. If not specified, it will default to 'etcd3'")
-	}
 	if o.StorageMediaType != protobufMedia {
 		bad("--storage-media-type %q invalid, allowed values: %s", o.StorageMediaType, protobufMedia)
 	}

@@ -42,6 +42,7 @@ var notHere = map[string]string{}
 // TestFlagsOfKubernetes: every flag of kube-apiserver is known, with its default where
 // that was recorded.
 func TestFlagsOfKubernetes(t *testing.T) {
+	t.Parallel()
 	data, err := os.ReadFile(filepath.Join("testdata", "kube-apiserver-flags.txt"))
 	if err != nil {
 		t.Fatal(err)
@@ -92,6 +93,7 @@ func TestFlagsOfKubernetes(t *testing.T) {
 
 // TestStartLines: what installers start kube-apiserver with is accepted as it is.
 func TestStartLines(t *testing.T) {
+	t.Parallel()
 	ca, _ := clientPair(t)
 	dir := t.TempDir()
 	pair, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -142,6 +144,7 @@ func TestStartLines(t *testing.T) {
 
 // TestFlagsThatDoNothing are accepted, and it is told.
 func TestFlagsThatDoNothing(t *testing.T) {
+	t.Parallel()
 	code, _, errs := asProgram(t, "--watch-cache=false", "--vmodule=a=1", "--log-text-split-stream")
 	if code != 0 || strings.Count(errs, "has no effect") != 3 || !strings.Contains(errs, "flag=--watch-cache") {
 		t.Errorf("%d %s", code, errs)
@@ -153,8 +156,11 @@ func TestFlagsThatDoNothing(t *testing.T) {
 
 // TestAcceptedFlags: the command line of kube-apiserver 1.33 starts the server.
 func TestAcceptedFlags(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{
 		{"--apiserver-count=3"},
+		{"--storage-backend="},
+		{"--storage-backend=memory", "--data-dir="},
 		{"--kubelet-read-only-port=10255"},
 		{"--kubelet-port=10250"},
 		{"--default-watch-cache-size=100"},
@@ -178,6 +184,7 @@ func TestAcceptedFlags(t *testing.T) {
 
 // TestFlagsThatAreRefused: what would not be done is not promised.
 func TestFlagsThatAreRefused(t *testing.T) {
+	t.Parallel()
 	selector := func(protocol string) string {
 		path := filepath.Join(t.TempDir(), "egress.yaml")
 		if err := os.WriteFile(path, fmt.Appendf(nil, "apiVersion: apiserver.k8s.io/v1beta1\nkind: EgressSelectorConfiguration\negressSelections:\n- name: cluster\n  connection:\n    proxyProtocol: %s\n", protocol), 0o600); err != nil {
@@ -186,7 +193,9 @@ func TestFlagsThatAreRefused(t *testing.T) {
 		return path
 	}
 	for arg, want := range map[string]string{
-		"--storage-backend=etcd2":                                  "--storage-backend invalid, allowed values: etcd3",
+		"--storage-backend=etcd2":                                  "--storage-backend invalid, allowed values: etcd3, memory. If not specified, it will default to 'etcd3'",
+		"--storage-backend=memory --etcd-servers=http://127.0.0.1": "--etcd-servers cannot be used with --storage-backend=memory",
+		"--storage-backend=memory --nats-servers=nats://127.0.0.1": "--nats-servers cannot be used with --storage-backend=memory",
 		"--storage-media-type=application/json":                    `--storage-media-type "application/json" invalid`,
 		"--etcd-servers-overrides=/events#http://127.0.0.1":        "",
 		"--etcd-servers-overrides=events":                          "must be of format: group/resource#servers",
@@ -199,7 +208,7 @@ func TestFlagsThatAreRefused(t *testing.T) {
 		"--egress-selector-config-file=" + selector("HTTPConnect"): "transport must be set for HTTPConnect",
 		"--egress-selector-config-file=" + selector("Direct"):      "",
 	} {
-		code, _, errs := asProgram(t, arg)
+		code, _, errs := asProgram(t, strings.Fields(arg)...)
 		if (code == 0) != (want == "") || !strings.Contains(errs, want) {
 			t.Errorf("%s: %d %s", arg, code, errs)
 		}
@@ -208,6 +217,7 @@ func TestFlagsThatAreRefused(t *testing.T) {
 
 // TestLessUsualFlags: what they say is what happens.
 func TestLessUsualFlags(t *testing.T) {
+	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "debug")
 	a := start(t, func(o *Options) {
 		o.Authorization.Modes = []string{"RBAC"}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"binnacle/services/apiserver/internal/endpoints"
-	"binnacle/services/apiserver/internal/storage/etcd"
 )
 
 // The parts of the control plane are asked where they listen on this machine
@@ -43,8 +42,8 @@ func (p *parts) components() []endpoints.Component {
 	}, p.otherComponents()...)
 }
 
-// asEtcd asks an etcd whether it lives.
-func asEtcd(s *etcd.Store) func(context.Context) (string, bool, error) {
+// asEtcd returns a check that asks a store whether it answers.
+func asEtcd(s objectStore) func(context.Context) (string, bool, error) {
 	return func(ctx context.Context) (string, bool, error) {
 		ctx, cancel := context.WithTimeout(ctx, componentTimeout)
 		defer cancel()

@@ -60,6 +60,7 @@ func outside(t *testing.T) string {
 }
 
 func TestLogsComeFromTheKubelet(t *testing.T) {
+	t.Parallel()
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
 	defer kubelet.Close()
 	a := start(t, nil)
@@ -121,6 +122,7 @@ func TestLogsComeFromTheKubelet(t *testing.T) {
 }
 
 func TestSplitLogStreams(t *testing.T) {
+	t.Parallel()
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
 	defer kubelet.Close()
 	a := start(t, func(o *Options) {
@@ -149,6 +151,7 @@ func TestSplitLogStreams(t *testing.T) {
 }
 
 func TestProxies(t *testing.T) {
+	t.Parallel()
 	host := outside(t)
 	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
@@ -282,6 +285,7 @@ func TestProxies(t *testing.T) {
 // TestTargetsThatAreNone: ports that clients name and addresses that nodes say may be
 // any text, and the answer says so.
 func TestTargetsThatAreNone(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	a.account()
 	nodeAt := func(name, address string) {

@@ -14,6 +14,7 @@ import (
 // TestFieldSelectorsUseTheRequestedVersion selects by a field that only the requested version has,
 // because a webhook makes it of a field of the stored version.
 func TestFieldSelectorsUseTheRequestedVersion(t *testing.T) {
+	t.Parallel()
 	a, c := start(t, nil), newConverters(t)
 	c.convert = func(o map[string]any) {
 		if strings.HasSuffix(fmt.Sprint(o["apiVersion"]), "/v2") {

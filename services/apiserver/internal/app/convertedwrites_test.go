@@ -111,6 +111,7 @@ func (c *converters) definition(plural, kind string) string {
 // TestWritesDoNotOutlastWhatConverts: whatever has an object converted in the middle of a write,
 // the write ends in its time, and others have turns meanwhile.
 func TestWritesDoNotOutlastWhatConverts(t *testing.T) {
+	t.Parallel()
 	a, c := start(t, nil), newConverters(t)
 	const things, maps = "/apis/example.com/v1/namespaces/default/things", "/api/v1/namespaces/default/configmaps"
 	a.want(201, "POST", definitionsPath, c.definition("things", "Thing"))

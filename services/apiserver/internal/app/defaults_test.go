@@ -38,6 +38,7 @@ func given(t *testing.T, args ...string) *Options {
 // TestNobodyIsAnonymousWhereEverythingIsAllowed: without a word on authorization
 // everything is allowed, to those who are known.
 func TestNobodyIsAnonymousWhereEverythingIsAllowed(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		args []string
 		code int
@@ -60,6 +61,7 @@ func TestNobodyIsAnonymousWhereEverythingIsAllowed(t *testing.T) {
 }
 
 func TestThatAnonymousIsOffIsSaid(t *testing.T) {
+	t.Parallel()
 	for mode, said := range map[string]bool{"AlwaysAllow": true, "RBAC": false} {
 		o := given(t, "--authorization-mode="+mode)
 		var log bytes.Buffer
@@ -76,6 +78,7 @@ func TestThatAnonymousIsOffIsSaid(t *testing.T) {
 
 // TestThatKubeletsAreNotVerifiedIsSaid: the flag is empty by default, as in Kubernetes.
 func TestThatKubeletsAreNotVerifiedIsSaid(t *testing.T) {
+	t.Parallel()
 	ca := writeFile(t, filepath.Join(t.TempDir(), "ca.crt"), string(httptestCA(t)))
 	for flag, said := range map[string]bool{"": true, ca: false} {
 		o := given(t, "--kubelet-certificate-authority="+flag)
@@ -102,6 +105,7 @@ func httptestCA(t *testing.T) []byte {
 // TestAFileGivesNoClusterAway: where everything is allowed, the file of
 // --authentication-config lets anybody in at the paths alone that it names.
 func TestAFileGivesNoClusterAway(t *testing.T) {
+	t.Parallel()
 	provider := oidctest.New(t)
 	for anonymous, codes := range map[string][2]int{
 		`{"enabled":true}`: {http.StatusUnauthorized, http.StatusUnauthorized},
@@ -118,6 +122,7 @@ func TestAFileGivesNoClusterAway(t *testing.T) {
 }
 
 func TestNodesAreRestrictedWhereTheyMayCome(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		args []string
 		on   bool
@@ -139,6 +144,7 @@ func TestNodesAreRestrictedWhereTheyMayCome(t *testing.T) {
 
 // TestShippedServersRestrictNodes reads the flags that the project ships.
 func TestShippedServersRestrictNodes(t *testing.T) {
+	t.Parallel()
 	deploy := filepath.Join("..", "..", "..", "..", "deploy")
 	var compose struct {
 		Services map[string]struct{ Command []string }
@@ -184,6 +190,7 @@ func TestShippedServersRestrictNodes(t *testing.T) {
 
 // TestUnanchoredOriginsAreRefused: the server does not start with them.
 func TestUnanchoredOriginsAreRefused(t *testing.T) {
+	t.Parallel()
 	for pattern, want := range map[string]int{`example.com`: options.ExitUsage, `//example\.com(:|$)`: options.ExitOK} {
 		var said strings.Builder
 		run := func(context.Context, *slog.Logger) error { return nil }

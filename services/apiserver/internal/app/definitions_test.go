@@ -39,7 +39,7 @@ func replicasOn(t *testing.T, n int) []*api {
 	var out []*api
 	for i := range n {
 		out = append(out, start(t, func(o *Options) {
-			o.Etcd.Servers = []string{etcd.Endpoint()}
+			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
 			o.AdvertiseAddress = net.IPv4(127, 0, 0, byte(i+1))
 		}))
 	}
@@ -50,6 +50,7 @@ func replicasOn(t *testing.T, n int) []*api {
 // same time. Each is decided on when its creator is answered, and the oldest
 // has the kind.
 func TestDefinitionsCompete(t *testing.T) {
+	t.Parallel()
 	const each = 5
 	replicas := replicasOn(t, 2)
 	type made struct {
@@ -111,6 +112,7 @@ func TestDefinitionsCompete(t *testing.T) {
 // TestDefinitionsGoWithTheirObjects: objects without finalizers go at once,
 // others when they are released, and the definition goes last.
 func TestDefinitionsGoWithTheirObjects(t *testing.T) {
+	t.Parallel()
 	replicas := replicasOn(t, 2)
 	a, store := replicas[0], replicas[0].parts.store
 	a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
@@ -161,6 +163,7 @@ func TestDefinitionsGoWithTheirObjects(t *testing.T) {
 
 // TestDefinitionThatWasNeverEstablished goes without looking for objects.
 func TestDefinitionThatWasNeverEstablished(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 	a.want(201, "POST", definitionsPath, definitionOf("others", "Thing", ""))
@@ -177,8 +180,9 @@ func TestDefinitionThatWasNeverEstablished(t *testing.T) {
 
 // TestCleanupIsTakenUp: what a replica that is gone began another one ends.
 func TestCleanupIsTakenUp(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Listening(t)
-	on := func(o *Options) { o.Etcd.Servers = []string{etcd.Endpoint()} }
+	on := func(o *Options) { o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()} }
 	key := ""
 	t.Run("begun", func(t *testing.T) {
 		a := start(t, on)
@@ -209,6 +213,7 @@ func TestCleanupIsTakenUp(t *testing.T) {
 
 // TestCreationAtAPath: who may create an object of one name creates none of another.
 func TestCreationAtAPath(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 	const things = "/apis/example.com/v1/namespaces/default/things"

@@ -81,6 +81,7 @@ func describing(t testing.TB, definitions ...*kind.Definition) *openapi.Service 
 }
 
 func TestNonStructuralSchemasAreNotPublished(t *testing.T) {
+	t.Parallel()
 	for name, damage := range map[string]func(*apiextensionsv1.JSONSchemaProps){
 		"no type":            func(s *apiextensionsv1.JSONSchemaProps) { s.Type = "" },
 		"an unknown type":    func(s *apiextensionsv1.JSONSchemaProps) { s.Type = "text" },
@@ -125,6 +126,7 @@ func TestNonStructuralSchemasAreNotPublished(t *testing.T) {
 // A definition is decoded once for a document of all its versions, and once for the list of a document
 // of each.
 func TestDefinitionsOfManyVersionsAreDecodedOnce(t *testing.T) {
+	t.Parallel()
 	for _, path := range []string{"/openapi/v2", "/openapi/v3", "/openapi/v3/apis/example.com/v40"} {
 		def, decoded := manyVersions(t, 40)
 		s, w := describing(t, def), httptest.NewRecorder()

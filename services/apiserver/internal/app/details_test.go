@@ -55,6 +55,7 @@ const (
 
 // TestDetailsOfWrites that typed clients and controllers lean on.
 func TestDetailsOfWrites(t *testing.T) {
+	t.Parallel()
 	key := signingKey(t)
 	a := start(t, func(o *Options) { withRBAC(o); issuing(key)(o) })
 	const unsafe = "?ignoreStoreReadErrorWithClusterBreakingPotential=true"
@@ -95,6 +96,7 @@ func TestDetailsOfWrites(t *testing.T) {
 
 // TestManagedFieldsOfWhatIsReset are those that Kubernetes records.
 func TestManagedFieldsOfWhatIsReset(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	const policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 	a.steps(t, []step{
@@ -113,7 +115,9 @@ func TestManagedFieldsOfWhatIsReset(t *testing.T) {
 
 // TestCausesOfMetadata are all told, as often as Kubernetes tells them.
 func TestCausesOfMetadata(t *testing.T) {
-	a := start(t, nil)
+	t.Parallel()
+	a := shared(t)
+	configMaps := a.own("configmaps")
 	causes := func(r answer) (out []string) {
 		all, _ := r.at("details", "causes").([]any)
 		for _, c := range all {
@@ -139,6 +143,7 @@ func TestCausesOfMetadata(t *testing.T) {
 
 // TestDetailsOfDeletion and of what ends with its namespace.
 func TestDetailsOfDeletion(t *testing.T) {
+	t.Parallel()
 	key := signingKey(t)
 	a := start(t, issuing(key))
 	a.account()
@@ -178,6 +183,7 @@ func TestDetailsOfDeletion(t *testing.T) {
 
 // TestDetailsOfReads and of reviews.
 func TestDetailsOfReads(t *testing.T) {
+	t.Parallel()
 	key := signingKey(t)
 	a := start(t, func(o *Options) { withRBAC(o); issuing(key)(o) })
 	a.account()

@@ -9,6 +9,7 @@ import (
 // TestDeviceAdminAccess: a label of the namespace decides about claims, templates and
 // allocations, in every version; what drivers told of devices goes with them.
 func TestDeviceAdminAccess(t *testing.T) {
+	t.Parallel()
 	a := start(t, func(o *Options) {
 		_ = o.Features.Set("DynamicResourceAllocation=true,DRAAdminAccess=true")
 		_ = o.RuntimeConfig.Set("resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true,resource.k8s.io/v1alpha3=true")

@@ -69,11 +69,12 @@ func (a *api) wantBits(what, name, span string, taken ...int) {
 // TestAddressesForOlderServers: addresses of the configured ranges are also told to, and
 // taken from, servers that know no IPAddress objects.
 func TestAddressesForOlderServers(t *testing.T) {
+	t.Parallel()
 	const first, second = "serviceips", "secondaryserviceips"
 	etcd := etcdtest.Listening(t)
 	run := func(gates string) *api {
 		return start(t, func(o *Options) {
-			o.Etcd.Servers = []string{etcd.Endpoint()}
+			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
 			o.ServiceClusterIPRange = "10.0.0.0/29,fd00::/112" // the first has 6 addresses
 			if err := o.Features.Set(gates); err != nil {
 				t.Fatal(err)
@@ -150,6 +151,7 @@ func TestAddressesForOlderServers(t *testing.T) {
 // TestAddressesWithoutServiceCIDRs turns MultiCIDRServiceAllocator off: addresses are
 // kept in range allocations alone.
 func TestAddressesWithoutServiceCIDRs(t *testing.T) {
+	t.Parallel()
 	const first = "serviceips"
 	a := start(t, func(o *Options) {
 		o.ServiceClusterIPRange = "10.0.0.0/29" // six addresses

@@ -33,6 +33,7 @@ func host(t *testing.T, at string) string {
 // TestProxiesStandBeforeNetworks: a server whose networks are behind proxies finds names
 // there that nobody here knows, and goes nowhere else.
 func TestProxiesStandBeforeNetworks(t *testing.T) {
+	t.Parallel()
 	var toEtcd, toCluster, toControl egresstest.Proxy
 	etcdListener, etcdSocket := egresstest.Socket(t)
 	toEtcd.Connect(t, etcdListener)
@@ -55,7 +56,7 @@ func TestProxiesStandBeforeNetworks(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := start(t, func(o *Options) {
-		o.Etcd.Servers = []string{"http://etcd.invalid:2379"}
+		o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{"http://etcd.invalid:2379"}
 		o.Authorization.Modes, o.Authorization.WebhookConfigFile, o.Authorization.WebhookVersion = []string{config.Webhook}, z.file, "v1"
 		o.Compatibility.EgressSelector = writeFile(t, filepath.Join(t.TempDir(), "egress"), fmt.Sprintf(`
 apiVersion: apiserver.k8s.io/v1beta1

@@ -8,6 +8,7 @@ import (
 )
 
 func TestEmbeddedEtcdOptions(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		change   func(*EmbeddedEtcdOptions)
 		external bool
@@ -47,7 +48,11 @@ func TestEmbeddedEtcdOptions(t *testing.T) {
 
 // TestAFullDatabase: clients are told what is wrong, and may delete.
 func TestAFullDatabase(t *testing.T) {
-	a := start(t, func(o *Options) { o.Etcd.Embedded.QuotaBytes = leastQuota })
+	t.Parallel()
+	a := start(t, func(o *Options) {
+		onEtcd(t)(o)
+		o.Etcd.Embedded.QuotaBytes = leastQuota
+	})
 	for i := range 40 {
 		r := a.send("POST", configMaps, configMap(fmt.Sprint("c", i), "k", strings.Repeat("v", 900_000)))
 		if r.code == 201 {

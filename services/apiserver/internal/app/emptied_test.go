@@ -4,6 +4,7 @@ import "testing"
 
 // TestEmptyLists: an answer to a write shows what a read shows afterwards.
 func TestEmptyLists(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	for _, c := range []struct{ path, body, in, field string }{
 		{"/apis/storage.k8s.io/v1/csinodes", `{"metadata":{"name":"n"},"spec":{"drivers":[]}}`, "spec", "drivers"},

@@ -10,6 +10,7 @@ import (
 
 // TestAnOlderVersionIsEmulated: what clients see of it.
 func TestAnOlderVersionIsEmulated(t *testing.T) {
+	t.Parallel()
 	a := start(t, func(o *Options) { o.Compatibility.Emulated.Versions = []string{"1.32"} })
 	var v apiversion.Info
 	if err := json.Unmarshal(a.get("/version").body, &v); err != nil {
@@ -34,6 +35,7 @@ func TestAnOlderVersionIsEmulated(t *testing.T) {
 }
 
 func TestVersionsThatCannotBeEmulated(t *testing.T) {
+	t.Parallel()
 	for args, want := range map[string]string{
 		"--emulated-version=1.33":                                             "",
 		"--emulated-version=kube=v1.31":                                       "",

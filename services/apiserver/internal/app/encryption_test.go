@@ -85,6 +85,7 @@ func (a *api) reconfigured(file, configuration string) {
 // cache is ready and has what can be read, so a list is told what a deletion of a
 // collection is, instead of 429.
 func TestReadErrors(t *testing.T) {
+	t.Parallel()
 	const at = "/registry/secrets/default/"
 	a, file := encrypted(t, encrypting("secrets", keyed("aescbc", "k1", firstSecret), "identity: {}"), reloading)
 	for i, providers := range [][]string{
@@ -144,6 +145,7 @@ func TestReadErrors(t *testing.T) {
 
 // TestReload replays how a configuration is followed.
 func TestReloadOfEncryption(t *testing.T) {
+	t.Parallel()
 	a, file := encrypted(t, encrypting("secrets", keyed("aescbc", "k1", firstSecret), "identity: {}"), reloading)
 	checks := func(path string, want bool) {
 		t.Helper()
@@ -217,6 +219,7 @@ func (a *api) serverHash() string {
 // TestStaleValuesAreWrittenAnew by an update that changes nothing, which is not
 // written otherwise.
 func TestStaleValuesAreWrittenAnew(t *testing.T) {
+	t.Parallel()
 	a, file := encrypted(t, encrypting("secrets", "identity: {}"), reloading)
 	a.want(201, "POST", secrets, secret("s", "value"))
 	const key = "/registry/secrets/default/s"
@@ -252,6 +255,7 @@ func TestStaleValuesAreWrittenAnew(t *testing.T) {
 // TestNothingIsPlainOutside looks for plain text in what the server keeps in files and
 // in what replicas tell each other.
 func TestNothingIsPlainOutside(t *testing.T) {
+	t.Parallel()
 	bus, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true})
 	if err != nil {
 		t.Fatal(err)
@@ -273,6 +277,7 @@ func TestNothingIsPlainOutside(t *testing.T) {
 	}
 	var data string
 	a, _ := encrypted(t, encrypting("'*.*'", keyed("aesgcm", "k1", firstSecret)), func(o *Options) {
+		onEtcd(t)(o)
 		o.Fanout.Servers = []string{bus.ClientURL()}
 		data = o.Etcd.DataDir
 	})
@@ -332,6 +337,7 @@ func TestNothingIsPlainOutside(t *testing.T) {
 // TestStartWithoutKMS: the server starts and says what is missing; what needs no plugin
 // goes on, and the rest comes back with it.
 func TestStartWithoutKMS(t *testing.T) {
+	t.Parallel()
 	plugin := kmstest.New(t)
 	plugin.Stop()
 	file := filepath.Join(t.TempDir(), "enc.yaml")
@@ -357,6 +363,7 @@ func TestStartWithoutKMS(t *testing.T) {
 
 // TestMetricsOfEncryption are there by their names, as recorded.
 func TestMetricsOfEncryption(t *testing.T) {
+	t.Parallel()
 	a, _ := encrypted(t, encrypting("secrets", keyed("aescbc", "k1", firstSecret)), nil)
 	a.want(201, "POST", secrets, secret("s", "value"))
 	a.want(200, "GET", secrets+"/s", "")
@@ -374,6 +381,7 @@ func TestMetricsOfEncryption(t *testing.T) {
 }
 
 func TestReloadNeedsAFile(t *testing.T) {
+	t.Parallel()
 	o := testOptions(t, t.TempDir())
 	o.Encryption.Reload = true
 	found := false

@@ -36,6 +36,7 @@ func eviction(name, more string) string {
 }
 
 func TestEvictionRespectsBudgets(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	a.account()
 	evict := func(code int, name, more string) answer {

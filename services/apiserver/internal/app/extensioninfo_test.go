@@ -11,6 +11,7 @@ import (
 // TestWhatExtensionServersNeedToKnow is kept complete, whoever changes it, and follows
 // the files that it is made of.
 func TestWhatExtensionServersNeedToKnow(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "front-proxy-ca.crt")
 	first, _ := clientPair(t)
@@ -77,6 +78,7 @@ func TestWhatExtensionServersNeedToKnow(t *testing.T) {
 
 // TestAuthoritiesWhoseFileIsDamaged are told as they are in use.
 func TestAuthoritiesWhoseFileIsDamaged(t *testing.T) {
+	t.Parallel()
 	var file string
 	a := start(t, func(o *Options) { file = o.Serving.ClientCAFile })
 	const at = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
@@ -111,7 +113,8 @@ func TestAuthoritiesWhoseFileIsDamaged(t *testing.T) {
 
 // TestPathsThatAreListedAreThere, each health check with the endpoints that have it.
 func TestPathsThatAreListedAreThere(t *testing.T) {
-	a := start(t, nil)
+	t.Parallel()
+	a := shared(t)
 	listed := map[string]bool{}
 	for _, p := range a.get("/").at("paths").([]any) {
 		path := p.(string)

@@ -144,11 +144,12 @@ func shape(f *dto.MetricFamily) string {
 // TestEveryFamilyIsThere holds what is shown after requests of all kinds against the
 // recorded list.
 func TestEveryFamilyIsThere(t *testing.T) {
+	t.Parallel()
 	recorded, err := os.ReadFile("testdata/metrics.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := start(t, nil)
+	a := start(t, onEtcd(t))
 	a.useMetrics()
 	got := a.families()
 	for line := range strings.Lines(string(recorded)) {
@@ -185,7 +186,8 @@ func TestEveryFamilyIsThere(t *testing.T) {
 
 // TestWhatMetricsCount looks at what came of requests of all kinds.
 func TestWhatMetricsCount(t *testing.T) {
-	a := start(t, nil)
+	t.Parallel()
+	a := start(t, onEtcd(t))
 	a.useMetrics()
 	if resp, err := http.Get(strings.Replace(a.url, "https", "http", 1)); err == nil {
 		resp.Body.Close()
@@ -252,6 +254,7 @@ func TestWhatMetricsCount(t *testing.T) {
 // TestMetricsAsTheFlagsHaveThem: what is disabled is not shown, and values of labels
 // that are not allowed are one.
 func TestMetricsAsTheFlagsHaveThem(t *testing.T) {
+	t.Parallel()
 	a := start(t, func(o *Options) {
 		o.Metrics = given(t, "--disabled-metrics=apiserver_storage_objects", "--allow-metric-labels=apiserver_request_total,code=200").Metrics
 	})
@@ -320,6 +323,7 @@ func (a *api) webhook() {
 
 // TestHealthIsCounted: what health checks found has metrics of its own.
 func TestHealthIsCounted(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	a.want(200, "GET", "/livez", "")
 	text := string(a.want(200, "GET", "/metrics/slis", "").body)

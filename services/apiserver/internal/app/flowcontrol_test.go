@@ -28,6 +28,7 @@ func (a *api) flowOf(user, level, response string, shares int) {
 // TestOneClientIsKeptFromTheOthers: a level that was made counts soon, and who is in it
 // has no more than its seats. Health has none, although the level is asked for before that of probes.
 func TestOneClientIsKeptFromTheOthers(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	a.flowOf("alice", "tiny", `{"type":"Reject"}`, 0) // one at a time
 	uid := func(path string) any { return a.get(path).at("metadata", "uid") }
@@ -77,6 +78,7 @@ func TestOneClientIsKeptFromTheOthers(t *testing.T) {
 
 // TestWatchesHoldNoSeats: a watch has its seat until it has told of what there was.
 func TestWatchesHoldNoSeats(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	a.want(201, "POST", configMaps, configMap("a"))
 	a.flowOf("alice", "tiny", `{"type":"Reject"}`, 0)
@@ -102,7 +104,8 @@ func TestWatchesHoldNoSeats(t *testing.T) {
 }
 
 func TestFlowControlIsShown(t *testing.T) {
-	a := start(t, nil)
+	t.Parallel()
+	a := shared(t)
 	const path = "/debug/api_priority_and_fairness/"
 	if r := a.get(path + "dump_priority_levels"); r.code != 200 || !strings.HasPrefix(string(r.body), "PriorityLevelName, ActiveQueues, IsIdle,") || !strings.Contains(string(r.body), "\nexempt,") {
 		t.Errorf("levels: %d %s", r.code, r.body)
@@ -125,6 +128,7 @@ func TestFlowControlIsShown(t *testing.T) {
 // TestOneFlowSchemaIsMadeAnew: what a change costs does not grow with the number of
 // schemas.
 func TestOneFlowSchemaIsMadeAnew(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	a.flowOf("alice", "tiny", `{"type":"Reject"}`, 0)
 	const mine = flowSchemas + "/of-alice"
@@ -148,6 +152,7 @@ func TestOneFlowSchemaIsMadeAnew(t *testing.T) {
 // TestRequestsGoOnWhileSchemasAreMade: they are judged by what was before, and the change
 // counts when its request was answered.
 func TestRequestsGoOnWhileSchemasAreMade(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	judge := func() string { return a.get(configMaps, as("alice")...).header.Get("X-Kubernetes-Pf-Flowschema-Uid") }
 	before := judge()

@@ -7,6 +7,7 @@ import (
 
 // Flow schemas and priority levels are there from the start; their status follows.
 func TestFlowObjects(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	const group = "/apis/flowcontrol.apiserver.k8s.io/v1"
 	for resource, want := range map[string]int{"flowschemas": 13, "prioritylevelconfigurations": 8} {
@@ -36,7 +37,8 @@ func TestFlowObjects(t *testing.T) {
 
 // Component statuses are asked for when they are read, in every form.
 func TestComponentStatuses(t *testing.T) {
-	a := start(t, nil)
+	t.Parallel()
+	a := shared(t)
 	const path = "/api/v1/componentstatuses"
 	names := func(query string) string {
 		var out []string

@@ -30,6 +30,7 @@ func writeFile(t *testing.T, path, content string) string {
 func (a *api) asAnybody(path string) int { return a.bearer().get(path).code }
 
 func TestTokensOfAProvider(t *testing.T) {
+	t.Parallel()
 	provider := oidctest.New(t)
 	a := start(t, func(o *Options) {
 		withRBAC(o)
@@ -75,6 +76,7 @@ func authenticationFile(t *testing.T, provider *oidctest.Issuer, prefix, anonymo
 }
 
 func TestTheAuthenticationConfiguration(t *testing.T) {
+	t.Parallel()
 	provider, file := oidctest.New(t), filepath.Join(t.TempDir(), "authn.yaml")
 	a := start(t, func(o *Options) {
 		withRBAC(o)
@@ -117,6 +119,7 @@ func TestTheAuthenticationConfiguration(t *testing.T) {
 }
 
 func TestContradictingAuthenticationFlags(t *testing.T) {
+	t.Parallel()
 	provider, key := oidctest.New(t), signingKey(t)
 	file := writeFile(t, filepath.Join(t.TempDir(), "authn.yaml"), authenticationFile(t, provider, "p:", `,"anonymous":{"enabled":true}`))
 	for name, c := range map[string]struct {

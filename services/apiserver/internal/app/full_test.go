@@ -10,8 +10,9 @@ import (
 // TestAServerStartsWithAFullStore: it lives and is ready, so that who has to make room finds
 // somebody who deletes.
 func TestAServerStartsWithAFullStore(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Listening(t)
-	on := func(o *Options) { o.Etcd.Servers = []string{etcd.Endpoint()} }
+	on := func(o *Options) { o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()} }
 	t.Run("before", func(t *testing.T) {
 		start(t, on).want(201, "POST", configMaps, configMap("much"))
 	})

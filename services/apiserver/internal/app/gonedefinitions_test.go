@@ -17,8 +17,9 @@ import (
 // gone finds nothing of it on a replica that is behind, and leaves nothing there. The
 // next one of its name begins with nothing.
 func TestWhatADeletedDefinitionDefinedIsGoneEverywhere(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Listening(t)
-	on := func(o *Options) { o.Etcd.Servers = []string{etcd.Endpoint()} }
+	on := func(o *Options) { o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()} }
 	a := start(t, on)
 	l := &laggard{asked: make(chan struct{}, 1)}
 	b := start(t, func(o *Options) {
@@ -77,6 +78,7 @@ func TestWhatADeletedDefinitionDefinedIsGoneEverywhere(t *testing.T) {
 // TestDefinitionsAreNotReleasedBeforeTheirObjects: also when some come after they were
 // counted.
 func TestDefinitionsAreNotReleasedBeforeTheirObjects(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	const path, finalizer = definitionsPath + "/things.example.com", "customresourcecleanup.apiextensions.k8s.io"
 	a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))

@@ -9,6 +9,7 @@ import (
 // TestObjectsThatDefaultsMakeTooLarge: objects that defaults which were declared later would make too
 // large are shown without them, and can be patched and deleted; what is sent whole gets them and is refused.
 func TestObjectsThatDefaultsMakeTooLarge(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	const items = 20_000
 	definition := func(more string) string {

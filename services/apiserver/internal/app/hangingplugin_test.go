@@ -11,10 +11,11 @@ import (
 // TestPluginsAreWaitedForWithoutSeats: while a KMS plugin is to open the key of an object, others of
 // the level of who wants it go on.
 func TestPluginsAreWaitedForWithoutSeats(t *testing.T) {
+	t.Parallel()
 	plugin, servers := kmstest.New(t), []string{etcdtest.Listening(t).Endpoint()}
 	file := filepath.Join(t.TempDir(), "enc.yaml")
 	replaceFile(t, file, encrypting("secrets", "kms: {apiVersion: v2, name: rec, endpoint: '"+plugin.Endpoint()+"', timeout: 5m}", "identity: {}"))
-	on := func(o *Options) { o.Etcd.Servers, o.Encryption.ConfigFile = servers, file }
+	on := func(o *Options) { o.Etcd.Backend, o.Etcd.Servers, o.Encryption.ConfigFile = backendEtcd, servers, file }
 	t.Run("before", func(t *testing.T) { start(t, on).want(201, "POST", secrets, secret("s", "value")) })
 
 	plugin.HangOn("Decrypt")

@@ -3,8 +3,6 @@ package app
 import (
 	"context"
 	"log/slog"
-
-	"binnacle/services/apiserver/internal/storage/etcd"
 )
 
 // maxReplay bounds how many revisions a replica takes up that starts: it reads
@@ -17,7 +15,7 @@ const maxReplay = 50_000
 // or of its own predecessor, go on with it from where they are (specification: "A
 // watch from the last received resourceVersion loses no events"). It is 0 when
 // that cannot be known.
-func historyOf(store *etcd.Store, log *slog.Logger) func(context.Context) int64 {
+func historyOf(store objectStore, log *slog.Logger) func(context.Context) int64 {
 	return func(ctx context.Context) int64 {
 		oldest, newest, err := store.History(ctx)
 		if err != nil {

@@ -68,6 +68,7 @@ const changerHooksPath = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookc
 // TestHooksAreSelectedByWhatThereIsNow: what a webhook changed in one version counts for those
 // behind it that select by labels, whatever version they see.
 func TestHooksAreSelectedByWhatThereIsNow(t *testing.T) {
+	t.Parallel()
 	a, c := start(t, nil), newChanger(t)
 	const kind = "horizontalpodautoscalers"
 	labelled := `,"objectSelector":{"matchLabels":{"x":"y"}}`
@@ -82,6 +83,7 @@ func TestHooksAreSelectedByWhatThereIsNow(t *testing.T) {
 
 // TestWhatHooksLeaveOutIsFilledIn: a webhook may leave out what a client may.
 func TestWhatHooksLeaveOutIsFilledIn(t *testing.T) {
+	t.Parallel()
 	a, c := start(t, issuing(signingKey(t))), newChanger(t)
 	a.want(201, "POST", accounts, object("ServiceAccount", "sa", ""))
 	a.want(201, "POST", configMaps, object("ConfigMap", "c", ""))
@@ -107,6 +109,7 @@ func TestWhatHooksLeaveOutIsFilledIn(t *testing.T) {
 // TestWhatHooksMakeOfConnectionsIsDone: a connection is made as webhooks have left its options,
 // as those behind them have judged these.
 func TestWhatHooksMakeOfConnectionsIsDone(t *testing.T) {
+	t.Parallel()
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
 	t.Cleanup(kubelet.Close)
 	a, c := start(t, nil), newChanger(t)
@@ -134,6 +137,7 @@ func TestWhatHooksMakeOfConnectionsIsDone(t *testing.T) {
 // TestWhatIsJudgedOfAScaleIsWhatIsStored: of what webhooks make of a scale its number is stored,
 // so the rest of it is not shown to those who judge it.
 func TestWhatIsJudgedOfAScaleIsWhatIsStored(t *testing.T) {
+	t.Parallel()
 	a, c := start(t, nil), newChanger(t)
 	const deployments = "/apis/apps/v1/namespaces/default/deployments"
 	a.want(201, "POST", deployments, `{"metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`)

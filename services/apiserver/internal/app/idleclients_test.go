@@ -27,6 +27,7 @@ func (a *api) say(text string) {
 
 // TestBodiesThatDoNotComeHoldNoSeats: of a level with one seat.
 func TestBodiesThatDoNotComeHoldNoSeats(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	a.flowOf("alice", "tiny", `{"type":"Reject"}`, 0)
 	for _, length := range []int{10, 100_000, 3_000_000} {
@@ -43,6 +44,7 @@ func TestBodiesThatDoNotComeHoldNoSeats(t *testing.T) {
 // TestAnswersThatNobodyReadsHoldNoSeats: of a level with one seat; neither lists nor the
 // beginnings of watches.
 func TestAnswersThatNobodyReadsHoldNoSeats(t *testing.T) {
+	t.Parallel()
 	a := start(t, func(o *Options) { o.Serving.StallTimeout = time.Hour })
 	for i := range 12 {
 		a.want(201, "POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"large-%d"},"data":{"a":%q}}`, i, strings.Repeat("x", 1_000_000)))

@@ -11,6 +11,7 @@ import (
 // TestKindsOnTheWire: what kinds declare reaches clients as causes, warnings
 // and metrics, as the server's settings have it.
 func TestKindsOnTheWire(t *testing.T) {
+	t.Parallel()
 	a := start(t, func(o *Options) {
 		o.AllowPrivileged = true
 		if err := o.Features.Set(string(features.DeclarativeValidationTakeover) + "=true"); err != nil {

@@ -83,10 +83,11 @@ func coordinated(t *testing.T, o *Options) {
 // TestTheOldestOfTheCandidatesLeads, also when it comes later, and another one when it
 // dies, whichever replica they ask, and when the replica that chooses is gone.
 func TestTheOldestOfTheCandidatesLeads(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Listening(t)
 	replica := func() *api {
 		return start(t, func(o *Options) {
-			o.Etcd.Servers = []string{etcd.Endpoint()}
+			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
 			coordinated(t, o)
 		})
 	}
@@ -130,6 +131,7 @@ func TestTheOldestOfTheCandidatesLeads(t *testing.T) {
 
 // TestNobodyIsChosenWithoutTheGate, where candidates can be told of all the same.
 func TestNobodyIsChosenWithoutTheGate(t *testing.T) {
+	t.Parallel()
 	a := start(t, func(o *Options) {
 		if err := o.RuntimeConfig.Set("coordination.k8s.io/v1beta1=true"); err != nil {
 			t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 // A token that lives in a secret: its use is noted in the secret, once a day, and
 // a mark in the secret withdraws it.
 func TestLegacyTokens(t *testing.T) {
+	t.Parallel()
 	file := signingKey(t)
 	key, err := satoken.LoadPrivateKey(file)
 	if err != nil {

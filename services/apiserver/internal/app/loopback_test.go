@@ -17,6 +17,7 @@ import (
 // TestTheServersOwnCalls do what those of clients do, and are told with what a client would have
 // asked for.
 func TestTheServersOwnCalls(t *testing.T) {
+	t.Parallel()
 	w := startAudited(t, func(o *Options) {
 		if err := os.WriteFile(o.Audit.PolicyFile, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Request, resources: [{resources: [secrets]}]}, {level: RequestResponse}]\n"), 0o600); err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 )
 
 func TestMemoryFlags(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct{ flags, caches, history, wrong string }{
 		{"", "0", "0", ""},
 		{"--cache-memory=256Mi", "256Mi", "0", ""},

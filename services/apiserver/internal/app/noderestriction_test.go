@@ -12,6 +12,7 @@ import (
 // TestNotFoundOfNodeRestrictionNamesKindInSingular compares messages with those
 // of kube-apiserver.
 func TestNotFoundOfNodeRestrictionNamesKindInSingular(t *testing.T) {
+	t.Parallel()
 	for want, resource := range map[string]schema.GroupResource{
 		`csidriver.storage.k8s.io "x" not found`: storagev1.Resource("csidrivers"),
 		`persistentvolumeclaim "x" not found`:    corev1.Resource("persistentvolumeclaims"),

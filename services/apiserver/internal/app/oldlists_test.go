@@ -19,6 +19,7 @@ var ages = regexp.MustCompile(`"(\d+[hms])+"`)
 // TestListsOfOldVersions: a list is the same, in every form, whether it comes from
 // the cache or, once that has forgotten the version, from the store in parts.
 func TestListsOfOldVersions(t *testing.T) {
+	t.Parallel()
 	a := start(t, func(o *Options) {
 		if err := o.Features.Set(string(features.CBORServingAndStorage) + "=true"); err != nil {
 			t.Fatal(err)

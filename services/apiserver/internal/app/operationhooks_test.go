@@ -14,6 +14,7 @@ import (
 // TestWhatHooksMakeOfOperationsIsChecked: what is no object of the store is held against its rules when
 // mutating webhooks have had it, and before others are asked.
 func TestWhatHooksMakeOfOperationsIsChecked(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	patches := map[string]string{
 		"binding":              `[{"op":"add","path":"/target","value":{"kind":"Node","name":"n1"}}]`,

@@ -16,6 +16,7 @@ import (
 // TestWhatIsAllowedInANamespaceStaysThere tries paths that once were judged as
 // one thing and acted on another.
 func TestWhatIsAllowedInANamespaceStaysThere(t *testing.T) {
+	t.Parallel()
 	a := start(t, withRBAC)
 	for _, ns := range []string{"mine", "yours"} {
 		a.want(201, "POST", "/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, ns))
@@ -90,6 +91,7 @@ func contentType(method string) string {
 // TestNothingHappensThatWasNotAuthorized makes requests of all shapes, notes what
 // the authority is asked, and looks at what is shown and what changes.
 func TestNothingHappensThatWasNotAuthorized(t *testing.T) {
+	t.Parallel()
 	z := newAuthority(t)
 	z.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 	a := start(t, func(o *Options) {

@@ -100,6 +100,7 @@ type Options struct {
 
 // EtcdOptions say where objects are stored.
 type EtcdOptions struct {
+	Backend                   string // backendEtcd or backendMemory
 	Servers                   []string
 	Overrides                 []string // as the flag has them
 	CAFile, CertFile, KeyFile string
@@ -118,7 +119,7 @@ func NewOptions() *Options {
 		Serving: serving.NewOptions(Name, 6443),
 		Fanout:  fanout.NewOptions(),
 		Etcd: EtcdOptions{
-			Prefix: "/registry", CompactionInterval: 5 * time.Minute, LeaseReuseSeconds: 60, HealthTimeout: 2 * time.Second, ReadyTimeout: 2 * time.Second, DataDir: "binnacle.data", Embedded: newEmbeddedEtcdOptions(),
+			Backend: backendEtcd, Prefix: "/registry", CompactionInterval: 5 * time.Minute, LeaseReuseSeconds: 60, HealthTimeout: 2 * time.Second, ReadyTimeout: 2 * time.Second, DataDir: "binnacle.data", Embedded: newEmbeddedEtcdOptions(),
 		},
 		Authentication: newAuthenticationOptions(),
 		Authorization:  newAuthorizationOptions(),
@@ -184,6 +185,7 @@ func (o *Options) AddFlags(s *options.Sections) {
 
 func (o *EtcdOptions) addFlags(s *options.Sections) {
 	f := s.Set("etcd")
+	f.StringVar(&o.Backend, "storage-backend", o.Backend, "Where objects are stored: etcd3, or memory. memory is for tests and ephemeral use: there is one replica, and all objects are gone when the process ends.")
 	f.StringSliceVar(&o.Servers, "etcd-servers", nil, "URLs of etcd servers. If empty, etcd runs in this process, with its data in --data-dir.")
 	f.StringSliceVar(&o.Overrides, "etcd-servers-overrides", nil, "Other etcd clusters for some resources: group/resource#servers, where servers are URLs, semicolon separated; the core group is empty, as in /events#https://etcd-events:2379. * is all resources of a group. Certificates are those of --etcd-servers.")
 	f.StringVar(&o.CAFile, "etcd-cafile", "", "CA bundle that verifies the etcd servers.")
@@ -282,7 +284,8 @@ func (o *Options) Validate() []error {
 	if err := o.Fanout.Validate(); err != nil {
 		errs = append(errs, err)
 	}
-	if len(o.Etcd.Servers) == 0 && o.Etcd.DataDir == "" {
+	errs = append(errs, o.validateBackend()...)
+	if o.Etcd.Backend != backendMemory && len(o.Etcd.Servers) == 0 && o.Etcd.DataDir == "" {
 		errs = append(errs, errors.New("--data-dir must be given when --etcd-servers is empty"))
 	}
 	errs = append(errs, o.Etcd.validateOverrides()...)

@@ -17,6 +17,7 @@ import (
 )
 
 func TestOverridesAsTheFlagHasThem(t *testing.T) {
+	t.Parallel()
 	const form = "--etcd-servers-overrides invalid, must be of format: group/resource#servers, where servers are URLs, semicolon separated"
 	for _, c := range []struct{ name, value, want string }{
 		{name: "events", value: "/events#http://a:2379;http://b:2379"},
@@ -64,6 +65,7 @@ func eventOf(name string) string {
 // TestSeveralEtcds: two replicas on two clusters, one stream for each. What each keeps,
 // what its versions are, and who suffers when one is gone.
 func TestSeveralEtcds(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	socket, data := filepath.Join(dir, "s"), filepath.Join(dir, "data")
 	main, other, bus := etcdtest.Listening(t), second(t, socket, data), startBus(t)
@@ -71,7 +73,7 @@ func TestSeveralEtcds(t *testing.T) {
 	replaceFile(t, encryption, encrypting("deployments.apps", keyed("aesgcm", "k1", firstSecret), "identity: {}"))
 	replica := func() *api {
 		return start(t, func(o *Options) {
-			o.Etcd.Servers = []string{main.Endpoint()}
+			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{main.Endpoint()}
 			o.Etcd.Overrides = []string{"/events#unix://" + socket, "apps/deployments#unix://" + socket}
 			o.Fanout.Servers = []string{bus.ClientURL()}
 			o.Encryption.ConfigFile = encryption
@@ -163,8 +165,10 @@ func TestSeveralEtcds(t *testing.T) {
 
 // TestAnotherEtcdIsNotThere when a server starts: what it keeps is not taken for nothing.
 func TestAnotherEtcdIsNotThere(t *testing.T) {
+	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")
 	a := start(t, func(o *Options) {
+		onEtcd(t)(o)
 		o.Etcd.Overrides = []string{"policy/poddisruptionbudgets#unix://" + socket, "apps/deployments#unix://" + socket}
 	})
 	a.account()
@@ -190,9 +194,10 @@ func TestAnotherEtcdIsNotThere(t *testing.T) {
 // TestOneEtcdForSeveralStreams: each stream has a publisher where one etcd keeps the
 // resources of several.
 func TestOneEtcdForSeveralStreams(t *testing.T) {
+	t.Parallel()
 	main, bus := etcdtest.Listening(t), startBus(t)
 	a := start(t, func(o *Options) {
-		o.Etcd.Servers = []string{main.Endpoint()}
+		o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{main.Endpoint()}
 		o.Etcd.Overrides = []string{"/events#" + main.Endpoint()}
 		o.Fanout.Servers = []string{bus.ClientURL()}
 	})
@@ -204,10 +209,14 @@ func TestOneEtcdForSeveralStreams(t *testing.T) {
 // TestAnotherEtcdWentBack: only what it keeps is loaded anew, and only those who watch that
 // are told.
 func TestAnotherEtcdWentBack(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "s")
 	other := second(t, socket, filepath.Join(dir, "data"))
-	a := start(t, func(o *Options) { o.Etcd.Overrides = []string{"/events#unix://" + socket} })
+	a := start(t, func(o *Options) {
+		onEtcd(t)(o)
+		o.Etcd.Overrides = []string{"/events#unix://" + socket}
+	})
 	for _, name := range []string{"a", "b", "c"} {
 		a.want(201, "POST", eventsPath, eventOf(name))
 	}
@@ -235,6 +244,7 @@ func TestAnotherEtcdWentBack(t *testing.T) {
 
 // TestStreamsAreNamedApart: by what the clusters keep, within what NATS's subjects take.
 func TestStreamsAreNamedApart(t *testing.T) {
+	t.Parallel()
 	seen := map[string]bool{}
 	for _, prefix := range []string{"/registry/events/", "/registry/leases/", "/registry/services/specs/", "/registry/" + strings.Repeat("x", 70) + "/", "/registry/" + strings.Repeat("x", 70) + "y/"} {
 		name := (&cluster{prefixes: []string{prefix}}).stream("id", "/registry")

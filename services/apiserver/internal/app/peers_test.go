@@ -55,7 +55,7 @@ func (w *peerWorld) replica(config string, change ...func(*Options)) *api {
 			o.RuntimeConfig.Set(strings.Trim("internal.apiserver.k8s.io/v1alpha1=true,"+config, ","))); err != nil {
 			w.t.Fatal(err)
 		}
-		o.Etcd.Servers = []string{w.etcd}
+		o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{w.etcd}
 		o.AdvertiseAddress = net.IPv4(127, 0, 0, 1)
 		o.Serving.CertFile, o.Serving.KeyFile = w.files.APIServer().Cert, w.files.APIServer().Key
 		p := &o.Authentication.Proxy
@@ -88,6 +88,7 @@ func cronJob(name string) string {
 // TestPeersAnswerForWhatIsNotServed: reads, watches and writes of what another replica
 // serves go on to it, and only those.
 func TestPeersAnswerForWhatIsNotServed(t *testing.T) {
+	t.Parallel()
 	w := newPeerWorld(t)
 	b := w.replica("")
 	b.serves()
@@ -146,6 +147,7 @@ func TestPeersAnswerForWhatIsNotServed(t *testing.T) {
 
 // TestPeersJudgeThemselves: a request has to be allowed here and there.
 func TestPeersJudgeThemselves(t *testing.T) {
+	t.Parallel()
 	w := newPeerWorld(t)
 	b := w.replica("", withRBAC)
 	b.serves()
@@ -168,6 +170,7 @@ func TestPeersJudgeThemselves(t *testing.T) {
 
 // TestNothingGoesInCircles, where replicas say of each other what is not so.
 func TestNothingGoesInCircles(t *testing.T) {
+	t.Parallel()
 	w := newPeerWorld(t)
 	a, b := w.replica("autoscaling/v1=false"), w.replica("autoscaling/v1=false")
 	a.serves()
@@ -188,6 +191,7 @@ func TestNothingGoesInCircles(t *testing.T) {
 
 // TestWhatNobodyServesIsNotFound, whatever stays of those who did.
 func TestWhatNobodyServesIsNotFound(t *testing.T) {
+	t.Parallel()
 	w := newPeerWorld(t)
 	b := w.replica("")
 	b.serves()
@@ -212,6 +216,7 @@ func TestWhatNobodyServesIsNotFound(t *testing.T) {
 // TestPeersThatAreNotThere, or not who they say they are: the request is refused, and tells
 // nobody anything.
 func TestPeersThatAreNotThere(t *testing.T) {
+	t.Parallel()
 	w := newPeerWorld(t)
 	b := w.replica("")
 	b.serves()
@@ -264,6 +269,7 @@ func (a *api) pretend(identity, port string) (end func()) {
 
 // TestAddressesThatAreNone: what is said of peers that cannot be one is left out.
 func TestAddressesThatAreNone(t *testing.T) {
+	t.Parallel()
 	a := newPeerWorld(t).replica("")
 	a.serves()
 	p := a.parts.presence
@@ -290,6 +296,7 @@ func TestAddressesThatAreNone(t *testing.T) {
 
 // TestConnectionsThroughPeers: commands in pods, by both protocols.
 func TestConnectionsThroughPeers(t *testing.T) {
+	t.Parallel()
 	kubelet := httptest.NewTLSServer(kubelettest.Kubelet{Run: func(_ context.Context, command []string, streams kubelettest.Streams) *metav1.Status {
 		_, _ = io.Copy(streams[corev1.StreamTypeStdout], streams[corev1.StreamTypeStdin])
 		return &metav1.Status{Status: metav1.StatusSuccess}
@@ -344,6 +351,7 @@ func keyPEM(t *testing.T, pair tls.Certificate) []byte {
 
 // TestPeerFlags that cannot be meant.
 func TestPeerFlags(t *testing.T) {
+	t.Parallel()
 	const gates = "--feature-gates=UnknownVersionInteroperabilityProxy=true,StorageVersionAPI=true"
 	for name, c := range map[string]struct {
 		args []string

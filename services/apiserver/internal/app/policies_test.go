@@ -27,6 +27,7 @@ const denies = `,"validationActions":["Deny"]`
 // TestPoliciesCountAtOnce lets each write that decides on others be followed by one
 // that it decides on.
 func TestPoliciesCountAtOnce(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	a.want(201, "POST", definitionsPath, definitionOf("limits", "Limit", ""))
 	const dry, limits = configMaps + "?dryRun=All", "/apis/example.com/v1/namespaces/default/limits"
@@ -84,6 +85,7 @@ func TestPoliciesCountAtOnce(t *testing.T) {
 
 // TestPoliciesCanBeMended whatever they say.
 func TestPoliciesCanBeMended(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	everything := strings.Replace(admissionPolicy("all", "*", "*", `"validations":[{"expression":"false","message":"nothing goes"}]`), `"v1"`, `"*"`, 1)
 	a.want(201, "POST", policiesPath, everything)
@@ -103,6 +105,7 @@ func TestPoliciesCanBeMended(t *testing.T) {
 // TestPoliciesOfOtherVersions are asked in the version that they name, and of
 // sub-resources that they name.
 func TestPoliciesOfOtherVersions(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	const scalers, deployments = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers", "/apis/apps/v1/namespaces/default/deployments"
 	a.want(201, "POST", policiesPath, admissionPolicy("e", "autoscaling", "horizontalpodautoscalers", `"validations":[{"expression":"object.apiVersion == 'autoscaling/v1' && object.spec.targetCPUUtilizationPercentage <= 50","message":"too much"}]`))
@@ -125,6 +128,7 @@ func TestPoliciesOfOtherVersions(t *testing.T) {
 
 // TestMutatingPoliciesCountAtOnce: see TestPoliciesCountAtOnce.
 func TestMutatingPoliciesCountAtOnce(t *testing.T) {
+	t.Parallel()
 	a := start(t, func(o *Options) {
 		_ = o.RuntimeConfig.Set("admissionregistration.k8s.io/v1alpha1=true")
 		if err := o.Features.Set("MutatingAdmissionPolicy=true"); err != nil {

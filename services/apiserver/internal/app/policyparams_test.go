@@ -9,6 +9,7 @@ import (
 // TestParametersAreNotLeaked: who may write policies reads nothing by them that he may
 // not read otherwise.
 func TestParametersAreNotLeaked(t *testing.T) {
+	t.Parallel()
 	a := start(t, func(o *Options) { o.Authorization.Modes = []string{"RBAC"} })
 	const roles, grants = "/apis/rbac.authorization.k8s.io/v1/clusterroles", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 	grant := func(name, group, resources, verbs string) {

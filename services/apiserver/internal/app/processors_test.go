@@ -3,6 +3,7 @@ package app
 import "testing"
 
 func TestThreads(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ n, machine, want int }{
 		{1, 1, 2}, {1, 8, 2}, {2, 2, 4}, {2, 8, 3}, {3, 3, 4}, {4, 4, 5},
 	} {

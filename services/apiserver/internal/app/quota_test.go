@@ -28,12 +28,13 @@ func (a *api) used(quota, name string) string {
 // TestQuotaHoldsAcrossReplicas lets three replicas compete for more than there is,
 // with writes that fail and dry runs among them.
 func TestQuotaHoldsAcrossReplicas(t *testing.T) {
+	t.Parallel()
 	const limit, asked = 40, 90
 	etcd := etcdtest.Listening(t)
 	var replicas []*api
 	for i := range 3 {
 		replicas = append(replicas, start(t, func(o *Options) {
-			o.Etcd.Servers = []string{etcd.Endpoint()}
+			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
 			o.AdvertiseAddress = net.IPv4(127, 0, 0, byte(i+1))
 		}))
 	}
@@ -98,6 +99,7 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 
 // Custom resources are counted like built-in kinds.
 func TestCustomResourcesAreCounted(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	a.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"metadata":{"name":"widgets.example.com"},"spec":{"group":"example.com","scope":"Namespaced",
 		"names":{"plural":"widgets","kind":"Widget"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`)
@@ -120,6 +122,7 @@ func TestCustomResourcesAreCounted(t *testing.T) {
 
 // TestLargeQuotas: who is charged to quotas that are large work waits for others, and they for him; none waits for himself.
 func TestLargeQuotas(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	var hard strings.Builder
 	hard.WriteString(`{"configmaps":"7"`)
@@ -153,8 +156,9 @@ func TestLargeQuotas(t *testing.T) {
 
 // TestLargeLimitRanges: each counts, in the order of their creation, also where they are too large to be kept.
 func TestLargeLimitRanges(t *testing.T) {
-	a := start(t, nil)
-	const limits = "/api/v1/namespaces/default/limitranges"
+	t.Parallel()
+	a := shared(t)
+	limits := a.own("limitranges")
 	var other strings.Builder
 	for i := range 10_000 {
 		fmt.Fprintf(&other, `,{"type":"example.com/x%04d","max":{"cpu":"1"},"min":{"cpu":"1m"}}`, i)
@@ -163,7 +167,7 @@ func TestLargeLimitRanges(t *testing.T) {
 		a.want(201, "POST", limits, fmt.Sprintf(`{"metadata":{"name":"%d"},"spec":{"limits":[{"type":"Container","default":{"cpu":%q}}%s]}}`, 9-i, cpu, other.String()))
 	}
 	a.want(201, "POST", limits, `{"metadata":{"name":"0"},"spec":{"limits":[{"type":"Container","max":{"memory":"1Gi"}}]}}`)
-	const pods = "/api/v1/namespaces/default/pods?dryRun=All"
+	pods := a.own("pods") + "?dryRun=All"
 	for range 2 {
 		got := a.want(201, "POST", pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
 		if !strings.Contains(string(got.body), `"limits":{"cpu":"2","memory":"1Gi"}`) {

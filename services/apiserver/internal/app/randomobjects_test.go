@@ -31,6 +31,7 @@ import (
 // taken can be read in every form. BINNACLE_RANDOM_SEED and BINNACLE_RANDOM_ROUNDS make
 // it longer; a seed that failed fails again.
 func TestRandomObjects(t *testing.T) {
+	t.Parallel()
 	seed, rounds := number("BINNACLE_RANDOM_SEED", 1), number("BINNACLE_RANDOM_ROUNDS", 1)
 	a := start(t, func(o *Options) {
 		_ = o.RuntimeConfig.Set("api/all=true")

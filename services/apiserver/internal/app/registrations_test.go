@@ -25,6 +25,7 @@ func (a *api) registration(version string) answer {
 }
 
 func TestGroupVersionsOfCustomResourcesAreRegistered(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	theirs := a.want(201, "POST", apiServicesPath, `{"metadata":{"name":"v2alpha1.ex.test"},"spec":{"group":"ex.test","version":"v2alpha1","groupPriorityMinimum":7,"versionPriority":8}}`)
 	a.want(201, "POST", definitionsPath, versioned("as", "v1", "v2alpha1"))
@@ -72,6 +73,7 @@ func TestGroupVersionsOfCustomResourcesAreRegistered(t *testing.T) {
 // TestRegistrationsAreKeptWhileADefinitionCannotBeRead: it may be the one that serves their group
 // version.
 func TestRegistrationsAreKeptWhileADefinitionCannotBeRead(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	registered := func(version string) {
 		t.Helper()
@@ -110,6 +112,7 @@ func TestRegistrationsAreKeptWhileADefinitionCannotBeRead(t *testing.T) {
 // TestReplicasRegisterOnce: whatever the number of replicas, each APIService is written
 // once and deleted once.
 func TestReplicasRegisterOnce(t *testing.T) {
+	t.Parallel()
 	all := replicasOn(t, 3)
 	since := all[0].get(apiServicesPath).version()
 	const n = 5

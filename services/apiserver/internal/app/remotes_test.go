@@ -98,6 +98,7 @@ func (a *api) available() string {
 }
 
 func TestExtensionServer(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	if r := a.get("/apis/ext.test/v1"); r.code != 404 {
 		t.Errorf("before: %d %s", r.code, r.body)
@@ -183,6 +184,7 @@ func TestExtensionServer(t *testing.T) {
 // TestExtensionServerThatIsNobody: that a server is there does not make it the one that
 // is meant.
 func TestExtensionServerThatIsNobody(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	e := extend(t, a, true) // whose certificate is for example.com
 	a.eventually("available", func() bool { return strings.HasPrefix(a.available(), "True Passed") })
@@ -196,6 +198,7 @@ func TestExtensionServerThatIsNobody(t *testing.T) {
 }
 
 func TestExtensionServersThatCannotBeReached(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	a.want(201, "POST", "/api/v1/namespaces/default/services", `{"metadata":{"name":"cip"},"spec":{"ports":[{"name":"https","port":443}]}}`)
 	for _, c := range []struct{ service, port, want string }{

@@ -14,8 +14,9 @@ import (
 // where it was before, as one of a built-in kind does, also when the restarted server
 // learns of the definition from history.
 func TestWatchAcrossARestart(t *testing.T) {
+	t.Parallel()
 	servers := []string{etcdtest.Listening(t).Endpoint()}
-	on := func(o *Options) { o.Etcd.Servers = servers }
+	on := func(o *Options) { o.Etcd.Backend, o.Etcd.Servers = backendEtcd, servers }
 	const things, others = "/apis/example.com/v1/namespaces/default/things", "/apis/example.com/v1/namespaces/default/others"
 	object := func(kind, name string) string {
 		return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":%q,"metadata":{"name":%q}}`, kind, name)
@@ -60,7 +61,9 @@ func forgetHistory(t *testing.T, a *api) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { done <- (&etcd.Compactor{Store: a.parts.store, Interval: 20 * time.Millisecond}).Run(ctx) }()
+	go func() {
+		done <- (&etcd.Compactor{Store: a.parts.store.(*etcd.Store), Interval: 20 * time.Millisecond}).Run(ctx)
+	}()
 	defer func() { cancel(); <-done }()
 	a.eventually("compacted", func() bool {
 		oldest, _, err := a.parts.store.History(t.Context())
@@ -71,6 +74,7 @@ func forgetHistory(t *testing.T, a *api) {
 // TestSelectableFieldsChange: objects are selected by what the newest definition says,
 // as soon as it was answered.
 func TestSelectableFieldsChange(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	definition := func(fields string) string {
 		return fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"things.example.com"},"spec":{"group":"example.com","scope":"Namespaced",

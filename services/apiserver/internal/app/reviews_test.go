@@ -8,6 +8,7 @@ import (
 
 // TestWhatIsNoReview is refused, and what is asked stays within the namespace it is asked in.
 func TestWhatIsNoReview(t *testing.T) {
+	t.Parallel()
 	a := start(t, withRBAC)
 	const reviews, local = "/apis/authorization.k8s.io/v1", "/namespaces/default/localsubjectaccessreviews"
 	review := func(kind, namespace, spec string) string {
@@ -46,6 +47,7 @@ func TestWhatIsNoReview(t *testing.T) {
 
 // TestTokensThatAreNotMade: for no account, in no form, or when a hook does not want them.
 func TestTokensThatAreNotMade(t *testing.T) {
+	t.Parallel()
 	a := start(t, issuing(signingKey(t)))
 	a.want(201, "POST", accounts, object("ServiceAccount", "sa", ""))
 	a.want(201, "POST", accounts, object("ServiceAccount", "none", ""))

@@ -50,7 +50,7 @@ func (p *parts) run(ctx context.Context) error {
 	background := []task.Task{
 		{Name: "fan-out", Run: p.fanout.Run},
 		{Name: "watch cache", Run: p.cache.Run},
-		{Name: "compactor", Run: p.compactor.Run},
+		{Name: "compactor", Run: p.compact},
 		{Name: "custom resources", Run: p.follower.Run},
 	}
 	background = append(background, p.otherTasks()...)

@@ -8,6 +8,7 @@ import (
 )
 
 func TestRuntimeConfig(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	const (
 		slices = "/apis/resource.k8s.io/v1beta1/resourceslices"
@@ -15,7 +16,7 @@ func TestRuntimeConfig(t *testing.T) {
 	)
 	t.Run("on", func(t *testing.T) {
 		a := start(t, func(o *Options) {
-			o.Etcd.DataDir = dir
+			o.Etcd.Backend, o.Etcd.DataDir = backendEtcd, dir
 			_ = o.RuntimeConfig.Set("api/beta=true,autoscaling/v1=false,batch/v1/cronjobs=false,node.k8s.io/v1=false")
 		})
 		for path, code := range map[string]int{
@@ -53,7 +54,7 @@ func TestRuntimeConfig(t *testing.T) {
 		}
 		a.want(200, "GET", "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.resource.k8s.io", "")
 	})
-	a := start(t, func(o *Options) { o.Etcd.DataDir = dir })
+	a := start(t, func(o *Options) { o.Etcd.Backend, o.Etcd.DataDir = backendEtcd, dir })
 	for path, code := range map[string]int{slices: 404, betaIP: 404, "/apis/resource.k8s.io": 404, "/apis/autoscaling/v1": 200, "/apis/batch/v1/cronjobs": 200} {
 		if r := a.get(path); r.code != code {
 			t.Errorf("%s: %d, want %d", path, r.code, code)
@@ -69,6 +70,7 @@ func TestRuntimeConfig(t *testing.T) {
 // TestAlphaVersions starts a server with every version, and asks for what one version
 // stored in another.
 func TestAlphaVersions(t *testing.T) {
+	t.Parallel()
 	a := start(t, func(o *Options) {
 		_ = o.RuntimeConfig.Set("api/alpha=true,api/beta=true")
 		_ = o.Features.Set("ClusterTrustBundle=true,StorageVersionMigrator=true,VolumeAttributesClass=true")
@@ -107,6 +109,7 @@ func TestAlphaVersions(t *testing.T) {
 // TestFewGroups starts a server that serves the core group alone, and keeps what
 // it needs itself in the others.
 func TestFewGroups(t *testing.T) {
+	t.Parallel()
 	a := start(t, func(o *Options) { _ = o.RuntimeConfig.Set("api/all=false,api/v1=true") })
 	a.want(404, "GET", addressesPath, "")
 	if s := a.want(201, "POST", servicesPath, service("s", onePort)); s.at("spec", "clusterIP") == nil {

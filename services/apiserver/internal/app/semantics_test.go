@@ -21,7 +21,9 @@ import (
 // TestConcurrentWritersLoseNothing: increments by compare-and-swap from many
 // clients, and unconditional patches of different keys, all arrive.
 func TestConcurrentWritersLoseNothing(t *testing.T) {
-	a := start(t, nil)
+	t.Parallel()
+	a := shared(t)
+	configMaps := a.own("configmaps")
 	a.want(201, "POST", configMaps, configMap("counter", "n", "0"))
 	const writers, times = 8, 15
 	var wg sync.WaitGroup
@@ -56,7 +58,9 @@ func TestConcurrentWritersLoseNothing(t *testing.T) {
 // TestReadsSeeAcknowledgedWrites: right after a write, every kind of most recent
 // read shows it.
 func TestReadsSeeAcknowledgedWrites(t *testing.T) {
-	a := start(t, nil)
+	t.Parallel()
+	a := shared(t)
+	configMaps := a.own("configmaps")
 	for i := range 50 {
 		name := fmt.Sprint("c", i)
 		rv := a.want(201, "POST", configMaps, configMap(name)).version()
@@ -75,7 +79,9 @@ func TestReadsSeeAcknowledgedWrites(t *testing.T) {
 // TestPagesAreOfOneVersion follows tokens while the list changes, and goes on
 // after the token's version is gone.
 func TestPagesAreOfOneVersion(t *testing.T) {
-	a := start(t, nil)
+	t.Parallel()
+	a := shared(t)
+	configMaps := a.own("configmaps")
 	for i := range 10 {
 		a.want(201, "POST", configMaps, configMap(fmt.Sprintf("c%02d", i)))
 	}
@@ -137,6 +143,7 @@ func (a *api) bothWays(accept string) (plain, unzipped []byte) {
 // TestCompressedListsAreTheLists: what a client that accepts gzip reads is what
 // others read, in each form, again and after changes.
 func TestCompressedListsAreTheLists(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	for i := range 120 {
 		a.want(201, "POST", configMaps, configMap(fmt.Sprintf("c%03d", i), "k", strings.Repeat(fmt.Sprint(i), 1500)))
@@ -191,6 +198,7 @@ func (a *api) events(path string, n int) (out []map[string]any) {
 // TestStreamedInitialState: with the gate, a watch begins with the state and a
 // bookmark that tells its end.
 func TestStreamedInitialState(t *testing.T) {
+	t.Parallel()
 	a := start(t, func(o *Options) {
 		if err := o.Features.Set(string(features.WatchList) + "=true"); err != nil {
 			t.Fatal(err)
@@ -218,9 +226,11 @@ func TestStreamedInitialState(t *testing.T) {
 // TestABookmarkComesBeforeTheTimeout: an idle watch that asked for bookmarks
 // learns how far it came before it ends.
 func TestABookmarkComesBeforeTheTimeout(t *testing.T) {
-	a := start(t, nil)
+	t.Parallel()
+	a := shared(t)
+	configMaps := a.own("configmaps")
 	rv := a.get(configMaps).version()
-	later := a.want(201, "POST", "/api/v1/namespaces/default/secrets", `{"metadata":{"name":"elsewhere"}}`).version()
+	later := a.want(201, "POST", a.own("secrets"), `{"metadata":{"name":"elsewhere"}}`).version()
 	got := a.events(configMaps+"?watch=1&allowWatchBookmarks=true&timeoutSeconds=3&resourceVersion="+rv, 2)
 	if len(got) != 1 || got[0]["type"] != "BOOKMARK" {
 		t.Fatalf("events are %v", got)
@@ -233,6 +243,7 @@ func TestABookmarkComesBeforeTheTimeout(t *testing.T) {
 
 // TestWatchesEndWhenTheServerStops: a graceful stop does not wait for watches.
 func TestWatchesEndWhenTheServerStops(t *testing.T) {
+	t.Parallel()
 	ended := make(chan int, 1)
 	t.Run("server", func(t *testing.T) {
 		a := start(t, nil)
@@ -264,6 +275,7 @@ func TestWatchesEndWhenTheServerStops(t *testing.T) {
 // TestTooManyRequests: beyond the bound clients are told to come again; the
 // administrators' own are let through.
 func TestTooManyRequests(t *testing.T) {
+	t.Parallel()
 	a := start(t, func(o *Options) { o.MaxInFlight, o.PriorityAndFairness = 1, false })
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -289,7 +301,9 @@ func TestTooManyRequests(t *testing.T) {
 
 // TestNothingPanics sends what no client should.
 func TestNothingPanics(t *testing.T) {
-	a := start(t, nil)
+	t.Parallel()
+	a := shared(t)
+	configMaps := a.own("configmaps")
 	for _, c := range []struct {
 		method, path, body, contentType string
 		most                            int
@@ -336,9 +350,10 @@ func TestNothingPanics(t *testing.T) {
 // revision. A client that is cut off in the middle, and goes on from the last
 // version that it saw, is told of every one.
 func TestEventsThatExpireTogether(t *testing.T) {
+	t.Parallel()
 	const n, cut = 150, 20
 	const path = "/api/v1/namespaces/default/events"
-	a := start(t, nil)
+	a := start(t, onEtcd(t))
 	rv := ""
 	for i := range n {
 		rv = a.want(201, "POST", path, fmt.Sprintf(`{"metadata":{"name":"e%d"},"involvedObject":{"kind":"Pod","namespace":"default","name":"p"},"reason":"r","type":"Normal"}`, i)).version()

@@ -4,11 +4,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/endpoints"
+	"binnacle/services/apiserver/internal/storage/etcd"
 )
 
-// keepSeries has the store's metrics follow the resources that are served.
+// keepSeries has the metrics of etcd follow the resources that are served.
 func (p *parts) keepSeries() {
-	p.store.KeepSeriesWhile(func() func(schema.GroupResource) bool { return p.all.Current().ServesResource })
+	if s, ok := p.store.(*etcd.Store); ok {
+		s.KeepSeriesWhile(func() func(schema.GroupResource) bool { return p.all.Current().ServesResource })
+	}
 }
 
 // watchMetrics returns the metrics of watches, which follow the resources that are served.

@@ -11,6 +11,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -34,6 +35,8 @@ type api struct {
 	parts  *parts
 	url    string
 	client *http.Client
+	// ns is the namespace of the test on the shared server.
+	ns string
 	// stop ends the server, which the end of the test does otherwise.
 	stop func()
 }
@@ -41,24 +44,40 @@ type api struct {
 // testOptions keep all that a server writes in a folder.
 func testOptions(t *testing.T, dir string) *Options {
 	t.Helper()
-	ca, _ := clientPair(t)
+	o, _, err := newTestOptions(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// newTestOptions also returns the certificate of an administrator.
+func newTestOptions(dir string) (*Options, tls.Certificate, error) {
 	o := NewOptions()
 	o.AddFlags(&options.Sections{})
 	o.Serving.BindAddress, o.Serving.SecurePort = net.IPv4(127, 0, 0, 1), 0
 	o.Serving.CertDir, o.Serving.ClientCAFile = dir, filepath.Join(dir, "ca.crt")
-	if err := os.WriteFile(o.Serving.ClientCAFile, ca, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	o.Etcd.DataDir = filepath.Join(dir, "data")
+	o.Etcd.Backend = backendMemory
 	o.host = fmt.Sprintf("host-%d", hosts.Add(1))
-	return o
+	ca, admin, err := newClientPair()
+	if err != nil {
+		return nil, admin, err
+	}
+	return o, admin, os.WriteFile(o.Serving.ClientCAFile, ca, 0o600)
+}
+
+// onEtcd has a server use the embedded etcd, with its data in a folder of the test.
+func onEtcd(t *testing.T) func(*Options) {
+	dir := t.TempDir()
+	return func(o *Options) { o.Etcd.Backend, o.Etcd.DataDir = backendEtcd, dir }
 }
 
 // hosts counts the servers of the tests. Each has a host of its own, so that
 // replicas have different identities.
 var hosts atomic.Int64
 
-// start runs a whole server in process, with its own embedded etcd, until it is ready.
+// start runs a whole server in process, with a store in memory unless change says
+// otherwise, until it is ready.
 func start(t *testing.T, change func(*Options)) *api {
 	t.Helper()
 	a := startUnready(t, change)
@@ -78,28 +97,41 @@ func start(t *testing.T, change func(*Options)) *api {
 // startUnready runs a server that need not become ready.
 func startUnready(t *testing.T, change func(*Options)) *api {
 	t.Helper()
-	dir := t.TempDir()
-	o := testOptions(t, dir)
-	ca, admin := clientPair(t)
-	if err := os.WriteFile(o.Serving.ClientCAFile, ca, 0o600); err != nil {
+	o, admin, err := newTestOptions(t.TempDir())
+	if err != nil {
 		t.Fatal(err)
 	}
-	// Nobody makes the service accounts that pods would need.
+	// Nothing makes the service accounts that pods would need.
 	o.Admission.Disable = []string{serviceaccount.Name}
 	if change != nil {
 		change(o)
 	}
-	if err := o.Complete(); err != nil {
+	a, stop, err := run(o, admin)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if errs := o.Validate(); len(errs) > 0 {
-		t.Fatal(errs)
+	a.t, a.stop = t, sync.OnceFunc(func() {
+		if err := stop(); err != nil {
+			t.Errorf("the server ended with %v", err)
+		}
+	})
+	t.Cleanup(a.stop)
+	return a
+}
+
+// run runs a server until stop is called.
+func run(o *Options, admin tls.Certificate) (a *api, stop func() error, err error) {
+	if err := o.Complete(); err != nil {
+		return nil, nil, err
+	}
+	if err := errors.Join(o.Validate()...); err != nil {
+		return nil, nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p, err := build(ctx, o, slog.New(slog.DiscardHandler))
 	if err != nil {
 		cancel()
-		t.Fatal(err)
+		return nil, nil, err
 	}
 	done := make(chan error, 1)
 	go func() { done <- p.run(ctx) }()
@@ -107,25 +139,31 @@ func startUnready(t *testing.T, change func(*Options)) *api {
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{admin}},
 		ForceAttemptHTTP2: true, DisableCompression: true,
 	}
-	a := &api{t: t, parts: p, url: "https://" + p.server.Addr().String(), client: &http.Client{Transport: transport, Timeout: 30 * time.Second}}
-	a.stop = sync.OnceFunc(func() {
+	a = &api{parts: p, url: "https://" + p.server.Addr().String(), client: &http.Client{Transport: transport, Timeout: 30 * time.Second}}
+	return a, func() error {
 		transport.CloseIdleConnections()
 		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("the server ended with %v", err)
-		}
+		err := <-done
 		p.release()
-	})
-	t.Cleanup(a.stop)
-	return a
+		return err
+	}, nil
 }
 
 // clientPair makes a CA and a client certificate in system:masters.
 func clientPair(t *testing.T) ([]byte, tls.Certificate) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	ca, admin, err := newClientPair()
 	if err != nil {
 		t.Fatal(err)
+	}
+	return ca, admin
+}
+
+func newClientPair() ([]byte, tls.Certificate, error) {
+	var none tls.Certificate
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, none, err
 	}
 	ca := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotAfter: time.Now().Add(time.Hour),
@@ -137,13 +175,13 @@ func clientPair(t *testing.T) ([]byte, tls.Certificate) {
 	}
 	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, &key.PublicKey, key)
 	if err != nil {
-		t.Fatal(err)
+		return nil, none, err
 	}
 	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, ca, &key.PublicKey, key)
 	if err != nil {
-		t.Fatal(err)
+		return nil, none, err
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER}), tls.Certificate{Certificate: [][]byte{leafDER}, PrivateKey: key}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER}), tls.Certificate{Certificate: [][]byte{leafDER}, PrivateKey: key}, nil
 }
 
 func (a *api) eventually(what string, check func() bool) {

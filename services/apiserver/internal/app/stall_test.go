@@ -13,6 +13,7 @@ import (
 // TestStalledBodiesEnd: clients that announce bodies and do not send them get a
 // Status, and hold nothing of what they announced meanwhile.
 func TestStalledBodiesEnd(t *testing.T) {
+	t.Parallel()
 	a := start(t, func(o *Options) { o.Serving.StallTimeout = 200 * time.Millisecond })
 	config := a.client.Transport.(*http.Transport).TLSClientConfig.Clone()
 	config.NextProtos = []string{"http/1.1"}

@@ -22,10 +22,11 @@ func sayingVersions(t *testing.T, o *Options) {
 
 // TestReplicasSayWhatTheyStore, each by its name, and whether they agree.
 func TestReplicasSayWhatTheyStore(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Listening(t)
 	replica := func() *api {
 		return start(t, func(o *Options) {
-			o.Etcd.Servers = []string{etcd.Endpoint()}
+			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
 			sayingVersions(t, o)
 		})
 	}
@@ -78,6 +79,7 @@ func TestReplicasSayWhatTheyStore(t *testing.T) {
 // TestUpdatesRewriteWhatIsStored: an update that changes nothing is what those who migrate
 // stored objects send.
 func TestUpdatesRewriteWhatIsStored(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	const scaler = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
 	for _, c := range []struct{ name, key, path, stored, want string }{
@@ -109,10 +111,11 @@ func TestUpdatesRewriteWhatIsStored(t *testing.T) {
 // TestCustomResourcesAreToldOfToo: by each replica, as their definition says now, and owned
 // by it. Who defined one may write it at once.
 func TestCustomResourcesAreToldOfToo(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Listening(t)
 	replica := func() *api {
 		return start(t, func(o *Options) {
-			o.Etcd.Servers = []string{etcd.Endpoint()}
+			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
 			sayingVersions(t, o)
 		})
 	}
@@ -166,10 +169,11 @@ func TestCustomResourcesAreToldOfToo(t *testing.T) {
 // built-in resources in spite of a policy and a webhook that reject them. Those of custom
 // resources wait until the webhook is gone.
 func TestWebhooksDoNotKeepReplicasFromStarting(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Listening(t)
 	replica := func() *api {
 		return start(t, func(o *Options) {
-			o.Etcd.Servers = []string{etcd.Endpoint()}
+			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
 			sayingVersions(t, o)
 		})
 	}
@@ -202,11 +206,12 @@ func TestWebhooksDoNotKeepReplicasFromStarting(t *testing.T) {
 
 // TestWhatIsServedNoMoreIsTakenBack: a replica that is started anew with less says so.
 func TestWhatIsServedNoMoreIsTakenBack(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Listening(t)
 	replica := func(host, config string) *api {
 		return start(t, func(o *Options) {
 			o.host = host
-			o.Etcd.Servers = []string{etcd.Endpoint()}
+			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
 			sayingVersions(t, o)
 			if err := o.RuntimeConfig.Set("internal.apiserver.k8s.io/v1alpha1=true," + config); err != nil {
 				t.Fatal(err)

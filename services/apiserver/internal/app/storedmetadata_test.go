@@ -12,6 +12,7 @@ import (
 // TestStoredMetadataIsRepaired reads a custom resource whose stored metadata clients cannot decode, in each
 // form, and changes it.
 func TestStoredMetadataIsRepaired(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	a.want(http.StatusCreated, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 	const things = "/apis/example.com/v1/namespaces/default/things"

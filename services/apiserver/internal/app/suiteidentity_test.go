@@ -18,6 +18,7 @@ import (
 // another's service can name anybody but the suite's own services, which are known
 // by their certificates.
 func TestNoTokenMakesASuitesService(t *testing.T) {
+	t.Parallel()
 	service := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review struct{ Spec struct{ Token string } }
 		_ = json.NewDecoder(r.Body).Decode(&review)

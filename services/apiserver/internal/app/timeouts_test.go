@@ -5,7 +5,8 @@ import "testing"
 // TestTheEndOfItsTimeIsNoErrorOfTheServer: wherever a request notices that its time is
 // over, it is told that.
 func TestTheEndOfItsTimeIsNoErrorOfTheServer(t *testing.T) {
-	a := start(t, nil)
+	t.Parallel()
+	a := shared(t)
 	for path, body := range map[string]string{
 		"/api/v1/namespaces/default/services":   `{"metadata":{"name":"s"},"spec":{"ports":[{"port":80}]}}`,
 		"/api/v1/namespaces/default/configmaps": configMap("c"),

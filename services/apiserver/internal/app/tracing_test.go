@@ -39,10 +39,11 @@ func startBus(t *testing.T) *server.Server {
 // TestAWriteIsOneTrace: through filters, admission, a webhook, the store and its call of
 // etcd, to its delivery at every replica.
 func TestAWriteIsOneTrace(t *testing.T) {
+	t.Parallel()
 	collector, etcd, bus := tracingtest.Start(t), etcdtest.Listening(t), startBus(t)
 	replica := func() *api {
 		return start(t, func(o *Options) {
-			o.Etcd.Servers = []string{etcd.Endpoint()}
+			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
 			o.Fanout.Servers = []string{bus.ClientURL()}
 			o.Tracing.ConfigFile = collector.Config(t)
 		})
@@ -143,6 +144,7 @@ func TestAWriteIsOneTrace(t *testing.T) {
 
 // TestTracingThatCannotBe ends the start.
 func TestTracingThatCannotBe(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, content, want string
 		off                 bool

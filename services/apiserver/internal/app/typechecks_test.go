@@ -31,6 +31,7 @@ func (a *api) tells(name, want string) {
 // status, also when that changes because of the policy, of a definition, or of what
 // somebody wrote there.
 func TestTypesOfPolicies(t *testing.T) {
+	t.Parallel()
 	replicas := replicasOn(t, 2)
 	a, b := replicas[0], replicas[1]
 	const wrong = " spec.validations[0].expression: "
@@ -75,6 +76,7 @@ func TestTypesOfPolicies(t *testing.T) {
 
 // TestTypesAreLeftAlone where that is wanted.
 func TestTypesAreLeftAlone(t *testing.T) {
+	t.Parallel()
 	a := start(t, func(o *Options) { o.Admission.TypeChecks = false })
 	p := a.want(201, "POST", policiesPath, admissionPolicy("p", "", "configmaps", `"validations":[{"expression":"object.dat == 1"}]`))
 	a.want(201, "POST", definitionsPath, definitionOf("gadgets", "Gadget", ""))

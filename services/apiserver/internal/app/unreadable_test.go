@@ -51,6 +51,7 @@ func withUnsafeDelete(o *Options) {
 
 // TestUnsafeDelete replays deletions of what cannot be read.
 func TestUnsafeDelete(t *testing.T) {
+	t.Parallel()
 	a := start(t, withUnsafeDelete)
 	for user, verbs := range map[string]string{"alice": `"get","delete","unsafe-delete-ignore-read-errors"`, "bob": `"get","list","watch","update","delete","deletecollection"`} {
 		a.want(201, "POST", rbacPath+"/clusterroles", role(user, `{"apiGroups":[""],"resources":["secrets"],"verbs":[`+verbs+`]}`))
@@ -107,6 +108,7 @@ func TestUnsafeDelete(t *testing.T) {
 
 // TestUnsafeDeleteOfCustomResources replays the same of a custom resource.
 func TestUnsafeDeleteOfCustomResources(t *testing.T) {
+	t.Parallel()
 	a := start(t, withUnsafeDelete)
 	a.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"wids.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"wids","kind":"Wid"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`)
 	a.eventually("served", func() bool { return a.get("/apis/ex.test/v1/namespaces/default/wids").code == 200 })
@@ -120,6 +122,7 @@ func TestUnsafeDeleteOfCustomResources(t *testing.T) {
 // TestDamagedObjects replays what is told without the gate. What differs: our cache is
 // ready, and has what can be read.
 func TestDamagedObjects(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	a.damage()
 	a.want(200, "GET", "/readyz", "")
@@ -144,6 +147,7 @@ func TestDamagedObjects(t *testing.T) {
 
 // TestDamagedInside is of what turns out to be no object only when all of it is read.
 func TestDamagedInside(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	a.want(201, "POST", secrets, `{"metadata":{"name":"good"},"data":{"a":"Yg=="}}`)
 	kv, _, err := a.parts.store.Get(t.Context(), "/registry/secrets/default/good", 0)
@@ -171,6 +175,7 @@ func TestDamagedInside(t *testing.T) {
 // TestPoliciesThatCannotBeRead: nobody knows what they forbid, so nothing is written that
 // they might; what was known of one goes on.
 func TestPoliciesThatCannotBeRead(t *testing.T) {
+	t.Parallel()
 	a := start(t, withUnsafeDelete)
 	const kinds = "/apis/admissionregistration.k8s.io/v1/"
 	const unsafe = "?ignoreStoreReadErrorWithClusterBreakingPotential=true"
@@ -191,6 +196,7 @@ func TestPoliciesThatCannotBeRead(t *testing.T) {
 
 // TestLimitedWatchesBesideDamage: they are told of it, as unlimited ones are.
 func TestLimitedWatchesBesideDamage(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	a.behind("/registry/secrets/default/bad", "k8s:enc:aescbc:v1:gone:x")
 	a.eventually("damaged", func() bool { return a.get(secrets).code == 500 })

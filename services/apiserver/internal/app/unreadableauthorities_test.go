@@ -48,6 +48,7 @@ func (a *api) spoil(path string) (mend func()) {
 // TestWhoCannotBeReadLetsNobodyThrough: what says who may do what, and cannot be read,
 // does not count as if it was not there.
 func TestWhoCannotBeReadLetsNobodyThrough(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	name := 0
 	attempt := func() answer {
@@ -108,6 +109,7 @@ func TestWhoCannotBeReadLetsNobodyThrough(t *testing.T) {
 
 // TestUnsafeDeletionsAreTold of, done or not, whatever the level.
 func TestUnsafeDeletionsAreTold(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
 	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"), 0o600); err != nil {

@@ -31,6 +31,7 @@ func (a *api) sample(line string) float64 {
 // TestConsistentReadsAreCounted: a read of the most recent state counts for its
 // resource; one of any state does not.
 func TestConsistentReadsAreCounted(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	const line = `apiserver_watch_cache_consistent_read_total{fallback="false",resource="replicasets.apps",success="true"}`
 	if n := a.sample(line); n != 0 {
@@ -48,6 +49,7 @@ func TestConsistentReadsAreCounted(t *testing.T) {
 // TestClientThatDoesNotReadIsCut: a watch whose client does not read ends when the
 // history that it needs is gone, over each protocol, and others go on.
 func TestClientThatDoesNotReadIsCut(t *testing.T) {
+	t.Parallel()
 	a := start(t, func(o *Options) { o.Memory.History = 1 << 20 })
 	const path, n = "/api/v1/namespaces/default/configmaps", 16
 	value := strings.Repeat("x", 1000<<10)
@@ -87,6 +89,7 @@ func TestClientThatDoesNotReadIsCut(t *testing.T) {
 
 // What config maps have in common is kept once; of secrets nothing is in a text that outlives them.
 func TestSecretsAreKeptForThemselves(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	text := strings.Repeat("says much the same as others do. ", 200)
 	for i := range 40 {

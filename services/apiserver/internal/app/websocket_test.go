@@ -48,6 +48,7 @@ func (a *api) dialSocket(path, accept string, protocols ...string) (*websocket.C
 }
 
 func TestLogsOverWebSocket(t *testing.T) {
+	t.Parallel()
 	var left atomic.Bool
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasSuffix(r.URL.Path, "/endless") {

@@ -14,6 +14,7 @@ import (
 // TestWhatRequestsAreWorth asks a server with 250 config maps in one of two
 // namespaces, and thirteen watchers.
 func TestWhatRequestsAreWorth(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	for i := range 250 {
 		a.want(201, "POST", configMaps, configMap(fmt.Sprint("c", i)))

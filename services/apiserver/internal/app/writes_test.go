@@ -16,6 +16,7 @@ const (
 // TestApplyNeedsLeaveToCreate: patch alone does not create (specification:
 // "Field ownership", rule 9), and neither does update.
 func TestApplyNeedsLeaveToCreate(t *testing.T) {
+	t.Parallel()
 	a := start(t, withRBAC)
 	a.want(201, "POST", rbacPath+"/clusterroles", role("patcher", `{"apiGroups":["","coordination.k8s.io"],"resources":["configmaps","leases"],"verbs":["patch","update"]}`))
 	a.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("b", "ClusterRole", "patcher", "alice"))
@@ -38,7 +39,9 @@ func TestApplyNeedsLeaveToCreate(t *testing.T) {
 
 // TestAppliersDoNotLoseEachOther: whoever is slower starts anew.
 func TestAppliersDoNotLoseEachOther(t *testing.T) {
-	a := start(t, nil)
+	t.Parallel()
+	a := shared(t)
+	configMaps := a.own("configmaps")
 	const appliers = 12
 	var wg sync.WaitGroup
 	for i := range appliers {
@@ -63,7 +66,9 @@ func TestAppliersDoNotLoseEachOther(t *testing.T) {
 
 // TestWhatChangesNothingIsNotWritten by any kind of write.
 func TestWhatChangesNothingIsNotWritten(t *testing.T) {
-	a := start(t, nil)
+	t.Parallel()
+	a := shared(t)
+	configMaps := a.own("configmaps")
 	a.want(201, "PATCH", configMaps+"/a?fieldManager=m", configMap("a", "k", "v"), "Content-Type", applyPatch)
 	before := a.get(configMaps + "/a")
 	for _, c := range []struct{ method, body, media string }{
@@ -82,7 +87,9 @@ func TestWhatChangesNothingIsNotWritten(t *testing.T) {
 }
 
 func TestPatchesThatAreRefused(t *testing.T) {
-	a := start(t, nil)
+	t.Parallel()
+	a := shared(t)
+	configMaps := a.own("configmaps")
 	a.want(201, "POST", configMaps, configMap("a", "k", "v"))
 	const strategic = "application/strategic-merge-patch+json"
 	for _, c := range []struct {
@@ -124,7 +131,9 @@ func TestPatchesThatAreRefused(t *testing.T) {
 // TestFieldValidation in every form of a write: what is unknown is told, or
 // refused, or neither.
 func TestFieldValidation(t *testing.T) {
-	a := start(t, nil)
+	t.Parallel()
+	a := shared(t)
+	configMaps := a.own("configmaps")
 	a.want(201, "POST", configMaps, configMap("a", "k", "v"))
 	const strategic = "application/strategic-merge-patch+json"
 	for _, c := range []struct{ method, media, body, warning string }{
@@ -158,7 +167,9 @@ func TestFieldValidation(t *testing.T) {
 }
 
 func TestOwnersAreThereOnce(t *testing.T) {
-	a := start(t, nil)
+	t.Parallel()
+	a := shared(t)
+	configMaps := a.own("configmaps")
 	owner := `{"apiVersion":"v1","kind":"Node","name":"n","uid":"u1"}`
 	r := a.want(201, "POST", configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","ownerReferences":[`+owner+`,`+owner+`]}}`)
 	if refs, _ := r.at("metadata", "ownerReferences").([]any); len(refs) != 1 || !strings.Contains(r.header.Get("Warning"), "duplicate UID(s) observed: u1") {
@@ -168,7 +179,9 @@ func TestOwnersAreThereOnce(t *testing.T) {
 
 // TestLargeObjectsGoWithoutManagedFields where they do not fit with them.
 func TestLargeObjectsGoWithoutManagedFields(t *testing.T) {
-	a := start(t, nil)
+	t.Parallel()
+	a := shared(t)
+	configMaps := a.own("configmaps")
 	var data []string
 	for i := range 28000 {
 		data = append(data, fmt.Sprintf("key-%020d", i), "v")
@@ -187,6 +200,7 @@ func TestLargeObjectsGoWithoutManagedFields(t *testing.T) {
 
 // TestApplyInCBOR is an apply like any other, and belongs to apply alone.
 func TestApplyInCBOR(t *testing.T) {
+	t.Parallel()
 	a := startCBOR(t)
 	const media = "application/apply-patch+cbor"
 	object := func(value string) string {

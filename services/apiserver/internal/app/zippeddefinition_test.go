@@ -12,6 +12,7 @@ import (
 // TestCompressedListsFollowDefinitions: what was compressed by an older definition is not
 // shown by a newer one, which fills in and leaves out other fields.
 func TestCompressedListsFollowDefinitions(t *testing.T) {
+	t.Parallel()
 	a := start(t, nil)
 	const gadgets, definition = "/apis/example.com/v1/namespaces/default/gadgets", definitionsPath + "/gadgets.example.com"
 	with := func(properties string) string {

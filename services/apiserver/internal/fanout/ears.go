@@ -10,14 +10,15 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// refusedWait is how long after a refusal a subscription is asked for again.
-const refusedWait = 5 * time.Second
+// refusedBeats is how many heartbeats after a refusal a subscription is requested again.
+const refusedBeats = 5
 
 // ears are the subscriptions of a connection. One that the server refuses, or takes away
 // because permissions changed, does not come back when it is allowed again, as long as
 // the connection lasts. So it is asked for again and again.
 type ears struct {
-	mu   sync.Mutex // a leaf, but for the connection's own
+	wait time.Duration // between a refusal and the next attempt
+	mu   sync.Mutex    // a leaf, but for the connection's own
 	all  map[string]*ear
 	over bool
 }
@@ -63,9 +64,9 @@ func (e *ears) refused(conn *nats.Conn, err error) (known bool) {
 		if e.over || !strings.Contains(err.Error(), "Subscription to "+strconv.Quote(subject)) {
 			continue
 		}
-		known = time.Since(in.tried) < refusedWait
+		known = time.Since(in.tried) < e.wait
 		if in.again == nil {
-			in.again = time.AfterFunc(refusedWait, func() { e.listenAgain(conn, subject) })
+			in.again = time.AfterFunc(e.wait, func() { e.listenAgain(conn, subject) })
 		}
 	}
 	return known

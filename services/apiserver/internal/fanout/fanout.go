@@ -150,9 +150,9 @@ func (f *Fanout) Run(ctx context.Context) error {
 			return err
 		}
 		defer func() { srv.Shutdown(); srv.WaitForShutdown() }()
-		dial = natsDialer(f.options, srv, f.id, f.log)
+		dial = natsDialer(f.options, srv, f.id, f.beat, f.log)
 	} else if dial == nil {
-		dial = natsDialer(f.options, nil, f.id, f.log)
+		dial = natsDialer(f.options, nil, f.id, f.beat, f.log)
 	}
 	t, err := dial(linkEvents{up: f.linkUp, down: f.linkDown, lost: func() { f.inbox.broken(reasonSlow) }})
 	if err != nil {

@@ -506,7 +506,7 @@ func inProcess(b *testing.B, store *fakeStore) *process {
 	var p *process
 	for _, id := range []string{"p", "c"} {
 		f := mustFanout(store, elector, id)
-		f.dial = natsDialer(Options{}, srv, id, quietLog())
+		f.dial = natsDialer(Options{}, srv, id, DefaultHeartbeat, quietLog())
 		p = &process{Fanout: f, from: store.newest(), seen: make(chan struct{})}
 		p.rec.applied = p.from
 		launch(b, p)

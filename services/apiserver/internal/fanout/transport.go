@@ -74,10 +74,11 @@ type natsTransport struct {
 	ears   ears
 }
 
-// natsDialer connects to the servers of the options, or through inProcess.
-func natsDialer(o Options, inProcess nats.InProcessConnProvider, id string, log *slog.Logger) dialer {
+// natsDialer connects to the servers of the options, or through inProcess. The heartbeat
+// scales the time between attempts to subscribe.
+func natsDialer(o Options, inProcess nats.InProcessConnProvider, id string, beat time.Duration, log *slog.Logger) dialer {
 	return func(ev linkEvents) (transport, error) {
-		t := &natsTransport{closed: make(chan struct{})}
+		t := &natsTransport{closed: make(chan struct{}), ears: ears{wait: refusedBeats * beat}}
 		opts := nats.Options{
 			Servers: o.Servers,
 			Name:    "binnacle apiserver " + id,

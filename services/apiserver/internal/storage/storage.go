@@ -1,5 +1,5 @@
 // Package storage is the contract between the API server and the store that
-// holds its objects. Implementations live below it (etcd); storagetest is the
+// holds its objects. Implementations live below it (etcd, memstore); storagetest is the
 // conformance suite that every one of them runs through.
 //
 // A store maps keys ("/registry/pods/default/a") to opaque bytes and numbers

@@ -1,0 +1,90 @@
+package memstore
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// Compact implements storage.Interface.
+func (s *Store) Compact(ctx context.Context, revision int64) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if newest := s.newest().revision; revision > newest {
+		return &storage.FutureError{Current: newest}
+	}
+	if revision <= s.oldest() {
+		return &storage.CompactedError{Oldest: s.oldest()}
+	}
+	kept := int(revision - s.oldest())
+	for _, c := range s.history[1 : kept+1] {
+		// No read reaches behind this version any more.
+		c.version.previous = nil
+		if newest, _ := s.keys.Get(c.version.Key); newest == c.version && !newest.live() {
+			s.keys.Delete(newest.Key)
+		}
+	}
+	s.history = slices.Clone(s.history[kept:]) // which lets the memory of the changes before go
+	return nil
+}
+
+// CompactEvery compacts at each interval to the newest revision of the interval before,
+// until the context ends. An interval of 0 disables it.
+func (s *Store) CompactEvery(ctx context.Context, interval time.Duration) error {
+	if interval <= 0 {
+		<-ctx.Done()
+		return nil
+	}
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	var seen int64
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		oldest, newest, err := s.History(ctx)
+		if err == nil && seen > oldest {
+			err = s.Compact(ctx, seen)
+		}
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		seen = newest
+	}
+}
+
+// History returns the revision to which the store was compacted and the newest one.
+func (s *Store) History(ctx context.Context) (oldest, newest int64, err error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.oldest(), s.newest().revision, ctx.Err()
+}
+
+// Changes implements storage.Historian.
+func (s *Store) Changes(ctx context.Context, prefix string, after, until int64, bytes int) (storage.Batch, bool, error) {
+	if err := ctx.Err(); err != nil {
+		return storage.Batch{}, true, err
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if after+1 < s.oldest() {
+		return storage.Batch{}, true, &storage.CompactedError{Oldest: s.oldest()}
+	}
+	until = min(until, s.newest().revision)
+	b := storage.Batch{Revision: after}
+	for size := 0; b.Revision < until && size < bytes; b.Revision++ {
+		if v := s.at(b.Revision + 1).version; v != nil && strings.HasPrefix(v.Key, prefix) {
+			b.Events = append(b.Events, v.Event)
+			size += len(v.Key) + len(v.Value)
+		}
+	}
+	return b, true, nil
+}

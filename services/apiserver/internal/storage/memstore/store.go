@@ -1,0 +1,167 @@
+package memstore
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tidwall/btree"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// maxRequest bounds a key and its value in bytes. It is etcd's default.
+const maxRequest = 3 << 19
+
+// version is what one change made of a key.
+type version struct {
+	storage.Event
+	// expires is when the value is deleted; zero is never.
+	expires time.Time
+	// previous is the version of the key before this one; nil if there is none or it
+	// is compacted. The store's mutex guards it.
+	previous *version
+}
+
+func (v *version) live() bool { return v != nil && v.Type != storage.Deleted }
+
+func (v *version) keyValue() storage.KeyValue {
+	return storage.KeyValue{Key: v.Key, Value: v.Value, ModRevision: v.Revision, CreateRevision: v.CreateRevision}
+}
+
+// change is one revision of the history.
+type change struct {
+	revision int64
+	// version is nil for the revision of an empty store.
+	version *version
+	// followed is closed once next is set.
+	followed chan struct{}
+	next     *change
+}
+
+// Store implements storage.Interface and storage.Historian. Values that it returns
+// are shared and must not be changed.
+type Store struct {
+	// mu guards all fields.
+	mu sync.RWMutex
+	// keys holds the newest version of each key. Deletions stay until they are compacted.
+	keys btree.Map[string, *version]
+	// history has one change per revision without gaps. The first is the revision to
+	// which the store was compacted, the last is the newest.
+	history []*change
+	expiry  expiry
+}
+
+var (
+	_ storage.Interface = (*Store)(nil)
+	_ storage.Historian = (*Store)(nil)
+)
+
+// New returns an empty Store at revision 1, as an empty etcd is.
+func New() *Store {
+	return &Store{history: []*change{{revision: 1, followed: make(chan struct{})}}}
+}
+
+// Close stops the expiry of values. The Store stays readable.
+func (s *Store) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expiry.close()
+}
+
+func (s *Store) oldest() int64      { return s.history[0].revision }
+func (s *Store) newest() *change    { return s.history[len(s.history)-1] }
+func (s *Store) at(r int64) *change { return s.history[r-s.oldest()] }
+
+// readable returns the revision to read at, of which 0 is the newest.
+func (s *Store) readable(revision int64) (int64, error) {
+	newest := s.newest().revision
+	switch {
+	case revision == 0:
+		return newest, nil
+	case revision > newest:
+		return 0, &storage.FutureError{Current: newest}
+	case revision < s.oldest():
+		return 0, &storage.CompactedError{Oldest: s.oldest()}
+	}
+	return revision, nil
+}
+
+// asOf returns the version of a key at a revision, nil when there is no value.
+func asOf(v *version, revision int64) *version {
+	for v != nil && v.Revision > revision {
+		v = v.previous
+	}
+	if !v.live() {
+		return nil
+	}
+	return v
+}
+
+// Get implements storage.Interface.
+func (s *Store) Get(ctx context.Context, key string, revision int64) (storage.KeyValue, int64, error) {
+	if err := ctx.Err(); err != nil {
+		return storage.KeyValue{}, 0, err
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	revision, err := s.readable(revision)
+	if err != nil {
+		return storage.KeyValue{}, 0, err
+	}
+	newest, _ := s.keys.Get(key)
+	v := asOf(newest, revision)
+	if v == nil {
+		return storage.KeyValue{}, revision, storage.ErrNotFound
+	}
+	return v.keyValue(), revision, nil
+}
+
+// List implements storage.Interface.
+func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOptions) (storage.ListResult, error) {
+	if err := ctx.Err(); err != nil {
+		return storage.ListResult{}, err
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	revision, err := s.readable(opts.Revision)
+	if err != nil {
+		return storage.ListResult{}, err
+	}
+	res := storage.ListResult{Revision: revision, Items: []storage.KeyValue{}}
+	s.keys.Ascend(max(prefix, opts.From), func(key string, newest *version) bool {
+		if !strings.HasPrefix(key, prefix) {
+			return false
+		}
+		if v := asOf(newest, revision); v != nil {
+			res.Count++
+			if opts.Limit <= 0 || int64(len(res.Items)) < opts.Limit {
+				res.Items = append(res.Items, v.keyValue())
+			}
+		}
+		return true
+	})
+	res.More = res.Count > int64(len(res.Items))
+	return res, nil
+}
+
+// Revision implements storage.Interface.
+func (s *Store) Revision(ctx context.Context) (int64, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.newest().revision, ctx.Err()
+}
+
+// Confirm implements storage.Interface. Nothing replaces the store below its users, so
+// only the revision is compared.
+func (s *Store) Confirm(ctx context.Context, at storage.Place) (int64, error) {
+	newest, err := s.Revision(ctx)
+	if err == nil && newest < at.Revision {
+		return 0, beyond(at, newest)
+	}
+	return newest, err
+}
+
+// Ping returns the error of the context: the store always answers.
+func (s *Store) Ping(ctx context.Context) error { return ctx.Err() }

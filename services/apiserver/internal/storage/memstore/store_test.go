@@ -1,0 +1,158 @@
+package memstore_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/storage/memstore"
+	"binnacle/services/apiserver/internal/storage/storagetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func open(t *testing.T) *memstore.Store {
+	s := memstore.New()
+	t.Cleanup(s.Close)
+	return s
+}
+
+func TestConformance(t *testing.T) {
+	storagetest.Run(t, func(t *testing.T) storage.Interface { return open(t) })
+}
+
+func write(t *testing.T, s *memstore.Store, key, value string, opts storage.WriteOptions) int64 {
+	t.Helper()
+	revision, err := s.Create(t.Context(), key, []byte(value), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return revision
+}
+
+func TestValuesExpireInOrderOfTheirLifetimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t)
+		w, err := s.Watch(t.Context(), "/registry/", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Stop()
+		begin := time.Now()
+		for key, ttl := range map[string]time.Duration{"/registry/c": 3 * time.Hour, "/registry/a": time.Hour, "/registry/b": 2 * time.Hour} {
+			write(t, s, key, "v", storage.WriteOptions{TTL: ttl})
+		}
+		var gone []string
+		for len(gone) < 3 {
+			for _, e := range (<-w.Batches()).Events {
+				if e.Type == storage.Deleted {
+					gone = append(gone, e.Key)
+					if want := time.Duration(len(gone)) * time.Hour; time.Since(begin) != want {
+						t.Errorf("%s expired after %s, want %s", e.Key, time.Since(begin), want)
+					}
+				}
+			}
+		}
+		if gone[0] != "/registry/a" || gone[1] != "/registry/b" || gone[2] != "/registry/c" {
+			t.Errorf("expired in the order %v", gone)
+		}
+	})
+}
+
+func TestCompactEveryKeepsOneInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.CompactEvery(ctx, time.Minute) }()
+		first := write(t, s, "/registry/a", "v", storage.WriteOptions{})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		second := write(t, s, "/registry/b", "v", storage.WriteOptions{})
+		for range 2 {
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if oldest, newest, err := s.History(t.Context()); err != nil || newest != second {
+				t.Fatalf("history from %d to %d, %v", oldest, newest, err)
+			} else if _, _, err := s.Get(t.Context(), "/registry/a", oldest); err != nil {
+				t.Errorf("a value at the oldest revision %d: %v", oldest, err)
+			}
+		}
+		var compacted *storage.CompactedError
+		if _, _, err := s.Get(t.Context(), "/registry/a", first); !errors.As(err, &compacted) || compacted.Oldest != second {
+			t.Errorf("a read at %d, two intervals later: %v", first, err)
+		}
+		time.Sleep(time.Minute) // nothing changed, so there is nothing to compact
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestWatchDeliversChangesThatAreCompactedMeanwhile(t *testing.T) {
+	s := open(t)
+	w, err := s.Watch(t.Context(), "/registry/", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	const n = 20_000 // more than batches that wait for the receiver hold
+	var last int64
+	for i := range n {
+		key := "/registry/" + string(rune('a'+i%26))
+		if last = write(t, s, key, "v", storage.WriteOptions{}); i%26 == 25 {
+			if err := s.Compact(t.Context(), last); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if last, err = s.Delete(t.Context(), key, last); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for next := int64(2); next <= last; {
+		for _, e := range (<-w.Batches()).Events {
+			if e.Revision != next {
+				t.Fatalf("an event at %d, want %d", e.Revision, next)
+			}
+			next++
+		}
+	}
+}
+
+func TestChangesEndWithAWholeRevisionAtTheByteLimit(t *testing.T) {
+	s := open(t)
+	first := write(t, s, "/registry/pods/a", "0123456789", storage.WriteOptions{})
+	write(t, s, "/registry/services/b", "v", storage.WriteOptions{})
+	last := write(t, s, "/registry/pods/c", "v", storage.WriteOptions{})
+	for bytes, want := range map[int]int64{1: first, 1000: last} {
+		b, ok, err := s.Changes(t.Context(), "/registry/pods/", 0, last, bytes)
+		if !ok || err != nil || b.Revision != want || b.Events[len(b.Events)-1].Revision != want {
+			t.Errorf("%d bytes: %+v, %v, %v", bytes, b, ok, err)
+		}
+	}
+	if err := s.Compact(t.Context(), last); err != nil {
+		t.Fatal(err)
+	}
+	var compacted *storage.CompactedError
+	if _, _, err := s.Changes(t.Context(), "/registry/", first, last, 1000); !errors.As(err, &compacted) {
+		t.Errorf("changes after compacted revision: %v", err)
+	}
+}
+
+func TestWrittenValueIsIndependentOfTheCallersBuffer(t *testing.T) {
+	s := open(t)
+	value := []byte("before")
+	if _, err := s.Create(t.Context(), "/registry/a", value, storage.WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	copy(value, "change")
+	if kv, _, err := s.Get(t.Context(), "/registry/a", 0); err != nil || string(kv.Value) != "before" {
+		t.Errorf("%q, %v", kv.Value, err)
+	}
+}

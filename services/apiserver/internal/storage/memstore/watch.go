@@ -1,0 +1,175 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+const (
+	// watchBuffer is how many batches wait for a receiver.
+	watchBuffer = 16
+	// maxBatch bounds the events of a batch.
+	maxBatch = 1000
+)
+
+// watch follows the history from change to change, in a goroutine of its own.
+type watch struct {
+	prefix string
+	ctx    context.Context
+	cancel context.CancelFunc
+	out    chan storage.Batch
+	// asks has an element when progress was asked for.
+	asks chan struct{}
+	done chan struct{}
+	err  error
+}
+
+// Watch implements storage.Interface.
+func (s *Store) Watch(ctx context.Context, prefix string, after int64) (storage.Watcher, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.follow(ctx, prefix, after, nil)
+}
+
+// Resume implements storage.Interface.
+func (s *Store) Resume(ctx context.Context, prefix string, from storage.Place) (storage.Watcher, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.follow(ctx, prefix, from.Revision, s.recheck(prefix, from))
+}
+
+// recheck returns an error if the history does not go through a place. Compacted
+// history is not compared.
+func (s *Store) recheck(prefix string, p storage.Place) error {
+	if newest := s.newest().revision; p.Revision > newest {
+		return beyond(p, newest)
+	}
+	from := max(p.Last.Revision, s.oldest())
+	if p.Last.Revision == 0 || from > p.Revision {
+		return nil
+	}
+	var events []storage.Event
+	for revision := from; revision <= p.Revision; revision++ {
+		if v := s.at(revision).version; v != nil && strings.HasPrefix(v.Key, prefix) {
+			events = append(events, v.Event)
+		}
+	}
+	_, err := p.Recheck(from, events)
+	return err
+}
+
+func beyond(p storage.Place, newest int64) error {
+	return p.Replaced(newest, fmt.Sprintf("its newest revision is %d", newest))
+}
+
+// follow starts a watch after a revision, or one that ended with an error.
+func (s *Store) follow(ctx context.Context, prefix string, after int64, failed error) (storage.Watcher, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	first := s.oldest()
+	if failed == nil && after+1 < first {
+		failed = &storage.CompactedError{Oldest: first}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	w := &watch{
+		prefix: prefix, ctx: ctx, cancel: cancel, err: failed,
+		out: make(chan storage.Batch, watchBuffer), asks: make(chan struct{}, 1), done: make(chan struct{}),
+	}
+	if failed != nil {
+		w.end()
+		return w, nil
+	}
+	if after >= first {
+		go w.run(s.at(min(after, s.newest().revision)), after)
+		return w, nil
+	}
+	// The oldest change itself comes next.
+	before := &change{revision: after, next: s.history[0], followed: make(chan struct{})}
+	close(before.followed)
+	go w.run(before, after)
+	return w, nil
+}
+
+// Batches implements storage.Watcher.
+func (w *watch) Batches() <-chan storage.Batch { return w.out }
+
+// Err implements storage.Watcher.
+func (w *watch) Err() error { return w.err }
+
+// Stop implements storage.Watcher. It returns when the watch's goroutine has ended.
+func (w *watch) Stop() {
+	w.cancel()
+	<-w.done
+}
+
+// Progress implements storage.Watcher.
+func (w *watch) Progress(ctx context.Context) error {
+	if err := w.ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case w.asks <- struct{}{}:
+	default: // The answer to the request that waits is recent enough.
+	}
+	return ctx.Err()
+}
+
+// run delivers what follows a change, from the first revision greater than after on.
+func (w *watch) run(at *change, after int64) {
+	defer w.end()
+	for asked := false; ; {
+		var events []storage.Event
+		events, at = w.collect(at, after)
+		switch {
+		case len(events) > 0:
+			w.deliver(storage.Batch{Events: events, Revision: at.revision})
+		case asked && at.revision >= after:
+			w.deliver(storage.Batch{Revision: at.revision})
+			asked = false
+		default:
+			select {
+			case <-at.followed:
+			case <-w.asks:
+				asked = true
+			case <-w.ctx.Done():
+			}
+		}
+		if w.ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// collect returns the watch's events behind a change, at most maxBatch, and the last
+// change that it looked at. That is the newest one if there are fewer events.
+func (w *watch) collect(at *change, after int64) (events []storage.Event, last *change) {
+	for len(events) < maxBatch {
+		select {
+		case <-at.followed:
+		default:
+			return events, at
+		}
+		at = at.next
+		if v := at.version; v != nil && at.revision > after && strings.HasPrefix(v.Key, w.prefix) {
+			events = append(events, v.Event)
+		}
+	}
+	return events, at
+}
+
+func (w *watch) deliver(b storage.Batch) {
+	select {
+	case w.out <- b:
+	case <-w.ctx.Done():
+	}
+}
+
+func (w *watch) end() {
+	w.cancel()
+	close(w.out)
+	close(w.done)
+}

@@ -1,0 +1,128 @@
+package memstore
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"time"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// Create implements storage.Interface.
+func (s *Store) Create(ctx context.Context, key string, value []byte, opts storage.WriteOptions) (int64, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	current, _ := s.keys.Get(key)
+	switch {
+	case len(key)+len(value) > maxRequest:
+		return 0, storage.ErrTooLarge
+	case current.live():
+		return 0, &storage.ExistsError{Key: key}
+	case !s.hold(opts.While):
+		return 0, &storage.PremiseError{Key: key}
+	}
+	return s.put(storage.Created, key, value, 0, opts.TTL), nil
+}
+
+// Update implements storage.Interface.
+func (s *Store) Update(ctx context.Context, key string, value []byte, expected int64, opts storage.WriteOptions) (int64, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(key)+len(value) > maxRequest {
+		return 0, storage.ErrTooLarge
+	}
+	current, err := s.swappable(key, expected, opts.While)
+	if err != nil {
+		return 0, err
+	}
+	return s.put(storage.Updated, key, value, current.CreateRevision, opts.TTL), nil
+}
+
+// Delete implements storage.Interface.
+func (s *Store) Delete(ctx context.Context, key string, expected int64, while ...storage.Premise) (int64, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := s.swappable(key, expected, while); err != nil {
+		return 0, err
+	}
+	return s.remove(key), nil
+}
+
+// swappable returns the value of a key if it has the expected revision and the premises
+// hold.
+func (s *Store) swappable(key string, expected int64, while []storage.Premise) (*version, error) {
+	current, _ := s.keys.Get(key)
+	switch {
+	case !current.live():
+		return nil, storage.ErrNotFound
+	case current.Revision != expected:
+		return nil, &storage.ConflictError{Live: current.keyValue()}
+	case !s.hold(while):
+		return nil, &storage.PremiseError{Key: key}
+	}
+	return current, nil
+}
+
+// hold reports whether all premises are true now.
+func (s *Store) hold(while []storage.Premise) bool {
+	for _, p := range while {
+		var found bool
+		holds := true
+		s.keys.Ascend(p.Key, func(key string, v *version) bool {
+			if key != p.Key && !(p.Prefix && strings.HasPrefix(key, p.Key)) {
+				return false
+			}
+			if v.live() {
+				found = true
+				holds = v.CreateRevision == p.CreateRevision
+			}
+			return holds
+		})
+		if !holds || !found && p.CreateRevision != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// put writes a copy of a value. A created revision of 0 is that of the write itself.
+func (s *Store) put(change storage.EventType, key string, value []byte, created int64, ttl time.Duration) int64 {
+	v := &version{Event: storage.Event{Type: change, Key: key, CreateRevision: created, Value: bytes.Clone(value)}}
+	if ttl > 0 {
+		v.expires = time.Now().Add(ttl)
+	}
+	revision := s.append(v)
+	if ttl > 0 {
+		s.expiry.add(v, s.expire)
+	}
+	return revision
+}
+
+func (s *Store) remove(key string) int64 {
+	return s.append(&version{Event: storage.Event{Type: storage.Deleted, Key: key}})
+}
+
+// append makes a version the newest one of its key, at a new revision.
+func (s *Store) append(v *version) int64 {
+	last := s.newest()
+	v.Revision = last.revision + 1
+	if v.Type == storage.Created {
+		v.CreateRevision = v.Revision
+	}
+	v.previous, _ = s.keys.Set(v.Key, v)
+	c := &change{revision: v.Revision, version: v, followed: make(chan struct{})}
+	s.history = append(s.history, c)
+	last.next = c
+	close(last.followed)
+	return v.Revision
+}
