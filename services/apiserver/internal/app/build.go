@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"strings"
+	"path"
 	"sync"
 	"time"
 
@@ -224,8 +224,9 @@ func (p *parts) buildStore(ctx context.Context) (err error) {
 	return nil
 }
 
-// root is the prefix of all keys, without a slash at its end.
-func (p *parts) root() string { return strings.TrimRight(p.options.Etcd.Prefix, "/") }
+// root returns the prefix of all keys. It begins with a slash and does not end
+// with one.
+func (p *parts) root() string { return path.Join("/", p.options.Etcd.Prefix) }
 
 func (p *parts) buildCache(context.Context) (err error) {
 	host, _ := p.options.hostname()
