@@ -187,7 +187,8 @@ func TestFlagsThatAreRefused(t *testing.T) {
 	}
 	for arg, want := range map[string]string{
 		"--storage-backend=etcd2":                                  "--storage-backend invalid, allowed values: etcd3",
-		"--storage-media-type=application/json":                    `--storage-media-type "application/json" invalid`,
+		"--storage-media-type=application/json":                    "",
+		"--storage-media-type=application/yaml":                    `--storage-media-type "application/yaml" invalid`,
 		"--etcd-servers-overrides=/events#http://127.0.0.1":        "",
 		"--etcd-servers-overrides=events":                          "must be of format: group/resource#servers",
 		"--delete-collection-workers=0":                            "must be positive",
