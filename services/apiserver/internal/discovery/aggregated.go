@@ -86,7 +86,10 @@ func aggregate(g *group) apidiscoveryv2.APIGroupDiscovery {
 	out := apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: g.name}}
 	for _, v := range g.versions {
 		one := apidiscoveryv2.APIVersionDiscovery{
-			Version: v.name, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent, Resources: aggregateResources(v.resources),
+			Version: v.name, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent, Resources: v.aggregated,
+		}
+		if v.aggregated == nil {
+			one.Resources = aggregateResources(v.resources)
 		}
 		if v.named {
 			nameResources(one.Resources, g.name, v.name)
