@@ -27,8 +27,8 @@ func headless(s *corev1.ServiceSpec) bool {
 }
 
 // serviceRules are those of a service, which may still lack what the cluster
-// gives it.
-func serviceRules(at validate.At, s *corev1.Service) {
+// gives it. sameTraffic is the gate PreferSameTrafficDistribution.
+func serviceRules(at validate.At, s *corev1.Service, sameTraffic bool) {
 	hints, hasHints := s.Annotations[topologyHintsAnnotation]
 	if mode, ok := s.Annotations[corev1.AnnotationTopologyMode]; ok && hasHints && mode != hints {
 		at.Child("metadata", "annotations").Key("", corev1.AnnotationTopologyMode).Invalid("", mode,
@@ -60,6 +60,7 @@ func serviceRules(at validate.At, s *corev1.Service) {
 	in.Absent("allocateLoadBalancerNodePorts", spec.AllocateLoadBalancerNodePorts != nil && !balanced, forLoadBalancers)
 	loadBalancerClassRules(in, spec)
 	trafficRules(in, spec)
+	validate.OptionalOneOf(in, "trafficDistribution", spec.TrafficDistribution, trafficDistributions(sameTraffic)...)
 }
 
 // serviceTypeRules are those of the addresses and names that types can have.
@@ -195,7 +196,14 @@ func trafficRules(at validate.At, s *corev1.ServiceSpec) {
 	at.Present("internalTrafficPolicy", s.InternalTrafficPolicy != nil || !hasNodePort(s) && s.Type != corev1.ServiceTypeClusterIP)
 	validate.OptionalOneOf(at, "internalTrafficPolicy", s.InternalTrafficPolicy,
 		corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)
-	validate.OptionalOneOf(at, "trafficDistribution", s.TrafficDistribution, corev1.ServiceTrafficDistributionPreferClose)
+}
+
+// trafficDistributions returns the values of spec.trafficDistribution.
+func trafficDistributions(same bool) []string {
+	if same {
+		return []string{corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode}
+	}
+	return []string{corev1.ServiceTrafficDistributionPreferClose}
 }
 
 // serviceChanges keep what a service was given, unless its type gives it up.

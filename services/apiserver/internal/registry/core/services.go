@@ -21,6 +21,9 @@ import (
 func services(settings registry.Settings) *registry.Kind {
 	anyType := settings.On(features.AllowServiceLBStatusOnNonLB)
 	ipMode := settings.On(features.LoadBalancerIPMode)
+	rules := func(at validate.At, s *corev1.Service) {
+		serviceRules(at, s, settings.On(features.PreferSameTrafficDistribution))
+	}
 	return &registry.Kind{
 		Names: registry.Names{
 			Version: version, Resource: "services", Singular: "service", Kind: "Service",
@@ -35,7 +38,7 @@ func services(settings registry.Settings) *registry.Kind {
 		Read:    declare.Do(func(s *corev1.Service) { readService(s, settings.PrimaryFamily) }),
 		Filled:  filledService,
 		Create: registry.Create{
-			Validate: declare.Rules(serviceRules),
+			Validate: declare.Rules(rules),
 			Warnings: declare.Get(serviceWarnings),
 		},
 		Update: registry.Update{
@@ -43,7 +46,7 @@ func services(settings registry.Settings) *registry.Kind {
 			Prepare: declare.Change(dropOfOtherType),
 			Validate: declare.Changes(func(at validate.At, s, old *corev1.Service) {
 				serviceChanges(at.Child("spec"), &s.Spec, &old.Spec)
-				serviceRules(at, s)
+				rules(at, s)
 			}),
 		},
 		Delete: registry.Delete{ReturnObject: true},
