@@ -66,8 +66,8 @@ const (
 	// InPlacePodVerticalScaling lets the resources of a pod's containers change.
 	InPlacePodVerticalScaling Gate = "InPlacePodVerticalScaling"
 	// HPAConfigurableTolerance and HPAScaleToZero keep a field of autoscalers and
-	// let them have no replicas, PreferSameTrafficDistribution keeps hints of
-	// endpoint slices.
+	// let them have no replicas. PreferSameTrafficDistribution keeps hints of
+	// endpoint slices, and admits two more values for services.
 	HPAConfigurableTolerance      Gate = "HPAConfigurableTolerance"
 	HPAScaleToZero                Gate = "HPAScaleToZero"
 	PreferSameTrafficDistribution Gate = "PreferSameTrafficDistribution"

@@ -278,7 +278,7 @@ func (a *Aggregator) Versions() []discovery.GroupVersion {
 		known := r.known.Load()
 		out = append(out, discovery.GroupVersion{
 			Group: gv.Group, Version: gv.Version, GroupPriority: int(r.spec.GroupPriorityMinimum), VersionPriority: int(r.spec.VersionPriority),
-			Resources: known.resources, Stale: known.stale,
+			Resources: known.resources, Aggregated: known.aggregated, Stale: known.stale,
 		})
 	}
 	return out

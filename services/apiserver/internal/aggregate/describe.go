@@ -21,6 +21,8 @@ import (
 // description is what a server serves of its group version.
 type description struct {
 	resources []metav1.APIResource
+	// aggregated is the form of the aggregated document, nil if the server has none.
+	aggregated []apidiscoveryv2.APIResourceDiscovery
 	// stale is set if the last request for the resources failed.
 	stale bool
 	// tag is that of the aggregated document.
@@ -57,7 +59,7 @@ func (r *remote) describe(ctx context.Context) (changed bool) {
 	if r.available() {
 		changed = r.findV3(ctx)
 	}
-	return changed || next.stale != before.stale || !reflect.DeepEqual(next.resources, before.resources)
+	return changed || next.stale != before.stale || !reflect.DeepEqual(next.resources, before.resources) || !reflect.DeepEqual(next.aggregated, before.aggregated)
 }
 
 // question is what a document is asked for with.
@@ -156,11 +158,27 @@ func (r *remote) aggregated(ctx context.Context, before *description) (*descript
 		}
 		for j := range list.Items[i].Versions {
 			if v := &list.Items[i].Versions[j]; v.Version == r.spec.Version {
-				d.resources = flat(v.Resources)
+				setResponseKinds(v.Resources)
+				d.resources, d.aggregated = flat(v.Resources), v.Resources
 			}
 		}
 	}
 	return d, nil
+}
+
+// setResponseKinds fills in the response kinds that are missing, which clients take for granted.
+func setResponseKinds(resources []apidiscoveryv2.APIResourceDiscovery) {
+	for i := range resources {
+		r := &resources[i]
+		if r.ResponseKind == nil {
+			r.ResponseKind = &metav1.GroupVersionKind{}
+		}
+		for j := range r.Subresources {
+			if s := &r.Subresources[j]; s.ResponseKind == nil {
+				s.ResponseKind = &metav1.GroupVersionKind{}
+			}
+		}
+	}
 }
 
 // flat lists resources and sub-resources beside each other.
@@ -172,16 +190,12 @@ func flat(in []apidiscoveryv2.APIResourceDiscovery) []metav1.APIResource {
 			Name: d.Resource, SingularName: d.SingularResource, Namespaced: d.Scope == apidiscoveryv2.ScopeNamespace,
 			Verbs: d.Verbs, ShortNames: d.ShortNames, Categories: d.Categories,
 		}
-		if k := d.ResponseKind; k != nil {
-			r.Group, r.Version, r.Kind = k.Group, k.Version, k.Kind
-		}
+		r.Group, r.Version, r.Kind = d.ResponseKind.Group, d.ResponseKind.Version, d.ResponseKind.Kind
 		out = append(out, r)
 		for j := range d.Subresources {
 			s := &d.Subresources[j]
 			sub := metav1.APIResource{Name: d.Resource + "/" + s.Subresource, Namespaced: r.Namespaced, Verbs: s.Verbs}
-			if k := s.ResponseKind; k != nil {
-				sub.Group, sub.Version, sub.Kind = k.Group, k.Version, k.Kind
-			}
+			sub.Group, sub.Version, sub.Kind = s.ResponseKind.Group, s.ResponseKind.Version, s.ResponseKind.Kind
 			out = append(out, sub)
 		}
 	}

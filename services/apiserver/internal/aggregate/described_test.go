@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/services/apiserver/internal/aggregate"
@@ -198,7 +199,7 @@ const aggregated = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k
 	{"metadata":{"name":"other.test"},"versions":[{"version":"v1","freshness":"Current","resources":[{"resource":"spies"}]}]},
 	{"metadata":{"name":"ext.test"},"versions":[{"version":"v2"},{"version":"v1","freshness":"Current","resources":[
 		{"resource":"things","responseKind":{"group":"","version":"","kind":"Thing"},"scope":"Namespaced","singularResource":"thing","verbs":["get"],"shortNames":["th"],
-		 "subresources":[{"subresource":"status","responseKind":{"group":"","version":"","kind":"Thing"},"verbs":["get"]}]}]}]}]}`
+		 "subresources":[{"subresource":"status","responseKind":{"group":"","version":"","kind":"Thing"},"verbs":["get"],"acceptedTypes":[{"group":"","version":"","kind":"Accepted"}]}]}]}]}]}`
 
 func TestWhatIsServedIsFoundOut(t *testing.T) { inBubble(t, whatIsServedIsFoundOut) }
 
@@ -240,6 +241,13 @@ func whatIsServedIsFoundOut(t *testing.T, n *network) {
 	})
 	resource.Verbs, resource.Categories = []string{"get"}, nil
 	want.Resources = []metav1.APIResource{resource, sub}
+	want.Aggregated = []apidiscoveryv2.APIResourceDiscovery{{
+		Resource: "things", ResponseKind: &metav1.GroupVersionKind{Kind: "Thing"}, Scope: "Namespaced", SingularResource: "thing", Verbs: []string{"get"}, ShortNames: []string{"th"},
+		Subresources: []apidiscoveryv2.APISubresourceDiscovery{{
+			Subresource: "status", ResponseKind: &metav1.GroupVersionKind{Kind: "Thing"}, Verbs: []string{"get"},
+			AcceptedTypes: []metav1.GroupVersionKind{{Kind: "Accepted"}},
+		}},
+	}}
 	b.Poke()
 	b.eventually("described anew", func() bool { return reflect.DeepEqual(version(), want) })
 	b.Poke()
@@ -251,7 +259,7 @@ func whatIsServedIsFoundOut(t *testing.T, n *network) {
 	// A server that has gone is stale, without resources.
 	e.does(http.NotFound)
 	b.Poke()
-	want.Stale, want.Resources = true, nil
+	want.Stale, want.Resources, want.Aggregated = true, nil, nil
 	b.eventually("stale", func() bool { return reflect.DeepEqual(version(), want) })
 
 	e.does(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "nonsense") })

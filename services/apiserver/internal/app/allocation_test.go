@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
@@ -260,10 +261,16 @@ func TestRepair(t *testing.T) {
 	a.want(201, "POST", addressesPath, address("10.0.0.51", "a", "ipallocator.k8s.io"))    // not what the service has
 	a.want(201, "POST", addressesPath, address("10.0.0.52", "gone", "somebody"))
 	a.want(200, "DELETE", addressesPath+"/10.0.0.40", "") // lost
-	a.want(200, "DELETE", addressesPath+"/10.0.0.41", "") // lost, and given to somebody else
-	a.want(201, "POST", addressesPath, address("10.0.0.41", "gone", "ipallocator.k8s.io"))
-	key := a.parts.root() + "/ranges/servicenodeports"
+	key := a.parts.root() + "/ipaddresses/10.0.0.41"      // has another owner
 	kv, _, err := a.parts.store.Get(context.Background(), key, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.parts.store.Update(context.Background(), key, []byte(address("10.0.0.41", "gone", "ipallocator.k8s.io")), kv.ModRevision, storage.WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	key = a.parts.root() + "/ranges/servicenodeports"
+	kv, _, err = a.parts.store.Get(context.Background(), key, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

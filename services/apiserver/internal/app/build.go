@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"strings"
+	"path"
 	"sync"
 	"time"
 
@@ -193,8 +193,9 @@ func (p *parts) buildServer(context.Context) error {
 	return err
 }
 
-// root is the prefix of all keys, without a slash at its end.
-func (p *parts) root() string { return strings.TrimRight(p.options.Etcd.Prefix, "/") }
+// root returns the prefix of all keys. It begins with a slash and does not end
+// with one.
+func (p *parts) root() string { return path.Join("/", p.options.Etcd.Prefix) }
 
 func (p *parts) buildCache(context.Context) (err error) {
 	host, _ := p.options.hostname()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	names "binnacle/libs/api"
 	"binnacle/libs/options"
 	"binnacle/services/apiserver/internal/egress"
 )
@@ -58,7 +59,7 @@ func idleFlags() []idleFlag {
 
 func (o *CompatibilityOptions) addFlags(s *options.Sections) {
 	f := s.Set("etcd")
-	f.StringVar(&o.StorageMediaType, "storage-media-type", protobufMedia, "How built-in kinds are stored: "+protobufMedia+", which is the only form that is written. Values in JSON are read.")
+	f.StringVar(&o.StorageMediaType, "storage-media-type", names.MediaProtobuf, "How built-in kinds are stored: "+names.MediaProtobuf+" or "+names.MediaJSON+". Values of both forms are read. CustomResourceDefinitions and APIServices are always stored as JSON.")
 	g := s.Set("generic")
 	o.Emulated.addFlags(g)
 	g.StringVar(&o.EgressSelector, "egress-selector-config-file", "", "File that says how the networks of the control plane, of etcd and of the cluster are reached: directly, or through a proxy (EgressSelectorConfiguration, apiserver.k8s.io/v1beta1).")
@@ -88,12 +89,10 @@ func (o *CompatibilityOptions) addFlags(s *options.Sections) {
 // apiserverCount is the name of a flag without effect whose value is checked.
 const apiserverCount = "apiserver-count"
 
-const protobufMedia = "application/vnd.kubernetes.protobuf"
-
 func (o *CompatibilityOptions) validate() (errs []error) {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if o.StorageMediaType != protobufMedia {
-		bad("--storage-media-type %q invalid, allowed values: %s", o.StorageMediaType, protobufMedia)
+	if o.StorageMediaType != names.MediaProtobuf && o.StorageMediaType != names.MediaJSON {
+		bad("--storage-media-type %q invalid, allowed values: %s, %s", o.StorageMediaType, names.MediaJSON, names.MediaProtobuf)
 	}
 	if o.EgressSelector != "" {
 		if _, err := os.Stat(o.EgressSelector); err != nil {

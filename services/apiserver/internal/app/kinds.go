@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	names "binnacle/libs/api"
 	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/apply"
 	"binnacle/services/apiserver/internal/codec"
@@ -20,7 +21,11 @@ import (
 )
 
 func (p *parts) buildKinds(context.Context) (err error) {
-	if p.catalog, err = builtin.Everything(registry.Settings{AllowPrivileged: p.options.AllowPrivileged, PrimaryFamily: p.options.primaryFamily(), Gates: p.options.Features}); err != nil {
+	settings := registry.Settings{
+		AllowPrivileged: p.options.AllowPrivileged, PrimaryFamily: p.options.primaryFamily(),
+		StoreJSON: p.options.Compatibility.StorageMediaType == names.MediaJSON, Gates: p.options.Features,
+	}
+	if p.catalog, err = builtin.Everything(settings); err != nil {
 		return err
 	}
 	gate := func(k *registry.Kind) bool { return k.Gate == "" || p.options.Features.Enabled(k.Gate) }

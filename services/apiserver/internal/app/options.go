@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -290,8 +291,8 @@ func (o *Options) Validate() []error {
 	}
 	errs = append(errs, o.Etcd.validateOverrides()...)
 	errs = append(errs, o.Etcd.Embedded.validate(len(o.Etcd.Servers) > 0)...)
-	if !strings.HasPrefix(o.Etcd.Prefix, "/") || len(strings.TrimRight(o.Etcd.Prefix, "/")) == 0 {
-		bad("--etcd-prefix %q must begin with a slash and name a root", o.Etcd.Prefix)
+	if path.Join("/", o.Etcd.Prefix) == "/" {
+		bad("--etcd-prefix %q must name a root", o.Etcd.Prefix)
 	}
 	if (o.Etcd.CertFile == "") != (o.Etcd.KeyFile == "") {
 		errs = append(errs, errors.New("--etcd-certfile and --etcd-keyfile go together"))

@@ -70,7 +70,7 @@ func (p *parts) run(ctx context.Context) error {
 }
 
 func (p *parts) serve(ctx context.Context) error {
-	return task.Run(ctx, append(slices.Concat(p.flowTasks(), p.storageVersionTasks(), p.leaderTasks(), p.remoteTasks(), p.extensionInfo(), p.peerTasks(), p.debugSocket(), p.typeChecks.tasks(p.options.Admission.TypeChecks)),
+	return task.Run(ctx, append(slices.Concat(p.flowTasks(), p.storageVersionTasks(), p.leaderTasks(), p.remoteTasks(), p.extensionInfo(), p.addressRepairs(), p.peerTasks(), p.debugSocket(), p.typeChecks.tasks(p.options.Admission.TypeChecks)),
 		task.Task{Name: "https", Run: func(ctx context.Context) error {
 			over := make(chan struct{})
 			defer close(over)

@@ -176,11 +176,14 @@ func (b *Bootstrap) endpoints(ctx context.Context, ips []string) error {
 	})
 }
 
+// endpointSlice maintains the EndpointSlice of the kubernetes service. It replaces an object of the
+// other IP family, because the address type is immutable.
 func (b *Bootstrap) endpointSlice(ctx context.Context, ips []string) error {
 	family := discoveryv1.AddressTypeIPv4
 	if b.AdvertiseAddress.To4() == nil {
 		family = discoveryv1.AddressTypeIPv6
 	}
+	ips = slices.DeleteFunc(slices.Clone(ips), func(ip string) bool { return (net.ParseIP(ip).To4() == nil) != (family == discoveryv1.AddressTypeIPv6) })
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: "kubernetes", Namespace: api.DefaultNamespace, Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"}},
 		AddressType: family,
@@ -196,11 +199,21 @@ func (b *Bootstrap) endpointSlice(ctx context.Context, ips []string) error {
 		}
 		return out
 	}
-	return loopback.Put(ctx, b.API, loopback.Of("discovery.k8s.io", "v1", "endpointslices", api.DefaultNamespace), slice, func(live *discoveryv1.EndpointSlice) bool {
-		if slices.Equal(addresses(live), ips) && reflect.DeepEqual(live.Ports, slice.Ports) {
+	path := loopback.Of("discovery.k8s.io", "v1", "endpointslices", api.DefaultNamespace)
+	otherFamily := false
+	change := func(live *discoveryv1.EndpointSlice) bool {
+		otherFamily = live.AddressType != family
+		if otherFamily || slices.Equal(addresses(live), ips) && reflect.DeepEqual(live.Ports, slice.Ports) {
 			return false
 		}
 		live.Endpoints, live.Ports = slice.Endpoints, slice.Ports
 		return true
-	})
+	}
+	if err := loopback.Put(ctx, b.API, path, slice, change); err != nil || !otherFamily {
+		return err
+	}
+	if err := b.API.Delete(ctx, path.Named(slice.Name), nil); err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	return loopback.Put(ctx, b.API, path, slice, change)
 }

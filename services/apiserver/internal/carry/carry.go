@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/apimachinery/pkg/util/proxy"
 	"k8s.io/client-go/transport"
@@ -19,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/answers"
 	"binnacle/services/apiserver/internal/connections"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/upgrade"
 )
 
@@ -164,10 +163,7 @@ func (p *responder) Error(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.As(context.Cause(r.Context()), &open):
 		refuse(w, open)
 	case errors.Is(r.Context().Err(), context.DeadlineExceeded):
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		w.WriteHeader(http.StatusGatewayTimeout)
-		_, _ = fmt.Fprintf(w, `{"metadata":{},"status":%q,"message":"Timeout: request did not complete within the allotted timeout","reason":%q,"details":{},"code":504}`,
-			metav1.StatusFailure, metav1.StatusReasonTimeout) // the client may be gone
+		status.WriteTimeout(w)
 	default:
 		if p.of.Refused != nil {
 			p.of.Refused(cmp.Or(p.why, err))

@@ -279,7 +279,7 @@ func (c *Coder) attributesOfJSON(stored []byte) (Attributes, error) {
 	if err != nil {
 		return a, err
 	}
-	proto, err := c.encodeStored(obj)
+	proto, err := c.encodeProtobuf(obj)
 	if err != nil {
 		return a, err
 	}

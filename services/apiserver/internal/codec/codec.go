@@ -257,6 +257,12 @@ func (k *Coder) encodeStored(obj registry.Object) ([]byte, error) {
 		obj.GetObjectKind().SetGroupVersionKind(gvk)
 		return json.Marshal(obj)
 	}
+	return k.encodeProtobuf(obj)
+}
+
+// encodeProtobuf encodes an object of the stored Go type as protobuf.
+func (k *Coder) encodeProtobuf(obj runtime.Object) ([]byte, error) {
+	gvk := k.Decl.StoredGVK()
 	return appendObject(nil, obj, gvk.GroupVersion().String(), gvk.Kind)
 }
 

@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -187,28 +188,44 @@ func (k *Coder) AppendHead(dst []byte, kind, apiVersion string, meta metav1.List
 // ListTail ends a list's JSON.
 const ListTail = "]}\n"
 
-// raw returns the served protobuf message of an item, without resourceVersion
-// where it could be taken as stored.
-func (k *Coder) raw(it Item) ([]byte, error) {
+// raw returns the served protobuf message of an item, without resourceVersion, and
+// whether it is the stored message.
+func (k *Coder) raw(it Item) (message []byte, asStored bool, err error) {
 	if k.Decl.Document != nil {
-		return nil, fmt.Errorf("%s has no protobuf form", k.Decl.Kind)
+		return nil, false, fmt.Errorf("%s has no protobuf form", k.Decl.Kind)
 	}
+	var stored []byte
 	if k.sameForm && isEnvelope(it.Stored) {
-		return find(it.Stored[len(envelopePrefix):], unknownRaw)
+		stored, err = find(it.Stored[len(envelopePrefix):], unknownRaw)
+		if err != nil || k.isFilled(it) {
+			return stored, true, err
+		}
 	}
 	obj, err := k.DecodeItem(context.Background(), it)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	m, ok := obj.(marshaler)
 	if !ok {
-		return nil, fmt.Errorf("%T has no protobuf form", obj)
+		return nil, false, fmt.Errorf("%T has no protobuf form", obj)
 	}
-	return m.Marshal()
+	obj.SetResourceVersion("")
+	message, err = m.Marshal()
+	return message, stored != nil && bytes.Equal(message, stored), err
 }
 
-// splice opens an item for another resourceVersion. What is served as it is stored is
-// not even looked at, where it was before.
+// isFilled reports whether a stored value is known to be as Default and Read leave it, without
+// decoding it. Values that an older server stored may lack defaults.
+func (k *Coder) isFilled(it Item) bool {
+	if k.Decl.Default == nil && k.Decl.Read == nil {
+		return true
+	}
+	_, ok := k.AppendStoredItem(nil, it, nil)
+	return ok
+}
+
+// splice opens an item for another resourceVersion. A value that is served as it is stored is
+// examined once.
 func (k *Coder) splice(s *splice, it Item) error {
 	stored := it.Places != nil && k.AsStored()
 	if stored {
@@ -218,11 +235,11 @@ func (k *Coder) splice(s *splice, it Item) error {
 		}
 		stored = isEnvelope(it.Stored)
 	}
-	raw, err := k.raw(it)
+	raw, asStored, err := k.raw(it)
 	if err == nil {
 		err = s.init(raw, it.Revision)
 	}
-	if err == nil && stored {
+	if err == nil && stored && asStored {
 		it.Places.Store(s.places(it.Stored))
 	}
 	return err
@@ -281,8 +298,8 @@ func (k *Coder) Message(it Item) ([]byte, error) {
 }
 
 // AsStored reports whether objects are served in the protobuf message that is stored, but for
-// their resourceVersion. Such messages are cheaper to make than to keep. Documents are stored
-// as JSON and have no such message.
+// their resourceVersion and the defaults that an older server did not store. Such messages are
+// cheaper to make than to keep. Documents are stored as JSON and have no such message.
 func (k *Coder) AsStored() bool { return k.sameForm && k.Decl.Document == nil }
 
 // ProtoItems makes the items of one protobuf list: objects, or their metadata.

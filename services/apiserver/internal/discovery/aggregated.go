@@ -89,7 +89,10 @@ func aggregate(g *group) apidiscoveryv2.APIGroupDiscovery {
 			continue
 		}
 		one := apidiscoveryv2.APIVersionDiscovery{
-			Version: v.name, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent, Resources: aggregateResources(v.resources),
+			Version: v.name, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent, Resources: v.aggregated,
+		}
+		if v.aggregated == nil {
+			one.Resources = aggregateResources(v.resources)
 		}
 		if v.named {
 			nameResources(one.Resources, g.name, v.name)

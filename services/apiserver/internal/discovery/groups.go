@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sort"
 
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiversion "k8s.io/apimachinery/pkg/version"
@@ -24,6 +25,9 @@ type GroupVersion struct {
 	// or as the server behind the group version tells them. The list is not changed
 	// afterwards: who gives another one has the group described anew.
 	Resources []metav1.APIResource
+	// Aggregated, if not nil, is the aggregated form of Resources as the extension server
+	// returned it.
+	Aggregated []apidiscoveryv2.APIResourceDiscovery
 	// Named makes the aggregated form tell the group version of each resource that
 	// has none of its own.
 	Named bool
@@ -87,12 +91,13 @@ type group struct {
 }
 
 type servedVersion struct {
-	name      string
-	priority  int
-	resources []metav1.APIResource
-	stale     bool
-	named     bool
-	unserved  bool
+	name       string
+	priority   int
+	resources  []metav1.APIResource
+	aggregated []apidiscoveryv2.APIResourceDiscovery
+	stale      bool
+	named      bool
+	unserved   bool
 }
 
 func (g *group) version(name string) *servedVersion {
@@ -125,7 +130,7 @@ func builtIn(catalog *registry.Catalog, priority func(schema.GroupVersion) int) 
 // same tells whether two groups are described alike, by the same resources.
 func (g *group) same(o *group) bool {
 	return o != nil && g.name == o.name && slices.EqualFunc(g.versions, o.versions, func(a, b servedVersion) bool {
-		return a.name == b.name && a.stale == b.stale && a.named == b.named && a.unserved == b.unserved && sameList(a.resources, b.resources)
+		return a.name == b.name && a.stale == b.stale && a.named == b.named && a.unserved == b.unserved && sameList(a.resources, b.resources) && sameList(a.aggregated, b.aggregated)
 	})
 }
 
@@ -164,7 +169,7 @@ func merge(builtIn []*group, dynamic []GroupVersion) []*group {
 			g.priority = max(g.priority, d.GroupPriority)
 		}
 		g.versions = append(g.versions, servedVersion{
-			name: d.Version, priority: d.VersionPriority, resources: d.Resources, stale: d.Stale, named: d.Named, unserved: d.Unserved,
+			name: d.Version, priority: d.VersionPriority, resources: d.Resources, aggregated: d.Aggregated, stale: d.Stale, named: d.Named, unserved: d.Unserved,
 		})
 		slices.SortStableFunc(g.versions, func(a, b servedVersion) int {
 			return cmp.Or(cmp.Compare(b.priority, a.priority), apiversion.CompareKubeAwareVersionStrings(b.name, a.name))

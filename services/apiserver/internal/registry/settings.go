@@ -13,6 +13,8 @@ type Settings struct {
 	AllowPrivileged bool
 	// PrimaryFamily is the IP family of services that choose none. Empty means IPv4.
 	PrimaryFamily corev1.IPFamily
+	// StoreJSON stores every kind as JSON (--storage-media-type=application/json).
+	StoreJSON bool
 	// Gates are the feature gates; nil means all at their defaults.
 	Gates *features.Gates
 }

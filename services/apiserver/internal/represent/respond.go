@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strconv"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -31,8 +30,9 @@ type Responder struct {
 // unless it accepts the Status itself.
 func (p Responder) Error(w http.ResponseWriter, r *http.Request, err error) {
 	st := status.Of(err)
-	if st.Code == http.StatusInternalServerError && errors.Is(r.Context().Err(), context.DeadlineExceeded) {
-		st = status.Of(apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)) // whoever noticed
+	if (st.Code == http.StatusInternalServerError || st.Code == http.StatusGatewayTimeout) && errors.Is(r.Context().Err(), context.DeadlineExceeded) {
+		p.timeout(w, r)
+		return
 	}
 	if d := st.Details; d != nil && d.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
@@ -42,6 +42,15 @@ func (p Responder) Error(w http.ResponseWriter, r *http.Request, err error) {
 		choice, r = negotiate.Choice{Media: api.MediaJSON}, untold(r) // as in Kubernetes
 	}
 	p.Write(w, r, int(st.Code), st, codec.StatusGVK, choice)
+}
+
+// timeout responds to a request that did not complete before its deadline.
+func (p Responder) timeout(w http.ResponseWriter, r *http.Request) {
+	st := status.Timeout()
+	if body, err := p.Codec.Encode(st, codec.StatusGVK, api.MediaJSON, false); err == nil {
+		tellAnswer(p.Codec, r, st, codec.StatusGVK, negotiate.Choice{Media: api.MediaJSON}, body)
+	}
+	status.WriteTimeout(w)
 }
 
 // Object writes an object of a known type in a negotiated media type.

@@ -112,6 +112,11 @@ func Everything(s registry.Settings) (*registry.Catalog, error) {
 			strictly(k)
 		}
 	}
+	if s.StoreJSON {
+		for _, k := range kinds {
+			k.Stored.JSON = true
+		}
+	}
 	return registry.NewCatalog(groups, kinds)
 }
 

@@ -1,0 +1,29 @@
+package status
+
+import (
+	"encoding/json"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Timeout returns the Status of a request that did not complete before its deadline.
+func Timeout() *metav1.Status {
+	return Of(apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0))
+}
+
+// WriteTimeout responds to a request that did not complete before its deadline. As in
+// Kubernetes, the body is the Status as JSON, and the media type is text/plain whatever the
+// client accepts.
+func WriteTimeout(w http.ResponseWriter) {
+	st := Timeout()
+	body, err := json.Marshal(st)
+	if err != nil {
+		http.Error(w, st.Message, http.StatusGatewayTimeout)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(http.StatusGatewayTimeout)
+	_, _ = w.Write(body) // the client may be gone
+}
