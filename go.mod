@@ -53,6 +53,7 @@ require (
 	k8s.io/apimachinery v0.33.13
 	k8s.io/client-go v0.33.13
 	k8s.io/component-helpers v0.33.13
+	k8s.io/externaljwt v0.33.13
 	k8s.io/klog/v2 v2.130.1
 	k8s.io/kms v0.33.13
 	k8s.io/kube-openapi v0.0.0-20250318190949-c8a335a9a2ff

@@ -143,6 +143,8 @@ const (
 	// ServiceAccountNodeAudienceRestriction limits the tokens that nodes ask for to
 	// audiences that their pods mount.
 	ServiceAccountNodeAudienceRestriction Gate = "ServiceAccountNodeAudienceRestriction"
+	// ExternalServiceAccountTokenSigner allows an external signer of service account tokens.
+	ExternalServiceAccountTokenSigner Gate = "ExternalServiceAccountTokenSigner"
 	// RemoteRequestHeaderUID takes the user's uid from an authenticating proxy.
 	RemoteRequestHeaderUID Gate = "RemoteRequestHeaderUID"
 	// StructuredAuthenticationConfiguration reads the authentication configuration

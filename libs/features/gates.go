@@ -62,7 +62,7 @@ func known() map[Gate]Spec {
 		"ElasticIndexedJob":                                {Default: true, Stage: GA, Locked: true},
 		"EventedPLEG":                                      {Stage: Alpha},
 		"ExecProbeTimeout":                                 {Default: true, Stage: GA},
-		"ExternalServiceAccountTokenSigner":                {Stage: Alpha},
+		ExternalServiceAccountTokenSigner:                  {Stage: Alpha},
 		"GitRepoVolumeDriver":                              {Stage: Deprecated},
 		"GracefulNodeShutdown":                             {Default: true, Stage: Beta},
 		"GracefulNodeShutdownBasedOnPodPriority":           {Default: true, Stage: Beta},

@@ -43,6 +43,9 @@ type Config struct {
 	// Issuers whose tokens are accepted, beside LegacyIssuer.
 	Issuers []string
 	Keys    []PublicKey
+	// Source returns the keys that may have signed a token with a key id, which may be
+	// empty. If nil, these are Keys.
+	Source func(ctx context.Context, id string) []PublicKey
 	// Audiences that tokens must be for when the asker names none, and that
 	// tokens which name none are for.
 	Audiences []string
@@ -71,7 +74,7 @@ func New(c Config) (*Authenticator, error) {
 	switch {
 	case len(c.Issuers) == 0:
 		return nil, errors.New("service account tokens need an issuer")
-	case len(c.Keys) == 0:
+	case len(c.Keys) == 0 && c.Source == nil:
 		return nil, errors.New("service account tokens need a key")
 	case c.Objects == nil:
 		return nil, errors.New("service account tokens need objects to look up")
@@ -96,7 +99,7 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, aud
 		return nil, false, authenticator.ErrTooLong
 	}
 	var claims Claims
-	_, err := a.parser.ParseWithClaims(token, &claims, func(t *jwt.Token) (any, error) { return a.keys(t, claims.Issuer) })
+	_, err := a.parser.ParseWithClaims(token, &claims, func(t *jwt.Token) (any, error) { return a.keys(ctx, t, claims.Issuer) })
 	switch {
 	case err != nil && !a.issues(claims.Issuer):
 		return nil, false, nil
@@ -135,7 +138,7 @@ func (a *Authenticator) issues(issuer string) bool {
 
 // keys that may have signed a token: those with its algorithm, and its key id
 // where it names one that is known.
-func (a *Authenticator) keys(t *jwt.Token, issuer string) (any, error) {
+func (a *Authenticator) keys(ctx context.Context, t *jwt.Token, issuer string) (any, error) {
 	if !a.issues(issuer) {
 		return nil, errForeign
 	}
@@ -143,8 +146,12 @@ func (a *Authenticator) keys(t *jwt.Token, issuer string) (any, error) {
 		return nil, errors.New("critical header parameters are not understood")
 	}
 	id, _ := t.Header["kid"].(string)
+	candidates := a.Keys
+	if a.Source != nil {
+		candidates = a.Source(ctx, id)
+	}
 	var set jwt.VerificationKeySet
-	for _, k := range a.Keys {
+	for _, k := range candidates {
 		if k.Algorithm != t.Method.Alg() {
 			continue
 		}

@@ -21,6 +21,8 @@ type PublicKey struct {
 	ID string
 	// Algorithm is the only one that the key verifies.
 	Algorithm string
+	// Undiscoverable keys verify tokens and are not published.
+	Undiscoverable bool
 }
 
 // NewPublicKey describes a key.

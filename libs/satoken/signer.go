@@ -1,6 +1,7 @@
 package satoken
 
 import (
+	"context"
 	"crypto"
 	"errors"
 	"fmt"
@@ -39,6 +40,12 @@ func (s *Signer) PublicKey() PublicKey { return s.public }
 // Issuer is whom the tokens name as their maker.
 func (s *Signer) Issuer() string { return s.issuer }
 
+// Bounds of the lifetime of a token, in seconds.
+const (
+	MinLifetimeSeconds = 10 * 60
+	MaxLifetimeSeconds = 1 << 32
+)
+
 // Request is what a token is to say.
 type Request struct {
 	Binding   Binding // without WarnAfter
@@ -51,24 +58,35 @@ type Request struct {
 
 // Sign makes a token and returns it with its id.
 func (s *Signer) Sign(r Request) (token, id string, err error) {
+	c := r.Claims(s.issuer)
+	token, err = s.SignClaims(context.Background(), c)
+	return token, c.ID, err
+}
+
+// Claims returns the claims of the token, which has a new id.
+func (r Request) Claims(issuer string) Claims {
 	b := r.Binding
 	if r.WarnAfter > 0 {
 		b.WarnAfter = date(r.IssuedAt.Add(r.WarnAfter))
 	}
-	id = uuid.NewString()
-	t := jwt.NewWithClaims(s.method, Claims{
+	return Claims{
 		RegisteredClaims: jwt.RegisteredClaims{
-			Issuer: s.issuer, Subject: Username(b.Namespace, b.ServiceAccount.Name), Audience: r.Audiences, ID: id,
+			Issuer: issuer, Subject: Username(b.Namespace, b.ServiceAccount.Name), Audience: r.Audiences, ID: uuid.NewString(),
 			IssuedAt: date(r.IssuedAt), NotBefore: date(r.IssuedAt), ExpiresAt: date(r.IssuedAt.Add(r.Lifetime)),
 		},
 		Binding: &b,
-	})
-	t.Header = map[string]any{"alg": s.public.Algorithm, "kid": s.public.ID}
-	token, err = t.SignedString(s.key)
-	if err != nil {
-		return "", "", fmt.Errorf("sign token: %w", err)
 	}
-	return token, id, nil
+}
+
+// SignClaims returns a signed token with the claims.
+func (s *Signer) SignClaims(_ context.Context, c Claims) (string, error) {
+	t := jwt.NewWithClaims(s.method, c)
+	t.Header = map[string]any{"alg": s.public.Algorithm, "kid": s.public.ID}
+	token, err := t.SignedString(s.key)
+	if err != nil {
+		return "", fmt.Errorf("sign token: %w", err)
+	}
+	return token, nil
 }
 
 // ValidateIssuers returns everything that is wrong with the issuers that a

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -17,10 +18,14 @@ import (
 type Incoming struct {
 	// Name is what a span is called; nil is the method.
 	Name func(*http.Request) string
-	// Follow tells of a caller whose trace is gone on with, and decides what is sampled; it
-	// is asked only about those who bring one. The traces of others are linked to. nil
-	// follows nobody.
+	// Follow reports whether the span continues the trace that the request brings, or the
+	// span that the context of the request has. That trace decides whether the span is
+	// sampled. Any other span starts a trace, and links to the one that the request brings.
+	// Follow is called only if there is a trace. If nil, no trace is continued.
 	Follow func(*http.Request) bool
+	// Start returns when the request arrived, which is where the span starts. If nil, the
+	// span starts when the handler is called.
+	Start func(*http.Request) time.Time
 }
 
 // Handler makes a span of each request; without a provider it is next itself.
@@ -38,12 +43,14 @@ func (p *Provider) Handler(in Incoming, next http.Handler) http.Handler {
 		ctx := propagator.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 		opts := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}
 		from := trace.SpanContextFromContext(ctx)
-		told := from.IsValid() && from.IsRemote()
-		if !told || in.Follow == nil || !in.Follow(r) {
+		if !from.IsValid() || in.Follow == nil || !in.Follow(r) {
 			opts = append(opts, trace.WithNewRoot())
-			if told {
+			if from.IsValid() && from.IsRemote() {
 				opts = append(opts, trace.WithLinks(trace.Link{SpanContext: from}))
 			}
+		}
+		if in.Start != nil {
+			opts = append(opts, trace.WithTimestamp(in.Start(r)))
 		}
 		ctx, span := tracer.Start(ctx, name, opts...)
 		r = r.WithContext(ctx)

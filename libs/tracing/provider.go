@@ -214,11 +214,19 @@ func (p *Provider) Inject(ctx context.Context, h http.Header) {
 // Start begins a span below the one of ctx. Where nothing is traced it costs one look at
 // ctx, and gives ctx back. What is told of the span is asked only where it is sampled.
 func Start(ctx context.Context, name string, attributes func() []attribute.KeyValue) (context.Context, Span) {
+	return StartAt(ctx, name, time.Time{}, attributes)
+}
+
+// StartAt is Start for a span that began at a time; the zero time is now.
+func StartAt(ctx context.Context, name string, at time.Time, attributes func() []attribute.KeyValue) (context.Context, Span) {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.IsRecording() {
 		return ctx, Span{}
 	}
 	var opts []trace.SpanStartOption
+	if !at.IsZero() {
+		opts = append(opts, trace.WithTimestamp(at))
+	}
 	if attributes != nil {
 		opts = append(opts, trace.WithAttributes(attributes()...))
 	}
@@ -226,8 +234,28 @@ func Start(ctx context.Context, name string, attributes func() []attribute.KeyVa
 	return ctx, Span{s}
 }
 
+// Event adds an event to the span of ctx, if that is sampled.
+func Event(ctx context.Context, name string, attributes ...attribute.KeyValue) {
+	if s := trace.SpanFromContext(ctx); s.IsRecording() {
+		s.AddEvent(name, trace.WithAttributes(attributes...))
+	}
+}
+
+// Recording reports whether the span of ctx is sampled.
+func Recording(ctx context.Context) bool { return trace.SpanFromContext(ctx).IsRecording() }
+
 // Span is one that runs; the zero Span is none.
 type Span struct{ span trace.Span }
+
+// Recording reports whether the span is sampled.
+func (s Span) Recording() bool { return s.span != nil && s.span.IsRecording() }
+
+// EventAt adds an event that happened at a time.
+func (s Span) EventAt(name string, at time.Time, attributes ...attribute.KeyValue) {
+	if s.span != nil {
+		s.span.AddEvent(name, trace.WithAttributes(attributes...), trace.WithTimestamp(at))
+	}
+}
 
 // Event notes a point in time.
 func (s Span) Event(name string, attributes ...attribute.KeyValue) {

@@ -16,6 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/authn"
 	"binnacle/services/apiserver/internal/authn/reviews"
 	"binnacle/services/apiserver/internal/authn/webhook"
+	"binnacle/services/apiserver/internal/externaljwt"
 	"binnacle/services/apiserver/internal/objects"
 	"binnacle/services/apiserver/internal/operations/tokens"
 	"binnacle/services/apiserver/internal/served"
@@ -32,14 +33,17 @@ type authentication struct {
 	foreign *authnconfig.Source // of the tokens of other issuers; nil without
 	// documents of the issuer of tokens; nil where it has none.
 	documents http.Handler
+	// signer is the external signer of tokens, if there is one.
+	signer *externaljwt.Signer
 }
 
 // buildAuthentication makes the authenticators of bearer tokens.
-func (p *parts) buildAuthentication(context.Context) error {
+func (p *parts) buildAuthentication(ctx context.Context) error {
 	o := &p.options.Authentication
 	p.authn.tokens = authn.NoTokens{}
 	var union authenticator.Union
-	for _, add := range []func() (authenticator.Token, error){p.tokenFile, p.serviceAccountTokens, p.bootstrapTokens, p.foreignTokens, p.tokenWebhook} {
+	ofAccounts := func() (authenticator.Token, error) { return p.serviceAccountTokens(ctx) }
+	for _, add := range []func() (authenticator.Token, error){p.tokenFile, ofAccounts, p.bootstrapTokens, p.foreignTokens, p.tokenWebhook} {
 		t, err := add()
 		if err != nil {
 			return err
@@ -60,6 +64,9 @@ func (p *parts) buildAuthentication(context.Context) error {
 		return err
 	}
 	p.authn.tokens = p.authn.reviews
+	if p.authn.signer != nil {
+		return p.followSigner()
+	}
 	return nil
 }
 
@@ -91,6 +98,9 @@ func (p *parts) followTokens() []task.Task {
 			{Kind: satoken.KindSecret, Store: o.Secrets.Store}, {Kind: satoken.KindNode, Store: o.Nodes.Store},
 		})
 	}}}
+	if p.authn.signer != nil {
+		tasks = append(tasks, task.Task{Name: "keys of the external token signer", Run: p.authn.signer.Run})
+	}
 	if p.authn.foreign != nil {
 		tasks = append(tasks, task.Task{Name: "issuers of tokens", Run: p.authn.foreign.Run})
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -37,7 +38,7 @@ type AuthenticationOptions struct {
 	ServiceAccountMaxExpiration time.Duration
 	ServiceAccountExtend        bool
 	ServiceAccountJWKSURI       string
-	// ServiceAccountSigningEndpoint is refused: keys are files.
+	// ServiceAccountSigningEndpoint is the socket of an external signer.
 	ServiceAccountSigningEndpoint string
 
 	proxyCAs *tlsfiles.Bundle
@@ -92,7 +93,7 @@ func (o *AuthenticationOptions) addFlags(s *options.Sections) {
 	a.DurationVar(&o.ServiceAccountMaxExpiration, "service-account-max-token-expiration", 0, "Longest life of a service account token; what is asked for beyond is shortened. 0 for no bound.")
 	a.BoolVar(&o.ServiceAccountExtend, "service-account-extend-token-expiration", o.ServiceAccountExtend, "Let tokens that are mounted into pods last for a year, and count the uses of those that should have been renewed.")
 	a.StringVar(&o.ServiceAccountJWKSURI, "service-account-jwks-uri", "", "URL of the keys in the discovery document of service account tokens. If empty, on this server.")
-	a.StringVar(&o.ServiceAccountSigningEndpoint, "service-account-signing-endpoint", "", "Not supported: tokens are signed by the key of --service-account-signing-key-file.")
+	a.StringVar(&o.ServiceAccountSigningEndpoint, "service-account-signing-endpoint", "", "Path of the Unix socket of an external signer of service account tokens, or the name of an abstract one, which begins with @. Its keys verify them. It excludes --service-account-signing-key-file and --service-account-key-file, and needs the feature gate ExternalServiceAccountTokenSigner.")
 	o.JWT.AddFlags(s)
 }
 
@@ -127,6 +128,9 @@ func (o *AuthenticationOptions) restrictAnonymous(z *AuthorizationOptions) {
 	}
 }
 
+// pathOrSocket matches the path of a socket and the name of an abstract one, as in Kubernetes.
+var pathOrSocket = regexp.MustCompile(`(^(/[^/ ]*)+/?$)|(^@([a-zA-Z0-9_-]+\.)*[a-zA-Z0-9_-]+$)`)
+
 const maxTokenExpiration = (1 << 32) * time.Second
 
 func (o *AuthenticationOptions) validate() (errs []error) {
@@ -144,8 +148,16 @@ func (o *AuthenticationOptions) validate() (errs []error) {
 	if len(o.ServiceAccountIssuers) == 0 && o.ServiceAccountSigner != "" {
 		bad("--service-account-signing-key-file needs --service-account-issuer")
 	}
-	if o.ServiceAccountSigningEndpoint != "" {
-		bad("--service-account-signing-endpoint: signing by another service is not supported, give --service-account-signing-key-file")
+	if e := o.ServiceAccountSigningEndpoint; e != "" {
+		if o.ServiceAccountSigner != "" || len(o.ServiceAccountKeyFiles) > 0 {
+			bad("can't set `--service-account-signing-key-file` and/or `--service-account-key-file` with `--service-account-signing-endpoint` (They are mutually exclusive)")
+		}
+		if !pathOrSocket.MatchString(e) {
+			bad("invalid value %q passed for `--service-account-signing-endpoint`, should be a valid location on the filesystem or must be prefixed with @ to name UDS in abstract namespace", e)
+		}
+		if len(o.ServiceAccountIssuers) == 0 {
+			bad("--service-account-signing-endpoint needs --service-account-issuer")
+		}
 	}
 	if uri := o.ServiceAccountJWKSURI; uri != "" {
 		if u, err := url.Parse(uri); err != nil || u.Scheme != "https" {
@@ -174,6 +186,9 @@ func (o *AuthenticationOptions) validate() (errs []error) {
 // validateGates refuses what the feature gates switch off.
 func (o *AuthenticationOptions) validateGates(g *features.Gates) (errs []error) {
 	errs = o.JWT.ValidateGates(g)
+	if o.ServiceAccountSigningEndpoint != "" && !g.Enabled(features.ExternalServiceAccountTokenSigner) {
+		errs = append(errs, errors.New("setting `--service-account-signing-endpoint` requires enabling ExternalServiceAccountTokenSigner feature gate"))
+	}
 	if len(o.Proxy.Headers.UID) > 0 && !g.Enabled(features.RemoteRequestHeaderUID) {
 		errs = append(errs, fmt.Errorf("--requestheader-uid-headers needs the feature gate %s", features.RemoteRequestHeaderUID))
 	}

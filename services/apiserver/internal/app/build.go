@@ -55,6 +55,7 @@ import (
 	"binnacle/services/apiserver/internal/represent"
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/server"
+	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/storage/etcd/embedded"
 	"binnacle/services/apiserver/internal/storageversions"
 	"binnacle/services/apiserver/internal/watchcache"
@@ -84,7 +85,7 @@ type parts struct {
 	etcd  *embedded.Server // nil with external etcd and with the memory store
 	store objectStore
 	// values is the store above encryption, sealing the configuration of that.
-	values      *encryption.Store
+	values      storage.Interface
 	sealing     *encryption.Live
 	traces      *tracing.Provider // nil when none are made
 	resourcesOf *encryption.Resources
@@ -270,7 +271,7 @@ func (p *parts) buildAPI(context.Context) error {
 		Now:                time.Now, Logger: p.log, Metrics: writes.NewMetrics(p.metrics),
 	})
 	p.api = endpoints.New(endpoints.Config{
-		Kinds: p.all, Answers: represent.Answers{Responder: p.responder(), Compress: zip, Turns: p.server.LongAnswers(), Slow: server.Rested{LargeRequests: p.server.LargeRequests()}, Conversions: represent.NewConversions(), Now: time.Now}, Store: p.values, Writes: p.writes,
+		Kinds: p.all, Answers: represent.Answers{Responder: p.responder(), Compress: zip, Turns: p.server.LongAnswers(), Slow: server.Rested{LargeRequests: p.server.LargeRequests()}, Conversions: represent.NewConversions(), Now: time.Now}, Store: p.values, Root: p.root(), Writes: p.writes,
 		Operations: p.operations(up), Components: p.components(), DeleteCollectionWorkers: p.options.DeleteCollectionWorkers,
 		MinRequestTimeout: time.Duration(p.options.MinRequestTimeout) * time.Second, BookmarkInterval: time.Minute,
 		Damage:    p.damage(),

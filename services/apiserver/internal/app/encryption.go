@@ -64,7 +64,7 @@ func (p *parts) buildEncryption(ctx context.Context) error {
 		p.close = append(p.close, p.sealing.Close)
 	}
 	p.older = olderversions.New(p.catalog, p.codec)
-	p.values = encryption.NewStore(p.traced(p.sealed()), p.sealing, p.resourcesOf, p.older)
+	p.values = p.traced(encryption.NewStore(p.timed(p.sealed()), p.sealing, p.resourcesOf, p.older))
 	return nil
 }
 

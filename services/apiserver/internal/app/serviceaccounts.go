@@ -1,10 +1,12 @@
 package app
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	"binnacle/libs/authenticator"
 	"binnacle/libs/satoken"
@@ -15,10 +17,13 @@ import (
 // there is a key for that, who makes them and tells others how to verify them.
 // Where a service reviews tokens and no key to verify with is given, to know them
 // is left to the service.
-func (p *parts) serviceAccountTokens() (authenticator.Token, error) {
+func (p *parts) serviceAccountTokens(ctx context.Context) (authenticator.Token, error) {
 	o := &p.options.Authentication
 	if len(o.ServiceAccountIssuers) == 0 {
 		return nil, nil
+	}
+	if o.ServiceAccountSigningEndpoint != "" {
+		return p.externalTokens(ctx)
 	}
 	reviewedElsewhere := o.Webhook.Kubeconfig != "" && len(o.ServiceAccountKeyFiles) == 0
 	var keys []satoken.PublicKey
@@ -43,7 +48,7 @@ func (p *parts) serviceAccountTokens() (authenticator.Token, error) {
 			keys = append(keys, public)
 		}
 		p.authn.issuer = &tokens.Issuer{
-			Signer: signer, Audiences: o.Audiences, MaxLifetime: o.ServiceAccountMaxExpiration, ExtendLifetime: o.ServiceAccountExtend, Objects: found,
+			Name: signer.Issuer(), Signer: signer, Audiences: o.Audiences, MaxLifetime: o.ServiceAccountMaxExpiration, ExtendLifetime: o.ServiceAccountExtend, Objects: found,
 		}
 	}
 	if len(keys) > 0 {
@@ -54,10 +59,15 @@ func (p *parts) serviceAccountTokens() (authenticator.Token, error) {
 	if reviewedElsewhere {
 		return nil, nil
 	}
-	return satoken.New(satoken.Config{
-		Issuers: o.ServiceAccountIssuers, Keys: keys, Audiences: o.Audiences, Lookup: o.ServiceAccountLookup, Objects: found,
-		Observe: satoken.CountUses(p.metrics, satoken.UseValid, satoken.UseStale, satoken.UseLegacy, satoken.UseLegacyAuto, satoken.UseLegacyManual, satoken.UseLegacyInvalid),
-	})
+	return p.verifier(satoken.Config{Keys: keys})
+}
+
+// verifier returns an authenticator of service account tokens. c names the keys.
+func (p *parts) verifier(c satoken.Config) (authenticator.Token, error) {
+	o := &p.options.Authentication
+	c.Issuers, c.Audiences, c.Lookup, c.Objects = o.ServiceAccountIssuers, o.Audiences, o.ServiceAccountLookup, p.objects(true)
+	c.Observe = satoken.CountUses(p.metrics, satoken.UseValid, satoken.UseStale, satoken.UseLegacy, satoken.UseLegacyAuto, satoken.UseLegacyManual, satoken.UseLegacyInvalid)
+	return satoken.New(c)
 }
 
 // verifyingKeys of tokens: those of the files or, where none is given, the one of
@@ -81,12 +91,7 @@ func (o *AuthenticationOptions) verifyingKeys(serving string) ([]satoken.PublicK
 // publishKeys makes the documents that let others verify tokens. An issuer that
 // is no https URL cannot be discovered, and has none.
 func (p *parts) publishKeys(keys []satoken.PublicKey) error {
-	o := &p.options.Authentication
-	uri := o.ServiceAccountJWKSURI
-	if uri == "" {
-		uri = "https://" + p.address() + satoken.JWKSPath
-	}
-	discovery, err := satoken.Discovery(o.ServiceAccountIssuers[0], uri, keys)
+	discovery, err := satoken.Discovery(p.options.Authentication.ServiceAccountIssuers[0], p.jwksURI(), keys)
 	if err != nil {
 		p.log.Warn("the issuer of service account tokens cannot be discovered", "error", err)
 		return nil
@@ -95,20 +100,36 @@ func (p *parts) publishKeys(keys []satoken.PublicKey) error {
 	if err != nil {
 		return err
 	}
-	p.authn.documents = issuerDocuments(discovery, jwks)
+	d := &issuerDocuments{discovery, jwks}
+	p.authn.documents = serveIssuer(func() (*issuerDocuments, time.Duration) { return d, fixedKeysAge })
 	return nil
 }
 
-// issuerDocuments serves GET of the documents of the issuer of tokens.
-func issuerDocuments(discovery, jwks []byte) http.Handler {
+// jwksURI is the URL of the published keys.
+func (p *parts) jwksURI() string {
+	if uri := p.options.Authentication.ServiceAccountJWKSURI; uri != "" {
+		return uri
+	}
+	return "https://" + p.address() + satoken.JWKSPath
+}
+
+// fixedKeysAge is how long clients may cache keys from files.
+const fixedKeysAge = time.Hour
+
+// issuerDocuments are the documents of the issuer of tokens.
+type issuerDocuments struct{ discovery, jwks []byte }
+
+// serveIssuer serves GET of documents, which clients may cache for a time.
+func serveIssuer(current func() (*issuerDocuments, time.Duration)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, media := discovery, "application/json"
+		d, age := current()
+		body, media := d.discovery, "application/json"
 		if r.URL.Path == satoken.JWKSPath {
-			body, media = jwks, satoken.JWKSMedia
+			body, media = d.jwks, satoken.JWKSMedia
 		}
 		h := w.Header()
 		h.Set("Content-Type", media)
-		h.Set("Cache-Control", "public, max-age=3600")
+		h.Set("Cache-Control", fmt.Sprintf("public, max-age=%d", int(age.Seconds())))
 		_, _ = w.Write(body) // the client may have gone
 	})
 }

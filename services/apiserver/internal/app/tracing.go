@@ -38,20 +38,20 @@ func (p *parts) buildTracing(ctx context.Context) error {
 	return nil
 }
 
-// traced puts spans over a store, where traces are made, and tells the audit log of its
-// time.
+// traced returns a store that makes spans of the calls of s, if tracing is configured.
 func (p *parts) traced(s storage.Interface) storage.Interface {
-	if p.traces == nil && p.audit.trail == nil {
+	if p.traces == nil {
 		return s
 	}
-	t := &traced.Store{Interface: s}
-	if p.traces != nil {
-		t.Wrote = func(ctx context.Context, key string, revision int64, at time.Time) {
-			p.fanoutOf(key).Wrote(ctx, key, revision, at)
-		}
+	return &traced.Store{Interface: s, Root: p.root(), Wrote: func(ctx context.Context, key string, revision int64, at time.Time) {
+		p.fanoutOf(key).Wrote(ctx, key, revision, at)
+	}}
+}
+
+// timed returns a store that reports its times to the audit log, if there is one.
+func (p *parts) timed(s storage.Interface) storage.Interface {
+	if p.audit.trail == nil {
+		return s
 	}
-	if p.audit.trail != nil {
-		t.Took = func(ctx context.Context, d time.Duration) { audit.From(ctx).Spent(audit.Store, d) }
-	}
-	return t
+	return &traced.Timed{Interface: s, Took: func(ctx context.Context, d time.Duration) { audit.From(ctx).Spent(audit.Store, d) }}
 }

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"sync"
 
+	"go.opentelemetry.io/otel/attribute"
+
+	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/storage"
 )
 
@@ -42,19 +45,31 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 
 // Create implements storage.Interface.
 func (s *Store) Create(ctx context.Context, key string, value []byte, opts storage.WriteOptions) (int64, error) {
-	sealed, err := s.values.seal(ctx, key, value)
+	sealed, err := s.seal(ctx, key, value)
 	if err != nil {
-		return 0, &storage.SealError{Key: key, Err: err}
+		return 0, err
 	}
 	return s.inner.Create(ctx, key, sealed, opts)
 }
 
-// Update implements storage.Interface.
-func (s *Store) Update(ctx context.Context, key string, value []byte, expected int64, opts storage.WriteOptions) (int64, error) {
+// seal returns the value as it is stored.
+func (s *Store) seal(ctx context.Context, key string, value []byte) ([]byte, error) {
 	sealed, err := s.values.seal(ctx, key, value)
 	if err != nil {
-		return 0, &storage.SealError{Key: key, Err: err}
+		tracing.Event(ctx, "TransformToStorage failed", attribute.String("err", err.Error()))
+		return nil, &storage.SealError{Key: key, Err: err}
 	}
+	tracing.Event(ctx, "TransformToStorage succeeded")
+	return sealed, nil
+}
+
+// Update implements storage.Interface.
+func (s *Store) Update(ctx context.Context, key string, value []byte, expected int64, opts storage.WriteOptions) (int64, error) {
+	sealed, err := s.seal(ctx, key, value)
+	if err != nil {
+		return 0, err
+	}
+	tracing.Event(ctx, "Transaction prepared")
 	revision, err := s.inner.Update(ctx, key, sealed, expected, opts)
 	return revision, s.openConflict(ctx, err)
 }

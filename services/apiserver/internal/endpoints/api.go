@@ -24,6 +24,8 @@ type Config struct {
 	Kinds *served.Live
 	represent.Answers
 	Store storage.Interface
+	// Root is the prefix of all keys, which spans omit.
+	Root string
 	// Writes makes all writes.
 	Writes *writes.Writer
 	// Operations are what is answered beside reading and writing what is stored.

@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/negotiate"
 	"binnacle/services/apiserver/internal/represent"
@@ -81,7 +82,9 @@ func (a *API) deleteOptions(c *Call) (*metav1.DeleteOptions, error) {
 			return nil, apierrors.NewBadRequest("decoded object cannot be converted to DeleteOptions")
 		}
 		o.TypeMeta = metav1.TypeMeta{}
+		tracing.Event(c.Context(), "Decoded delete options")
 		c.askedDelete(o)
+		tracing.Event(c.Context(), eventRecorded)
 	} else {
 		q := c.R.URL.Query()
 		if err := metav1.Convert_url_Values_To_v1_DeleteOptions(&q, o, nil); err != nil {

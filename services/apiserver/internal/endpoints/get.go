@@ -6,9 +6,11 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/libs/api"
+	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/represent"
 	"binnacle/services/apiserver/internal/request"
@@ -35,10 +37,11 @@ func (a *API) get(c *Call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.reach(revision); err != nil {
+	tracing.Event(c.Context(), "About to Get from storage")
+	e, ok, err := c.read(revision, asked)
+	if err != nil {
 		return err
 	}
-	e, ok := c.Store.Get(c.key())
 	if !ok {
 		return apierrors.NewNotFound(c.GroupResource(), c.Op.Name)
 	}
@@ -46,6 +49,27 @@ func (a *API) get(c *Call) error {
 		return err
 	}
 	return a.told(e, f.WriteObject(c.W, c.R, 200, represent.Entry(e)))
+}
+
+// read returns an object from the cache once that has a version.
+func (c *Call) read(revision int64, asked string) (*watchcache.Entry, bool, error) {
+	ctx, span := tracing.Start(c.Context(), "cacher.Get", func() []attribute.KeyValue {
+		return []attribute.KeyValue{
+			attribute.String("audit-id", request.TracedID(c.Context())), attribute.String("key", strings.TrimPrefix(c.key(), c.api.Root)),
+			attribute.String("resource-version", asked),
+		}
+	})
+	defer span.End()
+	if revision < 0 {
+		span.Event("About to Get from underlying storage") // its newest revision
+	} else {
+		span.Event("About to fetch object from cache")
+	}
+	if err := c.reach(ctx, revision); err != nil {
+		return nil, false, err
+	}
+	e, ok := c.Store.Get(c.key())
+	return e, ok, nil
 }
 
 // noExport refuses the parameter export, which clients of old versions send to get an object without
@@ -60,11 +84,11 @@ func noExport(query string) error {
 
 // reach waits until the cache may answer a read of the kind at a version: any for
 // 0, the newest for -1, else at least that one.
-func (c *Call) reach(revision int64) error {
+func (c *Call) reach(ctx context.Context, revision int64) error {
 	if revision < 0 {
-		return c.newest(c.Store)
+		return c.newest(ctx, c.Store)
 	}
-	if err := c.await(revision); err != nil {
+	if err := c.await(ctx, revision); err != nil {
 		return err
 	}
 	return there(c.Store)
@@ -88,14 +112,14 @@ func (c *Call) selects(o *listOptions, variant string) error {
 }
 
 // await is reach for what is not the newest.
-func (c *Call) await(revision int64) error {
+func (c *Call) await(ctx context.Context, revision int64) error {
 	switch {
 	case revision == 0 && !c.Store.Ready():
 		return watchcache.ErrNotReady // that nothing is loaded is no state
 	case c.Store.Revision() >= revision:
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(c.Context(), cacheWait)
+	ctx, cancel := context.WithTimeout(ctx, cacheWait)
 	defer cancel()
 	err := request.Wait(ctx, status.ManyWait(), func(ctx context.Context) error { return c.Store.WaitFor(ctx, revision) })
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -105,8 +129,8 @@ func (c *Call) await(revision int64) error {
 }
 
 // newest waits until what the cache shows of a resource is the newest.
-func (c *Call) newest(s *watchcache.Store) error {
-	ctx, cancel := context.WithTimeout(c.Context(), cacheWait)
+func (c *Call) newest(ctx context.Context, s *watchcache.Store) error {
+	ctx, cancel := context.WithTimeout(ctx, cacheWait)
 	defer cancel()
 	defer audit.From(ctx).Track(audit.Store).Done()
 	back := request.Aside(ctx)

@@ -5,15 +5,21 @@ import (
 	"errors"
 	"math"
 
+	"go.opentelemetry.io/otel/attribute"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/represent"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/watchcache"
 )
+
+// eventListed is the event of a request's span when the objects of a list are known, in the
+// words of Kubernetes.
+const eventListed = "Listing from storage done"
 
 // list answers GET of a collection.
 func (a *API) list(c *Call) error {
@@ -25,6 +31,7 @@ func (a *API) list(c *Call) error {
 	if err != nil {
 		return err
 	}
+	tracing.Event(c.Context(), "About to List from storage")
 	if o.served == nil && o.Limit <= 0 && o.Continue == "" && f.Streams(c.R) {
 		snap, ok, err := a.snapshot(c, o)
 		if err != nil {
@@ -34,6 +41,7 @@ func (a *API) list(c *Call) error {
 			if err := a.usable(c, o, snap, "", nil); err != nil {
 				return err
 			}
+			tracing.Event(c.Context(), eventListed)
 			if err := f.StreamList(c.W, c.R, snap, selectionOf(c, o)); err != nil {
 				spells := a.Spells(c.Context())
 				defer spells.End()
@@ -47,6 +55,7 @@ func (a *API) list(c *Call) error {
 	if err != nil {
 		return err
 	}
+	tracing.Event(c.Context(), eventListed)
 	return a.whichUndecodable(c, &p.List, p.show(c, f))
 }
 
@@ -96,13 +105,26 @@ func (a *API) selectedPage(c *Call, f *represent.Form, o *listOptions) (*page, e
 	}
 }
 
+// reachList is reach for a list.
+func (c *Call) reachList(revision int64) error {
+	ctx, span := tracing.Start(c.Context(), "cacher.GetList", func() []attribute.KeyValue {
+		return []attribute.KeyValue{attribute.String("audit-id", request.TracedID(c.Context())), attribute.String("type", c.GroupResource().String())}
+	})
+	defer span.End()
+	err := c.reach(ctx, revision)
+	if err == nil {
+		span.Event("Ready")
+	}
+	return err
+}
+
 // snapshot of the state that an unlimited list shows; false when the cache does
 // not have it.
 func (a *API) snapshot(c *Call, o *listOptions) (watchcache.Snapshot, bool, error) {
 	if o.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
 		return watchcache.Snapshot{}, false, nil
 	}
-	if err := c.reach(o.revision); err != nil {
+	if err := c.reachList(o.revision); err != nil {
 		return watchcache.Snapshot{}, false, err
 	}
 	return c.Store.Snapshot(), true, nil
@@ -122,7 +144,7 @@ func (a *API) page(c *Call, o *listOptions) (*page, error) {
 	if exact {
 		return a.exactPage(c, o, o.revision, "")
 	}
-	if err := c.reach(o.revision); err != nil {
+	if err := c.reachList(o.revision); err != nil {
 		return nil, err
 	}
 	spells := a.Spells(c.Context())
@@ -156,7 +178,7 @@ func (a *API) nextPage(c *Call, o *listOptions) (*page, error) {
 		return nil, err
 	}
 	if revision < 0 { // inconsistent by the client's wish
-		if err := c.reach(-1); err != nil {
+		if err := c.reach(c.Context(), -1); err != nil {
 			return nil, err
 		}
 		spells := a.Spells(c.Context())

@@ -110,8 +110,8 @@ func (c *Call) Connecting(options runtime.Object) *admission.Request {
 
 // Newest waits until what is read of the call's kind is the newest, NewestOf of another
 // one, which another store may keep.
-func (c *Call) Newest() error                     { return c.newest(c.Store) }
-func (c *Call) NewestOf(k *served.Resource) error { return c.newest(k.Store) }
+func (c *Call) Newest() error                     { return c.newest(c.Context(), c.Store) }
+func (c *Call) NewestOf(k *served.Resource) error { return c.newest(c.Context(), k.Store) }
 
 // Kept is a kind that the server keeps, also where clients may not use it.
 func (c *Call) Kept(gvr schema.GroupVersionResource) *served.Resource { return c.api.kind(gvr) }

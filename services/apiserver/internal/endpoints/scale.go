@@ -30,7 +30,7 @@ func (a *API) getScale(c *Call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.reach(revision); err != nil {
+	if err := c.reach(c.Context(), revision); err != nil {
 		return err
 	}
 	e, ok := c.Store.Get(c.key())

@@ -27,8 +27,8 @@ func TestVersionsAreWaitedForWithoutATurn(t *testing.T) {
 	}
 	a := &API{}
 	for name, wait := range map[string]func(*Call) error{
-		"a version":         func(c *Call) error { return c.await(999) },
-		"the newest":        func(c *Call) error { return c.newest(c.Store) },
+		"a version":         func(c *Call) error { return c.await(c.Context(), 999) },
+		"the newest":        func(c *Call) error { return c.newest(c.Context(), c.Store) },
 		"exactly a version": func(c *Call) error { _, err := a.exactPage(c, &listOptions{}, 999, ""); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestVersionsAreWaitedForWithoutSeats(t *testing.T) {
 				return func() error { came++; return nil }, room
 			})
 			c := &Call{resource: &served.Resource{Store: cache.Store("things")}, R: httptest.NewRequest("GET", "/", nil).WithContext(ctx), api: &API{}}
-			err := c.await(999)
+			err := c.await(c.Context(), 999)
 			if room && !errors.Is(err, context.Canceled) || !room && !apierrors.IsTooManyRequests(err) {
 				t.Errorf("ends with %v", err)
 			}

@@ -101,11 +101,11 @@ func (a *API) watchOptions(c *Call, o *listOptions) (watchcache.WatchOptions, er
 	initial := o.revision <= 0
 	if o.SendInitialEvents != nil {
 		initial = *o.SendInitialEvents
-		if err := c.reach(o.revision); err != nil {
+		if err := c.reach(c.Context(), o.revision); err != nil {
 			return opts, err
 		}
 	} else if o.revision < 0 {
-		if err := c.reach(-1); err != nil {
+		if err := c.reach(c.Context(), -1); err != nil {
 			return opts, err
 		}
 	}

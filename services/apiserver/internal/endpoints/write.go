@@ -12,16 +12,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"binnacle/libs/api"
+	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/represent"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/writes"
 )
 
+// eventRecorded is the event of a request's span when the audit log has the body, in the words
+// of Kubernetes.
+const eventRecorded = "Recorded the audit event"
+
 // create answers POST of an object.
 func (a *API) create(c *Call) error {
 	if why := c.Create.Closed; why != "" {
-		if err := c.newest(c.Store); err != nil { // another may be open by now
+		if err := c.newest(c.Context(), c.Store); err != nil { // another may be open by now
 			return err
 		}
 		return status.Error(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, why, &metav1.StatusDetails{Group: c.Group, Kind: c.Resource})
@@ -96,7 +101,12 @@ func (a *API) readObject(c *Call, validation string) (registry.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.decode(c, body, media, validation)
+	tracing.Event(c.Context(), "About to convert to expected version")
+	obj, err := a.decode(c, body, media, validation)
+	if err == nil {
+		tracing.Event(c.Context(), "Conversion done")
+	}
+	return obj, err
 }
 
 // patchTypes are the media types of patches (specification: "Patch media
@@ -160,5 +170,6 @@ func (a *API) patchRequest(c *Call) (*writes.Request, error) {
 	req.Force = o.Force != nil && *o.Force
 	req.Patch, err = writes.DecodePatch(typ, raw, writes.LooksForUnknown(o.FieldValidation))
 	c.askedPatch(typ, raw, err)
+	tracing.Event(c.Context(), eventRecorded)
 	return req, err
 }

@@ -20,6 +20,8 @@ func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error 
 		return err
 	}
 	defer audit.From(r.Context()).Track(audit.Serializing).Done()
+	w, done := f.serialize(w, r)
+	defer done()
 	defer f.remember().Done()
 	f.keeps = l.size() <= few
 	zipped := f.zipped(r, l)
@@ -175,6 +177,8 @@ func (f *Form) Streams(r *http.Request) bool {
 func (f *Form) StreamList(w http.ResponseWriter, r *http.Request, snap watchcache.Snapshot, sel watchcache.Selection) error {
 	rec := audit.From(r.Context())
 	defer rec.Track(audit.Serializing).Done()
+	w, done := f.serialize(w, r)
+	defer done()
 	defer f.remember().Done()
 	p := newPieces(w, r, f.Media, f.answers.Turns)
 	defer p.rest()

@@ -17,6 +17,8 @@ func (f *Form) WriteObject(w http.ResponseWriter, r *http.Request, code int, s S
 		return err
 	}
 	defer audit.From(r.Context()).Track(audit.Serializing).Done()
+	w, done := f.serialize(w, r)
+	defer done()
 	var b []byte
 	switch {
 	case f.proto():

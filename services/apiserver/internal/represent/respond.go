@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/api"
+	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/negotiate"
@@ -87,12 +88,16 @@ func (p Responder) status(w http.ResponseWriter, r *http.Request, code int, st *
 		p.Error(w, r, status.NotAcceptable(p.Media.Objects()))
 		return
 	}
+	tracing.Event(r.Context(), eventWrite)
 	p.Write(w, r, code, st, codec.StatusGVK, choice)
+	tracing.Event(r.Context(), eventWritten)
 }
 
 // Write writes an object in a form that was negotiated.
 func (p Responder) Write(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind, choice negotiate.Choice) {
 	defer audit.From(r.Context()).Track(audit.Serializing).Done()
+	w, done := serialize(w, r, gvk.GroupVersion(), choice)
+	defer done()
 	b, err := p.Codec.Encode(obj, gvk, choice.Media, choice.Pretty)
 	if err != nil {
 		// What cannot be said in the media type asked for is said in JSON.

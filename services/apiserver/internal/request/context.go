@@ -45,7 +45,10 @@ type carried struct {
 	// principal is the key under which limits count the request.
 	principal string
 	// level is the priority level that flow control puts the request into.
-	level    string
+	level string
+	// received is when the request arrived, tracedID its audit id in traces.
+	received time.Time
+	tracedID string
 	record   any
 	user     *User
 	warnings *Warnings
@@ -132,6 +135,41 @@ func SetWeigh(ctx context.Context, weigh func(size int) bool) {
 func Weigh(ctx context.Context, size int) bool {
 	c, ok := ctx.Value(keyCarried).(*carried)
 	return !ok || c.weigh == nil || c.weigh(size)
+}
+
+// SetReceived records when the request arrived. Only a filter calls it, before the request is
+// shared.
+func SetReceived(ctx context.Context, at time.Time) {
+	if c, ok := ctx.Value(keyCarried).(*carried); ok {
+		c.received = at
+	}
+}
+
+// Received returns when the request arrived; now if that is not known.
+func Received(ctx context.Context) time.Time {
+	if c, ok := ctx.Value(keyCarried).(*carried); ok && !c.received.IsZero() {
+		return c.received
+	}
+	return time.Now()
+}
+
+// MaxTracedID is the number of bytes of an audit id that traces have, as in Kubernetes.
+const MaxTracedID = 64
+
+// SetTracedID records the audit id of the request for traces. Only a filter calls it, before
+// the request is shared.
+func SetTracedID(ctx context.Context, id string) {
+	if c, ok := ctx.Value(keyCarried).(*carried); ok {
+		c.tracedID = id[:min(len(id), MaxTracedID)]
+	}
+}
+
+// TracedID returns the audit id of the request as traces have it; empty outside of requests.
+func TracedID(ctx context.Context) string {
+	if c, ok := ctx.Value(keyCarried).(*carried); ok {
+		return c.tracedID
+	}
+	return ""
 }
 
 // SetLife notes the context that a request has without its deadline, where Carry has made room for

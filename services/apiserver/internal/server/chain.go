@@ -83,7 +83,6 @@ func Handler(c Config) (http.Handler, error) {
 	}
 	filters := []func(http.Handler) http.Handler{
 		c.resolve,         // all that follow go by what the request does
-		c.trace,           // the span of the request, without which no other begins
 		c.observe,         // access log and metrics see the answers of all below
 		c.securityHeaders, // on every answer, refusals too
 		c.goaway,          // before work is spent on a connection that is to close
@@ -93,6 +92,7 @@ func Handler(c Config) (http.Handler, error) {
 		c.reloading,       // 429: authentication and authorization need loaded objects
 		c.warnings,        // authentication and handlers add Warning headers
 		c.authenticate,    // 401: who asks
+		c.trace,           // the span of the request, which privileged users control
 		c.audit,           // tells of all below, and by refuse of those before
 		c.impersonate,     // 403: all that follow see whom the client wants to be
 		c.settle,          // asks newest what a resource is that is not known here
@@ -100,9 +100,9 @@ func Handler(c Config) (http.Handler, error) {
 		c.authorize,       // 403: may they
 		c.newest,          // looks, for who may have what settle asks about
 		c.hold,            // 503: it is not said yet what would be stored
+		c.operation,       // the span of what is done
 		c.receive,         // only bodies of authorized requests are read
 		c.work,            // large requests take turns
-		c.operation,       // the span of what is done
 	}
 	h := c.Mux
 	for i := len(filters) - 1; i >= 0; i-- {

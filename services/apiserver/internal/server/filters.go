@@ -84,7 +84,9 @@ func (c *Config) beginningOf(r *http.Request) *request.Operation {
 func (c *Config) securityHeaders(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		h.Set("Audit-Id", auditID(r))
+		id := auditID(r)
+		h.Set("Audit-Id", id)
+		request.SetTracedID(r.Context(), id)
 		h.Set("Cache-Control", "no-cache, private")
 		if len(c.StrictTransportSecurity) > 0 {
 			h.Set("Strict-Transport-Security", strings.Join(c.StrictTransportSecurity, "; "))
@@ -187,13 +189,13 @@ func (c *Config) deadline(next http.Handler) http.Handler {
 func (c *Config) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := time.Now()
-		asking, span := r, tracing.Span{}
+		var span tracing.Span
 		if c.Traces != nil {
 			var ctx context.Context
-			ctx, span = c.step(r.Context(), "authentication")
-			asking = r.WithContext(ctx)
+			ctx, span = c.authentication(r.Context())
+			r = r.WithContext(ctx)
 		}
-		u, err := c.Authenticator.Authenticate(asking)
+		u, err := c.Authenticator.Authenticate(r)
 		warnOf(w, r)
 		span.End()
 		request.WaitsFrom(r.Context()).Authenticated(noted(c.Metrics.filters.authentication, begin))

@@ -206,6 +206,7 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (c *Config) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := time.Now()
+		request.SetReceived(r.Context(), begin)
 		i := request.From(r.Context())
 		if i.LongRunning() && i.Verb == "watch" && i.Foreign == nil && c.Traces == nil { // a span wants to see the answer's end
 			w = serving.Apart(w)

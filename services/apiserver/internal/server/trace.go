@@ -3,19 +3,36 @@ package server
 import (
 	"context"
 	"net/http"
-	"strings"
+	"slices"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/request"
 )
 
-// trace makes a span of each request, when that is wanted. Anybody may call, so traces of
-// callers are not gone on with, but linked to (Kubernetes: "Traces For Kubernetes System
-// Components").
+// trace makes a span of each authenticated request. Privileged users continue their own
+// traces. Every other client starts a trace, which links to the one that the client names
+// (Kubernetes: "Traces For Kubernetes System Components").
 func (c *Config) trace(next http.Handler) http.Handler {
-	return c.Traces.Handler(tracing.Incoming{Name: spanName}, next)
+	return c.Traces.Handler(tracing.Incoming{Name: spanName, Follow: privileged, Start: func(r *http.Request) time.Time {
+		return request.Received(r.Context())
+	}}, next)
+}
+
+// Groups whose members decide whether their requests are traced.
+const (
+	mastersGroup    = "system:masters"
+	monitoringGroup = "system:monitoring"
+)
+
+// privileged reports whether the user that authenticated may continue a trace. Impersonation
+// does not change the answer.
+func privileged(r *http.Request) bool {
+	u := request.UserFrom(r.Context())
+	return u != nil && (slices.Contains(u.Groups, mastersGroup) || slices.Contains(u.Groups, monitoringGroup))
 }
 
 func spanName(r *http.Request) string {
@@ -23,6 +40,12 @@ func spanName(r *http.Request) string {
 		return op.Form()
 	}
 	return r.Method
+}
+
+// authentication starts the span of authentication. It is the first of a trace: before that,
+// no trace of the client can be trusted.
+func (c *Config) authentication(ctx context.Context) (context.Context, tracing.Span) {
+	return c.Traces.Begin(ctx, func() string { return "authentication" })
 }
 
 // step is the span of a filter; without traces it is not even looked for.
@@ -87,9 +110,13 @@ func about(w http.ResponseWriter, r *http.Request, op *request.Operation) []fiel
 	if op.Verb == "patch" && applies(r) {
 		verb = "APPLY"
 	}
-	client, _, _ := strings.Cut(r.RemoteAddr, "%")
+	client := "unknown"
+	if ip := utilnet.GetClientIP(r); ip != nil {
+		client = ip.String()
+	}
+	id := w.Header().Get("Audit-Id")
 	return []field{
-		{"accept", shortened(r.Header.Get("Accept"))}, {"audit-id", w.Header().Get("Audit-Id")}, {"client", client},
+		{"accept", shortened(r.Header.Get("Accept"))}, {"audit-id", id[:min(len(id), request.MaxTracedID)]}, {"client", client},
 		{"api-group", op.Group}, {"api-version", op.Version}, {"name", op.Name}, {"subresource", op.Subresource}, {"namespace", op.Namespace},
 		{"protocol", r.Proto}, {"resource", op.Resource}, {"scope", scope}, {"url", shortened(r.URL.Path)}, {"user-agent", shortened(r.UserAgent())}, {"verb", verb},
 	}

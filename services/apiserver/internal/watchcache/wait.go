@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"binnacle/services/apiserver/internal/storage"
 )
 
@@ -138,6 +140,8 @@ type reads struct {
 }
 
 type read struct {
+	// span is that of the first traced request that wants the read.
+	span     trace.Span
 	done     chan struct{}
 	revision int64
 	err      error
@@ -166,6 +170,9 @@ func (c *Cache) newest(ctx context.Context) (int64, error) {
 		rd = &read{done: make(chan struct{})}
 		c.reads.next = rd
 	}
+	if span := trace.SpanFromContext(ctx); rd.span == nil && span.IsRecording() {
+		rd.span = span
+	}
 	if !c.reads.running {
 		c.reads.running = true
 		go c.readNewest()
@@ -191,6 +198,9 @@ func (c *Cache) readNewest() {
 			return
 		}
 		ctx, cancel := context.WithTimeout(c.life, newestTimeout)
+		if rd.span != nil {
+			ctx = trace.ContextWithSpan(ctx, rd.span)
+		}
 		at, era := c.position.get()
 		rd.revision, rd.err = c.cfg.Newest.Confirm(ctx, at)
 		switch why := replacement(rd.err); {

@@ -193,7 +193,7 @@ func (w *Writer) tryCreate(ctx context.Context, r *Request, obj registry.Object,
 		}
 		return Result{Item: codec.Item{Stored: value, Revision: version}, Created: true}, nil
 	}
-	value, rev, err := w.put(ctx, r, obj, value, func(value []byte) (int64, error) {
+	value, rev, err := w.put(ctx, r, obj, value, func(ctx context.Context, value []byte) (int64, error) {
 		return w.Store.Create(ctx, key, value, w.options(r, r.Kind.While))
 	})
 	settleClaim(ctx, claim, err)

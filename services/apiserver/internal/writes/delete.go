@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
+	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/storage"
@@ -30,6 +31,7 @@ func (w *Writer) Delete(ctx context.Context, r *Request) (Result, error) {
 	if r.Admitted {
 		op = ""
 	}
+	tracing.Event(ctx, eventDelete)
 	res, err := w.modify(ctx, r, op, func(l *live) (outcome, error) {
 		obj = l.obj.DeepCopyObject().(registry.Object)
 		if err := r.Preconditions(l.obj); err != nil {
@@ -62,6 +64,7 @@ func (w *Writer) Delete(ctx context.Context, r *Request) (Result, error) {
 			return Result{}, err
 		}
 	}
+	tracing.Event(ctx, eventDeleted)
 	res.Object, res.Removed = obj, does.remove
 	return res, nil
 }

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/status"
 )
@@ -19,17 +20,23 @@ func (w *Writer) Patch(ctx context.Context, r *Request) (Result, error) {
 		return w.patchScale(ctx, r)
 	}
 	compute := func(l *live) (outcome, error) {
+		tracing.Event(ctx, eventPatch)
 		obj, err := w.patched(ctx, r, l.obj, l.unconverted(r))
 		if err != nil {
 			return outcome{}, err
 		}
+		tracing.Event(ctx, eventAdmit)
 		return w.change(ctx, r, l, obj, r.Patch.Applies())
 	}
 	var create func() (Result, error)
 	if r.Patch.Applies() && r.Sub == nil {
 		create = func() (Result, error) { return w.createApplied(ctx, r) }
 	}
-	return w.modifyOrCreate(ctx, r, compute, create)
+	res, err := w.modifyOrCreate(ctx, r, compute, create)
+	if err == nil {
+		tracing.Event(ctx, eventStored)
+	}
+	return res, err
 }
 
 // createApplied creates what an apply patch describes and what is not there.

@@ -109,6 +109,7 @@ func (r *Request) encode(ctx context.Context, obj registry.Object, text []byte) 
 }
 
 func (r *Request) stored(ctx context.Context, obj registry.Object, text []byte) ([]byte, error) {
+	defer r.encodes(ctx)()
 	if text != nil {
 		return r.Kind.Document.Store(ctx, text)
 	}
@@ -147,10 +148,10 @@ type outcome struct {
 // put writes an object's value. An object that is too large for the store is
 // written without its managedFields, which can be large, unless it is applied:
 // an apply that lost the ownership of all fields would not be one.
-func (w *Writer) put(ctx context.Context, r *Request, obj registry.Object, value []byte, write func([]byte) (int64, error)) ([]byte, int64, error) {
+func (w *Writer) put(ctx context.Context, r *Request, obj registry.Object, value []byte, write func(context.Context, []byte) (int64, error)) ([]byte, int64, error) {
 	request.Step(ctx, request.StepAdmit)
 	answered := request.OnlyWaits(ctx)
-	rev, err := write(value)
+	rev, err := write(r.described(ctx), value)
 	answered()
 	if err == nil {
 		request.Step(ctx, request.StepWritten)
@@ -165,7 +166,7 @@ func (w *Writer) put(ctx context.Context, r *Request, obj registry.Object, value
 		return nil, 0, err
 	}
 	answered = request.OnlyWaits(ctx)
-	rev, err = write(value)
+	rev, err = write(r.described(ctx), value)
 	answered()
 	return value, rev, err
 }
@@ -249,7 +250,7 @@ func (w *Writer) modifyFrom(ctx context.Context, r *Request, op admission.Operat
 			rev, err = w.Store.Delete(ctx, r.key(), l.kv.ModRevision, r.While...)
 			answered()
 		} else {
-			out.value, rev, err = w.put(ctx, r, out.obj, out.value, func(value []byte) (int64, error) {
+			out.value, rev, err = w.put(ctx, r, out.obj, out.value, func(ctx context.Context, value []byte) (int64, error) {
 				return w.Store.Update(ctx, r.key(), value, l.kv.ModRevision, w.options(r, nil))
 			})
 		}

@@ -21,6 +21,7 @@ import (
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/storage/traced"
 )
 
 // Config is what writes work with.
@@ -108,6 +109,8 @@ type Request struct {
 	Apart   bool
 	restore func(stored []byte) ([]byte, bool)
 
+	// encoded describes the value that the next write stores, for its span.
+	encoded traced.Value
 	// asked is what admission was asked of a change and will be asked to validate,
 	// where that is not the object itself.
 	asked *admission.Request

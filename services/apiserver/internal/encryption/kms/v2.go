@@ -13,9 +13,11 @@ import (
 
 	"github.com/google/uuid"
 	lru "github.com/hashicorp/golang-lru/v2"
+	"go.opentelemetry.io/otel/attribute"
 	"golang.org/x/sync/singleflight"
 	kmsv2 "k8s.io/kms/apis/v2"
 
+	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/encryption/ciphers"
 )
 
@@ -208,7 +210,12 @@ func (p *v2) generate(ctx context.Context) (*state, error) {
 }
 
 // Seal implements Provider.
-func (p *v2) Seal(_ context.Context, dst, value []byte, key string) ([]byte, error) {
+func (p *v2) Seal(ctx context.Context, dst, value []byte, key string) (_ []byte, err error) {
+	span := p.span(ctx, "TransformToStorage with envelopeTransformer")
+	defer func() {
+		span.Fail(err)
+		span.End()
+	}()
 	s := p.state.Load()
 	if s == nil {
 		return nil, errNoState
@@ -216,36 +223,60 @@ func (p *v2) Seal(_ context.Context, dst, value []byte, key string) ([]byte, err
 	if now := time.Now(); now.After(s.expires) {
 		return nil, fmt.Errorf("encryptedDEKSource with keyID hash %q expired at %s (current time is %s)", s.keyHash, s.expires.Format(time.RFC3339), now.Format(time.RFC3339))
 	}
+	span.Event("About to encrypt data using DEK")
 	dst = appendHead(dst, len(value)+ciphers.DerivedOverhead)
-	dst, err := s.cipher.Seal(dst, value, []byte(key))
-	if err != nil {
+	if dst, err = s.cipher.Seal(dst, value, []byte(key)); err != nil {
+		span.Event("Data encryption failed")
 		return nil, err
 	}
+	span.Event("Data encryption succeeded")
 	p.Metrics.used(ToStorage, p.Name, s.keyHash, Hash(p.ServerID))
-	return s.appendTo(dst), nil
+	span.Event("About to encode encrypted object")
+	dst = s.appendTo(dst)
+	span.Event("Encoded encrypted object")
+	return dst, nil
+}
+
+// span starts a span below the one of ctx.
+func (p *v2) span(ctx context.Context, name string) tracing.Span {
+	_, span := tracing.Start(ctx, name, func() []attribute.KeyValue {
+		return []attribute.KeyValue{attribute.String("transformer.provider.name", p.Name)}
+	})
+	return span
 }
 
 // Open implements Provider.
 func (p *v2) Open(ctx context.Context, sealed []byte, key string) (value []byte, stale bool, err error) {
+	span := p.span(ctx, "TransformFromStorage with envelopeTransformer")
+	defer func() {
+		span.Fail(err)
+		span.End()
+	}()
 	s := p.state.Load()
 	if s == nil {
 		return nil, false, &UnavailableError{errNoState}
 	}
+	span.Event("About to decode encrypted object")
 	o, err := parseObject(sealed)
 	if err != nil {
+		span.Event("Decoding encrypted object failed")
 		return nil, false, fmt.Errorf("stored value of KMS provider %s: %w", p.Name, err)
 	}
-	c, err := p.cipherOf(ctx, s, &o.envelope)
+	span.Event("Decoded encrypted object")
+	c, err := p.cipherOf(ctx, s, &o.envelope, span)
 	if err != nil {
 		return nil, false, err
 	}
+	span.Event("About to decrypt data using DEK")
 	if value, err = c.cipher.Open(o.data, []byte(key)); err != nil {
 		if !c.proven.Load() {
 			id := o.sum()
 			err = &KeyError{string(id[:]), err}
 		}
+		span.Event("Data decryption failed")
 		return nil, false, err
 	}
+	span.Event("Data decryption succeeded")
 	if !c.proven.Load() {
 		c.proven.Store(true)
 	}
@@ -259,7 +290,7 @@ func (p *v2) Open(ctx context.Context, sealed []byte, key string) (value []byte,
 
 // cipherOf is what opens values of an envelope: that which seals, one that is kept, or
 // what the plugin decrypts.
-func (p *v2) cipherOf(ctx context.Context, s *state, e *envelope) (*opened, error) {
+func (p *v2) cipherOf(ctx context.Context, s *state, e *envelope, span tracing.Span) (*opened, error) {
 	id := e.sum()
 	if id == s.sum {
 		return s.own, nil
@@ -270,10 +301,13 @@ func (p *v2) cipherOf(ctx context.Context, s *state, e *envelope) (*opened, erro
 			return o, nil
 		}
 	}
+	span.Event("About to decrypt DEK using remote service")
 	o, err := p.ask(ctx, id, e, now)
 	if err != nil {
+		span.Event("DEK decryption failed")
 		return nil, &KeyError{string(id[:]), err}
 	}
+	span.Event("DEK decryption succeeded")
 	return o, nil
 }
 

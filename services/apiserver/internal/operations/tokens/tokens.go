@@ -29,9 +29,16 @@ import (
 	"binnacle/services/apiserver/internal/writes"
 )
 
+// Signer signs tokens.
+type Signer interface {
+	SignClaims(ctx context.Context, claims satoken.Claims) (token string, err error)
+}
+
 // Issuer makes the tokens of service accounts.
 type Issuer struct {
-	Signer *satoken.Signer
+	// Name is the issuer that tokens name.
+	Name   string
+	Signer Signer
 	// Audiences of the server, for requests that name none.
 	Audiences []string
 	// MaxLifetime shortens what is asked for; 0 for no bound.
@@ -39,18 +46,26 @@ type Issuer struct {
 	// ExtendLifetime makes tokens that a kubelet asks for on behalf of old
 	// clients, which never read them again, last for a year.
 	ExtendLifetime bool
-	Objects        satoken.Objects
+	// MaxExtended bounds the year; 0 for no bound.
+	MaxExtended time.Duration
+	Objects     satoken.Objects
 }
 
 // Bounds of the lifetime that may be asked for, in seconds; what is meant when
 // nothing is said; and the one which tells that the token is for an old client,
 // and how long that lasts.
 const (
-	minTokenSeconds      = 10 * 60
-	maxTokenSeconds      = 1 << 32
-	defaultTokenSeconds  = 60 * 60
-	extendedTokenMark    = 60*60 + 7
-	extendedTokenSeconds = 365 * 24 * 60 * 60
+	minTokenSeconds     = satoken.MinLifetimeSeconds
+	maxTokenSeconds     = satoken.MaxLifetimeSeconds
+	defaultTokenSeconds = 60 * 60
+	extendedTokenMark   = 60*60 + 7
+)
+
+// MarkedLifetime is the lifetime that kubelets ask for on behalf of old clients, ExtendedLifetime
+// the one of such a token if lifetimes are extended.
+const (
+	MarkedLifetime   = extendedTokenMark * time.Second
+	ExtendedLifetime = 365 * 24 * time.Hour
 )
 
 var tokenRequestGVK = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
@@ -183,13 +198,18 @@ func (i *Issuer) issue(ctx context.Context, account *corev1.ServiceAccount, req 
 		Binding: binding, Audiences: req.Spec.Audiences, IssuedAt: now, Lifetime: time.Duration(seconds) * time.Second,
 	}
 	if i.ExtendLifetime && binding.Pod != nil && seconds == extendedTokenMark && i.ownAudiences(req.Spec.Audiences) {
-		sign.WarnAfter, sign.Lifetime = sign.Lifetime, extendedTokenSeconds*time.Second
+		sign.WarnAfter, sign.Lifetime = sign.Lifetime, ExtendedLifetime
+		if i.MaxExtended > 0 {
+			sign.Lifetime = min(sign.Lifetime, i.MaxExtended)
+		}
 	}
-	token, id, err := i.Signer.Sign(sign)
-	if err != nil {
-		return err
+	claims := sign.Claims(i.Name)
+	back := request.Aside(ctx) // the signer may be another process
+	token, err := i.Signer.SignClaims(ctx, claims)
+	if back(); err != nil {
+		return apierrors.NewInternalError(fmt.Errorf("failed to generate token: %w", err))
 	}
-	audit.From(ctx).Annotate(issuedAnnotation, "JTI="+id)
+	audit.From(ctx).Annotate(issuedAnnotation, "JTI="+claims.ID)
 	req.Status = authenticationv1.TokenRequestStatus{
 		Token: token, ExpirationTimestamp: metav1.NewTime(now.Add(time.Duration(seconds) * time.Second)),
 	}

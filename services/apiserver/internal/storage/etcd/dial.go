@@ -90,7 +90,8 @@ func Dial(opts DialOptions) (*clientv3.Client, error) {
 	}
 	if opts.Traces != nil {
 		cfg.DialOptions = append(cfg.DialOptions, grpc.WithStatsHandler(otelgrpc.NewClientHandler(
-			otelgrpc.WithTracerProvider(opts.Traces), otelgrpc.WithPropagators(tracing.Propagator()), otelgrpc.WithMeterProvider(noop.NewMeterProvider()))))
+			otelgrpc.WithTracerProvider(opts.Traces), otelgrpc.WithPropagators(tracing.Propagator()), otelgrpc.WithMeterProvider(noop.NewMeterProvider()),
+			otelgrpc.WithMessageEvents(otelgrpc.ReceivedEvents, otelgrpc.SentEvents))))
 	}
 	if secure {
 		if cfg.TLS, err = tlsConfig(opts); err != nil {

@@ -3,59 +3,95 @@ package traced
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 
 	"binnacle/libs/tracing"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Store is a store that makes spans, under the names that Kubernetes has for them, and
-// tells how long it takes.
+// Store is a store that makes spans, under the names that Kubernetes has for them.
 type Store struct {
 	storage.Interface
-	// Wrote, if set, is told of the revisions that traced requests wrote, and when the
-	// store said so.
+	// Root is the prefix of keys that spans omit.
+	Root string
+	// Wrote is called with the revisions that traced requests wrote, and when the store
+	// confirmed them.
 	Wrote func(ctx context.Context, key string, revision int64, at time.Time)
-	// Took, if set, is told how long the store had for what was asked.
-	Took func(ctx context.Context, d time.Duration)
 }
 
 var _ storage.Interface = (*Store)(nil)
 
-// operation is one that runs.
+// operation is a call of the store.
 type operation struct {
 	store *Store
 	ctx   context.Context
 	span  tracing.Span
-	begin time.Time
+	key   string
+	// size is the number of bytes of the encoded object.
+	size int
 }
 
 func (s *Store) start(ctx context.Context, name, key string) (context.Context, operation) {
-	inner, span := tracing.Start(ctx, name, func() []attribute.KeyValue { return []attribute.KeyValue{attribute.String("key", key)} })
-	return inner, operation{s, ctx, span, time.Now()}
+	v := valueOf(ctx)
+	inner, span := tracing.StartAt(ctx, name, v.Begin, func() []attribute.KeyValue {
+		out := []attribute.KeyValue{attribute.String("audit-id", request.TracedID(ctx)), attribute.String("key", strings.TrimPrefix(key, s.Root))}
+		if v.Type != "" {
+			out = append(out, attribute.String("type", v.Type), attribute.String("resource", v.Resource))
+		}
+		return out
+	})
+	return inner, operation{store: s, ctx: ctx, span: span, key: key}
 }
 
-// end ends a span. What somebody else was quicker with is an answer, no failure.
-func (o operation) end(err error) {
-	if o.store.Took != nil {
-		o.store.Took(o.ctx, time.Since(o.begin))
+// startWrite is start for a write of a value.
+func (s *Store) startWrite(ctx context.Context, name, key string, value []byte) (context.Context, operation) {
+	inner, op := s.start(ctx, name, key)
+	op.size = len(value)
+	if v := valueOf(ctx); !v.End.IsZero() {
+		op.span.EventAt("About to Encode", v.Begin)
+		op.span.EventAt("Encode succeeded", v.End, attribute.Int("len", len(value)))
 	}
-	span := o.span
+	return inner, op
+}
+
+// wrote adds the events of a write and ends its span. An answer is one also if it tells of
+// another write that came first.
+func (o operation) wrote(revision int64, err error, answered ...string) {
+	switch {
+	case err != nil && !outrun(err):
+		o.span.Event("Txn call failed", attribute.String("err", err.Error()))
+	default:
+		for _, event := range answered {
+			o.span.Event(event)
+		}
+	}
+	if err == nil {
+		o.span.Event("decode succeeded", attribute.Int("len", o.size))
+	}
+	o.end(err)
+	if err == nil && o.store.Wrote != nil {
+		o.store.Wrote(o.ctx, o.key, revision, time.Now())
+	}
+}
+
+// end ends the span. An error that tells of another write is an answer, not a failure.
+func (o operation) end(err error) {
+	if !outrun(err) {
+		o.span.Fail(err)
+	}
+	o.span.End()
+}
+
+// outrun reports whether an error tells that the store has another state than expected.
+func outrun(err error) bool {
 	var conflict *storage.ConflictError
 	var exists *storage.ExistsError
 	var premise *storage.PremiseError
-	if !errors.Is(err, storage.ErrNotFound) && !errors.As(err, &conflict) && !errors.As(err, &exists) && !errors.As(err, &premise) {
-		span.Fail(err)
-	}
-	span.End()
-}
-
-func (s *Store) wrote(ctx context.Context, key string, revision int64, err error) {
-	if err == nil && s.Wrote != nil {
-		s.Wrote(ctx, key, revision, time.Now())
-	}
+	return errors.Is(err, storage.ErrNotFound) || errors.As(err, &conflict) || errors.As(err, &exists) || errors.As(err, &premise)
 }
 
 // Get implements storage.Interface.
@@ -76,19 +112,18 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 
 // Create implements storage.Interface.
 func (s *Store) Create(ctx context.Context, key string, value []byte, opts storage.WriteOptions) (int64, error) {
-	inner, op := s.start(ctx, "Create etcd3", key)
+	inner, op := s.startWrite(ctx, "Create etcd3", key, value)
 	revision, err := s.Interface.Create(inner, key, value, opts)
-	op.end(err)
-	s.wrote(ctx, key, revision, err)
+	op.wrote(revision, err, "Txn call succeeded")
 	return revision, err
 }
 
 // Update implements storage.Interface.
 func (s *Store) Update(ctx context.Context, key string, value []byte, expected int64, opts storage.WriteOptions) (int64, error) {
-	inner, op := s.start(ctx, "GuaranteedUpdate etcd3", key)
+	inner, op := s.startWrite(ctx, "GuaranteedUpdate etcd3", key, value)
+	op.span.Event("initial value restored")
 	revision, err := s.Interface.Update(inner, key, value, expected, opts)
-	op.end(err)
-	s.wrote(ctx, key, revision, err)
+	op.wrote(revision, err, "Txn call completed", "Transaction committed")
 	return revision, err
 }
 
@@ -97,6 +132,8 @@ func (s *Store) Delete(ctx context.Context, key string, expected int64, while ..
 	inner, op := s.start(ctx, "Delete etcd3", key)
 	revision, err := s.Interface.Delete(inner, key, expected, while...)
 	op.end(err)
-	s.wrote(ctx, key, revision, err)
+	if err == nil && s.Wrote != nil {
+		s.Wrote(ctx, key, revision, time.Now())
+	}
 	return revision, err
 }

@@ -1,0 +1,154 @@
+package externaljwt
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	pb "k8s.io/externaljwt/apis/v1alpha1"
+
+	"binnacle/libs/satoken"
+)
+
+// keySet is what the signer returned last.
+type keySet struct {
+	keys []satoken.PublicKey
+	// made is when the signer determined the keys; refresh is when to fetch them again.
+	made, refresh time.Time
+}
+
+// Keys returns all keys that verify tokens.
+func (s *Signer) Keys() []satoken.PublicKey { return s.keys.Load().keys }
+
+// MaxAge returns how long the keys stay as they are, as far as the signer says.
+func (s *Signer) MaxAge() time.Duration { return max(time.Until(s.keys.Load().refresh), 0) }
+
+// Candidates returns the keys with an id, and all keys if the id is empty. It fetches the keys if
+// the id is unknown.
+func (s *Signer) Candidates(ctx context.Context, id string) []satoken.PublicKey {
+	if id == "" {
+		return s.Keys()
+	}
+	if keys := s.named(id); len(keys) > 0 {
+		return keys
+	}
+	if err := s.fetch(ctx); err != nil {
+		s.Logger.Warn("failed to fetch the keys of the external token signer", "socket", s.Socket, "error", err)
+		return nil
+	}
+	return s.named(id)
+}
+
+func (s *Signer) named(id string) (out []satoken.PublicKey) {
+	for _, k := range s.Keys() {
+		if k.ID == id {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// Run fetches the keys when the signer asks for it, until ctx ends.
+func (s *Signer) Run(ctx context.Context) error {
+	timer := time.NewTimer(s.MaxAge())
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		if err := s.fetch(ctx); err != nil {
+			if ctx.Err() == nil {
+				s.Logger.Warn("failed to fetch the keys of the external token signer; the former ones stay", "socket", s.Socket, "error", err)
+			}
+			timer.Reset(retryAfter)
+			continue
+		}
+		timer.Reset(s.MaxAge())
+	}
+}
+
+// fetch fetches the keys. Callers share a fetch that has begun; the end of one caller does not
+// end it.
+func (s *Signer) fetch(ctx context.Context) error {
+	done := s.fetches.DoChan("", func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
+		defer cancel()
+		fetched, err := s.ask(ctx)
+		s.Metrics.fetched(err)
+		if err != nil {
+			return nil, fmt.Errorf("while fetching token verification keys: %w", err)
+		}
+		former := s.keys.Swap(fetched)
+		s.Metrics.made(fetched.made)
+		if fetched.differs(former) {
+			s.changed()
+		}
+		return nil, nil
+	})
+	select {
+	case r := <-done:
+		return r.Err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// differs compares what the signer says of two sets; keys of one id are the same.
+func (s *keySet) differs(other *keySet) bool {
+	return !s.made.Equal(other.made) || !slices.EqualFunc(s.keys, other.keys, func(a, b satoken.PublicKey) bool {
+		return a.ID == b.ID && a.Undiscoverable == b.Undiscoverable
+	})
+}
+
+// ask calls the signer and checks its answer.
+func (s *Signer) ask(ctx context.Context) (*keySet, error) {
+	got, err := s.client.FetchKeys(ctx, &pb.FetchKeysRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("while getting externally supported jwt signing keys: %w", err)
+	}
+	if got.GetRefreshHintSeconds() <= 0 {
+		return nil, fmt.Errorf("found invalid refresh hint (%ds)", got.GetRefreshHintSeconds())
+	}
+	if len(got.GetKeys()) == 0 {
+		return nil, errors.New("found no keys")
+	}
+	if err := got.GetDataTimestamp().CheckValid(); err != nil {
+		return nil, fmt.Errorf("invalid data timestamp: %w", err)
+	}
+	hint := time.Duration(min(got.GetRefreshHintSeconds(), satoken.MaxLifetimeSeconds)) * time.Second
+	set := &keySet{made: got.GetDataTimestamp().AsTime(), refresh: time.Now().Add(hint)}
+	for _, k := range got.GetKeys() {
+		public, err := publicKey(k)
+		if err != nil {
+			return nil, err
+		}
+		set.keys = append(set.keys, public)
+	}
+	return set, nil
+}
+
+func publicKey(k *pb.Key) (satoken.PublicKey, error) {
+	switch {
+	case k == nil:
+		return satoken.PublicKey{}, errors.New("found nil public key")
+	case k.GetKeyId() == "", len(k.GetKeyId()) > maxKeyID:
+		return satoken.PublicKey{}, fmt.Errorf("found invalid public key id %q", k.GetKeyId())
+	case len(k.GetKey()) == 0:
+		return satoken.PublicKey{}, errors.New("found empty public key")
+	}
+	key, err := x509.ParsePKIXPublicKey(k.GetKey())
+	if err != nil {
+		return satoken.PublicKey{}, fmt.Errorf("while parsing external public keys: %w", err)
+	}
+	public, err := satoken.NewPublicKey(key)
+	if err != nil {
+		return satoken.PublicKey{}, fmt.Errorf("while parsing external public keys: %w", err)
+	}
+	public.ID, public.Undiscoverable = k.GetKeyId(), k.GetExcludeFromOidcDiscovery()
+	return public, nil
+}

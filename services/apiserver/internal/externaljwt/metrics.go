@@ -1,0 +1,79 @@
+package externaljwt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Metrics of calls of the signer, under the names of Kubernetes.
+type Metrics struct {
+	fetchedAt, madeAt prometheus.Gauge
+	fetches, signs    *prometheus.CounterVec
+	durations         *prometheus.HistogramVec
+}
+
+// NewMetrics registers the metrics.
+func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
+	const prefix = "apiserver_externaljwt_"
+	m := &Metrics{
+		fetchedAt: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: prefix + "fetch_keys_success_timestamp", Help: "[ALPHA] When the keys were fetched last, in seconds of Unix time.",
+		}),
+		madeAt: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: prefix + "fetch_keys_data_timestamp", Help: "[ALPHA] data_timestamp of the keys that were fetched last, in seconds of Unix time.",
+		}),
+		fetches: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: prefix + "fetch_keys_request_total", Help: "[ALPHA] Fetches of the keys, by gRPC code.",
+		}, []string{"code"}),
+		signs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: prefix + "sign_request_total", Help: "[ALPHA] Attempts to sign a token, by gRPC code.",
+		}, []string{"code"}),
+		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: prefix + "request_duration_seconds", Help: "[ALPHA] Duration of calls of the external signer in seconds, by method and gRPC code.",
+			Buckets: []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+		}, []string{"method", "code"}),
+	}
+	for _, c := range []prometheus.Collector{m.fetchedAt, m.madeAt, m.fetches, m.signs, m.durations} {
+		if err := r.Register(c); err != nil {
+			return nil, fmt.Errorf("metrics of the external token signer: %w", err)
+		}
+	}
+	return m, nil
+}
+
+func (m *Metrics) fetched(err error) {
+	m.fetches.WithLabelValues(codeOf(err)).Inc()
+	if err == nil {
+		m.fetchedAt.SetToCurrentTime()
+	}
+}
+
+func (m *Metrics) made(at time.Time) { m.madeAt.Set(float64(at.UnixNano()) / float64(time.Second)) }
+
+func (m *Metrics) signed(err error) { m.signs.WithLabelValues(codeOf(err)).Inc() }
+
+func (m *Metrics) intercept(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	begin := time.Now()
+	err := invoke(ctx, method, req, reply, conn, opts...)
+	m.durations.WithLabelValues(method, codeOf(err)).Observe(time.Since(begin).Seconds())
+	return err
+}
+
+// codeOf returns the gRPC code of an error as a label.
+func codeOf(err error) string {
+	if err == nil {
+		return codes.OK.String()
+	}
+	var s interface{ GRPCStatus() *status.Status }
+	if errors.As(err, &s) {
+		return s.GRPCStatus().Code().String()
+	}
+	return "unknown-non-grpc"
+}

@@ -1,0 +1,164 @@
+package externaljwt
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	pb "k8s.io/externaljwt/apis/v1alpha1"
+
+	"binnacle/libs/satoken"
+)
+
+const (
+	// fetchTimeout bounds a fetch of the keys; at the start it is how long the signer may
+	// take to come up.
+	fetchTimeout = 60 * time.Second
+	// metadataTimeout bounds the call that asks for the signer's properties.
+	metadataTimeout = 10 * time.Second
+	// retryAfter is the time between a failed fetch of the keys and the next one.
+	retryAfter = 10 * time.Second
+	// maxKeyID bounds key ids, in bytes.
+	maxKeyID = 1024
+	// maxMessage bounds answers of the signer, in bytes.
+	maxMessage = 4 << 20
+	// Delays between attempts to connect.
+	minRedial, maxRedial = 100 * time.Millisecond, 2 * time.Second
+)
+
+// Config of a Signer.
+type Config struct {
+	// Socket is the path of the socket; an abstract one begins with @.
+	Socket  string
+	Logger  *slog.Logger
+	Metrics *Metrics
+}
+
+// Signer signs and verifies tokens by an external signer.
+type Signer struct {
+	Config
+	conn    *grpc.ClientConn
+	client  pb.ExternalJWTSignerClient
+	keys    atomic.Pointer[keySet]
+	fetches singleflight.Group
+	// changed is called when the keys have changed; it is set before Run.
+	changed func()
+}
+
+// New connects to a signer and fetches its keys. It waits a minute for a signer that is not up.
+func New(ctx context.Context, c Config) (*Signer, error) {
+	dial := func(ctx context.Context, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", c.Socket)
+	}
+	conn, err := grpc.NewClient("passthrough:///external-jwt-signer",
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // it is a socket of this machine
+		grpc.WithAuthority("localhost"),
+		grpc.WithContextDialer(dial),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true), grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: minRedial, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxRedial},
+			MinConnectTimeout: maxRedial,
+		}),
+		grpc.WithUnaryInterceptor(c.Metrics.intercept),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", c.Socket, err)
+	}
+	s := &Signer{Config: c, conn: conn, client: pb.NewExternalJWTSignerClient(conn), changed: func() {}}
+	s.keys.Store(&keySet{})
+	if err := s.fetch(ctx); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("while initially filling key cache: %w", err)
+	}
+	return s, nil
+}
+
+// Close closes the connection.
+func (s *Signer) Close() { _ = s.conn.Close() } // nothing is lost with it
+
+// OnChange sets what is called when the keys have changed. It must be called before Run.
+func (s *Signer) OnChange(changed func()) { s.changed = changed }
+
+// MaxLifetime asks the signer for the longest lifetime of a token.
+func (s *Signer) MaxLifetime(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
+	defer cancel()
+	m, err := s.client.Metadata(ctx, &pb.MetadataRequest{})
+	if err != nil {
+		return 0, err
+	}
+	seconds := m.GetMaxTokenExpirationSeconds()
+	if seconds < satoken.MinLifetimeSeconds {
+		return 0, fmt.Errorf("max token life supported by external-jwt-signer (%ds) is less than acceptable (min %ds)", seconds, satoken.MinLifetimeSeconds)
+	}
+	return time.Duration(min(seconds, satoken.MaxLifetimeSeconds)) * time.Second, nil
+}
+
+// SignClaims returns a signed token with the claims.
+func (s *Signer) SignClaims(ctx context.Context, claims satoken.Claims) (token string, err error) {
+	defer func() { s.Metrics.signed(err) }()
+	payload, err := json.Marshal(claims)
+	if err != nil {
+		return "", fmt.Errorf("while merging claims: %w", err)
+	}
+	encoded := base64.RawURLEncoding.EncodeToString(payload)
+	got, err := s.client.Sign(ctx, &pb.SignJWTRequest{Claims: encoded})
+	if err != nil {
+		return "", fmt.Errorf("while signing jwt: %w", err)
+	}
+	if err := s.checkHeader(ctx, got.GetHeader()); err != nil {
+		return "", fmt.Errorf("while validating header: %w", err)
+	}
+	if got.GetSignature() == "" {
+		return "", errors.New("empty signature returned")
+	}
+	return got.GetHeader() + "." + encoded + "." + got.GetSignature(), nil
+}
+
+// checkHeader rejects headers of tokens that Kubernetes does not issue.
+func (s *Signer) checkHeader(ctx context.Context, encoded string) error {
+	text, err := base64.RawURLEncoding.DecodeString(encoded)
+	if err != nil {
+		return fmt.Errorf("while unwrapping header: %w", err)
+	}
+	d := json.NewDecoder(strings.NewReader(string(text)))
+	d.DisallowUnknownFields()
+	var header struct {
+		Algorithm string `json:"alg,omitempty"`
+		KeyID     string `json:"kid,omitempty"`
+		Type      string `json:"typ,omitempty"`
+	}
+	if err := d.Decode(&header); err != nil {
+		return fmt.Errorf("while parsing header JSON: %w", err)
+	}
+	switch {
+	case header.Type != "JWT":
+		return errors.New("bad type")
+	case header.KeyID == "":
+		return errors.New("key id missing")
+	case len(header.KeyID) > maxKeyID:
+		return errors.New("key id longer than 1 kb")
+	}
+	switch header.Algorithm {
+	case "RS256", "ES256", "ES384", "ES512":
+	default:
+		return fmt.Errorf("bad signing algorithm %q", header.Algorithm)
+	}
+	for _, k := range s.Candidates(ctx, header.KeyID) {
+		if k.Undiscoverable {
+			return fmt.Errorf("key used for signing JWT (kid: %s) is excluded from OIDC discovery docs", header.KeyID)
+		}
+	}
+	return nil
+}
