@@ -23,9 +23,11 @@ import (
 const (
 	// pace is how often the bystander asks.
 	pace = 10 * time.Millisecond
-	// bystanding is how long it waits for an answer; who is not answered then has
-	// been hurt.
+	// bystanding is how long the bystander waits for an answer. A request that takes longer
+	// counts as failed.
 	bystanding = 20 * time.Second
+	// besideTenant is the same beside an attacker with the rights of one namespace.
+	besideTenant = 5 * time.Second
 )
 
 // bystander does what ordinary clients do, one request after the other, and notes how
@@ -34,6 +36,7 @@ type bystander struct {
 	url  string
 	c    *http.Client
 	role role
+	wait time.Duration // for an answer
 	// version is that of the lease of a leader election.
 	version string
 
@@ -131,7 +134,7 @@ func (b *bystander) do(method, path, body string) error {
 
 // read is do that returns the answer.
 func (b *bystander) read(method, path, body string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), bystanding)
+	ctx, cancel := context.WithTimeout(context.Background(), b.wait)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, b.url+path, strings.NewReader(body))
 	if err != nil {
@@ -188,14 +191,15 @@ const bystanderEnv = "BINNACLE_HOSTILE_BYSTANDER"
 func standBy(where string) error {
 	var url, cert, key string
 	var as role
-	if _, err := fmt.Sscan(where, &url, &cert, &key, &as); err != nil {
+	var wait time.Duration
+	if _, err := fmt.Sscan(where, &url, &cert, &key, &as, &wait); err != nil {
 		return err
 	}
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
 		return err
 	}
-	b := &bystander{url: url, c: client(pair), role: as}
+	b := &bystander{url: url, c: client(pair), role: as, wait: wait}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go b.run(ctx)
@@ -216,14 +220,14 @@ type witness struct {
 	out  *json.Decoder
 }
 
-func newWitness(t *testing.T, url string, p harness.Pair, as role) *witness {
+func newWitness(t *testing.T, url string, p harness.Pair, as role, wait time.Duration) *witness {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s %s", bystanderEnv, url, p.CertFile, p.KeyFile, as))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s %s %d", bystanderEnv, url, p.CertFile, p.KeyFile, as, wait))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

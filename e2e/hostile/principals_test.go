@@ -121,26 +121,36 @@ func TestWaitingRequestsHoldNoRoom(t *testing.T) {
 			})
 		}
 	}
-	large := func(ctx context.Context) { // an ordinary client writes 100 KB beside the attack
-		c := client(certificate(t, x.server.PKI.Client("bystander")))
-		body := fmt.Sprintf(`{"metadata":{"name":"mine"},"data":{"a":%q}}`, strings.Repeat("x", 100_000))
-		for ctx.Err() == nil {
-			if err := x.send(c, http.MethodPut, "/api/v1/namespaces/bystander/configmaps/mine", jsonMedia, body).is(http.StatusOK, http.StatusConflict); err != nil {
-				t.Errorf("a write of 100 KB: %v", err)
-			}
-			rest(ctx)
-		}
+	c := client(certificate(t, x.server.PKI.Client("bystander")))
+	body := fmt.Sprintf(`{"metadata":{"name":"large"},"data":{"a":%q}}`, strings.Repeat("x", 100_000))
+	if err := x.send(c, http.MethodPost, "/api/v1/namespaces/bystander/configmaps", jsonMedia, body).is(http.StatusCreated); err != nil {
+		t.Fatal(err)
 	}
 	for _, names := range []int{6, 60} {
-		d := 18 * time.Second // beyond what a request waits for room
-		if !x.long && names == 6 {
-			d = 4 * time.Second
+		d := 6 * time.Second
+		if x.long {
+			d = 30 * time.Second
 		}
+		writes := 0 // of 100 KB by an ordinary client, one after the other
 		x.during(t, d, func(ctx context.Context) {
-			var writes sync.WaitGroup
-			writes.Go(func() { large(ctx) })
+			var ordinary sync.WaitGroup
+			ordinary.Go(func() {
+				for ; ctx.Err() == nil; writes++ {
+					if err := x.send(c, http.MethodPut, "/api/v1/namespaces/bystander/configmaps/large", jsonMedia, body).is(http.StatusOK); err != nil {
+						t.Errorf("a write of 100 KB: %v", err)
+					}
+					rest(ctx)
+				}
+			})
 			attack(names)(ctx)
-			writes.Wait()
+			ordinary.Wait()
 		})
+		// A request that waits for a version does so for 3 s. Writes that wait for its room
+		// are a few in all.
+		if least := int(d / (150 * time.Millisecond)); writes < least {
+			t.Errorf("%d names: %d writes of 100 KB in %v, want %d", names, writes, d, least)
+		} else {
+			t.Logf("%d names: %d writes of 100 KB in %v", names, writes, d)
+		}
 	}
 }

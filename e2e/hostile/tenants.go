@@ -44,7 +44,7 @@ func startTenants(t *testing.T, options ...harness.Option) *tenants {
 	for as, p := range map[role]harness.Pair{
 		ordinary: s.PKI.Client("bystander"), leader: s.PKI.Client("system:kube-controller-manager"), administrator: s.Admin,
 	} {
-		x.bystanders = append(x.bystanders, newWitness(t, x.url, p, as))
+		x.bystanders = append(x.bystanders, newWitness(t, x.url, p, as, besideTenant))
 	}
 	var err error
 	if x.counted, err = x.metric("apiserver_request_total", `code="500"`); err != nil {
