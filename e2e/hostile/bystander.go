@@ -27,7 +27,7 @@ const (
 	// counts as failed.
 	bystanding = 20 * time.Second
 	// besideTenant is the same beside an attacker with the rights of one namespace.
-	besideTenant = 5 * time.Second
+	besideTenant = 10 * time.Second
 )
 
 // bystander does what ordinary clients do, one request after the other, and notes how
