@@ -162,7 +162,10 @@ func (r reply) is(codes ...int) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("want %v, got %d: %w: %.300s", codes, r.code, r.err, r.body)
+	if r.err != nil {
+		return fmt.Errorf("want %v: %w", codes, r.err)
+	}
+	return fmt.Errorf("want %v, got %d: %.300s", codes, r.code, r.body)
 }
 
 // rejected returns an error unless the answer is 4xx and contains a text.
