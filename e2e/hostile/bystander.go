@@ -23,16 +23,22 @@ import (
 const (
 	// pace is how often the bystander asks.
 	pace = 10 * time.Millisecond
-	// bystanding is how long it waits for an answer; who is not answered then has
-	// been hurt.
+	// bystanding is how long the bystander waits for an answer. A request that takes longer
+	// counts as failed.
 	bystanding = 20 * time.Second
+	// besideTenant is the same beside an attacker with the rights of one namespace.
+	besideTenant = 10 * time.Second
 )
 
 // bystander does what ordinary clients do, one request after the other, and notes how
 // long each took.
 type bystander struct {
-	url string
-	c   *http.Client
+	url  string
+	c    *http.Client
+	role role
+	wait time.Duration // for an answer
+	// version is that of the lease of a leader election.
+	version string
 
 	mu    sync.Mutex
 	took  []time.Duration
@@ -60,8 +66,23 @@ func (b *bystander) run(ctx context.Context) {
 	}
 }
 
+// role says which client the bystander is.
+type role string
+
+const (
+	ordinary      role = "ordinary"      // reads and writes in a namespace of its own
+	leader        role = "leader"        // renews the lease of a leader election
+	administrator role = "administrator" // is in system:masters
+)
+
 // ask makes one request.
 func (b *bystander) ask(n int) error {
+	switch b.role {
+	case leader:
+		return b.renew()
+	case administrator:
+		return b.do("PUT", "/api/v1/namespaces/default/configmaps/administrator", fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"administrator"},"data":{"n":"%d"}}`, n))
+	}
 	const object = "/api/v1/namespaces/bystander/configmaps/mine"
 	switch n % 4 {
 	case 0:
@@ -74,24 +95,62 @@ func (b *bystander) ask(n int) error {
 	return b.do("GET", "/livez", "")
 }
 
+// The lease that kube-controller-manager renews.
+const (
+	leaseCollection = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+	leaseName       = "kube-controller-manager"
+)
+
+func lease(now time.Time, version string) string {
+	return fmt.Sprintf(`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":%q,"resourceVersion":%q},"spec":{"holderIdentity":"a","leaseDurationSeconds":15,"renewTime":%q}}`,
+		leaseName, version, now.UTC().Format("2006-01-02T15:04:05.000000Z"))
+}
+
+// renew updates the lease as client-go does, from the version that it saw last.
+func (b *bystander) renew() error {
+	const path = leaseCollection + "/" + leaseName
+	if b.version == "" {
+		text, err := b.read("GET", path, "")
+		b.version = versionOf(text)
+		return err
+	}
+	text, err := b.read("PUT", path, lease(time.Now(), b.version))
+	b.version = versionOf(text)
+	return err
+}
+
+func versionOf(text []byte) string {
+	var o struct {
+		Metadata struct{ ResourceVersion string }
+	}
+	_ = json.Unmarshal(text, &o)
+	return o.Metadata.ResourceVersion
+}
+
 func (b *bystander) do(method, path, body string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), bystanding)
+	_, err := b.read(method, path, body)
+	return err
+}
+
+// read is do that returns the answer.
+func (b *bystander) read(method, path, body string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), b.wait)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, b.url+path, strings.NewReader(body))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := b.c.Do(req)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode > 299 {
 		err = fmt.Errorf("%s %s: %s: %.200s", method, path, resp.Status, text)
 	}
-	return err
+	return text, err
 }
 
 // waits is how long requests took.
@@ -131,14 +190,16 @@ const bystanderEnv = "BINNACLE_HOSTILE_BYSTANDER"
 // standBy is that process.
 func standBy(where string) error {
 	var url, cert, key string
-	if _, err := fmt.Sscan(where, &url, &cert, &key); err != nil {
+	var as role
+	var wait time.Duration
+	if _, err := fmt.Sscan(where, &url, &cert, &key, &as, &wait); err != nil {
 		return err
 	}
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
 		return err
 	}
-	b := &bystander{url: url, c: client(pair)}
+	b := &bystander{url: url, c: client(pair), role: as, wait: wait}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go b.run(ctx)
@@ -154,18 +215,19 @@ func standBy(where string) error {
 // witness asks a bystander in a process of its own, so that how busy the attackers
 // are does not show in what it sees.
 type witness struct {
-	in  io.Writer
-	out *json.Decoder
+	role role
+	in   io.Writer
+	out  *json.Decoder
 }
 
-func newWitness(t *testing.T, url string, p harness.Pair) *witness {
+func newWitness(t *testing.T, url string, p harness.Pair, as role, wait time.Duration) *witness {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s", bystanderEnv, url, p.CertFile, p.KeyFile))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s %s %d", bystanderEnv, url, p.CertFile, p.KeyFile, as, wait))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -184,7 +246,7 @@ func newWitness(t *testing.T, url string, p harness.Pair) *witness {
 			t.Errorf("the bystander: %v", err)
 		}
 	})
-	return &witness{in, json.NewDecoder(out)}
+	return &witness{as, in, json.NewDecoder(out)}
 }
 
 // take is that of the bystander.
@@ -195,7 +257,7 @@ func (w *witness) take() (waits, error) {
 	var seen waits
 	err := w.out.Decode(&seen)
 	if err == nil && seen.Wrong != "" {
-		err = errors.New(seen.Wrong)
+		err = fmt.Errorf("%s: %s", w.role, seen.Wrong)
 	}
 	return seen, err
 }

@@ -14,6 +14,14 @@
 // nothing ("the same, on a busy machine"). On a machine that others use as well it tells
 // little: a server that is kept from its CPUs is slow without any attack.
 //
+// TestHostileClients attacks what every client reaches. The other tests attack with the
+// rights of an administrator of one namespace, who may impersonate its service accounts. Each
+// is of one class: values that are stored and cannot be shown, many names of one principal,
+// work before authorization, room held by requests that wait, values that are short in text
+// and large in meaning, lists without a bound in bytes, and caches that one namespace clears
+// for all. Beside the ordinary bystander, a leader election renews its lease and an
+// administrator writes.
+//
 // What is drawn at random is drawn from a seed, which every run logs and
 // BINNACLE_HOSTILE_SEED sets. The test is short; BINNACLE_HOSTILE=long makes each
 // attack larger, and lasts as long as BINNACLE_HOSTILE_TIME says (10m by default), of

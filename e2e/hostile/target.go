@@ -69,7 +69,7 @@ func start(t *testing.T, r *rand.Rand, long bool) (*target, *witness) {
 	if x.counted, err = x.metric("apiserver_request_total", `code="500"`); err != nil {
 		t.Fatal(err)
 	}
-	return x, newWitness(t, x.url, s.PKI.Client("bystander"))
+	return x, newWitness(t, x.url, s.PKI.Client("bystander"), ordinary, bystanding)
 }
 
 func certificate(t *testing.T, p harness.Pair) tls.Certificate {

@@ -85,7 +85,7 @@ func (m *meter) add(c charge, v ref.Val) {
 	if c.call != nil {
 		m.called(c.call, v)
 		if c.call.adds {
-			m.added(v)
+			m.added(c.call, v)
 		}
 	}
 	if m.cost > m.bound {

@@ -3,8 +3,10 @@ package celenv
 import (
 	"reflect"
 
+	"github.com/google/cel-go/common"
 	"github.com/google/cel-go/common/functions"
 	"github.com/google/cel-go/common/operators"
+	"github.com/google/cel-go/common/overloads"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
@@ -25,6 +27,11 @@ const (
 	smallWeight = 64
 	// textPerWeight is how many bytes of text weigh as much as a value.
 	textPerWeight = 32
+	// madePerWeight is the same for text that a call makes: it occupies memory.
+	madePerWeight = 2
+	// smallText is the number of bytes of a sum of texts without a type that costs no more
+	// than any other call.
+	smallText = 4096
 	// maxElements of a list that is added to another.
 	maxElements = PerCallLimit
 )
@@ -50,7 +57,8 @@ type weighed struct {
 	args []int64 // ids
 	// in tells of a look into a list, whose length is paid already.
 	in bool
-	// texts tells that the last text is written as often as the first has characters.
+	// texts tells that the last text is written as often as the first has characters, or as
+	// the first list has elements.
 	texts bool
 }
 
@@ -60,7 +68,7 @@ func (m *meter) weigh(i interpreter.Interpretable) (interpreter.Interpretable, e
 	if !ok || !weighty(c.Function()) || len(c.Args()) == 0 {
 		return i, nil
 	}
-	w := weighed{in: c.Function() == operators.In, texts: c.Function() == "replace"}
+	w := weighed{in: c.Function() == operators.In, texts: c.Function() == "replace" || c.Function() == "join"}
 	args := c.Args()
 	for _, a := range args {
 		if _, ok := a.(interpreter.InterpretableConst); !ok || w.texts {
@@ -85,9 +93,12 @@ func (m *meter) arrived(w weighed) {
 	if l, ok := m.value(w.args[len(w.args)-1]).(traits.Lister); ok && w.in {
 		sum -= min(sum, sizeOf(l))
 	}
-	if w.texts && len(w.args) >= 3 {
+	switch {
+	case w.texts && len(w.args) >= 3:
 		// At most: each character, and the place before it, is replaced.
-		sum += (sizeOf(m.value(w.args[0])) + 1) * uint64(textLen(m.value(w.args[2]))) / textPerWeight
+		sum += (sizeOf(m.value(w.args[0])) + 1) * uint64(textLen(m.value(w.args[2]))) / madePerWeight
+	case w.texts && len(w.args) == 2:
+		sum += sizeOf(m.value(w.args[0])) * uint64(textLen(m.value(w.args[1]))) / madePerWeight
 	}
 	m.charge(sum)
 }
@@ -97,6 +108,14 @@ func (m *meter) value(id int64) ref.Val {
 		return nil
 	}
 	return m.values[id]
+}
+
+// textSize returns the bytes of a text or of bytes; 0 of other values.
+func textSize(v ref.Val) int {
+	if b, ok := v.(types.Bytes); ok {
+		return len(b)
+	}
+	return textLen(v)
 }
 
 func textLen(v ref.Val) int {
@@ -161,8 +180,16 @@ func flatly(add functions.BinaryOp) functions.BinaryOp {
 	}
 }
 
-// added adds what it took to make a list of two.
-func (m *meter) added(v ref.Val) {
+// added adds what it took to make a list, or a text whose type is not known, of two. Text of
+// a known type has a cost already.
+func (m *meter) added(c *call, v ref.Val) {
+	switch n := textSize(v); {
+	case n > smallText && c.overload != overloads.AddString && c.overload != overloads.AddBytes:
+		m.cost += share(uint64(n), common.StringTraversalCostFactor)
+		return
+	case n > 0:
+		return
+	}
 	if _, builds := v.(traits.MutableLister); builds {
 		return
 	}

@@ -2,6 +2,8 @@ package app
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -69,8 +71,11 @@ func (p *parts) resources() []watchcache.Resource {
 		coder, recent := p.codec.Of(k), &watchcache.Recent{}
 		r := watchcache.Resource{
 			Name: k.GVR().GroupResource().String(), Prefix: served.KeyPrefix(p.root(), k),
-			Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
+			Attributes: func(key string, value []byte) (watchcache.Attributes, error) {
 				a, err := coder.Attributes(value)
+				if errors.As(err, new(*codec.ValueError)) { // its text has no name
+					err = fmt.Errorf("stored value of %s cannot be served: %w", key, err)
+				}
 				return watchcache.Attributes{
 					Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSetLike(recent, a.Labels), Fields: watchcache.MakeFieldsLike(recent, a.Fields),
 				}, err

@@ -242,6 +242,9 @@ func (c *Coder) attributes(stored []byte) (Attributes, error) {
 		}
 		b = rest
 	}
+	if err := c.checkServable(raw); err != nil {
+		return a, err
+	}
 	if len(c.fields) == 0 {
 		return a, nil
 	}
@@ -272,11 +275,11 @@ func (c *Coder) attributesOfJSON(stored []byte) (Attributes, error) {
 	if kind != c.Decl.StoredGVK().Kind {
 		return Attributes{}, errOtherKind
 	}
-	if len(c.fields) == 0 {
+	if c.Decl.Stored.JSON && len(c.fields) == 0 {
 		return a, nil
 	}
 	obj, err := c.decodeAsStored(stored)
-	if err != nil {
+	if err != nil || len(c.fields) == 0 {
 		return a, err
 	}
 	proto, err := c.encodeProtobuf(obj)

@@ -29,6 +29,7 @@ type Codec struct {
 	yaml, yamlStrict             *kjson.Serializer
 	proto                        *protobuf.Serializer
 	messages                     messages
+	stored                       storedMessages
 	// partial is the program of metadata alone, partialHead what comes before it.
 	partial     func() *transcode.Program
 	partialHead []byte
@@ -52,6 +53,8 @@ type Coder struct {
 	heads [len(eventNames)][]byte
 	// program makes JSON of stored values, if they are served as they are stored.
 	program func() *transcode.Program
+	// stored describes the stored form.
+	stored func() *storedMessage
 	// forTable has what the columns of a table read; nil: all of an object.
 	forTable *looks
 }
@@ -59,7 +62,7 @@ type Coder struct {
 // New makes the codec of a catalog. The scheme must know every type that is
 // served or stored.
 func New(catalog *registry.Catalog, scheme *runtime.Scheme) (*Codec, error) {
-	c := &Codec{scheme: scheme, coders: map[*registry.Kind]*Coder{}, messages: messages{known: map[reflect.Type]*message{}, shapes: map[reflect.Type]*shape{}}}
+	c := &Codec{scheme: scheme, coders: map[*registry.Kind]*Coder{}, messages: messages{known: map[reflect.Type]*message{}, shapes: map[reflect.Type]*shape{}}, stored: storedMessages{known: map[reflect.Type]*storedMessage{}}}
 	opts := func(yaml, pretty, strict bool) *kjson.Serializer {
 		return kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, scheme, scheme, kjson.SerializerOptions{Yaml: yaml, Pretty: pretty, Strict: strict})
 	}
@@ -97,6 +100,7 @@ func (c *Codec) coder(k *registry.Kind) (*Coder, error) {
 	}
 	kc.fieldTree = treeOf(kc.fields)
 	kc.program = programOf(k, kc.sameForm, stored)
+	kc.stored = sync.OnceValue(func() *storedMessage { return c.stored.of(stored) })
 	if len(k.Shown.Reads) > 0 {
 		read, err := kc.masked(k.Shown.Reads)
 		if err != nil {

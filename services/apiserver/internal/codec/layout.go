@@ -57,7 +57,11 @@ func JSONToYAML(b []byte) ([]byte, error) {
 			break
 		}
 	}
-	return yaml.JSONToYAML(b)
+	out, err := yaml.JSONToYAML(b)
+	if err != nil { // a document within a stored object may have text that YAML cannot express
+		return yaml.JSONToYAML(unicodeJSON(b))
+	}
+	return out, nil
 }
 
 // escapeForYAML escapes control characters beyond ASCII's first ones, what YAML

@@ -97,3 +97,11 @@ func TestEverythingIsYAML(t *testing.T) {
 		}
 	})
 }
+
+func TestYAMLShowsTextThatIsNotUnicode(t *testing.T) {
+	doc := []byte(`{"a":"\ud800x\\ud800\ud83d\ude00","b":"` + "\xff" + `"}`)
+	got, err := codec.JSONToYAML(doc)
+	if want := `a: "�x\\ud800\U0001F600"` + "\nb: \ufffd\n"; err != nil || string(got) != want {
+		t.Errorf("%q, %v, want %q", got, err, want)
+	}
+}

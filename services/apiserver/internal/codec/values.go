@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -190,6 +192,31 @@ func checkSurrogates(b []byte) error {
 		}
 		return invalidValue("unpaired surrogate %s", b[i:i+6])
 	}
+}
+
+// unicodeJSON returns JSON whose text is Unicode without escapes of surrogates. U+FFFD stands for
+// what is not Unicode, as decoders of JSON read it.
+func unicodeJSON(b []byte) []byte {
+	out := make([]byte, 0, len(b))
+	for len(b) > 0 {
+		i := bytes.IndexByte(b, '\\')
+		if i < 0 || i+1 == len(b) {
+			break
+		}
+		out, b = append(out, b[:i]...), b[i:]
+		unit, ok := surrogate(b)
+		if !ok {
+			out, b = append(out, b[:2]...), b[2:]
+			continue
+		}
+		b = b[6:]
+		r := unicode.ReplacementChar
+		if low, ok := surrogate(b); ok && unit < lowSurrogates && low >= lowSurrogates {
+			r, b = utf16.DecodeRune(rune(unit), rune(low)), b[6:]
+		}
+		out = utf8.AppendRune(out, r)
+	}
+	return bytes.ToValidUTF8(append(out, b...), []byte("\ufffd"))
 }
 
 const (

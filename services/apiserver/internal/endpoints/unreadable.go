@@ -11,9 +11,13 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// Objects that cannot be read are in nobody's way: reads of others and watches go on.
-// Who asks for one, or for a list that one is in, is told. Where they are named, the
-// cache at any version (resourceVersion=0) does not have them, as in Kubernetes.
+// An object that cannot be read does not fail reads of other objects:
+//
+//   - A GET of the object fails, and so does a list of a stated or the newest version that
+//     contains it, as in Kubernetes.
+//   - A list at any version (resourceVersion=0) and a watch, which informers start with,
+//     leave out an object that is damaged. They leave out an object that cannot be
+//     decrypted only where errors name objects, as in Kubernetes: the key may come back.
 
 // errEnough ends a walk that has seen what it wants.
 var errEnough = errors.New("enough")
@@ -51,16 +55,22 @@ func (a *API) told(e *watchcache.Entry, err error) error {
 	return a.Damage.OfObject(&storage.UnreadableError{Key: e.Key(), Revision: e.Revision, Undecodable: true, Err: undecodable})
 }
 
-// allReadable is the error of a list of a snapshot's objects from a key on, up to its
-// limit, that some are in which cannot be read; nil if there are none. What a limited one has is
-// looked for in spells.
+// leftOut reports whether a list at any version and a watch leave out an object.
+func (a *API) leftOut(e *watchcache.Entry) bool {
+	var why *storage.UnreadableError
+	return a.Damage.Named || errors.As(e.Unreadable(), &why) && why.Undecodable
+}
+
+// allReadable returns an error if a list of a snapshot's objects from a key on, up to its
+// limit, contains objects that cannot be read and that it does not leave out. It searches a
+// limited list in spells.
 func (a *API) allReadable(c *Call, o *listOptions, snap watchcache.Snapshot, from string, spells *represent.Spells) error {
-	if o.revision == 0 && a.Damage.Named {
-		return nil
-	}
 	sel := selectionOf(c, o)
 	var damaged []*storage.UnreadableError
 	snap.Unreadable(sel, from, func(e *watchcache.Entry) bool {
+		if (o.Watch || o.revision == 0) && a.leftOut(e) {
+			return true
+		}
 		damaged = appendDamaged(damaged, e)
 		return len(damaged) == 0 || !a.Damage.Enough(len(damaged))
 	})

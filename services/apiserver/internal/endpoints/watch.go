@@ -110,10 +110,8 @@ func (a *API) watchOptions(c *Call, o *listOptions) (watchcache.WatchOptions, er
 		}
 	}
 	if initial {
-		if !a.Damage.Named { // who begins with all that there is must not miss any of it
-			if err := a.usable(c, o, c.Store.Snapshot(), "", nil); err != nil {
-				return opts, err
-			}
+		if err := a.usable(c, o, c.Store.Snapshot(), "", nil); err != nil {
+			return opts, err
 		}
 		opts.Initial = watchcache.InitialState
 	} else if o.revision <= 0 {

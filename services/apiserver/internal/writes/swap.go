@@ -61,6 +61,9 @@ func (w *Writer) read(ctx context.Context, r *Request, confirmed bool) (*live, e
 	if err != nil {
 		return nil, err
 	}
+	if err := r.Kind.Store.Entry(kv).Unreadable(); err != nil {
+		return nil, err
+	}
 	l := &live{kv: kv, confirmed: true}
 	return l, l.decode(ctx, r)
 }

@@ -1,0 +1,95 @@
+package hostile
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"binnacle/e2e/harness"
+)
+
+// decider is an authorization webhook that allows everything and counts the questions about
+// the bystander.
+type decider struct {
+	addr  string
+	asked atomic.Int64
+}
+
+// startDecider starts a decider with a certificate of the authority of a server that asks it.
+func startDecider(t *testing.T, pki *harness.PKI) *decider {
+	t.Helper()
+	d := &decider{addr: fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t))}
+	l, err := tls.Listen("tcp", d.addr, &tls.Config{Certificates: []tls.Certificate{certificate(t, pki.Serving("decider"))}, MinVersion: tls.VersionTLS12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: http.HandlerFunc(d.decide), ReadHeaderTimeout: time.Minute}
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(func() { _ = s.Close() })
+	return d
+}
+
+func (d *decider) decide(w http.ResponseWriter, r *http.Request) {
+	var review authorizationv1.SubjectAccessReview
+	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	if review.Spec.User == "bystander" {
+		d.asked.Add(1)
+	}
+	review.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: true}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(review)
+}
+
+// TestTenantDoesNotClearDecisionsOfOtherClients: the administrator of a namespace changes an
+// annotation and the subjects of a role binding in a loop. The decisions about a client in
+// another namespace stay cached. It pins the invalidation of the decisions that a change affects.
+func TestTenantDoesNotClearDecisionsOfOtherClients(t *testing.T) {
+	var d *decider
+	x := startTenants(t, func(s *harness.Server) {
+		d = startDecider(t, s.PKI)
+		harness.WithAccessWebhook(d.addr)(s)
+	})
+	const binding = "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings/administrator"
+	bystander, mallory := client(certificate(t, x.server.PKI.Client("bystander"))), x.client()
+	read := func() {
+		for range 20 {
+			if err := x.send(bystander, "GET", "/api/v1/namespaces/bystander/configmaps/mine", "", "").is(http.StatusOK); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var before, after int64
+	changes := 30
+	if x.long {
+		changes = 500
+	}
+	x.during(t, 0, func(context.Context) {
+		read()
+		before = d.asked.Load()
+		for i := range changes {
+			body := fmt.Sprintf(`{"metadata":{"annotations":{"n":"%d"}}}`, i)
+			if i%2 == 1 {
+				body = fmt.Sprintf(`{"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"mallory"},{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"other-%d"}]}`, i)
+			}
+			if err := x.send(mallory, "PATCH", binding, mergeMedia, body).is(http.StatusOK); err != nil {
+				t.Fatal(err)
+			}
+			read()
+		}
+		after = d.asked.Load()
+	})
+	// Other requests of the bystander are of few kinds and may expire from the cache meanwhile.
+	if asked := after - before; asked > int64(changes)/2 {
+		t.Errorf("the webhook was asked %d times about the bystander during %d changes in another namespace", asked, changes)
+	}
+}

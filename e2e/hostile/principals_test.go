@@ -1,0 +1,156 @@
+package hostile
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestManyNamesOfOnePrincipalDoNotBlockOtherClients: 126 connections under as many names of
+// service accounts send bodies one byte at a time. It pins the count of limits by principal
+// and the release of seats while a body arrives.
+func TestManyNamesOfOnePrincipalDoNotBlockOtherClients(t *testing.T) {
+	x := startTenants(t)
+	// The names have the permission, so that their bodies are read.
+	x.create(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings",
+		`{"metadata":{"name":"accounts"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"edit"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:serviceaccounts:b"}]}`)
+	d := 25 * time.Second // beyond what a request waits for room
+	if x.long {
+		d = 70 * time.Second
+	}
+	x.during(t, d, func(ctx context.Context) {
+		crowd(ctx, 126, func(ctx context.Context, i int) {
+			declared := 3 << 20
+			if i >= 30 { // ever smaller ones fill the room that is left
+				declared = max(4<<10, declared>>((i-30)/9))
+			}
+			conn, err := x.open(ctx, x.mallory, http.MethodPost, "/api/v1/namespaces/b/configmaps", fmt.Sprintf("system:serviceaccount:b:a%d", i), declared)
+			if err != nil {
+				rest(ctx)
+				return
+			}
+			defer conn.Close()
+			drip(ctx, conn)
+		})
+	})
+}
+
+// drip sends a byte now and then until the connection or the context ends.
+func drip(ctx context.Context, conn interface{ Write([]byte) (int, error) }) {
+	tick := time.NewTicker(6 * time.Second)
+	defer tick.Stop()
+	for {
+		if _, err := conn.Write([]byte("{")); err != nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// TestUnauthorizedBodiesAreNotRead: a request that is not authorized is answered before its
+// body arrives, and thousands of declared megabytes occupy nothing. It pins the order of
+// filters: authorize, then receive the body.
+func TestUnauthorizedBodiesAreNotRead(t *testing.T) {
+	x := startTenants(t)
+	x.during(t, 0, func(ctx context.Context) {
+		var all sync.WaitGroup
+		for i := range 200 {
+			all.Go(func() {
+				for _, c := range []struct {
+					method, path, name string
+				}{
+					{http.MethodPost, "/api/v1/namespaces/bystander/configmaps", ""},
+					{http.MethodPut, "/api/v1/namespaces/bystander/configmaps/mine", ""},
+					{http.MethodPatch, "/api/v1/namespaces/bystander/configmaps/mine", ""},
+					{http.MethodDelete, "/api/v1/namespaces/bystander/configmaps", ""},
+					{http.MethodPost, "/api/v1/namespaces/b/configmaps", fmt.Sprintf("system:serviceaccount:b:a%d", i)}, // has no role
+					{http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", ""},
+				} {
+					x.dialing <- struct{}{}
+					conn, err := x.open(ctx, x.mallory, c.method, c.path, c.name, 3<<20-1)
+					<-x.dialing
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					_ = conn.SetReadDeadline(time.Now().Add(answering))
+					resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+					if err != nil {
+						t.Errorf("%s %s as %q: no answer before the body: %v", c.method, c.path, c.name, err)
+					} else if resp.StatusCode != http.StatusForbidden && resp.StatusCode != http.StatusTooManyRequests {
+						t.Errorf("%s %s as %q: %s", c.method, c.path, c.name, resp.Status)
+					}
+					conn.Close()
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
+// TestWaitingRequestsHoldNoRoom: deletions of a collection that wait for a version in the
+// future have options that take room. It pins the release of room while a request waits.
+func TestWaitingRequestsHoldNoRoom(t *testing.T) {
+	x := startTenants(t)
+	x.create(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings",
+		`{"metadata":{"name":"accounts"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"edit"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:serviceaccounts:b"}]}`)
+	options := `{"kind":"DeleteOptions","apiVersion":"v1","dryRun":["All"],"x":[` + list("1", 32_000) + `]}`
+	const path = "/api/v1/namespaces/b/configmaps?labelSelector=a%3Db&resourceVersion=999999999&resourceVersionMatch=NotOlderThan"
+	attack := func(names int) func(context.Context) {
+		return func(ctx context.Context) {
+			crowd(ctx, names, func(ctx context.Context, i int) {
+				c := x.client()
+				defer c.CloseIdleConnections()
+				req, err := http.NewRequest(http.MethodDelete, x.url+path, strings.NewReader(options))
+				if err != nil {
+					return
+				}
+				req.Header.Set("Content-Type", jsonMedia)
+				req.Header.Set("Impersonate-User", fmt.Sprintf("system:serviceaccount:b:a%d", i))
+				x.ask(ctx, c, req)
+				rest(ctx)
+			})
+		}
+	}
+	c := client(certificate(t, x.server.PKI.Client("bystander")))
+	body := fmt.Sprintf(`{"metadata":{"name":"large"},"data":{"a":%q}}`, strings.Repeat("x", 100_000))
+	if err := x.send(c, http.MethodPost, "/api/v1/namespaces/bystander/configmaps", jsonMedia, body).is(http.StatusCreated); err != nil {
+		t.Fatal(err)
+	}
+	for _, names := range []int{6, 60} {
+		d := 6 * time.Second
+		if x.long {
+			d = 30 * time.Second
+		}
+		writes := 0 // of 100 KB by an ordinary client, one after the other
+		x.during(t, d, func(ctx context.Context) {
+			var ordinary sync.WaitGroup
+			ordinary.Go(func() {
+				for ; ctx.Err() == nil; writes++ {
+					if err := x.send(c, http.MethodPut, "/api/v1/namespaces/bystander/configmaps/large", jsonMedia, body).is(http.StatusOK); err != nil {
+						t.Errorf("a write of 100 KB: %v", err)
+					}
+					rest(ctx)
+				}
+			})
+			attack(names)(ctx)
+			ordinary.Wait()
+		})
+		// A request that waits for a version does so for 3 s. Writes that wait for its room
+		// are a few in all.
+		if least := int(d / (150 * time.Millisecond)); writes < least {
+			t.Errorf("%d names: %d writes of 100 KB in %v, want %d", names, writes, d, least)
+		} else {
+			t.Logf("%d names: %d writes of 100 KB in %v", names, writes, d)
+		}
+	}
+}

@@ -1,0 +1,226 @@
+package hostile
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"binnacle/e2e/harness"
+)
+
+// expansion is a request whose value is short in text and large in meaning.
+type expansion struct {
+	name, method, path, media, body string
+	// want is in the answer, which is 4xx; empty where any quick answer but 5xx will do.
+	want string
+}
+
+const rejectedExponent = "exponent of quantity"
+
+// quantities are requests with a quantity that takes hours to compute.
+func quantities() []expansion {
+	const q = "1e-2147483647"
+	spec := `"spec":{"containers":[{"name":"a","image":"b","resources":{"limits":{"cpu":"` + q + `"}}}]}`
+	document := func(apiVersion, kind, rest string) string {
+		return `{"apiVersion":"` + apiVersion + `","kind":"` + kind + `","metadata":{"name":"q"},` + rest + `}`
+	}
+	const own = "/api/v1/namespaces/b/"
+	container := wire(1, "a") + wire(2, "b") + wire(8, wire(1, wire(1, "cpu")+wire(2, wire(1, q))))
+	pod := envelope("v1", "Pod", wire(1, wire(1, "q"))+wire(2, wire(2, container)))
+	patch := `{"spec":{"hard":{"cpu":"` + q + `"}}}`
+	hpa := "/apis/autoscaling/v1/namespaces/b/horizontalpodautoscalers"
+	return []expansion{
+		{"create", "POST", own + "pods", jsonMedia, document("v1", "Pod", spec), rejectedExponent},
+		{"create with space", "POST", own + "pods", jsonMedia, strings.Replace(document("v1", "Pod", spec), q, q+" ", 1), rejectedExponent},
+		{"dry run", "POST", own + "pods?dryRun=All", jsonMedia, document("v1", "Pod", spec), rejectedExponent},
+		{"YAML", "POST", own + "pods", yamlMedia, "apiVersion: v1\nkind: Pod\nmetadata: {name: q}\nspec: {containers: [{name: a, image: b, resources: {limits: {cpu: '1\\x65-2147483647'}}}]}", ""},
+		{"protobuf", "POST", own + "pods", protoMedia, pod, rejectedExponent},
+		{"template", "POST", "/apis/apps/v1/namespaces/b/deployments", jsonMedia,
+			document("apps/v1", "Deployment", `"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},`+spec+`}}`), rejectedExponent},
+		{"claim", "POST", own + "persistentvolumeclaims", jsonMedia,
+			document("v1", "PersistentVolumeClaim", `"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"`+q+`"}}}`), rejectedExponent},
+		{"divisor", "POST", own + "pods", jsonMedia,
+			document("v1", "Pod", `"spec":{"containers":[{"name":"a","image":"b","env":[{"name":"e","valueFrom":{"resourceFieldRef":{"resource":"limits.cpu","divisor":"`+q+`"}}}]}]}`), rejectedExponent},
+		{"metric", "POST", "/apis/autoscaling/v2/namespaces/b/horizontalpodautoscalers", jsonMedia,
+			document("autoscaling/v2", "HorizontalPodAutoscaler", `"spec":{"maxReplicas":1,"scaleTargetRef":{"kind":"a","name":"b"},"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"AverageValue","averageValue":"`+q+`"}}}]}`), rejectedExponent},
+		{"metric in an annotation", "POST", hpa, jsonMedia,
+			`{"metadata":{"name":"q","annotations":{"autoscaling.alpha.kubernetes.io/metrics":"[{\"type\":\"Resource\",\"resource\":{\"name\":\"cpu\",\"targetAverageValue\":\"` + q + `\"}}]"}},"spec":{"maxReplicas":1,"scaleTargetRef":{"kind":"a","name":"b"}}}`, ""},
+		{"merge patch", "PATCH", own + "resourcequotas/q", mergeMedia, patch, rejectedExponent},
+		{"strategic merge patch", "PATCH", own + "resourcequotas/q", listMedia, patch, rejectedExponent},
+		{"JSON patch", "PATCH", own + "resourcequotas/q", stepMedia, `[{"op":"add","path":"/spec","value":{"hard":{"cpu":"` + q + `"}}}]`, rejectedExponent},
+		{"apply", "PATCH", own + "resourcequotas/q?fieldManager=m", applyMedia, `{"apiVersion":"v1","kind":"ResourceQuota","metadata":{"name":"q"},"spec":{"hard":{"cpu":"` + q + `"}}}`, rejectedExponent},
+		{"apply in CBOR", "PATCH", own + "resourcequotas/q?fieldManager=m", "application/apply-patch+cbor", "\xd9\xd9\xf7\xa4japiVersionbv1dkindmResourceQuotahmetadata\xa1dnameaqdspec\xa1dhard\xa1ccpum" + q, rejectedExponent},
+		{"status", "PATCH", own + "resourcequotas/q/status", mergeMedia, `{"status":{"used":{"cpu":"` + q + `"}}}`, rejectedExponent},
+		{"update", "PUT", own + "resourcequotas/q", jsonMedia, document("v1", "ResourceQuota", `"spec":{"hard":{"cpu":"`+q+`"}}`), rejectedExponent},
+		{"limit range", "POST", own + "limitranges", jsonMedia, document("v1", "LimitRange", `"spec":{"limits":[{"type":"Container","max":{"cpu":"`+q+`"}}]}`), rejectedExponent},
+		{"huge pages", "POST", own + "pods", jsonMedia, document("v1", "Pod", `"spec":{"containers":[{"name":"a","image":"b","resources":{"limits":{"hugepages-`+q+`":"1"}}}]}`), ""},
+		{"rule of a definition", "POST", "/apis/ex.test/v1/namespaces/b/rules", jsonMedia, `{"apiVersion":"ex.test/v1","kind":"Rule","metadata":{"name":"q"},"spec":{"q":"` + q + `","a":"x","b":"x"}}`, "exponent"},
+		{"policy", "POST", own + "configmaps", jsonMedia, `{"metadata":{"name":"quantity"},"data":{"q":"` + q + `"}}`, "exponent"},
+		{"long digits", "POST", own + "resourcequotas", jsonMedia, document("v1", "ResourceQuota", `"spec":{"hard":{"cpu":"`+strings.Repeat("9", 500_000)+`"}}`), "is longer than"},
+	}
+}
+
+// growing are values that other functions expand.
+func growing() []expansion {
+	const own = "/api/v1/namespaces/b/"
+	data := func(name string, values map[string]string) string {
+		text, _ := json.Marshal(map[string]any{"metadata": map[string]string{"name": name}, "data": values})
+		return string(text)
+	}
+	custom := func(rest string) string {
+		return `{"apiVersion":"ex.test/v1","kind":"Rule","metadata":{"name":"g"},"spec":{` + rest + `}}`
+	}
+	long := strings.Repeat("a", 300_000)
+	copies := make([]string, 30)
+	for i := range copies {
+		copies[i] = fmt.Sprintf(`{"op":"copy","from":"/data","path":"/data/k%d"}`, i)
+	}
+	return []expansion{
+		{"text added to itself", "POST", own + "configmaps", jsonMedia, data("concat", map[string]string{"a": strings.Repeat("a", 1000)}), "cost"},
+		{"text joined by a text", "POST", own + "configmaps", jsonMedia, data("join", map[string]string{"a": long, "b": long}), "cost"},
+		{"text replaced by a text", "POST", own + "configmaps", jsonMedia, data("replace", map[string]string{"a": long, "b": long}), "cost"},
+		{"format with a precision", "POST", own + "configmaps", jsonMedia, data("format", map[string]string{"a": "%.2147483647f"}), ""},
+		{"pattern of the client", "POST", own + "configmaps", jsonMedia, data("matches", map[string]string{"a": long, "b": "(((((a{0,9}){0,9}){0,9}){0,9}){0,9})"}), "matches"},
+		{"URL", "POST", own + "configmaps", jsonMedia, data("url", map[string]string{"a": "https://[" + strings.Repeat(":", 300_000) + "]/"}), ""},
+		{"network", "POST", own + "configmaps", jsonMedia, data("cidr", map[string]string{"a": "::/0"}), ""},
+		{"defaults of many elements", "POST", "/apis/ex.test/v1/namespaces/b/rules", jsonMedia, custom(`"q":"1","a":"x","b":"x","list":[` + list("{}", 100_000) + `]`), "too large"},
+		{"number beyond a float", "POST", "/apis/ex.test/v1/namespaces/b/rules", jsonMedia, custom(`"q":"1","a":"x","b":"x","n":1e2147483647`), "cannot unmarshal number"},
+		{"columns", "GET", "/apis/ex.test/v1/namespaces/b/rules", "", "", ""},
+		{"integer", "POST", own + "pods", jsonMedia, `{"metadata":{"name":"g"},"spec":{"priority":1e2147483647,"containers":[{"name":"a","image":"b"}]}}`, "cannot unmarshal number"},
+		{"percentage", "POST", "/apis/policy/v1/namespaces/b/poddisruptionbudgets?dryRun=All", jsonMedia, `{"metadata":{"name":"g"},"spec":{"selector":{},"maxUnavailable":"` + strings.Repeat("9", 300_000) + `%"}}`, ""},
+		{"duration", "POST", own + "configmaps", jsonMedia, data("duration", map[string]string{"a": strings.Repeat("1h", 150_000)}), ""},
+		{"copies of copies", "PATCH", own + "configmaps/mine", stepMedia, "[" + strings.Join(copies, ",") + "]", ""},
+		{"chunks of text in CBOR", "POST", own + "configmaps", cborMedia, "\xd9\xd9\xf7\x7f" + strings.Repeat("\x60", 1<<20) + "\xff", "unrecognized"},
+		{"chunks of bytes in CBOR", "POST", own + "configmaps", cborMedia, "\xd9\xd9\xf7\x5f" + strings.Repeat("\x40", 1<<20) + "\xff", "unrecognized"},
+		{"tags in CBOR", "POST", own + "configmaps", cborMedia, strings.Repeat("\xd9\xd9\xf7", 500_000) + "\xa0", "cbor"},
+		{"large number in CBOR", "POST", own + "configmaps", cborMedia, "\xd9\xd9\xf7\xa1aa\xc2\x5a\x00\x0f\x00\x00" + strings.Repeat("\xff", 0xf0000), "cbor"},
+		{"nested fields of a manager", "POST", own + "configmaps", jsonMedia, `{"metadata":{"name":"g","managedFields":[{"manager":"m","operation":"Apply","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":` + nested(`{"f:a":`, "{}", "}", 9000) + `}]}}`, ""},
+	}
+}
+
+// wire is a field of protobuf, and envelope an object.
+func wire(number byte, content string) string {
+	return string(binary.AppendUvarint([]byte{number<<3 | 2}, uint64(len(content)))) + content
+}
+
+func envelope(apiVersion, kind, raw string) string {
+	return "k8s\x00" + wire(1, wire(1, apiVersion)+wire(2, kind)) + wire(2, raw)
+}
+
+// expressions make a policy for config maps of the attacker by the name of the object, and a
+// definition with rules, columns and defaults.
+func (x *tenants) expressions(t *testing.T) {
+	t.Helper()
+	const policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
+	doubled := []map[string]string{{"name": "v0", "expression": "object.data.a"}}
+	for i := range 40 {
+		doubled = append(doubled, map[string]string{"name": fmt.Sprintf("v%d", i+1), "expression": fmt.Sprintf("variables.v%d + variables.v%d", i, i)})
+	}
+	for name, expression := range map[string]string{
+		"quantity": "quantity(object.data.q).isGreaterThan(quantity('0'))", "concat": "variables.v40.size() > 0",
+		"join": "object.data.a.split('').join(object.data.b).size() > 0", "replace": "object.data.a.replace('a', object.data.b).size() > 0",
+		"format": "object.data.a.format([1.0]).size() > 0", "matches": "object.data.a.matches(object.data.b)",
+		"url": "isURL(object.data.a)", "cidr": "cidr(object.data.a).containsCIDR('::/1')", "duration": "duration(object.data.a) > duration('1s')",
+	} {
+		spec := map[string]any{
+			"matchConstraints": map[string]any{"resourceRules": []any{map[string]any{"apiGroups": []string{""}, "apiVersions": []string{"v1"}, "operations": []string{"CREATE"}, "resources": []string{"configmaps"}, "resourceNames": []string{name}}}},
+			"validations":      []any{map[string]string{"expression": expression}},
+		}
+		if name == "concat" {
+			spec["variables"] = doubled
+		}
+		for path, object := range map[string]any{
+			"ies":       map[string]any{"metadata": map[string]string{"name": name}, "spec": spec},
+			"ybindings": map[string]any{"metadata": map[string]string{"name": name}, "spec": map[string]any{"policyName": name, "validationActions": []string{"Deny"}}},
+		} {
+			body, err := json.Marshal(object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x.create(t, policies+path, string(body))
+		}
+	}
+	x.create(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"metadata":{"name":"rules.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"rules","kind":"Rule"},"versions":[{"name":"v1","served":true,"storage":true,
+		"additionalPrinterColumns":[{"name":"x","type":"string","jsonPath":".spec.list[*].a"},{"name":"y","type":"string","jsonPath":".spec.list[0:1000000].a"}],
+		"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","properties":{
+			"q":{"type":"string","maxLength":100,"x-kubernetes-validations":[{"rule":"quantity(self).isGreaterThan(quantity('0'))"}]},
+			"a":{"type":"string"},"b":{"type":"string"},"n":{"type":"number"},
+			"list":{"type":"array","items":{"type":"object","properties":{"a":{"type":"string","default":"`+strings.Repeat("y", 50_000)+`"}}}}}}}}}}]}}`)
+	x.create(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/roles", `{"metadata":{"name":"rules"},"rules":[{"apiGroups":["ex.test","","policy"],"resources":["*"],"verbs":["*"]}]}`)
+	x.create(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings", `{"metadata":{"name":"rules"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"rules"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"mallory"}]}`)
+	x.create(t, "/api/v1/namespaces/b/resourcequotas", `{"metadata":{"name":"q"},"spec":{"hard":{"count/secrets":"9"}}}`)
+	x.create(t, "/api/v1/namespaces/b/configmaps", `{"metadata":{"name":"mine"},"data":{"a":"`+strings.Repeat("x", 100_000)+`"}}`)
+}
+
+// TestValuesThatExpandAreRejectedOrBounded pins the check of quantities before they are parsed,
+// the cost of texts in expressions and the bounds of the decoders.
+func TestValuesThatExpandAreRejectedOrBounded(t *testing.T) {
+	x := startTenants(t)
+	x.expressions(t)
+	c := x.client()
+	harness.Eventually(t, patience, "the policies to be in force", func() error {
+		return x.send(c, "POST", "/api/v1/namespaces/b/configmaps?dryRun=All", jsonMedia, `{"metadata":{"name":"quantity"},"data":{"q":"-1"}}`).is(http.StatusUnprocessableEntity)
+	})
+	x.during(t, 0, func(context.Context) {
+		for _, e := range append(quantities(), growing()...) {
+			r := x.send(c, e.method, e.path, e.media, e.body, "Accept", acceptOf(e))
+			err := r.rejected(e.want)
+			if e.want == "" {
+				if err = r.err; err == nil && r.code >= http.StatusInternalServerError {
+					err = r.is(http.StatusOK)
+				}
+			}
+			if err != nil {
+				t.Errorf("%s: %v", e.name, err)
+			}
+		}
+	})
+}
+
+func acceptOf(e expansion) string {
+	if e.name == "columns" {
+		return "application/json;as=Table;v=v1;g=meta.k8s.io"
+	}
+	return jsonMedia
+}
+
+// TestReasonsOfDenialsAreBounded: bindings to roles that do not exist have names of 200 KB,
+// and the requests that they concern are denied. It pins the bound of reasons in bytes.
+func TestReasonsOfDenialsAreBounded(t *testing.T) {
+	x := startTenants(t)
+	name := strings.Repeat("r", 200_000)
+	for i := range 100 {
+		x.create(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings", fmt.Sprintf(
+			`{"metadata":{"name":"long-%d"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"%d%s"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"mallory"}]}`, i, i, name))
+	}
+	const bound = 16 << 10 // of an answer
+	d := 5 * time.Second
+	if x.long {
+		d = 30 * time.Second
+	}
+	x.during(t, d, func(ctx context.Context) {
+		crowd(ctx, 30, func(ctx context.Context, i int) {
+			c := x.client()
+			defer c.CloseIdleConnections()
+			for _, q := range []struct{ method, path, body string }{
+				{"GET", "/api/v1/namespaces/b/nodes/x", ""},
+				{"POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", `{"spec":{"resourceAttributes":{"namespace":"b","verb":"get","resource":"nodes"}}}`},
+				{"POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", `{"spec":{"namespace":"b"}}`},
+			} {
+				r := x.send(c, q.method, q.path, jsonMedia, q.body)
+				if r.err == nil && len(r.body) > bound && !strings.Contains(q.path, "rules") {
+					t.Errorf("%s %s: an answer of %d bytes", q.method, q.path, len(r.body))
+				}
+				if r.code >= http.StatusInternalServerError {
+					t.Errorf("%s %s: %v", q.method, q.path, r.is(http.StatusOK))
+				}
+			}
+			rest(ctx)
+		})
+	})
+}
