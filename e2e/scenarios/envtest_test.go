@@ -142,12 +142,15 @@ func TestControllerRuntime(t *testing.T) {
 }
 
 // startEnvtest starts controller-runtime's envtest as tests of operators do.
-func startEnvtest(t *testing.T) (*envtest.Environment, *rest.Config) {
+func startEnvtest(t *testing.T, configure ...func(*envtest.APIServer)) (*envtest.Environment, *rest.Config) {
 	t.Helper()
 	log.SetLogger(logr.Discard())
 	var output harness.Buffer
 	environment := &envtest.Environment{AttachControlPlaneOutput: false}
 	environment.ControlPlane.GetAPIServer().Out, environment.ControlPlane.GetAPIServer().Err = &output, &output
+	for _, c := range configure {
+		c(environment.ControlPlane.GetAPIServer())
+	}
 	begin := time.Now()
 	config, err := environment.Start()
 	if err != nil {
@@ -165,8 +168,14 @@ func startEnvtest(t *testing.T) (*envtest.Environment, *rest.Config) {
 	return environment, config
 }
 
+// onMemory configures an API server of envtest as docs/envtest.md shows.
+func onMemory(s *envtest.APIServer) {
+	s.Configure().Disable("etcd-servers").Append("storage-backend", "memory")
+}
+
 // TestEnvtestAssets starts envtest from the folders that docs/envtest.md tells how to
-// lay out: by make, and as links to the binary that holds everything.
+// lay out, by make and as links to the binary that holds everything, and on the memory
+// store.
 func TestEnvtestAssets(t *testing.T) {
 	made, links := t.TempDir(), t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "make", "--no-print-directory", "envtest", "ENVTEST="+made)
@@ -181,17 +190,24 @@ func TestEnvtestAssets(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for what, dir := range map[string]string{"by make": made, "links": links} {
+	for what, c := range map[string]struct {
+		dir       string
+		configure []func(*envtest.APIServer)
+	}{
+		"by make":             {dir: made},
+		"links":               {dir: links},
+		"on the memory store": {dir: made, configure: []func(*envtest.APIServer){onMemory}},
+	} {
 		t.Run(what, func(t *testing.T) {
-			t.Setenv("KUBEBUILDER_ASSETS", dir)
-			environment, config := startEnvtest(t)
-			c, err := client.New(config, client.Options{})
+			t.Setenv("KUBEBUILDER_ASSETS", c.dir)
+			environment, config := startEnvtest(t, c.configure...)
+			api, err := client.New(config, client.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			m := configMap("made", "by envtest")
 			m.Namespace = metav1.NamespaceDefault
-			if err := c.Create(t.Context(), m); err != nil {
+			if err := api.Create(t.Context(), m); err != nil {
 				t.Error(err)
 			}
 			if what == "links" {

@@ -77,7 +77,7 @@ func traceparent(trace string) string { return "00-" + trace + "-b7ad6b716920333
 func TestSpansOfRequestsAreThoseOfKubernetes(t *testing.T) {
 	collector, etcd := tracingtest.Start(t), etcdtest.Listening(t)
 	a := start(t, func(o *Options) {
-		o.Etcd.Servers = []string{etcd.Endpoint()}
+		o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
 		o.Tracing.ConfigFile = unsampled(t, collector)
 	})
 	const nodes, node, accept = "/api/v1/nodes", "/api/v1/nodes/fake", "application/vnd.kubernetes.protobuf, */*"

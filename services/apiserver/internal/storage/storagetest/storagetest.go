@@ -48,6 +48,7 @@ func runGroup(t *testing.T, name string, tests []test, open func(t *testing.T) s
 	t.Run(name, func(t *testing.T) {
 		for _, c := range tests {
 			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
 				c.run(&suite{T: t, ctx: ctx, store: open(t)})
