@@ -18,12 +18,8 @@ func TestGolden(t *testing.T) { playFolder(t, "cases", nil) }
 
 // TestGoldenAlpha plays the cases of what is off by default.
 func TestGoldenAlpha(t *testing.T) {
-<<<<<<< HEAD
-	playFolder(t, "cases-alpha", "--feature-gates=MutatingAdmissionPolicy=true,DynamicResourceAllocation=true,DRADeviceTaints=true",
+	playFolder(t, "cases-alpha", nil, "--feature-gates=MutatingAdmissionPolicy=true,DynamicResourceAllocation=true,DRADeviceTaints=true",
 		"--runtime-config=admissionregistration.k8s.io/v1alpha1=true,resource.k8s.io/v1alpha3=true,resource.k8s.io/v1beta1=true")
-=======
-	playFolder(t, "cases-alpha", nil, "--feature-gates=MutatingAdmissionPolicy=true", "--runtime-config=admissionregistration.k8s.io/v1alpha1=true")
->>>>>>> wt-memstore
 }
 
 // TestGoldenOnMemoryStore plays the cases that write most.

@@ -43,7 +43,7 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, _ [
 	if Issuer(token) != a.provider.config.IssuerURL {
 		return nil, false, nil
 	}
-	if a.provider.keys.Load() == nil {
+	if !a.provider.ready(ctx) {
 		return nil, false, authenticator.Unavailable(fmt.Errorf("oidc: authenticator for issuer %q is %w", a.provider.config.IssuerURL, ErrNotInitialized))
 	}
 	r, err := a.authenticate(ctx, token)

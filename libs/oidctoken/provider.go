@@ -39,6 +39,8 @@ const (
 // ErrNotInitialized tells that a provider's keys are not known yet.
 var ErrNotInitialized = errors.New("not initialized")
 
+var errNotTried = errors.New("discovery has not been tried yet")
+
 // SigningAlgorithms are those that may be configured. All are asymmetric: a
 // public key must never count as a shared secret.
 func SigningAlgorithms() []string {
@@ -114,7 +116,7 @@ func NewProvider(c ProviderConfig, log *slog.Logger) (*Provider, error) {
 		stopped:     make(chan struct{}),
 		unknown:     rate.NewLimiter(rate.Every(unknownKeyPause), unknownKeyBurst),
 		asked:       make(chan struct{}, 1),
-		failure:     errors.New("discovery has not been tried yet"),
+		failure:     errNotTried,
 	}
 	for _, a := range c.Algorithms {
 		if !slices.Contains(SigningAlgorithms(), a) {
@@ -279,6 +281,28 @@ func (p *Provider) askRefresh() (done <-chan struct{}, ok bool) {
 	default: // a wake-up waits already
 	}
 	return p.refresh, true
+}
+
+// ready reports whether the keys are known. If the last discovery failed, it repeats the discovery
+// instead of waiting for the next one, as often as askRefresh admits.
+func (p *Provider) ready(ctx context.Context) bool {
+	if p.keys.Load() != nil {
+		return true
+	}
+	p.mu.Lock()
+	tried := p.failure != errNotTried
+	p.mu.Unlock()
+	if !tried {
+		return false
+	}
+	if done, ok := p.askRefresh(); ok {
+		select {
+		case <-done:
+		case <-p.stopped:
+		case <-ctx.Done():
+		}
+	}
+	return p.keys.Load() != nil
 }
 
 // takeRefresh returns what those wait for who asked before the call to the

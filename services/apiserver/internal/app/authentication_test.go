@@ -172,7 +172,7 @@ func TestTokenRequest(t *testing.T) {
 	if r := request(`{"boundObjectRef":{"apiVersion":"v1","kind":"Pod","name":"other"}}`); r.code != http.StatusBadRequest || !bytes.Contains(r.body, []byte("different serviceaccount name")) {
 		t.Errorf("another account's pod: %d %s", r.code, r.body)
 	}
-	if r := a.send(http.MethodPost, accounts+"/sa/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","metadata":{"namespace":"x"},"spec":{}}`); r.code != http.StatusUnprocessableEntity {
+	if r := a.send(http.MethodPost, accounts+"/sa/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","metadata":{"namespace":"x"},"spec":{}}`); r.code != http.StatusBadRequest {
 		t.Errorf("another namespace: %d %s", r.code, r.body)
 	}
 	for path, media := range map[string]string{"/.well-known/openid-configuration": "application/json", "/openid/v1/jwks": "application/jwk-set+json"} {

@@ -275,7 +275,7 @@ func (p *parts) buildAPI(context.Context) error {
 		Operations: p.operations(up), Components: p.components(), DeleteCollectionWorkers: p.options.DeleteCollectionWorkers,
 		MinRequestTimeout: time.Duration(p.options.MinRequestTimeout) * time.Second, BookmarkInterval: time.Minute,
 		Damage:    p.damage(),
-		WatchList: p.options.Features.Enabled(features.WatchList), Stopping: stopping, Carried: p.carried(), Logger: p.log, Metrics: p.watchMetrics(),
+		WatchList: p.options.Features.Enabled(features.WatchList), LimitCached: !p.options.Compatibility.WatchCache, Stopping: stopping, Carried: p.carried(), Logger: p.log, Metrics: p.watchMetrics(),
 	})
 	p.keeper = p.newKeeper()
 	p.leaders = p.newLeaders(host)

@@ -18,6 +18,7 @@ import (
 // have no effect, and say so when they are set.
 type CompatibilityOptions struct {
 	StorageMediaType string
+	WatchCache       bool
 	Emulated         EmulationOptions
 	EgressSelector   string
 
@@ -40,7 +41,6 @@ func idleFlags() []idleFlag {
 		logging = "each line is written as it comes"
 	)
 	return []idleFlag{
-		{section: "etcd", name: "watch-cache", sample: true, why: "every resource is in the watch cache"},
 		{section: "etcd", name: "watch-cache-sizes", sample: []string(nil), why: "history is kept for five minutes, within --watch-history-memory"},
 		{section: "etcd", name: "etcd-count-metric-poll-period", sample: time.Minute, why: counted},
 		{section: "etcd", name: "etcd-db-metric-poll-interval", sample: 30 * time.Second, why: counted},
@@ -60,6 +60,7 @@ func idleFlags() []idleFlag {
 func (o *CompatibilityOptions) addFlags(s *options.Sections) {
 	f := s.Set("etcd")
 	f.StringVar(&o.StorageMediaType, "storage-media-type", names.MediaProtobuf, "How built-in kinds are stored: "+names.MediaProtobuf+" or "+names.MediaJSON+". Values of both forms are read. CustomResourceDefinitions and APIServices are always stored as JSON.")
+	f.BoolVar(&o.WatchCache, "watch-cache", true, "Every resource is in the watch cache. Without this flag, lists with resourceVersion=0 have the limit that a client gives, as if etcd served them.")
 	g := s.Set("generic")
 	o.Emulated.addFlags(g)
 	g.StringVar(&o.EgressSelector, "egress-selector-config-file", "", "File that says how the networks of the control plane, of etcd and of the cluster are reached: directly, or through a proxy (EgressSelectorConfiguration, apiserver.k8s.io/v1beta1).")

@@ -145,8 +145,8 @@ func TestStartLines(t *testing.T) {
 // TestFlagsThatDoNothing are accepted, and it is told.
 func TestFlagsThatDoNothing(t *testing.T) {
 	t.Parallel()
-	code, _, errs := asProgram(t, "--watch-cache=false", "--vmodule=a=1", "--log-text-split-stream")
-	if code != 0 || strings.Count(errs, "has no effect") != 3 || !strings.Contains(errs, "flag=--watch-cache") {
+	code, _, errs := asProgram(t, "--watch-cache-sizes=pods#1", "--vmodule=a=1", "--log-text-split-stream")
+	if code != 0 || strings.Count(errs, "has no effect") != 3 || !strings.Contains(errs, "flag=--watch-cache-sizes") {
 		t.Errorf("%d %s", code, errs)
 	}
 	if _, _, errs = asProgram(t); strings.Contains(errs, "has no effect") {

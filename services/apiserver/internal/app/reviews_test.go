@@ -59,7 +59,7 @@ func TestTokensThatAreNotMade(t *testing.T) {
 	a.steps(t, []step{
 		{what: "of its name", method: "POST", path: at, body: token("sa", "default", ""), code: 201, has: []string{`"expirationSeconds":3600`, `"token":"`}},
 		{what: "of another name", method: "POST", path: at, body: token("sb", "", ""), code: 422, has: []string{"metadata.name", "must match the service account name if specified"}},
-		{what: "of another namespace", method: "POST", path: at, body: token("sa", "other", ""), code: 422, has: []string{"metadata.namespace", "must match the service account namespace if specified"}},
+		{what: "of another namespace", method: "POST", path: at, body: token("sa", "other", ""), code: 400, has: []string{"the namespace of the provided object does not match the namespace sent on the request"}},
 		{what: "of nobody", method: "POST", path: accounts + "/none/token", body: token("", "", ""), code: 404, has: []string{`serviceaccounts \"none\" not found`}},
 		{what: "odd options", method: "POST", path: at + "?dryRun=Odd", body: token("", "", ""), code: 422, has: []string{"dryRun"}},
 		{what: "no object", method: "POST", path: at, body: `{"spec":`, code: 400},

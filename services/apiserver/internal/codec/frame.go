@@ -211,7 +211,10 @@ func (k *Coder) raw(it Item) (message []byte, asStored bool, err error) {
 	}
 	obj.SetResourceVersion("")
 	message, err = m.Marshal()
-	return message, stored != nil && bytes.Equal(message, stored), err
+	if err == nil && stored != nil && bytes.Equal(message, stored) {
+		return stored, true, nil // of which splice takes the places
+	}
+	return message, false, err
 }
 
 // isFilled reports whether a stored value is known to be as Default and Read leave it, without

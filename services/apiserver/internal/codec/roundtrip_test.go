@@ -1,6 +1,7 @@
 package codec_test
 
 import (
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -112,12 +113,18 @@ func throughStore(t *testing.T, c *codec.Codec, kc *codec.Coder, obj registry.Ob
 		t.Fatal(err)
 	}
 	want = decode(t, c, api.MediaProtobuf, text, kc.Decl.GVK())
-	var places atomic.Uint64
-	for _, read := range []string{"first protobuf read", "second protobuf read"} {
-		body, err := kc.AppendProto(nil, codec.Item{Stored: value, Revision: 42, Places: &places})
-		if err != nil {
-			t.Fatal(err)
+	defaulted, err := kc.EncodeStored(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string][]byte{"as it was stored": value, "with its defaults": defaulted} {
+		var places atomic.Uint64
+		for _, read := range []string{"first protobuf read ", "second protobuf read "} {
+			body, err := kc.AppendProto(nil, codec.Item{Stored: slices.Clip(value), Revision: 42, Places: &places})
+			if err != nil {
+				t.Fatal(err)
+			}
+			equal(t, read+name, want, decode(t, c, api.MediaProtobuf, body, kc.Decl.GVK()))
 		}
-		equal(t, read, want, decode(t, c, api.MediaProtobuf, body, kc.Decl.GVK()))
 	}
 }

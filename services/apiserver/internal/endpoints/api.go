@@ -46,6 +46,8 @@ type Config struct {
 	Damage status.Damage
 	// WatchList allows sendInitialEvents.
 	WatchList bool
+	// LimitCached applies the limit of a list with resourceVersion=0 too.
+	LimitCached bool
 	// Stopping ends when long-running requests have to end.
 	Stopping context.Context
 	// Carried, if set, bounds the requests that are carried on.

@@ -27,7 +27,7 @@ func (a *API) list(c *Call) error {
 	if err != nil {
 		return err
 	}
-	o, err := parseListOptions(c.Op, c.Coder, false, a.WatchList)
+	o, err := parseListOptions(c.Op, c.Coder, false, a.WatchList, a.LimitCached)
 	if err != nil {
 		return err
 	}
@@ -170,12 +170,12 @@ func (a *API) usable(c *Call, o *listOptions, snap watchcache.Snapshot, from str
 
 // nextPage goes on where a token says, at the version of the first page.
 func (a *API) nextPage(c *Call, o *listOptions) (*page, error) {
-	if o.revision > 0 {
-		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
-	}
 	from, revision, err := decodeContinue(o.Continue, c.listPrefix())
 	if err != nil {
 		return nil, err
+	}
+	if o.ResourceVersion != "" && o.ResourceVersion != "0" {
+		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 	}
 	if revision < 0 { // inconsistent by the client's wish
 		if err := c.reach(c.Context(), -1); err != nil {

@@ -45,8 +45,8 @@ type listOptions struct {
 }
 
 // parseListOptions reads and checks the parameters (specification: "Get and
-// list resource-version semantics").
-func parseListOptions(op *request.Operation, c *codec.Coder, watch, watchList bool) (*listOptions, error) {
+// list resource-version semantics"). limitCached is Config.LimitCached.
+func parseListOptions(op *request.Operation, c *codec.Coder, watch, watchList, limitCached bool) (*listOptions, error) {
 	o, q := &listOptions{}, op.Query
 	if err := metav1.Convert_url_Values_To_v1_ListOptions(&q, &o.ListOptions, nil); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
@@ -71,7 +71,11 @@ func parseListOptions(op *request.Operation, c *codec.Coder, watch, watchList bo
 		return nil, err
 	}
 	o.field, o.served = splitFields(c, o.field)
-	if o.revision, err = parseRevision(o.ResourceVersion); o.revision == 0 && o.Continue == "" {
+	o.revision, err = parseRevision(o.ResourceVersion)
+	if o.Continue != "" && !watch {
+		return o, nil // the token has the revision
+	}
+	if o.revision == 0 && !limitCached {
 		o.Limit = 0 // what is at hand is told as a whole
 	}
 	return o, err

@@ -126,16 +126,18 @@ func (a *Answers) negotiate(r *http.Request, res *served.Resource, partial negot
 func (a *Answers) ForStream(r *http.Request, res *served.Resource) (*Form, error) {
 	forms := []negotiate.As{negotiate.Table, negotiate.PartialObject, negotiate.PartialObjectList}
 	choice, ok := a.Media.AcceptStream(r, forms...)
-	if ok && res.Document != nil && choice.Media == api.MediaProtobuf && choice.As != negotiate.PartialObject && choice.As != negotiate.PartialObjectList {
+	protobuf := choice.Media == api.MediaProtobuf
+	if ok && res.Document != nil && protobuf && choice.As != negotiate.PartialObject && choice.As != negotiate.PartialObjectList {
 		choice, ok = negotiate.AcceptOf(r, a.Media.DocumentStreams(), forms...)
 	}
-	if !ok && res.Document != nil {
-		return nil, status.NotAcceptable(a.Media.Objects())
+	if ok {
+		return a.form(r, res, choice)
 	}
-	if !ok {
+	// The message names the media types of streams if objects have the media type.
+	if _, object := a.Media.Accept(r, forms...); object && !protobuf {
 		return nil, status.NotAcceptable(a.Media.Streams())
 	}
-	return a.form(r, res, choice)
+	return nil, status.NotAcceptable(a.Media.Objects())
 }
 
 // form checks what the form chosen needs beyond the header.

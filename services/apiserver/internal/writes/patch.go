@@ -41,12 +41,16 @@ func (w *Writer) Patch(ctx context.Context, r *Request) (Result, error) {
 
 // createApplied creates what an apply patch describes and what is not there.
 func (w *Writer) createApplied(ctx context.Context, r *Request) (Result, error) {
-	obj, err := w.patched(ctx, r, r.Kind.New().(registry.Object), false)
+	obj, err := w.patchedObject(ctx, r, r.Kind.New().(registry.Object), false)
 	if err != nil {
 		return Result{}, err
 	}
+	// A patch with a uid is for an object that exists; it may lack the name.
 	if uid := obj.GetUID(); uid != "" {
 		return Result{}, apierrors.NewConflict(r.Kind.GroupResource(), r.Name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
+	}
+	if err := r.identityFits(obj); err != nil {
+		return Result{}, err
 	}
 	if err := w.mayCreate(ctx, r); err != nil {
 		return Result{}, err
@@ -61,11 +65,16 @@ func (w *Writer) patched(ctx context.Context, r *Request, old registry.Object, i
 	if err != nil {
 		return nil, err
 	}
+	return obj, r.identityFits(obj)
+}
+
+// identityFits checks the namespace and the name of a patched object, and sets its namespace.
+func (r *Request) identityFits(obj registry.Object) error {
 	if err := r.namespaceFits(obj); err != nil {
-		return nil, err
+		return err
 	}
 	obj.SetNamespace(r.place())
-	return obj, r.nameFits(obj)
+	return r.nameFits(obj)
 }
 
 func (w *Writer) patchedObject(ctx context.Context, r *Request, old registry.Object, inForm bool) (registry.Object, error) {

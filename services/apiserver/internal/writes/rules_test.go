@@ -263,6 +263,7 @@ func ruleTable() []rule {
 		{name: "apply that makes an object too large", there: config(), do: patch(types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"a":"1"}}`), before: fails(storage.ErrTooLarge, false), code: 413, want: "", swaps: 1, dropped: 1},
 		{name: "apply that creates an object that is too large", do: patch(types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"a":"1"}}`), before: fails(storage.ErrTooLarge, false), code: 413, want: "gone", swaps: 1, reads: 1, dropped: 1},
 		{name: "apply of an object that is not there", do: patch(types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","uid":"other"}}`), code: 409, says: "uid mismatch", want: "gone", reads: 1},
+		{name: "apply without a name of an object that is not there", do: patch(types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"uid":"other"}}`), code: 409, says: "uid mismatch", want: "gone", reads: 1},
 		{name: "apply in a dry run", dryRun: true, do: applied(`{"a":"1"}`, false), want: "gone", reads: 1, dropped: 1},
 
 		{name: "delete", there: config(), do: remove(metav1.DeleteOptions{}), want: "gone", swaps: 1},

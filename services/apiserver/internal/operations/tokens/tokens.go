@@ -156,16 +156,14 @@ func setDefaults(req *authenticationv1.TokenRequest) {
 
 // tokenNameFits checks the body's name and namespace against the path's.
 func tokenNameFits(c *endpoints.Call, req *authenticationv1.TokenRequest) error {
-	var errs field.ErrorList
-	if req.Name != "" && req.Name != c.Op.Name {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), req.Name, "must match the service account name if specified"))
-	} else if req.Namespace != "" && req.Namespace != c.Op.Namespace {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "namespace"), req.Namespace, "must match the service account namespace if specified"))
+	if req.Namespace != "" && req.Namespace != c.Op.Namespace {
+		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 	}
-	if len(errs) > 0 {
-		return status.Invalid(tokenRequestGVK.GroupKind(), c.Op.Name, errs)
+	if req.Name == "" || req.Name == c.Op.Name {
+		return nil
 	}
-	return nil
+	err := field.Invalid(field.NewPath("metadata", "name"), req.Name, "must match the service account name if specified")
+	return status.Invalid(tokenRequestGVK.GroupKind(), c.Op.Name, field.ErrorList{err})
 }
 
 func validateTokenRequest(req *authenticationv1.TokenRequest) (errs field.ErrorList) {
