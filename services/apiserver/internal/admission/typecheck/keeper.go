@@ -162,7 +162,7 @@ func (k *Keeper) work(ctx context.Context, at int64) {
 		}
 		if err != nil {
 			level := slog.LevelError
-			if apierrors.IsTooManyRequests(err) { // what the store holds is still being loaded
+			if apierrors.IsTooManyRequests(err) || apierrors.IsConflict(err) { // the store is being loaded, or the policy has changed
 				level = slog.LevelDebug
 			}
 			k.Logger.Log(ctx, level, "the status of an admission policy could not be written; trying again", "policy", name, "error", err)
@@ -247,12 +247,13 @@ func (c *check) safely(s *admissionv1.ValidatingAdmissionPolicySpec) (w []admiss
 	return c.warnings(s), nil
 }
 
-// status that is wanted of a policy, and of no other of its name.
+// status that is wanted of a policy, and of no other state of it: another replica, with newer
+// definitions, may have written since.
 func status(p *admissionv1.ValidatingAdmissionPolicy, warnings []admissionv1.ExpressionWarning) *admissionapply.ValidatingAdmissionPolicyApplyConfiguration {
 	checking := admissionapply.TypeChecking()
 	for _, w := range warnings {
 		checking.WithExpressionWarnings(admissionapply.ExpressionWarning().WithFieldRef(w.FieldRef).WithWarning(w.Warning))
 	}
-	return admissionapply.ValidatingAdmissionPolicy(p.Name).WithUID(p.UID).
+	return admissionapply.ValidatingAdmissionPolicy(p.Name).WithUID(p.UID).WithResourceVersion(p.ResourceVersion).
 		WithStatus(admissionapply.ValidatingAdmissionPolicyStatus().WithObservedGeneration(p.Generation).WithTypeChecking(checking))
 }

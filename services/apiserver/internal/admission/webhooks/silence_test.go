@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -50,7 +51,8 @@ func newSilent(t *testing.T, change ...func(*webhook)) *silent {
 	t.Helper()
 	s := &silent{t: t, now: time.Unix(1000, 0), answer: cuts, told: make(chan Notice, 8), closed: make(chan struct{}, 100), gate: make(chan struct{})}
 	close(s.gate)
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	l := newPipes()
+	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var q struct {
 			Request struct {
 				UID    string
@@ -69,7 +71,7 @@ func newSilent(t *testing.T, change ...func(*webhook)) *silent {
 		if answer(written, q.Request.UID); !written.any {
 			panic(http.ErrAbortHandler)
 		}
-	}))
+	})}}
 	server.Config.ConnState = func(_ net.Conn, is http.ConnState) {
 		if is == http.StateClosed {
 			s.closed <- struct{}{}
@@ -80,10 +82,10 @@ func newSilent(t *testing.T, change ...func(*webhook)) *silent {
 	var err error
 	s.d, err = newDispatcher(Config{
 		Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler), Notify: func(_ context.Context, n Notice) { s.told <- n },
-		Ways: callout.Ways{URLs: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		Ways: callout.Ways{URLs: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			select {
 			case <-s.gate:
-				return (&net.Dialer{}).DialContext(ctx, network, addr)
+				return l.dial(ctx)
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			}
@@ -236,7 +238,9 @@ func TestSilenceForLong(t *testing.T) {
 
 // TestWhatIsNoSilence of a webhook, however often it comes: that of one whose silence lets pass, the end
 // of the time that the client had, answers that are none, and those that came with it.
-func TestWhatIsNoSilence(t *testing.T) {
+func TestWhatIsNoSilence(t *testing.T) { synctest.Test(t, whatIsNoSilence) }
+
+func whatIsNoSilence(t *testing.T) {
 	const often = failuresInARow + 1
 	ignore, second := admissionv1.Ignore, int32(1)
 	s := newSilent(t, func(w *webhook) { w.FailurePolicy = &ignore })
