@@ -28,14 +28,15 @@ type discovery struct {
 }
 
 // Discovery makes the document of an issuer; issuer and jwksURI are https URLs,
-// else there is nothing to discover and the result is an error.
+// else there is nothing to discover and the result is an error. As in Kubernetes,
+// jwksURI may lack a host.
 func Discovery(issuer, jwksURI string, keys []PublicKey) ([]byte, error) {
 	for _, s := range []string{issuer, jwksURI} {
 		u, err := url.Parse(s)
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("issuer discovery: %w", err)
-		case u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "":
+		case u.Scheme != "https" || u.Host == "" && (s != jwksURI || u.Path == "") || u.RawQuery != "" || u.Fragment != "":
 			return nil, fmt.Errorf("issuer discovery: %q is not an https URL without query and fragment", s)
 		}
 	}
