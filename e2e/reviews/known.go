@@ -12,7 +12,6 @@ var known = map[string]string{
 	"6-failures 30 time-out, Mutating, Ignore":                                             "the recorder created the object before",
 	"6-failures 31 HTTP 500, Mutating, Ignore":                                             "the recorder created the object before",
 	"6-failures 32 wrong uid, Mutating, Ignore":                                            "the recorder created the object before",
-	"6-failures 34 request has timeout=1s, webhook answers after 2.5 s, timeoutSeconds 10": "the answer to a request whose time is over is a Status",
 	"6-failures 35 request has timeout=1s, same, failurePolicy Ignore":                     "the answer to a request whose time is over is a Status",
 	"7-selection 26 scale asked for as a rule on autoscaling":                              "the recorder changed the object before",
 	"7-selection 27 rule on extensions group, request in apps (no equivalence left)":       "the recorder changed the object before",
