@@ -35,7 +35,8 @@ func (r *rig) flood(name string, n, waits int) (running []*flowcontrol.Request, 
 // TestSomeSeatsAreForOthers: one flow asks for more than there is, and some seats are left for those
 // that have none. All are used where many flows ask.
 func TestSomeSeatsAreForOthers(t *testing.T) {
-	r := newRig(t, 21, limited("l", 15, 64, 2, 50)) // 16 seats
+	// 16 seats. Among 64 queues, one run in some hundred deals two flows the same pair of queues.
+	r := newRig(t, 21, limited("l", 15, 1024, 2, 50))
 	come := func(name string, n int) <-chan *flowcontrol.Request {
 		came := make(chan *flowcontrol.Request, n)
 		for range n {
