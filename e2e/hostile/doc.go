@@ -15,7 +15,7 @@
 // little: a server that is kept from its CPUs is slow without any attack.
 //
 // TestHostileClients attacks what every client reaches. The other tests attack with the
-// rights of an administrator of one namespace, who may impersonate its service accounts. Each
+// rights of an administrator of one namespace, which include impersonation of its service accounts. Each
 // is of one class: values that are stored and cannot be shown, many names of one principal,
 // work before authorization, room held by requests that wait, values that are short in text
 // and large in meaning, lists without a bound in bytes, and caches that one namespace clears

@@ -17,7 +17,7 @@ import (
 // ownNamespace is the namespace that the attacker administers.
 const ownNamespace = "b"
 
-// tenants is a server with an attacker, mallory, who administers one namespace, and
+// tenants is a server with an attacker, mallory, with the rights of an administrator of one namespace, and
 // bystanders: one with a namespace of its own, a leader election and an administrator.
 type tenants struct {
 	*target
@@ -77,7 +77,7 @@ func (x *tenants) during(t *testing.T, d time.Duration, attack func(ctx context.
 	for _, w := range x.bystanders {
 		seen, err := w.take()
 		if err != nil {
-			t.Errorf("the attack hurts others: %v", err)
+			t.Errorf("the attack affects a bystander: %v", err)
 		}
 		t.Logf("%-13s %v", w.role, seen)
 	}

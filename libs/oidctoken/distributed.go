@@ -25,7 +25,7 @@ const (
 )
 
 // maxSourceIssuers is how many other issuers of claim tokens one provider follows the keys
-// of. The one whose tokens were verified longest ago gives way to a new one.
+// of. A new issuer replaces the least recently used one.
 const maxSourceIssuers = 16
 
 // claimSource is where a distributed claim is read.

@@ -6,56 +6,22 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"binnacle/libs/pipetest"
 	"binnacle/libs/serving"
 	"binnacle/libs/serving/health"
 )
 
-// pipes is a listener of connections in memory, as nothing else can be waited for in a
-// synctest bubble.
-type pipes struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error {
-	p.once.Do(func() { close(p.closed) })
-	return nil
-}
-
-func (*pipes) Addr() net.Addr { return &net.TCPAddr{} }
-
-func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
-	client, server := net.Pipe()
-	select {
-	case p.conns <- server:
-		return client, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// inBubble runs a test with a server whose time passes at once when all wait.
+// inBubble runs a test with a server in a synctest bubble. Its connections are in memory.
 func inBubble(t *testing.T, handler http.HandlerFunc, test func(t *testing.T, r *running)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		t.Cleanup(func() { time.Sleep(time.Minute) }) // for connections that are delayed when they are closed
+		t.Cleanup(func() { time.Sleep(time.Minute) }) // closed connections linger until then
 		o, counts := testOptions(t), prometheus.NewRegistry()
 		if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
 			t.Fatal(err)
@@ -65,7 +31,8 @@ func inBubble(t *testing.T, handler http.HandlerFunc, test func(t *testing.T, r 
 			t.Fatal(err)
 		}
 		defer s.Close()
-		l := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+		l := pipetest.Listen(443)
+		dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return l.Dial(ctx) }
 		stop, err := s.ServeOn(l, handler)
 		if err != nil {
 			t.Fatal(err)
@@ -75,8 +42,8 @@ func inBubble(t *testing.T, handler http.HandlerFunc, test func(t *testing.T, r 
 				t.Error(err)
 			}
 		}()
-		transport := &http.Transport{DialContext: l.dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
+		transport := &http.Transport{DialContext: dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
 		defer transport.CloseIdleConnections()
-		test(t, &running{Server: s, url: "https://server", client: &http.Client{Transport: transport}, counts: counts, connect: l.dial})
+		test(t, &running{Server: s, url: "https://server", client: &http.Client{Transport: transport}, counts: counts, connect: dial})
 	})
 }

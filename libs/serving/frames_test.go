@@ -108,7 +108,7 @@ func TestFloodsAreSlowedDown(t *testing.T) {
 					}
 				}
 				if resp, _ := r.get(t, "/x"); resp.StatusCode != http.StatusOK {
-					t.Errorf("others are answered %s", resp.Status)
+					t.Errorf("other requests are answered %s", resp.Status)
 				}
 				if err := c.WritePing(false, ping); err != nil {
 					t.Fatal(err)

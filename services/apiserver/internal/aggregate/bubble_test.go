@@ -11,35 +11,36 @@ import (
 	"testing/synctest"
 	"time"
 
+	"binnacle/libs/pipetest"
 	"binnacle/services/apiserver/internal/aggregate"
 )
 
-// network connects extension servers by connections in memory, as nothing else can be
-// waited for in a synctest bubble.
+// network connects extension servers in memory.
 type network struct {
-	mu    sync.Mutex
-	pipes map[string]*pipes // by address
+	mu        sync.Mutex
+	listeners map[string]*pipetest.Listener // by address
 }
 
-// inBubble runs a test whose time passes at once when all wait.
+// inBubble runs a test in a synctest bubble.
 func inBubble(t *testing.T, test func(t *testing.T, n *network)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		t.Cleanup(func() { time.Sleep(10 * time.Minute) }) // for connections that nothing uses
-		test(t, &network{pipes: map[string]*pipes{}})
+		t.Cleanup(func() { time.Sleep(10 * time.Minute) }) // idle connections are closed until then
+		test(t, &network{listeners: map[string]*pipetest.Listener{}})
 	})
 }
 
-// extend is the function of that name in this network.
+// extend starts an extension server in the network.
 func (n *network) extend(t *testing.T, cert tls.Certificate, serve http.HandlerFunc) *extension {
 	n.mu.Lock()
-	p := &pipes{port: 10_000 + len(n.pipes), conns: make(chan net.Conn), closed: make(chan struct{})}
-	n.pipes[fmt.Sprint("localhost:", p.port)] = p
+	port := 10_000 + len(n.listeners)
+	l := pipetest.Listen(port)
+	n.listeners[fmt.Sprint("localhost:", port)] = l
 	n.mu.Unlock()
-	return extendOn(t, p, cert, serve)
+	return extendOn(t, l, cert, serve)
 }
 
-// start is the function of that name in this network.
+// start starts an aggregator that dials into the network.
 func (n *network) start(t *testing.T, change func(*bench, *aggregate.Config)) *bench {
 	return start(t, func(b *bench, c *aggregate.Config) {
 		c.Dial = n.dial
@@ -51,42 +52,10 @@ func (n *network) start(t *testing.T, change func(*bench, *aggregate.Config)) *b
 
 func (n *network) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	n.mu.Lock()
-	p := n.pipes[address]
+	l := n.listeners[address]
 	n.mu.Unlock()
-	if p == nil {
+	if l == nil {
 		return nil, fmt.Errorf("dial %s: no such server", address)
 	}
-	client, server := net.Pipe()
-	select {
-	case p.conns <- server:
-		return client, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return l.Dial(ctx)
 }
-
-// pipes is a listener.
-type pipes struct {
-	port   int
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error {
-	p.once.Do(func() { close(p.closed) })
-	return nil
-}
-
-func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: p.port} }

@@ -33,7 +33,7 @@ func after(up func() bool) health.Check {
 	}
 }
 
-// afterIf is after for a part that exists only under a condition.
+// afterIf returns after(up) if the part exists, and otherwise nil.
 func afterIf(exists bool, up func() bool) health.Check {
 	if !exists {
 		return nil
@@ -56,7 +56,7 @@ func (p *parts) startChecks() {
 // loaded reports whether the watch cache was filled once.
 func (p *parts) loaded() bool { return p.cache.Ready() || p.cache.Era() > 0 }
 
-// cacheChecks are those of the watch cache, of what reads it, and of the limits on requests.
+// cacheChecks returns the checks of the watch cache, its readers, and the limits on requests.
 func (p *parts) cacheChecks() []startCheck {
 	return []startCheck{
 		{"start-apiserver-admission-initializer", after(func() bool { return p.loaded() && p.follower.Loaded() })},
@@ -72,7 +72,7 @@ func (p *parts) cacheChecks() []startCheck {
 	}
 }
 
-// controllerChecks are those of controllers behind feature gates.
+// controllerChecks returns the checks of controllers behind feature gates.
 func (p *parts) controllerChecks() []startCheck {
 	var election, presence health.Check
 	if p.leaders != nil {
@@ -92,7 +92,7 @@ func (p *parts) controllerChecks() []startCheck {
 	}
 }
 
-// objectChecks are those of the objects that the server creates at its start.
+// objectChecks returns the checks of the objects that the server creates at its start.
 func (p *parts) objectChecks() (out []startCheck) {
 	made := p.bootstrap.Checks()
 	if !p.authz.roles { // the server creates roles, and serves without them
@@ -115,7 +115,7 @@ func (p *parts) objectChecks() (out []startCheck) {
 	return out
 }
 
-// aggregationChecks are those of APIServices and of the documents about the API.
+// aggregationChecks returns the checks of APIServices, discovery and OpenAPI.
 func (p *parts) aggregationChecks() []startCheck {
 	made := p.bootstrap.Checks()
 	documents := after(func() bool { return p.described.serving() && p.follower.Loaded() })

@@ -212,7 +212,7 @@ func (k *Coder) raw(it Item) (message []byte, asStored bool, err error) {
 	obj.SetResourceVersion("")
 	message, err = m.Marshal()
 	if err == nil && stored != nil && bytes.Equal(message, stored) {
-		return stored, true, nil // of which splice takes the places
+		return stored, true, nil // splice finds its places in the stored value
 	}
 	return message, false, err
 }

@@ -9,14 +9,12 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
-
-	"binnacle/libs/quantity"
 )
 
 // Another server, or damage, may leave a value in the store that decodes and that no list in
 // JSON can contain. The watch cache checks each value that arrives, so that one such object is
 // reported like an object that cannot be decrypted, and reads of other objects continue.
-// Text that is not UTF-8 is no such value: JSON shows U+FFFD in its place.
+// Text that is not UTF-8 can be served: JSON has U+FFFD in its place.
 
 // storedMessage describes a protobuf message of a Go type. fields are indexed by field number.
 type storedMessage struct {
@@ -33,7 +31,7 @@ type storedField struct {
 	of    *storedMessage // nil for text, bytes and numbers
 }
 
-// storedMessages are the descriptions of the types that have been seen.
+// storedMessages caches the descriptions of types.
 type storedMessages struct {
 	mu    sync.Mutex
 	known map[reflect.Type]*storedMessage
@@ -46,7 +44,7 @@ func (s *storedMessages) of(t reflect.Type) *storedMessage {
 	return s.compile(t)
 }
 
-// compile is of for a caller that holds mu.
+// compile returns the description of a type. The caller holds mu.
 func (s *storedMessages) compile(t reflect.Type) *storedMessage {
 	if m := s.known[t]; m != nil {
 		return m
@@ -104,16 +102,12 @@ func wireOf(t reflect.Type) int {
 	return wireBytes
 }
 
-// storedRule is messageRule for values of the store, which other servers checked less.
+// storedRule returns the check of a stored message, which another server may have written. It is
+// nil if the fields of the message are checked one by one.
 func storedRule(t reflect.Type) func([]byte) error {
 	switch {
-	case t == quantityType:
-		return eachField(func(f wireField) error {
-			if f.num != 1 || f.typ != wireBytes {
-				return nil
-			}
-			return reject(quantity.Check(string(f.data)))
-		})
+	case t == quantityType, timeTypes[t]:
+		return messageRule(t)
 	case t == intStringType:
 		return eachField(func(f wireField) error {
 			if f.num == 1 && f.typ == wireVarint && f.u != uint64(intstr.Int) && f.u != uint64(intstr.String) {
@@ -121,8 +115,6 @@ func storedRule(t reflect.Type) func([]byte) error {
 			}
 			return nil
 		})
-	case timeTypes[t]:
-		return messageRule(t)
 	case holdsRaw(t):
 		return eachField(func(f wireField) error {
 			if f.num == 1 && f.typ == wireBytes && len(f.data) > 0 && !json.Valid(f.data) {

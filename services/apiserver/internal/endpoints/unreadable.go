@@ -63,7 +63,7 @@ func (a *API) leftOut(e *watchcache.Entry) bool {
 
 // allReadable returns an error if a list of a snapshot's objects from a key on, up to its
 // limit, contains objects that cannot be read and that it does not leave out. It searches a
-// limited list in spells.
+// limited list in parts.
 func (a *API) allReadable(c *Call, o *listOptions, snap watchcache.Snapshot, from string, spells *represent.Spells) error {
 	sel := selectionOf(c, o)
 	var damaged []*storage.UnreadableError

@@ -37,7 +37,7 @@ func (c *Config) find(u *request.User, op *request.Operation) *rules {
 // binding is the name of a schema and that of the level it leads to.
 type binding struct{ level, schema string }
 
-// bindings returns those of all schemas.
+// bindings returns the bindings of all schemas.
 func (c *Config) bindings() map[binding]bool {
 	out := map[binding]bool{}
 	for _, r := range []*rules{c.exempt, c.last} {

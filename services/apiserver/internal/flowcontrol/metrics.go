@@ -182,7 +182,7 @@ func (m *Metrics) forget(name string) {
 	}
 }
 
-// partial are the series of a metric, some of which can be deleted.
+// partial is a metric whose series can be deleted by some of their labels.
 type partial interface{ DeletePartialMatch(prometheus.Labels) int }
 
 // ofSchemas returns the metrics that have a label for the schema.
@@ -193,7 +193,7 @@ func (m *Metrics) ofSchemas() []partial {
 	}
 }
 
-// keep deletes the series of bindings that are not in use any more.
+// keep deletes the series of bindings that are not used.
 func (m *Metrics) keep(used map[binding]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

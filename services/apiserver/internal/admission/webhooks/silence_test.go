@@ -20,6 +20,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 
 	"binnacle/libs/authorizer"
+	"binnacle/libs/pipetest"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/callout"
 )
@@ -51,7 +52,7 @@ func newSilent(t *testing.T, change ...func(*webhook)) *silent {
 	t.Helper()
 	s := &silent{t: t, now: time.Unix(1000, 0), answer: cuts, told: make(chan Notice, 8), closed: make(chan struct{}, 100), gate: make(chan struct{})}
 	close(s.gate)
-	l := newPipes()
+	l := pipetest.Listen(443)
 	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var q struct {
 			Request struct {
@@ -85,7 +86,7 @@ func newSilent(t *testing.T, change ...func(*webhook)) *silent {
 		Ways: callout.Ways{URLs: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			select {
 			case <-s.gate:
-				return l.dial(ctx)
+				return l.Dial(ctx)
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			}

@@ -14,7 +14,7 @@ import (
 // maxRequest bounds a key and its value in bytes. It is etcd's default.
 const maxRequest = 3 << 19
 
-// version is what one change made of a key.
+// version is the state of a key after one change.
 type version struct {
 	storage.Event
 	// expires is when the value is deleted; zero is never.
@@ -74,7 +74,7 @@ func (s *Store) oldest() int64      { return s.history[0].revision }
 func (s *Store) newest() *change    { return s.history[len(s.history)-1] }
 func (s *Store) at(r int64) *change { return s.history[r-s.oldest()] }
 
-// readable returns the revision to read at, of which 0 is the newest.
+// readable returns the revision that a read at revision uses. 0 is the newest.
 func (s *Store) readable(revision int64) (int64, error) {
 	newest := s.newest().revision
 	switch {
