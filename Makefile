@@ -67,15 +67,6 @@ VULNDB := https://vuln.go.dev
 vuln: ## Look for known vulnerabilities that the code reaches, where their database can be reached
 	@if curl -sfm 20 -o /dev/null $(VULNDB)/index/db.json; then $(MAKE) --no-print-directory $(BIN)/govulncheck && $(BIN)/govulncheck -db $(VULNDB) ./...; else echo "govulncheck is skipped: $(VULNDB) cannot be reached"; fi
 
-$(BIN)/gotestsum: tools/go.mod tools/go.sum
-	@mkdir -p $(BIN)
-	$(GO) build -C tools -o $(abspath $@) gotest.tools/gotestsum
-
-# A test that fails is run once more by itself, unless several fail or the race
-# detector speaks. One that passes then is told of at the end: it is to be mended.
-RERUNS := --format=standard-quiet --rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race
-UNSTEADY = @if [ -s $(1) ]; then echo "These tests did not pass at once, and are to be mended:"; cat $(1); fi; rm -f $(1)
-
 .PHONY: vet
 vet: ## Check formatting and vet the code
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted; run make fmt:"; echo "$$unformatted"; exit 1; fi
@@ -91,14 +82,12 @@ RACE := $(addprefix ./libs/,authenticator authnconfig clusterinfo/... filewatch 
 	leaders memory objects peers phrases served server storage/... upgrade upstream watchcache writes)
 
 .PHONY: test-unit
-test-unit: $(BIN)/gotestsum ## Run the tests of the main module, except those of make test-race
-	$(BIN)/gotestsum $(RERUNS) --rerun-fails-report=$(BIN)/unsteady-unit --packages="$$(comm -23 <($(GO) list ./... | sort) <($(GO) list $(RACE) | sort) | tr '\n' ' ')" -- -vet=off -ldflags="-s -w" -timeout 15m
-	$(call UNSTEADY,$(BIN)/unsteady-unit)
+test-unit: ## Run the tests of the main module, except those of make test-race
+	$(GO) test -vet=off -ldflags="-s -w" -timeout 15m $$(comm -23 <($(GO) list ./... | sort) <($(GO) list $(RACE) | sort))
 
 .PHONY: test-race
-test-race: $(BIN)/gotestsum ## Run the tests of packages where goroutines meet, with the race detector
-	CGO_ENABLED=1 $(BIN)/gotestsum $(RERUNS) --rerun-fails-report=$(BIN)/unsteady-race --packages="$(RACE)" -- -race -vet=off -ldflags="-s -w" -timeout 15m
-	$(call UNSTEADY,$(BIN)/unsteady-race)
+test-race: ## Run the tests of packages where goroutines meet, with the race detector
+	CGO_ENABLED=1 $(GO) test -race -vet=off -ldflags="-s -w" -timeout 15m $(RACE)
 
 # Every fuzz target there is, as "FOLDER NAME".
 FUZZ_TARGETS = grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9]*' cmd deploy libs services | sed 's|/[^/]*:func | |' | sort -u
@@ -130,20 +119,17 @@ test-fuzz: ## Fuzz each target for 2 seconds, with the race detector; make test 
 E2E_TESTS := $(addprefix ./,aggregation/... cmd/... golden/... harness/... openapi/... reviews/... robustness/check/... robustness/history/... scenarios/...)
 
 .PHONY: test-e2e
-test-e2e: $(BIN)/gotestsum ## Run the end-to-end tests against real processes
-	cd e2e && ../$(BIN)/gotestsum $(RERUNS) --rerun-fails-report=../$(BIN)/unsteady-e2e --packages="$(E2E_TESTS)" -- -vet=off -timeout 30m
-	$(call UNSTEADY,$(BIN)/unsteady-e2e)
+test-e2e: ## Run the end-to-end tests against real processes
+	cd e2e && $(GO) test -vet=off -timeout 30m $(E2E_TESTS)
 
 .PHONY: test-faults
-test-faults: $(BIN)/gotestsum ## Run the short forms of robustness, hostile clients, scale and containers
-	cd e2e && ../$(BIN)/gotestsum $(RERUNS) --rerun-fails-report=../$(BIN)/unsteady-faults --packages="./robustness ./hostile ./scale" -- -vet=off -timeout 30m
-	$(call UNSTEADY,$(BIN)/unsteady-faults)
+test-faults: ## Run the short forms of robustness, hostile clients, scale and containers
+	cd e2e && $(GO) test -vet=off -timeout 30m ./robustness ./hostile ./scale
 	$(MAKE) test-containers
 
 .PHONY: test-containers
-test-containers: $(BIN)/gotestsum ## Break a composition of containers by a few faults, where Docker answers; BINNACLE_CONTAINERS=more for faults of every kind, the console and swapped parts
-	cd e2e && ../$(BIN)/gotestsum $(RERUNS) --format=testname --rerun-fails-report=../$(BIN)/unsteady-containers --packages=./containers -- -count=1 -timeout 40m
-	$(call UNSTEADY,$(BIN)/unsteady-containers)
+test-containers: ## Break a composition of containers by a few faults, where Docker answers; BINNACLE_CONTAINERS=more for faults of every kind, the console and swapped parts
+	cd e2e && $(GO) test -vet=off -count=1 -timeout 40m ./containers
 
 .PHONY: nightly
 nightly: ## Run the long forms: everything with the race detector, fuzzing, robustness, hostile clients, scale, containers
