@@ -13,12 +13,14 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConformanceEmbedded(t *testing.T) {
+	t.Parallel()
 	storagetest.Run(t, func(t *testing.T) storage.Interface { return etcdtest.Embedded(t) })
 }
 
 // TestConformanceDialed reaches the same server over the network, as a client
 // of a cluster does.
 func TestConformanceDialed(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("the same suite as in process")
 	}
