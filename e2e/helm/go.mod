@@ -1,5 +1,5 @@
-// Versions of modules that the product uses too are those of the product's go.mod, so
-// that their packages are compiled once.
+// Versions are those of the product's go.mod, so that packages are compiled once;
+// libs/layout checks it.
 module binnacle/e2e/helm
 
 go 1.26.0
@@ -53,7 +53,7 @@ require (
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 	k8s.io/api v0.33.13 // indirect
-	k8s.io/apiextensions-apiserver v0.33.3 // indirect
+	k8s.io/apiextensions-apiserver v0.33.13 // indirect
 	k8s.io/apimachinery v0.33.13 // indirect
 	k8s.io/apiserver v0.33.13 // indirect
 	k8s.io/client-go v0.33.13 // indirect

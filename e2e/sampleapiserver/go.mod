@@ -1,5 +1,5 @@
-// Versions of modules that the product uses too are those of the product's go.mod, so
-// that their packages are compiled once.
+// Versions are those of the product's go.mod, so that packages are compiled once;
+// libs/layout checks it.
 module binnacle/e2e/sampleapiserver
 
 go 1.26.0
@@ -20,7 +20,7 @@ require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/coreos/go-semver v0.3.1 // indirect
 	github.com/coreos/go-systemd/v22 v22.5.0 // indirect
-	github.com/davecgh/go-spew v1.1.1 // indirect
+	github.com/davecgh/go-spew v1.1.2-0.20180830191138-d8f796af33cc // indirect
 	github.com/emicklei/go-restful/v3 v3.11.0 // indirect
 	github.com/felixge/httpsnoop v1.0.4 // indirect
 	github.com/fsnotify/fsnotify v1.10.1 // indirect
