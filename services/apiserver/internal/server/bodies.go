@@ -137,7 +137,10 @@ type workedOn struct {
 	mu   sync.Mutex // before those of bodies and turns
 	room func()     // gives back what is held of it; nil for nothing
 	size int        // of the room that was held last
-	turn bool
+	// waits counts what the request waits for without its room, lent is the size that it
+	// takes again afterwards.
+	waits, lent int
+	turn        bool
 	// due tells that it is to have one: it has been asked for.
 	due bool
 	// over tells that the answer has ended: who still works has no room.
@@ -274,22 +277,34 @@ func (w *workedOn) aside() (back func()) {
 	}
 }
 
-// idle releases the turn and the room until back is called. Without room afterwards the
-// work goes on, because what is done stays done.
+// idle releases the turn and the room until back is called. Several may wait for one request,
+// which takes the room again after the last of them. Without room afterwards the work goes on,
+// because what is done stays done.
 func (w *workedOn) idle() (back func()) {
-	back = w.aside()
+	turnBack := w.aside()
 	w.mu.Lock()
-	room, size := w.room, w.size
-	w.room = nil
-	w.mu.Unlock()
-	if room == nil {
-		return back
+	room := w.room
+	if room != nil {
+		w.lent = w.size
 	}
-	room()
-	w.told(-1)
+	w.room = nil
+	w.waits++
+	w.mu.Unlock()
+	if room != nil {
+		room()
+		w.told(-1)
+	}
 	return func() {
-		w.enterLate(size)
-		back()
+		w.mu.Lock()
+		size := 0
+		if w.waits--; w.waits == 0 {
+			size, w.lent = w.lent, 0
+		}
+		w.mu.Unlock()
+		if size > 0 {
+			w.enterLate(size)
+		}
+		turnBack()
 	}
 }
 
