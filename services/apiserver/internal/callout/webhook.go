@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -27,9 +26,10 @@ import (
 
 const (
 	// maxClients bounds the clients that are kept for webhooks, the longest
-	// unused go first. Those that were unused for unusedClient go when another one is made.
+	// unused go first. A client that is unused for unusedClient goes: it has no connections left,
+	// and its webhook may be gone.
 	maxClients   = 500
-	unusedClient = 10 * time.Minute
+	unusedClient = idleTimeout
 	// webhookAgent is the User-Agent that webhooks see, which is the API's.
 	webhookAgent = "kube-apiserver-admission"
 	defaultPort  = 443
@@ -117,11 +117,13 @@ type client struct {
 	base *connections.Pool
 	// forget releases the series of its host.
 	forget func()
-	used   atomic.Int64 // when, in nanoseconds since 1970
+	// unused removes the client when it was unused for long.
+	unused *time.Timer
 }
 
 // close ends the use by questions that come later.
 func (c *client) close() {
+	c.unused.Stop()
 	c.forget()
 	c.base.CloseIdleConnections()
 }
@@ -188,33 +190,20 @@ func (w *Webhooks) decode(raw []byte, answer runtime.Object) error {
 }
 
 func (w *Webhooks) client(key [sha256.Size]byte, hook *Webhook) (*client, error) {
-	now := time.Now()
 	if c, ok := w.clients.Get(key); ok {
-		c.used.Store(now.UnixNano())
+		c.unused.Reset(unusedClient)
 		return c, nil
 	}
-	w.removeUnused(now)
 	c, err := w.connect(hook)
 	if err != nil {
 		return nil, err
 	}
-	c.used.Store(now.UnixNano())
+	c.unused = time.AfterFunc(unusedClient, func() { w.clients.Remove(key) })
 	if had, ok, _ := w.clients.PeekOrAdd(key, c); ok {
 		c.close()
 		return had, nil
 	}
 	return c, nil
-}
-
-// removeUnused removes clients whose webhooks may be gone.
-func (w *Webhooks) removeUnused(now time.Time) {
-	for {
-		_, oldest, ok := w.clients.GetOldest()
-		if !ok || now.Sub(time.Unix(0, oldest.used.Load())) < unusedClient {
-			return
-		}
-		w.clients.RemoveOldest()
-	}
 }
 
 // key tells apart what is asked in another way.
