@@ -98,13 +98,23 @@ func TestUnauthorizedBodiesAreNotRead(t *testing.T) {
 }
 
 // TestWaitingRequestsHoldNoRoom: deletions of a collection that wait for a version in the
-// future have options that take room. It pins the release of room while a request waits.
+// future have options that take room. It pins the release of room while a request waits, and its
+// return afterwards.
 func TestWaitingRequestsHoldNoRoom(t *testing.T) {
 	x := startTenants(t)
 	x.create(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings",
 		`{"metadata":{"name":"accounts"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"edit"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:serviceaccounts:b"}]}`)
 	options := `{"kind":"DeleteOptions","apiVersion":"v1","dryRun":["All"],"x":[` + list("1", 32_000) + `]}`
 	const path = "/api/v1/namespaces/b/configmaps?labelSelector=a%3Db&resourceVersion=999999999&resourceVersionMatch=NotOlderThan"
+	// These have room when they begin to wait.
+	for what, q := range map[string]struct{ method, path, body string }{
+		"options": {http.MethodDelete, path, strings.Replace(options, "[", "["+list("1", 80_000)+",", 2)},
+		"address": {http.MethodGet, path + "&fieldSelector=" + strings.Repeat("metadata.name!%3Da,", 500) + "metadata.name!%3Da", ""},
+	} {
+		if err := x.send(x.client(), q.method, q.path, jsonMedia, q.body).is(http.StatusGatewayTimeout, http.StatusBadRequest); err != nil {
+			t.Fatalf("large %s: %v", what, err)
+		}
+	}
 	attack := func(names int) func(context.Context) {
 		return func(ctx context.Context) {
 			crowd(ctx, names, func(ctx context.Context, i int) {

@@ -75,7 +75,7 @@ func (d *described) foreignChanged() {
 	d.changed = true
 }
 
-// set takes up what definitions say otherwise.
+// set takes up changed definitions. Versions that no definition serves any more are dropped.
 func (d *described) set(changed []follow.Changed) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -83,13 +83,20 @@ func (d *described) set(changed []follow.Changed) {
 	for _, c := range changed {
 		if c.Before != nil {
 			for _, k := range c.Before.Kinds {
-				v := d.version(k)
-				delete(v.definitions, c.Before.Name)
+				delete(d.version(k).definitions, c.Before.Name)
 			}
 		}
 		if c.Now != nil {
 			for _, k := range c.Now.Kinds {
 				d.version(k).definitions[c.Now.Name] = c.Now
+			}
+		}
+		if c.Before == nil {
+			continue
+		}
+		for _, k := range c.Before.Kinds {
+			if gv := k.GroupVersion(); d.versions[gv] != nil && len(d.versions[gv].definitions) == 0 {
+				delete(d.versions, gv)
 			}
 		}
 	}
@@ -152,10 +159,6 @@ func (d *described) refresh() {
 		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version))
 	}) {
 		v := d.versions[gv]
-		if len(v.definitions) == 0 {
-			delete(d.versions, gv)
-			continue
-		}
 		if elsewhere[gv] {
 			continue
 		}

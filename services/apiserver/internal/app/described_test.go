@@ -154,3 +154,21 @@ func BenchmarkManyVersions(b *testing.B) {
 		}
 	}
 }
+
+// TestVersionsOfDeletedDefinitionsAreDropped: they do not stay until a client asks for the documents.
+func TestVersionsOfDeletedDefinitionsAreDropped(t *testing.T) {
+	d := newDescribed()
+	def, _ := manyVersions(t, 3)
+	d.set([]follow.Changed{{Now: def}})
+	if len(d.versions) != 3 {
+		t.Fatalf("%d versions of a definition with 3", len(d.versions))
+	}
+	d.set([]follow.Changed{{Before: def, Now: def}})
+	if len(d.versions) != 3 {
+		t.Errorf("%d versions after an update", len(d.versions))
+	}
+	d.set([]follow.Changed{{Before: def}})
+	if len(d.versions) != 0 {
+		t.Errorf("%d versions stay after the deletion", len(d.versions))
+	}
+}

@@ -32,8 +32,8 @@ func (c *Copy) Write(p []byte) {
 	r := c.record
 	c.part = c.tidy.append(c.part[:0], p)
 	more := int64(len(c.part))
-	if c.size+more > r.trail.MaxObject || !r.trail.room.take(r.user, more) {
-		r.trail.room.give(r.user, c.size)
+	if c.size+more > r.trail.MaxObject || !r.trail.room.take(r.principal, more) {
+		r.trail.room.give(r.principal, c.size)
 		c.part, c.parts, c.over = nil, nil, true
 		return
 	}
@@ -81,7 +81,7 @@ func (r *Record) copied(c *Copy) {
 		}
 		p := r.lock()
 		if p == nil || p.over {
-			r.trail.room.give(r.user, c.size)
+			r.trail.room.give(r.principal, c.size)
 		} else {
 			p.event.ResponseObject = text
 			p.held += c.size
@@ -96,6 +96,6 @@ func (r *Record) copied(c *Copy) {
 func (c *Copy) Drop() {
 	if c != nil && !c.over {
 		c.over = true
-		c.record.trail.room.give(c.record.user, c.size)
+		c.record.trail.room.give(c.record.principal, c.size)
 	}
 }

@@ -18,11 +18,11 @@ import (
 // tells nothing. Its methods may be called from several goroutines, and after its end, when
 // they do nothing.
 type Record struct {
-	trail   *Trail
-	user    *request.User
-	level   Level
-	omit    StageSet
-	unowned bool // managedFields are left out
+	trail     *Trail
+	principal string // that the room of its objects counts for
+	level     Level
+	omit      StageSet
+	unowned   bool // managedFields are left out
 
 	page *page
 	turn uint64 // of the page
@@ -258,7 +258,7 @@ func (r *Record) keep(text []byte, note func(p *page, kept []byte)) {
 			text = withoutManagedFields(text)
 		}
 		size := int64(len(text) + escapes(text))
-		room := size <= r.trail.MaxObject && r.trail.room.take(r.user, size)
+		room := size <= r.trail.MaxObject && r.trail.room.take(r.principal, size)
 		var kept []byte
 		if room {
 			kept = compact(text, size)
@@ -266,7 +266,7 @@ func (r *Record) keep(text []byte, note func(p *page, kept []byte)) {
 		p := r.lock()
 		if p == nil || p.over {
 			if room {
-				r.trail.room.give(r.user, size)
+				r.trail.room.give(r.principal, size)
 			}
 		} else {
 			note(p, kept)
@@ -364,7 +364,7 @@ func (r *Record) close() {
 	if p == nil {
 		return
 	}
-	r.trail.room.give(r.user, p.held)
+	r.trail.room.give(r.principal, p.held)
 	p.turn++
 	p.kept = kept{}
 	p.mu.Unlock()

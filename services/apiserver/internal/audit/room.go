@@ -1,12 +1,8 @@
 package audit
 
-import (
-	"sync"
+import "sync"
 
-	"binnacle/services/apiserver/internal/request"
-)
-
-// room is how many bytes of objects are held for requests under way. A user may hold as
+// room is how many bytes of objects are held for requests under way. A principal may hold as
 // many as are free: who does not read its answers cannot keep those of others from being
 // told.
 type room struct {
@@ -17,27 +13,25 @@ type room struct {
 
 func newRoom(size int64) *room { return &room{free: size, held: map[string]int64{}} }
 
-func (r *room) take(u *request.User, n int64) bool {
+func (r *room) take(principal string, n int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	name := request.PrincipalOf(u, "")
-	if r.held[name]+n > r.free {
+	if r.held[principal]+n > r.free {
 		return false
 	}
 	r.free -= n
-	r.held[name] += n
+	r.held[principal] += n
 	return true
 }
 
-func (r *room) give(u *request.User, n int64) {
+func (r *room) give(principal string, n int64) {
 	if n == 0 {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	name := request.PrincipalOf(u, "")
 	r.free += n
-	if r.held[name] -= n; r.held[name] <= 0 {
-		delete(r.held, name)
+	if r.held[principal] -= n; r.held[principal] <= 0 {
+		delete(r.held, principal)
 	}
 }

@@ -467,3 +467,31 @@ func TestTheTimeOfSlowRequestsIsTold(t *testing.T) {
 		}
 	}
 }
+
+// TestAnonymousRequestsShareRoomByAddress: all have the same user name.
+func TestAnonymousRequestsShareRoomByAddress(t *testing.T) {
+	trail, s := newTrail(Decision{Level: RequestResponse})
+	anonymous := &request.User{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}}
+	from := func(principal string) *Record {
+		return trail.Open(ofPods, anonymous, func() Arrival { return Arrival{ID: "id", Principal: principal} })
+	}
+	text := []byte(`"` + strings.Repeat("x", 1<<10-2) + `"`)
+	var held []*Record
+	for range 3 { // as many as one principal may hold, and one more
+		r := from("network 192.0.2.0/24")
+		r.Shown(text)
+		held = append(held, r)
+	}
+	other := from("network 198.51.100.0/24")
+	other.Shown(text)
+	other.Ends(t.Context(), nil)
+	if e := s.last(t); e.ResponseObject == nil {
+		t.Error("an object of another address has no room")
+	}
+	for _, r := range held {
+		r.Ends(t.Context(), nil)
+	}
+	if len(trail.room.held) != 0 {
+		t.Errorf("%v are held", trail.room.held)
+	}
+}

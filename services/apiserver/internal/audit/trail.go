@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -91,6 +92,8 @@ func (t *Trail) Follow(p Policy, err error) {
 // Arrival is what is known of a request when it comes.
 type Arrival struct {
 	ID, URI, UserAgent string
+	// Principal is what limits count the request under, "" for that of its user.
+	Principal string
 	// Source is where it comes from, where that is one address alone, else SourceIPs.
 	Source    string
 	SourceIPs []string
@@ -98,7 +101,7 @@ type Arrival struct {
 
 // Arrived is a request over HTTP.
 func Arrived(r *http.Request, id string) Arrival {
-	a := Arrival{ID: id, URI: r.URL.RequestURI(), UserAgent: userAgent(r), Source: source(r)}
+	a := Arrival{ID: id, URI: r.URL.RequestURI(), UserAgent: userAgent(r), Principal: request.Principal(r.Context()), Source: source(r)}
 	if a.Source == "" {
 		a.SourceIPs = sources(r)
 	}
@@ -135,7 +138,7 @@ func (t *Trail) Open(op *request.Operation, u *request.User, arrived func() Arri
 		}
 		p.event.Object = &p.object
 	}
-	return &Record{trail: t, user: u, level: d.Level, omit: d.Omit, unowned: d.OmitManagedFields, page: p, turn: p.turn}
+	return &Record{trail: t, principal: cmp.Or(a.Principal, request.PrincipalOf(u, "")), level: d.Level, omit: d.Omit, unowned: d.OmitManagedFields, page: p, turn: p.turn}
 }
 
 // Receive tells of a request before it is worked on. An error means that it must not be.

@@ -158,7 +158,14 @@ func open(c *transport.Config, security *tls.Config) *http.Transport {
 }
 
 // Measure has the requests measured. It is called before the first of them.
-func (s *Service) Measure(m *Metrics) { s.Client.Transport = m.around(s.Client.Transport) }
+func (s *Service) Measure(m *Metrics) {
+	host := ""
+	if u, err := url.Parse(s.URL); err == nil {
+		host = u.Host
+	}
+	m.hold(host) // as long as the server runs
+	s.Client.Transport = m.around(s.Client.Transport, host)
+}
 
 // Close lets go of connections that nobody uses.
 func (s *Service) Close() { s.base.CloseIdleConnections() }

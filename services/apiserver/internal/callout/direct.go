@@ -37,7 +37,9 @@ func Direct(config *rest.Config, at *url.URL, limit int64, m *Metrics) (client *
 		return nil, nil, err
 	}
 	all := &introduced{origin: originOf(at), known: wrapped, strangers: plain}
-	return &http.Client{Transport: &bounded{m.around(all), limit}}, func() {
+	forget := m.hold(at.Host)
+	return &http.Client{Transport: &bounded{m.around(all, at.Host), limit}}, func() {
+		forget()
 		base.CloseIdleConnections()
 		strangers.CloseIdleConnections()
 	}, nil

@@ -3,19 +3,27 @@ package callout
 import (
 	"crypto/x509"
 	"errors"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"binnacle/libs/serving/metrics"
 	"binnacle/libs/tracing"
 )
 
 // Metrics of what services are asked, under the names that Kubernetes has for them. Nil
-// ones measure nothing.
+// ones measure nothing. Objects of the API name hosts, so the series of a host are there
+// while a client for it is, and bounded in number.
 type Metrics struct {
+	hosts *metrics.Series[string, string] // the label host of a host
+	mu    sync.Mutex                      // a leaf
+	held  map[string]int                  // clients by their hosts
+
 	requests         *prometheus.CounterVec
 	took             *prometheus.HistogramVec
 	sent, received   *prometheus.HistogramVec
@@ -33,6 +41,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	}
 	sizes := []float64{64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216}
 	m := &Metrics{
+		held: map[string]int{},
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rest_client_requests_total", Help: "[ALPHA] Requests to webhooks and other services, by HTTP status or <error>, method and host.",
 		}, []string{"code", "method", "host"}),
@@ -43,8 +52,57 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		missingSAN: counter("missing_san_total", "Connections to webhooks and other services that failed because the certificate has no alternative names."),
 		sha1:       counter("insecure_sha1_total", "Connections to webhooks and other services that failed because the certificate is signed with SHA-1."),
 	}
-	r.MustRegister(m.requests, m.took, m.sent, m.received, m.missingSAN, m.sha1)
+	vectors := []vector{m.requests, m.took, m.sent, m.received}
+	m.hosts = metrics.NewSeries(metrics.SeriesConfig[string, string]{
+		Limit: maxHosts, Overflow: func(string) string { return otherHosts },
+		Add: func(host string) string { return host },
+		Remove: func(host string) {
+			for _, v := range vectors {
+				v.DeletePartialMatch(prometheus.Labels{"host": host})
+			}
+		},
+	})
+	for _, v := range vectors {
+		m.hosts.MustRegister(r, v)
+	}
+	m.hosts.KeepWhile(m.heldHosts)
+	r.MustRegister(m.missingSAN, m.sha1)
 	return m
+}
+
+type vector interface {
+	prometheus.Collector
+	DeletePartialMatch(prometheus.Labels) int
+}
+
+const (
+	// maxHosts bounds the hosts that have series; otherHosts stands for all others.
+	maxHosts   = 1000
+	otherHosts = "other"
+)
+
+// hold keeps the series of a host until release is called once for each hold.
+func (m *Metrics) hold(host string) (release func()) {
+	if m == nil {
+		return func() {}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.held[host]++
+	return sync.OnceFunc(func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.held[host]--; m.held[host] == 0 {
+			delete(m.held, host)
+		}
+	})
+}
+
+func (m *Metrics) heldHosts() func(host string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	held := maps.Clone(m.held)
+	return func(host string) bool { return host == otherHosts || held[host] > 0 }
 }
 
 // Traced has requests traced too, for those who are.
@@ -56,37 +114,41 @@ func (m *Metrics) Traced(p *tracing.Provider) *Metrics {
 // failed is the code of requests without an answer.
 const failed = "<error>"
 
-// around measures, and traces, what goes through a transport.
-func (m *Metrics) around(next http.RoundTripper) http.RoundTripper {
+// around measures, and traces, what goes through a transport to a host. Where a redirect leads
+// counts for that host, too.
+func (m *Metrics) around(next http.RoundTripper, host string) http.RoundTripper {
 	if m == nil {
 		return next
 	}
-	return &measured{m.traces.Transport(next), m}
+	return &measured{m.traces.Transport(next), m, host}
 }
 
 type measured struct {
 	http.RoundTripper
 	metrics *Metrics
+	host    string
 }
 
 // RoundTrip implements http.RoundTripper.
 func (t *measured) RoundTrip(r *http.Request) (*http.Response, error) {
 	m, begin := t.metrics, time.Now()
 	answer, err := t.RoundTripper.RoundTrip(r)
-	m.took.WithLabelValues(r.Method, r.URL.Host).Observe(time.Since(begin).Seconds())
+	host := m.hosts.Of(t.host)
+	m.took.WithLabelValues(r.Method, host).Observe(time.Since(begin).Seconds())
 	if r.ContentLength >= 0 {
-		m.sent.WithLabelValues(r.Method, r.URL.Host).Observe(float64(r.ContentLength))
+		m.sent.WithLabelValues(r.Method, host).Observe(float64(r.ContentLength))
 	}
 	if err != nil {
-		m.requests.WithLabelValues(failed, r.Method, r.URL.Host).Inc()
+		m.requests.WithLabelValues(failed, r.Method, host).Inc()
 		CountFlaws(err, m.missingSAN, m.sha1)
-		return answer, err
+	} else {
+		m.requests.WithLabelValues(strconv.Itoa(answer.StatusCode), r.Method, host).Inc()
+		if answer.ContentLength >= 0 { // else it is not known before it has come
+			m.received.WithLabelValues(r.Method, host).Observe(float64(answer.ContentLength))
+		}
 	}
-	m.requests.WithLabelValues(strconv.Itoa(answer.StatusCode), r.Method, r.URL.Host).Inc()
-	if answer.ContentLength >= 0 { // else it is not known before it has come
-		m.received.WithLabelValues(r.Method, r.URL.Host).Observe(float64(answer.ContentLength))
-	}
-	return answer, nil
+	m.hosts.Of(t.host) // so that series are removed that came after the client was released
+	return answer, err
 }
 
 // CountFlaws counts what was wrong with the certificate of a server, of what was taken once.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -25,8 +26,10 @@ import (
 
 const (
 	// maxClients bounds the clients that are kept for webhooks, the longest
-	// unused go first.
-	maxClients = 500
+	// unused go first. A client that is unused for unusedClient goes: it has no connections left,
+	// and its webhook may be gone.
+	maxClients   = 500
+	unusedClient = idleTimeout
 	// webhookAgent is the User-Agent that webhooks see, which is the API's.
 	webhookAgent = "kube-apiserver-admission"
 	defaultPort  = 443
@@ -101,7 +104,7 @@ func NewWebhooks(c WebhooksConfig) (*Webhooks, error) {
 	codec := serializer.NewCodecFactory(c.Scheme).LegacyCodec(c.Versions...)
 	w := &Webhooks{config: c, codec: serializer.NegotiatedSerializerWrapper(runtime.SerializerInfo{Serializer: codec}), decoder: codec}
 	var err error
-	w.clients, err = lru.NewWithEvict(maxClients, func(_ [sha256.Size]byte, c *client) { c.base.CloseIdleConnections() })
+	w.clients, err = lru.NewWithEvict(maxClients, func(_ [sha256.Size]byte, c *client) { c.close() })
 	return w, err
 }
 
@@ -112,6 +115,17 @@ func (w *Webhooks) Close() { w.clients.Purge() }
 type client struct {
 	*rest.RESTClient
 	base *connections.Pool
+	// forget releases the series of its host.
+	forget func()
+	// unused removes the client when it was unused for long.
+	unused *time.Timer
+}
+
+// close ends the use by questions that come later.
+func (c *client) close() {
+	c.unused.Stop()
+	c.forget()
+	c.base.CloseIdleConnections()
 }
 
 // Terms are what a question is asked on.
@@ -177,14 +191,16 @@ func (w *Webhooks) decode(raw []byte, answer runtime.Object) error {
 
 func (w *Webhooks) client(key [sha256.Size]byte, hook *Webhook) (*client, error) {
 	if c, ok := w.clients.Get(key); ok {
+		c.unused.Reset(unusedClient)
 		return c, nil
 	}
 	c, err := w.connect(hook)
 	if err != nil {
 		return nil, err
 	}
+	c.unused = time.AfterFunc(unusedClient, func() { w.clients.Remove(key) })
 	if had, ok, _ := w.clients.PeekOrAdd(key, c); ok {
-		c.base.CloseIdleConnections()
+		c.close()
 		return had, nil
 	}
 	return c, nil
@@ -235,11 +251,15 @@ func (w *Webhooks) connect(hook *Webhook) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
+	host := strings.TrimPrefix(strings.TrimPrefix(config.Host, "https://"), "http://")
 	c, err := rest.UnversionedRESTClientForConfigAndClient(config, &http.Client{
-		Transport: &bounded{w.config.Metrics.around(through), w.config.MaxAnswer}, Timeout: w.config.Timeout,
+		Transport: &bounded{w.config.Metrics.around(through, host), w.config.MaxAnswer}, Timeout: w.config.Timeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	})
-	return &client{c, base}, err
+	if err != nil {
+		return nil, err
+	}
+	return &client{RESTClient: c, base: base, forget: w.config.Metrics.hold(host)}, nil
 }
 
 // toService leads to a service of the cluster, whose certificate is for its name.

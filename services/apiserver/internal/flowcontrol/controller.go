@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -157,8 +159,9 @@ type Request struct {
 	schema   *schema
 	user     *request.User
 	op       *request.Operation
-	flow     string
-	hash     uint64 // of the flow, once it has been in a queue
+	flow     string // as the schema tells requests apart
+	share    string // what the queues share seats by, which is the principal where flow is a user
+	hash     uint64 // of the share, once it has been in a queue
 	width    Width
 	work     float64
 	arrived  time.Time
@@ -246,6 +249,9 @@ func (c *Controller) classify(ctx context.Context, r *Request) *level {
 	}
 	r.schema = c.bind(found, s.levels[found.level])
 	r.flow = found.flow(r.user, r.op)
+	if r.share = r.flow; found.distinguish == flowcontrolv1.FlowDistinguisherMethodByUserType {
+		r.share = principalOf(ctx, r.user)
+	}
 	return r.schema.level
 }
 
@@ -260,13 +266,22 @@ func (c *Controller) bind(r *rules, l *level) *schema {
 	return b
 }
 
-// hash of a request's flow.
+// principalOf returns the principal of a request, so that a client with many names has one
+// share of a level.
+func principalOf(ctx context.Context, u *request.User) string {
+	if request.UserFrom(ctx) == nil {
+		return request.PrincipalOf(u, "")
+	}
+	return request.Principal(ctx)
+}
+
+// hash of a request's share.
 func (c *Controller) hash(r *Request) uint64 {
 	var h maphash.Hash
 	h.SetSeed(c.seed)
 	_, _ = h.WriteString(r.schema.name)
 	_ = h.WriteByte(0)
-	_, _ = h.WriteString(r.flow)
+	_, _ = h.WriteString(r.share)
 	return h.Sum64()
 }
 

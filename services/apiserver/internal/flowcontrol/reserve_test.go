@@ -215,3 +215,28 @@ func TestALevelWithoutSharesForgetsNobody(t *testing.T) {
 	}
 	r.End(runs.q)
 }
+
+// TestNamesOfOnePrincipalShareSeats: service accounts of one namespace, of which its editor can
+// make any number, leave the reserve to a flow that runs nothing.
+func TestNamesOfOnePrincipalShareSeats(t *testing.T) {
+	r := newRig(t, 21, limited("l", 15, 1024, 2, 50)) // 16 seats
+	came := make(chan *flowcontrol.Request, 20)
+	for i := range 20 {
+		go func() {
+			q, err := r.begin(fmt.Sprintf("system:serviceaccount:b:a%d", i), "l")
+			if err != nil {
+				t.Error(err)
+			}
+			came <- q
+		}()
+	}
+	for range 14 {
+		defer r.End(<-came)
+	}
+	r.awaitWaiting(6)
+	q, err := r.begin("system:serviceaccount:c:a", "l")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.End(q)
+}

@@ -31,9 +31,14 @@ type document struct {
 // has megabytes.
 type content struct {
 	gzip []byte
+	size int // without compression
 	// etag is the hash of the JSON form, for all forms: Vary keeps them apart.
 	etag string
 	made time.Time
+
+	mu    sync.Mutex
+	text  []byte // without compression, while there are users
+	users int
 }
 
 // newDocument returns a document that is made in one of so many turns.
@@ -55,10 +60,11 @@ func (d *document) content(ctx context.Context, r *Reading, protobuf bool) (*con
 		return c, err
 	}
 	return d.proto.get(ctx, func(context.Context) (*content, error) {
-		text, err := c.plain()
+		text, release, err := c.plain()
 		if err != nil {
 			return nil, err
 		}
+		defer release()
 		b, err := d.toProto(text)
 		if err != nil {
 			return nil, fmt.Errorf("protobuf form: %w", err)
@@ -86,7 +92,7 @@ func (p *packer) content(b []byte, etag string, made time.Time) (*content, error
 	if err := z.Close(); err != nil {
 		return nil, err
 	}
-	return &content{gzip: bytes.Clone(buf.Bytes()), etag: etag, made: made}, nil
+	return &content{gzip: bytes.Clone(buf.Bytes()), size: len(b), etag: etag, made: made}, nil
 }
 
 func hash(b []byte) string {
@@ -94,13 +100,32 @@ func hash(b []byte) string {
 	return strings.ToUpper(hex.EncodeToString(sum[:]))
 }
 
-// plain is the content without compression.
-func (c *content) plain() ([]byte, error) {
-	z, err := gzip.NewReader(bytes.NewReader(c.gzip))
-	if err != nil {
-		return nil, err
+// plain returns the content without compression, until release. All users at a time share it,
+// as clients that do not read hold theirs for long.
+func (c *content) plain() (text []byte, release func(), err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.users == 0 {
+		z, err := gzip.NewReader(bytes.NewReader(c.gzip))
+		if err != nil {
+			return nil, nil, err
+		}
+		text := make([]byte, c.size)
+		if _, err := io.ReadFull(z, text); err != nil {
+			return nil, nil, err
+		}
+		c.text = text
 	}
-	return io.ReadAll(z)
+	c.users++
+	return c.text, sync.OnceFunc(c.release), nil
+}
+
+func (c *content) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.users--; c.users == 0 {
+		c.text = nil
+	}
 }
 
 // v2Proto and v3Proto make the protobuf forms.

@@ -98,9 +98,14 @@ func (s *Service) serveDocument(w http.ResponseWriter, r *http.Request, d *docum
 	body := c.gzip
 	if acceptsGzip(r.Header.Get("Accept-Encoding")) {
 		h.Set("Content-Encoding", "gzip")
-	} else if body, err = c.plain(); err != nil {
-		s.failed(w, r, err)
-		return
+	} else {
+		text, release, err := c.plain()
+		if err != nil {
+			s.failed(w, r, err)
+			return
+		}
+		defer release()
+		body = text
 	}
 	http.ServeContent(w, r, "", c.made, bytes.NewReader(body))
 }

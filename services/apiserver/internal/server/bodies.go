@@ -3,7 +3,6 @@ package server
 import (
 	"bufio"
 	"context"
-	"errors"
 	"net"
 	"net/http"
 	"runtime"
@@ -137,7 +136,10 @@ type workedOn struct {
 	mu   sync.Mutex // before those of bodies and turns
 	room func()     // gives back what is held of it; nil for nothing
 	size int        // of the room that was held last
-	turn bool
+	// waits counts what the request waits for without its room, lent is the size that it
+	// takes again afterwards.
+	waits, lent int
+	turn        bool
 	// due tells that it is to have one: it has been asked for.
 	due bool
 	// over tells that the answer has ended: who still works has no room.
@@ -274,22 +276,34 @@ func (w *workedOn) aside() (back func()) {
 	}
 }
 
-// idle releases the turn and the room until back is called. Without room afterwards the
-// work goes on, because what is done stays done.
+// idle releases the turn and the room until back is called. Several may wait for one request,
+// which takes the room again after the last of them. Without room afterwards the work goes on,
+// because what is done stays done.
 func (w *workedOn) idle() (back func()) {
-	back = w.aside()
+	turnBack := w.aside()
 	w.mu.Lock()
-	room, size := w.room, w.size
-	w.room = nil
-	w.mu.Unlock()
-	if room == nil {
-		return back
+	room := w.room
+	if room != nil {
+		w.lent = w.size
 	}
-	room()
-	w.told(-1)
+	w.room = nil
+	w.waits++
+	w.mu.Unlock()
+	if room != nil {
+		room()
+		w.told(-1)
+	}
 	return func() {
-		w.enterLate(size)
-		back()
+		w.mu.Lock()
+		size := 0
+		if w.waits--; w.waits == 0 {
+			size, w.lent = w.lent, 0
+		}
+		w.mu.Unlock()
+		if size > 0 {
+			w.enterLate(size)
+		}
+		turnBack()
 	}
 }
 
@@ -391,83 +405,6 @@ func (w *workedOn) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func hasBody(op *request.Operation, r *http.Request) bool {
 	known := op.Target != nil || op.Foreign != nil
 	return known && op.Writes() && !op.LongRunning() && r.ContentLength != 0 && r.ContentLength <= request.MaxBody
-}
-
-// errNoRoom reports that a body finds no memory in time, errManyStalled that too many
-// requests wait for their bodies.
-var (
-	errNoRoom      = errors.New("no memory for the body")
-	errManyStalled = errors.New("too many requests wait for their bodies")
-)
-
-// reservedBody is the memory that the body of one request occupies.
-type reservedBody struct {
-	room *bodies
-	ctx  context.Context
-	user client
-
-	mu     sync.Mutex // the answer may end while the body arrives
-	over   bool
-	size   int
-	leaves []func()
-}
-
-// receive reads the body. The request holds no seats while the body takes long to arrive.
-// It returns an error if there is no memory in time, if too many bodies are stalled, or at
-// the end of the request, which the handler reports.
-func (b *reservedBody) receive(w http.ResponseWriter, r *http.Request) (body []byte, err error) {
-	err = request.Wait(b.ctx, errManyStalled, func(ctx context.Context) error {
-		stop := context.AfterFunc(ctx, func() {
-			if errors.Is(context.Cause(ctx), errManyStalled) {
-				_ = http.NewResponseController(w).SetReadDeadline(time.Now())
-			}
-		})
-		defer stop()
-		if body, err = request.ReceiveBody(r, b.reserve); err != nil {
-			return err
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		return b.reserve(len(body))
-	})
-	return body, err
-}
-
-// reserve waits until the body may occupy size bytes.
-func (b *reservedBody) reserve(size int) error {
-	size = max(size, leastBody)
-	if size <= b.size {
-		return nil
-	}
-	leave, ok := b.room.enter(b.ctx, b.user, size-b.size)
-	if !ok && b.ctx.Err() != nil {
-		return b.ctx.Err()
-	}
-	if !ok {
-		return errNoRoom
-	}
-	b.mu.Lock()
-	over := b.over
-	if !over {
-		b.leaves, b.size = append(b.leaves, leave), size
-	}
-	b.mu.Unlock()
-	if over {
-		leave()
-		return errNoRoom
-	}
-	return nil
-}
-
-func (b *reservedBody) leave() {
-	b.mu.Lock()
-	leaves := b.leaves
-	b.leaves, b.over = nil, true
-	b.mu.Unlock()
-	for _, leave := range leaves {
-		leave()
-	}
 }
 
 // bodyWait is how long a request waits for bodies.

@@ -159,7 +159,8 @@ func TestAllOfOneUserComeIn(t *testing.T) {
 	})
 }
 
-// TestSeatsAreGivenBackOnce, whenever nobody takes the answer, and not by what is over.
+// TestSeatsAreGivenBackOnce, whenever nobody takes the answer, and not by what is over. A request
+// that waits for several things has none before all have come.
 func TestSeatsAreGivenBackOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		flow := flowcontrol.New(flowcontrol.Options{Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 1, 1, time.Now)})
@@ -181,8 +182,12 @@ func TestSeatsAreGivenBackOnce(t *testing.T) {
 		}
 		a := begin()
 		is("it pauses", 1, a.pause())
-		is("it pauses again", 1, a.pause())
+		is("it waits for something else besides", 1, a.pause())
 		b := begin()
+		if err := a.resume(); err != nil {
+			t.Error(err)
+		}
+		is("it still waits for the other", 1, true)
 		over := make(chan error, 1)
 		go func() { over <- a.resume() }()
 		synctest.Wait()
@@ -192,6 +197,7 @@ func TestSeatsAreGivenBackOnce(t *testing.T) {
 		if err := <-over; err != nil {
 			t.Error(err)
 		}
+		is("it has no seats as it waits", 1, true)
 		is("it goes on", 0, a.resume() == nil)
 		a.end()
 		is("it is over", 0, a.pause())

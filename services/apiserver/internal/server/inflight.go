@@ -1,6 +1,7 @@
 package server
 
 import (
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -74,6 +75,14 @@ func (s *slots) enterFor(u client, n int, begun bool) (held, ok bool) {
 	s.used += n
 	s.held[u.principal] += n
 	return true, true
+}
+
+// lacking returns how many slots more have to be free for a user to take n, and a copy of what
+// each principal holds.
+func (s *slots) lacking(u client, n int) (lacking int, held map[string]int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held[u.principal] + n - (s.size - s.used - s.reserved), maps.Clone(s.held)
 }
 
 // holds tells whether a user has any.

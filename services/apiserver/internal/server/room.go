@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"binnacle/libs/node"
 )
@@ -18,6 +19,8 @@ type bodies struct {
 	order   []string // the keys of waiting, the next one first
 	// first was passed often enough: nobody else comes in before it.
 	first *waitingBody
+	// arriving are the bodies that arrive, the oldest first.
+	arriving []*reservedBody
 }
 
 type waitingBody struct {
@@ -52,6 +55,11 @@ func (b *bodies) enterNow(u client, size int) (leave func(), ok bool) {
 // enter waits for room, for a part of the request's time, and returns what gives it
 // back.
 func (b *bodies) enter(ctx context.Context, u client, size int) (leave func(), ok bool) {
+	return b.enterPressing(ctx, u, size, nil)
+}
+
+// enterPressing is enter that calls press, if set, now and then while it waits.
+func (b *bodies) enterPressing(ctx context.Context, u client, size int, press func()) (leave func(), ok bool) {
 	b.mu.Lock()
 	queue := b.waiting[u.principal]
 	if len(queue) == 0 {
@@ -72,14 +80,26 @@ func (b *bodies) enter(ctx context.Context, u client, size int) (leave func(), o
 	b.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, bodyWait(ctx))
 	defer cancel()
-	select {
-	case <-w.turn:
-	case <-ctx.Done():
-		if b.forget(w) {
-			return nil, false
-		}
+	var tick <-chan time.Time
+	if press != nil {
+		ticker := time.NewTicker(pressEvery)
+		defer ticker.Stop()
+		tick = ticker.C
+		press()
 	}
-	return b.leaving(u, size, w.held), true
+	for {
+		select {
+		case <-tick:
+			press()
+			continue
+		case <-w.turn:
+		case <-ctx.Done():
+			if b.forget(w) {
+				return nil, false
+			}
+		}
+		return b.leaving(u, size, w.held), true
+	}
 }
 
 func (b *bodies) leaving(u client, size int, held bool) func() {

@@ -23,22 +23,34 @@ type turn struct {
 	mu      sync.Mutex // pause comes at any time
 	request *flowcontrol.Request
 	over    bool
-	away    bool
-	// resuming tells that seats are waited for, which are given back when they come if it is over.
-	resuming bool
-	held     bool // a place among the stalled
+	// waits counts what the request waits for at a time: its goroutines may wait side by side.
+	waits int
+	away  bool // the seats are given back
+	held  bool // a place among the stalled
+	// resuming is closed when the seats that are waited for have come, nil while none are.
+	resuming chan struct{}
 }
 
 // pause gives the seats back of an answer that has begun; false when too many have done so.
 func (t *turn) pause() bool { return t.giveBack(true) }
 
 // giveBack is pause. Those that have begun go on after others that have not: more may be away.
+// Each call that returns true is followed by one of resume, unless the request ends.
 func (t *turn) giveBack(begun bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.over || t.away || t.resuming {
+	if t.over {
 		return true
 	}
+	if t.waits == 0 && !t.away && !t.goAway(begun) {
+		return false
+	}
+	t.waits++
+	return true
+}
+
+// goAway gives the seats back; false when too many have done so. The caller holds mu.
+func (t *turn) goAway(begun bool) bool {
 	var ok bool
 	if t.held, ok = t.stalled.enterFor(t.user, 1, begun); !ok {
 		return false
@@ -48,46 +60,67 @@ func (t *turn) giveBack(begun bool) bool {
 	return true
 }
 
-// resume waits for seats again. Its error is the end of the request.
+// resume ends one wait. After the last one it waits for the seats, which the request does not
+// keep if another wait began meanwhile. Its error is the end of the request.
 func (t *turn) resume() error {
 	t.mu.Lock()
-	r := t.request
-	back := t.back()
-	if back {
-		t.resuming = true
-	}
-	t.mu.Unlock()
-	if !back {
+	defer t.mu.Unlock()
+	if t.waits == 0 {
 		return nil
 	}
+	t.waits--
+	for t.waits == 0 && t.away && !t.over {
+		if coming := t.resuming; coming != nil {
+			t.mu.Unlock()
+			<-coming
+			t.mu.Lock()
+			continue
+		}
+		if err := t.comeBack(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// comeBack waits for the seats. The caller holds mu, which is free meanwhile.
+func (t *turn) comeBack() error {
+	r, came := t.request, make(chan struct{})
+	t.resuming = came
+	t.leaveStalled()
+	t.mu.Unlock()
 	err := t.flow.Resume(t.ctx, r)
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.resuming = false; t.over {
+	t.resuming = nil
+	close(came)
+	switch {
+	case t.over:
 		t.flow.End(r)
+	case err == nil:
+		t.away = false
+		if t.waits > 0 {
+			t.goAway(true)
+		}
 	}
 	return err
 }
 
-// back tells whether the request was away, and is no more. The caller holds mu.
-func (t *turn) back() bool {
-	if !t.away {
-		return false
-	}
-	if t.away = false; t.held {
+// leaveStalled gives the place among the stalled back. The caller holds mu.
+func (t *turn) leaveStalled() {
+	if t.held {
 		t.stalled.leave(t.user, 1)
 	}
-	return true
+	t.held = false
 }
 
 // end may come at any time, and more than once.
 func (t *turn) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.back(); t.over {
+	if t.leaveStalled(); t.over {
 		return
 	}
-	if t.over = true; !t.resuming {
+	if t.over = true; t.resuming == nil {
 		t.flow.End(t.request)
 	}
 	t.request = nil // a watch lasts on

@@ -303,3 +303,29 @@ func TestWhoOutlastsTheAnswerKeepsNoRoom(t *testing.T) {
 		t.Errorf("%d of the room are kept, and %d are worked on", among.room.used, worked)
 	}
 }
+
+// TestRequestTakesRoomAgainAfterItsLastWait: a request that waits for two things side by side
+// leaves its room to others until both have come.
+func TestRequestTakesRoomAgainAfterItsLastWait(t *testing.T) {
+	among := newBodies(4 * largeBody)
+	w := &workedOn{
+		ctx: t.Context(), user: somebody("a"), request: httptest.NewRequest("POST", "/", nil),
+		among: among, turns: serving.NewLargeRequests(1), told: func(int) {}, beginning: make(chan struct{}, 1),
+	}
+	if !w.enter(largeBody) {
+		t.Fatal("there is no room")
+	}
+	first, second := w.idle(), w.idle()
+	first()
+	if w.large() || among.room.used != 0 {
+		t.Errorf("%d bytes of room are taken during the second wait", among.room.used)
+	}
+	second()
+	if !w.large() || among.room.used != largeBody {
+		t.Errorf("%d bytes of room are taken after both waits", among.room.used)
+	}
+	w.finish()
+	if among.room.used != 0 {
+		t.Errorf("%d bytes of room are taken after the end", among.room.used)
+	}
+}

@@ -1,0 +1,292 @@
+package hostile
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"gopkg.in/yaml.v3"
+
+	"binnacle/e2e/harness"
+)
+
+// placeholder is the name of samples. Each mutated object has another name of its length.
+const placeholder = "name-of-it"
+
+// sample is an object of a kind in protobuf, whose bytes are mutated.
+type sample struct {
+	resource   string // group/version/resource
+	collection string
+	namespace  string
+	body       string
+	status     bool // the kind has a subresource status
+}
+
+// sampleFiles are the files of valid objects of every kind.
+const sampleFiles = "services/apiserver/internal/registry/builtin/testdata/kinds/*.yaml"
+
+// samples returns a sample for each kind that has a form in protobuf, as the server writes it.
+// Namespaced objects of each file have a namespace of their own.
+func (x *tenants) samples(t *testing.T) []sample {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(harness.Project(t), sampleFiles))
+	if err != nil || len(files) < 50 {
+		t.Fatalf("%d files of kinds: %v", len(files), err)
+	}
+	known := x.resources(t)
+	var all []sample
+	for i, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var of struct {
+			Kind    string
+			Minimal map[string]any
+		}
+		if err := yaml.Unmarshal(text, &of); err != nil {
+			t.Fatal(err)
+		}
+		kind, served := known[of.Kind]
+		if !served {
+			continue
+		}
+		s := sample{resource: of.Kind, status: kind.status}
+		gv, resource := of.Kind[:strings.LastIndex(of.Kind, "/")], of.Kind[strings.LastIndex(of.Kind, "/")+1:]
+		s.collection = "/apis/" + gv + "/" + resource
+		if gv == "v1" {
+			s.collection = "/api/v1/" + resource
+		}
+		if kind.namespaced {
+			s.namespace = fmt.Sprintf("n%d", i)
+			x.create(t, "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":%q,"labels":{"resource.kubernetes.io/admin-access":"true","resource.k8s.io/admin-access":"true"}}}`, s.namespace))
+			s.collection = strings.TrimSuffix(s.collection, resource) + "namespaces/" + s.namespace + "/" + resource
+		}
+		s.body = x.protobuf(t, s, of.Minimal)
+		if s.body != "" {
+			all = append(all, s)
+		}
+	}
+	if len(all) < 70 {
+		t.Fatalf("%d samples of %d files", len(all), len(files))
+	}
+	return all
+}
+
+// protobuf returns what the server makes of an object, in protobuf. It returns "" for a kind
+// without such a form.
+func (x *tenants) protobuf(t *testing.T, s sample, object map[string]any) string {
+	t.Helper()
+	meta, _ := object["metadata"].(map[string]any)
+	if meta == nil {
+		meta = map[string]any{}
+		object["metadata"] = meta
+	}
+	fixed := meta["name"]
+	own, _ := meta["namespace"].(string)
+	meta["annotations"] = map[string]string{"sample": "b"}
+	for _, name := range []any{placeholder, fixed} {
+		meta["name"] = name
+		body, err := json.Marshal(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.ReplaceAll(string(body), `"namespace":"`+own+`"`, `"namespace":"`+s.namespace+`"`)
+		r := x.send(x.admin, "POST", s.collection+"?dryRun=All", jsonMedia, text, "Accept", protoMedia)
+		if r.code == http.StatusNotAcceptable {
+			return ""
+		}
+		if r.is(http.StatusCreated) == nil {
+			return r.body
+		}
+		if name == fixed {
+			t.Logf("%s has no sample: %.200s", s.resource, r.body)
+		}
+	}
+	return ""
+}
+
+type servedKind struct{ namespaced, status bool }
+
+// resources returns what the server serves, by group/version/resource.
+func (x *tenants) resources(t *testing.T) map[string]servedKind {
+	t.Helper()
+	type list struct {
+		GroupVersion string
+		Resources    []struct {
+			Name       string
+			Namespaced bool
+			Verbs      []string
+		}
+		Groups []struct {
+			Versions []struct{ GroupVersion string }
+		}
+	}
+	get := func(path string) (l list) {
+		r := x.send(x.admin, "GET", path, "", "")
+		if err := r.is(http.StatusOK); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal([]byte(r.body), &l); err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	paths := []string{"/api/v1"}
+	for _, g := range get("/apis").Groups {
+		for _, v := range g.Versions {
+			paths = append(paths, "/apis/"+v.GroupVersion)
+		}
+	}
+	known := map[string]servedKind{}
+	for _, path := range paths {
+		l := get(path)
+		for _, r := range l.Resources {
+			if slices.Contains(r.Verbs, "create") && !strings.Contains(r.Name, "/") {
+				known[l.GroupVersion+"/"+r.Name] = servedKind{namespaced: r.Namespaced}
+			}
+		}
+		for _, r := range l.Resources {
+			resource, isStatus := strings.CutSuffix(r.Name, "/status")
+			if k, ok := known[l.GroupVersion+"/"+resource]; ok && isStatus {
+				k.status = true
+				known[l.GroupVersion+"/"+resource] = k
+			}
+		}
+	}
+	return known
+}
+
+// affecting are resources whose objects change what becomes of other requests. They are
+// mutated after all others, one after the other, and each object is deleted at once.
+var affecting = []string{
+	"validatingwebhookconfigurations", "mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
+	"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "apiservices", "customresourcedefinitions", "flowschemas",
+	"prioritylevelconfigurations", "priorityclasses", "servicecidrs",
+}
+
+// mutation counts what became of mutated objects.
+type mutation struct {
+	sent, stored, shown atomic.Int64
+}
+
+// mutate sends n objects with one byte changed, and shows each that is stored in every form.
+func (m *mutation) mutate(t *testing.T, x *tenants, c *http.Client, r *rand.Rand, s sample, n int, remove bool) {
+	known := s.collection + "/stored-one"
+	r0 := x.send(c, "POST", s.collection, protoMedia, strings.Replace(s.body, placeholder, "stored-one", 1))
+	updates := r0.code == http.StatusCreated && strings.Contains(s.body, placeholder)
+	for i := range n {
+		b := []byte(s.body)
+		at := 4 + r.IntN(len(b)-4)
+		b[at] = byte(r.IntN(256))
+		name := fmt.Sprintf("m%0*d", len(placeholder)-1, i)
+		method, path := "POST", s.collection
+		if updates && i%4 == 3 {
+			method, path, name = "PUT", known, "stored-one"
+			if s.status && i%8 == 7 {
+				path += "/status"
+			}
+		}
+		m.sent.Add(1)
+		form := forms[i%len(forms)]
+		answer := x.send(c, method, path, protoMedia, strings.Replace(string(b), placeholder, name, 1), "Accept", strings.Replace(form, "MetadataList", "Metadata", 1))
+		if answer.err != nil || answer.code >= http.StatusInternalServerError {
+			t.Errorf("%s of %s with byte %d as %#x, answered as %s: %v", method, s.resource, at, b[at], form, answer.is(http.StatusCreated))
+		}
+		if answer.code/100 != 2 {
+			continue
+		}
+		m.stored.Add(1)
+		object := s.collection + "/" + name
+		if !strings.Contains(s.body, placeholder) {
+			object = x.only(c, s.collection)
+		}
+		for _, form := range forms {
+			form = strings.Replace(form, "MetadataList", "Metadata", 1)
+			got := x.send(c, "GET", object, "", "", "Accept", form)
+			if got.code != http.StatusNotFound && got.is(http.StatusOK) != nil { // the mutation may be in the name
+				t.Errorf("%s with byte %d as %#x as %s: %v", s.resource, at, b[at], form, got.is(http.StatusOK))
+			}
+			m.shown.Add(1)
+		}
+		if remove && method == "POST" {
+			x.send(c, "DELETE", object, "", "")
+		}
+	}
+	x.checkShown(t, s.collection)
+}
+
+// only returns the path of the newest object of a collection whose names are not free.
+func (x *tenants) only(c *http.Client, collection string) string {
+	var l struct {
+		Items []struct {
+			Metadata struct {
+				Name        string
+				Annotations map[string]string
+			}
+		}
+	}
+	r := x.send(c, "GET", collection, "", "")
+	if json.Unmarshal([]byte(r.body), &l) == nil {
+		for _, o := range l.Items {
+			if o.Metadata.Annotations["sample"] != "" {
+				return collection + "/" + o.Metadata.Name
+			}
+		}
+	}
+	return collection + "/none"
+}
+
+// TestMutatedProtobufIsServedInEveryForm creates and updates objects of every kind with one byte
+// changed. Each is rejected with 4xx, or stored and then served in every form.
+func TestMutatedProtobufIsServedInEveryForm(t *testing.T) {
+	seed, err := strconv.ParseUint(environment("BINNACLE_HOSTILE_SEED", fmt.Sprint(rand.Uint64())), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("BINNACLE_HOSTILE_SEED=%d", seed)
+	x := startTenants(t, harness.WithFlags("--runtime-config=api/all=true", "--feature-gates=AllAlpha=true,AllBeta=true"))
+	x.grant(t)
+	mutations := 25 // of each sample
+	if x.long {
+		mutations = 1_500
+	}
+	all := x.samples(t)
+	var m mutation
+	x.during(t, 0, func(context.Context) {
+		work := make(chan int)
+		var workers sync.WaitGroup
+		for range 4 {
+			workers.Go(func() {
+				for i := range work {
+					m.mutate(t, x, client(certificate(t, x.server.Admin)), rand.New(rand.NewPCG(seed, uint64(i))), all[i], mutations, false)
+				}
+			})
+		}
+		var last []int
+		for i, s := range all {
+			if slices.ContainsFunc(affecting, func(resource string) bool { return strings.HasSuffix(s.resource, "/"+resource) }) {
+				last = append(last, i)
+				continue
+			}
+			work <- i
+		}
+		close(work)
+		workers.Wait()
+		for _, i := range last {
+			m.mutate(t, x, x.admin, rand.New(rand.NewPCG(seed, uint64(i))), all[i], mutations, true)
+		}
+		x.checkReads(t)
+	})
+	t.Logf("%d samples, %d mutations, %d stored, %d reads of stored objects", len(all), m.sent.Load(), m.stored.Load(), m.shown.Load())
+}

@@ -1,0 +1,191 @@
+package hostile
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"binnacle/e2e/harness"
+)
+
+// temporary is an object that is created, used and deleted. In its texts, %[1]d is a number that
+// no other object has, %[2]d and %[3]d a part of an address and a port.
+type temporary struct {
+	collection, name, body string
+	// uses are requests with it, a method and a path each. What they are answered does not matter.
+	uses [][2]string
+	// end is the path of a request that ends it besides its deletion.
+	end string
+}
+
+// temporaries are objects of the kinds that metrics, compiled expressions, clients, documents or
+// queues are made for.
+var temporaries = []temporary{
+	{"/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "widgets.g%[1]d.test", `{"metadata":{"name":"widgets.g%[1]d.test"},"spec":{"group":"g%[1]d.test","scope":"Namespaced","names":{"plural":"widgets","kind":"Widget"},
+		"conversion":{"strategy":"Webhook","webhook":{"conversionReviewVersions":["v1"],"clientConfig":{"url":"https://127.0.0.%[2]d:9/c%[1]d"}}},
+		"versions":[{"name":"v1","served":true,"storage":true,"additionalPrinterColumns":[{"name":"x","type":"string","jsonPath":".spec.a"}],
+		"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","properties":{"a":{"type":"string","pattern":"^x%[1]d","x-kubernetes-validations":[{"rule":"self != 'y%[1]d'"}]}}}}}}},
+		{"name":"v2","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`,
+		[][2]string{
+			{"POST", "/apis/g%[1]d.test/v1/namespaces/default/widgets"}, {"GET", "/apis/g%[1]d.test/v1/widgets"}, {"GET", "/apis/g%[1]d.test/v2/widgets"},
+			{"GET", "/apis/g%[1]d.test/v1/widgets?watch=1&timeoutSeconds=1"}, {"GET", "/openapi/v3/apis/g%[1]d.test/v1"}, {"GET", "/apis/g%[1]d.test"},
+		}, ""},
+	{"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies", "p%[1]d", `{"metadata":{"name":"p%[1]d"},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["secrets"]}]},"validations":[{"expression":"object.metadata.name != 'x%[1]d'"}]}}`, nil, ""},
+	{"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings", "p%[1]d", `{"metadata":{"name":"p%[1]d"},"spec":{"policyName":"p%[1]d","validationActions":["Deny"]}}`,
+		[][2]string{{"POST", "/api/v1/namespaces/default/secrets?dryRun=All"}}, ""},
+	{"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", "w%[1]d", `{"metadata":{"name":"w%[1]d"},"webhooks":[{"name":"w%[1]d.hostile.test","failurePolicy":"Ignore","timeoutSeconds":1,"sideEffects":"None","admissionReviewVersions":["v1"],
+		"clientConfig":{"url":"https://127.0.0.%[2]d:%[3]d/w"},"matchConditions":[{"name":"m","expression":"object.metadata.name != 'x%[1]d'"}],"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["podtemplates"]}]}]}`,
+		[][2]string{{"POST", "/api/v1/namespaces/default/podtemplates?dryRun=All"}}, ""},
+	{"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", "w%[1]d", `{"metadata":{"name":"w%[1]d"},"webhooks":[{"name":"w%[1]d.hostile.test","failurePolicy":"Ignore","timeoutSeconds":1,"sideEffects":"None","admissionReviewVersions":["v1"],
+		"clientConfig":{"url":"https://127.0.0.%[2]d:%[3]d/m"},"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["podtemplates"]}]}]}`,
+		[][2]string{{"POST", "/api/v1/namespaces/default/podtemplates?dryRun=All"}}, ""},
+	{"/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations", "l%[1]d", `{"metadata":{"name":"l%[1]d"},"spec":{"type":"Limited","limited":{"nominalConcurrencyShares":1,"limitResponse":{"type":"Queue","queuing":{"queues":8,"handSize":2,"queueLengthLimit":5}}}}}`, nil, ""},
+	{"/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas", "f%[1]d", `{"metadata":{"name":"f%[1]d"},"spec":{"priorityLevelConfiguration":{"name":"l%[1]d"},"matchingPrecedence":9000,"rules":[{"subjects":[{"kind":"User","user":{"name":"u%[1]d"}}],"resourceRules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"],"clusterScope":true,"namespaces":["*"]}]}]}}`,
+		[][2]string{{"GET", "/api/v1/namespaces/default/configmaps?as=u%[1]d"}}, ""},
+	{"/api/v1/namespaces", "n%[1]d", `{"metadata":{"name":"n%[1]d"}}`,
+		[][2]string{{"GET", "/api/v1/namespaces/n%[1]d/secrets"}, {"GET", "/apis/unknown%[1]d.test/v1/things"}, {"POST", "/api/v1/namespaces/n%[1]d/unknown%[1]d"}}, "/api/v1/namespaces/n%[1]d/finalize"},
+	{"/api/v1/namespaces/default/resourcequotas", "q%[1]d", `{"metadata":{"name":"q%[1]d"},"spec":{"hard":{"count/things.q%[1]d.test":"1","secrets":"900"}}}`, [][2]string{{"POST", "/api/v1/namespaces/default/secrets?dryRun=All"}}, ""},
+}
+
+// round creates, uses and deletes one object of each kind.
+func (x *tenants) round(t *testing.T, n int) {
+	fill := strings.NewReplacer("%[1]d", strconv.Itoa(n), "%[2]d", strconv.Itoa(2+n%250), "%[3]d", strconv.Itoa(1024+n%60_000)).Replace
+	for _, o := range temporaries {
+		if err := x.send(x.admin, "POST", o.collection, jsonMedia, fill(o.body)).is(http.StatusCreated); err != nil {
+			t.Errorf("%s: %v", fill(o.name), err)
+		}
+	}
+	for _, o := range temporaries {
+		for _, use := range o.uses {
+			path, header := fill(use[1]), []string(nil)
+			if at, user, ok := strings.Cut(path, "?as="); ok {
+				path, header = at, []string{"Impersonate-User", user}
+			}
+			body := ""
+			if use[0] == "POST" {
+				body = fill(`{"metadata":{"name":"o%[1]d"},"template":{"spec":{"containers":[{"name":"a","image":"b"}]}},"spec":{"a":"x%[1]d"}}`)
+				if strings.HasPrefix(path, "/apis/g") {
+					body = fill(`{"apiVersion":"g%[1]d.test/v1","kind":"Widget",`) + body[1:]
+				}
+				if strings.Contains(path, "secrets") {
+					body = fill(`{"metadata":{"name":"o%[1]d"}}`)
+				}
+			}
+			if r := x.send(x.admin, use[0], path, jsonMedia, body, header...); r.err != nil {
+				t.Errorf("%s %s: %v", use[0], path, r.err)
+			}
+		}
+	}
+	for _, o := range temporaries {
+		path := o.collection + "/" + fill(o.name)
+		if err := x.send(x.admin, "DELETE", path, "", "").is(http.StatusOK, http.StatusAccepted); err != nil {
+			t.Errorf("delete %s: %v", path, err)
+		}
+		if o.end != "" {
+			if err := x.send(x.admin, "PUT", fill(o.end), jsonMedia, fill(`{"metadata":{"name":"n%[1]d"},"spec":{"finalizers":[]}}`)).is(http.StatusOK); err != nil {
+				t.Errorf("finalize %s: %v", path, err)
+			}
+		}
+	}
+}
+
+// series counts the series of /metrics, by family.
+func (x *target) series() (n int, by map[string]int, err error) {
+	resp, err := x.admin.Get(x.url + "/metrics")
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	by = map[string]int{}
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		if name, _, ok := strings.Cut(lines.Text(), "{"); ok && !strings.HasPrefix(name, "#") {
+			by[name]++
+			n++
+		}
+	}
+	return n, by, lines.Err()
+}
+
+// TestNothingStaysOfDeletedObjects creates, uses and deletes definitions, policies, webhooks,
+// namespaces, quotas, priority levels and flow schemas, and asks for resources that do not exist.
+// The number of series and the idle memory return to what they were.
+func TestNothingStaysOfDeletedObjects(t *testing.T) {
+	x := startTenants(t)
+	var n atomic.Int64
+	var all sync.WaitGroup
+	run := func(d time.Duration) {
+		for range 4 {
+			all.Go(func() {
+				for end := time.Now().Add(d); ; {
+					x.round(t, int(n.Add(1)))
+					if !time.Now().Before(end) {
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+	}
+	run(0) // so that what stays for good is there
+	const (
+		spareSeries = 200 // for requests that nothing asked before
+		spareHeap   = 16 << 20
+	)
+	var series int
+	var known map[string]int
+	var heap float64
+	harness.Eventually(t, patience, "the first objects to be forgotten", func() error {
+		now, by, err := x.series()
+		if err != nil {
+			return err
+		}
+		last := series
+		if series, known = now, by; now != last {
+			return fmt.Errorf("%d series, %d before", now, last)
+		}
+		return nil
+	})
+	heap, err := x.heap()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := 15 * time.Second
+	if x.long {
+		d = 10 * time.Minute
+	}
+	x.during(t, 0, func(context.Context) { run(d) })
+	harness.Eventually(t, 2*patience, "series and memory to return", func() error {
+		now, by, err := x.series()
+		if err != nil {
+			return err
+		}
+		if now > series+spareSeries {
+			more := map[string]int{}
+			for name, n := range by {
+				if n > known[name]+10 {
+					more[name] = n - known[name]
+				}
+			}
+			text, _ := json.Marshal(more)
+			return fmt.Errorf("%d series, %d before: %s", now, series, text)
+		}
+		after, err := x.heap()
+		if err == nil && after > heap+spareHeap {
+			err = fmt.Errorf("the heap has %.0f MiB, %.0f before", after/(1<<20), heap/(1<<20))
+		}
+		return err
+	})
+	now, _, _ := x.series()
+	after, _ := x.heap()
+	t.Logf("%d rounds: %d series before, %d after; heap of %.1f MiB before, %.1f MiB after", n.Load(), series, now, heap/(1<<20), after/(1<<20))
+}

@@ -1,0 +1,31 @@
+package openapi
+
+import (
+	"testing"
+	"time"
+)
+
+// TestClientsShareAPlainDocument: each of those that do not read would hold megabytes of its own.
+func TestClientsShareAPlainDocument(t *testing.T) {
+	c, err := (&packer{}).content([]byte("document"), "etag", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, releaseFirst, err := c.plain()
+	if err != nil || string(first) != "document" {
+		t.Fatalf("%q, %v", first, err)
+	}
+	second, releaseSecond, err := c.plain()
+	if err != nil || &first[0] != &second[0] {
+		t.Errorf("two clients have a copy each: %v", err)
+	}
+	releaseFirst()
+	releaseFirst()
+	if c.text == nil {
+		t.Error("the document is gone while a client has it")
+	}
+	releaseSecond()
+	if c.text != nil || c.users != 0 {
+		t.Error("the document stays without clients")
+	}
+}
