@@ -25,6 +25,8 @@ const (
 	// paidBytes of an answer pay for a control frame: who reads much sends many
 	// WINDOW_UPDATEs.
 	paidBytes = 256
+	// updatesPerFrame is how many control frames a frame of data pays for besides.
+	updatesPerFrame = 2
 	// headersWait is how long large headers wait for their turn. Then they are read without:
 	// something else takes longer than it may.
 	headersWait = 10 * time.Second
@@ -98,12 +100,22 @@ func (c *pacedConn) Came(resets, control int) {
 	c.control.left -= float64(control)
 }
 
-// Sent implements h2.Wire. Streams that the server resets are the client's fault too, or nearly.
-func (c *pacedConn) Sent(resets, bytes int) {
+// Sent implements h2.Wire. Streams that the server resets are the client's fault too, or nearly. A
+// frame of data pays for the WINDOW_UPDATEs of its stream and of the connection, however small the
+// client's windows are.
+func (c *pacedConn) Sent(resets, frames, bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.spend(resets)
-	c.control.left = min(c.control.most, c.control.left+float64(bytes)/paidBytes)
+	c.control.left = min(c.control.most, c.control.left+updatesPerFrame*float64(frames)+float64(bytes)/paidBytes)
+}
+
+// Delivered implements h2.Wire.
+func (c *pacedConn) Delivered() (acknowledged, outstanding int64) {
+	if c.below == nil {
+		return 0, 0
+	}
+	return c.below.delivered()
 }
 
 // Hold implements h2.Wire: the records of TLS that are written leave together.

@@ -171,7 +171,7 @@ func TestWhatIsReadIsPaidFor(t *testing.T) {
 	if resets, control, all := resetStart-c.resets.left, controlStart-c.control.left, alike*resetStart-c.from.left; resets != 1 || control != 2 || all != 1 {
 		t.Errorf("%v resets and %v others were paid for, %v by the address", resets, control, all)
 	}
-	c.Sent(2, 2*paidBytes)
+	c.Sent(2, 0, 2*paidBytes)
 	if resets, control, all := resetStart-c.resets.left, controlStart-c.control.left, alike*resetStart-c.from.left; resets != 3 || control != 0 || all != 3 {
 		t.Errorf("%v resets and %v others were paid for, %v by the address", resets, control, all)
 	}

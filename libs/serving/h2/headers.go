@@ -216,10 +216,7 @@ func (c *conn) list() error {
 	b := &c.block
 	id := b.open
 	b.open = 0
-	c.mu.Lock()
-	s := c.streams[id]
-	err := c.mayOpen(s, id)
-	c.mu.Unlock()
+	s, err := c.openStream(id)
 	switch {
 	case errors.Is(err, errIgnored):
 		c.control++
@@ -228,19 +225,30 @@ func (c *conn) list() error {
 		return err
 	case s != nil:
 		return c.trailers(s)
-	case b.bad:
-		return &streamError{id, http2.ErrCodeProtocol}
 	}
-	if s = c.newStream(id); s == nil {
-		return &streamError{id, http2.ErrCodeProtocol}
-	}
+	return nil
+}
+
+// openStream begins the request whose header fields have come, or returns the stream that they end.
+// A GOAWAY goes out before it or after it: what that accepted has begun.
+func (c *conn) openStream(id uint32) (open *stream, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err != nil {
-		s.cancel()
-		return c.err
+	open = c.streams[id]
+	if err := c.mayOpen(open, id); err != nil || open != nil {
+		return open, err
 	}
-	return c.open(s)
+	if c.err != nil {
+		return nil, c.err
+	}
+	if c.block.bad {
+		return nil, &streamError{id, http2.ErrCodeProtocol}
+	}
+	s := c.newStream(id)
+	if s == nil {
+		return nil, &streamError{id, http2.ErrCodeProtocol}
+	}
+	return nil, c.open(s)
 }
 
 // errIgnored tells that a frame was sent before its client knew that it is not wanted any more.
@@ -261,6 +269,8 @@ func (c *conn) mayOpen(s *stream, id uint32) error {
 			return errIgnored
 		case closed:
 			return broken(http2.ErrCodeStreamClosed, "headers of a stream that is closed")
+		case c.block.pseudo == 0 && c.block.last: // trailers of a stream that was reset long ago
+			return errIgnored
 		}
 		return broken(http2.ErrCodeProtocol, "streams go backwards")
 	case c.leaving:
