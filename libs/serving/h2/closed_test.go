@@ -35,6 +35,8 @@ type plain struct {
 	accepted, outstanding *atomic.Int64
 }
 
+func plainWire(c net.Conn) h2.Wire { return newPlain(c) }
+
 func newPlain(c net.Conn) plain { return plain{c, new(atomic.Int64), new(atomic.Int64)} }
 
 // Write counts what the client takes, like a system whose buffers are small.
