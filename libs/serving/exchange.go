@@ -210,7 +210,9 @@ func (x *exchange) finish() {
 	}
 	switch {
 	case x.own != nil:
-		x.own.SetStallTimeout(x.limits.stall)
+		if x.class == long {
+			x.own.SetStallTimeout(x.limits.stall)
+		}
 	case x.proto == 1:
 		// The rest of the body is read first.
 		_ = x.deadlines.SetWriteDeadline(time.Now().Add(connPatience * x.limits.stall))

@@ -19,9 +19,8 @@ import (
 const (
 	resetRate, resetBurst, resetStart       = 100, 1000, 100
 	controlRate, controlBurst, controlStart = 2000, 20_000, 2000
-	// alike is how many times the resets of a connection all those of an address may
-	// have together.
-	alike = 5
+	// resetBurstSeconds is for how many seconds resets may come at once.
+	resetBurstSeconds = resetBurst / resetRate
 	// paidBytes of an answer pay for a control frame: who reads much sends many
 	// WINDOW_UPDATEs.
 	paidBytes = 256
@@ -34,14 +33,15 @@ const (
 	longestDelay = time.Second
 )
 
-// serveHTTP2 has the server speak HTTP/2 through connections whose frames are counted.
-func serveHTTP2(server *http.Server, config h2.Config, m *clientMetrics, heads *heads) error {
+// serveHTTP2 has the server speak HTTP/2 through connections whose frames are counted. resets is how
+// many streams the connections of an address may reset together in a second.
+func serveHTTP2(server *http.Server, config h2.Config, resets int, m *clientMetrics, heads *heads) error {
 	if err := http2.ConfigureServer(server, nil); err != nil { // it knows what TLS has to offer
 		return err
 	}
 	frames := h2.NewServer(config)
 	server.RegisterOnShutdown(frames.Shutdown)
-	all := &addresses{purses: map[netip.Addr]*sharedPurse{}}
+	all := newAddresses(resets)
 	server.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){
 		http2.NextProtoTLS: func(_ *http.Server, c *tls.Conn, h http.Handler) {
 			ctx := context.Background()
@@ -222,8 +222,13 @@ func (c *pacedConn) Wait() {
 
 // addresses have the purses that their connections share.
 type addresses struct {
+	rate   float64    // of resets, each second
 	mu     sync.Mutex // a leaf
 	purses map[netip.Addr]*sharedPurse
+}
+
+func newAddresses(resets int) *addresses {
+	return &addresses{rate: float64(resets), purses: map[netip.Addr]*sharedPurse{}}
 }
 
 type sharedPurse struct {
@@ -237,7 +242,7 @@ func (a *addresses) join(from netip.Addr, now time.Time) *sharedPurse {
 	defer a.mu.Unlock()
 	s := a.purses[from]
 	if s == nil {
-		s = &sharedPurse{purse: purse{left: alike * resetStart, rate: alike * resetRate, most: alike * resetBurst, at: now}, address: from}
+		s = &sharedPurse{purse: purse{left: a.rate, rate: a.rate, most: resetBurstSeconds * a.rate, at: now}, address: from}
 		a.purses[from] = s
 	}
 	s.connections++

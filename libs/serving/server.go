@@ -267,7 +267,7 @@ func (s *Server) serveHTTP2(server *http.Server) error {
 		MaxStreams: s.o.MaxHTTP2Streams, MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout,
 		PingAfter: pingAfter, PingTimeout: pingTimeout, WriteTimeout: timeout, StallTimeout: s.o.StallTimeout,
 		ResponseTimeout: s.o.responseTimeout(), MinRate: minRate, Logger: s.log,
-	}, s.clients, s.heads)
+	}, s.o.MaxResetsPerAddress, s.clients, s.heads)
 }
 
 // connState tells a connection of HTTP/1 that another request may come.
