@@ -190,6 +190,9 @@ func (x *exchange) cut() {
 	x.limits.metrics.answers.Inc()
 	_ = x.deadlines.SetWriteDeadline(longAgo)
 	_ = x.deadlines.SetReadDeadline(longAgo)
+	if x.progress.dead { // net/http's HTTP/2 would wait for its write
+		_ = x.progress.conn.SetDeadline(longAgo)
+	}
 }
 
 // finish bounds what net/http does after the handler: sending the last part of

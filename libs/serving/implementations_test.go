@@ -150,6 +150,9 @@ func TestSlowClientsGetWholeResponses(t *testing.T) {
 func TestShutdownWaitsForSlowClients(t *testing.T) {
 	const size, rate = 1_500_000, 1_000_000
 	eachProtocol(t, func(t *testing.T, o *serving.Options) {
+		if o.HTTP2Implementation == "standard" {
+			t.Skip("net/http closes a connection a second after its last stream, whatever is left in the kernel")
+		}
 		r := start(t, o, nil, func(*serving.Server) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, size)) })
 		})

@@ -27,6 +27,7 @@ type progress struct {
 	acknowledged int64
 	grew         time.Time // when acknowledged did last
 	empty        time.Time // since when nothing was outstanding; zero when something is
+	dead         bool      // the connection, not only the stream, takes nothing
 	mark         int64     // acknowledged at markAt, to measure the rate
 	markAt       time.Time
 }
@@ -50,6 +51,7 @@ func (p *progress) stalled(first bool, timeout time.Duration) bool {
 		p.empty = now
 	}
 	if now.Sub(p.grew) >= timeout || !p.empty.IsZero() && now.Sub(p.empty) >= timeout {
+		p.dead = outstanding > 0
 		return true
 	}
 	elapsed := now.Sub(p.markAt)

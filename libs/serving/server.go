@@ -256,16 +256,15 @@ func (s *Server) connContext(ctx context.Context, c net.Conn) context.Context {
 
 // serveHTTP2 has the server speak HTTP/2.
 func (s *Server) serveHTTP2(server *http.Server) error {
-	timeout := connPatience * s.o.StallTimeout
 	if s.o.HTTP2Implementation == http2Standard {
 		return http2.ConfigureServer(server, &http2.Server{
 			MaxConcurrentStreams: uint32(s.o.MaxHTTP2Streams), IdleTimeout: idleTimeout,
-			ReadIdleTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: timeout,
+			ReadIdleTimeout: pingAfter, PingTimeout: pingTimeout,
 		})
 	}
 	return serveHTTP2(server, h2.Config{
 		MaxStreams: s.o.MaxHTTP2Streams, MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout,
-		PingAfter: pingAfter, PingTimeout: pingTimeout, WriteTimeout: timeout, StallTimeout: s.o.StallTimeout,
+		PingAfter: pingAfter, PingTimeout: pingTimeout, WriteTimeout: connPatience * s.o.StallTimeout, StallTimeout: s.o.StallTimeout,
 		ResponseTimeout: s.o.responseTimeout(), MinRate: minRate, Logger: s.log,
 	}, s.o.MaxResetsPerAddress, s.clients, s.heads)
 }
