@@ -77,7 +77,7 @@ func (c *conn) roomFor(n int) bool {
 	if b.size-b.extra+n <= mostPending {
 		return true
 	}
-	// Who waits in the line writes all that is pending first: that must not grow meanwhile.
+	// A stream that waits for the token writes the queue first: that must not grow meanwhile.
 	if len(c.writers) > 0 || b.extra+c.flying+n > mostExtra || !c.server.extra.take(n) {
 		return false
 	}

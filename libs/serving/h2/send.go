@@ -77,7 +77,7 @@ func (s *stream) sendFields(p *part) error {
 			return err
 		}
 		if c.queue.size > 0 {
-			c.write(s, nil, false) // to hand the pen on would make no room
+			c.write(s, nil, false) // to pass the token on would make no room
 		}
 		c.release(s)
 	}
@@ -88,7 +88,7 @@ func (s *stream) sendFields(p *part) error {
 	return nil
 }
 
-// sendData sends the data of a part. The caller holds mu, and has not the pen.
+// sendData sends the data of a part. The caller holds mu, and not the token.
 func (s *stream) sendData(p *part) error {
 	c, end := s.conn, p.end && p.trailers == nil
 	for len(p.data) > 0 || end && !s.sent {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// waiting has a stream wait for the pen, which somebody else has.
+// waiting has a stream wait for the write token, which another has.
 func waiting(t *testing.T, then func(c *conn, s *stream)) (c *conn, err error) {
 	synctest.Test(t, func(*testing.T) {
 		c = &conn{server: NewServer(Config{}), wire: deadWire{}, streams: map[uint32]*stream{}}
@@ -47,7 +47,7 @@ func TestWhoWaitsForThePen(t *testing.T) {
 	}
 	c, err = waiting(t, func(c *conn, s *stream) { c.close(s, errReset) })
 	if !errors.Is(err, errReset) || !c.writing || len(c.writers) > 0 {
-		t.Errorf("who gives up is %d in the line, of a pen that is held %t: %v", len(c.writers), c.writing, err)
+		t.Errorf("a stream that gives up is %d in the line, of a token that is taken %t: %v", len(c.writers), c.writing, err)
 	}
 	c, err = waiting(t, func(c *conn, s *stream) { c.release(nil); c.close(s, errReset) })
 	if !errors.Is(err, errReset) || c.writing {
