@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"time"
 
 	"binnacle/services/apiserver/internal/flowcontrol"
 )
@@ -26,11 +28,18 @@ type turn struct {
 	away    bool
 	// resuming tells that seats are waited for, which are given back when they come if it is over.
 	resuming bool
-	held     bool // a place among the stalled
+	held     bool          // a place among the stalled
+	paused   time.Time     // since when the client takes nothing; zero while it does
+	waited   time.Duration // for the client
 }
 
 // pause gives the seats back of an answer that has begun; false when too many have done so.
-func (t *turn) pause() bool { return t.giveBack(true) }
+func (t *turn) pause() bool {
+	t.mu.Lock()
+	t.paused = time.Now()
+	t.mu.Unlock()
+	return t.giveBack(true)
+}
 
 // giveBack is pause. Those that have begun go on after others that have not: more may be away.
 func (t *turn) giveBack(begun bool) bool {
@@ -51,6 +60,12 @@ func (t *turn) giveBack(begun bool) bool {
 // resume waits for seats again. Its error is the end of the request.
 func (t *turn) resume() error {
 	t.mu.Lock()
+	if !t.paused.IsZero() {
+		t.waited += time.Since(t.paused)
+		t.paused = time.Time{}
+	}
+	ctx, cancel := t.extended()
+	defer cancel()
 	r := t.request
 	back := t.back()
 	if back {
@@ -60,13 +75,29 @@ func (t *turn) resume() error {
 	if !back {
 		return nil
 	}
-	err := t.flow.Resume(t.ctx, r)
+	err := t.flow.Resume(ctx, r)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.resuming = false; t.over {
 		t.flow.End(r)
 	}
 	return err
+}
+
+// extended is the context of the request. The time for which it has waited for its client is added to
+// its deadline. The caller holds mu.
+func (t *turn) extended() (context.Context, context.CancelFunc) {
+	deadline, ok := t.ctx.Deadline()
+	if !ok || t.waited == 0 || errors.Is(t.ctx.Err(), context.Canceled) {
+		return t.ctx, func() {}
+	}
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(t.ctx), deadline.Add(t.waited))
+	stop := context.AfterFunc(t.ctx, func() {
+		if errors.Is(t.ctx.Err(), context.Canceled) {
+			cancel()
+		}
+	})
+	return ctx, func() { stop(); cancel() }
 }
 
 // back tells whether the request was away, and is no more. The caller holds mu.
