@@ -41,7 +41,7 @@ quick: ## Check formatting, vet, and run the short tests of the packages that di
 		$(GO) vet $$packages; $(GO) test -short -vet=off $$packages; fi
 
 .PHONY: test
-test: check test-unit test-race test-e2e ## Run everything that CI runs
+test: check test-unit test-race test-e2e test-http2 ## Run everything that CI runs
 
 # Tools are a module of their own, so that the product's has only what it is made of.
 $(BIN)/staticcheck: tools/go.mod tools/go.sum
@@ -125,6 +125,14 @@ E2E_TESTS := $(addprefix ./,aggregation/... cmd/... golden/... harness/... opena
 .PHONY: test-e2e
 test-e2e: ## Run the end-to-end tests against real processes
 	cd e2e && $(GO) test -vet=off -count=1 -timeout 30m $(E2E_TESTS)
+
+# What depends on the HTTP/2 server: whole answers, watches, upgrades, kubectl, restarts.
+HTTP2_TESTS := TestGolden|TestInformers|TestKubectl$$|TestKubectlReachesPods|TestWatchGoesOnAfterARestart|TestWritesSurviveKill
+
+.PHONY: test-http2
+test-http2: $(BIN)/gotestsum ## Run golden conversations and scenarios of protocols with --http2-implementation=standard
+	cd e2e && BINNACLE_HTTP2=standard ../$(BIN)/gotestsum $(RERUNS) --rerun-fails-report=../$(BIN)/unsteady-http2 --packages="./golden ./scenarios" -- -vet=off -timeout 30m -run '$(HTTP2_TESTS)'
+	$(call UNSTEADY,$(BIN)/unsteady-http2)
 
 .PHONY: test-faults
 test-faults: ## Run the short forms of robustness, hostile clients, scale and containers
