@@ -147,7 +147,7 @@ test-containers: $(BIN)/gotestsum ## Break a composition of containers by a few 
 
 .PHONY: nightly
 nightly: ## Run the long forms: everything with the race detector, fuzzing, robustness, hostile clients, scale, containers
-	CGO_ENABLED=1 $(GO) test -race -vet=off -timeout 60m ./...
+	CGO_ENABLED=1 BINNACLE_H2DIFF=long $(GO) test -race -vet=off -timeout 60m ./...
 	cd e2e && $(GO) test -vet=off -timeout 60m ./scale
 	$(MAKE) fuzz robustness hostile containers
 

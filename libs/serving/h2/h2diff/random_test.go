@@ -207,8 +207,9 @@ func numbered(log []string) string {
 
 // TestRandomSequences sends the same random frames to both servers and compares each step.
 func TestRandomSequences(t *testing.T) {
+	t.Parallel()
 	const length = 80
-	first, runs := firstSeed(t, 60)
+	first, runs := firstSeed(t, 30)
 	for seed := first; seed < first+uint64(runs); seed++ {
 		known := newDifferences()
 		var both [2][]step

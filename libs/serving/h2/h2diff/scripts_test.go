@@ -13,6 +13,7 @@ func allScripts() []script {
 
 // TestScripts compares both servers step by step.
 func TestScripts(t *testing.T) {
+	t.Parallel()
 	known := newDifferences()
 	names := map[string]bool{}
 	for _, s := range allScripts() {

@@ -34,9 +34,12 @@ type implementation struct {
 	// serve serves one connection. shutdown begins a graceful end, stop waits for the end of
 	// the connection, which the client has closed.
 	serve func(conn net.Conn, handler http.Handler) (shutdown, stop func())
+	// excess is how many bytes of the window of a connection the server may return twice.
+	excess int64
 }
 
-var implementations = []implementation{{"ours", serveOurs}, {"standard", serveStandard}}
+// net/http returns some bytes twice when a client resets a stream while its handler reads.
+var implementations = []implementation{{"ours", serveOurs, 0}, {"standard", serveStandard, 1 << 20}}
 
 // wire is a connection without limits on what its client sends.
 type wire struct{ net.Conn }
@@ -72,7 +75,7 @@ func serveStandard(conn net.Conn, handler http.Handler) (shutdown, stop func()) 
 		DisableGeneralOptionsHandler: true, // as in package serving
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, MaxReadFrameSize: 16 << 10,
-			MaxReceiveBufferPerStream: streamWindow, MaxReceiveBufferPerConnection: 16 << 20,
+			MaxReceiveBufferPerStream: streamWindow, MaxReceiveBufferPerConnection: connWindow,
 		},
 	}
 	s.Protocols.SetUnencryptedHTTP2(true)
