@@ -104,7 +104,7 @@ func TestSlowClients(t *testing.T) {
 	}
 	outcomes := map[string][]outcome{}
 	for _, column := range columns {
-		s := startServer(t, cells, flags[column]...)
+		s := startServer(t, cells, append(flags[column], "--feature-gates=WatchList=true")...)
 		outcomes[column] = runCells(t, s, cells)
 		if err := s.Stop(); err != nil {
 			t.Errorf("%s: the server does not end: %v", column, err)
