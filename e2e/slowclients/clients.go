@@ -26,6 +26,8 @@ import (
 
 // client reads and writes through a link. Paths begin with a slash.
 type client interface {
+	// connect is called before anything else.
+	connect(context.Context) error
 	// lists reads all paths at once and calls check with each body, or with an error.
 	lists(ctx context.Context, paths []string, check func(body io.Reader, err error))
 	// upload posts a JSON body, and returns an error unless the object is created.
@@ -106,6 +108,16 @@ func (c *goClient) do(ctx context.Context, method, path string, body []byte) (*h
 	return resp, err
 }
 
+// connect makes the connection that later requests share: net/http makes one for each request that comes
+// before it knows that the server speaks HTTP/2.
+func (c *goClient) connect(ctx context.Context) error {
+	resp, err := c.do(ctx, "GET", "/version", nil)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
 func (c *goClient) lists(ctx context.Context, paths []string, check func(io.Reader, error)) {
 	var all sync.WaitGroup
 	for _, path := range paths {
@@ -177,6 +189,8 @@ func (c *curl) run(ctx context.Context, stdin io.Reader, args ...string) *exec.C
 	cmd.Stdin = stdin
 	return cmd
 }
+
+func (*curl) connect(context.Context) error { return nil } // each run connects
 
 func (c *curl) lists(ctx context.Context, paths []string, check func(io.Reader, error)) {
 	args := []string{"--parallel", "--parallel-max", "100"}

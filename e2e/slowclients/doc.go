@@ -6,7 +6,6 @@
 // The table shows the server of package h2 ("ours") beside net/http's ("standard"), if the server
 // has the flag that selects it.
 //
-// All cells run at the same time, because they wait for their links. The short form has a few
-// cells. BINNACLE_SLOWCLIENTS=long runs all; BINNACLE_SLOWCLIENTS_ONLY is a regular expression of
+// Cells run side by side, because they wait for their links. The short form has a few cells. BINNACLE_SLOWCLIENTS=long runs all; BINNACLE_SLOWCLIENTS_ONLY is a regular expression of
 // cells, such as "260 KB/s".
 package slowclients
