@@ -127,7 +127,7 @@ test-fuzz: ## Fuzz each target for 2 seconds, with the race detector; make test 
 		echo "fuzz $$0 $$1: $$(echo "$$out" | grep -o "execs: [0-9]*" | tail -1)"'
 
 # Faults, hostile clients, large clusters and containers take minutes each: make nightly runs them.
-E2E_TESTS := $(addprefix ./,aggregation/... cmd/... golden/... harness/... openapi/... reviews/... robustness/check/... robustness/history/... scenarios/...)
+E2E_TESTS := $(addprefix ./,aggregation/... cmd/... golden/... harness/... openapi/... reviews/... robustness/check/... robustness/history/... scenarios/... slowclients/...)
 
 .PHONY: test-e2e
 test-e2e: $(BIN)/gotestsum ## Run the end-to-end tests against real processes
@@ -146,9 +146,10 @@ test-containers: $(BIN)/gotestsum ## Break a composition of containers by a few 
 	$(call UNSTEADY,$(BIN)/unsteady-containers)
 
 .PHONY: nightly
-nightly: ## Run the long forms: everything with the race detector, fuzzing, robustness, hostile clients, scale, containers
+nightly: ## Run the long forms: everything with the race detector, fuzzing, robustness, hostile and slow clients, scale, containers
 	CGO_ENABLED=1 BINNACLE_H2DIFF=long $(GO) test -race -vet=off -timeout 60m ./...
 	cd e2e && $(GO) test -vet=off -timeout 60m ./scale
+	cd e2e && BINNACLE_SLOWCLIENTS=long $(GO) test -count=1 -v -vet=off -timeout 60m ./slowclients
 	$(MAKE) fuzz robustness hostile containers
 
 .PHONY: bench

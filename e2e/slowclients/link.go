@@ -15,6 +15,9 @@ import (
 const (
 	// kernelBuffer is the size of the send and receive buffers of a link's sockets, in bytes.
 	kernelBuffer = 16 << 10
+	// segment is the size of TCP segments, as in a network. Those of the loopback interface are larger than the
+	// buffers, so that TCP would wait for its timers.
+	segment = 1400
 	// partsPerSecond is how often a link passes something.
 	partsPerSecond = 50
 )
@@ -57,13 +60,14 @@ func startLink(t testing.TB, target string, rate int) *link {
 	return l
 }
 
-// smallBuffers limits the buffers of a socket before it connects or accepts.
+// smallBuffers limits the buffers and segments of a socket before it connects or accepts.
 func smallBuffers(_, _ string, c syscall.RawConn) error {
 	var failed error
 	err := c.Control(func(fd uintptr) {
 		failed = errors.Join(
 			syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, kernelBuffer),
-			syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_SNDBUF, kernelBuffer))
+			syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_SNDBUF, kernelBuffer),
+			syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_MAXSEG, segment))
 	})
 	return errors.Join(err, failed)
 }

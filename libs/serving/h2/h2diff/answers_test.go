@@ -114,7 +114,7 @@ func windowScripts() (scripts []script) {
 		c.greet(initial(10))
 		c.request(1, "GET", "/large?n=30000", true)
 		c.request(3, "GET", "/hello", true)
-		c.advance(writeTimeout + time.Second)
+		c.advance(2 * writeTimeout)
 		c.window(1, 100_000)
 	})
 	add("read deadline", func(c *client) {
