@@ -230,6 +230,7 @@ func blockScripts() (scripts []script) {
 	add("trailers twice", func(c *client) {
 		c.request(1, "POST", "/read", false)
 		c.headers(1, true, "a: b")
+		c.settle()
 		c.headers(1, true, "a: b")
 	})
 	for _, later := range []uint32{0, 300} { // streams
