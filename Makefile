@@ -118,7 +118,7 @@ test-fuzz: ## Fuzz each target for 2 seconds, with the race detector; make test 
 		echo "fuzz $$0 $$1: $$(echo "$$out" | grep -o "execs: [0-9]*" | tail -1)"'
 
 # Faults, hostile clients, large clusters and containers take minutes each: make nightly runs them.
-E2E_TESTS := $(addprefix ./,aggregation/... cmd/... golden/... harness/... openapi/... reviews/... robustness/check/... robustness/history/... scenarios/...)
+E2E_TESTS := $(addprefix ./,aggregation/... cmd/... golden/... harness/... openapi/... reviews/... robustness/check/... robustness/history/... scenarios/... slowclients/...)
 
 # The go command does not see that a result depends on programs outside the e2e module:
 # -count=1 keeps it from reusing one.
@@ -126,13 +126,12 @@ E2E_TESTS := $(addprefix ./,aggregation/... cmd/... golden/... harness/... opena
 test-e2e: ## Run the end-to-end tests against real processes
 	cd e2e && $(GO) test -vet=off -count=1 -timeout 30m $(E2E_TESTS)
 
-# What depends on the HTTP/2 server: whole answers, watches, upgrades, kubectl, restarts.
-HTTP2_TESTS := TestGolden|TestInformers|TestKubectl$$|TestKubectlReachesPods|TestWatchGoesOnAfterARestart|TestWritesSurviveKill
+# Tests that depend on the HTTP/2 server: whole responses, watches, upgrades, kubectl, restarts.
+HTTP2_TESTS := TestGolden|TestInformers|TestKubectl$$|TestKubectlReachesPods|TestWatchGoesOnAfterARestart|TestWritesSurviveKill|LosesNoRequest
 
 .PHONY: test-http2
-test-http2: $(BIN)/gotestsum ## Run golden conversations and scenarios of protocols with --http2-implementation=standard
-	cd e2e && BINNACLE_HTTP2=standard ../$(BIN)/gotestsum $(RERUNS) --rerun-fails-report=../$(BIN)/unsteady-http2 --packages="./golden ./scenarios" -- -vet=off -timeout 30m -run '$(HTTP2_TESTS)'
-	$(call UNSTEADY,$(BIN)/unsteady-http2)
+test-http2: ## Run golden conversations and scenarios of protocols with --http2-implementation=standard
+	cd e2e && BINNACLE_HTTP2=standard $(GO) test -vet=off -count=1 -timeout 30m -run '$(HTTP2_TESTS)' ./golden ./scenarios
 
 .PHONY: test-faults
 test-faults: ## Run the short forms of robustness, hostile clients, scale and containers
@@ -144,9 +143,10 @@ test-containers: ## Break a composition of containers by a few faults, where Doc
 	cd e2e && $(GO) test -vet=off -count=1 -timeout 40m ./containers
 
 .PHONY: nightly
-nightly: ## Run the long forms: everything with the race detector, fuzzing, robustness, hostile clients, scale, containers
-	CGO_ENABLED=1 $(GO) test -race -vet=off -timeout 60m ./...
+nightly: ## Run the long forms: everything with the race detector, fuzzing, robustness, hostile and slow clients, scale, containers
+	CGO_ENABLED=1 BINNACLE_H2DIFF=long $(GO) test -race -vet=off -timeout 60m ./...
 	cd e2e && $(GO) test -vet=off -count=1 -timeout 60m ./scale
+	cd e2e && BINNACLE_SLOWCLIENTS=long $(GO) test -count=1 -v -vet=off -timeout 60m ./slowclients
 	$(MAKE) fuzz robustness hostile containers
 
 .PHONY: bench
