@@ -52,6 +52,9 @@ func integrate(ctx context.Context, r runner, packages []string, expectedFile st
 	if r.bin, err = filepath.Abs(r.bin); err != nil {
 		return err
 	}
+	if err := r.prepare(ctx); err != nil {
+		return err
+	}
 	differences := 0
 	for i, p := range packages {
 		fmt.Printf("[%d/%d] %s\n", i+1, len(packages), p)

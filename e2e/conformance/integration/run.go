@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"binnacle/e2e/conformance/overlay"
+	"binnacle/e2e/conformance/mirror"
 )
 
 // outcome is that of a test: PASS, FAIL or SKIP.
@@ -31,6 +31,9 @@ const (
 type runner struct {
 	bin, cache, run string
 	timeout         time.Duration
+
+	modules map[string]string // folders by module
+	modfile string
 }
 
 // test runs the tests of a package, and returns the outcome of each.
@@ -38,10 +41,6 @@ func (r *runner) test(ctx context.Context, name string) (map[string]outcome, err
 	module, path := "k8s.io/kubernetes", "test/integration/"+name
 	if rest, ok := strings.CutPrefix(name, "apiextensions/"); ok {
 		module, path = "k8s.io/apiextensions-apiserver", "test/integration/"+rest
-	}
-	root, err := moduleRoot(ctx, module)
-	if err != nil {
-		return nil, err
 	}
 	binary, err := r.compile(ctx, name, module+"/"+filepath.ToSlash(filepath.Clean(path)))
 	if err != nil {
@@ -57,7 +56,7 @@ func (r *runner) test(ctx context.Context, name string) (map[string]outcome, err
 	}
 	defer log.Close()
 	cmd := exec.CommandContext(ctx, binary, "-test.v", "-test.run="+r.run, "-test.timeout="+r.timeout.String())
-	cmd.Dir = filepath.Join(root, filepath.FromSlash(path))
+	cmd.Dir = filepath.Join(r.modules[module], filepath.FromSlash(path))
 	cmd.Env = append(os.Environ(), "BINNACLE_APISERVER="+filepath.Join(r.bin, "apiserver"), "PATH="+r.bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	// Servers of a process that ends at once are in its group.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -112,19 +111,39 @@ func outcomes(in io.Reader, progress io.Writer) (map[string]outcome, error) {
 	}
 }
 
+// prepare lays out the modules with the shim, and writes a go.mod that uses them.
+func (r *runner) prepare(ctx context.Context) error {
+	var err error
+	r.modules, err = mirror.Write(filepath.Join(r.cache, "mirror"), func(module string) (string, error) {
+		out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+		return strings.TrimSpace(string(out)), err
+	})
+	if err != nil {
+		return fmt.Errorf("lay out modules: %w", err)
+	}
+	r.modfile = filepath.Join(r.cache, "go.mod")
+	for _, name := range []string{"go.mod", "go.sum"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(r.cache, name), text, 0o600); err != nil {
+			return err
+		}
+	}
+	args := []string{"mod", "edit"}
+	for module, dir := range r.modules {
+		args = append(args, "-replace="+module+"="+dir)
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, r.modfile)...)
+	cmd.Stderr = os.Stderr
+	return cmd.Run()
+}
+
 // compile compiles a package of tests with the shim.
 func (r *runner) compile(ctx context.Context, name, pkg string) (string, error) {
-	dir, err := os.MkdirTemp("", "overlay")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(dir)
-	file, err := overlay.Write(dir, func(module string) (string, error) { return moduleRoot(ctx, module) })
-	if err != nil {
-		return "", err
-	}
 	binary := filepath.Join(r.cache, "tests", flat(name)+".test")
-	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay="+file, "-o", binary, pkg)
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-modfile="+r.modfile, "-o", binary, pkg)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	if err := cmd.Run(); err != nil {
 		return "", fmt.Errorf("compile: %w", err)
@@ -133,12 +152,3 @@ func (r *runner) compile(ctx context.Context, name, pkg string) (string, error) 
 }
 
 func flat(name string) string { return strings.NewReplacer("/", "-", ".", "all").Replace(name) }
-
-// moduleRoot returns the folder of a module in the module cache.
-func moduleRoot(ctx context.Context, module string) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
-	if err != nil {
-		return "", fmt.Errorf("find module %s: %w", module, err)
-	}
-	return strings.TrimSpace(string(out)), nil
-}

@@ -5,6 +5,6 @@
 // a flag is passed if its value differs from the default. Hooks that only work in the process of
 // the server cannot be passed. A test that needs one fails with ErrHook.
 //
-// The files below overlay/testdata call the package. Command integration compiles them into the
+// The files below mirror/testdata call the package. Command integration compiles them into the
 // tests.
 package shim

@@ -59,7 +59,7 @@ func (s definitionStatuses) PatchStatus(ctx context.Context, name string, patch 
 
 // conversions asks the webhooks of definitions.
 func (p *parts) conversions() (func(*kind.Definition) kind.Conversion, error) {
-	asker, err := conversion.NewAsker(p.services().Resolve, p.ways(), callout.NewAnswers(), p.calls)
+	asker, err := conversion.NewAsker(p.services(), p.ways(), callout.NewAnswers(), p.calls)
 	if err != nil {
 		return nil, err
 	}

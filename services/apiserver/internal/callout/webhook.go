@@ -64,6 +64,8 @@ type WebhooksConfig struct {
 	Versions []schema.GroupVersion
 	// Resolve says where a service is, as host:port.
 	Resolve func(ctx context.Context, namespace, name string, port int32) (string, error)
+	// Own, if set, sends requests to this server itself, as its own user.
+	Own http.RoundTripper
 	// Ways lead to webhooks.
 	Ways Ways
 	// Timeout bounds every question.
@@ -101,7 +103,7 @@ func NewWebhooks(c WebhooksConfig) (*Webhooks, error) {
 	codec := serializer.NewCodecFactory(c.Scheme).LegacyCodec(c.Versions...)
 	w := &Webhooks{config: c, codec: serializer.NegotiatedSerializerWrapper(runtime.SerializerInfo{Serializer: codec}), decoder: codec}
 	var err error
-	w.clients, err = lru.NewWithEvict(maxClients, func(_ [sha256.Size]byte, c *client) { c.base.CloseIdleConnections() })
+	w.clients, err = lru.NewWithEvict(maxClients, func(_ [sha256.Size]byte, c *client) { c.release() })
 	return w, err
 }
 
@@ -111,7 +113,13 @@ func (w *Webhooks) Close() { w.clients.Purge() }
 // client asks one webhook.
 type client struct {
 	*rest.RESTClient
-	base *connections.Pool
+	base *connections.Pool // nil for the server itself
+}
+
+func (c *client) release() {
+	if c.base != nil {
+		c.base.CloseIdleConnections()
+	}
 }
 
 // Terms are what a question is asked on.
@@ -184,7 +192,7 @@ func (w *Webhooks) client(key [sha256.Size]byte, hook *Webhook) (*client, error)
 		return nil, err
 	}
 	if had, ok, _ := w.clients.PeekOrAdd(key, c); ok {
-		c.base.CloseIdleConnections()
+		c.release()
 		return had, nil
 	}
 	return c, nil
@@ -227,6 +235,9 @@ func (w *Webhooks) connect(hook *Webhook) (*client, error) {
 		config.Host, config.APIPath = u.Scheme+"://"+u.Host, u.Path
 		t.DialHolder = &transport.DialHolder{Dial: w.config.Ways.To(false)}
 	}
+	if c, err := w.toSelf(config); c != nil || err != nil {
+		return c, err
+	}
 	base, err := pool(t)
 	if err != nil {
 		return nil, err
@@ -240,6 +251,21 @@ func (w *Webhooks) connect(hook *Webhook) (*client, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	})
 	return &client{c, base}, err
+}
+
+// toSelf returns the client of a webhook that is this server, and nil for any other one.
+func (w *Webhooks) toSelf(config *rest.Config) (*client, error) {
+	at, err := url.Parse(config.Host)
+	if err != nil {
+		return nil, err
+	}
+	own := InProcess(w.config.Own, at, w.config.MaxAnswer, w.config.Metrics)
+	if own == nil {
+		return nil, nil
+	}
+	own.Timeout = w.config.Timeout
+	c, err := rest.UnversionedRESTClientForConfigAndClient(config, own)
+	return &client{RESTClient: c}, err
 }
 
 // toService leads to a service of the cluster, whose certificate is for its name.
