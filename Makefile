@@ -198,6 +198,25 @@ kubectl: ## Build kubectl into bin/, for machines without one
 	@mkdir -p $(BIN)
 	cd e2e && $(GO) build -o ../$(BIN)/kubectl -ldflags "-X k8s.io/component-base/version.gitVersion=$$($(GO) list -m -f '{{.Version}}' k8s.io/kubectl | sed 's/^v0/v1/') -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=33" ./cmd/kubectl
 
+# Programs and tests of Kubernetes are compiled from the module cache, into a folder of the user's cache.
+CONFORMANCE := cd e2e/conformance && GOFLAGS="$(GOFLAGS) -mod=mod"
+# The programs that make conformance-tools builds, separated by commas; all if empty.
+TOOLS ?=
+# The packages of integration tests, below test/integration, and a pattern of the tests in them.
+PKG ?=
+RUN ?=
+
+.PHONY: conformance-tools
+conformance-tools: ## Build e2e.test and the programs of Kubernetes into the user's cache; TOOLS=kubectl,kubeadm for some
+	$(CONFORMANCE) $(GO) run ./tools -only="$(TOOLS)"
+
+.PHONY: integration
+integration: ## Run integration tests of Kubernetes against the API server; PKG="auth tls" RUN=TestName for some
+	@mkdir -p $(BIN)
+	$(GO) build -o $(BIN)/apiserver ./services/apiserver
+	cd e2e && $(GO) build -o ../$(BIN)/etcd ./cmd/etcd
+	$(CONFORMANCE) $(GO) run ./integration -bin=$(abspath $(BIN)) -run="$(RUN)" $(if $(PKG),-packages="$(PKG)")
+
 .PHONY: cover
 cover: ## Write what the main module's tests reach, each others' packages too, to cover.html
 	$(GO) test -coverpkg=./... -coverprofile=cover.out ./...

@@ -251,11 +251,27 @@ func (r *runner) start(s *state) {
 	}
 }
 
-// stop stops the providers that a state does not use.
+// stop stops the providers that a state does not use. A former provider runs until its
+// successor is initialized, because its keys are read when the first token needs them.
 func (r *runner) stop(s *state) {
 	used := map[*oidctoken.Provider]bool{}
-	for _, i := range s.issuers {
+	for url, i := range s.issuers {
 		used[i.Provider()] = true
+		if i.before == nil || r.running[i.before.Provider()] == nil {
+			continue
+		}
+		used[i.before.Provider()] = true
+		stop := r.running[i.before.Provider()]
+		r.group.Go("former keys of issuer "+url, func(ctx context.Context) error {
+			defer stop()
+			ctx, cancel := context.WithDeadline(ctx, i.until)
+			defer cancel()
+			select {
+			case <-i.Provider().Initialized():
+			case <-ctx.Done():
+			}
+			return nil
+		})
 	}
 	for p, stop := range r.running {
 		if !used[p] {

@@ -108,7 +108,7 @@ func (w *world) name(t *testing.T, token string) string {
 }
 
 const (
-	keysKnown = "signing keys of the OIDC issuer are known"
+	reachable = "OIDC issuer is reachable"
 	reloaded  = "configuration reloaded"
 	kept      = "keeping the one in use"
 )
@@ -116,7 +116,7 @@ const (
 func TestReload(t *testing.T) {
 	one, two := oidctest.New(t), oidctest.New(t)
 	w := start(t, header+"jwt:\n"+entry(one, named("a:")))
-	w.await(t, keysKnown)
+	w.await(t, reachable)
 	if err := w.Check(); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestReload(t *testing.T) {
 	asked := one.Asked()
 
 	w.write(t, header+"jwt:\n"+entry(one, named("b:"))+entry(two, named("c:")))
-	w.await(t, reloaded, keysKnown)
+	w.await(t, reloaded, reachable)
 	if got := w.name(t, one.Token(nil)); got != "b:ada" {
 		t.Errorf("got %q", got)
 	}
@@ -174,7 +174,7 @@ func TestABadFileKeepsTheOneInUse(t *testing.T) {
 	one := oidctest.New(t)
 	good := header + "jwt:\n" + entry(one, named("a:")) + "anonymous: {enabled: true}\n"
 	w := start(t, good)
-	w.await(t, keysKnown)
+	w.await(t, reachable)
 	for i, bad := range []string{"", "{", header + "x: 1\n", strings.Replace(good, "claim: sub", "claim: ''", 1)} {
 		w.write(t, bad)
 		w.await(t, kept)
@@ -205,7 +205,7 @@ func TestABadFileKeepsTheOneInUse(t *testing.T) {
 func TestReloadDropsNothing(t *testing.T) {
 	one := oidctest.New(t)
 	w := start(t, header+"jwt:\n"+entry(one, named("a:")))
-	w.await(t, keysKnown)
+	w.await(t, reachable)
 	token := one.Token(nil)
 	var stop atomic.Bool
 	var wg sync.WaitGroup
@@ -241,7 +241,7 @@ func TestAnIssuerOutOfReachIsNotInitialized(t *testing.T) {
 	one, down := oidctest.New(t), oidctest.New(t)
 	down.SetStatus(503)
 	w := start(t, header+"jwt:\n"+entry(one, named(""))+entry(down, named("")))
-	w.await(t, keysKnown, "cannot be read")
+	w.await(t, reachable, "cannot read metadata")
 	if got := w.name(t, one.Token(nil)); got != "ada" {
 		t.Errorf("got %q", got)
 	}
@@ -320,7 +320,7 @@ func TestRules(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			w := start(t, header+"jwt:\n"+entry(i, tt.rest))
-			w.await(t, keysKnown)
+			w.await(t, reachable)
 			r, ok, err := w.AuthenticateToken(t.Context(), i.Token(tt.claims), nil)
 			if tt.err != "" {
 				if ok || err == nil || !strings.Contains(err.Error(), tt.err) {

@@ -48,8 +48,8 @@ func (s *silent) entry() string {
 func TestWhatAFileTakesAwayWaitsForNobody(t *testing.T) {
 	one, two, s := oidctest.New(t), oidctest.New(t), newSilent(t)
 	w := start(t, header+"jwt:\n"+entry(one, named(""))+entry(two, named("a:")))
-	w.await(t, keysKnown)
-	w.await(t, keysKnown)
+	w.await(t, reachable)
+	w.await(t, reachable)
 	w.write(t, header+"jwt:\n"+entry(two, named("b:"))+s.entry())
 	<-s.asked
 	w.await(t, reloaded)
@@ -71,7 +71,7 @@ func TestWhatAFileTakesAwayWaitsForNobody(t *testing.T) {
 func TestKeysOfAnotherPlace(t *testing.T) {
 	one, s := oidctest.New(t), newSilent(t)
 	w := start(t, header+"jwt:\n"+entry(one, named("a:")))
-	w.await(t, keysKnown)
+	w.await(t, reachable)
 	moved := func(rest string) string {
 		return header + "jwt:\n" + strings.Replace(entry(one, rest), "    audiences:", "    discoveryURL: "+s.URL+"/there\n    audiences:", 1)
 	}

@@ -1,6 +1,9 @@
 package layout
 
 import (
+	"go/parser"
+	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,6 +32,73 @@ func TestModulesAgree(t *testing.T) {
 			t.Errorf("%s shares only %d modules with the others", file, shared)
 		}
 	}
+}
+
+// conformance is the only folder whose files may name modules of kube-apiserver, which it tests with.
+const conformance = "e2e/conformance"
+
+// TestOnlyConformanceNamesKubernetes reads the imports of all files of the repository, of all modules.
+func TestOnlyConformanceNamesKubernetes(t *testing.T) {
+	root := moduleRoot(t)
+	files, named := 0, 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		at, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if at != "." && (strings.HasPrefix(d.Name(), ".") || at == "bin" || at == "dist") {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		for _, name := range namedModules(t, path) {
+			if named++; !under(filepath.ToSlash(at), conformance) {
+				t.Errorf("%s names %s, which only %s may", at, name, conformance)
+			}
+		}
+		files++
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if files < 100 || named == 0 {
+		t.Errorf("%d files were read, of which %d imports name Kubernetes", files, named)
+	}
+}
+
+// namedModules returns the imports of a Go file, and the requirements of a go.mod, that are of
+// k8s.io/kubernetes.
+func namedModules(t *testing.T, path string) (out []string) {
+	t.Helper()
+	const kubernetes = "k8s.io/kubernetes"
+	switch {
+	case filepath.Base(path) == "go.mod":
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, word := range strings.Fields(string(text)) {
+			if word == kubernetes {
+				out = append(out, word)
+			}
+		}
+	case filepath.Ext(path) == ".go":
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range f.Imports {
+			if name := strings.Trim(i.Path.Value, `"`); under(name, kubernetes) {
+				out = append(out, name)
+			}
+		}
+	}
+	return out
 }
 
 // requirements are the versions of the modules that a go.mod names.

@@ -88,7 +88,11 @@ type verified struct {
 func (a *Authenticator) verify(ctx context.Context, issuer *Provider, token string) (*verified, error) {
 	t, err := issuer.verifier.Verify(ctx, token)
 	if err != nil {
-		return nil, fmt.Errorf("verify token: %w", err)
+		err = fmt.Errorf("verify token: %w", err)
+		if issuer.keys.Load() == nil { // so the token may be good
+			err = authenticator.Unavailable(err)
+		}
+		return nil, err
 	}
 	if len(authenticator.Intersect(t.Audience, a.audiences)) == 0 {
 		return nil, fmt.Errorf("verify token: expected audience in %q got %q", a.audiences, t.Audience)

@@ -162,7 +162,7 @@ func (s *sourceIssuers) start(ctx context.Context) (stop func()) {
 }
 
 // issuer returns the provider of a claim token's issuer. An issuer that is met
-// for the first time is started, and refused until its keys are known.
+// for the first time is started, and refused until it is initialized.
 func (s *sourceIssuers) issuer(p *Provider, url string) (*Provider, error) {
 	if url == p.config.IssuerURL {
 		return p, nil
@@ -171,7 +171,7 @@ func (s *sourceIssuers) issuer(p *Provider, url string) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	if found.keys.Load() == nil {
+	if !found.isInitialized() {
 		return nil, authenticator.Unavailable(fmt.Errorf("issuer %q is %w", url, ErrNotInitialized))
 	}
 	return found, nil

@@ -1,16 +1,17 @@
 // Package oidctoken authenticates the ID tokens of OpenID Connect providers.
 //
 // A Provider is one issuer: it finds the issuer's signing keys by discovery and
-// follows them as they rotate. It is in one of two states:
+// follows them as they rotate. It is in one of three states:
 //
-//	not initialized   no discovery has succeeded yet; Run tries on, ever more
-//	                  slowly, and tokens are refused with ErrNotInitialized
-//	initialized       keys are known; Run reads them again from time to time,
-//	                  and at once when a token names a key that is not known.
-//	                  A failure keeps the keys in use.
+//	not initialized   no discovery has succeeded yet. Run retries it with a growing
+//	                  pause, and tokens fail with ErrNotInitialized.
+//	initialized       the metadata is known. The first token makes Run read the keys.
+//	in use            keys are known. Run reads them again from time to time, and
+//	                  at once when a token names an unknown key. A failure keeps
+//	                  the keys in use.
 //
-// No request waits for the provider, but for those whose token is signed by an
-// unknown key; how often such tokens may cause a call is limited.
+// A token waits for the provider only if its key is not known; how often such tokens
+// may cause a call is limited.
 //
 // An Authenticator holds a provider's tokens against audiences and Rules, which
 // make a user of their claims: ClaimRules for the --oidc-* flags, those of

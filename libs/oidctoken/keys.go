@@ -24,8 +24,8 @@ const (
 
 var errNoKey = errors.New("no key of the issuer verifies the signature")
 
-// discover reads the provider's metadata, and the keys at the place it names.
-func (p *Provider) discover(ctx context.Context) ([]jose.JSONWebKey, error) {
+// discover reads the provider's metadata, and returns the URL of the keys.
+func (p *Provider) discover(ctx context.Context) (string, error) {
 	at := p.config.DiscoveryURL
 	if at == "" {
 		at = strings.TrimSuffix(p.config.IssuerURL, "/") + wellKnown
@@ -35,26 +35,31 @@ func (p *Provider) discover(ctx context.Context) ([]jose.JSONWebKey, error) {
 		JWKSURI string `json:"jwks_uri"`
 	}
 	if err := p.get(ctx, at, &metadata); err != nil {
-		return nil, err
+		return "", err
 	}
 	if metadata.Issuer != p.config.IssuerURL {
-		return nil, fmt.Errorf("%s is of issuer %q, want %q", at, metadata.Issuer, p.config.IssuerURL)
+		return "", fmt.Errorf("%s is of issuer %q, want %q", at, metadata.Issuer, p.config.IssuerURL)
 	}
 	if err := checkURL(metadata.JWKSURI); err != nil {
-		return nil, fmt.Errorf("jwks_uri of %s: %w", at, err)
+		return "", fmt.Errorf("jwks_uri of %s: %w", at, err)
 	}
+	return metadata.JWKSURI, nil
+}
+
+// readKeys reads the keys that the provider publishes at a URL.
+func (p *Provider) readKeys(ctx context.Context, at string) ([]jose.JSONWebKey, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
-	if err := p.get(ctx, metadata.JWKSURI, &set); err != nil {
+	if err := p.get(ctx, at, &set); err != nil {
 		return nil, err
 	}
 	if len(set.Keys) > maxKeys {
-		return nil, fmt.Errorf("%s has %d keys, want at most %d", metadata.JWKSURI, len(set.Keys), maxKeys)
+		return nil, fmt.Errorf("%s has %d keys, want at most %d", at, len(set.Keys), maxKeys)
 	}
 	keys := signingKeys(set.Keys)
 	if len(keys) == 0 {
-		return nil, fmt.Errorf("%s has no signing key", metadata.JWKSURI)
+		return nil, fmt.Errorf("%s has no signing key", at)
 	}
 	return keys, nil
 }

@@ -6,7 +6,9 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -17,6 +19,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/golang-jwt/jwt/v5"
 
+	"binnacle/libs/authenticator"
 	"binnacle/libs/oidctoken"
 	"binnacle/libs/oidctoken/oidctest"
 )
@@ -107,18 +110,30 @@ func TestBrokenKeySets(t *testing.T) {
 			issuer.SetMetadata(map[string]any{"issuer": issuer.URL(), "jwks_uri": s.URL})
 			ca := issuer.CA() + "\n" + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
 			config := oidctoken.ProviderConfig{IssuerURL: issuer.URL(), CA: ca, Algorithms: []string{"ES256"}}
-			if c.want != "" {
-				if got := failure(t, config); !strings.Contains(got, c.want) {
-					t.Errorf("got %q, want %q", got, c.want)
+			logged := make(chan string, 1)
+			p, err := oidctoken.NewProvider(config, slog.New(&firstError{logged: logged}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, err := oidctoken.New(p, []string{oidctest.ClientID}, bySubject)
+			if err != nil {
+				t.Fatal(err)
+			}
+			run(t, p)
+			<-p.Initialized()
+			token := oidctest.Sign(t, jwt.SigningMethodES256, key, "k", issuer.Claims(nil))
+			_, ok, err := a.AuthenticateToken(t.Context(), token, nil)
+			if c.want == "" {
+				if !ok || err != nil {
+					t.Errorf("accepted %v, %v", ok, err)
 				}
 				return
 			}
-			p := provider(t, config)
-			run(t, p)
-			select {
-			case <-p.Initialized():
-			case <-time.After(30 * time.Second):
-				t.Fatal("no keys")
+			if ok || !errors.Is(err, authenticator.ErrUnavailable) {
+				t.Errorf("accepted %v, %v, want unavailable", ok, err)
+			}
+			if got := <-logged; !strings.Contains(got, c.want) {
+				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
 	}

@@ -288,6 +288,24 @@ func TestUnknownKeyWaitsNoLongerThanItsRequest(t *testing.T) {
 	}
 }
 
+// TestKeysAreReadWithFirstToken lets an issuer publish its keys after discovery.
+func TestKeysAreReadWithFirstToken(t *testing.T) {
+	issuer := oidctest.New(t)
+	a := ready(t, issuer, bySubject)
+	if n := issuer.Asked(); n != 0 {
+		t.Errorf("keys were read %d times before the first token", n)
+	}
+	issuer.Rotate("RS256")
+	for range 2 {
+		if _, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(nil), nil); !ok || err != nil {
+			t.Errorf("got %v, %v", ok, err)
+		}
+	}
+	if n := issuer.Asked(); n != 1 {
+		t.Errorf("keys were read %d times, want once", n)
+	}
+}
+
 func TestDiscoveryIsTriedAgain(t *testing.T) {
 	issuer := oidctest.New(t)
 	issuer.SetStatus(http.StatusBadGateway)
@@ -334,12 +352,13 @@ func failure(t *testing.T, c oidctoken.ProviderConfig) string {
 	return <-logged
 }
 
-// firstError is a log handler that passes on the first error.
+// firstError is a log handler that passes on the first warning or error.
 type firstError struct{ logged chan string }
 
-func (h *firstError) Enabled(context.Context, slog.Level) bool { return true }
-func (h *firstError) WithAttrs([]slog.Attr) slog.Handler       { return h }
-func (h *firstError) WithGroup(string) slog.Handler            { return h }
+func (h *firstError) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+
+func (h *firstError) WithAttrs([]slog.Attr) slog.Handler { return h }
+func (h *firstError) WithGroup(string) slog.Handler      { return h }
 
 func (h *firstError) Handle(_ context.Context, r slog.Record) error {
 	text := r.Message

@@ -36,7 +36,7 @@ const (
 	callTimeout     = 10 * time.Second
 )
 
-// ErrNotInitialized tells that a provider's keys are not known yet.
+// ErrNotInitialized reports that no discovery of a provider has succeeded yet.
 var ErrNotInitialized = errors.New("not initialized")
 
 var errNotTried = errors.New("discovery has not been tried yet")
@@ -83,9 +83,9 @@ type Provider struct {
 	verifier   *oidc.IDTokenVerifier
 	algorithms []jose.SignatureAlgorithm
 
-	keys        atomic.Pointer[[]jose.JSONWebKey] // nil until initialized
-	initialized chan struct{}
-	stopped     chan struct{} // closed when Run has ended
+	keys        atomic.Pointer[[]jose.JSONWebKey] // nil until a token needed them
+	initialized chan struct{}                     // closed by Run when discovery has succeeded
+	stopped     chan struct{}                     // closed when Run has ended
 	unknown     *rate.Limiter
 	asked       chan struct{} // wakes Run for refresh
 
@@ -184,13 +184,22 @@ func client(ca string) (*http.Client, error) {
 // Config returns what the provider was made of.
 func (p *Provider) Config() ProviderConfig { return p.config }
 
-// Initialized is closed once the keys are known.
+// Initialized is closed once discovery has succeeded.
 func (p *Provider) Initialized() <-chan struct{} { return p.initialized }
+
+func (p *Provider) isInitialized() bool {
+	select {
+	case <-p.initialized:
+		return true
+	default:
+		return false
+	}
+}
 
 // Check returns nil once the provider is initialized, and before that why it
 // is not.
 func (p *Provider) Check() error {
-	if p.keys.Load() != nil {
+	if p.isInitialized() {
 		return nil
 	}
 	p.mu.Lock()
@@ -198,14 +207,15 @@ func (p *Provider) Check() error {
 	return fmt.Errorf("OIDC issuer %q is %w: %w", p.config.IssuerURL, ErrNotInitialized, p.failure)
 }
 
-// Run keeps the keys up to date until ctx ends. It is called once.
+// Run discovers the provider, and keeps the keys up to date from the first token on,
+// until ctx ends. It is called once.
 func (p *Provider) Run(ctx context.Context) error {
 	defer p.client.CloseIdleConnections()
 	defer close(p.stopped)
 	ctx, cancel := context.WithCancel(ctx)
 	defer p.sources.start(ctx)()
 	defer cancel()
-	pause := retryFirst
+	pause, needed := retryFirst, false
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -216,7 +226,8 @@ func (p *Provider) Run(ctx context.Context) error {
 		case <-p.asked:
 		}
 		waiting := p.takeRefresh()
-		err := p.update(ctx)
+		needed = needed || waiting != nil
+		err := p.update(ctx, needed)
 		if waiting != nil {
 			close(waiting)
 		}
@@ -224,27 +235,39 @@ func (p *Provider) Run(ctx context.Context) error {
 			return ctx.Err()
 		}
 		p.note(err)
-		if err == nil {
+		switch {
+		case err != nil:
+			timer.Reset(pause)
+			pause = min(2*pause, retryLast)
+		case needed:
 			pause = retryFirst
 			timer.Reset(refreshInterval)
-			continue
+		default: // the first token wakes it
+			pause = retryFirst
+			timer.Stop()
 		}
-		timer.Reset(pause)
-		pause = min(2*pause, retryLast)
 	}
 }
 
-// update reads metadata and keys.
-func (p *Provider) update(ctx context.Context) error {
-	keys, err := p.discover(ctx)
+// update reads the metadata, and the keys if tokens need them. An issuer may publish its
+// metadata before its keys, so they are not read earlier.
+func (p *Provider) update(ctx context.Context, needed bool) error {
+	at, err := p.discover(ctx)
+	if err != nil {
+		return err
+	}
+	if !p.isInitialized() {
+		close(p.initialized)
+	}
+	if !needed {
+		return nil
+	}
+	keys, err := p.readKeys(ctx, at)
 	if err != nil {
 		return err
 	}
 	before := p.keys.Swap(&keys)
-	switch {
-	case before == nil:
-		close(p.initialized)
-	case p.config.Withdrawn != nil && !containsAll(keys, *before):
+	if before != nil && p.config.Withdrawn != nil && !containsAll(keys, *before) {
 		p.config.Withdrawn()
 	}
 	return nil
@@ -258,9 +281,9 @@ func (p *Provider) note(err error) {
 	p.mu.Unlock()
 	switch {
 	case err == nil && before != nil:
-		p.log.Info("signing keys of the OIDC issuer are known")
+		p.log.Info("OIDC issuer is reachable")
 	case err != nil && (before == nil || before.Error() != err.Error()):
-		p.log.Warn("signing keys of the OIDC issuer cannot be read, trying again", "error", err)
+		p.log.Warn("cannot read metadata or signing keys of the OIDC issuer, retrying", "error", err)
 	}
 }
 
@@ -283,10 +306,10 @@ func (p *Provider) askRefresh() (done <-chan struct{}, ok bool) {
 	return p.refresh, true
 }
 
-// ready reports whether the keys are known. If the last discovery failed, it repeats the discovery
-// instead of waiting for the next one, as often as askRefresh admits.
+// ready reports whether the provider is initialized. If the last discovery failed, it repeats the
+// discovery instead of waiting for the next one, as often as askRefresh admits.
 func (p *Provider) ready(ctx context.Context) bool {
-	if p.keys.Load() != nil {
+	if p.isInitialized() {
 		return true
 	}
 	p.mu.Lock()
@@ -302,7 +325,7 @@ func (p *Provider) ready(ctx context.Context) bool {
 		case <-ctx.Done():
 		}
 	}
-	return p.keys.Load() != nil
+	return p.isInitialized()
 }
 
 // takeRefresh returns what those wait for who asked before the call to the

@@ -2,6 +2,7 @@ package tlsfiles
 
 import (
 	"crypto/ecdsa"
+	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -47,6 +48,11 @@ func EncodeECKey(key *ecdsa.PrivateKey) ([]byte, error) {
 		return nil, fmt.Errorf("encode key: %w", err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
+}
+
+// EncodeRSAKey returns an RSA key as PEM.
+func EncodeRSAKey(key *rsa.PrivateKey) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
 }
 
 // WriteFile writes a file so that a reader sees the old content or the new,

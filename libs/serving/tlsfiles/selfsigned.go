@@ -1,9 +1,8 @@
 package tlsfiles
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
@@ -21,6 +20,9 @@ const (
 	// selfSignedRenewal is how long a pair that is taken up again must still
 	// be valid.
 	selfSignedRenewal = 30 * 24 * time.Hour
+	// selfSignedBits is the size of the RSA key. Clients that offer only cipher suites
+	// with RSA need such a key.
+	selfSignedBits = 2048
 )
 
 // SelfSigned describes a pair that a server makes for itself.
@@ -89,7 +91,7 @@ func (s SelfSigned) reusable(certFile, keyFile string) (bool, error) {
 }
 
 func (s SelfSigned) generate() (certPEM, keyPEM []byte, err error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, err := rsa.GenerateKey(rand.Reader, selfSignedBits)
 	if err != nil {
 		return nil, nil, fmt.Errorf("generate key: %w", err)
 	}
@@ -105,7 +107,7 @@ func (s SelfSigned) generate() (certPEM, keyPEM []byte, err error) {
 		Subject:               pkix.Name{CommonName: fmt.Sprintf("%s-self-signed@%d", s.Name, now.Unix())},
 		NotBefore:             now.Add(-time.Hour),
 		NotAfter:              now.Add(selfSignedValidity),
-		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment | x509.KeyUsageCertSign,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		BasicConstraintsValid: true,
 		IsCA:                  true,
@@ -116,9 +118,5 @@ func (s SelfSigned) generate() (certPEM, keyPEM []byte, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("sign certificate: %w", err)
 	}
-	keyPEM, err = EncodeECKey(key)
-	if err != nil {
-		return nil, nil, err
-	}
-	return EncodeCertificate(der), keyPEM, nil
+	return EncodeCertificate(der), EncodeRSAKey(key), nil
 }

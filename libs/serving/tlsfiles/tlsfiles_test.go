@@ -3,6 +3,7 @@ package tlsfiles_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"log/slog"
@@ -67,6 +68,18 @@ func TestSelfSignedPairIsUsable(t *testing.T) {
 	info, err := os.Stat(key)
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("key file: %v, %v", info.Mode(), err)
+	}
+	// Old clients offer nothing but suites without a key exchange of their own.
+	suites := []uint16{tls.TLS_RSA_WITH_AES_256_CBC_SHA}
+	near, far := net.Pipe()
+	defer near.Close()
+	go func() {
+		defer far.Close()
+		_ = tls.Server(far, &tls.Config{Certificates: []tls.Certificate{*p.Certificate()}, CipherSuites: suites, MaxVersion: tls.VersionTLS12}).Handshake()
+	}()
+	client := tls.Client(near, &tls.Config{RootCAs: bundle.Pool(), ServerName: "localhost", CipherSuites: suites, MaxVersion: tls.VersionTLS12})
+	if err := client.HandshakeContext(t.Context()); err != nil {
+		t.Errorf("cipher suite with RSA: %v", err)
 	}
 }
 

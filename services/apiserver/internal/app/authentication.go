@@ -17,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/authn/reviews"
 	"binnacle/services/apiserver/internal/authn/webhook"
 	"binnacle/services/apiserver/internal/externaljwt"
+	"binnacle/services/apiserver/internal/loopback"
 	"binnacle/services/apiserver/internal/objects"
 	"binnacle/services/apiserver/internal/operations/tokens"
 	"binnacle/services/apiserver/internal/served"
@@ -110,7 +111,7 @@ func (p *parts) followTokens() []task.Task {
 // users of requests: the methods in the order in which they are tried.
 func (p *parts) users() (authn.Authenticator, error) {
 	o := &p.options.Authentication
-	var chain authn.Chain
+	chain := authn.Chain{loopback.Authenticator{}}
 	if o.proxyCAs != nil {
 		proxy, err := authn.NewFrontProxy(o.proxyCAs.Pool, o.Proxy.Names, o.Proxy.Headers)
 		if err != nil {

@@ -17,7 +17,7 @@ func protectedDefinition(group, plural, kind string) string {
 		group, plural, kind, strings.ToLower(kind))
 }
 
-// TestDefinitionsOfBuiltInResources checks that a definition of another version of a built-in resource is
+// TestDefinitionsOfBuiltInResources checks that a definition of another version of a built-in group is
 // established but serves nothing, and that its deletion keeps the objects of the built-in resource.
 func TestDefinitionsOfBuiltInResources(t *testing.T) {
 	t.Parallel()
@@ -27,6 +27,8 @@ func TestDefinitionsOfBuiltInResources(t *testing.T) {
 		{"apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition"},
 		{"apiregistration.k8s.io", "apiservices", "APIService"},
 		{"rbac.authorization.k8s.io", "clusterroles", "ClusterRole"},
+		{"apiextensions.k8s.io", "foos", "Foo"},
+		{"coordination.k8s.io", "foos", "Foo"},
 	} {
 		path, v9 := definitionsPath+"/"+test.plural+"."+test.group, "/apis/"+test.group+"/v9/"+test.plural
 		a.want(201, "POST", definitionsPath, protectedDefinition(test.group, test.plural, test.kind))
@@ -36,10 +38,15 @@ func TestDefinitionsOfBuiltInResources(t *testing.T) {
 		})
 		a.want(404, "GET", v9, "")
 		a.want(404, "POST", v9, fmt.Sprintf(`{"apiVersion":"%s/v9","kind":%q,"metadata":{"name":"a.example.com"}}`, test.group, test.kind))
-		a.want(200, "GET", "/apis/"+test.group+"/v1/"+test.plural, "")
+		a.want(404, "GET", "/apis/"+test.group+"/v9", "")
+		if test.plural != "foos" {
+			a.want(200, "GET", "/apis/"+test.group+"/v1/"+test.plural, "")
+		}
 		a.want(200, "DELETE", path, "")
 		a.eventually("gone", func() bool { return a.get(path).code == 404 })
-		a.want(200, "GET", "/apis/"+test.group+"/v1/"+test.plural, "")
+		if test.plural != "foos" {
+			a.want(200, "GET", "/apis/"+test.group+"/v1/"+test.plural, "")
+		}
 	}
 	a.want(200, "GET", definitionsPath+"/things.example.com", "")
 	a.want(201, "POST", definitionsPath, definitionOf("others", "Other", ""))

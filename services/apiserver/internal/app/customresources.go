@@ -59,7 +59,7 @@ func (s definitionStatuses) PatchStatus(ctx context.Context, name string, patch 
 
 // conversions asks the webhooks of definitions.
 func (p *parts) conversions() (func(*kind.Definition) kind.Conversion, error) {
-	asker, err := conversion.NewAsker(p.services().Resolve, p.ways(), callout.NewAnswers(), p.calls)
+	asker, err := conversion.NewAsker(p.services(), p.ways(), callout.NewAnswers(), p.calls)
 	if err != nil {
 		return nil, err
 	}
@@ -70,6 +70,15 @@ func (p *parts) conversions() (func(*kind.Definition) kind.Conversion, error) {
 		}
 		return nil
 	}, nil
+}
+
+// servable returns whether definitions of a resource are served. As in Kubernetes, all paths of a group
+// with built-in kinds are those of the built-in kinds.
+func (p *parts) servable() func(group, resource string) bool {
+	definable := p.definable()
+	return func(group, resource string) bool {
+		return !p.kinds.Current().BuiltIn(group) && definable(group, resource)
+	}
 }
 
 // newFollower serves what is defined.
@@ -83,7 +92,7 @@ func (p *parts) newFollower(b served.Builder) (*follow.Follower, error) {
 	compiler.NoRatcheting = !p.options.Features.Enabled(features.CRDValidationRatcheting)
 	compiler.Metrics = rules.NewMetrics(p.metrics)
 	return follow.New(follow.Config{
-		Definitions: k.Store, Definable: p.definable(), Maker: &kind.Maker{
+		Definitions: k.Store, Definable: p.servable(), Maker: &kind.Maker{
 			Rules: compiler, Conversion: convert, NoSelectableFields: !p.options.Features.Enabled(features.CustomResourceFieldSelectors),
 		}, Builder: b,
 		Decode: func(stored []byte, revision int64) (*apiextensionsv1.CustomResourceDefinition, error) {

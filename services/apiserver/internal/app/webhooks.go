@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -91,7 +92,8 @@ func (p *parts) noteWebhook(ctx context.Context, n webhooks.Notice) {
 func (p *parts) services() *callout.Services {
 	o := &objects.Objects{Cache: p.cache}
 	services := p.lookup(corev1.SchemeGroupVersion.WithResource("services"))
-	s := &callout.Services{Self: p.address(), Get: func(ctx context.Context, namespace, name string) (*corev1.Service, error) {
+	own := loopback.Transport{Handler: func() http.Handler { return p.handler }}
+	s := &callout.Services{Self: p.address(), Own: own, Get: func(ctx context.Context, namespace, name string) (*corev1.Service, error) {
 		return objects.Get[*corev1.Service](ctx, o, &services, namespace, name)
 	}}
 	if p.options.AggregatorRouting {

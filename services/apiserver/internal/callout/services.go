@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,8 @@ type Services struct {
 	// Self is where this server listens, as host:port, which is the service
 	// kubernetes of the namespace default.
 	Self string
+	// Own, if set, sends requests to this server itself, as its own user.
+	Own http.RoundTripper
 	// Endpoints, if set, is asked where the endpoints of a service are, one of
 	// which is taken: the addresses of services lead nowhere from here
 	// (--enable-aggregator-routing). What does not exist is a NotFound error.

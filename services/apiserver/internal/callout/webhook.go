@@ -67,6 +67,8 @@ type WebhooksConfig struct {
 	Versions []schema.GroupVersion
 	// Resolve says where a service is, as host:port.
 	Resolve func(ctx context.Context, namespace, name string, port int32) (string, error)
+	// Own, if set, sends requests to this server itself, as its own user.
+	Own http.RoundTripper
 	// Ways lead to webhooks.
 	Ways Ways
 	// Timeout bounds every question.
@@ -114,18 +116,21 @@ func (w *Webhooks) Close() { w.clients.Purge() }
 // client asks one webhook.
 type client struct {
 	*rest.RESTClient
+	// base is nil for the server itself.
 	base *connections.Pool
-	// forget releases the series of its host.
+	// forget releases the series of the host.
 	forget func()
-	// unused removes the client when it was unused for long.
+	// unused removes the client after a time without use.
 	unused *time.Timer
 }
 
-// close ends the use by questions that come later.
+// close releases the client's series and idle connections. Calls in progress complete.
 func (c *client) close() {
 	c.unused.Stop()
 	c.forget()
-	c.base.CloseIdleConnections()
+	if c.base != nil {
+		c.base.CloseIdleConnections()
+	}
 }
 
 // Terms are what a question is asked on.
@@ -243,6 +248,9 @@ func (w *Webhooks) connect(hook *Webhook) (*client, error) {
 		config.Host, config.APIPath = u.Scheme+"://"+u.Host, u.Path
 		t.DialHolder = &transport.DialHolder{Dial: w.config.Ways.To(false)}
 	}
+	if c, err := w.toSelf(config); c != nil || err != nil {
+		return c, err
+	}
 	base, err := pool(t)
 	if err != nil {
 		return nil, err
@@ -260,6 +268,24 @@ func (w *Webhooks) connect(hook *Webhook) (*client, error) {
 		return nil, err
 	}
 	return &client{RESTClient: c, base: base, forget: w.config.Metrics.hold(host)}, nil
+}
+
+// toSelf returns the client of a webhook that is this server, and nil for any other one.
+func (w *Webhooks) toSelf(config *rest.Config) (*client, error) {
+	at, err := url.Parse(config.Host)
+	if err != nil {
+		return nil, err
+	}
+	own := InProcess(w.config.Own, at, w.config.MaxAnswer, w.config.Metrics)
+	if own == nil {
+		return nil, nil
+	}
+	own.Timeout = w.config.Timeout
+	c, err := rest.UnversionedRESTClientForConfigAndClient(config, own)
+	if err != nil {
+		return nil, err
+	}
+	return &client{RESTClient: c, forget: w.config.Metrics.hold(at.Host)}, nil
 }
 
 // toService leads to a service of the cluster, whose certificate is for its name.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/url"
 	"strconv"
 	"sync"
@@ -32,6 +33,7 @@ const (
 type clients struct {
 	credentials *Credentials
 	services    *callout.Services
+	own         http.RoundTripper // to this server itself; nil if it cannot be asked
 	ways        callout.Ways
 	content     rest.ClientContentConfig
 	calls       *callout.Metrics
@@ -54,12 +56,16 @@ func newClients(c *Config, b breakers) (*clients, error) {
 	versions := []schema.GroupVersion{admissionreviewv1beta1.SchemeGroupVersion, admissionreview.SchemeGroupVersion}
 	codec := serializer.NewCodecFactory(scheme).LegacyCodec(versions...)
 	negotiated := serializer.NegotiatedSerializerWrapper(runtime.SerializerInfo{Serializer: codec})
+	var own http.RoundTripper
+	if c.Services != nil {
+		own = c.Services.Own
+	}
 	answers := c.Answers
 	if answers == nil {
 		answers = callout.NewAnswers()
 	}
 	return &clients{
-		credentials: c.Credentials, services: c.Services, ways: c.Ways, calls: c.Calls, answers: answers, breakers: b, log: c.Logger, callers: map[string]*caller{},
+		credentials: c.Credentials, services: c.Services, own: own, ways: c.Ways, calls: c.Calls, answers: answers, breakers: b, log: c.Logger, callers: map[string]*caller{},
 		content: rest.ClientContentConfig{
 			ContentType: runtime.ContentTypeJSON, GroupVersion: admissionreview.SchemeGroupVersion,
 			Negotiator: runtime.NewClientNegotiator(negotiated, admissionreview.SchemeGroupVersion),
@@ -138,9 +144,11 @@ func (c *clients) connect(w *admissionv1.WebhookClientConfig) (*rest.RESTClient,
 	if len(w.CABundle) > 0 {
 		config.CAData = append(append(config.CAData[:len(config.CAData):len(config.CAData)], '\n'), w.CABundle...)
 	}
-	client, release, err := callout.Direct(config, at, maxAnswer, c.calls)
-	if err != nil {
-		return nil, nil, err
+	client, release := callout.InProcess(c.own, at, maxAnswer, c.calls), func() {}
+	if client == nil {
+		if client, release, err = callout.Direct(config, at, maxAnswer, c.calls); err != nil {
+			return nil, nil, err
+		}
 	}
 	out, err := rest.NewRESTClient(&url.URL{Scheme: at.Scheme, Host: at.Host}, at.Path, c.content, nil, client)
 	if err != nil {

@@ -35,9 +35,9 @@ type Asker interface {
 	Ask(ctx context.Context, hook *callout.Webhook, terms callout.Terms, question, answer runtime.Object) error
 }
 
-// NewAsker makes an Asker. Resolve says where a service is, ways lead there. Answers are those
-// that are read at a time; they and metrics may be nil.
-func NewAsker(resolve func(ctx context.Context, namespace, name string, port int32) (string, error), ways callout.Ways, answers *callout.Answers, m *callout.Metrics) (*callout.Webhooks, error) {
+// NewAsker returns an Asker of webhooks that are found by services and reached by ways. Answers are
+// those that are read at a time; they and metrics may be nil.
+func NewAsker(services *callout.Services, ways callout.Ways, answers *callout.Answers, m *callout.Metrics) (*callout.Webhooks, error) {
 	scheme := runtime.NewScheme()
 	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func NewAsker(resolve func(ctx context.Context, namespace, name string, port int
 	scheme.AddKnownTypes(apiextensionsv1beta1.SchemeGroupVersion, &apiextensionsv1beta1.ConversionReview{})
 	return callout.NewWebhooks(callout.WebhooksConfig{
 		Scheme: scheme, Versions: []schema.GroupVersion{apiextensionsv1.SchemeGroupVersion, apiextensionsv1beta1.SchemeGroupVersion},
-		Resolve: resolve, Ways: ways, Timeout: timeLimit, MaxAnswer: maxAnswer, Answers: answers, Metrics: m,
+		Resolve: services.Resolve, Own: services.Own, Ways: ways, Timeout: timeLimit, MaxAnswer: maxAnswer, Answers: answers, Metrics: m,
 	})
 }
 

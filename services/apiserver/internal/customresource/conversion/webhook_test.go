@@ -77,7 +77,7 @@ func start(t *testing.T) *server {
 
 func (s *server) webhook(t *testing.T, versions ...string) *conversion.Webhook {
 	t.Helper()
-	asker, err := conversion.NewAsker(func(context.Context, string, string, int32) (string, error) { return "", errors.New("no services") }, callout.Ways{}, nil, nil)
+	asker, err := conversion.NewAsker(&callout.Services{}, callout.Ways{}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

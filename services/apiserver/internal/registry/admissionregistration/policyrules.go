@@ -160,7 +160,7 @@ const (
 func annotationRules(spec validate.At, p *admissionv1.ValidatingAdmissionPolicy, sees expressions.Sees, policy *expressions.Policy) {
 	annotations := p.Spec.AuditAnnotations
 	if len(annotations) > maxAnnotations {
-		spec.Invalid("auditAnnotations", validate.Shown{Value: annotations, Package: "admissionregistration"},
+		spec.Invalid("auditAnnotations", annotations,
 			fmt.Sprintf("must not have more than %d auditAnnotations", maxAnnotations))
 	}
 	keys := validate.Set[string]{}
@@ -233,7 +233,7 @@ func actionRules(spec validate.At, actions []admissionv1.ValidationAction) {
 		validate.Unique(entry, "", action, seen)
 	}
 	if seen.Has(admissionv1.Deny) && seen.Has(admissionv1.Warn) {
-		spec.Invalid("validationActions", validate.Shown{Value: actions, Package: "admissionregistration"},
+		spec.Invalid("validationActions", actions,
 			"must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)")
 	}
 	spec.Needs("validationActions", len(actions) > 0, "at least one validation action is required")

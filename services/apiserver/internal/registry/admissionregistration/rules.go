@@ -20,7 +20,7 @@ type compiler func() (*expressions.Compiler, error)
 func operationRules(at validate.At, r *admissionv1.RuleWithOperations) {
 	at.Present("operations", len(r.Operations) > 0)
 	if len(r.Operations) > 1 && slices.Contains(r.Operations, admissionv1.OperationAll) {
-		at.Invalid("operations", validate.Shown{Value: r.Operations, Package: "admissionregistration"}, "if '*' is present, must not specify other operations")
+		at.Invalid("operations", r.Operations, "if '*' is present, must not specify other operations")
 	}
 	for i, o := range r.Operations {
 		validate.OneOf(at.Index("operations", i), "", o, admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Delete, admissionv1.Update)

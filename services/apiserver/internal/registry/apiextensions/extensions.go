@@ -77,7 +77,7 @@ func mapRules(at validate.At, s *v1.JSONSchemaProps) {
 		at.Required("items", "must have a schema if x-kubernetes-list-type is map")
 		return
 	case s.Items.Schema == nil:
-		at.Invalid("items", validate.Shown{Value: *s.Items, Package: "apiextensions"}, "must only have a single schema if x-kubernetes-list-type is map")
+		at.Invalid("items", *s.Items, "must only have a single schema if x-kubernetes-list-type is map")
 		return
 	case s.Items.Schema.Type != "object":
 		at.Child("items").Invalid("type", s.Items.Schema.Type, "must be object if parent array's x-kubernetes-list-type is map")

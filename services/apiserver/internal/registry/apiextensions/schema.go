@@ -94,7 +94,7 @@ func rootFields(at validate.At, s *v1.JSONSchemaProps) {
 			at.Invalid("openAPIV3Schema.type", s.Type, `only "object" is allowed as the type at the root of the schema if the status subresource is enabled`)
 			return
 		case !slices.Contains(allowedAtRoot, name):
-			at.Invalid("openAPIV3Schema", validate.Shown{Value: *s, Package: "apiextensions"},
+			at.Invalid("openAPIV3Schema", *s,
 				fmt.Sprintf("only %v fields are allowed at the root of the schema if the status subresource is enabled", allowedAtRoot))
 			return
 		}

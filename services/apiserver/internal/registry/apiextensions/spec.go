@@ -100,7 +100,7 @@ func (c *checker) versions(at validate.At, v *view, t tolerance, mustBeStructura
 			selectableFields(at, version.SelectableFields, schemaOf(version.Schema), misplaced)
 		}
 	}
-	all := validate.Shown{Value: v.versions, Package: "apiextensions"}
+	all := v.versions
 	if twice {
 		at.Invalid("versions", all, "must contain unique version names")
 	}

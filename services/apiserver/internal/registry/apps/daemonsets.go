@@ -109,7 +109,7 @@ func daemonSetRules(at validate.At, rules *podspec.Rules, s *appsv1.DaemonSetSpe
 		place.Present("rollingUpdate", strategy.RollingUpdate != nil)
 		validate.Optional(place, "rollingUpdate", strategy.RollingUpdate, daemonRollingRules)
 	default:
-		at.Add(field.NotSupported(at.Child("updateStrategy").Path(), validate.Shown{Value: *strategy, Package: "apps"},
+		at.Add(field.NotSupported(at.Child("updateStrategy").Path(), validate.Internal(*strategy),
 			[]appsv1.DaemonSetUpdateStrategyType{appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType}))
 	}
 	validate.OptionalNonNegative(at, "revisionHistoryLimit", s.RevisionHistoryLimit)

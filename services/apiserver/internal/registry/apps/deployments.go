@@ -100,7 +100,7 @@ func deploymentRules(at validate.At, rules *podspec.Rules, s *appsv1.DeploymentS
 	case appsv1.RollingUpdateDeploymentStrategyType:
 		validate.Optional(at.Child("strategy"), "rollingUpdate", strategy.RollingUpdate, rollingRules)
 	default:
-		at.Add(field.NotSupported(at.Child("strategy").Path(), validate.Shown{Value: *strategy, Package: "apps"},
+		at.Add(field.NotSupported(at.Child("strategy").Path(), validate.Internal(*strategy),
 			[]appsv1.DeploymentStrategyType{appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType}))
 	}
 	at.NonNegative("minReadySeconds", int64(s.MinReadySeconds))

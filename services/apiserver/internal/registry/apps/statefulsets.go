@@ -136,7 +136,7 @@ func statefulSetRules(at validate.At, rules *podspec.Rules, s *appsv1.StatefulSe
 	case appsv1.RollingUpdateStatefulSetStrategyType:
 		validate.Optional(at.Child("updateStrategy"), "rollingUpdate", rolling, setRollingRules)
 	default:
-		at.Invalid("updateStrategy", validate.Shown{Value: s.UpdateStrategy, Package: "apps"},
+		at.Invalid("updateStrategy", s.UpdateStrategy,
 			either(string(appsv1.RollingUpdateStatefulSetStrategyType), string(appsv1.OnDeleteStatefulSetStrategyType)))
 	}
 	validate.Optional(at, "persistentVolumeClaimRetentionPolicy", s.PersistentVolumeClaimRetentionPolicy,

@@ -77,7 +77,7 @@ func exitCodeRules(at validate.At, codes *batchv1.PodFailurePolicyOnExitCodesReq
 // have.
 func successPolicyRules(at validate.At, s *batchv1.JobSpec) {
 	if !indexed(s) {
-		at.Invalid("successPolicy", validate.Shown{Value: *s.SuccessPolicy, Package: group}, "requires indexed completion mode")
+		at.Invalid("successPolicy", *s.SuccessPolicy, "requires indexed completion mode")
 		return
 	}
 	policy := at.Child("successPolicy")

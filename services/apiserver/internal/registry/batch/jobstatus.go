@@ -119,7 +119,7 @@ func endRules(at validate.At, s, was *batchv1.JobStatus) {
 		at.Required("startTime", "startTime is required for finished job")
 	}
 	if u := s.UncountedTerminatedPods; u != nil && len(u.Failed)+len(u.Succeeded) > 0 && (changed.finished || !validate.Same(u, was.UncountedTerminatedPods)) {
-		at.Invalid("uncountedTerminatedPods", validate.Shown{Value: *u, Package: group}, "uncountedTerminatedPods needs to be empty for finished job")
+		at.Invalid("uncountedTerminatedPods", *u, "uncountedTerminatedPods needs to be empty for finished job")
 	}
 }
 

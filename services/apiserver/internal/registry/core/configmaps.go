@@ -1,8 +1,8 @@
 package core
 
 import (
-	"bytes"
 	"maps"
+	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -68,13 +68,14 @@ func validateDataKey(path *field.Path, key string) field.ErrorList {
 
 func validateConfigMapUpdate(c, old *corev1.ConfigMap) field.ErrorList {
 	errs := validateImmutable(c.Immutable, old.Immutable, []lockedField{
-		{"data", !maps.Equal(c.Data, old.Data)},
-		{"binaryData", !maps.EqualFunc(c.BinaryData, old.BinaryData, bytes.Equal)},
+		{"data", !reflect.DeepEqual(c.Data, old.Data)},
+		{"binaryData", !reflect.DeepEqual(c.BinaryData, old.BinaryData)},
 	})
 	return append(errs, validateConfigMap(c)...)
 }
 
-// lockedField is a field that cannot change once an object is immutable.
+// lockedField is a field that cannot change once an object is immutable. As in Kubernetes, an empty
+// map is not the same as none.
 type lockedField struct {
 	name    string
 	changed bool

@@ -69,7 +69,7 @@ func taintRules(at validate.At, name string, taints []corev1.Taint) {
 		}
 		podspec.TaintEffect(at, t.Effect)
 		if !seen.Add(key{t.Key, t.Effect}) {
-			at.DuplicateOf("", validate.Shown{Value: *t, Package: "core"}, "taints must be unique by key and effect pair")
+			at.DuplicateOf("", *t, "taints must be unique by key and effect pair")
 		}
 	})
 }
@@ -95,7 +95,7 @@ func nodeChanges(at validate.At, n, old *corev1.Node) {
 	addresses := validate.Set[corev1.NodeAddress]{}
 	validate.Each(at.Child("status"), "addresses", n.Status.Addresses, func(at validate.At, a *corev1.NodeAddress) {
 		if !addresses.Add(*a) {
-			at.Duplicate("", validate.Shown{Value: *a, Package: "core"})
+			at.Duplicate("", *a)
 		}
 	})
 	spec := at.Child("spec")
@@ -132,7 +132,7 @@ func rangeChanges(at validate.At, now, before []string) {
 // status tells exactly.
 func configSourceRules(at validate.At, s *corev1.NodeConfigSource, exact bool) {
 	if s.ConfigMap == nil {
-		at.Invalid("", validate.Shown{Value: *s, Package: "core"}, "exactly one reference subfield must be non-nil")
+		at.Invalid("", *s, "exactly one reference subfield must be non-nil")
 		return
 	}
 	c, at := s.ConfigMap, at.Child("configMap")

@@ -109,7 +109,7 @@ func volumeChanges(at validate.At, v, old *corev1.PersistentVolume) {
 	}
 	at.Immutable("volumeMode", v.Spec.VolumeMode, old.Spec.VolumeMode)
 	if old.Spec.NodeAffinity != nil {
-		at.ImmutableAs("core", "nodeAffinity", upgraded(v.Spec.NodeAffinity), upgraded(old.Spec.NodeAffinity))
+		at.Immutable("nodeAffinity", upgraded(v.Spec.NodeAffinity), upgraded(old.Spec.NodeAffinity))
 	}
 }
 

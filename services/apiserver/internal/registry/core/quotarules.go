@@ -30,12 +30,8 @@ func quotaStatusRules(at validate.At, q, _ *corev1.ResourceQuota) {
 func quotaChanges(at validate.At, q, old *corev1.ResourceQuota) {
 	scope := func(s *corev1.ResourceQuotaScope) corev1.ResourceQuotaScope { return *s }
 	if !maps.Equal(validate.SetOf(q.Spec.Scopes, scope), validate.SetOf(old.Spec.Scopes, scope)) {
-		at.Child("spec").Invalid("scopes", shownScopes(q.Spec.Scopes), "field is immutable")
+		at.Child("spec").Invalid("scopes", q.Spec.Scopes, "field is immutable")
 	}
-}
-
-func shownScopes(scopes []corev1.ResourceQuotaScope) validate.Shown {
-	return validate.Shown{Value: scopes, Package: "core"}
 }
 
 func quotaAmounts(at validate.At, name string, amounts corev1.ResourceList) {
@@ -60,11 +56,11 @@ func scopeRules(at validate.At, s *corev1.ResourceQuotaSpec) {
 	for _, scope := range s.Scopes {
 		seen.Add(scope)
 		if !knownScope(scope) {
-			at.Invalid("scopes", shownScopes(s.Scopes), unsupportedScope)
+			at.Invalid("scopes", s.Scopes, unsupportedScope)
 		}
 		for _, name := range slices.Sorted(maps.Keys(s.Hard)) {
 			if quotaResource(name) && !counts(scope, name) {
-				at.Invalid("scopes", shownScopes(s.Scopes), "unsupported scope applied to resource")
+				at.Invalid("scopes", s.Scopes, "unsupported scope applied to resource")
 			}
 		}
 	}
@@ -77,7 +73,7 @@ func conflictRules(at validate.At, name string, s *corev1.ResourceQuotaSpec, see
 		{corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating},
 	} {
 		if seen.Has(pair[0]) && seen.Has(pair[1]) {
-			at.Invalid(name, shownScopes(s.Scopes), "conflicting scopes")
+			at.Invalid(name, s.Scopes, "conflicting scopes")
 		}
 	}
 }
@@ -92,7 +88,7 @@ func scopeSelectorRules(at validate.At, s *corev1.ResourceQuotaSpec) {
 		}
 		for _, name := range slices.Sorted(maps.Keys(s.Hard)) {
 			if quotaResource(name) && !counts(r.ScopeName, name) {
-				at.Invalid("", validate.Shown{Value: *s.ScopeSelector, Package: "core"}, "unsupported scope applied to resource")
+				at.Invalid("", *s.ScopeSelector, "unsupported scope applied to resource")
 			}
 		}
 		scopeRequirementRules(at, r)

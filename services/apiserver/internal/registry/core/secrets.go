@@ -1,10 +1,10 @@
 package core
 
 import (
-	"bytes"
 	"crypto/tls"
 	"encoding/json"
 	"maps"
+	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -120,7 +120,7 @@ func validateJSONKey(s *corev1.Secret, path *field.Path, key string) field.Error
 func validateSecretUpdate(s, old *corev1.Secret) field.ErrorList {
 	errs := validation.ValidateImmutableField(s.Type, old.Type, field.NewPath("type"))
 	errs = append(errs, validateImmutable(s.Immutable, old.Immutable, []lockedField{
-		{"data", !maps.EqualFunc(s.Data, old.Data, bytes.Equal)},
+		{"data", !reflect.DeepEqual(s.Data, old.Data)},
 	})...)
 	return append(errs, validateSecret(s)...)
 }

@@ -134,7 +134,7 @@ func uniquePortRules(at validate.At, s *corev1.ServiceSpec) {
 	})
 	validate.Each(at, "ports", s.Ports, func(at validate.At, p *corev1.ServicePort) {
 		if !ports.Add(key{p.Protocol, p.Port}) {
-			at.Duplicate("", validate.Shown{Value: corev1.ServicePort{Protocol: p.Protocol, Port: p.Port}, Package: "core"})
+			at.Duplicate("", corev1.ServicePort{Protocol: p.Protocol, Port: p.Port})
 		}
 	})
 }

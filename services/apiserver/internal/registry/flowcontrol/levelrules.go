@@ -54,7 +54,7 @@ func mandatoryLevelRules(at validate.At, l *flowcontrolv1.PriorityLevelConfigura
 		fixed.Exempt, but = l.Spec.Exempt, " except the 'spec.exempt' field"
 	}
 	if !validate.Same(&l.Spec, fixed) {
-		at.Invalid("spec", validate.Shown{Value: l.Spec, Package: "flowcontrol"}, fmt.Sprintf("spec of '%s'%s must equal the fixed value", l.Name, but))
+		at.Invalid("spec", l.Spec, fmt.Sprintf("spec of '%s'%s must equal the fixed value", l.Name, but))
 	}
 }
 

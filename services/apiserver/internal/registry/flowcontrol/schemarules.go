@@ -19,7 +19,7 @@ func flowSchemaRules(at validate.At, f *flowcontrolv1.FlowSchema) {
 	spec := at.Child("spec")
 	precedenceRules(spec, f.Name, f.Spec.MatchingPrecedence)
 	if m := f.Spec.DistinguisherMethod; m != nil && m.Type != flowcontrolv1.FlowDistinguisherMethodByNamespaceType && m.Type != flowcontrolv1.FlowDistinguisherMethodByUserType {
-		spec.Add(field.NotSupported(spec.Child("distinguisherMethod", "type").Path(), validate.Shown{Value: m, Package: "flowcontrol"},
+		spec.Add(field.NotSupported(spec.Child("distinguisherMethod", "type").Path(), validate.Internal(m),
 			[]string{string(flowcontrolv1.FlowDistinguisherMethodByNamespaceType), string(flowcontrolv1.FlowDistinguisherMethodByUserType)}))
 	}
 	level := spec.Child("priorityLevelConfiguration")
@@ -30,7 +30,7 @@ func flowSchemaRules(at validate.At, f *flowcontrolv1.FlowSchema) {
 	}
 	validate.Each(spec, "rules", f.Spec.Rules, schemaRule)
 	if fixed := mandatorySchema(f.Name); fixed != nil && !validate.Same(&f.Spec, fixed) {
-		at.Invalid("spec", validate.Shown{Value: f.Spec, Package: "flowcontrol"}, fmt.Sprintf("spec of '%s' must equal the fixed value", f.Name))
+		at.Invalid("spec", f.Spec, fmt.Sprintf("spec of '%s' must equal the fixed value", f.Name))
 	}
 	flowSchemaStatusRules(at, f)
 }

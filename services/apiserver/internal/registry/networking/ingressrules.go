@@ -21,7 +21,7 @@ func ingressRules(at validate.At, i, old *networkingv1.Ingress) {
 	s, spec := &i.Spec, at.Child("spec")
 	kept := keptOf(old)
 	if len(s.Rules) == 0 && s.DefaultBackend == nil {
-		at.Invalid("spec", validate.Shown{Value: s.Rules, Package: messageGroup}, "either `defaultBackend` or `rules` must be specified")
+		at.Invalid("spec", s.Rules, "either `defaultBackend` or `rules` must be specified")
 	}
 	validate.Optional(spec, "defaultBackend", s.DefaultBackend, backendRules)
 	validate.Each(spec, "rules", s.Rules, func(at validate.At, r *networkingv1.IngressRule) { hostRules(at, r, kept.wildcard) })

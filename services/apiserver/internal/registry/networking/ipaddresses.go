@@ -27,7 +27,7 @@ func ipAddresses() *registry.Kind {
 			parentRules(at.Child("spec"), a.Spec.ParentRef)
 		})},
 		Update: registry.Update{Validate: declare.Changes(func(at validate.At, a, old *networkingv1.IPAddress) {
-			at.Child("spec").ImmutableAs(messageGroup, "parentRef", a.Spec.ParentRef, old.Spec.ParentRef)
+			at.Child("spec").Immutable("parentRef", a.Spec.ParentRef, old.Spec.ParentRef)
 		})},
 		Shown: registry.Shown{Columns: []registry.Column{
 			columns.Name(),

@@ -24,7 +24,7 @@ func networkPolicyRules(at validate.At, p, old *networkingv1.NetworkPolicy) {
 		validate.Each(at, "to", r.To, func(at validate.At, p *networkingv1.NetworkPolicyPeer) { peerRules(at, p, anyValue) })
 	})
 	if len(s.PolicyTypes) > 2 {
-		spec.Invalid("policyTypes", validate.Shown{Value: s.PolicyTypes, Package: messageGroup}, "may not specify more than two policyTypes")
+		spec.Invalid("policyTypes", s.PolicyTypes, "may not specify more than two policyTypes")
 		return
 	}
 	validate.Each(spec, "policyTypes", s.PolicyTypes, func(at validate.At, t *networkingv1.PolicyType) {

@@ -53,7 +53,7 @@ func rangeRules(at validate.At, c *networkingv1.ServiceCIDR) {
 		spec.Required("cidrs", "at least one CIDR required")
 		return
 	case len(cidrs) > mostRanges:
-		spec.Invalid("cidrs", validate.Shown{Value: c.Spec, Package: messageGroup}, "may only hold up to 2 values")
+		spec.Invalid("cidrs", c.Spec, "may only hold up to 2 values")
 		return
 	}
 	validate.Each(spec, "cidrs", cidrs, func(at validate.At, cidr *string) { at.CanonicalCIDR("", *cidr) })

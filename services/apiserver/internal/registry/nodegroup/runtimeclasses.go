@@ -57,7 +57,7 @@ func runtimeClassRules(at validate.At, c *nodev1.RuntimeClass) {
 		validate.Each(at.Child("tolerations"), "tolerations", s.Tolerations, podspec.TolerationRules)
 		seen := validate.Set[string]{}
 		for i := range s.Tolerations {
-			if t := (validate.Shown{Value: s.Tolerations[i], Package: "core"}); !seen.Add(tolerationKey(&s.Tolerations[i])) {
+			if t := s.Tolerations[i]; !seen.Add(tolerationKey(&s.Tolerations[i])) {
 				at.Index("tolerations", i).Duplicate("", t)
 			}
 		}

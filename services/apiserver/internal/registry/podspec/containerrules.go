@@ -53,7 +53,7 @@ func (c *check) initContainerRules(at validate.At) {
 			place.Absent("startupProbe", ctr.StartupProbe != nil, notForInit)
 		}
 		if !c.inPlaceResize && !c.kept.sidecarResize && len(ctr.ResizePolicy) > 0 {
-			place.Invalid("resizePolicy", validate.Shown{Value: ctr.ResizePolicy, Package: "core"}, "must not be set for init containers")
+			place.Invalid("resizePolicy", ctr.ResizePolicy, "must not be set for init containers")
 		}
 	}
 }

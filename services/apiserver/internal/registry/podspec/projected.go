@@ -76,7 +76,7 @@ func tokenLifetimeRules(at validate.At, seconds *int64) {
 func trustBundleRules(at validate.At, b *corev1.ClusterTrustBundleProjection) {
 	switch {
 	case b.Name != nil && b.SignerName != nil:
-		at.Invalid("", validate.Shown{Value: *b, Package: "core"}, "only one of name and signerName may be used")
+		at.Invalid("", *b, "only one of name and signerName may be used")
 	case b.Name != nil:
 		if *b.Name == "" {
 			at.Required("name", "must be a valid object name")

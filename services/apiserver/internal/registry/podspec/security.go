@@ -108,7 +108,7 @@ func (c *check) securityRules(at validate.At, s *corev1.SecurityContext) {
 	}
 	validate.Optional(at, "seccompProfile", s.SeccompProfile, seccompRules)
 	if allow := s.AllowPrivilegeEscalation; allow != nil && !*allow {
-		shown := validate.Shown{Value: *s, Package: "core"}
+		shown := *s
 		if privileged {
 			at.Invalid("", shown, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true")
 		}
@@ -130,7 +130,7 @@ func seccompRules(at validate.At, p *corev1.SeccompProfile) {
 	switch {
 	case p.Type != corev1.SeccompProfileTypeLocalhost:
 		if p.LocalhostProfile != nil {
-			at.Invalid("localhostProfile", validate.Shown{Value: *p, Package: "core"}, "can only be set when seccomp type is Localhost")
+			at.Invalid("localhostProfile", *p, "can only be set when seccomp type is Localhost")
 		}
 	case p.LocalhostProfile == nil:
 		at.Required("localhostProfile", "must be set when seccomp type is Localhost")

@@ -98,7 +98,7 @@ func (c *check) claimRules(at validate.At) {
 			at.Text("name", claim.Name, validate.DNSLabel)
 		}
 		name, template := claim.ResourceClaimName, claim.ResourceClaimTemplateName
-		shown := validate.Shown{Value: *claim, Package: "core"}
+		shown := *claim
 		if name != nil && template != nil {
 			at.Invalid("", shown, "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified")
 		}

@@ -103,7 +103,7 @@ func addressRules(at validate.At, s *corev1.PodStatus) {
 	for i := range s.PodIPs {
 		ips[i] = s.PodIPs[i].IP
 	}
-	at.DualStackIPs("podIPs", validate.Shown{Value: s.PodIPs, Package: "core"}, ips)
+	at.DualStackIPs("podIPs", s.PodIPs, ips)
 	uniqueAddresses(at, "podIPs", ips)
 	if len(s.HostIPs) == 0 {
 		return
@@ -117,14 +117,14 @@ func addressRules(at validate.At, s *corev1.PodStatus) {
 		ips[i] = s.HostIPs[i].IP
 	}
 	uniqueAddresses(at, "hostIPs", ips)
-	at.DualStackIPs("hostIPs", validate.Shown{Value: s.HostIPs, Package: "core"}, ips)
+	at.DualStackIPs("hostIPs", s.HostIPs, ips)
 }
 
 func uniqueAddresses(at validate.At, name string, ips []string) {
 	seen := validate.Set[string]{}
 	validate.Each(at, name, ips, func(at validate.At, ip *string) {
 		if !seen.Add(*ip) {
-			at.Duplicate("", validate.Shown{Value: corev1.PodIP{IP: *ip}, Package: "core"})
+			at.Duplicate("", corev1.PodIP{IP: *ip})
 		}
 	})
 }

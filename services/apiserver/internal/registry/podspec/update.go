@@ -218,12 +218,12 @@ func nodeAffinityNarrows(at validate.At, now, before *corev1.NodeAffinity) {
 		terms = now.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 	}
 	if len(old) > 0 && len(old) != len(terms) {
-		at.Invalid("nodeSelectorTerms", validate.Shown{Value: terms, Package: "core"}, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")
+		at.Invalid("nodeSelectorTerms", terms, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")
 		return
 	}
 	for i := range old {
 		if !termNarrows(&terms[i], &old[i]) {
-			at.Index("nodeSelectorTerms", i).Invalid("", validate.Shown{Value: terms[i], Package: "core"},
+			at.Index("nodeSelectorTerms", i).Invalid("", terms[i],
 				"only additions are allowed (no mutations or deletions)")
 		}
 	}

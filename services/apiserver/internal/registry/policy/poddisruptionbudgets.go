@@ -84,7 +84,7 @@ func filledBudget() []transcode.Rule {
 func budgetRules(at validate.At, b, old *policyv1.PodDisruptionBudget) {
 	s, spec := &b.Spec, at.Child("spec")
 	if s.MinAvailable != nil && s.MaxUnavailable != nil {
-		at.Invalid("spec", validate.Shown{Value: *s, Package: group}, "minAvailable and maxUnavailable cannot be both set")
+		at.Invalid("spec", *s, "minAvailable and maxUnavailable cannot be both set")
 	}
 	amount := func(name string, n *intstr.IntOrString) {
 		if n != nil {

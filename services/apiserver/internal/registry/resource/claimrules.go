@@ -120,7 +120,7 @@ func claimStatusRules(at validate.At, c, old *resourcev1beta2.ResourceClaim) {
 	switch {
 	case s.Allocation == nil:
 	case old.Status.Allocation != nil:
-		status.ImmutableAs("resource", "allocation", s.Allocation, old.Status.Allocation)
+		status.Immutable("allocation", s.Allocation, old.Status.Allocation)
 	default:
 		allocationRules(status.Child("allocation"), s.Allocation, names)
 	}

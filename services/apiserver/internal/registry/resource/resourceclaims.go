@@ -47,7 +47,7 @@ var claimsUp = each(exactly, "spec", "devices", "requests")
 
 func (x compiler) claimChecks(at validate.At, c, old *resourcev1beta2.ResourceClaim) {
 	if old != nil {
-		at.ImmutableAs("resource", "spec", c.Spec, old.Spec)
+		at.Immutable("spec", c.Spec, old.Spec)
 	}
 	x.claimRules(at.Child("spec"), &c.Spec, old != nil)
 }

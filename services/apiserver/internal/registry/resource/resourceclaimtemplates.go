@@ -39,7 +39,7 @@ var templatesUp = each(exactly, "spec", "spec", "devices", "requests")
 func (x compiler) templateChecks(at validate.At, t, old *resourcev1beta2.ResourceClaimTemplate) {
 	spec := at.Child("spec")
 	if old != nil {
-		at.ImmutableAs("resource", "spec", t.Spec, old.Spec)
+		at.Immutable("spec", t.Spec, old.Spec)
 	}
 	meta := spec.Child("metadata")
 	meta.Annotations("annotations", t.Spec.Annotations)

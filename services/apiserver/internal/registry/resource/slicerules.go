@@ -52,7 +52,7 @@ func nodeRules(spec validate.At, s *resourcev1beta2.ResourceSliceSpec) {
 		set = append(set, "`nodeSelector`")
 		podspec.NodeSelectorRules(spec.Child("nodeSelector"), s.NodeSelector, false)
 		if terms := s.NodeSelector.NodeSelectorTerms; len(terms) != 1 {
-			spec.Child("nodeSelector").Invalid("nodeSelectorTerms", validate.Shown{Value: terms, Package: "core"}, "must have exactly one node selector term")
+			spec.Child("nodeSelector").Invalid("nodeSelectorTerms", terms, "must have exactly one node selector term")
 		}
 	}
 	flag := func(name string, value *bool) {

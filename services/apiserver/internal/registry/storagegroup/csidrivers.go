@@ -47,7 +47,7 @@ func csiDrivers(counts bool) *registry.Kind {
 			Validate: declare.Changes(func(at validate.At, d, old *storagev1.CSIDriver) {
 				driverRules(at, d)
 				at.Child("spec").Immutable("attachedRequired", d.Spec.AttachRequired, old.Spec.AttachRequired)
-				at.Child("spec").ImmutableAs(messageGroup, "volumeLifecycleModes", d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes)
+				at.Child("spec").Immutable("volumeLifecycleModes", d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes)
 			}),
 		},
 		Delete: registry.Delete{ReturnObject: true},

@@ -76,7 +76,7 @@ func driversStay(at validate.At, n, old *storagev1.CSINode, counts bool) {
 			if counts {
 				is.Allocatable, was.Allocatable = nil, nil
 			}
-			at.Child("spec").ImmutableAs(messageGroup, "drivers", is, was)
+			at.Child("spec").Immutable("drivers", is, was)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 func volumeAttachments(counts bool) *registry.Kind {
 	changes := func(at validate.At, a, old *storagev1.VolumeAttachment) {
 		at.Twice(func() { attachmentRules(at, a) })
-		at.ImmutableAs(messageGroup, "spec", a.Spec, old.Spec)
+		at.Immutable("spec", a.Spec, old.Spec)
 	}
 	return &registry.Kind{
 		Names: registry.Names{

@@ -90,7 +90,7 @@ func progressRules(at validate.At, m, old *storagemigrationv1alpha1.StorageVersi
 	const running, succeeded, failed = storagemigrationv1alpha1.MigrationRunning, storagemigrationv1alpha1.MigrationSucceeded, storagemigrationv1alpha1.MigrationFailed
 	refuse := func(wrong bool, why string) {
 		if wrong {
-			status.Invalid("conditions", validate.Shown{Value: m.Status.Conditions, Package: "storagemigration"}, why)
+			status.Invalid("conditions", m.Status.Conditions, why)
 		}
 	}
 	refuse(is(m, succeeded) && is(m, failed), "Both success and failed conditions cannot be true at the same time")

@@ -84,15 +84,17 @@ func (a At) Absent(name string, set bool, detail string) {
 }
 
 // Required, Invalid, Forbidden, Duplicate, NotFound and TooLong record an error.
-func (a At) Required(name, detail string)           { a.Add(field.Required(a.to(name), detail)) }
-func (a At) Invalid(name string, v any, det string) { a.Add(field.Invalid(a.to(name), v, det)) }
-func (a At) Forbidden(name, detail string)          { a.Add(field.Forbidden(a.to(name), detail)) }
-func (a At) Duplicate(name string, value any)       { a.Add(field.Duplicate(a.to(name), value)) }
-func (a At) NotFound(name string, value any)        { a.Add(field.NotFound(a.to(name), value)) }
+func (a At) Required(name, detail string) { a.Add(field.Required(a.to(name), detail)) }
+func (a At) Invalid(name string, v any, det string) {
+	a.Add(field.Invalid(a.to(name), Internal(v), det))
+}
+func (a At) Forbidden(name, detail string)    { a.Add(field.Forbidden(a.to(name), detail)) }
+func (a At) Duplicate(name string, value any) { a.Add(field.Duplicate(a.to(name), Internal(value))) }
+func (a At) NotFound(name string, value any)  { a.Add(field.NotFound(a.to(name), value)) }
 
 // DuplicateOf is Duplicate with the reason.
 func (a At) DuplicateOf(name string, value any, detail string) {
-	err := field.Duplicate(a.to(name), value)
+	err := field.Duplicate(a.to(name), Internal(value))
 	err.Detail = detail
 	a.Add(err)
 }

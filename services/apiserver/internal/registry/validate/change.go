@@ -13,14 +13,6 @@ func (a At) Immutable(name string, now, before any) {
 	}
 }
 
-// ImmutableAs is Immutable for a value that messages show as one of a group's
-// own types.
-func (a At) ImmutableAs(group, name string, now, before any) {
-	if !semantic.Equal(now, before) {
-		a.Invalid(name, Shown{Value: now, Package: group}, validation.FieldImmutableErrorMsg)
-	}
-}
-
 // Same tells whether two values mean the same: an empty list or map is none,
 // and quantities are compared by what they are worth.
 func Same(a, b any) bool { return semantic.Equal(a, b) }

@@ -2,40 +2,73 @@ package validate
 
 import (
 	"fmt"
+	"path"
 	"reflect"
 	"regexp"
 	"strings"
 )
 
-// Shown is a value of an API type as messages show it: Kubernetes tells values
-// in the Go syntax of its own types, whose package is named by the group.
-type Shown struct {
-	Value any
-	// Package is "core" or "apps".
-	Package string
-}
-
-// versioned finds the names of types of a package that is called by a version;
-// those of metav1 are called so in messages as well.
-var versioned = regexp.MustCompile(`\bv1(?:(?:alpha|beta)\d+)?\.\w+`)
-
-// String is made only when the message is.
-func (s Shown) String() string { return InPackage(fmt.Sprintf("%#v", pointed(s.Value)), s.Package) }
+// versioned finds the names of types of a package that is called by a version.
+var versioned = regexp.MustCompile(`\bv\d+(?:(?:alpha|beta)\d+)?\.\w+`)
 
 // InPackage returns a text in which Go types of a version are those of a package.
 func InPackage(text, pkg string) string {
-	return versioned.ReplaceAllStringFunc(text, func(name string) string {
-		if strings.HasPrefix(name, "v1.LabelSelector") {
-			return name
+	return versioned.ReplaceAllStringFunc(text, func(name string) string { return pkg + name[strings.IndexByte(name, '.'):] })
+}
+
+// Internal returns a value that messages show with the types of its own group, as Kubernetes' internal
+// types are called, if it has types of the API. Other values are returned as they are.
+func Internal(v any) any {
+	r := reflect.ValueOf(v)
+	if r.Kind() == reflect.Pointer && !r.IsNil() {
+		r = r.Elem()
+	}
+	if r.Kind() != reflect.Struct && r.Kind() != reflect.Slice && r.Kind() != reflect.Map {
+		return v
+	}
+	groups := map[string]string{}
+	collect(r.Type(), groups, map[reflect.Type]bool{})
+	if len(groups) == 0 {
+		return v
+	}
+	return grouped{r.Interface(), groups}
+}
+
+// grouped is a value with the groups of its types, by their names in Go.
+type grouped struct {
+	value  any
+	groups map[string]string
+}
+
+// String is made only when the message is.
+func (g grouped) String() string {
+	return versioned.ReplaceAllStringFunc(fmt.Sprintf("%#v", g.value), func(name string) string {
+		if group, ok := g.groups[name]; ok {
+			return group + name[strings.IndexByte(name, '.'):]
 		}
-		return pkg + name[strings.IndexByte(name, '.'):]
+		return name
 	})
 }
 
-// pointed is what a pointer points to.
-func pointed(v any) any {
-	if r := reflect.ValueOf(v); r.Kind() == reflect.Pointer && !r.IsNil() {
-		return r.Elem().Interface()
+// collect adds the types of the API that a type has.
+func collect(t reflect.Type, groups map[string]string, seen map[reflect.Type]bool) {
+	if seen[t] {
+		return
 	}
-	return v
+	seen[t] = true
+	// Types of metav1 have no other name.
+	if group := path.Base(path.Dir(t.PkgPath())); t.PkgPath() != "" && group != "meta" && versioned.MatchString(t.String()) {
+		groups[t.String()] = group
+	}
+	switch t.Kind() {
+	case reflect.Map:
+		collect(t.Key(), groups, seen)
+		collect(t.Elem(), groups, seen)
+	case reflect.Pointer, reflect.Slice, reflect.Array:
+		collect(t.Elem(), groups, seen)
+	case reflect.Struct:
+		for i := range t.NumField() {
+			collect(t.Field(i).Type, groups, seen)
+		}
+	}
 }

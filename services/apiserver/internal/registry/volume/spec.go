@@ -46,7 +46,7 @@ func set[T ~string](s *T) *T {
 func capacityRules(at validate.At, capacity corev1.ResourceList) {
 	at.Present("capacity", len(capacity) > 0)
 	if _, ok := capacity[corev1.ResourceStorage]; !ok || len(capacity) > 1 {
-		at.Add(field.NotSupported(at.Child("capacity").Path(), validate.Shown{Value: capacity, Package: "core"}, []corev1.ResourceName{corev1.ResourceStorage}))
+		at.Add(field.NotSupported(at.Child("capacity").Path(), validate.Internal(capacity), []corev1.ResourceName{corev1.ResourceStorage}))
 	}
 	validate.EachQuantity(at, "capacity", capacity, func(at validate.At, _ corev1.ResourceName, q validate.Quantity) {
 		at.BasicQuantity("", q)

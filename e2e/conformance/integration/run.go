@@ -1,0 +1,154 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"binnacle/e2e/conformance/mirror"
+)
+
+// outcome is that of a test: PASS, FAIL or SKIP.
+type outcome string
+
+const (
+	pass outcome = "PASS"
+	fail outcome = "FAIL"
+	// unfinished tests were running when the process ended.
+	unfinished outcome = "UNFINISHED"
+)
+
+// runner compiles and runs packages of tests.
+type runner struct {
+	bin, cache, run string
+	timeout         time.Duration
+
+	modules map[string]string // folders by module
+	modfile string
+}
+
+// test runs the tests of a package, and returns the outcome of each.
+func (r *runner) test(ctx context.Context, name string) (map[string]outcome, error) {
+	module, path := "k8s.io/kubernetes", "test/integration/"+name
+	if rest, ok := strings.CutPrefix(name, "apiextensions/"); ok {
+		module, path = "k8s.io/apiextensions-apiserver", "test/integration/"+rest
+	}
+	binary, err := r.compile(ctx, name, module+"/"+filepath.ToSlash(filepath.Clean(path)))
+	if err != nil {
+		return nil, err
+	}
+	logs := filepath.Join(r.cache, "logs")
+	if err := os.MkdirAll(logs, 0o755); err != nil {
+		return nil, err
+	}
+	log, err := os.Create(filepath.Join(logs, flat(name)+".log"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.CommandContext(ctx, binary, "-test.v", "-test.run="+r.run, "-test.timeout="+r.timeout.String())
+	cmd.Dir = filepath.Join(r.modules[module], filepath.FromSlash(path))
+	cmd.Env = append(os.Environ(), "BINNACLE_APISERVER="+filepath.Join(r.bin, "apiserver"), "PATH="+r.bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	// Servers of a process that ends at once are in its group.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	end := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.Cancel = end
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	cmd.Stderr = log
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	results, err := outcomes(io.TeeReader(out, log), os.Stdout)
+	waited := cmd.Wait()
+	_ = end() // the group is empty if all went well
+	if exit := (*exec.ExitError)(nil); err == nil && waited != nil && !errors.As(waited, &exit) {
+		err = waited
+	}
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	fmt.Println("  log:", log.Name())
+	return results, err
+}
+
+var (
+	began = regexp.MustCompile(`^=== RUN\s+(\S+)$`)
+	ended = regexp.MustCompile(`^--- (PASS|FAIL|SKIP): (\S+) \(`)
+)
+
+// outcomes reads the output of a test binary, and returns the outcomes of its top-level tests.
+func outcomes(in io.Reader, progress io.Writer) (map[string]outcome, error) {
+	results := map[string]outcome{}
+	lines := bufio.NewReader(in)
+	for {
+		line, err := lines.ReadString('\n')
+		line = strings.TrimRight(line, "\n")
+		if m := began.FindStringSubmatch(line); m != nil && !strings.Contains(m[1], "/") {
+			results[m[1]] = unfinished
+		}
+		if m := ended.FindStringSubmatch(line); m != nil {
+			results[m[2]] = outcome(m[1])
+			fmt.Fprintf(progress, "  %s\n", line)
+		}
+		if errors.Is(err, io.EOF) {
+			return results, nil
+		}
+		if err != nil {
+			return results, err
+		}
+	}
+}
+
+// prepare lays out the modules with the shim, and writes a go.mod that uses them.
+func (r *runner) prepare(ctx context.Context) error {
+	var err error
+	r.modules, err = mirror.Write(filepath.Join(r.cache, "mirror"), func(module string) (string, error) {
+		out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+		return strings.TrimSpace(string(out)), err
+	})
+	if err != nil {
+		return fmt.Errorf("lay out modules: %w", err)
+	}
+	r.modfile = filepath.Join(r.cache, "go.mod")
+	for _, name := range []string{"go.mod", "go.sum"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(r.cache, name), text, 0o600); err != nil {
+			return err
+		}
+	}
+	args := []string{"mod", "edit"}
+	for module, dir := range r.modules {
+		args = append(args, "-replace="+module+"="+dir)
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, r.modfile)...)
+	cmd.Stderr = os.Stderr
+	return cmd.Run()
+}
+
+// compile compiles a package of tests with the shim.
+func (r *runner) compile(ctx context.Context, name, pkg string) (string, error) {
+	binary := filepath.Join(r.cache, "tests", flat(name)+".test")
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-modfile="+r.modfile, "-o", binary, pkg)
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("compile: %w", err)
+	}
+	return binary, nil
+}
+
+func flat(name string) string { return strings.NewReplacer("/", "-", ".", "all").Replace(name) }

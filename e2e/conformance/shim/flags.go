@@ -1,0 +1,81 @@
+package shim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+)
+
+// owned are flags that the shim sets itself.
+var owned = []string{"feature-gates", "emulated-version", "secure-port", "token-auth-file"}
+
+// flagsOf returns the flags by which options differ from the defaults.
+func flagsOf(o *options.ServerRunOptions) []string {
+	defaults := map[string]string{}
+	visit(options.NewServerRunOptions(), func(f *pflag.Flag) { defaults[f.Name] = f.Value.String() })
+	var out []string
+	visit(o, func(f *pflag.Flag) {
+		if slices.Contains(owned, f.Name) || f.Value.String() == defaults[f.Name] {
+			return
+		}
+		for _, value := range texts(o, f) {
+			out = append(out, "--"+f.Name+"="+value)
+		}
+	})
+	return out
+}
+
+func visit(o *options.ServerRunOptions, do func(*pflag.Flag)) {
+	sets := o.Flags()
+	for _, name := range sets.Order {
+		sets.FlagSets[name].VisitAll(do)
+	}
+}
+
+// texts returns the values of a flag as a command line has them.
+func texts(o *options.ServerRunOptions, f *pflag.Flag) []string {
+	if f.Name == "tls-sni-cert-key" {
+		var out []string
+		for _, pair := range o.SecureServing.SNICertKeys {
+			out = append(out, pair.String())
+		}
+		return out
+	}
+	if s, ok := f.Value.(pflag.SliceValue); ok {
+		if f.Value.Type() == "stringArray" { // commas do not separate its values
+			return s.GetSlice()
+		}
+		return []string{strings.Join(s.GetSlice(), ",")}
+	}
+	return []string{strings.TrimSuffix(strings.TrimPrefix(f.Value.String(), "["), "]")}
+}
+
+// gateFlags returns the flags for the feature gates that a test has changed in its own process.
+func gateFlags() []string {
+	var out []string
+	gate := utilfeature.DefaultMutableFeatureGate
+	version := gate.EmulationVersion()
+	if v := fmt.Sprintf("%d.%d", version.Major(), version.Minor()); v != release {
+		out = append(out, "--emulated-version="+v)
+	}
+	var changed []string
+	for name, spec := range gate.GetAll() {
+		if strings.HasPrefix(string(name), "All") {
+			continue
+		}
+		if on := gate.Enabled(name); on != spec.Default {
+			changed = append(changed, fmt.Sprintf("%s=%t", name, on))
+		}
+	}
+	if slices.Sort(changed); len(changed) > 0 {
+		out = append(out, "--feature-gates="+strings.Join(changed, ","))
+	}
+	return out
+}
+
+// release is the version of the reference.
+const release = "1.33"

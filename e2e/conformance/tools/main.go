@@ -1,0 +1,119 @@
+// Command tools builds programs of Kubernetes from the module cache into a folder, and prints their
+// paths. A program that is there already is not built again.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// program is one that can be built.
+type program struct {
+	name, pkg string
+	test      bool // it is a test binary
+}
+
+var programs = []program{
+	{name: "kubectl", pkg: "k8s.io/kubernetes/cmd/kubectl"},
+	{name: "kubeadm", pkg: "k8s.io/kubernetes/cmd/kubeadm"},
+	{name: "kube-scheduler", pkg: "k8s.io/kubernetes/cmd/kube-scheduler"},
+	{name: "kube-controller-manager", pkg: "k8s.io/kubernetes/cmd/kube-controller-manager"},
+	{name: "kube-apiserver", pkg: "k8s.io/kubernetes/cmd/kube-apiserver"},
+	{name: "e2e.test", pkg: "k8s.io/kubernetes/test/e2e", test: true},
+}
+
+func main() {
+	dir := flag.String("dir", "", "folder of the programs; that of the user's cache if empty")
+	only := flag.String("only", "", "programs to build, separated by commas; all if empty")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := build(ctx, *dir, *only); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func build(ctx context.Context, dir, only string) error {
+	selected, err := selection(only)
+	if err != nil {
+		return err
+	}
+	version, err := output(ctx, "go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
+	if err != nil {
+		return err
+	}
+	if dir == "" {
+		if dir, err = os.UserCacheDir(); err != nil {
+			return err
+		}
+		dir = filepath.Join(dir, "binnacle-conformance", version)
+	}
+	for i, p := range selected {
+		path := filepath.Join(dir, p.name)
+		if _, err := os.Stat(path); err == nil {
+			fmt.Printf("[%d/%d] %s is there\n", i+1, len(selected), path)
+			continue
+		}
+		fmt.Printf("[%d/%d] build %s\n", i+1, len(selected), p.name)
+		began := time.Now()
+		if err := compile(ctx, p, path, version); err != nil {
+			return fmt.Errorf("build %s: %w", p.name, err)
+		}
+		fmt.Printf("      %s, in %v\n", path, time.Since(began).Round(time.Second))
+	}
+	return nil
+}
+
+func selection(only string) ([]program, error) {
+	if only == "" {
+		return programs, nil
+	}
+	var out []program
+	for name := range strings.SplitSeq(only, ",") {
+		found := false
+		for _, p := range programs {
+			if p.name == name {
+				out, found = append(out, p), true
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("unknown program %q", name)
+		}
+	}
+	return out, nil
+}
+
+// compile builds a program as its release does.
+func compile(ctx context.Context, p program, path, version string) error {
+	minor := strings.Split(version, ".")
+	if len(minor) < 3 {
+		return errors.New("unexpected version " + version)
+	}
+	flags := "-s -w"
+	for _, at := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
+		for field, value := range map[string]string{"gitVersion": version, "gitMajor": "1", "gitMinor": minor[1], "gitTreeState": "clean"} {
+			flags += fmt.Sprintf(" -X %s.%s=%s", at, field, value)
+		}
+	}
+	args := []string{"build"}
+	if p.test {
+		args = []string{"test", "-c", "-vet=off"}
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, "-ldflags="+flags, "-o", path, p.pkg)...)
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	return cmd.Run()
+}
+
+func output(ctx context.Context, name string, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, name, args...).Output()
+	return strings.TrimSpace(string(out)), err
+}
