@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,10 +36,76 @@ func (c throttled) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// deep is a wire with a system that keeps up to a mebibyte that the client has not acknowledged.
+type deep struct {
+	plain
+	mu   sync.Mutex
+	cond sync.Cond
+	kept []byte
+	sent int64
+	err  error
+}
+
+func newDeep(c net.Conn) h2.Wire {
+	d := &deep{plain: newPlain(c)}
+	d.cond.L = &d.mu
+	go d.deliver()
+	return d
+}
+
+func (d *deep) deliver() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for d.err == nil {
+		for len(d.kept) == 0 && d.err == nil {
+			d.cond.Wait()
+		}
+		part := d.kept[:min(len(d.kept), 1<<10)]
+		d.mu.Unlock()
+		_, err := d.Conn.Write(part)
+		d.mu.Lock()
+		d.kept, d.sent = d.kept[len(part):], d.sent+int64(len(part))
+		if d.err == nil {
+			d.err = err
+		}
+		d.cond.Broadcast()
+	}
+}
+
+func (d *deep) Write(p []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for len(d.kept) > 1<<20 && d.err == nil {
+		d.cond.Wait()
+	}
+	d.kept = append(d.kept, p...)
+	d.cond.Broadcast()
+	return len(p), d.err
+}
+
+func (d *deep) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.err = net.ErrClosed
+	d.cond.Broadcast()
+	return d.Conn.Close()
+}
+
+func (d *deep) Delivered() (int64, int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.sent, int64(len(d.kept))
+}
+
 // slow dials a server for a client that reads at a rate.
 func slow(t *testing.T, conf h2.Config, rate int, handler http.HandlerFunc) *unread {
 	t.Helper()
-	c := dialServer(t, h2.NewServer(conf), plainWire, handler)
+	return slowOver(t, conf, rate, plainWire, handler)
+}
+
+func slowOver(t *testing.T, conf h2.Config, rate int, wire func(net.Conn) h2.Wire, handler http.HandlerFunc) *unread {
+	t.Helper()
+	c := dialServer(t, h2.NewServer(conf), wire, handler)
 	c.Framer = http2.NewFramer(c.Conn, throttled{c.Conn, rate})
 	return c
 }
@@ -86,7 +153,7 @@ func TestResponsesShareSlowConnection(t *testing.T) {
 	for name, window := range map[string]uint32{"small windows": 16 << 10, "usual windows": 64 << 10, "large windows": 4 << 20} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := slow(t, production(), 30_000, func(w http.ResponseWriter, r *http.Request) {
+				c := slowOver(t, production(), 30_000, newDeep, func(w http.ResponseWriter, r *http.Request) {
 					if r.URL.Path == "/list" {
 						_, _ = w.Write(make([]byte, size))
 						return
@@ -143,6 +210,7 @@ func TestDeadlineResetsOnlyItsStream(t *testing.T) {
 				failed <- err
 				return
 			}
+			time.Sleep(500 * time.Millisecond) // until the first is being written
 			_, _ = w.Write(make([]byte, 300_000))
 		})
 		c.open()
