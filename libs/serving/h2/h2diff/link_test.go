@@ -14,7 +14,8 @@ type queue struct {
 	mu        sync.Mutex
 	cond      *sync.Cond
 	data      []byte
-	capacity  int // bytes after which a write waits; 0 is no bound
+	capacity  int   // bytes after which a write waits; 0 is no bound
+	passed    int64 // bytes that have been read
 	closed    bool
 	readUntil time.Time
 	sendUntil time.Time
@@ -42,6 +43,7 @@ func (q *queue) read(p []byte) (int, error) {
 	}
 	n := copy(p, q.data)
 	q.data = q.data[n:]
+	q.passed += int64(n)
 	q.cond.Broadcast()
 	return n, nil
 }
@@ -83,6 +85,7 @@ func (q *queue) take() ([]byte, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	p := q.data
+	q.passed += int64(len(p))
 	q.data = nil
 	q.cond.Broadcast()
 	return p, q.closed
@@ -110,6 +113,13 @@ func newLink(capacity int) (client, server *link) {
 
 func (l *link) Read(p []byte) (int, error)  { return l.in.read(p) }
 func (l *link) Write(p []byte) (int, error) { return l.out.write(p) }
+
+// Delivered returns how many bytes the other end has read, and how many it has not.
+func (l *link) Delivered() (read, unread int64) {
+	l.out.mu.Lock()
+	defer l.out.mu.Unlock()
+	return l.out.passed, int64(len(l.out.data))
+}
 
 func (l *link) Close() error {
 	l.in.close()

@@ -33,7 +33,7 @@ type implementation struct {
 	name string
 	// serve serves one connection. shutdown begins a graceful end, stop waits for the end of
 	// the connection, which the client has closed.
-	serve func(conn net.Conn, handler http.Handler) (shutdown, stop func())
+	serve func(conn *link, handler http.Handler) (shutdown, stop func())
 	// excess is how many bytes of the window of a connection the server may return twice.
 	excess int64
 }
@@ -42,7 +42,7 @@ type implementation struct {
 var implementations = []implementation{{"ours", serveOurs, 0}, {"standard", serveStandard, 1 << 20}}
 
 // wire is a connection without limits on what its client sends.
-type wire struct{ net.Conn }
+type wire struct{ *link }
 
 func (wire) ConnectionState() tls.ConnectionState {
 	return tls.ConnectionState{Version: tls.VersionTLS13}
@@ -51,24 +51,24 @@ func (wire) Hold()              {}
 func (wire) Release() error     { return nil }
 func (wire) Came(int, int)      {}
 func (wire) Wait()              {}
-func (wire) Sent(int, int)      {}
+func (wire) Sent(int, int, int) {}
 func (wire) EnterLarge()        {}
 func (wire) LeaveLarge()        {}
 func (wire) LetIn()             {}
 func (wire) KeepLarge(int) bool { return true }
 
-func serveOurs(conn net.Conn, handler http.Handler) (shutdown, stop func()) {
+func serveOurs(conn *link, handler http.Handler) (shutdown, stop func()) {
 	s := h2.NewServer(h2.Config{
 		MaxStreams: maxStreams, MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout,
 		PingAfter: 2 * idleTimeout, PingTimeout: idleTimeout, WriteTimeout: idleTimeout,
-		AnswerTimeout: writeTimeout, Logger: slog.New(slog.DiscardHandler),
+		StallTimeout: writeTimeout, ResponseTimeout: writeTimeout, MinRate: 4 << 10, Logger: slog.New(slog.DiscardHandler),
 	})
 	var done sync.WaitGroup
 	done.Go(func() { s.ServeConn(context.Background(), wire{conn}, handler) })
 	return s.Shutdown, done.Wait
 }
 
-func serveStandard(conn net.Conn, handler http.Handler) (shutdown, stop func()) {
+func serveStandard(conn *link, handler http.Handler) (shutdown, stop func()) {
 	s := &http.Server{
 		Handler: handler, Protocols: new(http.Protocols), MaxHeaderBytes: maxHeaderBytes,
 		IdleTimeout: idleTimeout, WriteTimeout: writeTimeout, ErrorLog: log.New(io.Discard, "", 0),
