@@ -26,12 +26,14 @@ type flags struct {
 	within          time.Duration
 }
 
-// New returns the command under a name. It writes its results to the command's output.
+// New returns the command. Help and errors show it under name, which may have several
+// words.
 func New(name string) *cobra.Command {
 	var f flags
 	root := &cobra.Command{
-		Use:   name,
-		Short: "Create and renew the certificates and keys of a suite.",
+		Use:         "certs",
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: name},
+		Short:       "Create and renew the certificates and keys of a suite.",
 		Long: "Create the certificates and keys of a suite in a folder, renew those that expire soon,\n" +
 			"and print the path and the expiry of each file that was written.",
 		Args:          usageArgs(cobra.NoArgs),
