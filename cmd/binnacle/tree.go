@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	certscommand "binnacle/deploy/certs/command"
 	"binnacle/deploy/local/command"
 	"binnacle/deploy/members/etcd"
 	"binnacle/deploy/members/nats"
@@ -30,8 +31,8 @@ import (
 
 const name = "binnacle"
 
-// services are the suite's, in the order of help.
-func services() []options.Command {
+// suiteServices returns the services in the order of help.
+func suiteServices() []options.Command {
 	return []options.Command{
 		apiserver.Command(), authnwebhook.Command(), authzwebhook.Command(), tokencleaner.Command(), bootstrapsigner.Command(), console.Command(),
 	}
@@ -43,7 +44,7 @@ func calledAs(file string) string {
 	switch {
 	case file == "kube-apiserver":
 		return "apiserver"
-	case file == "etcd", file == "nats-server", slices.ContainsFunc(services(), func(c options.Command) bool { return c.Name == file }):
+	case file == "etcd", file == "nats-server", slices.ContainsFunc(suiteServices(), func(c options.Command) bool { return c.Name == file }):
 		return file
 	}
 	return ""
@@ -67,8 +68,12 @@ func (t *tree) run(args []string) int {
 	root.SetArgs(args)
 	root.SetOut(t.out)
 	root.SetErr(t.errs)
-	if err := root.Execute(); err != nil {
-		fmt.Fprintf(t.errs, "%s: %v\nRun '%s --help' for usage.\n", name, err, name)
+	if c, err := root.ExecuteC(); err != nil {
+		fmt.Fprintf(t.errs, "%s: %v\n", c.CommandPath(), err)
+		if _, failed := err.(*failure); failed {
+			return options.ExitFailed
+		}
+		fmt.Fprintf(t.errs, "Run '%s --help' for usage.\n", c.CommandPath())
 		return options.ExitUsage
 	}
 	return t.code
@@ -79,23 +84,35 @@ func (t *tree) root() *cobra.Command {
 		Use: name, Short: "A Kubernetes 1.33 API server as a suite of services, in one binary.",
 		SilenceUsage: true, SilenceErrors: true, Version: version.Suite(),
 	}
-	const alone, whole, more = "services", "whole", "servers"
-	root.AddGroup(&cobra.Group{ID: whole, Title: "The whole suite on this machine:"},
-		&cobra.Group{ID: alone, Title: "Its services, one at a time:"}, &cobra.Group{ID: more, Title: "What it stores in and speaks through:"})
+	const services, suite, operations, servers = "services", "suite", "operations", "servers"
+	root.AddGroup(&cobra.Group{ID: suite, Title: "The whole suite on this machine:"}, &cobra.Group{ID: services, Title: "Services:"},
+		&cobra.Group{ID: operations, Title: "Operations:"}, &cobra.Group{ID: servers, Title: "Storage and messaging servers:"})
 	for _, p := range []command.Program{
 		{Name: "up", Short: "Run one of each service, with etcd and NATS inside the API server.", Dir: ".binnacle"},
-		{Name: "ha", Short: "Run three API servers, two of every other service, clusters of etcd and NATS; what dies is started again.", Dir: ".binnacle-ha", Replicated: true},
+		{Name: "ha", Short: "Run three API servers, two of every other service, clusters of etcd and NATS; processes that end are restarted.", Dir: ".binnacle-ha", Replicated: true},
 	} {
-		root.AddCommand(t.supervisor(p, whole))
+		root.AddCommand(t.supervisor(p, suite))
 	}
-	for _, c := range services() {
-		root.AddCommand(t.service(c, alone))
+	for _, c := range suiteServices() {
+		root.AddCommand(t.service(c, services))
+	}
+	for _, c := range []*cobra.Command{t.service(apiserver.Snapshot(), operations), t.certificates(), newKubeconfig(), newVersion()} {
+		c.GroupID = operations
+		root.AddCommand(c)
 	}
 	root.AddCommand(
-		t.member("etcd", "Run an ordinary member of an etcd cluster.", more, etcd.Run, etcd.Flags()),
-		t.member("nats-server", "Run an ordinary NATS server.", more, nats.Run, nil),
+		t.member("etcd", "Run an ordinary member of an etcd cluster.", servers, etcd.Run, etcd.Flags()),
+		t.member("nats-server", "Run an ordinary NATS server.", servers, nats.Run, nil),
 	)
 	return root
+}
+
+// certificates returns the command that manages certificates. It parses its arguments
+// itself, so that its exit codes are the same as those of the separate program.
+func (t *tree) certificates() *cobra.Command {
+	root := certscommand.New(name + " certs")
+	return own("certs", root.Short, "", func(args []string) { t.code = certscommand.Run(root, args, t.out, t.errs) },
+		func(_ []string, last string) []string { return flagNames(root.Flags(), last) })
 }
 
 // own is a command that reads its arguments itself.

@@ -2,11 +2,14 @@ package main
 
 import (
 	"bytes"
+	"crypto/tls"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 // said runs a command and returns its exit code and what it says.
@@ -29,7 +32,7 @@ func said(t *testing.T, args ...string) (code int, out, errs string) {
 	return code, string(text), stderr.String()
 }
 
-func TestTheCommandLine(t *testing.T) {
+func TestCommandLine(t *testing.T) {
 	for line, c := range map[string]struct {
 		code int
 		want []string // in what is said
@@ -44,6 +47,14 @@ func TestTheCommandLine(t *testing.T) {
 		"up more":            {2, []string{`unknown argument "more"`}},
 		"etcd --nothing":     {1, []string{"binnacle etcd: "}},
 		"nothing":            {2, []string{`unknown command "nothing"`, "binnacle --help"}},
+
+		"version":                       {0, []string{"binnacle devel, Kubernetes v1.33."}},
+		"version more":                  {2, []string{"binnacle version: ", "binnacle version --help"}},
+		"certs --help":                  {0, []string{"binnacle certs [flags]", "--new-ca", "check"}},
+		"certs --nothing":               {2, []string{"binnacle certs: unknown flag", "binnacle certs --help"}},
+		"certs check --dir /none":       {1, []string{"missing", "need attention"}},
+		"kubeconfig --dir /none":        {1, []string{"binnacle kubeconfig: ", "/none/admin/admin.crt"}},
+		"kubeconfig --server localhost": {2, []string{"--server", "https"}},
 	} {
 		code, out, errs := said(t, strings.Fields(line)...)
 		if code != c.code {
@@ -68,7 +79,11 @@ func TestCompletion(t *testing.T) {
 		words     []string
 		want, not string
 	}{
-		{[]string{""}, "apiserver\t", "snapshot"},
+		{[]string{""}, "snapshot\t", "restore"},
+		{[]string{"snapshot", ""}, "restore\t", "--"},
+		{[]string{"snapshot", "restore", "--data"}, "--data-dir\t", "--from"},
+		{[]string{"certs", "--new"}, "--new-ca\t", "--renew"},
+		{[]string{"kubeconfig", "--ser"}, "--server", "--dir"},
 		{[]string{"auth"}, "authz-webhook\t", "apiserver"},
 		{[]string{"apiserver", ""}, "snapshot\t", "--"},
 		{[]string{"apiserver", "--etcd-ser"}, "--etcd-servers\t", "--etcd-prefix"},
@@ -91,5 +106,23 @@ func TestLinksAreWhatTheyAreCalled(t *testing.T) {
 		if got := calledAs(file); got != want {
 			t.Errorf("%s is %q, want %q", file, got, want)
 		}
+	}
+}
+
+func TestKubeconfigHoldsCertificates(t *testing.T) {
+	dir := t.TempDir()
+	if code, _, errs := said(t, "certs", "--dir", dir); code != 0 {
+		t.Fatal(errs)
+	}
+	code, out, errs := said(t, "kubeconfig", "--dir", dir, "--server", "https://api.example.org:6443")
+	if code != 0 {
+		t.Fatal(errs)
+	}
+	config, err := clientcmd.RESTConfigFromKubeConfig([]byte(out))
+	if err != nil || config.Host != "https://api.example.org:6443" || len(config.CAData) == 0 {
+		t.Fatalf("%v, %v", config, err)
+	}
+	if _, err := tls.X509KeyPair(config.CertData, config.KeyData); err != nil {
+		t.Error(err)
 	}
 }

@@ -2,84 +2,187 @@ package certs
 
 import (
 	"bytes"
-	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/big"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"binnacle/libs/serving/tlsfiles"
 )
 
+// Default lifetimes of certificates.
 const (
-	caValidity   = 10 * 365 * 24 * time.Hour
-	leafValidity = 365 * 24 * time.Hour
-	// renewal is how long what is there must still be valid to be kept.
-	renewal = 30 * 24 * time.Hour
-	rsaBits = 2048
+	DefaultLifetime   = 365 * 24 * time.Hour
+	DefaultCALifetime = 10 * DefaultLifetime
 )
 
-// authority is a CA with its key.
-type authority struct {
-	cert *x509.Certificate
-	key  crypto.Signer
+// renewal is the remaining lifetime below which Ensure replaces a certificate.
+const renewal = 30 * 24 * time.Hour
+
+// MissingCAError reports a CA that cannot sign although certificates that it signed
+// exist, or that Options.Renew needs.
+type MissingCAError struct {
+	CA CA
+	// Key is the path where the key is expected.
+	Key string
+	// Signed are the paths of existing certificates of this CA; it may be empty.
+	Signed []string
+	// Cause says why the CA cannot be used.
+	Cause error
 }
 
-// Ensure makes what is missing or does not fit, and returns the paths of the
-// certificates and keys that it made.
+func (e *MissingCAError) Error() string {
+	what := "there is no certificate to renew"
+	if n := len(e.Signed); n > 0 {
+		what = fmt.Sprintf("%d certificates that it signed exist (%s)", n, strings.Join(e.Signed, ", "))
+	}
+	return fmt.Sprintf("CA %s cannot be used: %v; %s. Restore %s from where it is kept, or run `certs --new-ca` to replace the CA and every certificate that it signed",
+		e.CA, e.Cause, what, e.Key)
+}
+
+func (e *MissingCAError) Unwrap() error { return e.Cause }
+
+// Ensure creates the certificates and keys that are missing, expire soon or do not
+// fit, and returns the paths of the certificates and keys that it wrote. It returns
+// a *MissingCAError, and writes nothing, if it would have to replace a CA and
+// Options.NewCA is not set. It returns an *UnsignedError after everything else was
+// written if an external CA has to sign.
 func Ensure(o Options) (made []string, err error) {
-	l := Layout{o.Dir}
+	l, now := Layout{o.Dir}, time.Now()
 	programs := o.programs()
+	signers, err := o.loadAuthorities(programs, now)
+	if err != nil {
+		return nil, err
+	}
 	for _, name := range append(Programs(), caFolder) {
 		if err := os.MkdirAll(l.Folder(name), 0o700); err != nil {
 			return nil, err
 		}
 	}
-	now := time.Now()
-	signers := map[CA]*authority{}
-	for _, a := range CAs() {
-		signer, isNew, err := ensureCA(l.CA(a), "binnacle-"+string(a), now)
-		if err != nil {
+	for _, ca := range CAs() {
+		if signers[ca] != nil {
+			continue
+		}
+		if signers[ca], err = createAuthority(l.CA(ca), "binnacle-"+string(ca), now, o.caLifetime()); err != nil {
 			return made, err
 		}
-		if signers[a] = signer; isNew {
-			made = append(made, l.CA(a).Cert)
-		}
+		made = append(made, l.CA(ca).Cert)
 	}
+	var unsigned UnsignedError
 	for _, p := range programs {
-		for _, a := range p.trusts {
-			if err := copyFile(l.CA(a).Cert, l.Trust(p.name, a)); err != nil {
-				return made, err
-			}
-		}
-		for _, s := range p.shows {
-			if !o.Renew && signers[s.by].fits(s, now) {
-				continue
-			}
-			if err := signers[s.by].issue(s, now); err != nil {
-				return made, err
-			}
-			made = append(made, s.pair.Cert)
+		issued, err := o.ensureProgram(p, signers, now, &unsigned)
+		made = append(made, issued...)
+		if err != nil {
+			return made, err
 		}
 	}
 	isNew, err := ensureServiceAccountKeys(l)
 	if isNew {
 		made = append(made, l.ServiceAccountKey())
 	}
+	for ca, a := range signers {
+		if a.cert == nil {
+			unsigned.Missing = append(unsigned.Missing, l.CA(ca).Cert)
+		}
+	}
+	slices.Sort(unsigned.Missing)
+	if err == nil && len(unsigned.Requests)+len(unsigned.Missing) > 0 {
+		err = &unsigned
+	}
 	return made, err
 }
 
-// copyFile makes a copy of public content, unless it is one already.
+// loadAuthorities reads the CAs. The result has no entry for a CA that Ensure has to
+// create.
+func (o Options) loadAuthorities(programs []program, now time.Time) (map[CA]*authority, error) {
+	l := Layout{o.Dir}
+	for _, ca := range o.ExternalCAs {
+		if !slices.Contains(CAs(), ca) {
+			return nil, fmt.Errorf("CA %q is not one of %v", ca, CAs())
+		}
+	}
+	out := map[CA]*authority{}
+	for _, ca := range CAs() {
+		pair := l.CA(ca)
+		if slices.Contains(o.ExternalCAs, ca) {
+			a, err := loadExternal(pair)
+			if err != nil {
+				return nil, err
+			}
+			out[ca] = a
+			continue
+		}
+		a, err := loadAuthority(pair, now)
+		if err == nil {
+			out[ca] = a
+			continue
+		}
+		// The files of a CA may exist although this process cannot read them.
+		if errors.Is(err, fs.ErrPermission) {
+			return nil, err
+		}
+		signed := signedBy(programs, ca)
+		if !o.NewCA && (o.Renew || len(signed) > 0) {
+			return nil, &MissingCAError{CA: ca, Key: pair.Key, Signed: signed, Cause: err}
+		}
+	}
+	return out, nil
+}
+
+// signedBy returns the paths of existing certificates of a CA.
+func signedBy(programs []program, ca CA) (out []string) {
+	for _, p := range programs {
+		for _, s := range p.certs {
+			if s.by != ca {
+				continue
+			}
+			if _, err := os.Lstat(s.pair.Cert); err == nil {
+				out = append(out, s.pair.Cert)
+			}
+		}
+	}
+	return out
+}
+
+// ensureProgram fills the folder of a program. It adds to unsigned what an external
+// CA has to sign.
+func (o Options) ensureProgram(p program, signers map[CA]*authority, now time.Time, unsigned *UnsignedError) (made []string, err error) {
+	l := Layout{o.Dir}
+	for _, ca := range p.trusts {
+		if signers[ca].cert == nil {
+			continue
+		}
+		if err := copyFile(l.CA(ca).Cert, l.Trust(p.name, ca)); err != nil {
+			return made, err
+		}
+	}
+	for _, s := range p.certs {
+		signer := signers[s.by]
+		if !o.Renew && signer.fits(s, now) {
+			if err := os.Remove(s.pair.requestPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return made, err
+			}
+			continue
+		}
+		if signer.key == nil {
+			if err := writeRequest(s); err != nil {
+				return made, err
+			}
+			unsigned.Requests = append(unsigned.Requests, s.pair.requestPath())
+			continue
+		}
+		if err := signer.issue(s, now, o.lifetime()); err != nil {
+			return made, err
+		}
+		made = append(made, s.pair.Cert)
+	}
+	return made, nil
+}
+
+// copyFile copies a public file, unless the copy is equal already.
 func copyFile(from, to string) error {
 	want, err := os.ReadFile(from)
 	if err != nil {
@@ -89,159 +192,4 @@ func copyFile(from, to string) error {
 		return nil
 	}
 	return tlsfiles.WriteFile(to, want, 0o644)
-}
-
-func ensureCA(p Pair, name string, now time.Time) (a *authority, isNew bool, err error) {
-	loaded, err := tlsfiles.LoadPair(p.Cert, p.Key)
-	if err == nil {
-		c := loaded.Certificate()
-		key, ok := c.PrivateKey.(crypto.Signer)
-		if ok && c.Leaf.IsCA && now.Add(renewal).Before(c.Leaf.NotAfter) {
-			return &authority{cert: c.Leaf, key: key}, false, nil
-		}
-	}
-	// A CA that cannot be read for lack of permission must not be replaced.
-	if errors.Is(err, fs.ErrPermission) {
-		return nil, false, err
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, false, fmt.Errorf("generate key: %w", err)
-	}
-	template, err := newTemplate(pkix.Name{CommonName: name}, now, caValidity)
-	if err != nil {
-		return nil, false, err
-	}
-	template.IsCA = true
-	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature
-	a = &authority{cert: template, key: key}
-	if err := a.sign(template, p, key); err != nil {
-		return nil, false, err
-	}
-	loaded, err = tlsfiles.LoadPair(p.Cert, p.Key)
-	if err != nil {
-		return nil, false, err
-	}
-	return &authority{cert: loaded.Certificate().Leaf, key: key}, true, nil
-}
-
-// fits tells whether what is there is what s wants.
-func (a *authority) fits(s spec, now time.Time) bool {
-	loaded, err := tlsfiles.LoadPair(s.pair.Cert, s.pair.Key)
-	if err != nil {
-		return false
-	}
-	leaf := loaded.Certificate().Leaf
-	roots := x509.NewCertPool()
-	roots.AddCert(a.cert)
-	_, err = leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}, CurrentTime: now.Add(renewal)})
-	if err == nil && !slices.Equal(leaf.ExtKeyUsage, s.use.extended()) {
-		return false
-	}
-	if err != nil || leaf.Subject.CommonName != s.cn || !slices.Equal(leaf.Subject.Organization, s.organizations) {
-		return false
-	}
-	for _, name := range s.dns {
-		if !slices.Contains(leaf.DNSNames, name) { // which may be a wildcard
-			return false
-		}
-	}
-	for _, ip := range s.ips {
-		if leaf.VerifyHostname(ip.String()) != nil {
-			return false
-		}
-	}
-	return true
-}
-
-func (a *authority) issue(s spec, now time.Time) error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return fmt.Errorf("generate key: %w", err)
-	}
-	template, err := newTemplate(pkix.Name{CommonName: s.cn, Organization: s.organizations}, now, leafValidity)
-	if err != nil {
-		return err
-	}
-	template.KeyUsage = x509.KeyUsageDigitalSignature
-	template.ExtKeyUsage = s.use.extended()
-	template.DNSNames = s.dns
-	template.IPAddresses = s.ips
-	return a.sign(template, s.pair, key)
-}
-
-func newTemplate(subject pkix.Name, now time.Time, validity time.Duration) (*x509.Certificate, error) {
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return nil, fmt.Errorf("generate serial number: %w", err)
-	}
-	return &x509.Certificate{
-		SerialNumber:          serial,
-		Subject:               subject,
-		NotBefore:             now.Add(-time.Hour),
-		NotAfter:              now.Add(validity),
-		BasicConstraintsValid: true,
-	}, nil
-}
-
-// sign signs a certificate for key and writes both files, the key first: a
-// certificate without its key is made anew, a key without certificate too.
-func (a *authority) sign(template *x509.Certificate, p Pair, key *ecdsa.PrivateKey) error {
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
-	if err != nil {
-		return fmt.Errorf("sign %s: %w", p.Cert, err)
-	}
-	keyPEM, err := tlsfiles.EncodeECKey(key)
-	if err != nil {
-		return err
-	}
-	if err := tlsfiles.WriteFile(p.Key, keyPEM, 0o600); err != nil {
-		return err
-	}
-	return tlsfiles.WriteFile(p.Cert, tlsfiles.EncodeCertificate(der), 0o644)
-}
-
-// ensureServiceAccountKeys makes an RSA pair unless there is one, and writes
-// the public half when it does not belong to the private one.
-func ensureServiceAccountKeys(l Layout) (isNew bool, err error) {
-	key, err := loadRSAKey(l.ServiceAccountKey())
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		isNew = true
-		if key, err = rsa.GenerateKey(rand.Reader, rsaBits); err != nil {
-			return false, fmt.Errorf("generate key: %w", err)
-		}
-		private := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
-		if err := tlsfiles.WriteFile(l.ServiceAccountKey(), private, 0o600); err != nil {
-			return false, err
-		}
-	case err != nil:
-		// Tokens that were issued with it are worth more than a clean start.
-		return false, err
-	}
-	der, err := x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		return isNew, fmt.Errorf("encode key: %w", err)
-	}
-	public := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
-	if old, err := os.ReadFile(l.ServiceAccountPublicKey()); err == nil && slices.Equal(old, public) {
-		return isNew, nil
-	}
-	return isNew, tlsfiles.WriteFile(l.ServiceAccountPublicKey(), public, 0o644)
-}
-
-func loadRSAKey(path string) (*rsa.PrivateKey, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	block, _ := pem.Decode(data)
-	if block == nil {
-		return nil, fmt.Errorf("%s holds no key in PEM form", path)
-	}
-	key, err := x509.ParsePKCS1PrivateKey(block.Bytes)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return key, nil
 }

@@ -31,7 +31,7 @@ func leaf(t *testing.T, p certs.Pair) *x509.Certificate {
 	return pair.Certificate().Leaf
 }
 
-func TestCertificatesAreWhatTheyAreFor(t *testing.T) {
+func TestCertificatesHaveOnePurpose(t *testing.T) {
 	o := certs.Options{Dir: filepath.Join(t.TempDir(), "pki"), Names: []string{"api.example.org"}, Addresses: []net.IP{net.IPv4(192, 0, 2, 1)}}
 	ensure(t, o)
 	l := certs.Layout{Dir: o.Dir}
@@ -85,9 +85,9 @@ func TestCertificatesAreWhatTheyAreFor(t *testing.T) {
 	}
 }
 
-// TestFoldersHoldWhatIsNeededAlone lists every file: a key is where it is used and
-// nowhere else, and those of the CAs are with no program.
-func TestFoldersHoldWhatIsNeededAlone(t *testing.T) {
+// TestFoldersHoldOnlyNeededFiles lists every file: each key is in the folder of the
+// program that uses it, and the keys of CAs are in no program's folder.
+func TestFoldersHoldOnlyNeededFiles(t *testing.T) {
 	o := certs.Options{Dir: filepath.Join(t.TempDir(), "pki")}
 	ensure(t, o)
 	want := map[string][]string{
@@ -135,7 +135,7 @@ func TestFoldersHoldWhatIsNeededAlone(t *testing.T) {
 	}
 }
 
-func TestEnsureMakesOnlyWhatDoesNotFit(t *testing.T) {
+func TestEnsureReplacesOnlyUnusableFiles(t *testing.T) {
 	remove := func(paths ...string) func(*testing.T, *certs.Options) {
 		return func(t *testing.T, o *certs.Options) {
 			for _, p := range paths {
@@ -145,9 +145,15 @@ func TestEnsureMakesOnlyWhatDoesNotFit(t *testing.T) {
 			}
 		}
 	}
+	replaceCA := func(change func(*testing.T, *certs.Options)) func(*testing.T, *certs.Options) {
+		return func(t *testing.T, o *certs.Options) {
+			change(t, o)
+			o.NewCA = true
+		}
+	}
 	all := func(dir string, t *testing.T) int {
 		made := ensure(t, certs.Options{Dir: dir})
-		return len(made)
+		return len(made) - 1 // without the token key
 	}(t.TempDir(), t)
 	tests := []struct {
 		name   string
@@ -163,16 +169,16 @@ func TestEnsureMakesOnlyWhatDoesNotFit(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, []string{"tokencleaner.crt"}, 1},
-		{"front-proxy CA lost", remove("ca/front-proxy-ca.crt"), []string{"front-proxy-ca.crt", "apiserver-proxy-client.crt", "front-proxy-client.crt"}, 3},
-		{"etcd's CA lost", remove("ca/etcd-ca.key"), []string{"etcd-ca.crt", "apiserver-etcd-client.crt", "etcd.crt"}, 3},
-		{"every CA lost", remove("ca/client-ca.key", "ca/serving-ca.key", "ca/etcd-ca.key", "ca/nats-ca.key", "ca/front-proxy-ca.key", "ca/kubelet-ca.key"), nil, all - 1}, // the token key stays
+		{"front-proxy CA replaced", replaceCA(remove("ca/front-proxy-ca.crt")), []string{"front-proxy-ca.crt", "apiserver-proxy-client.crt", "front-proxy-client.crt"}, 3},
+		{"etcd CA replaced", replaceCA(remove("ca/etcd-ca.key")), []string{"etcd-ca.crt", "apiserver-etcd-client.crt", "etcd.crt"}, 3},
+		{"all CAs replaced", replaceCA(remove("ca/client-ca.key", "ca/serving-ca.key", "ca/etcd-ca.key", "ca/nats-ca.key", "ca/front-proxy-ca.key", "ca/kubelet-ca.key")), nil, all},
 		{"token key lost", remove("apiserver/sa.key"), []string{"sa.key"}, 1},
 		{"public token key lost", remove("authn-webhook/sa.pub"), []string{}, 0},
 		{"trust lost", remove("etcd/etcd-ca.crt"), []string{}, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			o := certs.Options{Dir: t.TempDir()}
+			o := folder(t)
 			ensure(t, o)
 			tt.change(t, &o)
 			made := ensure(t, o)

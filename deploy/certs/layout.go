@@ -5,47 +5,48 @@ import (
 	"slices"
 )
 
-// Services are the suite's services beside the API server.
+// Services returns the services of the suite other than the API server.
 func Services() []string {
 	return []string{"authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner", "console"}
 }
 
-// Names by which the API server is known: KubeletClientName to kubelets, which ask
-// whether it may do what it wants, FrontProxyName to whoever believes a front proxy.
+// Common names of the API server's client certificates: KubeletClientName for kubelets,
+// which authorize it, and FrontProxyName for extension servers that trust it as a front
+// proxy.
 const (
 	KubeletClientName = "kube-apiserver-kubelet-client"
 	FrontProxyName    = "front-proxy-client"
 )
 
-// WebhookClientName is who the API server is to the services that it asks.
+// WebhookClientName is the user name of the API server at the webhook services.
 const WebhookClientName = "system:binnacle:apiserver"
 
-// CA is one of the suite's certificate authorities. None believes what another
-// has signed: what opens one door opens no other.
+// CA is one of the suite's certificate authorities. Each has one purpose, so that a
+// certificate for one purpose is worthless for the others.
 type CA string
 
-// The authorities, by the names of their files.
+// The CAs. The value is the base name of the files.
 const (
-	// ClientCA signs who may ask the API server and the services beside it.
+	// ClientCA signs clients of the API server and of the services.
 	ClientCA CA = "client-ca"
-	// ServingCA signs what these show to their clients.
+	// ServingCA signs the serving certificates of the API server and the services.
 	ServingCA CA = "serving-ca"
-	// EtcdCA signs etcd's members, and the API servers as their clients.
+	// EtcdCA signs the members of etcd and their clients.
 	EtcdCA CA = "etcd-ca"
-	// NATSCA does so for NATS.
+	// NATSCA signs the members of NATS and their clients.
 	NATSCA CA = "nats-ca"
-	// FrontProxyCA signs proxies that say whom they speak for.
+	// FrontProxyCA signs front proxies, which assert the identity of their clients.
 	FrontProxyCA CA = "front-proxy-ca"
-	// KubeletCA signs what kubelets show, and the API servers as their clients.
+	// KubeletCA signs the serving certificates of kubelets, and the API server as their
+	// client.
 	KubeletCA CA = "kubelet-ca"
 )
 
-// CAs are all authorities.
+// CAs returns all CAs.
 func CAs() []CA { return []CA{ClientCA, ServingCA, EtcdCA, NATSCA, FrontProxyCA, KubeletCA} }
 
-// Layout names the files below a folder. Each program has a folder of its own,
-// with only what it needs; the authorities and their keys are in the folder ca,
-// which belongs to no program.
+// Layout names the files below a folder. Each program has a folder of its own. The CAs
+// and their keys are in the folder ca, which belongs to no program.
 type Layout struct{ Dir string }
 
 // Folders that belong to no service.
@@ -58,55 +59,54 @@ const (
 	apiserverFolder  = "apiserver"
 	etcdFolder       = "etcd"
 	natsFolder       = "nats"
-	tokenReviewer    = "authn-webhook" // needs to verify tokens
+	tokenReviewer    = "authn-webhook" // verifies service account tokens
 )
 
-// CA is an authority. Its certificate file has all that are trusted in its name,
-// the one that signs first.
+// CA returns the files of a CA. The certificate file holds all trusted certificates of
+// the CA; the first one signs.
 func (l Layout) CA(a CA) Pair { return l.pair(caFolder, string(a)) }
 
-// NextCA is an authority that is trusted already and does not sign yet; see
-// Rotate.
+// NextCA returns the files of a CA that is trusted and does not sign yet. See Rotate.
 func (l Layout) NextCA(a CA) Pair { return l.pair(caFolder, string(a)+"-next") }
 
-// Trust is a program's copy of the certificates of an authority.
+// Trust returns the path of a program's copy of the certificates of a CA.
 func (l Layout) Trust(program string, a CA) string {
 	return filepath.Join(l.Folder(program), string(a)+".crt")
 }
 
-// Folder is that of a program.
+// Folder returns the folder of a program.
 func (l Layout) Folder(program string) string { return filepath.Join(l.Dir, program) }
 
-// The pairs, by the folder of who shows them.
+// Certificates of the API server.
 func (l Layout) APIServer() Pair     { return l.Serving(apiserverFolder) }
 func (l Layout) WebhookClient() Pair { return l.pair(apiserverFolder, "apiserver-webhook-client") }
 func (l Layout) EtcdClient() Pair    { return l.pair(apiserverFolder, "apiserver-etcd-client") }
 func (l Layout) NATSClient() Pair    { return l.pair(apiserverFolder, "apiserver-nats-client") }
 
-// ProxyClient is what the API server shows to extension servers, to which it is a
-// front proxy; KubeletClient what it shows to kubelets.
+// ProxyClient and KubeletClient return the API server's client certificates for
+// extension servers and for kubelets.
 func (l Layout) ProxyClient() Pair   { return l.pair(apiserverFolder, "apiserver-proxy-client") }
 func (l Layout) KubeletClient() Pair { return l.pair(apiserverFolder, "apiserver-kubelet-client") }
 
-// What belongs to no service of the suite.
+// Certificates of clients outside the suite.
 func (l Layout) Admin() Pair      { return l.pair(adminFolder, "admin") }
 func (l Layout) Monitoring() Pair { return l.pair(monitoringFolder, "monitoring") }
 func (l Layout) FrontProxy() Pair { return l.pair(frontProxyFolder, "front-proxy-client") }
 
-// Serving is what a service shows to its clients, Client what it shows to the API
-// server.
+// Serving and Client return the serving certificate of a service, and its client
+// certificate for the API server.
 func (l Layout) Serving(service string) Pair { return l.pair(service, service) }
 func (l Layout) Client(service string) Pair  { return l.pair(service, service+"-client") }
 
-// Etcd and NATS are what the members of these clusters show to clients and to
-// each other.
+// Etcd and NATS return the certificates of the members of these clusters.
 func (l Layout) Etcd() Pair { return l.pair(etcdFolder, "etcd") }
 func (l Layout) NATS() Pair { return l.pair(natsFolder, "nats") }
 
-// AdminTrust is by what the admin knows the suite's services.
+// AdminTrust returns the path of the CA certificates that the admin trusts.
 func (l Layout) AdminTrust() string { return l.Trust(adminFolder, ServingCA) }
 
-// ServiceAccountKey and ServiceAccountPublicKey sign and verify tokens.
+// ServiceAccountKey and ServiceAccountPublicKey return the paths of the keys that sign
+// and verify service account tokens.
 func (l Layout) ServiceAccountKey() string {
 	return filepath.Join(l.Folder(apiserverFolder), "sa.key")
 }
@@ -119,10 +119,10 @@ func (l Layout) pair(folder, name string) Pair {
 	return Pair{Cert: base + ".crt", Key: base + ".key"}
 }
 
-// Pair is the paths of a certificate and its key.
+// Pair holds the paths of a certificate and its key.
 type Pair struct{ Cert, Key string }
 
-// Programs are all that have a folder.
+// Programs returns all programs that have a folder.
 func Programs() []string {
 	return slices.Concat([]string{apiserverFolder}, Services(), []string{etcdFolder, natsFolder, balancerFolder, adminFolder, monitoringFolder, frontProxyFolder})
 }

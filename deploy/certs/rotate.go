@@ -12,28 +12,27 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 )
 
-// Step is a step of the rotation of CAs. After each step every process must have
-// taken up the files: servers follow theirs within a minute, clients read the CA
-// when they start. So no one ever meets a certificate whose CA it does not trust.
+// Step is a step of the rotation of CAs. Every process must have loaded the new files
+// before the next step: servers reload theirs within a minute, clients read the CA
+// when they start. Then no process meets a certificate of a CA that it does not trust.
 type Step string
 
 // The steps, in their order.
 const (
-	// Prepare makes the next CA and adds it to those that are trusted.
+	// Prepare creates the next CA and adds it to the trusted CAs.
 	Prepare Step = "prepare"
-	// Switch makes the next CA the one that signs, and signs everything anew;
-	// the former one is trusted still.
+	// Switch signs all certificates with the next CA. The former CA is still trusted.
 	Switch Step = "switch"
-	// Finish trusts the former CA no longer.
+	// Finish removes the former CA from the trusted CAs.
 	Finish Step = "finish"
 )
 
-// Steps are all steps in their order.
+// Steps returns all steps in their order.
 func Steps() []Step { return []Step{Prepare, Switch, Finish} }
 
-// Rotate takes one step in the rotation of the CAs given, all when none is, and
-// returns the paths that it wrote. A step that makes no sense now for one of them
-// is an error and changes nothing.
+// Rotate takes one step in the rotation of the given CAs, or of all CAs if none is
+// given, and returns the paths that it wrote. It returns an error and changes nothing
+// if the step is out of order for one of the CAs.
 func Rotate(o Options, step Step, which ...CA) (made []string, err error) {
 	if len(which) == 0 {
 		which = CAs()
@@ -41,9 +40,12 @@ func Rotate(o Options, step Step, which ...CA) (made []string, err error) {
 	l := Layout{o.Dir}
 	var all []*rotation
 	for _, a := range which {
+		if slices.Contains(o.ExternalCAs, a) {
+			return nil, fmt.Errorf("CA %s is external and cannot be rotated here", a)
+		}
 		r, err := newRotation(l, a)
 		if err == nil {
-			err = r.allows(step)
+			err = r.check(step)
 		}
 		if err != nil {
 			return nil, err
@@ -51,7 +53,7 @@ func Rotate(o Options, step Step, which ...CA) (made []string, err error) {
 		all = append(all, r)
 	}
 	for _, r := range all {
-		paths, err := r.take(step)
+		paths, err := r.take(step, o.caLifetime())
 		if err != nil {
 			return made, err
 		}
@@ -65,8 +67,8 @@ func Rotate(o Options, step Step, which ...CA) (made []string, err error) {
 type rotation struct {
 	ca         CA
 	pair, next Pair
-	chain      [][]byte // those that are trusted, the one that signs first
-	successor  []byte   // nil without one that waits
+	chain      [][]byte // trusted certificates; the first one signs
+	successor  []byte   // certificate of the next CA; nil before Prepare
 }
 
 func newRotation(l Layout, a CA) (*rotation, error) {
@@ -89,12 +91,12 @@ func newRotation(l Layout, a CA) (*rotation, error) {
 	return r, nil
 }
 
-// allows tells whether a step makes sense now.
-func (r *rotation) allows(step Step) error {
+// check returns an error if the step is out of order.
+func (r *rotation) check(step Step) error {
 	switch step {
 	case Prepare:
 		if r.successor != nil || len(r.chain) > 1 {
-			return fmt.Errorf("a rotation is under way: %s trusts %d CAs", r.pair.Cert, len(r.chain))
+			return fmt.Errorf("a rotation is in progress: %s trusts %d CAs", r.pair.Cert, len(r.chain))
 		}
 	case Switch:
 		if r.successor == nil || len(r.chain) < 2 {
@@ -110,10 +112,10 @@ func (r *rotation) allows(step Step) error {
 	return nil
 }
 
-func (r *rotation) take(step Step) (made []string, err error) {
+func (r *rotation) take(step Step, lifetime time.Duration) (made []string, err error) {
 	switch step {
 	case Prepare:
-		a, _, err := ensureCA(r.next, "binnacle-"+string(r.ca), time.Now())
+		a, err := createAuthority(r.next, "binnacle-"+string(r.ca), time.Now(), lifetime)
 		if err != nil {
 			return nil, err
 		}
@@ -131,8 +133,8 @@ func (r *rotation) take(step Step) (made []string, err error) {
 	return []string{r.pair.Cert}, r.write(nil, r.chain[0])
 }
 
-// write writes what is trusted, the CA that signs first, and its key if that
-// changes.
+// write writes the trusted certificates, the signing one first, and key if it is not
+// nil.
 func (r *rotation) write(key []byte, certs ...[]byte) error {
 	var out bytes.Buffer
 	for _, der := range slices.CompactFunc(certs, bytes.Equal) {

@@ -11,13 +11,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// files are what a program's folder holds.
+// files returns the paths of all files of a program's folder.
 func (p program) files(l Layout) []string {
 	var out []string
 	for _, a := range p.trusts {
 		out = append(out, l.Trust(p.name, a))
 	}
-	for _, s := range p.shows {
+	for _, s := range p.certs {
 		out = append(out, s.pair.Cert, s.pair.Key)
 	}
 	switch p.name {
@@ -29,8 +29,8 @@ func (p program) files(l Layout) []string {
 	return out
 }
 
-// Secrets returns the folders of the programs that deploy/manifests runs as
-// Secrets, in YAML. Each holds only what its program needs; no CA's key is in any.
+// Secrets returns one Secret in YAML for the folder of each program of
+// deploy/manifests. No Secret holds the key of a CA.
 func Secrets(o Options) ([]byte, error) {
 	var out bytes.Buffer
 	for _, p := range o.programs() {

@@ -1,18 +1,20 @@
 package certs
 
 import (
+	"cmp"
 	"crypto/x509"
 	"net"
 	"slices"
+	"time"
 )
 
-// use is what a certificate is good for.
+// use is the extended key usage of a certificate.
 type use int
 
 const (
 	serving use = iota
 	client
-	peer // both
+	peer // server and client
 )
 
 func (u use) extended() []x509.ExtKeyUsage {
@@ -23,11 +25,11 @@ func (u use) extended() []x509.ExtKeyUsage {
 	}[u]
 }
 
-// namespace is where deploy/manifests runs the suite.
+// namespace is the namespace of deploy/manifests.
 const namespace = "binnacle"
 
-// members are the names of a cluster's three members, on a network of
-// containers and as pods behind a headless service.
+// members returns the DNS names of a service with up to three members, as containers
+// of one network and as pods behind a headless Service.
 func members(name string) []string {
 	out := []string{"localhost", name, name + "." + namespace + ".svc", "*." + name + "." + namespace + ".svc", "*." + name + "." + namespace + ".svc.cluster.local"}
 	for _, n := range []string{"-0", "-1", "-2"} {
@@ -36,7 +38,7 @@ func members(name string) []string {
 	return out
 }
 
-// spec is a certificate that is wanted.
+// spec describes a certificate.
 type spec struct {
 	pair          Pair
 	by            CA
@@ -47,36 +49,49 @@ type spec struct {
 	ips           []net.IP
 }
 
-// program is what has a folder: what it shows, and by what it knows others.
+// program describes the folder of a program: its certificates and the CAs that it
+// trusts.
 type program struct {
 	name   string
-	shows  []spec
+	certs  []spec
 	trusts []CA
-	// deployed: it runs as pods, so it has a Secret.
+	// deployed reports whether deploy/manifests runs the program, which needs a Secret.
 	deployed bool
 }
 
-// Options say what the certificates are for.
+// Options describe the wanted certificates.
 type Options struct {
-	// Dir is where the files are; it is made when absent.
+	// Dir is the folder of the files. Ensure creates it if it is absent.
 	Dir string
-	// Names and Addresses are further ones of the API server.
+	// Names and Addresses are additional names of the API server's serving certificate.
 	Names     []string
 	Addresses []net.IP
-	// Renew makes all certificates but those of the CAs anew, fit or not.
+	// Renew replaces all certificates except those of the CAs.
 	Renew bool
+	// NewCA replaces each CA that is missing, damaged or about to expire, and every
+	// certificate that it signed.
+	NewCA bool
+	// ExternalCAs are CAs whose keys are kept elsewhere. Ensure needs only their
+	// certificates and writes signing requests.
+	ExternalCAs []CA
+	// Lifetime and CALifetime are the lifetimes of new certificates. Zero means the
+	// defaults. At least one hour.
+	Lifetime, CALifetime time.Duration
 }
 
-// suite is the group of the suite's own identities, whose permissions are fixed.
+func (o Options) lifetime() time.Duration   { return cmp.Or(o.Lifetime, DefaultLifetime) }
+func (o Options) caLifetime() time.Duration { return cmp.Or(o.CALifetime, DefaultCALifetime) }
+
+// suite is the group of the suite's own identities.
 var suite = []string{"system:binnacle"}
 
-// programs say what each folder holds.
+// programs returns the content of each folder.
 func (o Options) programs() []program {
 	l := Layout{o.Dir}
 	local := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
 	out := []program{{
 		name: apiserverFolder, deployed: true, trusts: []CA{ClientCA, ServingCA, EtcdCA, NATSCA, FrontProxyCA, KubeletCA},
-		shows: []spec{
+		certs: []spec{
 			{
 				pair: l.APIServer(), by: ServingCA, cn: "kube-apiserver",
 				dns: slices.Concat(members("apiserver"), []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc",
@@ -92,20 +107,20 @@ func (o Options) programs() []program {
 		},
 	}}
 	for _, s := range Services() {
-		out = append(out, program{name: s, deployed: true, trusts: []CA{ClientCA, ServingCA}, shows: []spec{
+		out = append(out, program{name: s, deployed: true, trusts: []CA{ClientCA, ServingCA}, certs: []spec{
 			{pair: l.Serving(s), by: ServingCA, cn: s, dns: members(s), ips: local},
 			{pair: l.Client(s), by: ClientCA, cn: "system:binnacle:" + s, organizations: suite, use: client},
 		}})
 	}
 	return append(out,
-		program{name: etcdFolder, deployed: true, trusts: []CA{EtcdCA}, shows: []spec{{pair: l.Etcd(), by: EtcdCA, cn: "etcd", use: peer, dns: members("etcd"), ips: local}}},
-		program{name: natsFolder, deployed: true, trusts: []CA{NATSCA}, shows: []spec{{pair: l.NATS(), by: NATSCA, cn: "nats", use: peer, dns: members("nats"), ips: local}}},
+		program{name: etcdFolder, deployed: true, trusts: []CA{EtcdCA}, certs: []spec{{pair: l.Etcd(), by: EtcdCA, cn: "etcd", use: peer, dns: members("etcd"), ips: local}}},
+		program{name: natsFolder, deployed: true, trusts: []CA{NATSCA}, certs: []spec{{pair: l.NATS(), by: NATSCA, cn: "nats", use: peer, dns: members("nats"), ips: local}}},
 		program{name: balancerFolder, trusts: []CA{ServingCA}},
-		program{name: adminFolder, trusts: []CA{ServingCA}, shows: []spec{
+		program{name: adminFolder, trusts: []CA{ServingCA}, certs: []spec{
 			{pair: l.Admin(), by: ClientCA, cn: "binnacle-admin", organizations: []string{"system:masters"}, use: client}}},
-		program{name: monitoringFolder, trusts: []CA{ServingCA}, shows: []spec{
+		program{name: monitoringFolder, trusts: []CA{ServingCA}, certs: []spec{
 			{pair: l.Monitoring(), by: ClientCA, cn: "binnacle-monitoring", organizations: []string{"system:monitoring"}, use: client}}},
-		program{name: frontProxyFolder, trusts: []CA{ServingCA}, shows: []spec{
+		program{name: frontProxyFolder, trusts: []CA{ServingCA}, certs: []spec{
 			{pair: l.FrontProxy(), by: FrontProxyCA, cn: FrontProxyName, use: client}}},
 	)
 }

@@ -16,8 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/etcdutl/v3/snapshot"
-	"go.uber.org/zap"
 
 	"binnacle/e2e/harness"
 )
@@ -45,16 +43,8 @@ func TestBackupAndRestore(t *testing.T) {
 	etcd.Kill()
 
 	data := filepath.Join(t.TempDir(), "restored")
-	const peer = "http://127.0.0.1:1" // a single member has nobody to talk to
-	err = snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
-		SnapshotPath: file, OutputDataDir: data, Name: "e2e", InitialCluster: "e2e=" + peer, InitialClusterToken: "restored", PeerURLs: []string{peer},
-		// Versions go on above all that were ever told, and nobody can watch from one
-		// of those: clients notice that history was replaced, and list again.
-		RevisionBump: 1_000_000_000, MarkCompacted: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	const peer = "http://127.0.0.1:1" // A single member connects to no peer.
+	restore(t, "--from="+file, "--data-dir="+data, "--name=e2e", "--initial-cluster=e2e="+peer, "--initial-cluster-token=restored", "--initial-advertise-peer-urls="+peer)
 	again := harness.StartServer(t, harness.WithEtcd(harness.StartEtcd(t, "--data-dir="+data)))
 	maps = again.Client().CoreV1().ConfigMaps("default")
 	got, err := maps.Get(t.Context(), "before", metav1.GetOptions{})
@@ -109,7 +99,7 @@ func TestSnapshotOfTheEmbeddedEtcd(t *testing.T) {
 		}
 	})
 	file := filepath.Join(dir, "snapshot.db")
-	out, err := exec.CommandContext(t.Context(), harness.Binary(t, harness.APIServer), "snapshot", "--endpoint="+socket, "--to="+file).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), harness.Binary(t, harness.APIServer), "snapshot", "save", "--endpoint="+socket, "--to="+file).CombinedOutput()
 	cancel()
 	writing.Wait()
 	if err != nil || !strings.Contains(string(out), "saved a snapshot") {
@@ -128,14 +118,7 @@ func TestSnapshotOfTheEmbeddedEtcd(t *testing.T) {
 	}
 
 	data := filepath.Join(dir, "restored")
-	const peer = "http://localhost:2380"
-	err = snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
-		SnapshotPath: file, OutputDataDir: data, Name: "binnacle", InitialCluster: "binnacle=" + peer, InitialClusterToken: "etcd-cluster", PeerURLs: []string{peer},
-		RevisionBump: 1_000_000_000, MarkCompacted: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	restore(t, "--from="+file, "--data-dir="+data)
 	again := harness.StartServer(t, harness.WithFlags("--data-dir="+data))
 	maps = again.Client().CoreV1().ConfigMaps("default")
 	got, err := maps.Get(t.Context(), "before", metav1.GetOptions{})
@@ -148,7 +131,16 @@ func TestSnapshotOfTheEmbeddedEtcd(t *testing.T) {
 	}
 }
 
-// save etcd's content to a file.
+// restore runs the command that creates a data folder from a snapshot.
+func restore(t *testing.T, args ...string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), harness.Binary(t, harness.APIServer), append([]string{"snapshot", "restore"}, args...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// save writes the content of etcd to a file.
 func save(t *testing.T, c *clientv3.Client) string {
 	t.Helper()
 	r, err := c.Snapshot(t.Context())

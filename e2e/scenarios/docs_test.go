@@ -79,11 +79,16 @@ func TestDocumentation(t *testing.T) {
 			flags["--"+f] = true
 		}
 	}
-	for f := range flagsOf(t, harness.APIServer, "snapshot") {
+	for _, command := range [][]string{{"snapshot"}, {"snapshot", "restore"}, {"snapshot", "status"}} {
+		for f := range flagsOf(t, harness.APIServer, command...) {
+			flags["--"+f] = true
+		}
+	}
+	for f := range flagsOf(t, harness.Certificates, "check") {
 		flags["--"+f] = true
 	}
 	// Those of programs that are not here, and those that the help does not list.
-	for _, f := range []string{"--controllers", "--bump-revision", "--mark-compacted", "--apiserver-count", "--kubelet-read-only-port", "--default-watch-cache-size"} {
+	for _, f := range []string{"--controllers", "--mark-compacted", "--apiserver-count", "--kubelet-read-only-port", "--default-watch-cache-size"} {
 		flags[f] = true
 	}
 	pages, err := filepath.Glob(filepath.Join(project, "docs", "*.md"))

@@ -39,13 +39,12 @@ type Options interface {
 // RunFunc is a service: it works until ctx ends, then shuts down gracefully.
 type RunFunc func(ctx context.Context, log *slog.Logger) error
 
-// Command is a service, or something else that its binary does by a first argument.
+// Command is a service or a subcommand of one.
 type Command struct {
 	Name, Short string
 	Options     Options
 	Run         RunFunc
-	// Commands are what it does beside, by a first argument. They have none of
-	// their own.
+	// Commands are the subcommands.
 	Commands []Command
 }
 
@@ -91,7 +90,7 @@ func Run(c Command, args []string) {
 func Main(ctx context.Context, name, short string, o Options, run RunFunc, args []string, stdout, stderr io.Writer, commands ...Command) int {
 	for _, c := range commands {
 		if len(args) > 0 && args[0] == c.Name {
-			return Main(ctx, name+" "+c.Name, c.Short, c.Options, c.Run, args[1:], stdout, stderr)
+			return Main(ctx, name+" "+c.Name, c.Short, c.Options, c.Run, args[1:], stdout, stderr, c.Commands...)
 		}
 	}
 	var (

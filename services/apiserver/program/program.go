@@ -1,5 +1,5 @@
-// Package program is the service's door for a binary: its command line, and what it
-// runs. The service's own main calls it, and the binary that holds the whole suite.
+// Package program is the entry point of the service for its own binary and for the
+// binary that holds the whole suite.
 package program
 
 import (
@@ -7,8 +7,11 @@ import (
 	"binnacle/services/apiserver/internal/app"
 )
 
-// Command is the service with its defaults. Each call makes another one.
+// Command returns the service with default flags.
 func Command() options.Command {
 	o := app.NewOptions()
 	return options.Command{Name: app.Name, Short: app.Short, Options: o, Run: o.Run, Commands: []options.Command{app.SnapshotCommand()}}
 }
+
+// Snapshot returns the command that saves, inspects and restores snapshots of etcd.
+func Snapshot() options.Command { return app.SnapshotCommand() }

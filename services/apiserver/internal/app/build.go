@@ -91,7 +91,8 @@ type parts struct {
 	resourcesOf *encryption.Resources
 	older       *olderversions.Converter
 	compact     func(context.Context) error
-	elector     fanout.Elector // nil with the memory store
+	monitor     func(context.Context) error // logs failures of an external etcd; nil without one
+	elector     fanout.Elector              // nil with the memory store
 	// others are clusters beside the main one, keepers those of them by what they keep.
 	others  []*cluster
 	keepers map[schema.GroupResource]*cluster

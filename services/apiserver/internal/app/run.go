@@ -61,6 +61,9 @@ func (p *parts) run(ctx context.Context) error {
 	if p.flow != nil {
 		background = append(background, task.Task{Name: "flow control", Run: p.flow.Run})
 	}
+	if p.monitor != nil {
+		background = append(background, task.Task{Name: "etcd monitor", Run: p.monitor})
+	}
 	if p.etcd != nil {
 		background = append(background, task.Task{Name: "embedded etcd", Run: p.watchEtcd}, task.Task{Name: "embedded etcd's maintenance", Run: p.etcd.Maintain})
 	}

@@ -66,6 +66,9 @@ func (p *parts) buildEtcdStore(ctx context.Context) (err error) {
 	}
 	p.store, p.elector = s, etcd.NewElector(s, 0)
 	p.compact = (&etcd.Compactor{Store: s, Interval: o.CompactionInterval, Logger: p.log}).Run
+	if len(o.Servers) > 0 {
+		p.monitor = (&etcd.Monitor{Ping: s.Ping, Endpoints: o.Servers, Logger: p.log}).Run
+	}
 	return nil
 }
 

@@ -119,9 +119,11 @@ func (p *Policy) noteMove() {
 
 var errNotSynced = errors.New("roles and bindings are not loaded")
 
-// Synced tells whether every resource was told once, and anew since the store went
-// back, if it did.
+// Synced reports whether every resource is loaded, and loaded again if etcd was restored.
 func (p *Policy) Synced() bool {
+	if len(p.feeds) == 0 {
+		return true
+	}
 	era := int64(p.cfg.Cache.Era())
 	for _, f := range p.feeds {
 		if f.era.Load() != era {

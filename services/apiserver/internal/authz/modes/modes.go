@@ -3,6 +3,7 @@ package modes
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"binnacle/libs/abac"
 	"binnacle/libs/authorizer"
@@ -48,10 +49,14 @@ func (c *chain) retire() {
 	}
 }
 
-// build makes the authorizers, behind those that every server has: the group
-// that may do everything, and the suite's own services.
+// build returns the configured authorizers, after those that every server has: for the
+// group system:masters, for the suite's own services, and for probes while the policy is
+// not loaded.
 func (b *Builder) build(c *config.Configuration) (*chain, error) {
 	out := &chain{Chain: authorizer.Chain{authorizer.Masters{}, authz.NewSuite()}}
+	if decidesByRoles(c) {
+		out.Chain = append(out.Chain, authz.NewHealth(b.Policy.Synced))
+	}
 	for i := range c.Authorizers {
 		a := &c.Authorizers[i]
 		z, err := b.one(a)
@@ -65,6 +70,11 @@ func (b *Builder) build(c *config.Configuration) (*chain, error) {
 		out.Chain = append(out.Chain, b.Metrics.Decisions(a.Type, a.Name, z))
 	}
 	return out, nil
+}
+
+// decidesByRoles reports whether an authorizer reads roles, here or as a webhook.
+func decidesByRoles(c *config.Configuration) bool {
+	return slices.ContainsFunc(c.Authorizers, func(a config.Authorizer) bool { return a.Type == config.RBAC || a.Type == config.Webhook })
 }
 
 func (b *Builder) one(a *config.Authorizer) (authorizer.Authorizer, error) {

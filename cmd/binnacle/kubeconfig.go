@@ -1,0 +1,71 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"binnacle/deploy/certs"
+	"binnacle/libs/version"
+)
+
+// failure is an error of a command whose command line was right.
+type failure struct{ error }
+
+// newKubeconfig returns the command that prints a kubeconfig for the administrator, with
+// the certificates in it.
+func newKubeconfig() *cobra.Command {
+	var dir, server string
+	c := &cobra.Command{
+		Use: "kubeconfig", Short: "Print a kubeconfig of the administrator.", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if u, err := url.Parse(server); err != nil || u.Scheme != "https" || u.Host == "" {
+				return fmt.Errorf("--server: %q is not an https URL", server)
+			}
+			text, err := kubeconfig(certs.Layout{Dir: dir}, server)
+			if err != nil {
+				return &failure{err}
+			}
+			_, err = c.OutOrStdout().Write(text)
+			return err
+		},
+	}
+	c.Flags().StringVar(&dir, "dir", "certs", "folder of the certificates")
+	c.Flags().StringVar(&server, "server", "https://127.0.0.1:6443", "URL of the API server")
+	return c
+}
+
+func kubeconfig(l certs.Layout, server string) ([]byte, error) {
+	const user = "binnacle-admin"
+	var errs []error
+	read := func(path string) []byte {
+		data, err := os.ReadFile(path)
+		errs = append(errs, err)
+		return data
+	}
+	k := clientcmdapi.NewConfig()
+	k.Clusters[name] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: read(l.AdminTrust())}
+	k.AuthInfos[user] = &clientcmdapi.AuthInfo{ClientCertificateData: read(l.Admin().Cert), ClientKeyData: read(l.Admin().Key)}
+	k.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: user}
+	k.CurrentContext = name
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return clientcmd.Write(*k)
+}
+
+// newVersion returns the command that prints the versions of the suite and of the
+// Kubernetes API that it serves.
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version of the suite and of the Kubernetes API.", Args: cobra.NoArgs,
+		Run: func(c *cobra.Command, _ []string) {
+			fmt.Fprintf(c.OutOrStdout(), "%s %s, Kubernetes %s, %s, %s\n", name, version.Suite(), version.Kubernetes, version.Get().GoVersion, version.Get().Platform)
+		},
+	}
+}

@@ -1,0 +1,181 @@
+package certs
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"os"
+	"slices"
+	"time"
+
+	"binnacle/libs/serving/tlsfiles"
+)
+
+// authority is a CA. key is nil for an external CA; cert is nil for an external CA
+// whose certificate is absent too.
+type authority struct {
+	cert *x509.Certificate
+	key  crypto.Signer
+}
+
+// loadAuthority reads a CA with its key. It returns an error that wraps
+// fs.ErrNotExist if a file is absent.
+func loadAuthority(p Pair, now time.Time) (*authority, error) {
+	pair, err := tlsfiles.LoadPair(p.Cert, p.Key)
+	if err != nil {
+		return nil, err
+	}
+	c := pair.Certificate()
+	key, ok := c.PrivateKey.(crypto.Signer)
+	switch {
+	case !ok || !c.Leaf.IsCA:
+		return nil, fmt.Errorf("%s is not a CA certificate", p.Cert)
+	case expiresSoon(c.Leaf, now):
+		return nil, fmt.Errorf("%s expires on %s", p.Cert, c.Leaf.NotAfter.Format(time.DateOnly))
+	}
+	return &authority{cert: c.Leaf, key: key}, nil
+}
+
+// loadExternal reads the certificate of a CA whose key is elsewhere.
+func loadExternal(p Pair) (*authority, error) {
+	cert, err := readCertificate(p.Cert)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &authority{}, nil
+	}
+	return &authority{cert: cert}, err
+}
+
+// createAuthority creates a self-signed CA and writes its files.
+func createAuthority(p Pair, name string, now time.Time, lifetime time.Duration) (*authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("generate key: %w", err)
+	}
+	template, err := newTemplate(pkix.Name{CommonName: name}, now, lifetime)
+	if err != nil {
+		return nil, err
+	}
+	template.IsCA = true
+	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature
+	a := &authority{cert: template, key: key}
+	if err := a.sign(template, p, key); err != nil {
+		return nil, err
+	}
+	a.cert, err = readCertificate(p.Cert)
+	return a, err
+}
+
+// fits reports whether the files of s hold a certificate of this CA with the wanted
+// subject, usage and names that does not expire soon.
+func (a *authority) fits(s spec, now time.Time) bool {
+	pair, err := tlsfiles.LoadPair(s.pair.Cert, s.pair.Key)
+	if err != nil || a.cert == nil {
+		return false
+	}
+	leaf := pair.Certificate().Leaf
+	roots := x509.NewCertPool()
+	roots.AddCert(a.cert)
+	_, err = leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}, CurrentTime: now})
+	return err == nil && !expiresSoon(leaf, now) && s.matches(leaf)
+}
+
+// matches reports whether a certificate has the subject, usage and names of s.
+func (s spec) matches(leaf *x509.Certificate) bool {
+	if !slices.Equal(leaf.ExtKeyUsage, s.use.extended()) || leaf.Subject.CommonName != s.cn || !slices.Equal(leaf.Subject.Organization, s.organizations) {
+		return false
+	}
+	for _, name := range s.dns {
+		if !slices.Contains(leaf.DNSNames, name) { // VerifyHostname rejects wildcards as host names.
+			return false
+		}
+	}
+	for _, ip := range s.ips {
+		if leaf.VerifyHostname(ip.String()) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// issue creates a key and a certificate for s and writes both files.
+func (a *authority) issue(s spec, now time.Time, lifetime time.Duration) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fmt.Errorf("generate key: %w", err)
+	}
+	template, err := newTemplate(s.subject(), now, lifetime)
+	if err != nil {
+		return err
+	}
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	template.ExtKeyUsage = s.use.extended()
+	template.DNSNames = s.dns
+	template.IPAddresses = s.ips
+	return a.sign(template, s.pair, key)
+}
+
+func newTemplate(subject pkix.Name, now time.Time, lifetime time.Duration) (*x509.Certificate, error) {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, fmt.Errorf("generate serial number: %w", err)
+	}
+	return &x509.Certificate{
+		SerialNumber:          serial,
+		Subject:               subject,
+		NotBefore:             now.Add(-time.Hour), // Clocks of other machines may be behind.
+		NotAfter:              now.Add(lifetime),
+		BasicConstraintsValid: true,
+	}, nil
+}
+
+// sign signs a certificate for key and writes both files. The key comes first: the
+// next call of Ensure replaces a pair that does not match.
+func (a *authority) sign(template *x509.Certificate, p Pair, key *ecdsa.PrivateKey) error {
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
+	if err != nil {
+		return fmt.Errorf("sign %s: %w", p.Cert, err)
+	}
+	keyPEM, err := tlsfiles.EncodeECKey(key)
+	if err != nil {
+		return err
+	}
+	if err := tlsfiles.WriteFile(p.Key, keyPEM, 0o600); err != nil {
+		return err
+	}
+	return tlsfiles.WriteFile(p.Cert, tlsfiles.EncodeCertificate(der), 0o644)
+}
+
+// expiresSoon reports whether less than 30 days are left, or less than a third of
+// the lifetime if that is shorter.
+func expiresSoon(c *x509.Certificate, now time.Time) bool {
+	return now.Add(min(renewal, c.NotAfter.Sub(c.NotBefore)/3)).After(c.NotAfter)
+}
+
+// readCertificate returns the first certificate of a file.
+func readCertificate(path string) (*x509.Certificate, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	certs, err := tlsfiles.ParseCertificates(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return certs[0], nil
+}
+
+// Expiry returns the end of the validity of the first certificate of a file.
+func Expiry(path string) (time.Time, error) {
+	c, err := readCertificate(path)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return c.NotAfter, nil
+}

@@ -1,0 +1,134 @@
+package certs
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"binnacle/libs/serving/tlsfiles"
+)
+
+// Entry is the state of one certificate.
+type Entry struct {
+	// Path is the certificate file, relative to the folder of Options.
+	Path string
+	// Subject, Use and Issuer describe the certificate. They are empty if it cannot be
+	// read. Use is "CA", "server", "client" or "server,client".
+	Subject, Use, Issuer string
+	// Expires is the end of the validity; zero if the certificate cannot be read.
+	Expires time.Time
+	// Problem says what is wrong; it is empty for a valid certificate.
+	Problem string
+}
+
+// Check returns the state of every certificate of the suite, the CAs first. A
+// certificate that expires before now+within has a problem. Keys of CAs may be absent.
+// Check changes nothing.
+func Check(o Options, now time.Time, within time.Duration) []Entry {
+	l := Layout{o.Dir}
+	var out []Entry
+	add := func(path string, verify func(*x509.Certificate) error) {
+		out = append(out, o.checkFile(path, now, within, verify))
+	}
+	for _, ca := range CAs() {
+		add(o.authorityFile(ca), func(c *x509.Certificate) error {
+			if !c.IsCA {
+				return errors.New("not a CA certificate")
+			}
+			return nil
+		})
+		if _, err := os.Stat(l.NextCA(ca).Cert); err == nil {
+			add(l.NextCA(ca).Cert, func(*x509.Certificate) error { return nil })
+		}
+	}
+	for _, p := range o.programs() {
+		for _, s := range p.certs {
+			add(s.pair.Cert, func(c *x509.Certificate) error { return o.verify(s, c, now) })
+		}
+	}
+	return out
+}
+
+// authorityFile returns a file with the certificates of a CA: that of the folder ca, or
+// the copy of a program if the folder is kept elsewhere.
+func (o Options) authorityFile(ca CA) string {
+	l := Layout{o.Dir}
+	own := l.CA(ca).Cert
+	if _, err := os.Stat(own); err == nil {
+		return own
+	}
+	for _, p := range Programs() {
+		if _, err := os.Stat(l.Trust(p, ca)); err == nil {
+			return l.Trust(p, ca)
+		}
+	}
+	return own
+}
+
+func (o Options) checkFile(path string, now time.Time, within time.Duration, verify func(*x509.Certificate) error) Entry {
+	e := Entry{Path: path}
+	if relative, err := filepath.Rel(o.Dir, path); err == nil {
+		e.Path = relative
+	}
+	c, err := readCertificate(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = errors.New("missing")
+	}
+	if err != nil {
+		e.Problem = err.Error()
+		return e
+	}
+	e.Subject, e.Issuer, e.Expires, e.Use = c.Subject.CommonName, c.Issuer.CommonName, c.NotAfter, usage(c)
+	switch err := verify(c); {
+	case now.After(c.NotAfter):
+		e.Problem = "expired"
+	case err != nil:
+		e.Problem = err.Error()
+	case now.Add(within).After(c.NotAfter):
+		e.Problem = "expires soon"
+	}
+	return e
+}
+
+func usage(c *x509.Certificate) string {
+	if c.IsCA {
+		return "CA"
+	}
+	var out []string
+	for _, u := range c.ExtKeyUsage {
+		switch u {
+		case x509.ExtKeyUsageServerAuth:
+			out = append(out, "server")
+		case x509.ExtKeyUsageClientAuth:
+			out = append(out, "client")
+		}
+	}
+	return strings.Join(out, ",")
+}
+
+// verify returns an error if a certificate has another subject, usage or name than s,
+// another key, or another CA.
+func (o Options) verify(s spec, c *x509.Certificate, now time.Time) error {
+	if _, err := tlsfiles.LoadPair(s.pair.Cert, s.pair.Key); err != nil {
+		return err
+	}
+	bundle, err := tlsfiles.LoadBundle(o.authorityFile(s.by))
+	if err != nil {
+		return fmt.Errorf("the CA cannot be read: %w", err)
+	}
+	_, err = c.Verify(x509.VerifyOptions{Roots: bundle.Pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}, CurrentTime: now})
+	switch {
+	case errors.As(err, new(x509.UnknownAuthorityError)):
+		return fmt.Errorf("not signed by %s", s.by)
+	case err != nil:
+		return err
+	case !s.matches(c):
+		return errors.New("subject, usage or names differ from the wanted ones")
+	}
+	return nil
+}

@@ -1,0 +1,196 @@
+// Package command is the command line that creates, checks, renews and rotates the
+// certificates of a suite.
+package command
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"binnacle/deploy/certs"
+)
+
+// UsageError is an error of the command line, for which a program exits with 2.
+type UsageError struct{ error }
+
+// flags holds the values of the command line.
+type flags struct {
+	certs.Options
+	step, secrets   string
+	rotate, outside []string
+	within          time.Duration
+}
+
+// New returns the command. Help and errors show it under name, which may have several
+// words.
+func New(name string) *cobra.Command {
+	var f flags
+	root := &cobra.Command{
+		Use:         "certs",
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: name},
+		Short:       "Create and renew the certificates and keys of a suite.",
+		Long: "Create the certificates and keys of a suite in a folder, renew those that expire soon,\n" +
+			"and print the path and the expiry of each file that was written.",
+		Args:          usageArgs(cobra.NoArgs),
+		SilenceErrors: true, SilenceUsage: true,
+		RunE: func(c *cobra.Command, _ []string) error { return f.ensure(c.OutOrStdout()) },
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError{err} })
+	p := root.PersistentFlags()
+	p.StringVar(&f.Dir, "dir", "certs", "folder of the files")
+	p.StringSliceVar(&f.Names, "name", nil, "additional DNS name of the API server; may be repeated")
+	p.IPSliceVar(&f.Addresses, "address", nil, "additional IP address of the API server; may be repeated")
+	l := root.Flags()
+	l.BoolVar(&f.Renew, "renew", false, "replace all certificates, except those of the CAs")
+	l.BoolVar(&f.NewCA, "new-ca", false, "replace each CA that is missing, damaged or about to expire, and every certificate that it signed")
+	l.StringSliceVar(&f.outside, "external-ca", nil, fmt.Sprintf("CA whose key is kept elsewhere, of %v; may be repeated. Signing requests are written for its certificates", certs.CAs()))
+	l.DurationVar(&f.Lifetime, "lifetime", certs.DefaultLifetime, "lifetime of new certificates")
+	l.DurationVar(&f.CALifetime, "ca-lifetime", certs.DefaultCALifetime, "lifetime of new CAs")
+	l.StringVar(&f.step, "rotate-ca", "", fmt.Sprintf("step in the rotation of the CAs: %v, in this order; restart the services after each step", certs.Steps()))
+	l.StringSliceVar(&f.rotate, "ca", nil, fmt.Sprintf("CA that --rotate-ca rotates, of %v; may be repeated. Without it, all CAs are rotated", certs.CAs()))
+	l.StringVar(&f.secrets, "secrets", "", "write the files as Secrets for deploy/manifests to this YAML file")
+	root.AddCommand(f.newCheck())
+	root.CompletionOptions.DisableDefaultCmd = true
+	return root
+}
+
+func (f *flags) newCheck() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "check",
+		Short: "Print subject, use, issuer, expiry and state of all certificates; exit with 1 if one of them needs attention.",
+		Args:  usageArgs(cobra.NoArgs),
+		RunE:  func(c *cobra.Command, _ []string) error { return f.check(c.OutOrStdout()) },
+	}
+	c.Flags().DurationVar(&f.within, "within", 30*24*time.Hour, "report certificates that expire within this time")
+	return c
+}
+
+// usageArgs returns the errors of a check of arguments as usage errors.
+func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if err := check(c, args); err != nil {
+			return UsageError{err}
+		}
+		return nil
+	}
+}
+
+// Run runs a command with arguments and returns the exit code: 0 for success, 1 for a
+// failure, 2 for a usage error.
+func Run(c *cobra.Command, args []string, out, errs io.Writer) int {
+	c.SetArgs(args)
+	c.SetOut(out)
+	c.SetErr(errs)
+	err := c.Execute()
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(errs, "%s: %v\n", c.CommandPath(), err)
+	if _, usage := err.(UsageError); usage {
+		fmt.Fprintf(errs, "Run '%s --help' for usage.\n", c.CommandPath())
+		return 2
+	}
+	return 1
+}
+
+func (f *flags) validate() error {
+	var err error
+	if f.ExternalCAs, err = parseCAs("external-ca", f.outside); err != nil {
+		return err
+	}
+	if _, err = parseCAs("ca", f.rotate); err != nil {
+		return err
+	}
+	for flag, d := range map[string]time.Duration{"lifetime": f.Lifetime, "ca-lifetime": f.CALifetime} {
+		if d < time.Hour {
+			return UsageError{fmt.Errorf("--%s: %s is shorter than one hour", flag, d)}
+		}
+	}
+	switch step := certs.Step(f.step); step {
+	case "", certs.Prepare, certs.Switch, certs.Finish:
+	default:
+		return UsageError{fmt.Errorf("--rotate-ca: %q is not one of %v", step, certs.Steps())}
+	}
+	return nil
+}
+
+func parseCAs(flag string, names []string) (out []certs.CA, err error) {
+	known := map[string]bool{}
+	for _, ca := range certs.CAs() {
+		known[string(ca)] = true
+	}
+	for _, n := range names {
+		if !known[n] {
+			return nil, UsageError{fmt.Errorf("--%s: %q is not one of %v", flag, n, certs.CAs())}
+		}
+		out = append(out, certs.CA(n))
+	}
+	return out, nil
+}
+
+func (f *flags) ensure(out io.Writer) error {
+	if err := f.validate(); err != nil {
+		return err
+	}
+	made, err := certs.Ensure(f.Options)
+	if err == nil && f.step != "" {
+		var more []string
+		cas, _ := parseCAs("ca", f.rotate)
+		more, err = certs.Rotate(f.Options, certs.Step(f.step), cas...)
+		made = append(made, more...)
+	}
+	if err == nil && f.secrets != "" {
+		err = writeSecrets(f.Options, f.secrets)
+	}
+	for _, path := range made {
+		fmt.Fprintln(out, describe(path))
+	}
+	return err
+}
+
+// describe returns the path of a file, and the expiry of a certificate.
+func describe(path string) string {
+	if expires, err := certs.Expiry(path); err == nil {
+		return fmt.Sprintf("%s  expires %s", path, expires.Format(time.DateOnly))
+	}
+	return path
+}
+
+func writeSecrets(o certs.Options, path string) error {
+	text, err := certs.Secrets(o)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, text, 0o600)
+}
+
+func (f *flags) check(out io.Writer) error {
+	now := time.Now()
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "CERTIFICATE\tSUBJECT\tUSE\tISSUER\tEXPIRES\tDAYS LEFT\tSTATE")
+	problems := 0
+	for _, e := range certs.Check(f.Options, now, f.within) {
+		state, expires, days := "ok", "", ""
+		if e.Problem != "" {
+			state = strings.ReplaceAll(e.Problem, "\n", " ")
+			problems++
+		}
+		if !e.Expires.IsZero() {
+			expires = e.Expires.Format(time.DateOnly)
+			days = fmt.Sprint(int(e.Expires.Sub(now).Hours() / 24))
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.Path, e.Subject, e.Use, e.Issuer, expires, days, state)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if problems > 0 {
+		return fmt.Errorf("%d certificates need attention", problems)
+	}
+	return nil
+}

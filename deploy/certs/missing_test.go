@@ -1,0 +1,226 @@
+package certs_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"io/fs"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"binnacle/deploy/certs"
+	"binnacle/libs/serving/tlsfiles"
+)
+
+// snapshot returns the content of every file below a folder.
+func snapshot(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		out[path] = string(data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestEnsureRefusesToReplaceCA(t *testing.T) {
+	for name, c := range map[string]struct {
+		remove []string
+		renew  bool
+		empty  bool
+	}{
+		"folder of CAs absent":        {remove: []string{"ca"}},
+		"one key absent":              {remove: []string{"ca/nats-ca.key"}},
+		"one certificate absent":      {remove: []string{"ca/serving-ca.crt"}},
+		"folder of CAs absent, renew": {remove: []string{"ca"}, renew: true},
+		"nothing to renew":            {renew: true, empty: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := folder(t)
+			if !c.empty {
+				ensure(t, o)
+			}
+			for _, path := range c.remove {
+				if err := os.RemoveAll(filepath.Join(o.Dir, path)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := snapshot(t, o.Dir)
+			o.Renew = c.renew
+			made, err := certs.Ensure(o)
+			var missing *certs.MissingCAError
+			if !errors.As(err, &missing) || len(made) > 0 || !strings.Contains(err.Error(), "--new-ca") || !strings.Contains(err.Error(), missing.Key) {
+				t.Fatalf("made %v, error %v", made, err)
+			}
+			after := snapshot(t, o.Dir)
+			if len(after) != len(before) {
+				t.Errorf("%d files before, %d after", len(before), len(after))
+			}
+			for path, data := range before {
+				if after[path] != data {
+					t.Errorf("%s changed", path)
+				}
+			}
+		})
+	}
+}
+
+func TestLifetimes(t *testing.T) {
+	o := folder(t)
+	o.Lifetime, o.CALifetime = 48*time.Hour, 96*time.Hour
+	ensure(t, o)
+	l := certs.Layout{Dir: o.Dir}
+	for p, want := range map[certs.Pair]time.Duration{l.Admin(): o.Lifetime, l.CA(certs.ClientCA): o.CALifetime} {
+		if left := time.Until(leaf(t, p).NotAfter); left > want || left < want-time.Hour {
+			t.Errorf("%s expires in %s, want %s", p.Cert, left, want)
+		}
+	}
+	if made := ensure(t, o); len(made) > 0 {
+		t.Errorf("short certificates are replaced at once: %v", made)
+	}
+}
+
+// outsideCA signs requests as an operator's own CA does.
+type outsideCA struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newOutsideCA(t *testing.T) *outsideCA {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "outside"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(certs.DefaultCALifetime), KeyUsage: x509.KeyUsageCertSign}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &outsideCA{cert, key}
+}
+
+// sign writes the certificate of a request beside it, with the extensions that the
+// request asks for.
+func (ca *outsideCA) sign(t *testing.T, path string) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(data)
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: request.Subject, ExtraExtensions: request.Extensions,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(certs.DefaultLifetime)}
+	der, err := x509.CreateCertificate(rand.Reader, template, ca.cert, request.PublicKey, ca.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, strings.TrimSuffix(path, ".csr")+".crt", tlsfiles.EncodeCertificate(der))
+}
+
+func write(t *testing.T, path string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestExternalCASignsRequests(t *testing.T) {
+	o := folder(t)
+	o.ExternalCAs = []certs.CA{certs.FrontProxyCA}
+	l, ca := certs.Layout{Dir: o.Dir}, newOutsideCA(t)
+
+	_, err := certs.Ensure(o)
+	var unsigned *certs.UnsignedError
+	if !errors.As(err, &unsigned) || len(unsigned.Requests) != 2 || len(unsigned.Missing) != 1 {
+		t.Fatalf("error %v", err)
+	}
+	write(t, l.CA(certs.FrontProxyCA).Cert, tlsfiles.EncodeCertificate(ca.cert.Raw))
+	for _, path := range unsigned.Requests {
+		ca.sign(t, path)
+	}
+	if made := ensure(t, o); len(made) > 0 {
+		t.Errorf("made %v", made)
+	}
+	for _, path := range unsigned.Requests {
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s remains: %v", path, err)
+		}
+	}
+	if _, err := os.Stat(l.Trust("apiserver", certs.FrontProxyCA)); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(l.CA(certs.FrontProxyCA).Key); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a key of the external CA: %v", err)
+	}
+
+	before := leaf(t, l.FrontProxy())
+	o.Renew = true
+	if _, err := certs.Ensure(o); !errors.As(err, &unsigned) {
+		t.Fatalf("renewal: %v", err)
+	}
+	if !leaf(t, l.FrontProxy()).Equal(before) {
+		t.Error("the certificate in use changed before its successor was signed")
+	}
+	if _, err := certs.Rotate(o, certs.Prepare, certs.FrontProxyCA); err == nil {
+		t.Error("an external CA was rotated")
+	}
+}
+
+func TestCheckReportsProblems(t *testing.T) {
+	o := folder(t)
+	ensure(t, o)
+	now := time.Now()
+	problems := func(at time.Time, within time.Duration) map[string]string {
+		out := map[string]string{}
+		for _, e := range certs.Check(o, at, within) {
+			if e.Problem != "" {
+				out[e.Path] = e.Problem
+			}
+		}
+		return out
+	}
+	if found := problems(now, 30*24*time.Hour); len(found) > 0 {
+		t.Errorf("a new suite has problems: %v", found)
+	}
+	if found := problems(now, 400*24*time.Hour); found["admin/admin.crt"] != "expires soon" || found["ca/client-ca.crt"] != "" {
+		t.Errorf("within 400 days: %v", found)
+	}
+	if found := problems(now.Add(366*24*time.Hour), 0); found["admin/admin.crt"] != "expired" || found["ca/client-ca.crt"] != "" {
+		t.Errorf("after a year: %v", found)
+	}
+	if err := errors.Join(os.RemoveAll(filepath.Join(o.Dir, "ca")), os.Remove(filepath.Join(o.Dir, "etcd/etcd.crt"))); err != nil {
+		t.Fatal(err)
+	}
+	if found := problems(now, 0); len(found) != 1 || found["etcd/etcd.crt"] != "missing" {
+		t.Errorf("without the folder of CAs: %v", found)
+	}
+	o.Names = []string{"other.example.org"}
+	if found := problems(now, 0); !strings.Contains(found["apiserver/apiserver.crt"], "names differ") {
+		t.Errorf("with another name: %v", found)
+	}
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/klauspost/compress/gzip"
+)
+
+// imageSize is the size of files in bytes, unpacked and compressed like the layers of an
+// image. Builders compress harder, so their images are smaller.
+type imageSize struct{ unpacked, packed int64 }
+
+func measure(files ...string) (imageSize, error) {
+	var size imageSize
+	zip, err := gzip.NewWriterLevel(counter{&size.packed}, gzip.BestSpeed)
+	if err != nil {
+		return imageSize{}, err
+	}
+	for _, path := range files {
+		n, err := pack(zip, path)
+		if err != nil {
+			return imageSize{}, err
+		}
+		size.unpacked += n
+	}
+	return size, zip.Close()
+}
+
+func pack(to io.Writer, path string) (int64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	return io.Copy(to, f)
+}
+
+func (s imageSize) String() string {
+	return fmt.Sprintf("%.1f MB packed, %.1f unpacked", float64(s.packed)/1e6, float64(s.unpacked)/1e6)
+}
+
+// counter counts the bytes that are written to it.
+type counter struct{ n *int64 }
+
+func (c counter) Write(p []byte) (int, error) {
+	*c.n += int64(len(p))
+	return len(p), nil
+}

@@ -1,0 +1,111 @@
+package snapshot
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"go.etcd.io/etcd/etcdutl/v3/snapshot"
+	"go.uber.org/zap"
+)
+
+// Member of the etcd that is embedded in an API server.
+const (
+	embeddedName = "binnacle"
+	embeddedPeer = "http://localhost:2380"
+)
+
+// DefaultRevisionBump is larger than the number of writes between a snapshot and its
+// restoration.
+const DefaultRevisionBump = 1_000_000_000
+
+// RestoreOptions describe a data folder to create. Without a name and a cluster it is
+// that of the etcd embedded in an API server.
+type RestoreOptions struct {
+	// From is a snapshot file, or the data folder of a stopped etcd.
+	From string
+	// DataDir is the folder to create. It must not exist.
+	DataDir string
+	// Name, InitialCluster, InitialClusterToken and PeerURLs are those of the member, as
+	// in etcd's flags of these names.
+	Name, InitialCluster, InitialClusterToken string
+	PeerURLs                                  []string
+	// RevisionBump is added to the revision. Every revision up to the result is marked as
+	// compacted, so that clients list again. Zero keeps the revision.
+	RevisionBump uint64
+}
+
+// Restore creates the data folder of a member from a snapshot.
+func Restore(o RestoreOptions) error {
+	if _, err := os.Stat(o.DataDir); !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("restore snapshot: %s exists already", o.DataDir)
+	}
+	from, err := databaseFile(o.From)
+	if err != nil {
+		return fmt.Errorf("restore snapshot: %w", err)
+	}
+	peers := o.PeerURLs
+	if len(peers) == 0 {
+		peers = []string{embeddedPeer}
+	}
+	name := cmp.Or(o.Name, embeddedName)
+	err = snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
+		SnapshotPath: from.path, SkipHashCheck: !from.checksum, OutputDataDir: o.DataDir,
+		Name: name, PeerURLs: peers, InitialCluster: cmp.Or(o.InitialCluster, name+"="+peers[0]), InitialClusterToken: cmp.Or(o.InitialClusterToken, "etcd-cluster"),
+		RevisionBump: o.RevisionBump, MarkCompacted: o.RevisionBump > 0,
+	})
+	if err != nil {
+		return fmt.Errorf("restore snapshot: %w", err)
+	}
+	return nil
+}
+
+// source is the database file of a snapshot or of a data folder.
+type source struct {
+	path     string
+	checksum bool
+}
+
+func databaseFile(path string) (source, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return source{}, err
+	}
+	if info.IsDir() {
+		path = filepath.Join(path, "member", "snap", "db")
+		if info, err = os.Stat(path); err != nil {
+			return source{}, err
+		}
+	}
+	return source{path: path, checksum: info.Size()%diskSector == sha256.Size}, nil
+}
+
+// Info describes a snapshot.
+type Info struct {
+	// Revision is the newest revision; Keys the number of keys of all revisions.
+	Revision int64
+	Keys     int
+	// Bytes is the size of the database.
+	Bytes int64
+	// Hash is the CRC-32 (Castagnoli) of the content, as etcdutl prints it.
+	Hash uint32
+	// Version is the storage version; empty before etcd 3.6.
+	Version string
+}
+
+// Status verifies a snapshot file, or the database in the data folder of a stopped etcd,
+// and describes it.
+func Status(path string) (Info, error) {
+	from, err := databaseFile(path)
+	if err != nil {
+		return Info{}, fmt.Errorf("snapshot status: %w", err)
+	}
+	s, err := snapshot.NewV3(zap.NewNop()).Status(from.path)
+	if err != nil {
+		return Info{}, fmt.Errorf("snapshot status: %s: %w", from.path, err)
+	}
+	return Info{Revision: s.Revision, Keys: s.TotalKey, Bytes: s.TotalSize, Hash: s.Hash, Version: s.Version}, nil
+}

@@ -1,0 +1,123 @@
+package snapshot_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/storage/etcd"
+	"binnacle/services/apiserver/internal/storage/etcd/embedded"
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+	"binnacle/services/apiserver/internal/storage/etcd/snapshot"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const key = "/registry/pods/p"
+
+// start runs an embedded etcd on a folder, with a socket for clients.
+func start(t *testing.T, data string) (server *embedded.Server, socket string) {
+	t.Helper()
+	socket = "unix://" + filepath.Join(t.TempDir(), "etcd.sock")
+	server, err := embedded.Start(t.Context(), embedded.Options{DataDir: data, ListenClient: socket, Logger: etcdtest.Logger(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return server, socket
+}
+
+func save(t *testing.T, endpoint, path string) (int64, error) {
+	t.Helper()
+	client, err := etcd.Dial(etcd.DialOptions{Servers: []string{endpoint}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	return snapshot.Save(t.Context(), snapshot.SaveOptions{Endpoint: endpoint, Client: client, Path: path})
+}
+
+func TestSnapshotSavedFromRunningEtcdIsRestored(t *testing.T) {
+	dir := t.TempDir()
+	data, path := filepath.Join(dir, "data"), filepath.Join(dir, "snapshot.db")
+	server, socket := start(t, data)
+	store := etcdtest.Store(t, server.Config())
+	for i := range 100 {
+		if _, err := store.Create(t.Context(), fmt.Sprintf("%s%d", key, i), []byte(strings.Repeat("v", 5000)), storage.WriteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	size, err := save(t, socket, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Size() != size || info.Mode().Perm() != 0o600 || size < 500_000 {
+		t.Errorf("%d bytes, %v, %v", size, info, err)
+	}
+	if _, err := save(t, socket, path); err == nil || !strings.Contains(err.Error(), "exists already") {
+		t.Errorf("second snapshot with the same name: %v", err)
+	}
+	server.Stop()
+
+	for name, from := range map[string]string{"snapshot": path, "data folder": data} {
+		t.Run(name, func(t *testing.T) {
+			saved, err := snapshot.Status(from)
+			if err != nil || saved.Keys < 100 || saved.Revision < 101 || saved.Bytes < 500_000 {
+				t.Errorf("status %+v, %v", saved, err)
+			}
+			restored := filepath.Join(t.TempDir(), "restored")
+			options := snapshot.RestoreOptions{From: from, DataDir: restored, RevisionBump: snapshot.DefaultRevisionBump}
+			if err := snapshot.Restore(options); err != nil {
+				t.Fatal(err)
+			}
+			if err := snapshot.Restore(options); err == nil || !strings.Contains(err.Error(), "exists already") {
+				t.Errorf("second restoration: %v", err)
+			}
+			again, _ := start(t, restored)
+			defer again.Stop()
+			object, err := etcdtest.Store(t, again.Config()).Create(t.Context(), "/registry/pods/new", []byte("v"), storage.WriteOptions{})
+			if err != nil || object <= saved.Revision+snapshot.DefaultRevisionBump {
+				t.Errorf("revision %d of a write after revision %d was restored, %v", object, saved.Revision, err)
+			}
+			if _, err := etcdtest.Store(t, again.Config()).Create(t.Context(), key+"7", []byte("v"), storage.WriteOptions{}); err == nil {
+				t.Error("a saved key is absent")
+			}
+		})
+	}
+}
+
+func TestSaveFailsWhereNoEtcdAnswers(t *testing.T) {
+	dir := t.TempDir()
+	socket := filepath.Join(dir, "none.sock")
+	_, err := save(t, "unix://"+socket, filepath.Join(dir, "snapshot.db"))
+	if err == nil || !strings.Contains(err.Error(), "unix://"+socket) || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("error %v", err)
+	}
+	proxy := etcdtest.NewProxy(t, etcdtest.Listening(t).Endpoint())
+	proxy.Cut()
+	if _, err := save(t, proxy.Endpoint(), filepath.Join(dir, "snapshot.db")); err == nil {
+		t.Error("saved a snapshot over a cut connection")
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
+		t.Errorf("left %v, %v", files, err)
+	}
+}
+
+func TestDamagedSnapshotIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "snapshot.db")
+	if err := os.WriteFile(path, []byte("damaged"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := snapshot.Status(path); err == nil {
+		t.Error("status of a damaged snapshot")
+	}
+	if err := snapshot.Restore(snapshot.RestoreOptions{From: path, DataDir: filepath.Join(dir, "restored")}); err == nil {
+		t.Error("restored a damaged snapshot")
+	}
+}
