@@ -20,17 +20,17 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Apply merges what who applies into live, which is an empty object where there
-// is none, and returns the result with its managedFields, defaulted. A conflict
-// is a 409 that names each field and its owner, unless force is set. Neither
-// argument is changed. ctx ends what a webhook is asked for it.
+// Apply merges the patch of the manager who into live, which is an empty object if none exists. It
+// returns the defaulted result with its managedFields. A conflict is a 409 that names each field
+// and its owner, unless force is set. Apply changes neither argument. ctx bounds conversions by a
+// webhook.
 func (m *Manager) Apply(ctx context.Context, live registry.Object, patch map[string]any, who string, force bool) (registry.Object, error) {
 	gvk, err := m.applicable(patch)
 	if err != nil {
 		return nil, err
 	}
 	applied := typed.AsTypedUnvalidated(value.NewValueInterface(patch), m.typed().Schema, m.typed().TypeRef)
-	if crowded(applied) { // before it is validated
+	if crowded(applied) { // before the validation
 		return nil, errCrowded()
 	}
 	live = live.DeepCopyObject().(registry.Object)
@@ -88,7 +88,7 @@ func (m *Manager) Apply(ctx context.Context, live registry.Object, patch map[str
 	return out, nil
 }
 
-// applicable checks what an apply patch must and must not have.
+// applicable checks the kind and the managedFields of an apply patch.
 func (m *Manager) applicable(patch map[string]any) (schema.GroupVersionKind, error) {
 	u := unstructured.Unstructured{Object: patch}
 	gvk := u.GroupVersionKind()
@@ -106,7 +106,7 @@ func nameOf(patch map[string]any) string {
 	return u.GetNamespace() + "/" + u.GetName()
 }
 
-// merged is what a merge gave: no object when nothing changes.
+// merged is the result of a merge. object is nil if nothing changes.
 type merged struct {
 	object *typed.TypedValue
 	sets   fieldpath.ManagedFields
@@ -131,8 +131,8 @@ func (m *Manager) merge(ctx context.Context, live, applied *typed.TypedValue, en
 	return merged{object: object, sets: sets}, err
 }
 
-// after turns what a merge says of the owners into entries; the time of the
-// applier's moves when the object changes.
+// after converts the owners after a merge to entries. If the object changes, the applier's entry
+// gets the current time.
 func (m *Manager) after(r merged, before managed, self owner) managed {
 	entries := managed{}
 	for id, s := range r.sets {
@@ -158,7 +158,7 @@ func (m *Manager) after(r merged, before managed, self owner) managed {
 	return entries
 }
 
-// object turns a merged value into a defaulted object of the kind.
+// object converts a merged value to a defaulted object of the kind.
 func (v *view) object(t *typed.TypedValue) (registry.Object, error) {
 	obj, err := v.fromTyped(t)
 	if err != nil {
@@ -173,8 +173,9 @@ func (v *view) object(t *typed.TypedValue) (registry.Object, error) {
 	return obj, nil
 }
 
-// shaped returns a merged document with defaults and without unknown fields. Nulls stay, because
-// merging turns an applied value that became empty into null, which validation has to refuse.
+// shaped returns a merged document with defaults and without unknown fields. It keeps nulls,
+// because a merge replaces an applied value that became empty by null, which validation must
+// reject.
 func (v *view) shaped(obj registry.Object) (registry.Object, error) {
 	raw, err := tape.AppendValue(nil, obj.(*unstructured.Unstructured).Object)
 	if err != nil {

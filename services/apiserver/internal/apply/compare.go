@@ -13,10 +13,10 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// changes are the fields in which two objects differ.
+// changes holds the fields in which two objects differ.
 type changes struct {
-	// set are those that the second has with another value or alone, removed
-	// those that it does not have.
+	// set holds the fields that the second object adds or changes, removed the fields that it
+	// lacks.
 	set, removed *fieldpath.Set
 }
 
@@ -27,7 +27,7 @@ func (c *changes) filtered(f fieldpath.Filter) *changes {
 	return &changes{set: f.Filter(c.set), removed: f.Filter(c.removed)}
 }
 
-// differences compares two objects of the kind; live may be nil for none.
+// differences compares two objects of the kind. live may be nil.
 func (v *view) differences(live, obj registry.Object) (*changes, error) {
 	s := v.shape()
 	if s == nil {
@@ -46,15 +46,15 @@ func (v *view) differences(live, obj registry.Object) (*changes, error) {
 	return c.changes(), errors.Join(c.errs...)
 }
 
-// comparer gathers what differs between two values.
+// comparer collects the differences between two values.
 type comparer struct {
 	set, removed trail
 	path         fieldpath.Path
 	errs         []error
 }
 
-// trail is a set that is filled along a path: nodes are the parts of it that
-// stand below the beginnings of the path, as far as it was needed.
+// trail is a set that is filled along a path. nodes holds the parts of the set below the prefixes
+// of the path, created on demand.
 type trail struct {
 	root  *fieldpath.Set
 	nodes []*fieldpath.Set
@@ -69,7 +69,7 @@ func (t *trail) insert(path fieldpath.Path) {
 	t.node(last).Members.Insert(path[last])
 }
 
-// node is the part of the set below the first n elements of the path.
+// node returns the part of the set below the first n elements of the path.
 func (t *trail) node(n int) *fieldpath.Set {
 	if n == 0 {
 		return t.root
@@ -77,7 +77,7 @@ func (t *trail) node(n int) *fieldpath.Set {
 	return t.nodes[n-1]
 }
 
-// back leaves what is below the first n elements of the path.
+// back drops the nodes below the first n elements of the path.
 func (t *trail) back(n int) {
 	if len(t.nodes) > n {
 		t.nodes = t.nodes[:n]
@@ -98,7 +98,7 @@ func (c *comparer) pop() {
 	c.removed.back(len(c.path))
 }
 
-// object compares two objects without what nobody owns.
+// object compares two objects except for the fields without owners.
 func (c *comparer) object(s *shape, a, b reflect.Value) {
 	for i := range s.fields {
 		f := &s.fields[i]
@@ -120,7 +120,7 @@ func (c *comparer) object(s *shape, a, b reflect.Value) {
 	}
 }
 
-// serverOwned are fields of the metadata that nobody owns.
+// serverOwned reports whether a metadata field has no owner because the server sets it.
 func serverOwned(name string) bool {
 	switch name {
 	case "name", "namespace", "creationTimestamp", "selfLink", "uid", "generation", "managedFields", "resourceVersion":
@@ -147,8 +147,8 @@ func (c *comparer) field(f *fieldShape, a, b reflect.Value) {
 	c.pop()
 }
 
-// value compares two values, each of which may be absent, or null, which is
-// there but not valid. One at least is there.
+// value compares two values. Each may be absent, or null, which is present but not valid. At least
+// one is present.
 func (c *comparer) value(s *shape, a, b reflect.Value, hasA, hasB bool) {
 	switch {
 	case s.kind == foreignShape:
@@ -196,7 +196,7 @@ func (c *comparer) leaf(s *shape, a, b reflect.Value, hasA, hasB bool) {
 	}
 }
 
-// hollow tells whether a value is null or has nothing in it.
+// hollow reports whether a value is null or empty.
 func (s *shape) hollow(v reflect.Value) bool {
 	if !v.IsValid() {
 		return true
@@ -232,8 +232,7 @@ func (c *comparer) maps(s *shape, a, b reflect.Value) {
 	}
 }
 
-// keysOf are the keys of a map in their order, in which they are quickly put into a
-// set.
+// keysOf returns the keys of a map in order. Insertion into a set is fast in order.
 func keysOf(m reflect.Value) []reflect.Value {
 	if !m.IsValid() {
 		return nil
@@ -243,8 +242,7 @@ func keysOf(m reflect.Value) []reflect.Value {
 	return keys
 }
 
-// item compares what two maps have at one key; b is invalid where it has
-// nothing.
+// item compares the values of two maps at one key. b is invalid if the second map lacks the key.
 func (c *comparer) item(s *shape, key string, a, b reflect.Value, hasA bool) {
 	hasB := b.IsValid()
 	if hasB {
@@ -255,7 +253,7 @@ func (c *comparer) item(s *shape, key string, a, b reflect.Value, hasA bool) {
 	c.pop()
 }
 
-// element is one of a list that is no whole, found by its key or value, in one of two lists.
+// element is an element of an associative list in one of two lists, identified by its key or value.
 type element struct {
 	path fieldpath.PathElement
 	v    reflect.Value
@@ -270,7 +268,7 @@ func (c *comparer) lists(s *shape, a, b reflect.Value) {
 	find := func(v reflect.Value, inB bool) {
 		p, err := s.pathElement(v)
 		if err != nil {
-			if len(c.errs) == 0 { // one is enough, and there may be many
+			if len(c.errs) == 0 { // one error is enough, and there may be many
 				c.errs = append(c.errs, fmt.Errorf("%s: %w", c.path, err))
 			}
 			return
@@ -279,7 +277,7 @@ func (c *comparer) lists(s *shape, a, b reflect.Value) {
 	}
 	each(a, func(v reflect.Value) { find(v, false) })
 	each(b, func(v reflect.Value) { find(v, true) })
-	// In the order of their paths they are quickly put into a set.
+	// Insertion into a set is fast in path order.
 	slices.SortStableFunc(all, func(x, y element) int { return x.path.Compare(y.path) })
 	for len(all) > 0 {
 		n := 1
@@ -297,7 +295,7 @@ func (c *comparer) lists(s *shape, a, b reflect.Value) {
 	}
 }
 
-// length is that of a list that may not be there.
+// length returns the length of a list, which may be absent.
 func length(list reflect.Value) int {
 	if !list.IsValid() {
 		return 0
@@ -314,7 +312,7 @@ func each(list reflect.Value, f func(reflect.Value)) {
 	}
 }
 
-// elements compares those of two lists with one path. Duplicates are one whole.
+// elements compares the elements of two lists at one path. Duplicates are compared as a whole.
 func (c *comparer) elements(s *shape, a, b []element) {
 	switch {
 	case len(a) <= 1 && len(b) <= 1:
@@ -343,7 +341,7 @@ func (c *comparer) elements(s *shape, a, b []element) {
 	}
 }
 
-// pathElement is how an element of a list is found.
+// pathElement returns the path element that identifies an element of a list.
 func (s *shape) pathElement(v reflect.Value) (fieldpath.PathElement, error) {
 	if !v.IsValid() {
 		return fieldpath.PathElement{}, errors.New("a list whose elements are found by key or value has a null")

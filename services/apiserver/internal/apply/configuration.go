@@ -15,14 +15,13 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Configure merges what is to be set in an object into it and returns the tree of
-// the result, which may share memory with both. Who owns what is left alone. What is
-// merged as a whole cannot be set so. The kind may be nil for objects that have a Go
-// type.
+// Configure merges a configuration into an object and returns the tree of the result, which may
+// share memory with both. It does not change managedFields. It rejects a configuration that sets
+// atomic lists, maps or structs. k may be nil for objects with a Go type.
 func (f *Fields) Configure(k *registry.Kind, obj runtime.Object, configuration map[string]any) (map[string]any, error) {
 	t := f.typeFor(k, obj)
 	patch := typed.AsTypedUnvalidated(value.NewValueInterface(configuration), t.Schema, t.TypeRef)
-	if crowded(patch) { // before it is validated
+	if crowded(patch) { // before the validation
 		return nil, errCrowded()
 	}
 	patch, err := t.FromUnstructured(configuration)
@@ -68,8 +67,8 @@ func (f *Fields) typeFor(k *registry.Kind, obj runtime.Object) typed.ParseableTy
 	return f.types.of(reflect.TypeOf(obj).Elem())
 }
 
-// fitting refuses numbers that a Go type has no room for. What makes an object of a tree
-// would cut them off.
+// fitting rejects numbers that overflow the Go type. The conversion of a tree to an object would
+// truncate them.
 func fitting(obj runtime.Object, configuration map[string]any) error {
 	if untypedObject(obj) {
 		return nil
@@ -81,7 +80,7 @@ func fitting(obj runtime.Object, configuration map[string]any) error {
 	return json.Unmarshal(doc, reflect.New(reflect.TypeOf(obj).Elem()).Interface())
 }
 
-// wholes are the places of lists and maps in a value that are merged as a whole.
+// wholes returns the paths of atomic lists and maps in a value.
 func wholes(at fieldpath.Path, s *smd.Schema, ref smd.TypeRef, v value.Value) (found []string) {
 	atom, ok := s.Resolve(ref)
 	switch {

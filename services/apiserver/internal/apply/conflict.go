@@ -10,13 +10,14 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v4/merge"
 )
 
-// maxTold is how many bytes of conflicts are put into words: an answer tells less.
+// maxTold is the size in bytes after which no more conflicts are formatted. The response has a
+// lower limit.
 const maxTold = 1 << 20
 
-// conflictError is the 409 of an apply: a cause for each field, and the text
-// that clients match.
+// conflictError returns the 409 of an apply: a cause for each field, and the text that clients
+// match.
 func conflictError(conflicts merge.Conflicts) error {
-	// The fields of each stay in the order of their set.
+	// The fields of each manager keep the order of their set.
 	slices.SortStableFunc(conflicts, func(a, b merge.Conflict) int { return strings.Compare(a.Manager, b.Manager) })
 	var causes []metav1.StatusCause
 	var lines []string
@@ -42,7 +43,7 @@ func conflictError(conflicts merge.Conflicts) error {
 	return apierrors.NewApplyConflict(causes, message)
 }
 
-// String names an owner as conflicts do.
+// String returns the owner as conflict messages name it.
 func (o owner) String() string {
 	s := fmt.Sprintf("%q", o.Manager)
 	if o.Subresource != "" {

@@ -13,8 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// convert turns an object of this version into one of another, by the form in
-// which both are stored. The object is not changed.
+// convert returns an object of this version converted to another version through the stored form.
+// It does not change the object.
 func (v *view) convert(ctx context.Context, obj registry.Object, to *view) (registry.Object, error) {
 	if v == to {
 		return obj, nil
@@ -64,22 +64,22 @@ func (v *view) convertDocument(ctx context.Context, obj registry.Object, to *vie
 
 var errNoVersion = errors.New("the version is not served")
 
-// versions converts typed values for the merging of sets that were written in
-// other versions, for one write.
+// versions converts typed values so that sets recorded in other versions can be merged. It serves
+// one write.
 type versions struct {
 	*view
-	ctx context.Context // of the write: the library asks without one
+	ctx context.Context // of the write: the library passes none
 }
 
 var _ merger = (*versions)(nil)
 
-// merger is what the merge library asks of versions.
+// merger is the interface that the merge library requires of versions.
 type merger interface {
 	Convert(*typed.TypedValue, fieldpath.APIVersion) (*typed.TypedValue, error)
 	IsMissingVersionError(error) bool
 }
 
-// Convert turns a value of any version of the kind into one of another.
+// Convert converts a value of any version of the kind to another version.
 func (v *versions) Convert(t *typed.TypedValue, version fieldpath.APIVersion) (*typed.TypedValue, error) {
 	from := v.view
 	if t.AsValue() != nil && t.AsValue().IsMap() {
@@ -108,5 +108,6 @@ func (v *versions) Convert(t *typed.TypedValue, version fieldpath.APIVersion) (*
 	return to.asTyped(converted, typed.AllowDuplicates)
 }
 
-// IsMissingVersionError tells that a set's version is gone, and the set with it.
+// IsMissingVersionError reports whether the version of a set is no longer served, which drops the
+// set.
 func (v *versions) IsMissingVersionError(err error) bool { return errors.Is(err, errNoVersion) }

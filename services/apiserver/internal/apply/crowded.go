@@ -9,34 +9,33 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v4/value"
 )
 
-// MaxMembers is how many members of one object or list may have owners of their own
-// where structured-merge-diff makes sets of them: that takes time by the square.
+// MaxMembers is the maximum number of members of one object or list with owners of their own that
+// structured-merge-diff processes. Its time grows quadratically.
 const MaxMembers = 20_000
 
-// MaxPaths is how many bytes the paths of all members may have together that are told apart: they are
-// written out for what is wrong with each, and with them the keys that elements are told apart by, again
-// and again.
+// MaxPaths is the maximum total size in bytes of the paths of all members. Paths are formatted for
+// each error, including the keys that identify list elements, possibly many times.
 const MaxPaths = 32 << 20
 
-// errCrowded is for objects with more: what an apply makes of one is refused, what
-// other writes make of one has no owners.
+// errCrowded returns the error for objects that exceed MaxMembers or MaxPaths. An apply to such an
+// object is rejected; after other writes it has no managedFields.
 func errCrowded() error {
 	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("an object or list has more than %d members whose owners would be told apart, or their paths have more than %d bytes", MaxMembers, MaxPaths))
 }
 
-// crowded tells whether a value has more than MaxMembers in one place, or MaxPaths in all.
+// crowded reports whether a value has more than MaxMembers at one path, or exceeds MaxPaths.
 func crowded(t *typed.TypedValue) bool {
 	w := crowd{schema: t.Schema()}
 	return w.visit(t.TypeRef(), t.AsValue(), 0)
 }
 
-// crowd goes through a value.
+// crowd walks a value.
 type crowd struct {
 	schema *smd.Schema
 	paths  int // bytes so far
 }
 
-// visit tells whether there are too many, in a value whose path has so many bytes.
+// visit reports whether the limits are exceeded by a value whose path has the given size in bytes.
 func (w *crowd) visit(ref smd.TypeRef, x value.Value, path int) (is bool) {
 	if w.paths += path; w.paths > MaxPaths {
 		return true
@@ -44,7 +43,7 @@ func (w *crowd) visit(ref smd.TypeRef, x value.Value, path int) (is bool) {
 	if x == nil || x.IsNull() {
 		return false
 	}
-	atom, _ := w.schema.Resolve(ref) // what is of no type is visited for the sake of its paths
+	atom, _ := w.schema.Resolve(ref) // values without a type are visited for their paths
 	switch {
 	case x.IsMap():
 		m := x.AsMap()
@@ -86,10 +85,10 @@ func (w *crowd) visit(ref smd.TypeRef, x value.Value, path int) (is bool) {
 	return is
 }
 
-// indexStep is about what the index of an element takes in a path.
+// indexStep is the approximate size in bytes of an element's index in a path.
 const indexStep = 8
 
-// keyOf is how many bytes tell an element of a list apart.
+// keyOf returns the size in bytes of the key of a list element.
 func keyOf(l *smd.List, x value.Value) (n int) {
 	switch {
 	case x == nil:
@@ -107,7 +106,7 @@ func keyOf(l *smd.List, x value.Value) (n int) {
 	return n
 }
 
-// compare is what structured-merge-diff makes of two values.
+// compare compares two values with structured-merge-diff.
 func compare(a, b *typed.TypedValue) (*typed.Comparison, error) {
 	if crowded(a) || crowded(b) {
 		return nil, errCrowded()

@@ -13,9 +13,9 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// documentDifferences compares two documents, live may be nil for none. It tells what the
-// merge library tells of them. False is for what is unusual, such as what does not fit its
-// rules: that the library has to say.
+// documentDifferences compares two documents. live may be nil. The result equals that of the merge
+// library. It returns false for unusual documents, such as those that violate the merge rules; the
+// caller then uses the library.
 func (v *view) documentDifferences(live, obj registry.Object) (*changes, bool) {
 	is, ok := obj.(runtime.Unstructured)
 	if !ok {
@@ -46,16 +46,16 @@ func (v *view) documentDifferences(live, obj registry.Object) (*changes, bool) {
 
 var documentDiffs = sync.Pool{New: func() any { return &documentDiff{path: make(fieldpath.Path, 0, 16)} }}
 
-// documentDiff gathers in which fields documents differ.
+// documentDiff collects the fields in which documents differ.
 type documentDiff struct {
 	schema       *smd.Schema
 	set, removed trail
 	path         fieldpath.Path
-	// side is that of the two that gets what only one document has.
+	// side is the trail for values that only one document has.
 	side *trail
-	// whole tells that the path is within a value that belongs to somebody as a whole.
+	// whole reports whether the path is inside an atomic value.
 	whole bool
-	// names are those of objects that are gone through, one after the other.
+	// names is a stack of the member names of the objects on the path.
 	names []string
 }
 
@@ -68,7 +68,7 @@ func (d *documentDiff) free() {
 	documentDiffs.Put(d)
 }
 
-// below goes on with what stands below the path.
+// below calls visit with e appended to the path.
 func (d *documentDiff) below(e fieldpath.PathElement, visit func() bool) bool {
 	d.path = append(d.path, e)
 	ok := visit()
@@ -78,13 +78,13 @@ func (d *documentDiff) below(e fieldpath.PathElement, visit func() bool) bool {
 	return ok
 }
 
-// only is below for a value that one document has: side gets it.
+// only adds a value that only one document has to side.
 func (d *documentDiff) only(side *trail, e fieldpath.PathElement, ref smd.TypeRef, v any) bool {
 	d.side = side
 	return d.within(e, ref, v)
 }
 
-// both compares two values that stand at the path, and are not the same.
+// both compares two unequal values at the path.
 func (d *documentDiff) both(ref smd.TypeRef, a, b any) bool {
 	atom, ok := d.schema.Resolve(ref)
 	if !ok {
@@ -119,7 +119,7 @@ func (d *documentDiff) both(ref smd.TypeRef, a, b any) bool {
 	return ok
 }
 
-// fine looks whether a value fits, of which nothing is noted.
+// fine reports whether a value matches its type, without recording any field.
 func (d *documentDiff) fine(ref smd.TypeRef, v any) bool {
 	was := d.whole
 	d.whole = true
@@ -135,7 +135,7 @@ func (d *documentDiff) objects(rules *smd.Map, a, b map[string]any) bool {
 	begin := len(d.names)
 	for name, v := range a {
 		if name == "managedFields" && d.inMetadata() {
-			continue // what was recorded nobody owns
+			continue // managedFields has no owner
 		}
 		if w, ok := b[name]; !ok || !tape.EqualValues(v, w) {
 			d.names = append(d.names, name)
@@ -147,7 +147,7 @@ func (d *documentDiff) objects(rules *smd.Map, a, b map[string]any) bool {
 		}
 	}
 	end := len(d.names)
-	slices.Sort(d.names[begin:end]) // sets are filled from the first to the last
+	slices.Sort(d.names[begin:end]) // insertion into a set is fast in order
 	for i := begin; i < end; i++ {
 		name := d.names[i]
 		ref, ok := member(rules, name)
@@ -173,12 +173,12 @@ func (d *documentDiff) objects(rules *smd.Map, a, b map[string]any) bool {
 	return true
 }
 
-// inMetadata tells whether the path is that of the metadata.
+// inMetadata reports whether the path is that of the metadata.
 func (d *documentDiff) inMetadata() bool {
 	return len(d.path) == 1 && d.path[0].FieldName != nil && *d.path[0].FieldName == "metadata"
 }
 
-// member is the type of what an object has below a name.
+// member returns the type of an object's member.
 func member(rules *smd.Map, name string) (ref smd.TypeRef, ok bool) {
 	if f, ok := rules.FindField(name); ok {
 		return f.Type, true
@@ -186,7 +186,7 @@ func member(rules *smd.Map, name string) (ref smd.TypeRef, ok bool) {
 	return rules.ElementType, rules.ElementType != (smd.TypeRef{})
 }
 
-// lists compares two lists whose elements are told apart by their keys or values.
+// lists compares two associative lists.
 func (d *documentDiff) lists(rules *smd.List, a, b []any) bool {
 	if len(a) > MaxMembers || len(b) > MaxMembers {
 		return false
@@ -218,7 +218,7 @@ func (d *documentDiff) lists(rules *smd.List, a, b []any) bool {
 			ok = d.only(&d.set, e, rules.ElementType, w)
 		case !tape.EqualValues(v, w):
 			ok = d.below(e, func() bool { return d.both(rules.ElementType, v, w) })
-		default: // lists that differ are looked at as wholes
+		default: // equal elements are still checked, because the lists differ
 			ok = d.fine(rules.ElementType, w)
 		}
 		if !ok {
@@ -234,8 +234,7 @@ func (d *documentDiff) lists(rules *smd.List, a, b []any) bool {
 	return true
 }
 
-// add takes a value that stands at the path and that one document has. It is false for
-// what is unusual.
+// add records a value at the path that only one document has. It returns false for unusual values.
 func (d *documentDiff) add(ref smd.TypeRef, v any) bool {
 	atom, ok := d.schema.Resolve(ref)
 	if !ok {
@@ -257,7 +256,7 @@ func (d *documentDiff) add(ref smd.TypeRef, v any) bool {
 	return ok
 }
 
-// fits tells whether a scalar is of its type.
+// fits reports whether a scalar matches its type.
 func fits(want smd.Scalar, v any) bool {
 	switch v.(type) {
 	case string:
@@ -270,9 +269,9 @@ func fits(want smd.Scalar, v any) bool {
 	return false
 }
 
-// within is add for what stands below the path.
+// within is add with e appended to the path.
 func (d *documentDiff) within(e fieldpath.PathElement, ref smd.TypeRef, v any) bool {
-	if d.whole { // nothing is noted of it
+	if d.whole { // no field is recorded
 		return d.add(ref, v)
 	}
 	return d.below(e, func() bool { return d.add(ref, v) })
@@ -290,7 +289,7 @@ func (d *documentDiff) object(rules *smd.Map, m map[string]any) bool {
 		d.names = append(d.names, name)
 	}
 	end := len(d.names)
-	slices.Sort(d.names[begin:end]) // sets are filled from the first to the last
+	slices.Sort(d.names[begin:end]) // insertion into a set is fast in order
 	for i := begin; i < end; i++ {
 		name := d.names[i]
 		ref, ok := member(rules, name)
@@ -330,7 +329,7 @@ func (d *documentDiff) list(rules *smd.List, l []any) bool {
 	return true
 }
 
-// elementOf is how an element of a list is called that is a set or has keys.
+// elementOf returns the path element of an element of a set or keyed list.
 func elementOf(rules *smd.List, v any) (e fieldpath.PathElement, ok bool) {
 	if len(rules.Keys) == 0 {
 		if !fits(smd.Untyped, v) {

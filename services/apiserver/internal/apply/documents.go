@@ -13,15 +13,15 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Recorded is the managedFields of an object as the object holds them: in documents
-// they are trees, which are not converted to be kept for a while or compared.
+// Recorded is the managedFields of an object in the object's own representation. For documents they
+// are trees, which can be restored and compared without conversion.
 type Recorded struct {
 	list []metav1.ManagedFieldsEntry
-	tree any // of a document; nil for none
+	tree any // of a document; nil without managedFields
 	doc  bool
 }
 
-// RecordedIn takes them from an object.
+// RecordedIn returns the managedFields of an object.
 func RecordedIn(obj registry.Object) Recorded {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		return Recorded{tree: treeOf(u), doc: true}
@@ -29,19 +29,19 @@ func RecordedIn(obj registry.Object) Recorded {
 	return Recorded{list: obj.GetManagedFields()}
 }
 
-// Clone is for who has to keep them while others work on the object.
+// Clone returns a copy that does not change while other code changes the object.
 func (r Recorded) Clone() Recorded {
 	r.list = slices.Clone(r.list)
 	return r
 }
 
-// treeOf a document's managedFields; nil when there are none.
+// treeOf returns a document's managedFields, or nil.
 func treeOf(u *unstructured.Unstructured) any {
 	meta, _ := u.Object["metadata"].(map[string]any)
 	return meta["managedFields"]
 }
 
-// Into puts them into another state of the same object.
+// Into sets the managedFields of another state of the same object.
 func (r Recorded) Into(obj registry.Object) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok || !r.doc {
@@ -59,7 +59,7 @@ func (r Recorded) Into(obj registry.Object) {
 	}
 }
 
-// SameButTimes tells whether two differ in nothing but times.
+// SameButTimes reports whether the two differ in times only.
 func (r Recorded) SameButTimes(o Recorded) bool {
 	if !r.doc || !o.doc {
 		return SameButTimes(r.list, o.list)
@@ -105,7 +105,7 @@ func sameEntry(x, y map[string]any) bool {
 	return true
 }
 
-// Entries are the list of managedFields.
+// Entries returns the managedFields as a list.
 func (r Recorded) Entries() []metav1.ManagedFieldsEntry {
 	if !r.doc {
 		return r.list
@@ -120,7 +120,7 @@ func (r Recorded) Entries() []metav1.ManagedFieldsEntry {
 	}
 	if !ok {
 		u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"managedFields": r.tree}}}
-		return u.GetManagedFields() // which takes what is odd for nothing
+		return u.GetManagedFields() // which ignores invalid entries
 	}
 	if len(out) == 0 {
 		return nil
@@ -128,7 +128,7 @@ func (r Recorded) Entries() []metav1.ManagedFieldsEntry {
 	return out
 }
 
-// entryOf reads one entry; false for what is odd.
+// entryOf decodes one entry. It returns false for an unusual one.
 func entryOf(tree any) (e metav1.ManagedFieldsEntry, ok bool) {
 	m, ok := tree.(map[string]any)
 	for name, v := range m {
@@ -161,8 +161,8 @@ func entryOf(tree any) (e metav1.ManagedFieldsEntry, ok bool) {
 	return e, ok
 }
 
-// setManagedFields is that of the object, without reflection for documents. asked are the
-// entries of before, whose trees stay where they say the same.
+// setManagedFields sets the managedFields of the object, without reflection for documents. asked
+// holds the entries of before, whose trees are reused for equal field sets.
 func setManagedFields(obj registry.Object, list []metav1.ManagedFieldsEntry, before Recorded, asked []metav1.ManagedFieldsEntry) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok || len(list) == 0 {
@@ -181,7 +181,7 @@ func setManagedFields(obj registry.Object, list []metav1.ManagedFieldsEntry, bef
 	Recorded{tree: trees, doc: true}.Into(u)
 }
 
-// fields is the tree of a set of fields that is recorded already, nil for another.
+// fields returns the recorded tree of a field set, or nil if it is not recorded.
 func (r Recorded) fields(entries []metav1.ManagedFieldsEntry, raw []byte) any {
 	trees, _ := r.tree.([]any)
 	if len(trees) != len(entries) {
@@ -197,7 +197,7 @@ func (r Recorded) fields(entries []metav1.ManagedFieldsEntry, raw []byte) any {
 	return nil
 }
 
-// treeOfEntry is the tree of an entry; known finds that of its fields, where there is one.
+// treeOfEntry returns the tree of an entry. known returns the existing tree of its fields, or nil.
 func treeOfEntry(e *metav1.ManagedFieldsEntry, known func(raw []byte) any) (map[string]any, bool) {
 	m := make(map[string]any, 7)
 	put := func(name, text string) {
@@ -232,8 +232,8 @@ func treeOfEntry(e *metav1.ManagedFieldsEntry, known func(raw []byte) any) (map[
 	return m, true
 }
 
-// apart are what two trees do not have in common: members of objects that are the same
-// in both are left out, however deep. differ is false when nothing is left.
+// apart returns the parts of two trees that differ. It omits members that are equal in both, at any
+// depth. differ is false if no part is left.
 func apart(a, b map[string]any) (x, y map[string]any, differ bool) {
 	x, y = map[string]any{}, map[string]any{}
 	for name, v := range a {
@@ -260,8 +260,8 @@ func apart(a, b map[string]any) (x, y map[string]any, differ bool) {
 	return x, y, len(x) > 0 || len(y) > 0
 }
 
-// withoutSame are two objects without what documents have in common, and without what
-// was recorded, which nobody owns.
+// withoutSame returns two objects without the parts that documents have in common, and without
+// managedFields, which have no owner.
 func withoutSame(a, b registry.Object) (registry.Object, registry.Object) {
 	x, ok := a.(*unstructured.Unstructured)
 	y, both := b.(*unstructured.Unstructured)
@@ -272,7 +272,7 @@ func withoutSame(a, b registry.Object) (registry.Object, registry.Object) {
 	return &unstructured.Unstructured{Object: p}, &unstructured.Unstructured{Object: q}
 }
 
-// withoutRecorded is a tree without managedFields, which shares the rest.
+// withoutRecorded returns a tree without managedFields that shares all other parts.
 func withoutRecorded(tree map[string]any) map[string]any {
 	meta, ok := tree["metadata"].(map[string]any)
 	if _, has := meta["managedFields"]; !ok || !has {
@@ -284,8 +284,8 @@ func withoutRecorded(tree map[string]any) map[string]any {
 	return tree
 }
 
-// clearlyDiffer tells whether two documents have another text, number or truth at one
-// place, which somebody owns. They may differ otherwise.
+// clearlyDiffer reports whether two documents have different strings, integers or booleans at an
+// owned path. They may differ in other ways even if it returns false.
 func clearlyDiffer(a, b map[string]any, at func(name string) bool) bool {
 	for name, v := range a {
 		w, ok := b[name]

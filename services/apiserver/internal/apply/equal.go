@@ -12,8 +12,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Equal tells whether two objects of the kind differ in nothing but
-// managedFields; an empty list is as good as none.
+// Equal reports whether two objects of the kind differ in managedFields only. An empty list or map
+// equals an absent one.
 func (m *Manager) Equal(a, b registry.Object) bool {
 	s := m.shape()
 	if s == nil {
@@ -57,17 +57,17 @@ func equalField(f *fieldShape, a, b reflect.Value, how strictness) bool {
 	return hasX == hasY && (!hasX || equal(f.shape, x, y, how))
 }
 
-// strictness is how null compares with what is empty.
+// strictness determines how null compares with empty values.
 type strictness bool
 
 const (
-	// exactly: null equals null alone, as in JSON.
+	// exactly: null equals only null, as in JSON.
 	exactly strictness = true
-	// loosely: null equals an empty list or map, as in what is stored.
+	// loosely: null equals an empty list or map, as in the stored form.
 	loosely strictness = false
 )
 
-// equal compares what two values are in JSON.
+// equal reports whether two values have equal JSON.
 func equal(s *shape, a, b reflect.Value, how strictness) bool {
 	if !a.IsValid() || !b.IsValid() {
 		return a.IsValid() == b.IsValid() || how == loosely && (s.kind == mapShape || s.kind == listShape) && s.hollow(a) && s.hollow(b)
@@ -88,7 +88,7 @@ func equal(s *shape, a, b reflect.Value, how strictness) bool {
 			return false
 		}
 		if a.UnsafePointer() == b.UnsafePointer() {
-			return true // the copy of an object shares what nobody changes
+			return true // a copy of an object shares unchanged maps
 		}
 		for it := a.MapRange(); it.Next(); {
 			other := b.MapIndex(it.Key())
@@ -130,7 +130,7 @@ func equalOpaque(a, b reflect.Value) bool {
 	if a.CanAddr() && b.CanAddr() {
 		return alike(a.Addr().Interface(), b.Addr().Interface()) || reflect.DeepEqual(encoded(a), encoded(b))
 	}
-	if a.Type() == quantities && b.Type() == quantities { // of a map
+	if a.Type() == quantities && b.Type() == quantities { // map values are not addressable
 		x, y := a.Interface().(resource.Quantity), b.Interface().(resource.Quantity)
 		return alike(&x, &y) || reflect.DeepEqual(encoded(a), encoded(b))
 	}
@@ -139,7 +139,7 @@ func equalOpaque(a, b reflect.Value) bool {
 
 var quantities = reflect.TypeFor[resource.Quantity]()
 
-// alike tells that what two pointers are to is the same: of the usual ones without
+// alike reports whether two pointers point to equal values. For the usual types it avoids
 // reflect.DeepEqual, which costs more than all other fields of an object.
 func alike(a, b any) bool {
 	same := false
@@ -161,7 +161,7 @@ func identical[T comparable](a *T, b any) bool {
 	return ok && *a == *p
 }
 
-// encoded is a value that encodes itself as what its JSON decodes to.
+// encoded returns the decoded JSON of a value that encodes itself.
 func encoded(v reflect.Value) (out any) {
 	b, err := json.Marshal(addressed(v).Interface())
 	if err != nil {
@@ -173,8 +173,8 @@ func encoded(v reflect.Value) (out any) {
 	return out
 }
 
-// addressed is a pointer to a value or to a copy of it: methods may be the
-// pointer's.
+// addressed returns a pointer to a value or to a copy of it, because methods may have a pointer
+// receiver.
 func addressed(v reflect.Value) reflect.Value {
 	if v.CanAddr() {
 		return v.Addr()

@@ -14,7 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Fields keeps field ownership of the kinds of a catalog.
+// Fields tracks field ownership for the kinds of a catalog.
 type Fields struct {
 	types *mergeTypes
 	kept  *keptSets
@@ -22,7 +22,7 @@ type Fields struct {
 	views map[*registry.Kind]*view
 }
 
-// New makes the managers of a catalog possible; now is the clock of entries.
+// New returns the Fields of a catalog. now is the clock of entries.
 func New(catalog *registry.Catalog, now func() time.Time) *Fields {
 	f := &Fields{kept: newKeptSets(), now: now, views: map[*registry.Kind]*view{}}
 	var roots []reflect.Type
@@ -39,8 +39,8 @@ func New(catalog *registry.Catalog, now func() time.Time) *Fields {
 	f.types = newTypes(roots)
 	versions := map[string]map[string]*view{}
 	for _, k := range catalog.Kinds() {
-		// Kinds of one group that are stored at one place are versions of each
-		// other; what is not stored has one.
+		// Kinds of one group with one storage prefix are versions of each other. A kind that is not
+		// stored has only one version.
 		place := k.Group + "/" + k.Stored.Prefix
 		if k.Virtual {
 			place = k.GVK().String()
@@ -65,17 +65,16 @@ func (f *Fields) add(k *registry.Kind, versions map[string]*view) *view {
 type view struct {
 	fields *Fields
 	kind   *registry.Kind
-	// versions are this kind's views by apiVersion.
+	// versions holds the views of this kind by apiVersion.
 	versions map[string]*view
 	typed    func() typed.ParseableType
 	shape    func() *shape
 }
 
-// in is the view of the same kind in another version; nil when that is not
-// served.
+// in returns the view of the same kind in another version, or nil if it is not served.
 func (v *view) in(apiVersion string) *view { return v.versions[apiVersion] }
 
-// untypedObject tells whether objects have no Go type of their own.
+// untypedObject reports whether an object has no Go type of its own.
 func untypedObject(o runtime.Object) bool { _, ok := o.(runtime.Unstructured); return ok }
 
 func (v *view) goType() reflect.Type { return reflect.TypeOf(v.kind.New()).Elem() }
@@ -90,7 +89,7 @@ func (v *view) typeOf() typed.ParseableType {
 	return v.fields.types.of(v.goType())
 }
 
-// Manager keeps field ownership of one kind through one path.
+// Manager tracks field ownership of one kind for one path.
 type Manager struct {
 	*view
 	gvk         schema.GroupVersionKind
@@ -98,8 +97,8 @@ type Manager struct {
 	filter      fieldpath.Filter
 }
 
-// Manager makes the manager of a kind's own path, or of that of a sub-resource
-// that shows the object itself.
+// Manager returns the manager of a kind's own path, or of a subresource that is a view of the
+// object.
 func (f *Fields) Manager(k *registry.Kind, sub *registry.Subresource) *Manager {
 	return newManager(f.views[k], k, sub)
 }
@@ -113,11 +112,11 @@ func newManager(v *view, k *registry.Kind, sub *registry.Subresource) *Manager {
 	return m
 }
 
-// Family are kinds that are versions of each other and not of the catalog.
+// Family holds kinds that are versions of each other and not in the catalog.
 type Family struct{ views map[*registry.Kind]*view }
 
-// Family makes the managers of such kinds possible. Versions that are not served have no manager,
-// but sets of fields in them are kept.
+// Family returns a Family of kinds. Versions that are not served have no manager, but their field
+// sets are kept.
 func (f *Fields) Family(kinds []*registry.Kind) *Family {
 	out := &Family{views: map[*registry.Kind]*view{}}
 	versions := map[string]*view{}
@@ -132,26 +131,26 @@ func (f *Fields) Family(kinds []*registry.Kind) *Family {
 	return out
 }
 
-// Manager is that of one of them, as Fields.Manager.
+// Manager returns the manager of a kind of the family; see Fields.Manager.
 func (f *Family) Manager(k *registry.Kind, sub *registry.Subresource) *Manager {
 	return newManager(f.views[k], k, sub)
 }
 
-// Sent makes the manager of what is sent to a sub-resource that is an operation, and
-// that is not stored.
+// Sent returns the manager of objects that are sent to a subresource that is an operation, and are
+// not stored.
 func (f *Fields) Sent(gvk schema.GroupVersionKind, make func() runtime.Object, sub string) *Manager {
 	return f.Apart(&registry.Kind{
 		Names: registry.Names{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind}, Virtual: true, New: make,
 	}, sub)
 }
 
-// Apart makes the manager of a sub-resource whose objects are of a kind of
-// their own, which is not of the catalog.
+// Apart returns the manager of a subresource whose objects have a kind of their own that is not in
+// the catalog.
 func (f *Fields) Apart(kind *registry.Kind, subresource string) *Manager {
 	return &Manager{view: f.add(kind, map[string]*view{}), gvk: kind.GVK(), subresource: subresource}
 }
 
-// filterOf leaves out of sets what a path does not change; nil leaves all.
+// filterOf returns a filter that removes from sets the fields that a path does not change, or nil.
 func filterOf(k *registry.Kind, sub *registry.Subresource) fieldpath.Filter {
 	if sub != nil && len(sub.Owns) > 0 {
 		var matchers []*fieldpath.SetMatcher
@@ -171,7 +170,7 @@ func filterOf(k *registry.Kind, sub *registry.Subresource) fieldpath.Filter {
 	return fieldpath.NewExcludeSetFilter(set)
 }
 
-// pathOf reads a dotted path of field names.
+// pathOf parses a dotted path of field names.
 func pathOf(dotted string) fieldpath.Path {
 	var p fieldpath.Path
 	for name := range strings.SplitSeq(dotted, ".") {
@@ -180,7 +179,7 @@ func pathOf(dotted string) fieldpath.Path {
 	return p
 }
 
-// matcherOf reads a dotted path in which * stands for any element.
+// matcherOf parses a dotted path in which * matches any element.
 func matcherOf(dotted string) *fieldpath.SetMatcher {
 	var parts []any
 	for name := range strings.SplitSeq(dotted, ".") {

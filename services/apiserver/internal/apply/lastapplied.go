@@ -16,12 +16,12 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// lastAppliedManager is the one manager for which the annotation of client-side
-// apply counts (KEP-555, upgrade and downgrade of apply).
+// lastAppliedManager is the only manager that may use the annotation of client-side apply (KEP-555,
+// upgrade and downgrade of apply).
 const lastAppliedManager = "kubectl"
 
-// withoutLastApplied leaves out of conflicts the fields that client-side apply
-// set and that still have its values: who comes from there may take them.
+// withoutLastApplied removes from conflicts the fields that client-side apply set and that still
+// have its values. The manager may take them over when it migrates.
 func (m *Manager) withoutLastApplied(who string, live registry.Object, conflicts merge.Conflicts) merge.Conflicts {
 	if who != lastAppliedManager {
 		return conflicts
@@ -39,8 +39,8 @@ func (m *Manager) withoutLastApplied(who string, live registry.Object, conflicts
 	return rest
 }
 
-// lastApplied are the fields of the annotation that have the same value in the
-// object; nil when there are none or it cannot be read.
+// lastApplied returns the fields of the annotation that have the same value in the object. It
+// returns nil if there are none or the annotation is invalid.
 func (m *Manager) lastApplied(live registry.Object) *fieldpath.Set {
 	text := live.GetAnnotations()[corev1.LastAppliedConfigAnnotation]
 	if text == "" {
@@ -69,8 +69,8 @@ func (m *Manager) lastApplied(live registry.Object) *fieldpath.Set {
 	return set.Difference(d.Modified).Difference(d.Added).Difference(d.Removed)
 }
 
-// syncLastApplied keeps the annotation of client-side apply true, where there
-// is one, so that its user can go back.
+// syncLastApplied updates the annotation of client-side apply, if present, so that its user can
+// return to client-side apply.
 func syncLastApplied(who string, obj registry.Object, patch map[string]any) error {
 	annotations := obj.GetAnnotations()
 	if who != lastAppliedManager || annotations[corev1.LastAppliedConfigAnnotation] == "" {

@@ -15,8 +15,8 @@ import (
 
 const fieldsV1 = "FieldsV1"
 
-// owner is who has an entry in managedFields. The version of an applier is not
-// part of it: it has one entry whatever version it applied last.
+// owner identifies an entry in managedFields. For an applier it does not include the version: an
+// applier has one entry, regardless of the version it last used.
 type owner struct {
 	Manager     string                            `json:"manager,omitempty"`
 	Operation   metav1.ManagedFieldsOperationType `json:"operation,omitempty"`
@@ -26,9 +26,9 @@ type owner struct {
 
 func (o owner) applied() bool { return o.Operation == metav1.ManagedFieldsOperationApply }
 
-// id is the owner as the name of a manager, by which conflicts are ordered.
+// id returns the owner as a manager name, by which conflicts are ordered.
 func (o owner) id() string {
-	b, _ := json.Marshal(o) // strings alone
+	b, _ := json.Marshal(o) // only strings: cannot fail
 	return string(b)
 }
 
@@ -37,26 +37,25 @@ func ownerOf(id string) (o owner) {
 	return o
 }
 
-// fieldSet is a set of fields with its encoding, if that is known. It is never
-// changed.
+// fieldSet is a set of fields with its encoding, if known. It is immutable.
 type fieldSet struct {
 	*fieldpath.Set
 	raw []byte
 }
 
-// entry is what an owner has.
+// entry holds the fields of an owner.
 type entry struct {
 	fieldSet
 	version string
 	time    *metav1.Time
 }
 
-// managed are all entries of an object.
+// managed holds all entries of an object.
 type managed map[owner]*entry
 
-// reset reports whether a list asks for the ownership to be forgotten: it is empty
-// but not nil, or holds one empty entry. Documents have no empty list: it goes when
-// their metadata is cleaned, as in Kubernetes.
+// reset reports whether a list requests the removal of all ownership: it is empty but not nil, or
+// holds one empty entry. Documents cannot have an empty list: it is removed when their metadata is
+// normalized, as in Kubernetes.
 func reset(list []metav1.ManagedFieldsEntry) bool {
 	if len(list) != 1 {
 		return list != nil && len(list) == 0
@@ -70,7 +69,7 @@ var (
 	errVersion   = errors.New("apiVersion must not be empty")
 )
 
-// decode reads managedFields of an object of a kind.
+// decode decodes the managedFields of an object of a kind.
 func (v *view) decode(list []metav1.ManagedFieldsEntry) (managed, error) {
 	m := make(managed, len(list))
 	for i := range list {
@@ -104,13 +103,13 @@ func (v *view) decode(list []metav1.ManagedFieldsEntry) (managed, error) {
 	return m, nil
 }
 
-// Check tells what is wrong with managedFields of the kind.
+// Check returns an error if managedFields of the kind are invalid.
 func (m *Manager) Check(list []metav1.ManagedFieldsEntry) error {
 	_, err := m.decode(list)
 	return err
 }
 
-// decodeOrNone takes what cannot be read for nothing.
+// decodeOrNone is decode that returns no entries for an invalid list.
 func (v *view) decodeOrNone(list []metav1.ManagedFieldsEntry) managed {
 	m, err := v.decode(list)
 	if err != nil {
@@ -119,7 +118,7 @@ func (v *view) decodeOrNone(list []metav1.ManagedFieldsEntry) managed {
 	return m
 }
 
-// encode writes managedFields in their order: by operation, time and owner.
+// encode returns managedFields ordered by operation, time and owner.
 func (m managed) encode() ([]metav1.ManagedFieldsEntry, error) {
 	if len(m) == 0 {
 		return nil, nil
@@ -163,7 +162,7 @@ func seconds(t *metav1.Time) int64 {
 	return t.Unix()
 }
 
-// SameButTimes tells whether two lists differ in nothing but times.
+// SameButTimes reports whether two lists differ in times only.
 func SameButTimes(a, b []metav1.ManagedFieldsEntry) bool {
 	return slices.EqualFunc(a, b, func(x, y metav1.ManagedFieldsEntry) bool {
 		return x.Manager == y.Manager && x.Operation == y.Operation && x.APIVersion == y.APIVersion && x.FieldsType == y.FieldsType &&
@@ -178,8 +177,7 @@ func rawOf(e metav1.ManagedFieldsEntry) []byte {
 	return e.FieldsV1.Raw
 }
 
-// minus is the set without the fields of another; the same when it has none of
-// them.
+// minus returns the set without the fields of another. It returns s itself if they are disjoint.
 func (s fieldSet) minus(other *fieldpath.Set) fieldSet {
 	if other.Empty() {
 		return s
@@ -191,7 +189,7 @@ func (s fieldSet) minus(other *fieldpath.Set) fieldSet {
 	return fieldSet{Set: rest}
 }
 
-// plus is the set with the fields of another; the same when it has them all.
+// plus returns the union with another set. It returns s itself if other adds no field.
 func (s fieldSet) plus(other *fieldpath.Set) fieldSet {
 	if s.Set == nil {
 		return fieldSet{Set: other}
@@ -202,5 +200,5 @@ func (s fieldSet) plus(other *fieldpath.Set) fieldSet {
 	return fieldSet{Set: s.Union(other)}
 }
 
-// stamp is a time as entries have it.
+// stamp returns a time in the precision of entries.
 func stamp(now time.Time) *metav1.Time { return &metav1.Time{Time: now.UTC().Truncate(time.Second)} }

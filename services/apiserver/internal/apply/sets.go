@@ -9,18 +9,18 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v4/typed"
 )
 
-// keptBytes bounds the encodings whose parsed sets are kept; a parsed set takes
-// about ten times as much.
+// keptBytes is the maximum total size in bytes of encodings whose parsed sets are cached. A parsed
+// set takes about ten times as much.
 const keptBytes = 256 << 10
 
-// setKey is an encoding of a set of fields of a kind.
+// setKey is the encoding of a field set of a kind.
 type setKey struct {
 	of  *view
 	raw string
 }
 
-// keptSets are the sets that were parsed last: objects that were made alike have
-// the same.
+// keptSets caches recently parsed sets. Similar objects have equal sets. It is safe for concurrent
+// use.
 type keptSets struct {
 	mu    sync.Mutex
 	byKey *simplelru.LRU[setKey, fieldSet]
@@ -29,7 +29,7 @@ type keptSets struct {
 
 func newKeptSets() *keptSets {
 	k := &keptSets{}
-	const noLimit = 1 << 30 // bytes are what is limited
+	const noLimit = 1 << 30 // limited by bytes instead
 	k.byKey, _ = simplelru.NewLRU(noLimit, func(key setKey, _ fieldSet) { k.bytes -= len(key.raw) })
 	return k
 }
@@ -56,8 +56,8 @@ func (k *keptSets) add(key setKey, s fieldSet) {
 	}
 }
 
-// parse reads a set and brings it in line with the rules of the type, which may
-// have changed since it was written. What it returns is shared.
+// parse parses a set and reconciles it with the merge rules of the type, which may have changed
+// since it was written. The result is shared.
 func (v *view) parse(raw []byte) (fieldSet, error) {
 	if v == nil { // a version that is not served
 		return parseSet(raw)

@@ -14,29 +14,29 @@ import (
 type shapeKind uint8
 
 const (
-	scalarShape  shapeKind = iota // a value of JSON's own
-	opaqueShape                   // a type that encodes itself, merged as a whole
-	foreignShape                  // a type that encodes itself to something that is merged by parts
+	scalarShape  shapeKind = iota // a JSON scalar
+	opaqueShape                   // a type that encodes itself; atomic
+	foreignShape                  // a type that encodes itself to a value with merge rules
 	structShape
 	mapShape
 	listShape
 )
 
-// shape is a Go type with the rules by which its values are merged, compiled
-// for comparing two of them. Pointers are looked through.
+// shape is a Go type with the merge rules of its values, compiled for comparisons. Pointers are
+// dereferenced.
 type shape struct {
 	kind shapeKind
-	// whole values differ or do not; their parts belong to nobody. The values
-	// of lists that are no whole are keyed or, without keys, a set.
+	// whole values are compared atomically; their parts have no owners. A list that is not whole is
+	// keyed or, without keys, a set.
 	whole  bool
 	fields []fieldShape
 	keys   []keyShape
 	elem   *shape
-	// typed are the rules of a foreign shape.
+	// typed holds the rules of a foreign shape.
 	typed typed.ParseableType
 }
 
-// fieldShape is a field of a struct, of which embedded ones are a part.
+// fieldShape is a field of a struct. Fields of embedded structs are included.
 type fieldShape struct {
 	name      string
 	index     []int
@@ -44,13 +44,13 @@ type fieldShape struct {
 	*shape
 }
 
-// keyShape is a field that is part of the key of a list's elements.
+// keyShape is a field of the key of a list's elements.
 type keyShape struct {
 	*fieldShape
-	fallback value.Value // nil when there is none
+	fallback value.Value // nil without a default
 }
 
-// shapeOf compiles the shape of a kind; nil for objects without a Go type.
+// shapeOf compiles the shape of a kind. It returns nil for objects without a Go type.
 func (v *view) shapeOf() *shape {
 	if untypedObject(v.kind.New()) {
 		return nil
@@ -82,8 +82,7 @@ func encodesItself(t reflect.Type) bool {
 	return p.Implements(marshalerType) || p.Implements(unstructuredable)
 }
 
-// compile makes the shape of a type that stands under a rule; within what is
-// merged as a whole there are no rules.
+// compile returns the shape of a type under a rule. Atomic values have no rules for their parts.
 func (c *compiler) compile(t reflect.Type, rule smd.TypeRef, whole bool) *shape {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -101,7 +100,7 @@ func (c *compiler) compile(t reflect.Type, rule smd.TypeRef, whole bool) *shape 
 	}
 	s := &shape{}
 	if cachable {
-		c.done[key] = s // before its fields: types may contain themselves
+		c.done[key] = s // before its fields: types may be recursive
 	}
 	atom, known := c.schema.Resolve(rule)
 	c.fill(s, t, rule, atom, whole || !known)
@@ -194,12 +193,12 @@ func (c *compiler) listKeys(s *shape, l *smd.List) {
 		}
 	}
 	if len(s.keys) != len(l.Keys) {
-		panic(fmt.Sprintf("a key of a list's elements is no field of theirs: %v", l.Keys)) // the two come from one definition
+		panic(fmt.Sprintf("a key of a list's elements is no field of theirs: %v", l.Keys)) // both come from one definition
 	}
 }
 
-// get returns the field's value in a struct, and whether it is there: an empty
-// one may be left out. What is null is there and invalid.
+// get returns the value of the field in a struct, and whether it is present: an empty one may be
+// omitted. A null value is present and invalid.
 func (f *fieldShape) get(structure reflect.Value) (reflect.Value, bool) {
 	v := structure
 	for _, i := range f.index {
@@ -211,7 +210,7 @@ func (f *fieldShape) get(structure reflect.Value) (reflect.Value, bool) {
 	return through(v), true
 }
 
-// through looks through pointers; null is invalid.
+// through dereferences pointers. The result for null is invalid.
 func through(v reflect.Value) reflect.Value {
 	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
 		if v.IsNil() {
@@ -225,7 +224,7 @@ func through(v reflect.Value) reflect.Value {
 	return v
 }
 
-// empty is what omitempty leaves out.
+// empty reports whether omitempty omits a value.
 func empty(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Map, reflect.Slice, reflect.String, reflect.Array:

@@ -11,7 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// asTyped puts an object under the rules of its kind.
+// asTyped returns an object with the merge rules of its kind.
 func (v *view) asTyped(obj registry.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
 	if u, ok := obj.(runtime.Unstructured); ok {
 		return v.typed().FromUnstructured(u.UnstructuredContent(), options...)
@@ -19,7 +19,7 @@ func (v *view) asTyped(obj registry.Object, options ...typed.ValidationOptions) 
 	return v.typed().FromStructured(obj, options...)
 }
 
-// typedDifferences compares two objects that have no Go type.
+// typedDifferences compares two objects without a Go type.
 func (v *view) typedDifferences(live, obj registry.Object) (*changes, error) {
 	live, obj = withoutSame(live, obj)
 	a, err := v.asTyped(live, typed.AllowDuplicates)
@@ -37,8 +37,7 @@ func (v *view) typedDifferences(live, obj registry.Object) (*changes, error) {
 	return &changes{set: d.Modified.Union(d.Added), removed: d.Removed}, nil
 }
 
-// foreign compares two values of a type that encodes itself by what they encode
-// to.
+// foreign compares two values of a type that encodes itself by their encodings.
 func (c *comparer) foreign(s *shape, a, b reflect.Value, hasA, hasB bool) {
 	d, err := compare(typedValue(s, a, hasA), typedValue(s, b, hasB))
 	if err != nil {

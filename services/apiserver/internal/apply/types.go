@@ -14,16 +14,14 @@ import (
 	"binnacle/services/apiserver/internal/apis/typename"
 )
 
-// mergeTypes knows how the fields of Go types are merged. Types of Kubernetes are in
-// the schema that client-go carries for apply; others are derived from the types
-// and their struct tags (specification: "Merge-strategy markers"). Nothing is
-// read before it is asked for.
+// mergeTypes holds the merge rules of Go types. Kubernetes types are in the schema that client-go
+// contains for apply. Rules of other types are derived from the types and their struct tags
+// (specification: "Merge-strategy markers"). Nothing is loaded before its first use.
 type mergeTypes struct {
 	schema func() *smd.Schema
 }
 
-// Names of values of any type in schemas: merged as a whole, or as their values
-// tell.
+// Names of values of any type in schemas: atomic, or with rules deduced from the value.
 const (
 	untyped = "__untyped_atomic_"
 	deduced = "__untyped_deduced_"
@@ -45,7 +43,7 @@ func newTypes(roots []reflect.Type) *mergeTypes {
 	})}
 }
 
-// of is the rule of a Go type, which is one of the roots or stands in one.
+// of returns the rules of a Go type, which is one of the roots or part of one.
 func (t *mergeTypes) of(goType reflect.Type) typed.ParseableType {
 	name := typename.Of(goType)
 	return typed.ParseableType{Schema: t.schema(), TypeRef: smd.TypeRef{NamedType: &name}}
@@ -57,14 +55,14 @@ type deriver struct {
 	known map[string]bool
 }
 
-// schemaTyped types say themselves what they are in JSON.
+// schemaTyped is implemented by types that declare their JSON type.
 type schemaTyped interface{ OpenAPISchemaType() []string }
 
 func scalar(s smd.Scalar) smd.TypeRef { return smd.TypeRef{Inlined: smd.Atom{Scalar: &s}} }
 
 func named(name string) smd.TypeRef { return smd.TypeRef{NamedType: &name} }
 
-// ref refers to the rule of a type in a field with the tag given.
+// ref returns a reference to the rules of a type in a field with the given tag.
 func (d *deriver) ref(t reflect.Type, tag reflect.StructTag) smd.TypeRef {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -121,7 +119,7 @@ func (d *deriver) list(t reflect.Type, tag reflect.StructTag) *smd.List {
 
 func (d *deriver) structure(t reflect.Type) smd.TypeRef {
 	name := typename.Of(t)
-	d.known[name] = true // before its fields: types may contain themselves
+	d.known[name] = true // before its fields: types may be recursive
 	m := &smd.Map{}
 	d.fields(m, t)
 	d.types = append(d.types, smd.TypeDef{Name: name, Atom: smd.Atom{Map: m}})

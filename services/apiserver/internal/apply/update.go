@@ -12,8 +12,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// maxUpdateManagers bounds the entries of updates; the oldest are put together
-// under ancientManager.
+// maxUpdateManagers is the maximum number of update entries. The oldest ones are merged into
+// entries of ancientManager.
 const (
 	maxUpdateManagers = 10
 	ancientManager    = "ancient-changes"
@@ -21,8 +21,8 @@ const (
 	unknownManager    = "unknown"
 )
 
-// stripped are fields that nobody owns: the server's, and what identifies an
-// object.
+// stripped holds the fields without owners: fields that the server sets, and fields that identify
+// an object.
 var stripped = fieldpath.NewSet(
 	fieldpath.MakePathOrDie("apiVersion"), fieldpath.MakePathOrDie("kind"), fieldpath.MakePathOrDie("metadata"),
 	fieldpath.MakePathOrDie("metadata", "name"), fieldpath.MakePathOrDie("metadata", "namespace"),
@@ -32,10 +32,10 @@ var stripped = fieldpath.NewSet(
 	fieldpath.MakePathOrDie("metadata", "resourceVersion"),
 )
 
-// Update sets the managedFields of obj, which who makes of live by a create
-// (live is nil), an update or a patch. What the request says of managedFields
-// counts on the object's own path, where it can be read; an empty list or one of
-// an empty entry ends the tracking until the object is applied. ctx ends what a webhook is asked for it.
+// Update sets the managedFields of obj, to which the manager who changes live by a create (live is
+// nil), an update or a patch. The managedFields in the request count on the object's own path, if
+// they are valid. An empty list, or one with an empty entry, ends the tracking until the next
+// apply. ctx bounds conversions by a webhook.
 func (m *Manager) Update(ctx context.Context, live, obj registry.Object, who string) error {
 	before := RecordedIn(obj)
 	asked := before.Entries()
@@ -49,7 +49,7 @@ func (m *Manager) Update(ctx context.Context, live, obj registry.Object, who str
 		}
 	}
 	if len(entries) == 0 && live != nil {
-		obj.SetManagedFields(nil) // untracked until it is applied
+		obj.SetManagedFields(nil) // untracked until the next apply
 		return nil
 	}
 	obj.SetManagedFields(nil)
@@ -67,7 +67,7 @@ func (m *Manager) Update(ctx context.Context, live, obj registry.Object, who str
 	return nil
 }
 
-// owner is who writes now.
+// owner returns the owner for a write by a manager.
 func (m *Manager) owner(who string, op metav1.ManagedFieldsOperationType) owner {
 	if who == "" {
 		who = unknownManager
@@ -79,7 +79,7 @@ func (m *Manager) owner(who string, op metav1.ManagedFieldsOperationType) owner 
 	return o
 }
 
-// record moves the ownership of what differs between live and obj to who.
+// record moves the ownership of the fields that differ between live and obj to who.
 func (m *Manager) record(ctx context.Context, live, obj registry.Object, entries managed, who owner) error {
 	own := m.gvk.GroupVersion().String()
 	changes := map[string]*changes{}
@@ -97,12 +97,12 @@ func (m *Manager) record(ctx context.Context, live, obj registry.Object, entries
 			}
 			changes[e.version] = ch
 		}
-		if ch == nil { // a version that is gone
+		if ch == nil { // a version that is no longer served
 			delete(entries, o)
 			continue
 		}
 		changed := ch.set
-		if o == who { // whose set stays as it is encoded, if all that is taken is there
+		if o == who { // keep its encoding if its set already includes all taken fields
 			changed = changed.Difference(taken)
 		}
 		if rest := e.minus(changed).minus(ch.removed); rest.Empty() {
@@ -122,8 +122,8 @@ func (m *Manager) record(ctx context.Context, live, obj registry.Object, entries
 	return nil
 }
 
-// differencesIn compares two objects in another version; nil when there is no
-// such version.
+// differencesIn compares two objects in another version. It returns nil if that version is not
+// served.
 func (m *Manager) differencesIn(ctx context.Context, version string, live, obj registry.Object) (*changes, error) {
 	other := m.in(version)
 	if other == nil {
@@ -145,8 +145,7 @@ func (m *Manager) differencesIn(ctx context.Context, version string, live, obj r
 	return diff.filtered(m.filter), nil
 }
 
-// bound puts the oldest entries of updates together until there are no more
-// than maxUpdateManagers, those of each version by themselves.
+// bound merges the oldest update entries of each version until at most maxUpdateManagers remain.
 func (m managed) bound() error {
 	var updaters []owner
 	for o := range m {
@@ -181,7 +180,7 @@ func (m managed) bound() error {
 			delete(m, oldest)
 		}
 		delete(m, o)
-		// The time is that of the latest that is in it.
+		// The time is that of the latest merged entry.
 		m[bucket] = &entry{fieldSet: m[bucket].plus(e.Set), version: e.version, time: e.time}
 		excess--
 	}

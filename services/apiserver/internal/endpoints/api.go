@@ -18,55 +18,55 @@ import (
 	"binnacle/services/apiserver/internal/writes"
 )
 
-// Config is what the endpoints work with.
+// Config holds the dependencies and options of the API.
 type Config struct {
-	// Kinds are all that the server keeps, also where clients may not use it.
+	// Kinds holds all kinds that the server stores, including those that clients cannot access.
 	Kinds *served.Live
 	represent.Answers
 	Store storage.Interface
-	// Root is the prefix of all keys, which spans omit.
+	// Root is the prefix of all keys. Spans omit it.
 	Root string
-	// Writes makes all writes.
+	// Writes executes all writes.
 	Writes *writes.Writer
-	// Operations are what is answered beside reading and writing what is stored.
+	// Operations serve subresources and kinds that are not plain reads or writes of stored objects.
 	Operations []Operation
-	// Components are the parts of the control plane, in the order of a list.
+	// Components are the components of the control plane, in list order.
 	Components []Component
-	// MinRequestTimeout bounds watches that name no timeout: they end after
-	// this long, or up to twice as long.
+	// MinRequestTimeout is the timeout of watches that set none. They end after a random time
+	// between this and twice as long.
 	MinRequestTimeout time.Duration
 	// BookmarkInterval is the time between bookmarks of a watch.
 	BookmarkInterval time.Duration
-	// DeleteCollectionWorkers is how many objects of a collection are deleted at a
-	// time; 0 counts as 1.
+	// DeleteCollectionWorkers is how many objects of a collection are deleted in parallel; 0 counts
+	// as 1.
 	DeleteCollectionWorkers int
-	// Damage says how objects are told of that cannot be read. Where they are named,
-	// ignoreStoreReadErrorWithClusterBreakingPotential deletes them; it is ignored
-	// otherwise.
+	// Damage is the policy for reporting unreadable objects. If it names objects, clients may
+	// delete them with ignoreStoreReadErrorWithClusterBreakingPotential; otherwise that option is
+	// ignored.
 	Damage status.Damage
 	// WatchList allows sendInitialEvents.
 	WatchList bool
-	// LimitCached applies the limit of a list with resourceVersion=0 too.
+	// LimitCached applies the limit of a list to resourceVersion=0 too.
 	LimitCached bool
-	// Stopping ends when long-running requests have to end.
+	// Stopping is canceled when long-running requests must end.
 	Stopping context.Context
-	// Carried, if set, bounds the requests that are carried on.
+	// Carried, if set, limits the requests that are proxied to other servers.
 	Carried *Carried
 	Logger  *slog.Logger
 	Metrics *Metrics
 }
 
-// API answers requests below /api/<version> and /apis/<group>/<version>.
+// API serves requests below /api/<version> and /apis/<group>/<version>.
 type API struct {
 	Config
 	operations map[operationKey]*Operation
 	workers    workers // of pumps
 }
 
-// resource is a kind with all that its handlers need.
+// resource is a served kind with everything that its handlers need.
 type resource = served.Resource
 
-// New makes the API.
+// New returns the API.
 func New(c Config) *API {
 	a := &API{Config: c, operations: map[operationKey]*Operation{}}
 	for i := range c.Operations {
@@ -76,7 +76,7 @@ func New(c Config) *API {
 	return a
 }
 
-// Call is one request on its way through a handler.
+// Call is one request in its handler.
 type Call struct {
 	*resource
 	W   http.ResponseWriter
@@ -87,23 +87,23 @@ type Call struct {
 	api *API
 }
 
-// Context of the request.
+// Context returns the context of the request.
 func (c *Call) Context() context.Context { return c.R.Context() }
 
 func (c *Call) key() string     { return c.resource.Key(c.Op.Namespace, c.Op.Name) }
 func (c *Call) ref() status.Ref { return refOf(c.Kind, c.Op.Name) }
 
-// refOf names an object of a kind in messages.
+// refOf returns the reference that messages use for an object of a kind.
 func refOf(k *registry.Kind, name string) status.Ref {
 	return status.Ref{Resource: k.GroupResource(), Name: name}
 }
 
-// kind finds a resource that the server keeps.
+// kind returns a resource that the server stores, or nil.
 func (a *API) kind(gvr schema.GroupVersionResource) *resource { return a.Kinds.Current().Resource(gvr) }
 
-// fail writes an error, unless nobody is there any more.
+// fail writes an error, unless the client has disconnected.
 func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
-	// A body that did not arrive in time ends the request's context too.
+	// A body that does not arrive in time also cancels the request's context.
 	if errors.Is(context.Cause(r.Context()), context.Canceled) && status.Of(err).Code != http.StatusRequestTimeout {
 		err = status.Gone()
 	}
@@ -113,30 +113,29 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	a.Error(w, r, err)
 }
 
-// takesNew tells whether a path is a collection that objects can be added to:
-// all namespaces together are none, unless the path names the empty namespace.
+// takesNew reports whether the path is a collection that objects can be added to. All namespaces
+// together are not, unless the path has an empty namespace segment.
 func (c *Call) takesNew() bool {
 	return c.Op.Collection && (!c.Namespaced || c.Op.Namespace != "" || c.Op.EmptyNamespace)
 }
 
 type handler func(*Call) error
 
-// Component is a part of the control plane that componentstatuses tells of.
+// Component is a component of the control plane that componentstatuses reports.
 type Component struct {
 	Name string
-	// Check asks the component for its health: what it says and whether it is
-	// well. An error means that nobody knows.
+	// Check returns the health of the component and a message. An error means that the health is
+	// unknown.
 	Check func(context.Context) (message string, healthy bool, err error)
 }
 
-// Operation is what is asked of a kind that stores nothing, or of a sub-resource that
-// is no view of its object. Rooms below package operations have them; package app has
-// the list of all.
+// Operation serves a kind that stores nothing, or a subresource that is not a view of its object.
+// Packages below operations implement them; package app lists them.
 type Operation struct {
-	// Of is the resource, Subresource empty for the kind itself.
+	// Of is the resource. Subresource is empty for the kind itself.
 	Of          schema.GroupResource
 	Subresource string
-	// Methods are those of HTTP that a connection takes; others take POST.
+	// Methods are the HTTP methods of a connect subresource. All other operations use POST.
 	Methods []string
 	Serve   func(*Call) error
 }

@@ -15,7 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// asked tells the audit log of an object that came, with what it leaves to defaults.
+// asked records the object of the request, with defaults, in the audit event.
 func (a *API) asked(c *Call, gvk schema.GroupVersionKind, obj runtime.Object) {
 	rec := audit.From(c.Context())
 	if rec == nil {
@@ -32,14 +32,14 @@ func (a *API) asked(c *Call, gvk schema.GroupVersionKind, obj runtime.Object) {
 	})
 }
 
-// askedPatch tells the audit log of a patch that came, as JSON; failed is why it cannot be
-// read, if it cannot.
+// askedPatch records the patch of the request as JSON in the audit event. failed is the error of
+// decoding it, or nil.
 func (c *Call) askedPatch(typ types.PatchType, raw []byte, failed error) {
 	audit.From(c.Context()).AskedText(func() ([]byte, error) {
 		switch {
 		case json.Valid(raw):
 			return raw, nil
-		case failed != nil: // what is beyond bounds is not expanded
+		case failed != nil: // a patch beyond the limits is not decoded again
 			return nil, failed
 		case typ == types.ApplyCBORPatchType:
 			return codec.CBORToJSON(raw)
@@ -48,10 +48,10 @@ func (c *Call) askedPatch(typ types.PatchType, raw []byte, failed error) {
 	})
 }
 
-// internalMeta is the version that options of a deletion are told in.
+// internalMeta is the version in which the audit log records delete options.
 const internalMeta = "meta.k8s.io/" + runtime.APIVersionInternal
 
-// askedDelete tells the audit log of options that came.
+// askedDelete records the delete options of the request in the audit event.
 func (c *Call) askedDelete(o *metav1.DeleteOptions) {
 	audit.From(c.Context()).AskedText(func() ([]byte, error) {
 		told := *o

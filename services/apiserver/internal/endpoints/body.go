@@ -22,7 +22,7 @@ import (
 	"binnacle/services/apiserver/internal/writes"
 )
 
-// readBody reads a bounded body.
+// readBody reads a body of at most request.MaxBody bytes.
 func readBody(r *http.Request) ([]byte, error) {
 	if r.ContentLength > request.MaxBody {
 		return nil, errBodyTooLarge()
@@ -43,7 +43,7 @@ func errBodyTooLarge() error {
 	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", request.MaxBody))
 }
 
-// body reads a request's body and its media type.
+// body returns a request's body and its media type.
 func (a *API) body(c *Call) ([]byte, string, error) {
 	media, ok := a.Media.Body(c.R)
 	if !ok {
@@ -53,7 +53,7 @@ func (a *API) body(c *Call) ([]byte, string, error) {
 	return b, media, err
 }
 
-// decode reads an object of the kind from a body.
+// decode decodes an object of the kind.
 func (a *API) decode(c *Call, body []byte, media, validation string) (registry.Object, error) {
 	obj, err := a.decodeAs(c, c.GVK(), body, media, validation)
 	if err != nil {
@@ -66,12 +66,12 @@ func (a *API) decode(c *Call, body []byte, media, validation string) (registry.O
 	return out, nil
 }
 
-// decodeAs reads an object of a type from a body; unknown and duplicate fields
-// are refused, told or ignored (specification: "Field validation").
+// decodeAs decodes an object of a type. Unknown and duplicate fields are rejected, reported as
+// warnings, or ignored (specification: "Field validation").
 func (a *API) decodeAs(c *Call, want schema.GroupVersionKind, body []byte, media, validation string) (runtime.Object, error) {
-	if len(body) < request.LargeBody { // else it has its turn
+	if len(body) < request.LargeBody { // larger bodies have been limited on arrival
 		weight := request.PerValue * a.Codec.Values(media, body, want)
-		if weight > 0 { // there may be JSON in it
+		if weight > 0 { // it may contain JSON
 			weight = max(weight, request.PerValue*request.Values(body))
 		}
 		if c.Document != nil && c.Document.Weight != nil && want == c.GVK() {
@@ -98,7 +98,7 @@ func (a *API) decodeAs(c *Call, want schema.GroupVersionKind, body []byte, media
 	if err != nil {
 		return nil, undecodable(err, d.GVK, want.Kind, body)
 	}
-	document := want == c.GVK() && c.Document != nil // its kind is checked when it is validated
+	document := want == c.GVK() && c.Document != nil // its kind is checked by the validation
 	if !document && (d.GVK.Kind != want.Kind || d.GVK.Group != want.Group) {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: converting (%s.%s) to (%s.%s): unknown conversion",
 			d.GVK.Kind, d.GVK.Version, want.Kind, d.GVK.Version, d.GVK.Kind, groupName(want.Group), want.Kind))
@@ -119,7 +119,7 @@ func (a *API) decodeAs(c *Call, want schema.GroupVersionKind, body []byte, media
 	return d.Object, err
 }
 
-// groupName is how messages name a group's own types.
+// groupName returns the short name of a group in messages.
 func groupName(group string) string {
 	if group == "" {
 		return "core"
@@ -128,7 +128,7 @@ func groupName(group string) string {
 	return name
 }
 
-// undecodable is the 400 for a body that cannot be read as the kind.
+// undecodable returns the 400 error for a body that cannot be decoded as the kind.
 func undecodable(err error, seen schema.GroupVersionKind, want string, body []byte) error {
 	if seen.Kind != "" {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", seen.Kind, seen.Version, want, err))
@@ -136,8 +136,7 @@ func undecodable(err error, seen schema.GroupVersionKind, want string, body []by
 	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", want, err, summary(body)))
 }
 
-// summary shows the beginning of a body: as text where it looks like JSON, else
-// in hexadecimal.
+// summary returns the beginning of a body: as text if it looks like JSON, otherwise in hexadecimal.
 func summary(body []byte) string {
 	const most = 30
 	switch {

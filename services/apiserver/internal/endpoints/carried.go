@@ -11,24 +11,23 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// keptForMasters of the places, one in so many, is for system:masters alone, who find out
-// with logs and commands what takes the others.
+// keptForMasters is the divisor of the share of the limit that is reserved for system:masters, so
+// that administrators can inspect an overload with logs and exec.
 const keptForMasters = 10
 
-// Carried bounds the requests that are carried on to kubelets, pods, services and nodes, or
-// whose connections extension servers upgrade, at a time, until they end: each has two
-// connections, and who is asked may be silent for as long as he likes. They share the places
-// as callout.Share says. More are refused, as waiting would cost as much. A nil one bounds
-// nothing.
+// Carried limits the number of concurrent requests that are proxied to kubelets, pods, services and
+// nodes, or whose connections extension servers upgrade. Each holds two connections until it ends,
+// and the upstream may be silent for any time. Clients share the limit as callout.Share describes.
+// Requests beyond it are rejected, because waiting would cost as much. A nil Carried has no limit.
 type Carried struct {
 	all, masters *callout.Share
 	now          prometheus.Gauge
 	refused      prometheus.Counter
 }
 
-// NewCarried makes so many places and registers their metrics.
+// NewCarried returns a Carried for most requests and registers its metrics.
 func NewCarried(most int, r prometheus.Registerer) *Carried {
-	kept := min(max(most/keptForMasters, 1), most/2) // the only one is everybody's
+	kept := min(max(most/keptForMasters, 1), most/2) // a limit of 1 is shared by all clients
 	c := &Carried{
 		all: callout.NewShare(most - kept), masters: callout.NewShare(kept),
 		now: prometheus.NewGauge(prometheus.GaugeOpts{
@@ -42,7 +41,7 @@ func NewCarried(most int, r prometheus.Registerer) *Carried {
 	return c
 }
 
-// Enter takes a place until leave is called.
+// Enter acquires the limit until leave is called, or returns a 429 error.
 func (c *Carried) Enter(r *http.Request) (leave func(), err error) {
 	if c == nil {
 		return func() {}, nil

@@ -18,10 +18,10 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// componentResource is what messages call the resource.
+// componentResource is the name of the resource in messages.
 var componentResource = schema.GroupResource{Resource: "componentstatus"}
 
-// status asks a component how it is.
+// status checks a component and returns its status.
 func (c *Component) status(ctx context.Context) *corev1.ComponentStatus {
 	message, healthy, err := c.Check(ctx)
 	cond := corev1.ComponentCondition{Type: corev1.ComponentHealthy, Status: corev1.ConditionFalse, Message: message}
@@ -34,7 +34,7 @@ func (c *Component) status(ctx context.Context) *corev1.ComponentStatus {
 	return &corev1.ComponentStatus{ObjectMeta: metav1.ObjectMeta{Name: c.Name}, Conditions: []corev1.ComponentCondition{cond}}
 }
 
-// entry is a component's state as lists and tables have it.
+// entry returns the status of a component as a cache entry.
 func (c *Component) entry(ctx context.Context, coder *codec.Coder) (*watchcache.Entry, error) {
 	stored, err := coder.EncodeStored(c.status(ctx))
 	if err != nil {
@@ -43,7 +43,7 @@ func (c *Component) entry(ctx context.Context, coder *codec.Coder) (*watchcache.
 	return watchcache.Apart(c.Name, stored), nil
 }
 
-// listComponents asks all components at once.
+// listComponents checks the selected components in parallel and writes their list.
 func (a *API) listComponents(c *Call) error {
 	if c.Op.Verb == "watch" {
 		err := apierrors.NewMethodNotSupported(c.GroupResource(), "watch")

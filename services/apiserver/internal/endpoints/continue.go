@@ -8,9 +8,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// continueToken is the content of metadata.continue, as Kubernetes writes it:
-// where the next page begins, relative to the resource's prefix, and the
-// version of the list.
+// continueToken is the content of metadata.continue, in the format of Kubernetes: the start key of
+// the next page, relative to the resource's prefix, and the version of the list.
 type continueToken struct {
 	APIVersion      string `json:"v"`
 	ResourceVersion int64  `json:"rv"`
@@ -19,20 +18,20 @@ type continueToken struct {
 
 const (
 	continueVersion = "meta.k8s.io/v1"
-	// inconsistent marks a token whose version is gone: the rest of the list
-	// is taken from the newest state.
+	// inconsistent marks a token whose version is no longer available: the rest of the list is read
+	// from the current state.
 	inconsistent = -1
 )
 
-// encodeContinue makes the token of a page whose last key is given.
+// encodeContinue returns the token after a page with the given last key.
 func encodeContinue(lastKey, prefix string, revision int64) string {
 	start := strings.TrimPrefix(lastKey, prefix)
-	// The next key after it, as keys hold no NUL.
+	// The NUL gives the next possible key, because keys contain no NUL.
 	b, _ := json.Marshal(continueToken{APIVersion: continueVersion, ResourceVersion: revision, StartKey: start + "\u0000"})
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// decodeContinue reads a token: the key to start from, and the version.
+// decodeContinue decodes a token into the start key and the version.
 func decodeContinue(token, prefix string) (from string, revision int64, err error) {
 	bad := func(msg string) (string, int64, error) {
 		return "", 0, apierrors.NewBadRequest("continue key is not valid: " + msg)
@@ -53,7 +52,7 @@ func decodeContinue(token, prefix string) (from string, revision int64, err erro
 	case t.StartKey == "":
 		return bad("encoded start key empty (version meta.k8s.io/v1)")
 	}
-	// A key cannot climb out of the prefix.
+	// A key cannot leave the prefix.
 	for _, part := range strings.Split(t.StartKey, "/") {
 		if part == ".." || part == "." {
 			return bad(t.StartKey)

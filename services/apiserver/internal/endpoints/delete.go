@@ -17,11 +17,11 @@ import (
 	"binnacle/services/apiserver/internal/writes"
 )
 
-// unsafeAnnotation tells the audit log of a deletion that heeds nothing, or was asked for:
-// of what comes by the query nothing else tells at most levels.
+// unsafeAnnotation is the audit annotation of a deletion that ignores read errors. At most audit
+// levels, nothing else records an option that the query holds.
 const unsafeAnnotation = "apiserver.k8s.io/unsafe-delete-ignore-read-error"
 
-// delete answers DELETE of an object.
+// delete serves DELETE of an object.
 func (a *API) delete(c *Call) error {
 	f, err := a.ForObject(c.R, c.resource)
 	if err != nil {
@@ -49,7 +49,7 @@ func (a *API) delete(c *Call) error {
 		code = http.StatusAccepted
 	}
 	if res.Removed && !c.Delete.ReturnObject {
-		if f.As == negotiate.Table && c.Document != nil { // there is none of what is gone
+		if f.As == negotiate.Table && c.Document != nil { // a removed object has no table
 			c.R.Header.Set("Accept", f.Media)
 		}
 		a.Success(c.W, c.R, code, &metav1.StatusDetails{Name: c.Op.Name, Group: c.Group, Kind: c.Resource, UID: res.Object.GetUID()})
@@ -58,14 +58,14 @@ func (a *API) delete(c *Call) error {
 	return f.WriteObject(c.W, c.R, code, represent.Of(res.Item))
 }
 
-// warnOfOrphans tells clients that asked for nothing that dependents stay.
+// warnOfOrphans warns clients that set no propagation policy that dependents are kept.
 func (c *Call) warnOfOrphans(o *metav1.DeleteOptions) {
 	if c.Delete.OrphanWarning != "" && o.OrphanDependents == nil && o.PropagationPolicy == nil { //nolint:staticcheck // clients still send it
 		request.Warn(c.Context(), c.Delete.OrphanWarning)
 	}
 }
 
-// deleteOptions reads the options from the body or, without one, the query.
+// deleteOptions decodes the options from the body or, if it is empty, from the query.
 func (a *API) deleteOptions(c *Call) (*metav1.DeleteOptions, error) {
 	o := &metav1.DeleteOptions{}
 	body, media, err := a.body(c)
@@ -73,7 +73,7 @@ func (a *API) deleteOptions(c *Call) (*metav1.DeleteOptions, error) {
 		return nil, err
 	}
 	if len(body) > 0 {
-		// Typed clients send them in the group version of what they delete.
+		// Typed clients send them in the group version of the deleted object.
 		gvk, err := a.Codec.DecodeInto(media, body, o)
 		if err != nil {
 			return nil, undecodable(err, gvk, "DeleteOptions", body)

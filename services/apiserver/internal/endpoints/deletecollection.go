@@ -15,8 +15,8 @@ import (
 	"binnacle/services/apiserver/internal/writes"
 )
 
-// deleteCollection answers DELETE of a collection: it deletes what the list of it
-// shows, and answers that list. Who fails ends it; what was begun beside is finished.
+// deleteCollection serves DELETE of a collection. It deletes the objects of the matching list and
+// returns that list. The first error ends it, after the deletions in progress.
 func (a *API) deleteCollection(c *Call) error {
 	f, err := a.ForList(c.R, c.resource)
 	if err != nil {
@@ -56,12 +56,12 @@ func (a *API) deleteCollection(c *Call) error {
 	return p.show(c, f)
 }
 
-// perTried is how many bytes of work an object counts that would be deleted: nothing is waited for
-// on the way.
+// perTried is the cost in bytes of a dry-run deletion of one object. A dry run never waits for the
+// store.
 const perTried = 1 << 10
 
-// eachBeside visits the objects of a page, several at a time when so configured. A panic
-// is the request's, whoever visits: it does not take the server with it.
+// eachBeside calls visit for the objects of a page, in parallel if so configured. It repanics a
+// panic of visit in the goroutine of the request, so that it does not end the server.
 func (a *API) eachBeside(p *page, visit func(*watchcache.Entry) error) error {
 	if a.DeleteCollectionWorkers <= 1 {
 		return p.Each(visit)
@@ -70,7 +70,7 @@ func (a *API) eachBeside(p *page, visit func(*watchcache.Entry) error) error {
 	var failed atomic.Bool
 	var panicked atomic.Pointer[any]
 	g.SetLimit(a.DeleteCollectionWorkers)
-	defer func() { _ = g.Wait() }() // of a walk that panics, too: nobody goes on beyond the request
+	defer func() { _ = g.Wait() }() // also if the walk panics: no visit outlives the request
 	err := p.Each(func(s *watchcache.Entry) error {
 		if failed.Load() {
 			return errBeside
@@ -99,5 +99,5 @@ func (a *API) eachBeside(p *page, visit func(*watchcache.Entry) error) error {
 	return err
 }
 
-// errBeside ends a walk beside which something failed.
+// errBeside ends a walk after an error or panic in another goroutine.
 var errBeside = errors.New("another failed")

@@ -19,11 +19,10 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// cacheWait is how long a read waits for the cache to reach its version.
+// cacheWait is how long a read waits until the cache reaches its version.
 const cacheWait = 3 * time.Second
 
-// get answers GET of one object (specification: "Get and list resource-version
-// semantics").
+// get serves GET of one object (specification: "Get and list resource-version semantics").
 func (a *API) get(c *Call) error {
 	f, err := a.ForObject(c.R, c.resource)
 	if err != nil {
@@ -51,7 +50,7 @@ func (a *API) get(c *Call) error {
 	return a.told(e, f.WriteObject(c.W, c.R, 200, represent.Entry(e)))
 }
 
-// read returns an object from the cache once that has a version.
+// read returns an object from the cache once the cache has reached a version.
 func (c *Call) read(revision int64, asked string) (*watchcache.Entry, bool, error) {
 	ctx, span := tracing.Start(c.Context(), "cacher.Get", func() []attribute.KeyValue {
 		return []attribute.KeyValue{
@@ -61,7 +60,7 @@ func (c *Call) read(revision int64, asked string) (*watchcache.Entry, bool, erro
 	})
 	defer span.End()
 	if revision < 0 {
-		span.Event("About to Get from underlying storage") // its newest revision
+		span.Event("About to Get from underlying storage") // at its current revision
 	} else {
 		span.Event("About to fetch object from cache")
 	}
@@ -72,8 +71,8 @@ func (c *Call) read(revision int64, asked string) (*watchcache.Entry, bool, erro
 	return e, ok, nil
 }
 
-// noExport refuses the parameter export, which clients of old versions send to get an object without
-// the fields that the server sets.
+// noExport rejects the parameter export, with which old clients request an object without the
+// fields that the server sets.
 func noExport(query string) error {
 	v, ok := api.Parameter(query, "export")
 	if !ok || strings.EqualFold(v, "false") || v == "0" {
@@ -82,8 +81,8 @@ func noExport(query string) error {
 	return apierrors.NewBadRequest("the export parameter, deprecated since v1.14, is no longer supported")
 }
 
-// reach waits until the cache may answer a read of the kind at a version: any for
-// 0, the newest for -1, else at least that one.
+// reach waits until the cache can serve a read at a version: any version for 0, the current one for
+// -1, otherwise at least the given one.
 func (c *Call) reach(ctx context.Context, revision int64) error {
 	if revision < 0 {
 		return c.newest(ctx, c.Store)
@@ -94,7 +93,7 @@ func (c *Call) reach(ctx context.Context, revision int64) error {
 	return there(c.Store)
 }
 
-// there is nil while the cache has the resource: what it shows of another is nothing.
+// there returns served.ErrGone if the cache no longer has the resource.
 func there(s *watchcache.Store) error {
 	if s.Gone() {
 		return served.ErrGone
@@ -102,8 +101,8 @@ func there(s *watchcache.Store) error {
 	return nil
 }
 
-// selects tells whether what is read has the fields that objects are selected by: where the
-// definition of the kind says something else since, they are empty.
+// selects returns served.ErrChanged if objects are selected by fields that the entries of the store
+// do not have, because the definition of the kind has changed since. Such fields would be empty.
 func (c *Call) selects(o *listOptions, variant string) error {
 	if o.FieldSelector != "" && c.Document != nil && variant != c.Variant {
 		return served.ErrChanged
@@ -111,11 +110,11 @@ func (c *Call) selects(o *listOptions, variant string) error {
 	return nil
 }
 
-// await is reach for what is not the newest.
+// await is reach for a version other than the current one.
 func (c *Call) await(ctx context.Context, revision int64) error {
 	switch {
 	case revision == 0 && !c.Store.Ready():
-		return watchcache.ErrNotReady // that nothing is loaded is no state
+		return watchcache.ErrNotReady // an empty cache is not a valid state
 	case c.Store.Revision() >= revision:
 		return nil
 	}
@@ -128,7 +127,7 @@ func (c *Call) await(ctx context.Context, revision int64) error {
 	return err
 }
 
-// newest waits until what the cache shows of a resource is the newest.
+// newest waits until the cache has the current state of a resource.
 func (c *Call) newest(ctx context.Context, s *watchcache.Store) error {
 	ctx, cancel := context.WithTimeout(ctx, cacheWait)
 	defer cancel()
@@ -141,8 +140,7 @@ func (c *Call) newest(ctx context.Context, s *watchcache.Store) error {
 	return there(s)
 }
 
-// errBehind answers a consistent read that the store or the cache did not
-// answer in time.
+// errBehind replaces the deadline error of a consistent read by the API's timeout error.
 func errBehind(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded) {
 		return apierrors.NewTimeoutError("the newest state could not be confirmed in time", 1)

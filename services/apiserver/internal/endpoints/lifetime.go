@@ -6,23 +6,24 @@ import (
 	"time"
 )
 
-// lifetime is the context of a watch: it ends with its time, its request, the server, or what
-// defines its kind. It does what four contexts made of each other would, of which each of many watches would keep its own.
+// lifetime is the context of a watch. It ends with its timeout, its request, the server, or the
+// definition of its kind. It replaces a chain of four contexts, whose memory would count for many
+// watches.
 type lifetime struct {
 	context.Context // of the request
 	until           time.Time
 	timer           *time.Timer
-	left            func() bool    // stops what ends it with the request,
-	stopped         [2]func() bool // with the server and with its kind; nil where it does not
+	left            func() bool    // detaches it from the request
+	stopped         [2]func() bool // detach it from the server and from its kind; nil if not attached
 
 	mu    sync.Mutex
 	err   error
-	done  chan struct{} // nil until somebody asks
-	ended func()        // is told once; nil for nobody
+	done  chan struct{} // nil until the first call of Done
+	ended func()        // called once at the end; may be nil
 }
 
-// newLifetime begins one that lasts so long. server and kind may be nil. release must be called in
-// the end.
+// newLifetime starts a lifetime with the given timeout. server and kind may be nil. The caller must
+// call release.
 func newLifetime(request, server, kind context.Context, lasts time.Duration) *lifetime {
 	l := &lifetime{Context: request, until: time.Now().Add(lasts)}
 	if earlier, ok := request.Deadline(); ok && earlier.Before(l.until) {
@@ -41,7 +42,7 @@ func newLifetime(request, server, kind context.Context, lasts time.Duration) *li
 	return l
 }
 
-// release ends it without telling.
+// release ends the lifetime without calling ended.
 func (l *lifetime) release() {
 	l.timer.Stop()
 	l.left()
@@ -54,7 +55,8 @@ func (l *lifetime) release() {
 	l.end(context.Canceled)
 }
 
-// tell has ended called when it ends, or at once if it has; nil takes that back.
+// tell sets the function that is called at the end, or calls it immediately if the lifetime has
+// ended. Nil removes the function.
 func (l *lifetime) tell(ended func()) {
 	l.mu.Lock()
 	l.ended = ended

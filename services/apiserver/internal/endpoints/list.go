@@ -17,11 +17,10 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// eventListed is the event of a request's span when the objects of a list are known, in the
-// words of Kubernetes.
+// eventListed is the span event when the objects of a list are known, named as in Kubernetes.
 const eventListed = "Listing from storage done"
 
-// list answers GET of a collection.
+// list serves GET of a collection.
 func (a *API) list(c *Call) error {
 	f, err := a.ForList(c.R, c.resource)
 	if err != nil {
@@ -45,7 +44,7 @@ func (a *API) list(c *Call) error {
 			if err := f.StreamList(c.W, c.R, snap, selectionOf(c, o)); err != nil {
 				spells := a.Spells(c.Context())
 				defer spells.End()
-				p, _ := snapshotPage(c, o, snap, "", spells) // what it has got to
+				p, _ := snapshotPage(c, o, snap, "", spells) // the objects up to the error
 				return a.whichUndecodable(c, &p.List, err)
 			}
 			return nil
@@ -59,11 +58,12 @@ func (a *API) list(c *Call) error {
 	return a.whichUndecodable(c, &p.List, p.show(c, f))
 }
 
-// minConverted is how many objects a limited list converts at a time, at least, to select from them.
+// minConverted is the minimum number of objects that a limited list converts at a time to select
+// from them.
 const minConverted = 500
 
-// selectedPage is page with the fields of the requested version applied. It reads candidates
-// until the page is full.
+// selectedPage is page with the selector applied to the fields of the requested version. It reads
+// candidates until the page is full.
 func (a *API) selectedPage(c *Call, f *represent.Form, o *listOptions) (*page, error) {
 	if o.served == nil {
 		return a.page(c, o)
@@ -118,8 +118,7 @@ func (c *Call) reachList(revision int64) error {
 	return err
 }
 
-// snapshot of the state that an unlimited list shows; false when the cache does
-// not have it.
+// snapshot returns the state for an unlimited list. It returns false if the cache may not have it.
 func (a *API) snapshot(c *Call, o *listOptions) (watchcache.Snapshot, bool, error) {
 	if o.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
 		return watchcache.Snapshot{}, false, nil
@@ -130,8 +129,8 @@ func (a *API) snapshot(c *Call, o *listOptions) (watchcache.Snapshot, bool, erro
 	return c.Store.Snapshot(), true, nil
 }
 
-// page reads the objects that a list asks for (specification: "Get and list
-// resource-version semantics" and "Chunked listing").
+// page returns the objects that a list selects (specification: "Get and list resource-version
+// semantics" and "Chunked listing").
 func (a *API) page(c *Call, o *listOptions) (*page, error) {
 	if o.Limit < 0 {
 		o.Limit = 0
@@ -152,7 +151,8 @@ func (a *API) page(c *Call, o *listOptions) (*page, error) {
 	return a.readablePage(c, o, c.Store.Snapshot(), "", spells)
 }
 
-// readablePage takes the objects of a snapshot from a key on, if all can be read.
+// readablePage returns the objects of a snapshot from a key on, or an error if any of them is
+// unreadable.
 func (a *API) readablePage(c *Call, o *listOptions, snap watchcache.Snapshot, from string, spells *represent.Spells) (*page, error) {
 	if err := a.usable(c, o, snap, from, spells); err != nil {
 		return nil, err
@@ -160,7 +160,8 @@ func (a *API) readablePage(c *Call, o *listOptions, snap watchcache.Snapshot, fr
 	return snapshotPage(c, o, snap, from, spells)
 }
 
-// usable tells whether a snapshot has what a list asks for, and all can be read from a key on.
+// usable returns an error if a snapshot lacks the selected fields or has unreadable objects from a
+// key on.
 func (a *API) usable(c *Call, o *listOptions, snap watchcache.Snapshot, from string, spells *represent.Spells) error {
 	if err := c.selects(o, snap.Variant()); err != nil {
 		return err
@@ -168,7 +169,7 @@ func (a *API) usable(c *Call, o *listOptions, snap watchcache.Snapshot, from str
 	return a.allReadable(c, o, snap, from, spells)
 }
 
-// nextPage goes on where a token says, at the version of the first page.
+// nextPage returns the page after a continue token, at the version of the first page.
 func (a *API) nextPage(c *Call, o *listOptions) (*page, error) {
 	from, revision, err := decodeContinue(o.Continue, c.listPrefix())
 	if err != nil {
@@ -177,7 +178,7 @@ func (a *API) nextPage(c *Call, o *listOptions) (*page, error) {
 	if o.ResourceVersion != "" && o.ResourceVersion != "0" {
 		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 	}
-	if revision < 0 { // inconsistent by the client's wish
+	if revision < 0 { // inconsistent, as the client accepted
 		if err := c.reach(c.Context(), -1); err != nil {
 			return nil, err
 		}
@@ -192,8 +193,8 @@ func (a *API) nextPage(c *Call, o *listOptions) (*page, error) {
 	return p, err
 }
 
-// expiredToken is the 410 for a token whose version is gone; it carries a token
-// that goes on from the same place in the newest state.
+// expiredToken returns the 410 error for a token whose version is no longer available. It contains
+// a token that continues at the same key in the current state.
 func expiredToken(from, prefix string) error {
 	err := apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.")
 	key := from
@@ -204,13 +205,13 @@ func expiredToken(from, prefix string) error {
 	return err
 }
 
-// exactPage reads at one version: from a snapshot where the cache has it, else
-// from the store.
+// exactPage reads a page at one version: from a snapshot if the cache has it, otherwise from the
+// store.
 func (a *API) exactPage(c *Call, o *listOptions, revision int64, from string) (*page, error) {
 	ctx, cancel := context.WithTimeout(c.Context(), cacheWait)
 	defer cancel()
 	if c.Store.Revision() < revision {
-		// The version may be known to the store and not here yet.
+		// The store may have reached the version before the cache.
 		back := request.Aside(ctx)
 		now, err := c.Store.MostRecent(ctx)
 		if back(); err != nil {
@@ -241,9 +242,9 @@ func (a *API) exactPage(c *Call, o *listOptions, revision int64, from string) (*
 	return a.storedPage(c, o, revision, from)
 }
 
-// kept returns an error unless the store still keeps the history of a revision. The watch cache may
+// kept returns an error unless the store still has the history of a revision. The watch cache may
 // have a state that the store has compacted, but how long a client can continue a list must not
-// depend on how often its resource changes. The prefix itself is no key, so that the read is small.
+// depend on how often its resource changes. The prefix itself is not a key, so the read is small.
 func (a *API) kept(c *Call, revision int64) error {
 	back := request.Aside(c.Context())
 	_, _, err := a.Store.Get(c.Context(), c.Prefix, revision)
@@ -251,13 +252,13 @@ func (a *API) kept(c *Call, revision int64) error {
 	if err == nil || errors.Is(err, storage.ErrNotFound) {
 		return nil
 	}
-	if future := new(storage.FutureError); errors.As(err, &future) { // the store went back
+	if future := new(storage.FutureError); errors.As(err, &future) { // the store's revision went backwards
 		return status.TooLargeVersion(revision, future.Current)
 	}
 	return c.ref().Translate(err)
 }
 
-// snapshotPage takes the objects of a snapshot from a key on, in spells. Its error is theirs.
+// snapshotPage returns the objects of a snapshot from a key on. Its error is that of spells.
 func snapshotPage(c *Call, o *listOptions, snap watchcache.Snapshot, from string, spells *represent.Spells) (*page, error) {
 	p := &page{revision: snap.Revision()}
 	limit := o.Limit

@@ -11,12 +11,12 @@ import (
 	"binnacle/services/apiserver/internal/served"
 )
 
-// Metrics of watches, under the names that Kubernetes has for them.
+// Metrics holds the metrics of watches and deprecated APIs, mostly named as in Kubernetes.
 type Metrics struct {
 	watches *metrics.Series[schema.GroupVersionKind, watchMetrics]
-	// deliveries is how long changes took from the cache to their clients.
+	// deliveries measures the time from the cache to the client.
 	deliveries prometheus.Histogram
-	// deprecated has the deprecated kinds that were asked for.
+	// deprecated records the requested deprecated kinds.
 	deprecated *metrics.Series[deprecatedKey, prometheus.Gauge]
 }
 
@@ -29,13 +29,13 @@ func (k deprecatedKey) labels() []string {
 	return []string{k.of.Group, k.of.Version, k.of.Resource, k.subresource, k.removed}
 }
 
-// otherKind stands for the kinds beyond maxSeries.
+// otherKind is the label of all kinds beyond maxSeries.
 var otherKind = schema.GroupVersionKind{Kind: "other"}
 
-// maxSeries bounds the label sets of each metric.
+// maxSeries is the maximum number of label sets of each metric.
 const maxSeries = 5000
 
-// NewMetrics registers the metrics.
+// NewMetrics returns registered metrics.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	labels := []string{"group", "version", "kind"}
 	events := prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -77,7 +77,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// KeepWhileServed has the series of resources removed that are not served any more.
+// KeepWhileServed removes the series of resources that are no longer served.
 func (m *Metrics) KeepWhileServed(kinds *served.Live) {
 	m.watches.KeepWhile(func() func(schema.GroupVersionKind) bool {
 		set := kinds.Current()
@@ -94,8 +94,7 @@ func (m *Metrics) askedDeprecated(k *registry.Kind, subresource string) {
 	m.deprecated.Of(deprecatedKey{k.GVR(), subresource, k.Shown.RemovedRelease}).Set(1)
 }
 
-// watchMetrics are those of one kind: looking labels up costs more than
-// counting.
+// watchMetrics holds the metrics of one kind, because looking up labels costs more than counting.
 type watchMetrics struct {
 	events prometheus.Counter
 	sizes  prometheus.Observer

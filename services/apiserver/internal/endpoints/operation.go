@@ -16,7 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// operation finds what answers a kind or sub-resource; nil when nobody does.
+// operation returns the operation of a kind or subresource, or nil.
 func (a *API) operation(c *Call) *Operation {
 	k := operationKey{of: c.GroupResource()}
 	if c.Sub != nil {
@@ -25,7 +25,7 @@ func (a *API) operation(c *Call) *Operation {
 	return a.operations[k]
 }
 
-// serving is the handler of an operation. One that nobody has is told to be absent.
+// serving returns the handler of an operation. A missing operation gets absentOperation.
 func (a *API) serving(c *Call) handler {
 	if o := a.operation(c); o != nil {
 		return o.Serve
@@ -33,7 +33,7 @@ func (a *API) serving(c *Call) handler {
 	return a.absentOperation
 }
 
-// absentOperation says that this server has no such operation.
+// absentOperation returns the error that this server does not offer the operation.
 func (a *API) absentOperation(c *Call) error {
 	name := c.Resource
 	if c.Sub != nil {
@@ -43,9 +43,9 @@ func (a *API) absentOperation(c *Call) error {
 		"the server does not offer "+name, &metav1.StatusDetails{Group: c.Group, Kind: c.Resource, Name: c.Op.Name})
 }
 
-// carriedOn is the handler of a sub-resource that is carried on to a kubelet, a pod or
-// a service: it takes and gives any media type, and ends when the server has to stop. One
-// for which there is no place is refused before anything is read for it.
+// carriedOn returns the handler of a subresource that is proxied to a kubelet, a pod or a service.
+// It accepts and returns any media type, and ends when the server stops. Requests beyond the limit
+// are rejected before anything is read for them.
 func (a *API) carriedOn(o *Operation) handler {
 	if o == nil {
 		return a.absentOperation
@@ -66,8 +66,8 @@ func (a *API) carriedOn(o *Operation) handler {
 	}
 }
 
-// Body reads an object of a type from the request's body, as one of kinds that differ
-// in their version alone; unknown and duplicate fields are refused, told or ignored.
+// Body decodes an object from the request's body as one of the given kinds, which differ only in
+// their version. Unknown and duplicate fields are rejected, reported as warnings, or ignored.
 func (c *Call) Body(validation string, kinds ...schema.GroupVersionKind) (runtime.Object, error) {
 	body, media, err := c.api.body(c)
 	if err != nil {
@@ -85,13 +85,13 @@ func (c *Call) Body(validation string, kinds ...schema.GroupVersionKind) (runtim
 	return obj, err
 }
 
-// Admit asks all of admission.
+// Admit runs all phases of admission.
 func (c *Call) Admit(ask *admission.Request) error {
 	return c.AdmitValid(ask, func() error { return nil })
 }
 
-// AdmitValid is Admit of what has rules of its own: valid looks at what those made of it who change
-// it, before those are asked who only refuse.
+// AdmitValid is Admit with a validation between the phases: valid checks the result of mutating
+// admission before validating admission runs.
 func (c *Call) AdmitValid(ask *admission.Request, valid func() error) error {
 	chain := c.api.Writes.Admission
 	if err := chain.Mutate(c.Context(), ask); err != nil {
@@ -103,23 +103,23 @@ func (c *Call) AdmitValid(ask *admission.Request, valid func() error) error {
 	return chain.Validate(c.Context(), ask)
 }
 
-// Connecting is what admission is asked of a connection.
+// Connecting returns the admission request of a connection.
 func (c *Call) Connecting(options runtime.Object) *admission.Request {
 	return c.write(nil, nil, "", "").Admission(admission.Connect, options, nil)
 }
 
-// Newest waits until what is read of the call's kind is the newest, NewestOf of another
-// one, which another store may keep.
+// Newest waits until reads of the call's kind return the current state. NewestOf does so for
+// another kind, whose objects may be in another store.
 func (c *Call) Newest() error                     { return c.newest(c.Context(), c.Store) }
 func (c *Call) NewestOf(k *served.Resource) error { return c.newest(c.Context(), k.Store) }
 
-// Kept is a kind that the server keeps, also where clients may not use it.
+// Kept returns a kind that the server stores, even if clients cannot access it.
 func (c *Call) Kept(gvr schema.GroupVersionResource) *served.Resource { return c.api.kind(gvr) }
 
-// Fail answers with an error on the way to somebody else (upstream.Responder).
+// Fail writes an error in place of an upstream's response (upstream.Responder).
 func (c *Call) Fail(w http.ResponseWriter, r *http.Request, err error) { c.api.fail(w, r, err) }
 
-// Newest reads an object as it is now, in the call's namespace if its kind has one.
+// Newest returns the current state of an object, in the call's namespace if its kind is namespaced.
 func Newest[T registry.Object](c *Call, gvr schema.GroupVersionResource, name string) (obj T, err error) {
 	k := c.Kept(gvr)
 	if err := c.NewestOf(k); err != nil {

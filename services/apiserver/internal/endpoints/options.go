@@ -27,25 +27,25 @@ import (
 	"binnacle/services/apiserver/internal/writes"
 )
 
-// metaKind names option objects in messages.
+// metaKind returns the kind of option objects in messages.
 func metaKind(kind string) schema.GroupKind {
 	return schema.GroupKind{Group: metav1.GroupName, Kind: kind}
 }
 
-// listOptions are the parameters of list, watch and deletecollection.
+// listOptions holds the parsed parameters of list, watch and deletecollection.
 type listOptions struct {
 	metav1.ListOptions
 	label labels.Selector
 	field fields.Selector
-	// served is the part of the field selector that needs objects in the requested version, nil
-	// where the watch cache evaluates all of it.
+	// served is the part of the field selector that needs objects in the requested version. It is
+	// nil if the watch cache evaluates the whole selector.
 	served fields.Selector
-	// revision is the parsed resourceVersion; -1 when it is unset.
+	// revision is the parsed resourceVersion; -1 if it is unset.
 	revision int64
 }
 
-// parseListOptions reads and checks the parameters (specification: "Get and
-// list resource-version semantics"). limitCached is Config.LimitCached.
+// parseListOptions parses and validates the parameters (specification: "Get and list
+// resource-version semantics"). limitCached is Config.LimitCached.
 func parseListOptions(op *request.Operation, c *codec.Coder, watch, watchList, limitCached bool) (*listOptions, error) {
 	o, q := &listOptions{}, op.Query
 	if err := metav1.Convert_url_Values_To_v1_ListOptions(&q, &o.ListOptions, nil); err != nil {
@@ -73,17 +73,17 @@ func parseListOptions(op *request.Operation, c *codec.Coder, watch, watchList, l
 	o.field, o.served = splitFields(c, o.field)
 	o.revision, err = parseRevision(o.ResourceVersion)
 	if o.Continue != "" && !watch {
-		return o, nil // the token has the revision
+		return o, nil // the token holds the revision
 	}
 	if o.revision == 0 && !limitCached {
-		o.Limit = 0 // what is at hand is told as a whole
+		o.Limit = 0 // a list from the cache is not limited
 	}
 	return o, err
 }
 
 // splitFields returns the part of a field selector that the watch cache evaluates, and the part
-// that needs the object in the requested version. The second is nil unless a webhook converts:
-// otherwise the selectable fields of all versions are those of the stored document.
+// that needs the object in the requested version. The second is nil unless a webhook converts.
+// Without a webhook, the selectable fields of all versions are those of the stored document.
 func splitFields(c *codec.Coder, sel fields.Selector) (cached, served fields.Selector) {
 	if sel.Empty() || c.Decl.Document == nil || !c.Decl.Document.Remote {
 		return sel, nil
@@ -106,8 +106,8 @@ func splitFields(c *codec.Coder, sel fields.Selector) (cached, served fields.Sel
 	return fields.AndSelectors(known...), fields.AndSelectors(others...)
 }
 
-// fits refuses a field selector of the watch of one object, which is named by its
-// path, that is for anything else.
+// fits rejects a field selector on the watch of a single object unless it selects the name in the
+// path.
 func (o *listOptions) fits(name string) error {
 	if name == "" || o.field.Empty() && o.served == nil {
 		return nil
@@ -118,10 +118,11 @@ func (o *listOptions) fits(name string) error {
 	return nil
 }
 
-// maxRevisionTold is how many bytes an error repeats of what is no resourceVersion.
+// maxRevisionTold is the maximum length of an invalid resourceVersion that an error repeats, in
+// bytes.
 const maxRevisionTold = 1024
 
-// parseRevision reads a resourceVersion; -1 when it is unset.
+// parseRevision parses a resourceVersion. It returns -1 for "".
 func parseRevision(s string) (int64, error) {
 	if s == "" {
 		return -1, nil
@@ -154,8 +155,8 @@ func parseFieldSelector(read *request.Selectors, c *codec.Coder) (fields.Selecto
 	return sel, nil
 }
 
-// unknownFieldLabel returns one of three texts, as Kubernetes does: for kinds that name themselves,
-// for custom resources and kinds with selectable fields, and for kinds without.
+// unknownFieldLabel returns one of three messages, as Kubernetes does: for kinds whose errors name
+// the kind, for custom resources and kinds with selectable fields, and for all other kinds.
 func unknownFieldLabel(c *codec.Coder, label string) error {
 	if c.Decl.Shown.LabelErrorsNameKind {
 		return fmt.Errorf("field label not supported for %v: %s", c.Decl.GVK(), label)
@@ -166,7 +167,7 @@ func unknownFieldLabel(c *codec.Coder, label string) error {
 	return fmt.Errorf("%q is not a known field selector: only %q, %q", label, "metadata.name", "metadata.namespace")
 }
 
-// write is the request of a write, as the path and its parameters say.
+// write returns the write request of the path and its parameters.
 func (c *Call) write(options runtime.Object, dryRun []string, manager, validation string) *writes.Request {
 	return &writes.Request{
 		Kind: c.resource, Sub: c.Sub, Namespace: c.Op.Namespace, Name: c.Op.Name, User: request.UserFrom(c.Context()),
@@ -174,7 +175,7 @@ func (c *Call) write(options runtime.Object, dryRun []string, manager, validatio
 	}
 }
 
-// CreateRequest reads the parameters of POST, UpdateRequest those of PUT.
+// CreateRequest returns the write request of a POST, UpdateRequest that of a PUT.
 func (c *Call) CreateRequest() (*writes.Request, error) {
 	var o metav1.CreateOptions
 	q := c.R.URL.Query()
@@ -187,7 +188,7 @@ func (c *Call) CreateRequest() (*writes.Request, error) {
 	return c.write(&o, o.DryRun, o.FieldManager, o.FieldValidation), nil
 }
 
-// UpdateRequest: see CreateRequest.
+// UpdateRequest returns the write request of a PUT.
 func (c *Call) UpdateRequest() (*writes.Request, error) {
 	var o metav1.UpdateOptions
 	q := c.R.URL.Query()
@@ -200,8 +201,8 @@ func (c *Call) UpdateRequest() (*writes.Request, error) {
 	return c.write(&o, o.DryRun, o.FieldManager, o.FieldValidation), nil
 }
 
-// fieldManager is who writes: what the client says, else the beginning of its
-// user agent (specification: "Field ownership (server-side apply) rules").
+// fieldManager returns the manager that the client names, otherwise the beginning of its user agent
+// (specification: "Field ownership (server-side apply) rules").
 func fieldManager(r *http.Request, asked string) string {
 	if asked != "" {
 		return asked

@@ -13,16 +13,16 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// page is what a list answers: the objects in the order of their keys.
+// page is the result of a list: objects in key order.
 type page struct {
 	represent.List
 	revision int64
-	// last is the key of the last item looked at, when more may follow.
+	// last is the key of the last item if more items may follow.
 	last      string
 	remaining *int64
 }
 
-// show answers with the page.
+// show writes the page.
 func (p *page) show(c *Call, f *represent.Form) error {
 	p.Meta = metav1.ListMeta{ResourceVersion: fmt.Sprint(p.revision), RemainingItemCount: p.remaining}
 	if p.last != "" {
@@ -32,16 +32,16 @@ func (p *page) show(c *Call, f *represent.Form) error {
 }
 
 const (
-	// heldBytes is how much of an old version a request holds.
+	// heldBytes is the maximum size of objects from the store that a request holds in memory.
 	heldBytes = 4 << 20
-	// A read of the store asks for as many objects as fill chunkBytes, as far as
-	// those before tell.
+	// A read of the store requests as many objects as fill chunkBytes, estimated from the previous
+	// reads.
 	chunkBytes = 4 << 20
 	firstChunk = 16
 	mostChunk  = 500
 )
 
-// storedPage reads an old version from the store.
+// storedPage reads a page at an old version from the store.
 func (a *API) storedPage(c *Call, o *listOptions, revision int64, from string) (*page, error) {
 	p := &page{revision: revision}
 	held := 0
@@ -95,8 +95,8 @@ func (a *API) storedPage(c *Call, o *listOptions, revision int64, from string) (
 	return p, nil
 }
 
-// stored goes through the objects of an old version that a list asks for. visit
-// gets each, those that cannot be read too, and how many keys come after it.
+// stored visits the objects of an old version that a list selects. visit gets each object, even an
+// unreadable one, and the number of keys after it.
 func (a *API) stored(c *Call, o *listOptions, revision int64, from string, visit func(e *watchcache.Entry, left int64) error) error {
 	if err := c.selects(o, c.Store.Variant()); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (a *API) stored(c *Call, o *listOptions, revision int64, from string, visit
 		back := request.Aside(c.Context())
 		res, err := a.Store.List(c.Context(), c.listPrefix(), storage.ListOptions{Revision: revision, From: from, Limit: chunk})
 		back()
-		if future := new(storage.FutureError); errors.As(err, &future) { // the store went back
+		if future := new(storage.FutureError); errors.As(err, &future) { // the store's revision went backwards
 			return status.TooLargeVersion(revision, future.Current)
 		}
 		if err != nil {

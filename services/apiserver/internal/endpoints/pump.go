@@ -9,17 +9,17 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// pump sends the events of a stream that outlasts its handler. Most of the time nothing happens:
-// then it has neither a goroutine nor buffers.
+// pump sends the events of a stream that outlives its handler. While it has no events to send, it
+// uses neither a goroutine nor buffers.
 type pump struct {
 	*stream
 	ctx     context.Context
 	watcher *watchcache.Watcher
-	resume  func()            // has it go on in a goroutine
-	end     func(failure any) // of the answer
+	resume  func()            // continues in a goroutine
+	end     func(failure any) // ends the response
 }
 
-// pump goes on until the watch ends.
+// pump sends events until the watch ends.
 func (s *stream) pump(ctx *lifetime, w *watchcache.Watcher, end func(failure any)) {
 	p := &pump{stream: s, ctx: ctx, watcher: w, end: end}
 	work := p.work
@@ -30,9 +30,9 @@ func (s *stream) pump(ctx *lifetime, w *watchcache.Watcher, end func(failure any
 	p.work()
 }
 
-// work sends what there is.
+// work sends the available events and returns.
 func (p *pump) work() {
-	parked := false // then another goroutine has the pump already
+	parked := false // then another goroutine may already run the pump
 	defer func() {
 		if !parked {
 			p.spells.End()
@@ -57,7 +57,7 @@ func (p *pump) work() {
 	}
 }
 
-// room is what a pump needs while it works. What is in the pool holds no events.
+// room holds the buffers of a running pump. Rooms in the pool hold no events.
 type room struct {
 	events []watchcache.Event
 	buf    []byte

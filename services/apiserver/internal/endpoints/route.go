@@ -17,18 +17,18 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// deprecatedAnnotation tells the audit log of the use of a deprecated kind.
+// deprecatedAnnotation is the audit annotation of a request for a deprecated kind.
 const deprecatedAnnotation = "k8s.io/deprecated"
 
-// removedReleaseAnnotation names the version that no longer serves the kind.
+// removedReleaseAnnotation names the release that no longer serves the kind.
 const removedReleaseAnnotation = "k8s.io/removed-release"
 
-// ServeHTTP answers a resource request, as it was resolved.
+// ServeHTTP serves a resource request according to its Operation.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	op := request.From(r.Context())
 	c, handle, err := a.route(w, r, op)
 	if err != nil {
-		// Built-in kinds send the warning only with requests that have a handler.
+		// Requests without a handler get the warning for custom resources only.
 		if k := op.Kinds.Resource(op.GVR()); k != nil && k.Document != nil && k.Shown.Deprecated != "" {
 			request.Warn(r.Context(), k.Shown.Deprecated)
 		}
@@ -60,8 +60,8 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// route finds the handler of an operation: what is acted on (404), the verb
-// (405), the media types (415, 406), in this order.
+// route returns the handler of an operation. It checks the target (404), the verb (405) and the
+// media types (415, 406), in this order.
 func (a *API) route(w http.ResponseWriter, r *http.Request, op *request.Operation) (*Call, handler, error) {
 	if op.Target == nil {
 		if k := op.Kinds.Resource(op.GVR()); k != nil && k.Document != nil && op.Subresource != "" {
@@ -120,8 +120,8 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *request.Operatio
 	return c, h, nil
 }
 
-// createOnly reports whether objects of the kind can only be created: they are not stored,
-// so no path names one.
+// createOnly reports whether objects of the kind can only be created. They are not stored, so no
+// path names one.
 func (c *Call) createOnly() bool {
 	return c.Sub == nil && c.Virtual && !c.HasVerb("get")
 }
@@ -140,14 +140,14 @@ func validName(op *request.Operation) error {
 	return nil
 }
 
-// pageNotFound answers a path that custom resources do not have: nothing but lists and watches goes
-// without a namespace.
+// pageNotFound serves a path that custom resources do not have: except for lists and watches, a
+// path needs a namespace.
 func pageNotFound(c *Call) error {
 	http.NotFound(c.W, c.R)
 	return nil
 }
 
-// unsupported refuses a method of a custom resource.
+// unsupported returns the error for an unsupported method of a custom resource.
 func unsupported(c *Call) error {
 	if c.Op.Collection && c.Sub == nil && (c.Op.Verb == "update" || c.Op.Verb == "patch") {
 		return apierrors.NewBadRequest("name must be provided")
@@ -155,7 +155,7 @@ func unsupported(c *Call) error {
 	return apierrors.NewMethodNotSupported(c.GroupResource(), c.Op.Verb)
 }
 
-// handler of an operation's verb; nil when there is none.
+// handler returns the handler of the operation's verb, or nil.
 func (a *API) handler(c *Call) handler {
 	switch {
 	case c.Op.Method == http.MethodHead, c.Op.Verb == "watch" && c.Op.Method != http.MethodGet:
@@ -181,7 +181,7 @@ func (a *API) handler(c *Call) handler {
 	case "delete":
 		return a.delete
 	case "create":
-		if c.Document != nil { // whatever name the path has
+		if c.Document != nil { // the path may have any name
 			return a.create
 		}
 	}

@@ -52,7 +52,7 @@ func (a *API) getScale(c *Call) error {
 	return a.showScale(c, c.Sub.Scale.Of(obj))
 }
 
-// showScale answers with a scale, as a table where that is asked for.
+// showScale writes a scale, as a table if the client requests one.
 func (a *API) showScale(c *Call, sc *autoscalingv1.Scale) error {
 	choice, ok := a.Media.Accept(c.R, negotiate.Table)
 	if !ok || choice.As != negotiate.Table {

@@ -4,7 +4,7 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// selectionOf is what a list or watch wants of a resource.
+// selectionOf returns the selection of a list or watch.
 func selectionOf(c *Call, o *listOptions) watchcache.Selection {
 	s := watchcache.Selection{Namespace: c.Op.Namespace, Name: c.Op.Name, Labels: o.label, Fields: o.field, Readable: true, Before: o.served != nil}
 	if !c.Namespaced {
@@ -13,8 +13,8 @@ func selectionOf(c *Call, o *listOptions) watchcache.Selection {
 	return s
 }
 
-// listPrefix is what the keys of a list begin with. Tokens are relative to the
-// resource's own prefix below the namespace, as Kubernetes has them.
+// listPrefix returns the key prefix of a list's objects. Continue tokens are relative to it, which
+// includes the namespace, as in Kubernetes.
 func (c *Call) listPrefix() string {
 	if c.Namespaced && c.Op.Namespace != "" {
 		return c.Prefix + c.Op.Namespace + "/"
@@ -22,7 +22,7 @@ func (c *Call) listPrefix() string {
 	return c.Prefix
 }
 
-// selectsAll tells that no selector leaves anything out.
+// selectsAll reports whether there is no selector.
 func (o *listOptions) selectsAll() bool {
 	return o.label.Empty() && o.field.Empty() && o.served == nil
 }

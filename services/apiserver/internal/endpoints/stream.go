@@ -21,33 +21,33 @@ import (
 const (
 	// watchBatch is the number of events taken from the cache at a time.
 	watchBatch = 64
-	// lastBookmark is how long before its timeout a watch gets a bookmark.
+	// lastBookmark is how long before its timeout a watch sends a last bookmark.
 	lastBookmark = 2 * time.Second
-	// eventsAtOnce is the size in bytes from which events are written.
+	// eventsAtOnce is the buffer size in bytes from which events are written.
 	eventsAtOnce = 64 << 10
 )
 
-// stream writes a watch.
+// stream writes the events of a watch.
 type stream struct {
 	api        *API
 	form       *represent.Form
-	fields     fields.Selector // that need the requested version; nil where the cache evaluates all
+	fields     fields.Selector // selector on the requested version; nil if the cache evaluates all fields
 	call       *Call
 	sent       watchMetrics
-	socket     *socket // instead of the answer's body
+	socket     *socket // replaces the response body
 	bookmarks  bool
-	initial    bool              // it begins with all that there is
-	spells     *represent.Spells // in which that is looked for
-	initialEnd bool              // a bookmark tells the end of the initial state
-	first      bool              // no event has gone out
+	initial    bool              // the watch begins with the initial state
+	spells     *represent.Spells // limits the search for the initial state
+	initialEnd bool              // a bookmark marks the end of the initial state
+	first      bool              // no event has been sent
 	told       int64
-	next       time.Time   // when a bookmark is due
-	timer      *time.Timer // of that; nil without bookmarks
+	next       time.Time   // time of the next bookmark
+	timer      *time.Timer // for next; nil without bookmarks
 	buf        []byte
-	lost       atomic.Bool // its place in history is gone
+	lost       atomic.Bool // its position in the history is lost
 }
 
-// open sends the headers, so that the client knows that the watch has begun.
+// open sends the headers, which tell the client that the watch has begun.
 func (s *stream) open() {
 	s.first = true
 	if s.socket != nil {
@@ -66,7 +66,7 @@ func (s *stream) open() {
 // begin opens a stream that ends with ctx.
 func (s *stream) begin(ctx context.Context) {
 	deadline, _ := ctx.Deadline()
-	// A client that does not read must not hold the request beyond its time.
+	// A client that does not read must not hold the request beyond its timeout.
 	s.writeUntil(deadline.Add(lastBookmark))
 	s.open()
 	if !s.initial {
@@ -87,8 +87,8 @@ func (s *stream) run(ctx context.Context, w *watchcache.Watcher) {
 	}
 }
 
-// step sends what there is, until the watch ends: by its timeout, by the client, by an
-// error, which is told, or by the server's end.
+// step sends the events that it got. It returns false when the watch ends: by its timeout, by the
+// client, by an error, which it sends, or because the server stops.
 func (s *stream) step(ctx context.Context, w *watchcache.Watcher, got []watchcache.Event, err error) bool {
 	s.spells.End()
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *stream) step(ctx context.Context, w *watchcache.Watcher, got []watchcac
 		}
 	}
 	if slices.ContainsFunc(got, func(e watchcache.Event) bool { return e.Type == watchcache.Bookmark }) {
-		request.Begun(ctx) // all that there was has been told
+		request.Begun(ctx) // the initial state has been sent
 	}
 	if now := time.Now(); s.bookmarks && !now.Before(s.next) {
 		if !s.bookmark(w.Revision(), false) {
@@ -123,7 +123,7 @@ func (s *stream) step(ctx context.Context, w *watchcache.Watcher, got []watchcac
 	return true
 }
 
-// startBookmarks has the watcher nudged when a bookmark is due.
+// startBookmarks starts the timer that wakes the watcher when a bookmark is due.
 func (s *stream) startBookmarks(ctx context.Context, w *watchcache.Watcher) {
 	if s.bookmarks {
 		s.next = s.nextBookmark(ctx, time.Now())
@@ -137,20 +137,20 @@ func (s *stream) stopBookmarks() {
 	}
 }
 
-// writeUntil bounds what is written from now on, and a write that runs.
+// writeUntil sets the deadline of later writes and of a write in progress.
 func (s *stream) writeUntil(t time.Time) {
 	set := http.NewResponseController(s.call.W).SetWriteDeadline
 	if s.socket != nil {
 		set = s.socket.conn.SetWriteDeadline
 	}
-	_ = set(t) // what cannot be bounded ends with the connection
+	_ = set(t) // without a deadline, the write ends with the connection
 	if s.lost.Load() {
 		_ = set(time.Now())
 	}
 }
 
-// cut breaks the stream off in the middle of a write: the client does not read,
-// and its place in history is gone. The watch cache calls it.
+// cut ends the stream in the middle of a write: the client does not read, and its position in the
+// history is lost. The watch cache calls it.
 func (s *stream) cut() {
 	s.lost.Store(true)
 	s.writeUntil(time.Now())
@@ -165,7 +165,7 @@ func (s *stream) nextBookmark(ctx context.Context, now time.Time) time.Time {
 	return next
 }
 
-// end tells why the watch ends, if the client should know.
+// end sends the error that ends the watch, if the client should see it.
 func (s *stream) end(ctx context.Context, err error) {
 	var expired *watchcache.ExpiredError
 	switch {
@@ -184,7 +184,7 @@ func (s *stream) fail(err error) {
 	}
 }
 
-// send writes all events at hand at once.
+// send writes all events, in few writes.
 func (s *stream) send(ctx context.Context, events []watchcache.Event) bool {
 	if err := s.prepare(ctx, events); err != nil {
 		s.end(ctx, err)
@@ -241,12 +241,12 @@ func (s *stream) send(ctx context.Context, events []watchcache.Event) bool {
 	}
 	ok := len(s.buf) == 0 || s.write(s.buf)
 	if cap(s.buf) > 4<<10 {
-		s.buf = nil // an idle watch holds little
+		s.buf = nil // an idle watch holds little memory
 	}
 	return ok
 }
 
-// selected applies the fields of the requested version to events. An object that starts to match
+// selected applies the selector on the requested version to events. An object that starts to match
 // is Added, one that stops to match is Deleted.
 func (s *stream) selected(ctx context.Context, events []watchcache.Event) ([]watchcache.Event, error) {
 	var entries []*watchcache.Entry
@@ -280,8 +280,7 @@ func (s *stream) selected(ctx context.Context, events []watchcache.Event) ([]wat
 	return out, nil
 }
 
-// prepare converts the objects of events that a webhook brings to the version of
-// the watch, as long as that lasts.
+// prepare converts the objects of events if a webhook converts them to the version of the watch.
 func (s *stream) prepare(ctx context.Context, events []watchcache.Event) error {
 	if !s.form.Converts() {
 		return nil

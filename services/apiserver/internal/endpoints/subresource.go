@@ -1,6 +1,6 @@
 package endpoints
 
-// subresourceHandler is the handler of a path below an object.
+// subresourceHandler returns the handler of a path below an object.
 func (a *API) subresourceHandler(c *Call) handler {
 	get, update, patch := a.get, a.update, a.patch
 	switch {
@@ -21,12 +21,12 @@ func (a *API) subresourceHandler(c *Call) handler {
 	return nil
 }
 
-// overParent tells whether a sub-resource shows the parent object itself.
+// overParent reports whether a subresource is a view of the parent object itself.
 func (c *Call) overParent() bool {
 	return c.Sub.New == nil && (c.Sub.GVK.Kind == "" || c.Sub.GVK.Kind == c.Kind.Kind)
 }
 
-// virtualHandler is the handler of a kind that stores nothing.
+// virtualHandler returns the handler of a kind that stores nothing.
 func (a *API) virtualHandler(c *Call) handler {
 	components := c.Resource == "componentstatuses"
 	switch verb := c.Op.Verb; {

@@ -11,18 +11,20 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// An object that cannot be read does not fail reads of other objects:
+// An unreadable object does not fail reads of other objects:
 //
-//   - A GET of the object fails, and so does a list of a stated or the newest version that
+//   - A GET of the object fails, and so does a list at a stated or the current version that
 //     contains it, as in Kubernetes.
-//   - A list at any version (resourceVersion=0) and a watch, which informers start with,
-//     leave out an object that is damaged. They leave out an object that cannot be
-//     decrypted only where errors name objects, as in Kubernetes: the key may come back.
+//   - A list at any version (resourceVersion=0) and a watch, with which informers start,
+//     leave out an undecodable object. They leave out an object that cannot be
+//     decrypted only where errors name objects, as in Kubernetes: the key may become
+//     available again.
 
-// errEnough ends a walk that has seen what it wants.
+// errEnough ends a walk that has found enough objects.
 var errEnough = errors.New("enough")
 
-// readable is the entry, or another of the same object that can be read.
+// readable returns the entry, or the object read again if the entry is unreadable for a passing
+// reason.
 func (a *API) readable(c *Call, e *watchcache.Entry, revision int64) (*watchcache.Entry, error) {
 	var why *storage.UnreadableError
 	if !errors.As(e.Unreadable(), &why) {
@@ -31,7 +33,7 @@ func (a *API) readable(c *Call, e *watchcache.Entry, revision int64) (*watchcach
 	if revision == 0 && a.Damage.Named {
 		return nil, apierrors.NewNotFound(c.GroupResource(), c.Op.Name)
 	}
-	if why.Passing { // it may be over
+	if why.Passing { // the reason may have passed
 		kv, _, err := a.Store.Get(c.Context(), e.Key(), 0)
 		if err == nil {
 			if e = c.Store.Entry(kv); e.Unreadable() == nil {
@@ -45,8 +47,8 @@ func (a *API) readable(c *Call, e *watchcache.Entry, revision int64) (*watchcach
 	return nil, a.Damage.OfObject(why)
 }
 
-// told is the error of an object that is no object, as clients are told of it; other
-// errors pass.
+// told converts the error of an undecodable object to its API error. It returns all other errors
+// unchanged.
 func (a *API) told(e *watchcache.Entry, err error) error {
 	var undecodable *codec.UndecodableError
 	if !errors.As(err, &undecodable) {
@@ -61,9 +63,8 @@ func (a *API) leftOut(e *watchcache.Entry) bool {
 	return a.Damage.Named || errors.As(e.Unreadable(), &why) && why.Undecodable
 }
 
-// allReadable returns an error if a list of a snapshot's objects from a key on, up to its
-// limit, contains objects that cannot be read and that it does not leave out. It searches a
-// limited list in parts.
+// allReadable returns an error if a list of a snapshot's objects from a key on, up to its limit,
+// contains unreadable objects that it does not leave out. It searches a limited list in parts.
 func (a *API) allReadable(c *Call, o *listOptions, snap watchcache.Snapshot, from string, spells *represent.Spells) error {
 	sel := selectionOf(c, o)
 	var damaged []*storage.UnreadableError
@@ -80,7 +81,7 @@ func (a *API) allReadable(c *Call, o *listOptions, snap watchcache.Snapshot, fro
 		snap.Select(sel, from, func(e *watchcache.Entry) bool {
 			last = e.Key()
 			left--
-			return left > 0 && last < end // beyond, none is known
+			return left > 0 && last < end // no known unreadable object follows
 		})
 		if err := spells.Err(); err != nil {
 			return err
@@ -103,18 +104,19 @@ func appendDamaged(damaged []*storage.UnreadableError, e *watchcache.Entry) []*s
 	return damaged
 }
 
-// errTold ends a walk.
+// errTold ends a walk that has found enough objects.
 var errTold = errors.New("told")
 
-// whichUndecodable is the error of a list of which something turned out to be no object
-// while it was written, and nothing has been sent. Other errors pass.
+// whichUndecodable returns the error of a list that found undecodable objects while it was encoded,
+// before anything was sent. It returns all other errors unchanged.
 func (a *API) whichUndecodable(c *Call, l *represent.List, err error) error {
 	var undecodable *codec.UndecodableError
 	if !errors.As(err, &undecodable) {
 		return err
 	}
 	var damaged []*storage.UnreadableError
-	_ = l.Each(func(e *watchcache.Entry) error { // what was read once is read again
+	// The walk reads the objects again.
+	_ = l.Each(func(e *watchcache.Entry) error {
 		_, failed := c.Coder.DecodeItem(c.Context(), codec.Item{Stored: e.Stored(), Revision: e.Revision})
 		if errors.As(failed, &undecodable) {
 			damaged = append(damaged, &storage.UnreadableError{Key: e.Key(), Revision: e.Revision, Undecodable: true, Err: undecodable})

@@ -16,8 +16,8 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// watch answers GET with the watch parameter (specification: "Watch
-// resource-version semantics" and "Streaming initial state").
+// watch serves GET with the watch parameter (specification: "Watch resource-version semantics" and
+// "Streaming initial state").
 func (a *API) watch(c *Call) error {
 	f, err := a.ForStream(c.R, c.resource)
 	if err != nil {
@@ -59,7 +59,7 @@ func (a *API) watch(c *Call) error {
 	}
 	w, err := start()
 	if errors.As(err, &expired) {
-		// That the version is too old is told in the stream.
+		// The stream reports that the version is too old.
 		s.open()
 		s.fail(status.ExpiredVersion(expired.Revision, expired.Oldest))
 		return nil
@@ -72,18 +72,19 @@ func (a *API) watch(c *Call) error {
 		w.Close()
 	})
 	s.begin(ctx)
-	c.Op.Query = nil // it has been read, and the watch may last
+	// The query is no longer needed, and the watch may last long.
+	c.Op.Query = nil
 	if !serving.Last(c.W, func(end func(failure any)) { s.pump(ctx, w, end) }) {
 		s.run(ctx, w)
 	}
 	return nil
 }
 
-// follow starts a watcher of the kind as it is served.
+// follow starts a watcher of the served kind.
 func (c *Call) follow(o *listOptions, opts watchcache.WatchOptions) (*watchcache.Watcher, error) {
 	w, err := c.Store.Watch(opts)
 	if errors.Is(err, watchcache.ErrStopped) && c.Document != nil {
-		return nil, served.ErrChanged // another store takes its place
+		return nil, served.ErrChanged // another store replaces it
 	}
 	if err != nil {
 		return nil, err
@@ -95,7 +96,7 @@ func (c *Call) follow(o *listOptions, opts watchcache.WatchOptions) (*watchcache
 	return w, nil
 }
 
-// watchOptions turns the parameters into a start of a watcher.
+// watchOptions converts the parameters to the start of a watcher.
 func (a *API) watchOptions(c *Call, o *listOptions) (watchcache.WatchOptions, error) {
 	opts := watchcache.WatchOptions{Selection: selectionOf(c, o), After: o.revision}
 	initial := o.revision <= 0
@@ -122,9 +123,9 @@ func (a *API) watchOptions(c *Call, o *listOptions) (watchcache.WatchOptions, er
 	return opts, nil
 }
 
-// ofThisHistory refuses a start that nobody can have seen, if the store went back
-// while this server ran: it is of the history before. Otherwise the future is waited
-// for, as Kubernetes does.
+// ofThisHistory rejects a start revision beyond the current one if the revision of the store went
+// backwards while this server ran: the revision belongs to the previous history. Otherwise the
+// watch waits for a future revision, as in Kubernetes.
 func (a *API) ofThisHistory(c *Call, revision int64) error {
 	if c.Store.Era() == 0 || revision <= c.Store.Revision() {
 		return nil
@@ -142,9 +143,9 @@ func (a *API) ofThisHistory(c *Call, revision int64) error {
 	return nil
 }
 
-// watchTimeout is how long a watch lasts: what the client asks for, where less
-// than nothing ends it at once; else between one and two times the least, so
-// that watches do not end together.
+// watchTimeout returns the timeout of a watch. It is the client's; a negative one ends the watch
+// immediately. Without one it is random, between one and two times MinRequestTimeout, so that
+// watches do not end together.
 func (a *API) watchTimeout(o *listOptions) time.Duration {
 	if o.TimeoutSeconds != nil && *o.TimeoutSeconds != 0 {
 		return time.Duration(*o.TimeoutSeconds) * time.Second
@@ -152,9 +153,9 @@ func (a *API) watchTimeout(o *listOptions) time.Duration {
 	return time.Duration(float64(a.MinRequestTimeout) * (1 + rand.Float64()))
 }
 
-// serveSocket runs a watch over WebSocket. start opens the watcher; the stream
-// reports its error. As in Kubernetes, the client has to name its origin, and any will do:
-// callers authenticate by certificate or token, so a foreign page gains nothing.
+// serveSocket runs a watch over WebSocket. start opens the watcher; the stream reports its error.
+// As in Kubernetes, the client must send an Origin header, and any origin is accepted: clients
+// authenticate by certificate or token, so a foreign page gains nothing.
 func (s *stream) serveSocket(ctx context.Context, start func() (*watchcache.Watcher, error)) {
 	websocket.Handler(func(conn *websocket.Conn) {
 		defer conn.Close()
@@ -173,7 +174,7 @@ func (s *stream) serveSocket(ctx context.Context, start func() (*watchcache.Watc
 		defer s.stopBookmarks()
 		s.begin(ctx)
 		gone := make(chan struct{})
-		go func() { // the client says nothing; reading finds out that it is gone
+		go func() { // the client sends nothing; the read ends when it disconnects
 			defer close(gone)
 			_, _ = io.Copy(io.Discard, conn)
 			cancel()

@@ -21,7 +21,7 @@ const (
 	closeWait = time.Second
 )
 
-// IsWebSocket reports whether the request asks to continue in WebSocket messages.
+// IsWebSocket reports whether the request asks for an upgrade to WebSocket.
 func IsWebSocket(r *http.Request) bool {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		return false
@@ -35,7 +35,7 @@ func IsWebSocket(r *http.Request) bool {
 type socket struct {
 	conn   *websocket.Conn
 	binary bool
-	header int // bytes of an event that give its length in a byte stream; messages go without them
+	header int // length in bytes of an event's length header, which messages do not need
 }
 
 func (s *socket) write(event []byte) error {
@@ -45,16 +45,16 @@ func (s *socket) write(event []byte) error {
 	return websocket.Message.Send(s.conn, string(event))
 }
 
-// SendOverWebSocket upgrades the request and sends what from returns in WebSocket messages,
-// after an empty one that shows that the stream has begun. The subprotocol decides between
-// binary messages and base64 in text messages. It returns when from ends, or when the client
-// leaves, and closes from.
+// SendOverWebSocket upgrades the request and sends the data of from in WebSocket messages, after an
+// empty one that shows that the stream has begun. The subprotocol decides between binary messages
+// and base64 in text messages. SendOverWebSocket returns when from ends, or when the client
+// disconnects, and closes from.
 func SendOverWebSocket(w http.ResponseWriter, r *http.Request, from io.ReadCloser) {
 	websocket.Server{
 		Handshake: chooseProtocol,
 		Handler: func(conn *websocket.Conn) {
 			gone := make(chan struct{})
-			go func() { // the client sends nothing of interest; the read ends when it leaves
+			go func() { // the client's data is discarded; the read ends when it disconnects
 				defer close(gone)
 				_, _ = io.Copy(io.Discard, conn)
 				_ = conn.SetWriteDeadline(time.Now().Add(closeWait))
@@ -70,8 +70,8 @@ func SendOverWebSocket(w http.ResponseWriter, r *http.Request, from io.ReadClose
 	}.ServeHTTP(w, r)
 }
 
-// chooseProtocol selects the first subprotocol of the client that the server supports.
-// A client may also name none.
+// chooseProtocol selects the first subprotocol of the client that the server supports. A client may
+// also request none.
 func chooseProtocol(c *websocket.Config, _ *http.Request) error {
 	if len(c.Protocol) == 0 {
 		return nil

@@ -7,41 +7,43 @@ import (
 )
 
 const (
-	// trimEvery is how often workers end that had nothing to do since the last time.
+	// trimEvery is the interval at which workers that were idle throughout it end.
 	trimEvery = 250 * time.Millisecond
-	// mostIdle workers wait at a time, for what all watchers of a resource are told.
+	// mostIdle is the maximum number of idle workers. They wait for an event that goes to all
+	// watchers of a resource.
 	mostIdle = 1000
-	// freshPerCPU is how many functions of those that began lately run at a time: when all watchers
-	// are told the same, whatever else there is to do stands behind that many in Go's queue.
+	// freshPerCPU is how many recently started functions per CPU run at a time. When all watchers
+	// get the same event, other goroutines wait behind at most that many in the run queue of the Go
+	// runtime.
 	freshPerCPU = 2
-	// lately is how long a function runs before it counts as one that waits for its client.
+	// lately is how long a function runs before it counts as waiting for its client.
 	lately = time.Millisecond
 )
 
-// workers run functions, each in a goroutine, which is one that has run others before
-// where there is one: its stack has grown already. Few run at a time, but for those that
-// wait for something; the users whose functions wait for that take turns. Its zero value is ready.
+// workers runs functions in goroutines that it reuses, because their stacks have already grown. It
+// limits the number of functions that run at a time, except for those that wait for something.
+// Queued functions are started in round-robin order of their users. The zero value is ready to use.
 type workers struct {
-	mu       sync.Mutex // a leaf
+	mu       sync.Mutex // leaf lock
 	waiting  lines
-	tick     uint   // of the time
-	fresh    [2]int // how many began in this tick and in the one before, and run; by the parity of the tick
+	tick     uint   // number of the current period
+	fresh    [2]int // functions started in this period and in the one before that still run, by parity of the period
 	ticking  bool
-	idle     []chan job // of each worker that waits, the last one to do so last
-	least    int        // that were idle since they were trimmed
+	idle     []chan job // of each idle worker, the last one to become idle last
+	least    int        // minimum of idle workers since the last trim
 	trimming bool
 }
 
-// job is a function that runs, with the tick in which it began.
+// job is a running function and the period in which it started.
 type job struct {
 	f     func()
 	began uint
 }
 
-// lines are functions that wait, by user.
+// lines holds queued functions by user.
 type lines struct {
-	of    map[string][]func() // none is empty
-	order []string            // the keys of of, the next one first
+	of    map[string][]func() // no empty queues
+	order []string            // the keys of of, in round-robin order
 }
 
 func (l *lines) add(user string, f func()) {
@@ -54,7 +56,7 @@ func (l *lines) add(user string, f func()) {
 	l.of[user] = append(l.of[user], f)
 }
 
-// next is that of the user whose turn it is; nil for none.
+// next removes and returns the next function, or nil.
 func (l *lines) next() func() {
 	if len(l.order) == 0 {
 		return nil
@@ -72,7 +74,7 @@ func (l *lines) next() func() {
 	return f
 }
 
-// run has a worker run f for a user, soon.
+// run queues f for a user. A worker runs it soon.
 func (w *workers) run(user string, f func()) {
 	w.mu.Lock()
 	w.waiting.add(user, f)
@@ -80,7 +82,7 @@ func (w *workers) run(user string, f func()) {
 	w.mu.Unlock()
 }
 
-// begin has workers do what waits, as far as there is room. The caller holds mu.
+// begin starts queued functions within the limit. The caller holds mu.
 func (w *workers) begin() {
 	for w.fresh[0]+w.fresh[1] < freshPerCPU*runtime.GOMAXPROCS(0) {
 		f := w.waiting.next()
@@ -97,7 +99,7 @@ func (w *workers) begin() {
 		w.idle[last] = nil
 		w.idle = w.idle[:last]
 		w.least = min(w.least, last)
-		to <- j // has room
+		to <- j // does not block: the channel has a free slot
 	}
 	if len(w.waiting.order) > 0 && !w.ticking {
 		w.ticking = true
@@ -105,14 +107,14 @@ func (w *workers) begin() {
 	}
 }
 
-// start counts a function that runs from now on. The caller holds mu.
+// start counts f as started. The caller holds mu.
 func (w *workers) start(f func()) job {
 	w.fresh[w.tick%2]++
 	return job{f, w.tick}
 }
 
-// pass begins another tick: what runs since the one before that waits for something, and keeps
-// nobody from running.
+// pass begins another period. Functions started before the previous one count as waiting and no
+// longer take part in the limit.
 func (w *workers) pass() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -132,7 +134,7 @@ func (w *workers) work(j job) {
 		}
 		if more.f != nil {
 			j = more
-			runtime.Gosched() // others have waited since
+			runtime.Gosched() // other goroutines have waited in the run queue
 			continue
 		}
 		if more, goesOn = <-next; !goesOn {
@@ -142,8 +144,8 @@ func (w *workers) work(j job) {
 	}
 }
 
-// done ends a job, and returns the one that its worker does next. Without one, next waits for
-// something to do, unless enough do.
+// done ends a job and returns the next job of its worker. Without one, the worker waits on next, or
+// ends if goesOn is false because enough workers are idle.
 func (w *workers) done(j job, next chan job) (more job, goesOn bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -164,7 +166,7 @@ func (w *workers) done(j job, next chan job) (more job, goesOn bool) {
 	return job{}, true
 }
 
-// trim ends the workers that were not needed.
+// trim ends the workers that have been idle since the last trim.
 func (w *workers) trim() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

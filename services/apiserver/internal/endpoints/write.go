@@ -19,14 +19,13 @@ import (
 	"binnacle/services/apiserver/internal/writes"
 )
 
-// eventRecorded is the event of a request's span when the audit log has the body, in the words
-// of Kubernetes.
+// eventRecorded is the span event when the audit event has the body, named as in Kubernetes.
 const eventRecorded = "Recorded the audit event"
 
-// create answers POST of an object.
+// create serves POST of an object.
 func (a *API) create(c *Call) error {
 	if why := c.Create.Closed; why != "" {
-		if err := c.newest(c.Context(), c.Store); err != nil { // another may be open by now
+		if err := c.newest(c.Context(), c.Store); err != nil { // the kind's current definition may allow creations
 			return err
 		}
 		return status.Error(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, why, &metav1.StatusDetails{Group: c.Group, Kind: c.Resource})
@@ -49,7 +48,7 @@ func (a *API) create(c *Call) error {
 	return c.answerWrite(f, res)
 }
 
-// update answers PUT of an object or of a sub-resource over it.
+// update serves PUT of an object or of a subresource that is a view of it.
 func (a *API) update(c *Call) error {
 	f, err := a.ForObject(c.R, c.resource)
 	if err != nil {
@@ -69,7 +68,7 @@ func (a *API) update(c *Call) error {
 	return c.answerWrite(f, res)
 }
 
-// patch answers PATCH of an object or of a sub-resource over it.
+// patch serves PATCH of an object or of a subresource that is a view of it.
 func (a *API) patch(c *Call) error {
 	f, err := a.ForObject(c.R, c.resource)
 	if err != nil {
@@ -86,7 +85,7 @@ func (a *API) patch(c *Call) error {
 	return c.answerWrite(f, res)
 }
 
-// answerWrite shows what stands in the store.
+// answerWrite writes the stored object.
 func (c *Call) answerWrite(f *represent.Form, res writes.Result) error {
 	code := http.StatusOK
 	if res.Created {
@@ -95,7 +94,7 @@ func (c *Call) answerWrite(f *represent.Form, res writes.Result) error {
 	return f.WriteObject(c.W, c.R, code, represent.Of(res.Item))
 }
 
-// readObject reads an object of the kind from the body.
+// readObject decodes an object of the kind from the body.
 func (a *API) readObject(c *Call, validation string) (registry.Object, error) {
 	body, media, err := a.body(c)
 	if err != nil {
@@ -127,8 +126,8 @@ func patchMedia(r *http.Request) string {
 	return media
 }
 
-// takesPatch tells whether the request's media type is that of a patch of its
-// resource: objects without a Go type have no merge keys.
+// takesPatch reports whether the request's media type is that of a patch that the resource
+// supports. Objects without a Go type have no merge keys, and so no strategic merge patches.
 func (a *API) takesPatch(c *Call) bool {
 	switch patchTypes[patchMedia(c.R)] {
 	case "":
@@ -142,7 +141,7 @@ func (a *API) takesPatch(c *Call) bool {
 	return true
 }
 
-// documentPatches are the media types of patches of objects without a Go type.
+// documentPatches returns the media types of patches of objects without a Go type.
 func (a *API) documentPatches() []string {
 	types := []string{api.MediaJSONPatch, api.MediaMergePatch, api.MediaApplyYAML}
 	if a.Config.Media.CBOR {
@@ -151,7 +150,7 @@ func (a *API) documentPatches() []string {
 	return types
 }
 
-// patchRequest reads the parameters and the body of PATCH.
+// patchRequest decodes the parameters and the body of PATCH.
 func (a *API) patchRequest(c *Call) (*writes.Request, error) {
 	var o metav1.PatchOptions
 	q := c.R.URL.Query()

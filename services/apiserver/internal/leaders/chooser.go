@@ -16,33 +16,34 @@ import (
 )
 
 const (
-	// relisting is how often all candidates are read, whatever was told of them.
+	// relisting is how often all candidates are read, independent of notifications.
 	relisting = time.Minute
-	// pause is from a change to the look at it, so that many changes of one lease and its
-	// candidates cost one look.
+	// pause is the delay from a change to its evaluation, so that several changes of one lease and
+	// its candidates need one evaluation.
 	pause = 50 * time.Millisecond
-	// maxLine is how long a text may be that others wrote, in a line of the log.
+	// maxLine is the maximum length in bytes of a client's text in a log line.
 	maxLine = 256
-	// lines may be logged at once, and then one each lineEvery.
+	// lines is the burst of log lines, lineEvery the interval between further ones.
 	lines     = 100
 	lineEvery = time.Second
 )
 
-// job is something to look at: one candidate, one lease with those who stand for it, or,
-// with no place, all candidates.
+// job is a unit of work: one candidate, one lease with its candidates, or, without a place, all
+// candidates.
 type job struct {
 	resource string
 	place
 }
 
-// chooser does the work of one term of office. A change has one candidate read, or one
-// lease, and those looked at who stand for that lease.
+// chooser does the work of one term. A changed candidate or lease is read, and the candidates of
+// that lease are evaluated.
 type chooser struct {
 	Config
 	queue workqueue.TypedDelayingInterface[job]
 	lines *rate.Limiter
 
-	// Of one goroutine: who stands for which lease, and what was logged of each last.
+	// Owned by the goroutine of run: the candidates of each lease, the lease of each candidate, and
+	// the last logged error of each job.
 	standing map[place]map[place]*candidate
 	lease    map[place]place
 	told     map[job]string
@@ -62,7 +63,7 @@ func newChooser(config Config) *chooser {
 	}
 }
 
-// soon has something looked at.
+// soon queues a job.
 func (c *chooser) soon(j job) { c.queue.AddAfter(j, pause) }
 
 func (c *chooser) isContested(at place) bool {
@@ -71,8 +72,8 @@ func (c *chooser) isContested(at place) bool {
 	return c.contested[at]
 }
 
-// run does one thing after the other, each when it is due, until ctx ends. What fails is
-// tried again, and the others go on meanwhile.
+// run processes jobs one at a time, each when it is due, until ctx ends. A failed job is retried
+// later, after other jobs.
 func (c *chooser) run(ctx context.Context) {
 	defer c.queue.ShutDown()
 	defer context.AfterFunc(ctx, c.queue.ShutDown)()
@@ -97,7 +98,7 @@ func (c *chooser) run(ctx context.Context) {
 	}
 }
 
-// do does what is due, and tells when to look again at the latest; never, if it is zero.
+// do processes a job. It returns when to process it again at the latest, or the zero time.
 func (c *chooser) do(ctx context.Context, j job) (next time.Time, err error) {
 	switch {
 	case j.resource == leases:
@@ -117,8 +118,8 @@ func (c *chooser) do(ctx context.Context, j job) (next time.Time, err error) {
 	return time.Time{}, err
 }
 
-// readAll reads all candidates: those there are when the term begins, and those of which
-// nobody told.
+// readAll reads all candidates: at the beginning of the term, and later those without a
+// notification.
 func (c *chooser) readAll(ctx context.Context) error {
 	var list coordinationv1beta1.LeaseCandidateList
 	if err := c.API.ListKnown(ctx, loopback.Of(group, candidateVersion, candidates, ""), nil, &list); err != nil {
@@ -138,11 +139,11 @@ func (c *chooser) readAll(ctx context.Context) error {
 	return nil
 }
 
-// is has a candidate known as it is now, and its lease looked at.
+// is records the current state of a candidate and queues its lease.
 func (c *chooser) is(one *coordinationv1beta1.LeaseCandidate) {
 	at, lease := place{one.Namespace, one.Name}, place{one.Namespace, one.Spec.LeaseName}
 	was := c.standing[c.lease[at]][at]
-	if c.lease[at] != lease { // under the same name somebody else
+	if c.lease[at] != lease { // a new candidate of the same name
 		c.gone(at)
 	}
 	if c.standing[lease] == nil {
@@ -153,7 +154,7 @@ func (c *chooser) is(one *coordinationv1beta1.LeaseCandidate) {
 	c.soon(job{leases, lease})
 }
 
-// gone has a candidate known no more.
+// gone removes a candidate.
 func (c *chooser) gone(at place) {
 	lease, known := c.lease[at]
 	if !known {
@@ -181,7 +182,7 @@ func (c *chooser) setContested(lease place, is bool) {
 	}
 }
 
-// tell logs what went wrong; as long as it is the same, once.
+// tell logs the error of a job, but not the same error twice in a row.
 func (c *chooser) tell(j job, err error) {
 	if err == nil {
 		delete(c.told, j)
@@ -199,7 +200,7 @@ func (c *chooser) tell(j job, err error) {
 	c.Logger.Warn("leaders could not be chosen; trying again", "of", about, "error", text)
 }
 
-// short is what a line of the log has of a text that others wrote.
+// short returns the part of a client's text that a log line may contain.
 func short(s string) string {
 	if len(s) <= maxLine {
 		return s

@@ -1,15 +1,16 @@
-// Package leaders chooses who leads, for those who let the server choose (Kubernetes:
-// KEP-4355, coordinated leader election): candidates say in LeaseCandidates which lease
-// they stand for and which versions they are, and the Lease that is written says who is
-// chosen. Leading, renewing and giving up is theirs; client-go does it.
+// Package leaders implements coordinated leader election (Kubernetes: KEP-4355) for clients that
+// let the server choose their leader. Candidates declare in LeaseCandidates which lease they stand
+// for and which versions they are. The server writes the chosen candidate into the Lease. Leading,
+// renewing and releasing are up to the candidate; client-go does it.
 //
-// One replica at a time does the work: the one that has its office, which is a Lease too
-// (office.go). For its term it knows who stands for which lease (chooser.go), and each
-// change costs a look at one lease and those who stand for it. What that lease needs follows
-// from it and its candidates: who stands, and since when nothing was heard of it (pool.go),
-// whether somebody is to be chosen, who has to be asked before whether they are there, what
-// is written, and which candidates are forgotten (step.go).
+// One replica at a time does the work: the one that holds its own Lease (office.go). For its term
+// it tracks the candidates of each lease (chooser.go). A change of a lease or candidate costs one
+// evaluation of that lease and its candidates. The evaluation depends on nothing else: the
+// candidates and when each was last heard of (pool.go), whether an election is due, which
+// candidates must first confirm that they are alive, what to write, and which candidates are
+// deleted (step.go).
 //
-// The app makes a Keeper where the gate CoordinatedLeaderElection is on, and tells it which
-// candidates and leases change.
+// Package app creates a Keeper if the gate CoordinatedLeaderElection is on, and notifies it of
+// changed candidates and leases. A chooser's state belongs to its own goroutine, except for the
+// work queue and the set of contested leases.
 package leaders

@@ -21,24 +21,24 @@ const (
 	candidateVersion = "v1beta1"
 )
 
-// Config is what a Keeper works with.
+// Config holds the dependencies of a Keeper.
 type Config struct {
 	API *loopback.Client
-	// Identity names this replica, and this run of it.
+	// Identity is unique to this run of this replica.
 	Identity string
 	Logger   *slog.Logger
 	Now      func() time.Time
 }
 
-// Keeper chooses, while its replica has the office.
+// Keeper elects leaders while its replica holds the Lease for it.
 type Keeper struct {
 	Config
 	begun atomic.Bool
-	// term is nil where another replica has the office.
+	// term is nil while another replica holds the Lease.
 	term atomic.Pointer[chooser]
 }
 
-// place is which lease, or which candidate.
+// place identifies a lease or a candidate.
 type place struct{ namespace, name string }
 
 func (p place) String() string { return p.namespace + "/" + p.name }
@@ -51,18 +51,18 @@ func (p place) candidate() loopback.Ref {
 	return loopback.Of(group, candidateVersion, candidates, p.namespace).Named(p.name)
 }
 
-// New makes a Keeper.
+// New returns a Keeper.
 func New(c Config) *Keeper { return &Keeper{Config: c} }
 
-// CandidateChanged tells that a candidate was written or deleted.
+// CandidateChanged notifies the Keeper of a written or deleted candidate.
 func (k *Keeper) CandidateChanged(namespace, name string) {
 	if c := k.term.Load(); c != nil {
 		c.soon(job{candidates, place{namespace, name}})
 	}
 }
 
-// LeaseChanged tells that a lease was written or deleted. Most leases are those of nodes,
-// which change all the time and for which nobody stands.
+// LeaseChanged notifies the Keeper of a written or deleted lease. Most leases belong to nodes. They
+// change all the time and have no candidates.
 func (k *Keeper) LeaseChanged(namespace, name string) {
 	at := place{namespace, name}
 	if c := k.term.Load(); c != nil && c.isContested(at) {
@@ -70,7 +70,7 @@ func (k *Keeper) LeaseChanged(namespace, name string) {
 	}
 }
 
-// Check is a health check: it fails until this replica stands for the office.
+// Check is a health check. It fails until Run has started.
 func (k *Keeper) Check(*http.Request) error {
 	if !k.begun.Load() {
 		return errors.New("not finished")
@@ -78,22 +78,22 @@ func (k *Keeper) Check(*http.Request) error {
 	return nil
 }
 
-// Run stands for the office, and chooses while it has it, until ctx ends.
+// Run competes for the Lease, and elects leaders while it holds the Lease, until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
 	k.begun.Store(true)
 	o := &office{Config: k.Config, at: officeLease()}
 	return o.run(ctx, k.choose)
 }
 
-// officeLease is the lease of those who choose, for which nobody else may stand.
+// officeLease returns the Lease that the replicas compete for. Candidates may not stand for it.
 func officeLease() place {
 	return place{api.SystemNamespace, "leader-election-controller"}
 }
 
-// choose has a chooser work until ctx ends.
+// choose runs a chooser until ctx ends.
 func (k *Keeper) choose(ctx context.Context) {
 	c := newChooser(k.Config)
-	k.term.Store(c) // before anything is read: what changes after that is told
+	k.term.Store(c) // before the first read, so that no later change is missed
 	defer k.term.Store(nil)
 	c.run(ctx)
 }

@@ -12,26 +12,26 @@ import (
 	"binnacle/services/apiserver/internal/loopback"
 )
 
-// The times of the office, which are those of Kubernetes' controllers.
+// Times of the office, as for Kubernetes' controllers.
 const (
 	officeDuration = 15 * time.Second
-	officeDeadline = 10 * time.Second // a holder that cannot renew for so long stops
+	officeDeadline = 10 * time.Second // a holder that cannot renew for this long stops
 	officeRetry    = 2 * time.Second
 )
 
-// office is a plain lease that one replica holds, which does the work. A replica waits or
-// holds it; one that loses it ends its work and waits again.
+// office is a plain Lease whose holder does the work. A replica waits for it or holds it. A replica
+// that loses it ends its work and waits again.
 type office struct {
 	Config
 	at place
 
-	// What was seen of a lease last, and when by this replica's own clock: clocks of
-	// others are not believed.
+	// The last seen version of the Lease, and when it was seen by the clock of this replica. Clocks
+	// of other replicas are not trusted.
 	seen   string
 	seenAt time.Time
 }
 
-// run has work done whenever this replica holds the office, until ctx ends.
+// run calls work whenever this replica holds the Lease, until ctx ends.
 func (o *office) run(ctx context.Context, work func(context.Context)) error {
 	for {
 		if held, _ := o.take(ctx); held {
@@ -45,8 +45,8 @@ func (o *office) run(ctx context.Context, work func(context.Context)) error {
 	}
 }
 
-// hold does the work as long as the office is renewed. It is given up only when the work
-// has ended, so that no two replicas do it at once.
+// hold runs work as long as the Lease is renewed. It releases the Lease only after work has ended,
+// so that no two replicas work at once.
 func (o *office) hold(ctx context.Context, work func(context.Context)) {
 	o.Logger.Info("this replica chooses leaders", "lease", o.at.String())
 	working, stop := context.WithCancel(ctx)
@@ -85,8 +85,8 @@ func (o *office) hold(ctx context.Context, work func(context.Context)) {
 	o.Logger.Warn("this replica lost the office of choosing leaders", "lease", o.at.String())
 }
 
-// take takes the office, or renews it. It is lost when another replica has it; neither when
-// nobody can tell.
+// take acquires or renews the Lease. lost reports that another replica holds it. Both results are
+// false if the state is unknown.
 func (o *office) take(ctx context.Context) (held, lost bool) {
 	var l coordinationv1.Lease
 	err := o.API.Get(ctx, o.at.lease(), &l)
@@ -117,7 +117,7 @@ func (o *office) take(ctx context.Context) (held, lost bool) {
 	return o.API.Update(ctx, o.at.lease(), &l, nil) == nil, false
 }
 
-// lasts is how long a lease that was seen to change is held by who holds it.
+// lasts returns how long after a change of the Lease its holder keeps it.
 func (o *office) lasts(l *coordinationv1.Lease) time.Duration {
 	if l.Spec.LeaseDurationSeconds == nil {
 		return officeDuration
@@ -125,7 +125,8 @@ func (o *office) lasts(l *coordinationv1.Lease) time.Duration {
 	return time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
 }
 
-// leave gives the office up if this replica has it, so that another one follows at once.
+// leave releases the Lease if this replica holds it, so that another replica takes over
+// immediately.
 func (o *office) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), officeRetry)
 	defer cancel()

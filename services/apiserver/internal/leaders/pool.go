@@ -11,17 +11,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// candidate is who stands for a lease, as it was seen to change.
+// candidate is a candidate for a lease, with the times at which it was seen to change.
 type candidate struct {
 	*coordinationv1beta1.LeaseCandidate
-	emulation, binary *version.Version // nil for what is none
-	// heard is when it last said that it is there, and asked when it was asked; never, if
-	// they are zero. A clock that is ahead of this server's is not believed: then it is
-	// when this server saw what was written by it.
+	emulation, binary *version.Version // nil if invalid
+	// heard is when the candidate last reported that it is alive, asked when it was last pinged;
+	// zero for never. A clock ahead of this server's is not trusted: then the time is when this
+	// server saw the write.
 	heard, asked time.Time
 }
 
-// observed is a candidate as it is now; was is what was known of it before, nil for nothing.
+// observed returns the current state of a candidate. was is its previous state, or nil.
 func observed(c *coordinationv1beta1.LeaseCandidate, was *candidate, now time.Time) *candidate {
 	seen := &candidate{
 		LeaseCandidate: c, emulation: parse(c.Spec.EmulationVersion), binary: parse(c.Spec.BinaryVersion),
@@ -39,7 +39,7 @@ func observed(c *coordinationv1beta1.LeaseCandidate, was *candidate, now time.Ti
 	return seen
 }
 
-// upTo is a time that was written, or now, if that is before.
+// upTo returns the earlier of a written time and now.
 func upTo(t *metav1.MicroTime, now time.Time) time.Time {
 	switch {
 	case t == nil:
@@ -50,24 +50,24 @@ func upTo(t *metav1.MicroTime, now time.Time) time.Time {
 	return t.Time
 }
 
-// The times of an election, as Kubernetes has them.
+// Times of an election, as in Kubernetes.
 const (
-	// patience is how long candidates that were asked may take to say that they are
-	// there, and how long it counts that somebody said so.
+	// patience is how long a pinged candidate may take to report that it is alive, and how long
+	// such a report counts.
 	patience = 5 * time.Second
-	// validity is how long a candidate stands that says nothing; then it is forgotten.
+	// validity is how long a candidate is kept without a report. Then it is deleted.
 	validity = 30 * time.Minute
-	// term is how long somebody who was chosen may take until the first renewal.
+	// term is the duration of the lease of a chosen candidate until its first renewal.
 	term = 5 * time.Second
 )
 
-// limit is how many candidates of one lease are written or deleted in one step, and how
-// many are asked for one election: the best ones, so that the others of that lease, and
-// other leases, do not wait for a crowd.
+// limit is the maximum number of candidates of one lease that one step writes or deletes, and that
+// one election considers, best ones first. It keeps a large number of candidates from delaying
+// other leases.
 const limit = 100
 
-// forgotten tells whether a candidate is of no use to anybody: it has not said within its
-// validity that it is there. One that never did may do so yet.
+// forgotten reports whether a candidate is to be deleted: it has not reported within validity that
+// it is alive, or, if it never reported, since its creation.
 func (c *candidate) forgotten(now time.Time) bool {
 	since := c.heard
 	if since.IsZero() {
@@ -76,22 +76,22 @@ func (c *candidate) forgotten(now time.Time) bool {
 	return since.Add(validity).Before(now)
 }
 
-// unanswered tells whether a candidate was asked and has not said since that it is there.
+// unanswered reports whether a candidate has not reported since its last ping.
 func (c *candidate) unanswered() bool { return c.heard.Before(c.asked) }
 
-// silent tells whether a candidate did not answer in time. It is not asked again, and
-// counts once it says that it is there.
+// silent reports whether a candidate did not answer a ping in time. It is not pinged again, and
+// counts as soon as it reports.
 func (c *candidate) silent(now time.Time) bool {
 	return c.unanswered() && !c.asked.Add(patience).After(now)
 }
 
-// present tells whether a candidate has just said that it is there.
+// present reports whether a candidate has reported within patience.
 func (c *candidate) present(now time.Time) bool {
 	return !c.heard.IsZero() && c.heard.Add(patience).After(now)
 }
 
-// question is the ping that asks a candidate: it answers to one that is after what it said
-// last, whatever its clock was then.
+// question returns the time of a ping. A candidate answers a ping whose time is after its last
+// report, so the time is after that report even if the candidate's clock is ahead.
 func (c *candidate) question(now time.Time) time.Time {
 	if said := c.Spec.RenewTime; said != nil && !said.Before(&metav1.MicroTime{Time: now}) {
 		return said.Add(time.Microsecond)
@@ -99,14 +99,14 @@ func (c *candidate) question(now time.Time) time.Time {
 	return now
 }
 
-// misled tells whether a candidate was asked by a clock that is ahead. It would go on
-// answering until that time has come.
+// misled reports whether a candidate was pinged by a server whose clock is ahead. The candidate
+// would continue to answer until that time.
 func (c *candidate) misled(now time.Time) bool {
 	return c.Spec.PingTime != nil && c.Spec.PingTime.After(c.question(now).Add(patience))
 }
 
-// strategyOf is what most recent binaries among the candidates want. Where they do not
-// agree nobody is chosen until they do.
+// strategyOf returns the strategy of the candidates with the newest binary version. It returns an
+// error if they disagree; then none is chosen until they agree.
 func strategyOf(all []*candidate) (coordinationv1.CoordinatedLeaseStrategy, error) {
 	newest := all[0]
 	var other *candidate
@@ -125,8 +125,8 @@ func strategyOf(all []*candidate) (coordinationv1.CoordinatedLeaseStrategy, erro
 	return newest.Spec.Strategy, nil
 }
 
-// best of the candidates is the one of the oldest emulation version, then of the oldest
-// binary version, then the one that stands longest; nil when none says its versions.
+// best returns the candidate with the oldest emulation version, then the oldest binary version,
+// then the oldest creation time. It is nil if no candidate has valid versions.
 func best(all []*candidate) (chosen *candidate) {
 	for _, c := range all {
 		if !c.saysVersions() {
@@ -141,7 +141,7 @@ func best(all []*candidate) (chosen *candidate) {
 
 func (c *candidate) saysVersions() bool { return c.emulation != nil && c.binary != nil }
 
-// order is negative when a is better than b.
+// order is negative if a is better than b.
 func order(a, b *candidate) int {
 	if a.saysVersions() != b.saysVersions() {
 		if a.saysVersions() {
@@ -165,7 +165,7 @@ func parse(text string) *version.Version {
 	return v
 }
 
-// compare is negative when x is older than y. What is no version is older than all.
+// compare is negative if x is older than y. An invalid version is older than all others.
 func compare(x, y *version.Version) int {
 	switch {
 	case x == nil && y == nil:

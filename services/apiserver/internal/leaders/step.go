@@ -15,8 +15,8 @@ import (
 	"binnacle/services/apiserver/internal/loopback"
 )
 
-// step does what is due for one lease and those who stand for it, and tells when to look
-// again at the latest if nothing changes; never, if it is zero.
+// step does what is due for one lease and its candidates. It returns when to evaluate the lease
+// again at the latest if nothing changes, or the zero time.
 func (c *chooser) step(ctx context.Context, at place) (next time.Time, err error) {
 	now := c.Now()
 	all := slices.SortedFunc(maps.Values(c.standing[at]), order)
@@ -55,8 +55,8 @@ func (c *chooser) step(ctx context.Context, at place) (next time.Time, err error
 	return now.Add(term), c.write(ctx, at, lease, wanted)
 }
 
-// tidy removes candidates that are forgotten, and has those asked that will be soon, or that
-// were asked by a clock that is ahead. It returns the others.
+// tidy deletes forgotten candidates. It pings those that have not reported for half their validity,
+// and those that were pinged by a clock that is ahead. It returns the remaining ones.
 func (c *chooser) tidy(ctx context.Context, all []*candidate, now time.Time) (kept []*candidate, err error) {
 	done := 0
 	for _, one := range all {
@@ -64,7 +64,7 @@ func (c *chooser) tidy(ctx context.Context, all []*candidate, now time.Time) (ke
 		if !old {
 			kept = append(kept, one)
 		}
-		// Whoever lives says so before it would be forgotten.
+		// A live candidate reports before it would be deleted.
 		stale := one.heard.Add(validity/2).Before(now) && !one.unanswered() && !one.heard.IsZero()
 		if done == limit || !old && !stale && !one.misled(now) {
 			continue
@@ -82,7 +82,7 @@ func (c *chooser) tidy(ctx context.Context, all []*candidate, now time.Time) (ke
 	return kept, nil
 }
 
-// forget removes a candidate, unless it has just said that it is there.
+// forget deletes a candidate, unless it has just reported.
 func (c *chooser) forget(ctx context.Context, one *candidate) error {
 	only := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &one.UID, ResourceVersion: &one.ResourceVersion}}
 	at := place{one.Namespace, one.Name}
@@ -92,7 +92,7 @@ func (c *chooser) forget(ctx context.Context, one *candidate) error {
 	return nil
 }
 
-// ping asks a candidate whether it is there.
+// ping asks a candidate to report that it is alive.
 func (c *chooser) ping(ctx context.Context, one *candidate, now time.Time) error {
 	asked := one.DeepCopy()
 	asked.Spec.PingTime = &metav1.MicroTime{Time: one.question(now)}
@@ -103,7 +103,7 @@ func (c *chooser) ping(ctx context.Context, one *candidate, now time.Time) error
 	return nil
 }
 
-// read reads the newest state of a lease; nil when there is none.
+// read returns the current state of a lease, or nil if it does not exist.
 func (c *chooser) read(ctx context.Context, at place) (*coordinationv1.Lease, error) {
 	var l coordinationv1.Lease
 	err := c.API.Get(ctx, at.lease(), &l)
@@ -113,7 +113,7 @@ func (c *chooser) read(ctx context.Context, at place) (*coordinationv1.Lease, er
 	return &l, err
 }
 
-// vacant tells whether nobody holds a lease.
+// vacant reports whether a lease has no holder or has expired.
 func vacant(l *coordinationv1.Lease, now time.Time) bool {
 	return l == nil || text(l.Spec.HolderIdentity) == "" || !expiry(l).After(now)
 }
@@ -125,7 +125,7 @@ func expiry(l *coordinationv1.Lease) time.Time {
 	return l.Spec.RenewTime.Add(time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second)
 }
 
-// electionDue tells whether a lease needs somebody chosen; otherwise when that may be.
+// electionDue reports whether an election is due for a lease, and if not, when it may be.
 func electionDue(l *coordinationv1.Lease, heard []*candidate, now time.Time) (due bool, next time.Time, err error) {
 	next = now.Add(patience)
 	if len(heard) == 0 {
@@ -136,7 +136,7 @@ func electionDue(l *coordinationv1.Lease, heard []*candidate, now time.Time) (du
 		return false, next, err
 	}
 	if strategy != coordinationv1.OldestEmulationVersion {
-		// Whose strategy it is chooses; the lease only says so.
+		// The owner of the strategy chooses; the lease only records the strategy.
 		return l == nil || text(l.Spec.Strategy) != string(strategy), next, nil
 	}
 	if vacant(l, now) {
@@ -149,7 +149,8 @@ func electionDue(l *coordinationv1.Lease, heard []*candidate, now time.Time) (du
 	return chosen != nil && preferred(l, chosen) != text(l.Spec.PreferredHolder), next, nil
 }
 
-// preferred is whom the holder of a lease has to make way for; empty for nobody.
+// preferred returns the candidate that should replace the holder of a lease, or "" if the holder is
+// the chosen one.
 func preferred(l *coordinationv1.Lease, chosen *candidate) string {
 	if text(l.Spec.HolderIdentity) == chosen.Name {
 		return ""
@@ -157,8 +158,8 @@ func preferred(l *coordinationv1.Lease, chosen *candidate) string {
 	return chosen.Name
 }
 
-// ask asks the candidates that have not just said that they are there. It tells until
-// when to wait for answers; zero when there is nothing to wait for.
+// ask pings the candidates that have not reported recently. It returns how long to wait for
+// reports, or the zero time if none is missing.
 func (c *chooser) ask(ctx context.Context, all []*candidate, now time.Time) (until time.Time, err error) {
 	for _, one := range all {
 		switch {
@@ -177,13 +178,15 @@ func (c *chooser) ask(ctx context.Context, all []*candidate, now time.Time) (unt
 	return until, nil
 }
 
-// changed tells that somebody else wrote an object, of which the next step is told.
+// changed reports whether a write failed because of a concurrent write. A notification of that
+// write triggers the next step.
 func changed(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err)
 }
 
-// outcome is what a lease has to say, chosen from those who are there; nil when it says so
-// already. Who holds it is not deprived of it: it is told to make way, and does.
+// outcome returns the new spec of a lease, chosen from the live candidates, or nil if the lease
+// needs no change. It does not replace a current holder, but names the preferred holder; the
+// current one then releases the lease.
 func outcome(l *coordinationv1.Lease, there []*candidate, now time.Time) (*coordinationv1.LeaseSpec, error) {
 	strategy, err := strategyOf(there)
 	if err != nil {
@@ -203,7 +206,7 @@ func outcome(l *coordinationv1.Lease, there []*candidate, now time.Time) (*coord
 	}
 	switch {
 	case chosen == nil && strategy == coordinationv1.OldestEmulationVersion:
-		return nil, nil // none of them says its versions
+		return nil, nil // no candidate has valid versions
 	case chosen == nil:
 	case vacant(l, now):
 		if l != nil && text(l.Spec.HolderIdentity) != chosen.Name {
@@ -230,7 +233,7 @@ func outcome(l *coordinationv1.Lease, there []*candidate, now time.Time) (*coord
 	return spec, nil
 }
 
-// write writes a lease that nobody has changed since it was read.
+// write writes a lease if it is unchanged since it was read.
 func (c *chooser) write(ctx context.Context, at place, l *coordinationv1.Lease, spec *coordinationv1.LeaseSpec) (err error) {
 	if l == nil {
 		l = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: at.namespace, Name: at.name}, Spec: *spec}

@@ -1,14 +1,12 @@
-// Package memory shares out the memory that the server may take for what it
-// could do without: the history of watches, kept encodings, older states of
-// lists, compressed answers. There is one Budget in a process; each room that
-// keeps something takes a Part of it, counts what it keeps, and can be told to
-// keep less.
+// Package memory divides the memory budget of data that the server keeps for speed and could do
+// without: the history of watches, kept encodings, older states of lists, and compressed responses.
+// A process has one Budget. Each package that keeps such data registers a Part, counts its bytes,
+// and provides a function that frees some of them.
 //
-// History comes first, up to a bound of its own, because it cannot be made again;
-// the caches have what it leaves, up to two thirds of the whole. Within that a
-// cache may take what the others do not use; when it gets tight, the one that is
-// furthest beyond its share gives way.
+// History has priority up to a limit of its own, because it cannot be restored. The caches have the
+// rest, up to two thirds of the budget. Within that, a cache may use memory that other caches do
+// not use. When memory is short, the cache that exceeds its share the most shrinks.
 //
-// The rooms' locks: Add only counts, and may be called under any lock; Settle calls
-// Shrink of any part, so it is called without those locks that a Shrink takes.
+// Locks: Add only counts and may be called under any lock. Settle calls the shrink function of any
+// part, so it must be called without the locks that such functions acquire.
 package memory

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// Default is the size of a budget where nothing says how much memory there is.
+	// Default is the budget in bytes without a configured size or memory limit.
 	Default = 192 << 20
-	// Least is the smallest size that is derived from the runtime's limit.
+	// Least is the minimum budget in bytes that is derived from the runtime's limit.
 	Least = 16 << 20
 )
 
-// Limit is the size of the process's budget in bytes: what is asked for, else a
-// quarter of the runtime's memory limit (GOMEMLIMIT), else Default.
+// Limit returns the budget of the process in bytes: asked if it is positive, otherwise a quarter of
+// the runtime's memory limit (GOMEMLIMIT), otherwise Default.
 func Limit(asked int64) int64 {
 	if asked > 0 {
 		return asked
@@ -29,15 +29,15 @@ func Limit(asked int64) int64 {
 	return Default
 }
 
-// Budget is the memory that all parts share.
+// Budget is the memory that all parts share. It is safe for concurrent use.
 type Budget struct {
 	limit int64
 	parts atomic.Pointer[[]*Part] // replaced under mu
-	// mu is held while parts shrink: before whatever they take.
+	// mu is held while parts shrink. It is acquired before the locks of their shrink functions.
 	mu sync.Mutex
 }
 
-// Part is what one room keeps.
+// Part is the share of one package.
 type Part struct {
 	name   string
 	share  int64
@@ -45,7 +45,7 @@ type Part struct {
 	used   atomic.Int64
 }
 
-// New makes a budget of a size in bytes. The registerer may be nil.
+// New returns a budget of limit bytes. The registerer may be nil.
 func New(limit int64, r prometheus.Registerer) *Budget {
 	b := &Budget{limit: limit}
 	b.parts.Store(&[]*Part{})
@@ -55,19 +55,19 @@ func New(limit int64, r prometheus.Registerer) *Budget {
 	return b
 }
 
-// Limit is the size of the budget.
+// Limit returns the size of the budget in bytes.
 func (b *Budget) Limit() int64 { return b.limit }
 
-// Most is how much history may take, and how much all caches may: each leaves the
-// other a third.
+// Most returns the maximum of all history, and of all caches, in bytes: each leaves a third to the
+// other.
 func (b *Budget) Most() int64 { return b.limit / 3 * 2 }
 
-// History takes a part that comes before the caches and is not told to shrink.
+// History registers a part that has priority over caches and never shrinks.
 func (b *Budget) History(name string) *Part { return b.add(&Part{name: name}) }
 
-// Cache takes a part. Its share, of the sum of all shares, is what it gives way
-// to last. shrink frees at least so many bytes where it can, and returns how many
-// it freed, which it has counted by Add.
+// Cache registers a part. share is its weight relative to the sum of all shares; a part does not
+// shrink below its share. shrink frees at least the given number of bytes if possible, counts them
+// with Add, and returns how many it freed.
 func (b *Budget) Cache(name string, share int64, shrink func(bytes int64) int64) *Part {
 	return b.add(&Part{name: name, share: share, shrink: shrink})
 }
@@ -80,13 +80,13 @@ func (b *Budget) add(p *Part) *Part {
 	return p
 }
 
-// Add counts bytes that are kept from now on, or no more.
+// Add counts bytes that are kept; negative for freed bytes.
 func (p *Part) Add(bytes int64) { p.used.Add(bytes) }
 
-// Used is what the part keeps, in bytes.
+// Used returns the bytes of the part.
 func (p *Part) Used() int64 { return p.used.Load() }
 
-// over is by how much the parts exceed the budget.
+// over returns by how many bytes the parts exceed the budget.
 func (b *Budget) over() int64 {
 	var history, caches int64
 	for _, p := range *b.parts.Load() {
@@ -99,8 +99,8 @@ func (b *Budget) over() int64 {
 	return max(history+caches-b.limit, caches-b.Most())
 }
 
-// Spare tells that more can be kept without anything being given up soon: of the whole,
-// and of what caches may have, a quarter is free.
+// Spare reports whether more can be kept without eviction soon: a quarter of the budget, and of the
+// caches' part of it, is free.
 func (b *Budget) Spare() bool {
 	var history, caches int64
 	for _, p := range *b.parts.Load() {
@@ -113,11 +113,11 @@ func (b *Budget) Spare() bool {
 	return history+caches < b.limit/4*3 && caches < b.Most()/4*3
 }
 
-// Settle lets caches shrink until the budget is kept.
+// Settle shrinks caches until they fit the budget.
 func (b *Budget) Settle() {
 	for b.over() > 0 {
 		if !b.mu.TryLock() {
-			return // somebody else does
+			return // another goroutine does it
 		}
 		shrunk := b.shrinkParts()
 		b.mu.Unlock()
@@ -127,8 +127,8 @@ func (b *Budget) Settle() {
 	}
 }
 
-// shrinkParts lets each part shrink that is beyond what it may keep. It returns false
-// when nothing more can be given up. The caller holds mu.
+// shrinkParts shrinks each part that exceeds its limit. It returns false if no part freed any
+// memory. The caller holds mu.
 func (b *Budget) shrinkParts() bool {
 	freed := false
 	level := b.level()
@@ -143,8 +143,8 @@ func (b *Budget) shrinkParts() bool {
 	return freed
 }
 
-// level is what each cache may keep per share, so that all keep the budget and
-// what some do not use is there for the others.
+// level returns the bytes that each cache may keep per share, so that all caches fit the budget and
+// memory that some do not use is available to the others.
 func (b *Budget) level() float64 {
 	left, shares := b.limit, int64(0)
 	var open []*Part
@@ -185,7 +185,7 @@ func (b *Budget) Describe(ch chan<- *prometheus.Desc) { ch <- usedDesc; ch <- li
 // Collect implements prometheus.Collector.
 func (b *Budget) Collect(ch chan<- prometheus.Metric) {
 	used, names := map[string]int64{}, []string(nil)
-	for _, p := range *b.parts.Load() { // several caches have parts of the same name
+	for _, p := range *b.parts.Load() { // several caches may use the same name
 		if _, ok := used[p.name]; !ok {
 			names = append(names, p.name)
 		}

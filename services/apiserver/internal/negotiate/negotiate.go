@@ -1,5 +1,5 @@
-// Package negotiate chooses the representation of an answer from the Accept
-// header, and of a body from its Content-Type (specification: "Media types").
+// Package negotiate chooses the representation of a response from the Accept header, and reads that
+// of a body from its Content-Type (specification: "Media types"). It has no state.
 package negotiate
 
 import (
@@ -13,10 +13,10 @@ import (
 	"binnacle/libs/api"
 )
 
-// As is the form in which an object or list is shown.
+// As is the form of an object or list in a response.
 type As uint8
 
-// The forms.
+// Forms of a response.
 const (
 	Itself As = iota
 	Table
@@ -24,26 +24,23 @@ const (
 	PartialObjectList
 )
 
-// Choice is a chosen representation.
+// Choice is a negotiated representation.
 type Choice struct {
 	// Media is the media type without parameters.
 	Media string
 	As    As
-	// MetaVersion is the version of meta.k8s.io for the other forms: v1 or
-	// v1beta1.
+	// MetaVersion is the version of meta.k8s.io for forms other than Itself: v1 or v1beta1.
 	MetaVersion string
 	Pretty      bool
 }
 
-// Media is the set of media types that are read and written. Its zero value has
-// those that are always there.
+// Media is the set of supported media types. Its zero value has those that are always supported.
 type Media struct {
 	// CBOR adds application/cbor and application/cbor-seq.
 	CBOR bool
 }
 
-// Objects are the media types of objects, in the order in which messages name
-// them.
+// Objects returns the media types of objects, in the order of error messages.
 func (m Media) Objects() []string {
 	types := []string{api.MediaJSON, api.MediaYAML, api.MediaProtobuf}
 	if m.CBOR {
@@ -52,17 +49,17 @@ func (m Media) Objects() []string {
 	return types
 }
 
-// Documents are the media types of objects that have no protobuf form.
+// Documents returns the media types of objects without a protobuf form.
 func (m Media) Documents() []string {
 	return slices.DeleteFunc(m.Objects(), func(t string) bool { return t == api.MediaProtobuf })
 }
 
-// DocumentStreams are those of watches of such objects.
+// DocumentStreams returns the media types of watches of objects without a protobuf form.
 func (m Media) DocumentStreams() []string {
 	return slices.DeleteFunc(m.Streams(), func(t string) bool { return strings.HasPrefix(t, api.MediaProtobuf) })
 }
 
-// Streams are the media types of watches.
+// Streams returns the media types of watches.
 func (m Media) Streams() []string {
 	types := []string{api.MediaJSON + ";stream=watch", api.MediaProtobuf + ";stream=watch"}
 	if m.CBOR {
@@ -71,10 +68,10 @@ func (m Media) Streams() []string {
 	return types
 }
 
-// ObjectsAndStreams are those of paths that can be watched too.
+// ObjectsAndStreams returns the media types of paths that can also be watched.
 func (m Media) ObjectsAndStreams() []string { return append(m.Objects(), m.Streams()...) }
 
-// has tells whether objects have a media type.
+// has reports whether t is a media type of objects.
 func (m Media) has(t string) bool {
 	switch t {
 	case api.MediaJSON, api.MediaYAML, api.MediaProtobuf:
@@ -120,9 +117,8 @@ func parse(header string) []clause {
 	return out
 }
 
-// Known tells whether the header names any media type that the path serves,
-// parameters aside. The answer to a request for which it is false is 406 before
-// anything else is looked at.
+// Known reports whether the header names any supported media type, regardless of parameters. If
+// not, the response is 406 before the request is examined further.
 func (m Media) Known(header string) bool {
 	if strings.TrimSpace(header) == "" {
 		return true
@@ -140,13 +136,13 @@ func (m Media) Known(header string) bool {
 	return false
 }
 
-// Accept chooses the representation of an answer; false means that none is
-// acceptable. forms tells which other forms the path has.
+// Accept chooses the representation of a response. It returns false if none is acceptable. forms
+// are the forms other than Itself that the path supports.
 func (m Media) Accept(r *http.Request, forms ...As) (Choice, bool) {
 	return AcceptOf(r, m.Objects(), forms...)
 }
 
-// AcceptStream chooses the representation of the objects of a watch.
+// AcceptStream chooses the representation of the objects in a watch.
 func (m Media) AcceptStream(r *http.Request, forms ...As) (Choice, bool) {
 	types := []string{api.MediaJSON, api.MediaProtobuf}
 	if m.CBOR {
@@ -159,7 +155,7 @@ func (m Media) AcceptStream(r *http.Request, forms ...As) (Choice, bool) {
 	return c, ok
 }
 
-// AcceptOf chooses among some media types only.
+// AcceptOf chooses among the given media types.
 func AcceptOf(r *http.Request, types []string, forms ...As) (Choice, bool) {
 	header := r.Header.Get("Accept")
 	if strings.TrimSpace(header) == "" {
@@ -180,7 +176,7 @@ func AcceptOf(r *http.Request, types []string, forms ...As) (Choice, bool) {
 	return Choice{}, false
 }
 
-// form reads the parameters as, g and v. Each of them alone asks for another form.
+// form applies the parameters as, g and v. Any one of them requests another form.
 func (c *Choice) form(params map[string]string, forms []As) bool {
 	name, as := params["as"]
 	_, group := params["g"]
@@ -207,8 +203,7 @@ func (c *Choice) form(params map[string]string, forms []As) bool {
 	return false
 }
 
-// pretty tells whether JSON is to be indented: when asked for, and by default
-// for the tools that people use by hand.
+// pretty reports whether JSON is indented: on request, and by default for interactive tools.
 func pretty(r *http.Request, params map[string]string) bool {
 	asked := params["pretty"]
 	if v, ok := api.Parameter(r.URL.RawQuery, "pretty"); ok {
@@ -230,8 +225,8 @@ func pretty(r *http.Request, params map[string]string) bool {
 	return false
 }
 
-// Body returns the media type of a request's body, JSON when it has none;
-// false when it is not one of those that are read.
+// Body returns the media type of a request's body, which is JSON without a Content-Type. It returns
+// false if the media type is not supported.
 func (m Media) Body(r *http.Request) (string, bool) {
 	h := r.Header.Get("Content-Type")
 	if h == "" {

@@ -11,27 +11,26 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// Follower tells what changed among all objects of a kind since it was asked last. Only
-// that is decoded, so it is for kinds of which there may be many. It is for one
-// goroutine at a time.
+// Follower reports the changes of all objects of a kind since the previous Update. It decodes only
+// changed objects, so it is suitable for kinds with many objects. It must be used by one goroutine
+// at a time.
 type Follower[T registry.Object] struct {
 	Objects *Objects
 	Kind    Kind
-	// Put is called with what is new or has changed, Drop with the names of what is
-	// gone.
+	// Put is called with each new or changed object, Drop with the name of each removed one.
 	Put  func(T)
 	Drop func(name string)
 
 	begun bool
 	shown watchcache.Version
-	told  map[string]uint64 // versions that were told of by key, 0 for none
+	told  map[string]uint64 // reported versions by key; 0 for none
 }
 
-// Begun tells that all that there was at a time was told of.
+// Begun reports whether the initial state has been reported.
 func (f *Follower[T]) Begun() bool { return f.begun }
 
-// Update tells what changed. What cannot be decoded stays as it was told of last; the
-// error is about that.
+// Update reports changes. An object that cannot be decoded keeps its last reported state, and the
+// error includes it.
 func (f *Follower[T]) Update(ctx context.Context) error {
 	if !f.Objects.Cache.Ready() {
 		return watchcache.ErrNotReady
@@ -66,13 +65,13 @@ func (f *Follower[T]) Update(ctx context.Context) error {
 		if err := f.put(e); err != nil {
 			failed = append(failed, err)
 		}
-		runtime.Gosched() // short requests go before a large object
+		runtime.Gosched() // short requests run before the next large object
 	}
 	f.shown, f.begun = s.Version(), true
 	return errors.Join(failed...)
 }
 
-// drop tells of what is not there.
+// drop reports removed objects.
 func (f *Follower[T]) drop(s watchcache.Snapshot) {
 	for key := range f.told {
 		if _, ok := s.Get(key); !ok {

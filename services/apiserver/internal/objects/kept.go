@@ -15,19 +15,20 @@ import (
 )
 
 const (
-	// keptObjects is how many objects of a kind are kept decoded.
+	// keptObjects is the maximum number of decoded objects kept for a kind.
 	keptObjects = 4096
-	// keptBytes bounds them by what is stored of them, in bytes: of many small values, one takes
-	// twenty times as much.
+	// keptBytes is the maximum total size in bytes of the stored values of kept objects. An object
+	// with many small values takes twenty times as much memory decoded.
 	keptBytes = 2 << 20
-	// keptTogether is how much those of one namespace may be that are kept: larger ones would have those
-	// of others go, and would be gone themselves when they are asked for again.
+	// keptTogether is the maximum total size of the objects of a namespace that are kept. Larger
+	// namespaces would evict the objects of other namespaces, and their own before the next use.
 	keptTogether = keptBytes / 4
 )
 
-// Kept shows what is read of the objects of a namespace to those who ask again and again, as each write in
-// the namespace does. It keeps what it has decoded, within bounds; what is more is decoded anew, one after
-// the other, so that it takes no memory.
+// Kept returns decoded objects of a namespace to callers that read them repeatedly, such as the
+// plugins that every write in the namespace runs. It caches decoded objects within limits. Objects
+// beyond them are decoded at each use, one at a time, so that they need no memory. It is safe for
+// concurrent use.
 type Kept[T registry.Object] struct {
 	objects *Objects
 	kind    Kind
@@ -38,14 +39,15 @@ type Kept[T registry.Object] struct {
 	bytes int
 }
 
-// keptObject is as an entry has it. It does not keep alive what it was decoded from.
+// keptObject is a decoded object. It holds no reference to the stored value.
 type keptObject[T registry.Object] struct {
 	obj  T
 	id   uint64 // of the entry
-	size int    // of what is stored, in bytes
+	size int    // of the stored value in bytes
 }
 
-// NewKept shows what paths name of the objects of a kind (see codec.Coder.Partly).
+// NewKept returns a Kept of a kind whose objects have only the fields at the given paths (see
+// codec.Coder.Partly).
 func NewKept[T registry.Object](o *Objects, k Kind, paths ...string) (*Kept[T], error) {
 	decode, err := k.Coder.Partly(paths...)
 	if err != nil {
@@ -56,9 +58,9 @@ func NewKept[T registry.Object](o *Objects, k Kind, paths ...string) (*Kept[T], 
 	return out, err
 }
 
-// Each shows the objects of a namespace, the oldest first, until visit fails or the request ends. They are
-// shared: nobody may change them. Many of them are large work, whatever asks for it, which begins in the
-// request's turn.
+// Each calls visit for the objects of a namespace in order of creation, until visit fails or the
+// request ends. The objects are shared and must not be changed. Large namespaces acquire the
+// request's limit for large work first.
 func (k *Kept[T]) Each(ctx context.Context, namespace string, visit func(T) error) error {
 	entries, size, err := k.objects.Stored(ctx, &k.kind, namespace)
 	if err != nil {
@@ -68,7 +70,7 @@ func (k *Kept[T]) Each(ctx context.Context, namespace string, visit func(T) erro
 		return apierrors.NewTooManyRequests("The "+k.kind.Resource.Resource+" of the namespace are large, and others are worked on", 1)
 	}
 	for _, e := range entries {
-		if err := ctx.Err(); err != nil { // nobody waits for the answer any more
+		if err := ctx.Err(); err != nil { // the request has ended
 			return err
 		}
 		obj, err := k.get(e, size <= keptTogether)
@@ -109,7 +111,8 @@ func (k *Kept[T]) read(e *watchcache.Entry) (none T, err error) {
 	return as[T](&k.kind, e, obj)
 }
 
-// put keeps an object in place of what it was before. Those leave for it that were not asked for for longest.
+// put caches an object in place of its previous version, and evicts the least recently used
+// objects.
 func (k *Kept[T]) put(e *watchcache.Entry, obj T, keep bool) {
 	keep = keep && e.ID() != 0
 	k.mu.Lock()
@@ -120,7 +123,7 @@ func (k *Kept[T]) put(e *watchcache.Entry, obj T, keep bool) {
 	}
 	size := e.Size()
 	k.bytes += size
-	k.byKey.Add(strings.Clone(e.Key()), keptObject[T]{obj, e.ID(), size}) // a key is part of what an entry has
+	k.byKey.Add(strings.Clone(e.Key()), keptObject[T]{obj, e.ID(), size}) // the key of the entry shares memory with its other fields
 	for k.bytes > keptBytes {
 		k.byKey.RemoveOldest()
 	}

@@ -11,8 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// stored are the entries of a kind, of one namespace where one is given, the oldest first, and how many
-// bytes they are together.
+// stored returns the entries of a kind, or those of a namespace if one is given, in order of
+// creation, and their total size in bytes.
 func stored(k *Kind, s watchcache.Snapshot, namespace string) (entries []*watchcache.Entry, size int) {
 	prefix := k.Prefix
 	if namespace != "" {
@@ -26,8 +26,8 @@ func stored(k *Kind, s watchcache.Snapshot, namespace string) (entries []*watchc
 	return entries, size
 }
 
-// Stored are the entries of the objects of a kind in a namespace, the oldest first, and how many bytes they
-// are together. It reads the cache, which has what this server has acknowledged.
+// Stored returns the entries of a kind in a namespace, in order of creation, and their total size
+// in bytes. It reads from the cache, which has all writes that this server has acknowledged.
 func (o *Objects) Stored(ctx context.Context, k *Kind, namespace string) (entries []*watchcache.Entry, size int, err error) {
 	if !o.Cache.Ready() {
 		return nil, 0, watchcache.ErrNotReady
@@ -39,10 +39,10 @@ func (o *Objects) Stored(ctx context.Context, k *Kind, namespace string) (entrie
 	return entries, size, nil
 }
 
-// decodeAll decodes entries, until the request ends.
+// decodeAll decodes entries. It stops when the request ends.
 func decodeAll[T registry.Object](ctx context.Context, k *Kind, entries []*watchcache.Entry) (all []T, err error) {
 	for _, e := range entries {
-		if err := ctx.Err(); err != nil { // nobody waits for it any more
+		if err := ctx.Err(); err != nil { // the request has ended
 			return nil, err
 		}
 		obj, err := k.Coder.DecodeStored(e.Stored(), e.Revision)
@@ -66,12 +66,12 @@ func as[T registry.Object](k *Kind, e *watchcache.Entry, obj registry.Object) (T
 	return t, nil
 }
 
-// Derived is something that follows from all objects of a kind, such as the
-// default among classes. It is made anew only after one of them changed, so it is
-// meant for kinds that seldom change.
+// Derived is a value that follows from all objects of a kind, such as the default among classes. It
+// is computed again only after one of the objects has changed, so it is suitable for kinds that
+// change rarely. It is safe for concurrent use.
 type Derived[T registry.Object, V any] struct {
-	// Objects and Kind say what it follows from; Derive makes it, and must not
-	// keep parts of the objects that it changes.
+	// Derive computes the value from the objects of Kind. It must not keep parts of the objects
+	// that it changes.
 	Objects *Objects
 	Kind    Kind
 	Derive  func(all []T) V
@@ -82,7 +82,7 @@ type Derived[T registry.Object, V any] struct {
 	value V
 }
 
-// Get returns what follows from the cache, which has what this server has
+// Get returns the value for the state of the cache, which has all writes that this server has
 // acknowledged.
 func (d *Derived[T, V]) Get(ctx context.Context) (V, error) {
 	var none V

@@ -1,7 +1,10 @@
-// Package objects looks up objects in the watch cache for what works inside the
-// API server: authenticators (what bearer tokens depend on) and admission plugins
-// (what a write hangs on). It keeps nothing but what Derived and Kept remember, and
-// for Follower which versions it told of.
+// Package objects reads objects from the watch cache for components inside the API server:
+// authenticators (the objects that tokens depend on) and admission plugins (the objects that a
+// write depends on). A read returns at least the state of all writes that this server has
+// acknowledged (Written).
+//
+// The package keeps no state except that of Derived and Kept, which cache values, and Follower,
+// which records the versions that it has reported.
 package objects
 
 import (
@@ -19,34 +22,33 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// Cache is the part of the watch cache that look-ups need.
+// Cache is the part of the watch cache that reads need.
 type Cache interface {
 	Ready() bool
 	MostRecent(ctx context.Context) (int64, error)
 }
 
-// Kind is where one kind of object is found.
+// Kind describes where the objects of a kind are stored.
 type Kind struct {
 	Resource schema.GroupResource
 	Prefix   string // of its keys
 	Store    *watchcache.Store
 	Coder    *codec.Coder
-	// Written, if set, is up to where this server wrote the kind: what it has
-	// acknowledged is always found.
+	// Written, if set, records the writes of this server to the kind. Reads wait for them.
 	Written *Written
 }
 
-// Written is the newest revision that this server wrote of a kind, or at all. The
-// zero value is that of a kind that it did not write.
+// Written is the newest revision that this server wrote, of one kind or of all. The zero value
+// means that it wrote none.
 type Written struct{ newest atomic.Pointer[mark] }
 
-// mark is a revision of one history of the store (see watchcache.Cache.Era).
+// mark is a revision in one history of the store (see watchcache.Cache.Era).
 type mark struct {
 	era      uint64
 	revision int64
 }
 
-// Note remembers a revision of an era, before the write is acknowledged.
+// Note records a revision of an era. It is called before the write is acknowledged.
 func (w *Written) Note(era uint64, revision int64) {
 	for {
 		before := w.newest.Load()
@@ -59,14 +61,14 @@ func (w *Written) Note(era uint64, revision int64) {
 	}
 }
 
-// Followed is a cache, or a part of it, that can be waited for.
+// Followed is a cache, or a part of one, that can be waited for.
 type Followed interface {
 	Era() uint64
 	WaitFor(ctx context.Context, revision int64) error
 }
 
-// Seen waits until a cache has what was written. What was written before the store
-// went back is loaded with everything else.
+// Seen waits until the cache has the recorded writes. Writes of an earlier era need no wait: the
+// cache was loaded again when the revision of the store went backwards.
 func (w *Written) Seen(ctx context.Context, c Followed) error {
 	if m := w.newest.Load(); m != nil && m.era == c.Era() {
 		return c.WaitFor(ctx, m.revision)
@@ -74,7 +76,7 @@ func (w *Written) Seen(ctx context.Context, c Followed) error {
 	return nil
 }
 
-// Seen waits until the cache has what this server wrote of the kind.
+// Seen waits until the cache has this server's writes of the kind.
 func (k *Kind) Seen(ctx context.Context) error {
 	if k.Written == nil {
 		return nil
@@ -85,13 +87,12 @@ func (k *Kind) Seen(ctx context.Context) error {
 	return nil
 }
 
-// Objects looks up objects. It satisfies satoken.Objects and
-// bootstraptoken.Secrets.
+// Objects reads objects from the cache. It implements satoken.Objects and bootstraptoken.Secrets.
 type Objects struct {
 	Cache                                 Cache
 	ServiceAccounts, Pods, Secrets, Nodes Kind
-	// Confirm asks the store for the newest state before it is said that
-	// something does not exist: what another replica has just written counts.
+	// Confirm waits for the current state of the store before an object is reported missing, so
+	// that recent writes of other replicas count.
 	Confirm bool
 }
 
@@ -115,7 +116,7 @@ func (o *Objects) Node(ctx context.Context, name string) (*corev1.Node, error) {
 	return Get[*corev1.Node](ctx, o, &o.Nodes, "", name)
 }
 
-// Get looks up an object of a kind. What does not exist is a NotFound error.
+// Get returns an object of a kind, or a NotFound error.
 func Get[T registry.Object](ctx context.Context, o *Objects, k *Kind, namespace, name string) (found T, err error) {
 	key := k.Prefix + name
 	if namespace != "" {
@@ -149,8 +150,8 @@ func Get[T registry.Object](ctx context.Context, o *Objects, k *Kind, namespace,
 	return found, nil
 }
 
-// weigh has a request decode what is large in its turn, or without one: who looks it up has to
-// know.
+// weigh acquires the request's limit for decoding a large object, but continues without it on
+// failure, because the caller needs the object.
 func weigh(ctx context.Context, size int) {
 	if size >= request.LargeBody {
 		request.Weigh(ctx, size)

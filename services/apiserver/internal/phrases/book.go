@@ -6,14 +6,14 @@ import (
 	"sync/atomic"
 )
 
-// Book is a text that values have parts of in common. It only grows. It is safe for concurrent
-// use, and must not be copied.
+// Book is the text that packed values refer to. It only grows. It is safe for concurrent use, and
+// must not be copied.
 type Book struct {
-	text []byte // has its capacity from the beginning
+	text []byte // never reallocated
 	used atomic.Int64
 }
 
-// Append appends a value that was packed with the book.
+// Append appends the unpacked form of a value that was packed with the book.
 func (b *Book) Append(dst, packed []byte) []byte {
 	size, i := uvarint(packed, 0)
 	dst = slices.Grow(dst, int(size))
@@ -34,13 +34,14 @@ func (b *Book) Append(dst, packed []byte) []byte {
 	return dst
 }
 
-// Size is the size in bytes of a value that was packed.
+// Size returns the unpacked size in bytes of a packed value.
 func Size(packed []byte) int {
 	n, _ := uvarint(packed, 0)
 	return int(n)
 }
 
-// uvarint reads a number at i, and returns where it ends. Most have one byte.
+// uvarint decodes a number at i and returns it with the offset after it. Most numbers have one
+// byte.
 func uvarint(b []byte, i int) (uint64, int) {
 	if c := b[i]; c < 0x80 {
 		return uint64(c), i + 1
@@ -49,27 +50,27 @@ func uvarint(b []byte, i int) (uint64, int) {
 	return v, i + n
 }
 
-// index finds places in a book's text by the eight bytes that are there. It may miss some.
-// Whoever packs looks while another adds, so what is found is compared.
+// index finds positions in a book's text by the eight bytes at the position. It may miss some.
+// Lookups run concurrently with additions, so every hit is compared with the text.
 type index struct {
 	book  *Book
-	slots []atomic.Uint32 // a place and one, and as many bits of the bytes' hash as there is room for
+	slots []atomic.Uint32 // position+1 in the low bits, bits of the hash above
 	shift uint
-	every int // places that are in it are multiples of this
+	every int // distance of the indexed positions
 }
 
 const (
-	// word is how many bytes are compared at once, the least that a phrase has; block how many while
-	// it is a long one.
+	// word is the number of bytes compared at once and the minimum length of a match. block is the
+	// number of bytes compared at once in a long match.
 	word, block = 8, 64
-	// bytesPerSlot is how much text there is for each slot.
+	// bytesPerSlot is the number of text bytes for each slot.
 	bytesPerSlot = 4
-	// placeBits are those of a slot that say where.
+	// placeBits is the number of bits of a slot that hold the position.
 	placeBits = 20
 	placeMask = 1<<placeBits - 1
 )
 
-// newIndex makes an index of a new book of a size, a power of two.
+// newIndex returns an index with a new book of the given size, a power of two.
 func newIndex(size, every int) *index {
 	x := &index{book: &Book{text: make([]byte, size)}, slots: make([]atomic.Uint32, size/bytesPerSlot), every: every, shift: 64}
 	for n := len(x.slots); n > 1; n /= 2 {
@@ -82,13 +83,13 @@ func load(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }
 
 func hash(v uint64) uint64 { return v * 0x9e3779b97f4a7c15 }
 
-// tag are the bits of a hash that a slot has.
+// tag returns the bits of a hash that a slot holds.
 func tag(h uint64) uint32 { return uint32(h>>placeBits) &^ placeMask }
 
-// room is how many bytes can be added.
+// room returns how many bytes can be added.
 func (x *index) room() int { return len(x.book.text) - int(x.book.used.Load()) }
 
-// add writes more text, for which there is room. One does at a time.
+// add adds text, which must fit. Calls must not be concurrent.
 func (x *index) add(more []byte) {
 	used := int(x.book.used.Load())
 	end := used + copy(x.book.text[used:], more)
@@ -100,13 +101,13 @@ func (x *index) add(more []byte) {
 	}
 }
 
-// matches goes through a value: what is its own, and what is in a book.
+// matches iterates over the parts of a value that are in a book.
 type matches struct {
 	index *index
 	text  []byte
 	value []byte
-	own   int // where what is its own begins
-	next  int // where the text goes on after the last phrase
+	own   int // start of the unmatched bytes
+	next  int // position in the text after the last match
 }
 
 func (x *index) matches(value []byte) matches {
@@ -114,20 +115,22 @@ func (x *index) matches(value []byte) matches {
 }
 
 const (
-	// After so many bytes of its own a value is looked at in strides, and longer ones. They have no
-	// factor in common with the distance of the places in an index, so that none is passed by always.
+	// After patience bytes without a match, the search advances in strides, and after longPatience
+	// bytes in longer ones. The strides are coprime to the distance of indexed positions, so that
+	// no position is always skipped.
 	patience, stride         = 4, 3
 	longPatience, longStride = 24, 7
 )
 
-// step returns the next part of the value that is in the text, value[start:end], and where it is
-// there; false when there are no more. What is between m.own and start, or the end, is its own.
+// step returns the next match, value[start:end], and its position in the text. It returns false at
+// the end. The bytes between m.own and start, or the end, are not in the text.
 func (m *matches) step() (start, end, at int, ok bool) {
 	value, text, own, next := m.value, m.text, m.own, m.next
 	slots, shift := m.index.slots, m.index.shift
 	for p := own; p+word <= len(value); {
 		v := load(value[p:])
-		// Where the text goes on, or would if as much of it were replaced, or wherever there is such.
+		// Candidates: the position after the last match, that position after a replacement of equal
+		// length, and the position in the index.
 		at = next
 		if uint(at+word) > uint(len(text)) || load(text[at:]) != v {
 			if at += p - own; uint(at+word) > uint(len(text)) || load(text[at:]) != v {
@@ -170,11 +173,10 @@ func (m *matches) step() (start, end, at int, ok bool) {
 	return 0, 0, 0, false
 }
 
-// took goes on behind a part that step returned.
+// took advances past a match that step returned.
 func (m *matches) took(start, end, at int) { m.own, m.next = end, at+end-start }
 
-// pack appends a value as it is kept with the index's book, and tells how many of its bytes are
-// its own.
+// pack appends the packed form of a value. own is the number of its bytes that are not in the book.
 func (x *index) pack(dst, value []byte) (_ []byte, own int) {
 	dst = binary.AppendUvarint(dst, uint64(len(value)))
 	m := x.matches(value)

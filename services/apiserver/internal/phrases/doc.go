@@ -1,23 +1,25 @@
-// Package phrases keeps values that have much in common by what they differ in: pods of one
-// template, with the same probes and the same fields owned, are a few hundred bytes each beside
-// one text.
+// Package phrases stores similar values in compressed form: pods of one template, with the same
+// probes and the same managed fields, need a few hundred bytes each plus one shared text.
 //
-// A Shelf is for values of one sort. It finds what is in several of them, its phrases, and writes
-// them into a Book. A value is packed as what is its own and places in the book, and unpacked by
-// copying both, which costs little more than reading it: the book is in the processor's caches,
-// and of the value there is a fraction to wait for.
+// A Shelf compresses values of one type. It finds byte sequences that several values share, called
+// phrases, and adds them to a Book. A packed value consists of its own bytes and of references to
+// the book. Unpacking copies both and costs little more than reading the original: the book is in
+// the processor's caches, so only the small packed value must be loaded from memory.
 //
 // # How phrases are found
 //
-// What of a value is not in the book is looked for among what others had of their own lately, and
-// what is there, too, becomes a phrase (learn.go). Looking costs as much as packing, so the longer
-// nothing is found the fewer values are looked at. A book only grows, so that what was packed with
-// it stays good; one that is full is followed by a larger one that begins with the same text, as large
-// as values are worth, and then by an empty one, while no more than a few are in use.
+// The parts of a value that are not in the book are compared with such parts of recent values. A
+// part that occurs in both becomes a phrase (learn.go). The search costs as much as packing. The
+// longer it finds nothing, the fewer values it examines.
 //
-// # The form
+// A book only grows, so that values packed with it stay valid. A full book is followed by a larger
+// one that begins with the same text, as long as the size of all values justifies it, and then by
+// an empty one, while the number of books in use is limited.
 //
-// A packed value is its size, then in turn what is its own (length and bytes) and a phrase (length,
-// and place as the distance from the end of the phrase before). Numbers are varints, as in
-// encoding/binary. It is for this process alone, and only with its book.
+// # Format
+//
+// A packed value is its unpacked size, followed by alternating own bytes (length and bytes) and
+// phrases (length, and position as the signed distance from the end of the previous phrase).
+// Numbers are varints as in encoding/binary. The format is valid within one process and for one
+// book only.
 package phrases

@@ -1,32 +1,36 @@
 package phrases
 
 const (
-	// learnFrom: a value of which more than one in so many bytes is its own is looked at.
+	// learnFrom is the divisor of a value's size above which its own bytes trigger a search for
+	// phrases.
 	learnFrom = 5
-	// leastPhrase is the least size of a phrase.
+	// leastPhrase is the minimum size of a phrase in bytes.
 	leastPhrase = 24
-	// hope is after how many values in which nothing was found others are left out, mostPause how
-	// many at most, and run how many are looked at then: those of one sort come together.
+	// hope is the number of values without a new phrase after which values are skipped. mostPause
+	// is the maximum number of values skipped at a time. run is how many values are then examined:
+	// values of one type often arrive together.
 	hope, mostPause, run = 32, 256, 8
-	// leastHeard and mostHeard are the sizes of the text of what values had of their own lately.
+	// leastHeard and mostHeard are the minimum and maximum size in bytes of the text of recent
+	// values.
 	leastHeard, mostHeard = 16 << 10, 256 << 10
-	// mostPhrase is how much of what is in two values becomes a phrase at once, and heardPart which
-	// part of that text one value takes: few that are large would fill it else. More of them is
-	// found in others that are the same.
+	// mostPhrase is the maximum size of a phrase in bytes. heardPart is the divisor of the text of
+	// recent values that limits the part of one value. Otherwise a few large values would fill it.
+	// The rest of such values is found in later values that are equal.
 	mostPhrase, heardPart = 4 << 10, 8
 )
 
 // learner finds phrases.
 type learner struct {
-	heard  *index // what values had of their own lately
-	misses int    // values in which nothing was found since something was
-	wait   int64  // how many were left out last
-	found  int    // bytes of phrases since Tidy
-	idle   int    // how often Tidy came since some were
-	left   int    // bytes of phrases for which there was no room
+	heard  *index // unmatched parts of recent values
+	misses int    // values without a new phrase since the last one with a phrase
+	wait   int64  // size of the last pause
+	found  int    // bytes of phrases found since the last Tidy
+	idle   int    // number of calls of Tidy since phrases were found
+	left   int    // bytes of phrases that did not fit
 }
 
-// learn looks for phrases in a value that packs badly, unless others are at it.
+// learn searches a value that packs badly for phrases. It skips the value if another call is in
+// progress.
 func (s *Shelf) learn(value []byte, all int64) {
 	if s.pause.Add(-1) >= 0 || !s.mu.TryLock() {
 		return
@@ -60,8 +64,8 @@ func (s *Shelf) learn(value []byte, all int64) {
 	}
 }
 
-// hear looks for what a value has of its own among what others had, and returns how many bytes
-// are phrases from now on.
+// hear searches the own bytes of a value for phrases that recent values contain too. It returns the
+// number of bytes of new phrases.
 func (s *Shelf) hear(own []byte, all int64) (found int) {
 	if len(own) < leastPhrase {
 		return 0
@@ -97,7 +101,7 @@ func (s *Shelf) hear(own []byte, all int64) (found int) {
 	return found
 }
 
-// forget begins anew with what values have of their own.
+// forget discards the text of recent values.
 func (s *Shelf) forget(all int64) {
 	size := leastHeard
 	for size < mostHeard && all >= worthOf(2*size) {

@@ -8,37 +8,38 @@ import (
 )
 
 const (
-	// firstBook and lastBook are the sizes of books. growth is how much larger the next one is.
+	// firstBook and lastBook are the smallest and largest book size in bytes. growth is the factor
+	// between sizes.
 	firstBook, lastBook, growth = 16 << 10, 256 << 10, 4
-	// fewBooks is how many of the largest are in use at once where values are few, and bytesPerBook
-	// for how many bytes of values there is one more.
+	// fewBooks is the number of largest books allowed at a time. bytesPerBook is the number of
+	// bytes of values for each additional book.
 	fewBooks, bytesPerBook = 4, 16 << 20
-	// patientTidies is after how many Tidies in which nothing was found it is forgotten what values
-	// had of their own.
+	// patientTidies is the number of calls of Tidy without new phrases after which the text of
+	// recent values is discarded.
 	patientTidies = 20
-	// every is the distance of places in the text that are in its index: phrases are longer.
+	// every is the distance of the indexed positions in a book. Phrases are longer.
 	every = 4
 )
 
-// Shelf packs values of one sort. Its zero value has no book yet. It is safe for concurrent use,
+// Shelf packs values of one type. Its zero value has no book yet. It is safe for concurrent use,
 // and must not be copied.
 type Shelf struct {
 	current atomic.Pointer[index]
-	// pause is how many more values that pack badly are not looked at.
+	// pause is how many more badly packed values are skipped by learn.
 	pause atomic.Int64
 
 	mu sync.Mutex
 	learner
-	// full are books that were followed by an empty one.
+	// full holds the books that were followed by an empty one.
 	full []weak.Pointer[Book]
-	// crowded: another one is wanted, and there are as many as may be.
+	// crowded reports that a new book is needed but the limit of books is reached.
 	crowded bool
 }
 
 var scratch = sync.Pool{New: func() any { return new([]byte) }}
 
-// Pack returns a value packed, and with which book, or no book when it is not worth that. all is
-// how many bytes the values have that there are: what books take is a part of it.
+// Pack returns a packed value and its book, or no book if packing does not pay. all is the total
+// size in bytes of all values, which limits the size of the books.
 func (s *Shelf) Pack(value []byte, all int64) ([]byte, *Book) {
 	if len(value) < leastValue {
 		return nil, nil
@@ -65,10 +66,10 @@ func (s *Shelf) Pack(value []byte, all int64) ([]byte, *Book) {
 	return slices.Clone(packed), x.book
 }
 
-// mostScratch is how large room is kept for the next value, in bytes.
+// mostScratch is the maximum size in bytes of a buffer that is returned to the pool.
 const mostScratch = 256 << 10
 
-// begin makes the first book.
+// begin creates the first book.
 func (s *Shelf) begin() *index {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,8 +81,8 @@ func (s *Shelf) begin() *index {
 	return x
 }
 
-// turn returns the index of a book that has room for a phrase, which is the next one if need be;
-// nil when there is none. The caller holds mu.
+// turn returns the index of a book with room for a phrase, which may be a new one. It returns nil
+// if no new book is allowed. The caller holds mu.
 func (s *Shelf) turn(phrase int, all int64) *index {
 	x := s.current.Load()
 	if x == nil || x.room() >= phrase {
@@ -94,7 +95,7 @@ func (s *Shelf) turn(phrase int, all int64) *index {
 		s.current.Store(larger)
 		return larger
 	}
-	if s.left += phrase; s.left < size/2 { // which would have been of use
+	if s.left += phrase; s.left < size/2 { // too few bytes lost to justify a new book
 		return nil
 	}
 	s.full = slices.DeleteFunc(s.full, func(b weak.Pointer[Book]) bool { return b.Value() == nil })
@@ -109,8 +110,8 @@ func (s *Shelf) turn(phrase int, all int64) *index {
 	return s.current.Load()
 }
 
-// Tidy gives back what is not needed any more, now that the values have so many bytes. It returns
-// the books that stand in the way of a new one: one goes once nothing is packed with it.
+// Tidy frees memory that is no longer needed for values of the given total size. It returns the
+// books that prevent a new one. A book is freed once no value is packed with it.
 func (s *Shelf) Tidy(all int64) (crowd []*Book) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,5 +135,5 @@ func (s *Shelf) Tidy(all int64) (crowd []*Book) {
 	return crowd
 }
 
-// Takes is what a book takes of memory, in bytes.
+// Takes returns the memory of a book in bytes.
 func (b *Book) Takes() int64 { return int64(len(b.text)) }

@@ -3,13 +3,13 @@
 package phrases
 
 const (
-	// leastValue is the size from which values are packed, in bytes.
+	// leastValue is the minimum size in bytes of values that are packed.
 	leastValue = 256
-	// worthBook is how many bytes of values there are before there is a book.
+	// worthBook is the total size of values in bytes from which there is a book.
 	worthBook = 128 << 10
-	// worthPerByte is for how many bytes of values there is one of a larger text.
+	// worthPerByte is the number of bytes of values that justify one byte of a larger book.
 	worthPerByte = 8
 )
 
-// worthOf is from how many bytes of values on texts of a size are worth it.
+// worthOf returns the total size of values in bytes that justifies books of the given size.
 func worthOf(size int) int64 { return worthPerByte * int64(size) }

@@ -2,8 +2,8 @@
 
 package phrases
 
-// With the race detector all that has anything in common is packed, so that whatever reads values
-// is tested with such.
+// leastValue and worthBook are so small in a race detector build that every value with a match is
+// packed, so that tests of all readers cover packed values.
 const leastValue, worthBook = 64, 1
 
 func worthOf(int) int64 { return 0 }

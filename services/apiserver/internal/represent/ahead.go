@@ -2,17 +2,17 @@ package represent
 
 import "binnacle/services/apiserver/internal/watchcache"
 
-// ahead hands objects on in groups, of which the values are asked of the machine's
-// memory together: it gives several in the time of one, and what makes the answers needs
-// little more than that time for each.
+// ahead passes objects to visit in groups and loads the values of a group from memory at once. The
+// processor loads several values in the time of one, and encoding an object takes little longer
+// than such a load.
 type ahead struct {
 	visit func(*watchcache.Entry) error
 	group [8]*watchcache.Entry
 	n     int
-	seen  byte // so that reading is not left out
+	seen  byte // keeps the compiler from removing the loads
 }
 
-// add takes an object, and returns what visit returned of those before it, or nil.
+// add adds an object to the group. It returns the error of visit for a full group, or nil.
 func (a *ahead) add(e *watchcache.Entry) error {
 	a.group[a.n] = e
 	if a.n++; a.n < len(a.group) {
@@ -21,7 +21,7 @@ func (a *ahead) add(e *watchcache.Entry) error {
 	return a.flush()
 }
 
-// flush hands on what has gathered, until visit returns an error.
+// flush passes the group to visit, until visit returns an error.
 func (a *ahead) flush() error {
 	group := a.group[:a.n]
 	a.n = 0

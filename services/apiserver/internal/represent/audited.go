@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/negotiate"
 )
 
-// tellAnswer tells the audit log of an answer of any type, which body has.
+// tellAnswer records a response in the audit event. body is its encoding.
 func tellAnswer(c *codec.Codec, r *http.Request, obj runtime.Object, gvk schema.GroupVersionKind, choice negotiate.Choice, body []byte) {
 	rec := audit.From(r.Context())
 	if rec == nil {
@@ -28,13 +28,13 @@ func tellAnswer(c *codec.Codec, r *http.Request, obj runtime.Object, gvk schema.
 	if choice.Media != api.MediaJSON {
 		var err error
 		if body, err = c.Encode(obj, gvk, api.MediaJSON, false); err != nil {
-			return // nor is it answered
+			return // there is no response either
 		}
 	}
 	rec.Shown(body)
 }
 
-// untold is a request of which the audit log is not told what is answered.
+// untold returns the request without its audit event, so that the response is not recorded.
 func untold(r *http.Request) *http.Request {
 	if audit.From(r.Context()) == nil {
 		return r

@@ -8,10 +8,11 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// The audit log has answers in JSON, whatever the client asked for. What is written in
-// it is told as it is written; what is not is made once more, for the log alone.
+// The audit log records responses as JSON, independent of their media type. A response written as
+// plain JSON is recorded while it is written. Any other response is encoded a second time, for the
+// audit log only.
 
-// tellObject tells the audit log of an object that is not written as plain JSON.
+// tellObject records an object that is not written as plain JSON in the audit event.
 func (f *Form) tellObject(r *http.Request, s Shown) {
 	rec := audit.From(r.Context())
 	if !rec.Wants(audit.RequestResponse) {
@@ -22,7 +23,7 @@ func (f *Form) tellObject(r *http.Request, s Shown) {
 	}
 }
 
-// tellList tells the audit log of a list that is not written as plain JSON.
+// tellList records a list that is not written as plain JSON in the audit event.
 func (f *Form) tellList(r *http.Request, l *List) error {
 	c := audit.From(r.Context()).Copy()
 	if c == nil {

@@ -8,7 +8,7 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// writeCBORList answers with a list; its elements go out as they are made.
+// writeCBORList writes a list and sends its elements while they are encoded.
 func (f *Form) writeCBORList(w http.ResponseWriter, r *http.Request, l *List) error {
 	p := newPieces(w, r, f.Media, f.answers.slow(r))
 	defer p.rest()
@@ -28,8 +28,8 @@ func (f *Form) writeCBORList(w http.ResponseWriter, r *http.Request, l *List) er
 	return p.end()
 }
 
-// cborItem returns an element of a list; that of an object or of its metadata
-// is kept.
+// cborItem returns an element of a list. The encodings of objects and of v1 metadata are kept on
+// the entry.
 func (f *Form) cborItem(s Shown) ([]byte, error) {
 	encode := func(*watchcache.Entry) ([]byte, error) {
 		b, err := f.appendItem(nil, s)

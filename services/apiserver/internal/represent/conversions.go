@@ -6,25 +6,25 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// Conversions are those of objects that a webhook brings to another version. An
-// entry is converted once for all who wait for it, and kept like an encoding.
+// Conversions holds the running conversions of objects by webhooks. An entry is converted once for
+// all concurrent requests, and the result is kept on it like an encoding.
 type Conversions struct {
-	mu      sync.Mutex // leaf
+	mu      sync.Mutex // leaf lock
 	running map[conversion]*flight
 }
 
-// conversion is of an entry to a version.
+// conversion identifies the conversion of an entry to a version.
 type conversion struct {
 	entry *watchcache.Entry
 	form  watchcache.Form
 }
 
-// flight is a conversion that runs; doc and err are set when done is closed.
+// flight is a running conversion. doc and err are valid once done is closed.
 type flight struct {
 	done chan struct{}
 	doc  []byte
 	err  error
 }
 
-// NewConversions returns one for all answers of a server.
+// NewConversions returns Conversions for all responses of a server.
 func NewConversions() *Conversions { return &Conversions{running: map[conversion]*flight{}} }

@@ -16,14 +16,14 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// Converts tells whether a webhook makes what is shown of objects. Their metadata
-// is shown as it is stored, without it.
+// Converts reports whether a webhook converts the objects of the response. Metadata is served as
+// stored, without the webhook.
 func (f *Form) Converts() bool {
 	d := f.res.Document
 	return d != nil && d.Remote && !f.partial()
 }
 
-// Entry shows an entry, converted where that was prepared.
+// Entry returns an entry to encode, with its converted document if Prepare has converted it.
 func (f *Form) Entry(e *watchcache.Entry) Shown {
 	s := Entry(e)
 	if doc, ok := f.docs[e]; ok {
@@ -32,8 +32,8 @@ func (f *Form) Entry(e *watchcache.Entry) Shown {
 	return s
 }
 
-// Prepare converts entries that are shown next, together. Without a webhook there
-// is nothing to do. Errors are what the webhook did wrong, and the context's.
+// Prepare converts the entries that are encoded next in one batch. It does nothing if Converts is
+// false. Errors are those of the webhook and of the context.
 func (f *Form) Prepare(ctx context.Context, entries []*watchcache.Entry) error {
 	if !f.Converts() || len(entries) == 0 {
 		return nil
@@ -44,8 +44,8 @@ func (f *Form) Prepare(ctx context.Context, entries []*watchcache.Entry) error {
 	return inTime(err)
 }
 
-// Matching returns which entries a field selector selects in the served version. Errors are those
-// of the conversion, and the context's.
+// Matching reports which entries a field selector selects in the served version. Errors are those
+// of the conversion and of the context.
 func (f *Form) Matching(ctx context.Context, entries []*watchcache.Entry, sel fields.Selector) (map[*watchcache.Entry]bool, error) {
 	if len(entries) == 0 {
 		return nil, nil
@@ -70,7 +70,7 @@ func (f *Form) Matching(ctx context.Context, entries []*watchcache.Entry, sel fi
 	return out, nil
 }
 
-// prepareList converts the objects of a list, and orders its rows.
+// prepareList converts the objects of a list and sorts its rows.
 func (f *Form) prepareList(ctx context.Context, l *List) error {
 	if !f.Converts() && !f.ordered() {
 		return nil
@@ -92,10 +92,10 @@ func (f *Form) prepareList(ctx context.Context, l *List) error {
 	return f.orderRows(ctx, l)
 }
 
-// ordered reports whether the rows of a list have another order than its objects.
+// ordered reports whether the rows of a table are in another order than its objects.
 func (f *Form) ordered() bool { return f.As == negotiate.Table && f.res.Shown.RowOrder != nil }
 
-// orderRows sorts the objects of a list as the rows of a Table.
+// orderRows sorts the objects of a list in the order of the table's rows.
 func (f *Form) orderRows(ctx context.Context, l *List) error {
 	ranks := make(map[*watchcache.Entry]int, len(l.Items))
 	for _, e := range l.Items {
@@ -112,7 +112,7 @@ func (f *Form) orderRows(ctx context.Context, l *List) error {
 	return nil
 }
 
-// prepared converts what is shown and is not of the cache, or stands alone.
+// prepared converts a single object, which need not be an entry of the cache.
 func (f *Form) prepared(ctx context.Context, s Shown) (Shown, error) {
 	if !f.Converts() || s.Served {
 		return s, nil
@@ -130,7 +130,7 @@ func (f *Form) prepared(ctx context.Context, s Shown) (Shown, error) {
 	return s, nil
 }
 
-// all returns the documents of entries.
+// all returns the converted documents of entries.
 func (c *Conversions) all(ctx context.Context, f *Form, entries []*watchcache.Entry) (map[*watchcache.Entry][]byte, error) {
 	form := f.keep(keepConverted)
 	docs := make(map[*watchcache.Entry][]byte, len(entries))
@@ -154,8 +154,9 @@ func (c *Conversions) all(ctx context.Context, f *Form, entries []*watchcache.En
 	}
 	c.mu.Unlock()
 	if len(mine) > 0 {
-		// Others may wait for it, so it goes on when who asked first is gone, and has no part
-		// in his seats. The webhook's time is bounded.
+		// Several requests may wait for the conversion, so it continues after the request that
+		// started it ends and does not use that request's seats. The time of the webhook is
+		// bounded.
 		go c.convert(request.Apart(ctx), f.res.Document.Serve, form, mine, flights)
 	}
 	waited := append(mine, others...)
@@ -181,7 +182,7 @@ func (c *Conversions) all(ctx context.Context, f *Form, entries []*watchcache.En
 	return docs, nil
 }
 
-// convert makes the conversions of entries.
+// convert converts entries and completes their flights.
 func (c *Conversions) convert(ctx context.Context, serve func(context.Context, [][]byte) ([][]byte, error), form watchcache.Form, entries []*watchcache.Entry, flights map[*watchcache.Entry]*flight) {
 	stored := make([][]byte, len(entries))
 	for i, e := range entries {
@@ -207,7 +208,7 @@ func (c *Conversions) convert(ctx context.Context, serve func(context.Context, [
 	}
 }
 
-// safely is serve, whose panic is an error: no request is there that it could end.
+// safely calls serve and returns a panic as an error. No request handler is there to recover it.
 func safely(ctx context.Context, serve func(context.Context, [][]byte) ([][]byte, error), stored [][]byte) (out [][]byte, err error) {
 	defer func() {
 		if v := recover(); v != nil {

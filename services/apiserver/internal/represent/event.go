@@ -14,7 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// StreamType is the Content-Type of a watch.
+// StreamType returns the Content-Type of a watch.
 func (f *Form) StreamType() string {
 	switch {
 	case f.proto():
@@ -25,8 +25,8 @@ func (f *Form) StreamType() string {
 	return f.Media
 }
 
-// AppendEvent appends the frame of a watch event. first tells whether it is the
-// stream's first, which carries a table's columns.
+// AppendEvent appends the frame of a watch event. first reports whether it is the first of the
+// stream, which has the columns of a table.
 func (f *Form) AppendEvent(dst []byte, t codec.EventType, s Shown, first bool) ([]byte, error) {
 	if f.cbor() {
 		return f.appendCBOREvent(dst, t, s, first)
@@ -55,8 +55,7 @@ func (f *Form) AppendEvent(dst []byte, t codec.EventType, s Shown, first bool) (
 	return frame.Retyped(dst, from, t), nil
 }
 
-// SharedEvent returns the kept frame of an event when it can be written as it
-// is, without copying.
+// SharedEvent returns the kept frame of an event if it can be written unchanged, without a copy.
 func (f *Form) SharedEvent(t codec.EventType, s Shown) ([]byte, bool) {
 	if f.proto() || f.cbor() || f.As == negotiate.Table || s.Entry == nil {
 		return nil, false
@@ -74,7 +73,7 @@ func appendTypeHead(dst []byte, typ string) []byte {
 	return append(dst, `","object":`...)
 }
 
-// Bookmark makes the frame that tells how far the stream has come.
+// Bookmark returns the frame of a bookmark event.
 func (f *Form) Bookmark(revision int64, initialEnd bool) ([]byte, error) {
 	meta := metav1.ObjectMeta{ResourceVersion: fmt.Sprint(revision)}
 	if initialEnd {
@@ -103,12 +102,12 @@ func (f *Form) Bookmark(revision int64, initialEnd bool) ([]byte, error) {
 	return f.wrap("BOOKMARK", obj, f.res.GVK())
 }
 
-// ErrorFrame makes the frame that ends a stream with an error.
+// ErrorFrame returns the frame of an error event, which ends a stream.
 func (f *Form) ErrorFrame(err error) ([]byte, error) {
 	return f.wrap("ERROR", status.Of(err), codec.StatusGVK)
 }
 
-// wrap makes the frame of an event whose object is no stored one.
+// wrap returns the frame of an event whose object is not a stored one.
 func (f *Form) wrap(typ string, obj runtime.Object, gvk schema.GroupVersionKind) ([]byte, error) {
 	b, err := f.answers.Codec.Encode(obj, gvk, f.Media, false)
 	if err != nil {
@@ -125,7 +124,7 @@ func (f *Form) wrap(typ string, obj runtime.Object, gvk schema.GroupVersionKind)
 	return append(out, "}\n"...), nil
 }
 
-// appendCBOREvent appends a watch event, which is made from the JSON one.
+// appendCBOREvent appends a watch event, which is converted from the JSON event.
 func (f *Form) appendCBOREvent(dst []byte, t codec.EventType, s Shown, first bool) ([]byte, error) {
 	plain := *f
 	plain.Media = api.MediaJSON

@@ -18,22 +18,22 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// Shown is an object to be represented: a cache entry, which keeps what was
-// encoded, or just a value as it is stored. That of an entry is read when it is needed, see open.
+// Shown is an object to encode: a cache entry, which keeps encodings, or a stored value. The value
+// of an entry is read on demand; see open.
 type Shown struct {
 	codec.Item
 	Entry *watchcache.Entry
 }
 
-// Of shows a value as it is stored.
+// Of returns a stored value to encode.
 func Of(i codec.Item) Shown { return Shown{Item: i} }
 
-// Entry shows an entry of the cache.
+// Entry returns an entry of the cache to encode.
 func Entry(e *watchcache.Entry) Shown {
 	return Shown{Item: codec.Item{Revision: e.Revision, Places: e.Places()}, Entry: e}
 }
 
-// open returns the object with its value, which is good until it is given back.
+// open returns the object with its value. The value is valid until the Lent is given back.
 func (s Shown) open() (codec.Item, watchcache.Lent) {
 	if s.Stored != nil || s.Entry == nil {
 		return s.Item, watchcache.Lent{}
@@ -43,7 +43,7 @@ func (s Shown) open() (codec.Item, watchcache.Lent) {
 	return s.Item, l
 }
 
-// size is that of the value as it is stored, in bytes.
+// size returns the size of the stored value in bytes.
 func (s Shown) size() int {
 	if s.Stored != nil || s.Entry == nil {
 		return len(s.Stored)
@@ -51,22 +51,22 @@ func (s Shown) size() int {
 	return s.Entry.Size()
 }
 
-// Answers makes forms.
+// Answers creates forms.
 type Answers struct {
 	Responder
-	// Compress shares compressed parts of lists; nil never compresses.
+	// Compress shares compressed segments of lists. Nil disables compression.
 	Compress *compress.Cache
-	// Conversions are shared by all answers.
+	// Conversions are shared by all responses.
 	Conversions *Conversions
-	// Turns are those of long answers, Slow of what takes long to make.
+	// Turns limits long responses, Slow responses that are slow to encode.
 	Turns Turns
 	Slow  SlowTurns
-	// Now is the clock that ages are told by.
+	// Now is the clock that ages are computed from.
 	Now func() time.Time
 }
 
-// slow are the turns of a request that is shown in a form that takes long to make; nil where there are
-// none. What it has done before is over: it has no turn for that any more.
+// slow returns the limiter of a request whose form is slow to encode, or nil. It first calls
+// request.Begun, which releases the limits that the request still holds.
 func (a *Answers) slow(r *http.Request) Turns {
 	if a.Slow == nil {
 		return nil
@@ -75,31 +75,30 @@ func (a *Answers) slow(r *http.Request) Turns {
 	return &slowly{SlowTurns: a.Slow, request: r}
 }
 
-// Form is the representation of an answer: a media type, and the object itself,
-// its metadata, or a table row. YAML and indented JSON are made from JSON. It is
-// for one answer.
+// Form is the representation of a response: a media type, and the object itself, its metadata, or a
+// table row. YAML and indented JSON are converted from JSON. A Form is used for one response.
 type Form struct {
 	negotiate.Choice
 	res     *served.Resource
 	answers *Answers
 	include codec.Include
-	// agesOnce are the ages of an answer that is no stream.
+	// agesOnce holds the ages of a response other than a watch.
 	agesOnce *codec.Ages
-	// keeps tells that what is written of a list is kept while there is memory to spare.
+	// keeps reports whether the encodings of list items are kept while memory is available.
 	keeps bool
-	// memo is what the objects of a list have in common, while one is written.
+	// memo holds data that the objects of a list share, while a list is written.
 	memo *codec.Memo
-	// docs are what entries that are shown next were converted to.
+	// docs holds the converted documents of the entries that are encoded next.
 	docs map[*watchcache.Entry][]byte
 }
 
-// ForObject chooses the form of an answer with one object, ForList of one with a
-// collection, ForStream of a watch. Errors are a 406, or a 400 for a parameter.
+// ForObject chooses the form of a response with one object. ForList does so for a collection,
+// ForStream for a watch. Errors are 406, or 400 for an invalid parameter.
 func (a *Answers) ForObject(r *http.Request, res *served.Resource) (*Form, error) {
 	return a.negotiate(r, res, negotiate.PartialObject)
 }
 
-// ForList: see ForObject.
+// ForList chooses the form of a collection; see ForObject.
 func (a *Answers) ForList(r *http.Request, res *served.Resource) (*Form, error) {
 	return a.negotiate(r, res, negotiate.PartialObjectList)
 }
@@ -122,7 +121,7 @@ func (a *Answers) negotiate(r *http.Request, res *served.Resource, partial negot
 	return a.form(r, res, choice)
 }
 
-// ForStream: see ForObject.
+// ForStream chooses the form of a watch; see ForObject.
 func (a *Answers) ForStream(r *http.Request, res *served.Resource) (*Form, error) {
 	forms := []negotiate.As{negotiate.Table, negotiate.PartialObject, negotiate.PartialObjectList}
 	choice, ok := a.Media.AcceptStream(r, forms...)
@@ -133,14 +132,15 @@ func (a *Answers) ForStream(r *http.Request, res *served.Resource) (*Form, error
 	if ok {
 		return a.form(r, res, choice)
 	}
-	// The message names the media types of streams if objects have the media type.
+	// The message lists the media types of streams if the requested media type is valid for
+	// objects.
 	if _, object := a.Media.Accept(r, forms...); object && !protobuf {
 		return nil, status.NotAcceptable(a.Media.Streams())
 	}
 	return nil, status.NotAcceptable(a.Media.Objects())
 }
 
-// form checks what the form chosen needs beyond the header.
+// form checks the parameters that the chosen form requires beyond the header.
 func (a *Answers) form(r *http.Request, res *served.Resource, choice negotiate.Choice) (*Form, error) {
 	f := &Form{Choice: choice, res: res, answers: a}
 	if choice.As == negotiate.Table {
@@ -157,7 +157,7 @@ func (a *Answers) form(r *http.Request, res *served.Resource, choice negotiate.C
 	return f, nil
 }
 
-// Kinds of kept encodings. Kinds that share a store have slots of their own.
+// Kinds of kept encodings. Definitions that share a store have slots of their own.
 const (
 	keepFrame watchcache.Form = iota + 1
 	keepDeleted
@@ -173,15 +173,15 @@ const (
 )
 
 func (f *Form) keep(what watchcache.Form) watchcache.Form {
-	const _ watchcache.Form = keepEach * served.MaxSlots // they fit
+	const _ watchcache.Form = keepEach * served.MaxSlots // compile-time check that the forms fit
 	return what + keepEach*watchcache.Form(f.res.Slot)
 }
 
-// Binary tells whether the answer is no text.
+// Binary reports whether the response is binary.
 func (f *Form) Binary() bool { return f.proto() || f.cbor() }
 
-// FrameHeader returns the number of bytes at the start of each event of a watch that
-// give the event's length.
+// FrameHeader returns the length in bytes of the header of each watch event that holds the event's
+// length.
 func (f *Form) FrameHeader() int {
 	if f.proto() {
 		return codec.FrameHeader
@@ -189,7 +189,7 @@ func (f *Form) FrameHeader() int {
 	return 0
 }
 
-// proto tells whether the answer is protobuf; all else comes from JSON.
+// proto reports whether the response is protobuf. All other media types are converted from JSON.
 func (f *Form) proto() bool { return f.Media == api.MediaProtobuf }
 
 func (f *Form) cbor() bool { return f.Media == api.MediaCBOR }
@@ -198,7 +198,7 @@ func (f *Form) partial() bool {
 	return f.As == negotiate.PartialObject || f.As == negotiate.PartialObjectList
 }
 
-// natural is the event type that an entry's kept frame has.
+// natural returns the event type of an entry's kept frame.
 func natural(s Shown) codec.EventType {
 	if s.Entry != nil && s.Entry.CreateRevision != s.Revision {
 		return codec.Modified
@@ -206,8 +206,8 @@ func natural(s Shown) codec.EventType {
 	return codec.Added
 }
 
-// frame returns the JSON frame of an object, or of its metadata, with the event
-// type that it was encoded for.
+// frame returns the JSON frame of an object, or of its metadata, and the event type that it was
+// encoded with.
 func (f *Form) frame(s Shown, deleted, partial bool) (codec.Frame, codec.EventType, error) {
 	t := natural(s)
 	if deleted {
@@ -229,7 +229,7 @@ func (f *Form) frame(s Shown, deleted, partial bool) (codec.Frame, codec.EventTy
 	return b, t, err
 }
 
-// keptFrame names the kept frame of an object, or of its metadata.
+// keptFrame returns the key of the kept frame of an object, or of its metadata.
 func (f *Form) keptFrame(deleted, partial bool) watchcache.Form {
 	what := keepFrame
 	if partial {
@@ -262,7 +262,7 @@ func (f *Form) cells(s Shown) (codec.Row, error) {
 	return s.Entry.Encoding(f.keep(keepRow), make)
 }
 
-// appendRow appends the table row of an object. keep is that of appendObject.
+// appendRow appends the table row of an object. keep is as in appendObject.
 func (f *Form) appendRow(dst []byte, s Shown, ages *codec.Ages, keep bool) ([]byte, error) {
 	row, err := f.cells(s)
 	if err != nil {
@@ -283,12 +283,12 @@ func (f *Form) appendRow(dst []byte, s Shown, ages *codec.Ages, keep bool) ([]by
 	return append(dst, '}'), err
 }
 
-// spare tells that what is written of an object may be kept for the next who asks: there
-// is memory that nothing else has to leave for it.
+// spare reports whether the encoding of an object may be kept for later requests, because memory is
+// available.
 func spare(s Shown) bool { return s.Entry != nil && s.Entry.Spare() }
 
-// appendObject appends the JSON of an object, or of its metadata: what is kept, else
-// written from what is stored. With keep it is kept then while there is memory to spare.
+// appendObject appends the JSON of an object, or of its metadata: the kept encoding, or else one
+// made from the stored value. With keep, a new encoding is kept if memory is available.
 func (f *Form) appendObject(dst []byte, s Shown, partial, keep bool) ([]byte, error) {
 	if frame, ok := f.kept(s, partial); ok {
 		return append(dst, frame.Object(natural(s))...), nil
@@ -313,7 +313,7 @@ func (f *Form) appendObject(dst []byte, s Shown, partial, keep bool) ([]byte, er
 	return append(dst, frame.Object(t)...), nil
 }
 
-// appendJSON appends the JSON of an object's form.
+// appendJSON appends the JSON of an object in its form.
 func (f *Form) appendJSON(dst []byte, s Shown) ([]byte, error) {
 	if f.As != negotiate.Table {
 		return f.appendObject(dst, s, f.partial(), true)
@@ -326,7 +326,7 @@ func (f *Form) appendJSON(dst []byte, s Shown) ([]byte, error) {
 	return append(dst, "]}"...), nil
 }
 
-// kindOfList is the kind and apiVersion of a list in this form.
+// kindOfList returns the kind and apiVersion of a list in this form.
 func (f *Form) kindOfList() (kind, apiVersion string) {
 	if f.partial() {
 		return codec.PartialListKind, codec.MetaVersion(f.MetaVersion)
@@ -334,8 +334,8 @@ func (f *Form) kindOfList() (kind, apiVersion string) {
 	return f.res.ListKind(), f.res.GroupVersion().String()
 }
 
-// addItem sends an item of a list in JSON, or a row of a table. A large one is kept, and
-// not copied: each answer that waits for its client would hold a copy.
+// addItem sends an item of a list in JSON, or a row of a table. The encoding of a large item is
+// kept and not copied. Otherwise each response that waits for its client would hold a copy.
 func (f *Form) addItem(p *pieces, s Shown) (err error) {
 	if f.As == negotiate.Table || s.size() < largeItem {
 		p.buf, err = f.appendItem(p.buf, s)
@@ -353,13 +353,13 @@ func (f *Form) addItem(p *pieces, s Shown) (err error) {
 	return p.share(rest)
 }
 
-// few is how many objects a list has at most that keeps what it wrote, as a read of one
-// of them does: those of a node are asked for again and again.
+// few is the maximum number of objects of a list whose encodings are kept, as those of single
+// objects are. The objects of a node, for example, are listed repeatedly.
 const few = 128
 
-// appendItem appends an item of a list in JSON, or a row of a table. Longer lists are
-// written from what is stored, and keep nothing of what can be: it would be more than
-// all that others keep, and mostly be read but once.
+// appendItem appends an item of a list in JSON, or a row of a table. Lists of more than few objects
+// are encoded from the stored values where possible, and their encodings are not kept. They would
+// displace the other kept encodings, and most would be used only once.
 func (f *Form) appendItem(dst []byte, s Shown) ([]byte, error) {
 	switch {
 	case f.As == negotiate.Table:
@@ -386,7 +386,7 @@ func (f *Form) appendItem(dst []byte, s Shown) ([]byte, error) {
 	return f.res.Coder.AppendItem(dst, frame, t), nil
 }
 
-// ages writes the ages of one answer; a watch has those of each moment.
+// ages returns the ages of one response. A watch computes them for each event instead.
 func (f *Form) ages() *codec.Ages {
 	if f.agesOnce == nil {
 		f.agesOnce = codec.NewAges(f.answers.Now())

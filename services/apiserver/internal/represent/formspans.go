@@ -10,7 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/negotiate"
 )
 
-// serialize starts the span of a response with an object or a list of the form.
+// serialize starts the span of a response with an object or a list in the form.
 func (f *Form) serialize(w http.ResponseWriter, r *http.Request) (_ http.ResponseWriter, done func()) {
 	tracing.Event(r.Context(), eventWrite)
 	gv := f.res.GroupVersion()

@@ -10,18 +10,18 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// Answers are compressed from this size on, as in Kubernetes.
+// gzipThreshold is the size in bytes from which responses are compressed, as in Kubernetes.
 const gzipThreshold = 128 << 10
 
-// A segment ends behind an object by its key, so that a change moves no boundary
-// but its own; it holds about 16 objects.
+// Limits of segments. The key of an object determines whether a segment ends after it, so that a
+// change moves no other boundary. A segment has about segmentItems objects.
 const (
 	segmentItems    = 16
 	maxSegment      = 128
-	maxSegmentBytes = 1 << 20 // as stored; beyond it the segment ends
+	maxSegmentBytes = 1 << 20 // of stored values
 )
 
-// acceptsGzip reads Accept-Encoding.
+// acceptsGzip reports whether Accept-Encoding allows gzip.
 func acceptsGzip(r *http.Request) bool {
 	for _, part := range strings.Split(r.Header.Get("Accept-Encoding"), ",") {
 		name, params, _ := strings.Cut(part, ";")
@@ -33,12 +33,12 @@ func acceptsGzip(r *http.Request) bool {
 	return false
 }
 
-// zipped tells whether a list is worth compressing for this client.
+// zipped reports whether the list is compressed for this client.
 func (f *Form) zipped(r *http.Request, l *List) bool {
 	if f.answers.Compress == nil || !acceptsGzip(r) {
 		return false
 	}
-	if l.Walk != nil { // it is not held because it is large
+	if l.Walk != nil { // only large lists are walked
 		return true
 	}
 	size := 0
@@ -50,8 +50,8 @@ func (f *Form) zipped(r *http.Request, l *List) bool {
 	return false
 }
 
-// writeZipped answers with a compressed list that is not empty. What is compressed
-// is shared with other requests, except for tables, whose ages differ.
+// writeZipped writes a non-empty list compressed. Compressed segments are shared between requests,
+// except for tables, whose ages differ.
 func (f *Form) writeZipped(w http.ResponseWriter, r *http.Request, head []byte, l *List, item func([]byte, *watchcache.Entry) ([]byte, error), tail string, comma bool) error {
 	p := newPieces(w, r, f.Media, f.answers.Turns)
 	defer p.rest()
@@ -61,7 +61,7 @@ func (f *Form) writeZipped(w http.ResponseWriter, r *http.Request, head []byte, 
 	z := &zipper{form: f, pieces: p, stream: f.answers.Compress.NewStream(p), item: item, comma: comma}
 	err := p.each(l, func(e *watchcache.Entry) error {
 		if head != nil {
-			// The first item has no comma before it, so it goes with the head.
+			// The first item has no comma before it, so it is written with the head.
 			text, err := item(head, e)
 			head = nil
 			if err != nil {
@@ -86,7 +86,7 @@ func (f *Form) writeZipped(w http.ResponseWriter, r *http.Request, head []byte, 
 	return p.end()
 }
 
-// zipper gathers the items of segments.
+// zipper collects the items of segments.
 type zipper struct {
 	form   *Form
 	pieces *pieces
@@ -94,10 +94,10 @@ type zipper struct {
 	item   func([]byte, *watchcache.Entry) ([]byte, error)
 	comma  bool
 	part   []*watchcache.Entry
-	size   int // of what part has as it is stored
+	size   int // of the stored values in part
 }
 
-// add takes an item up, and sends its segment when it ends there.
+// add adds an item, and writes the segment if it ends there.
 func (z *zipper) add(e *watchcache.Entry) error {
 	z.part = append(z.part, e)
 	z.size += e.Size()
@@ -107,7 +107,7 @@ func (z *zipper) add(e *watchcache.Entry) error {
 	return z.segment()
 }
 
-// segment sends what has gathered.
+// segment writes the collected items.
 func (z *zipper) segment() error {
 	key, shared := z.form.segmentKey(z.part)
 	var err error
@@ -138,8 +138,9 @@ func (z *zipper) fill(b []byte) (_ []byte, err error) {
 	return b, nil
 }
 
-// segmentKey names a segment by the form, the definition and by every object's version in it;
-// false when it holds one that is not the cache's, which nobody else shows.
+// segmentKey returns the key of a segment: its form, its definition, and the version of every
+// object in it. It returns false if an object is not an entry of the cache; such a segment is not
+// shared.
 func (f *Form) segmentKey(items []*watchcache.Entry) (compress.Key, bool) {
 	b := make([]byte, 0, 128+8*maxSegment)
 	for _, s := range []string{f.Media, f.MetaVersion, f.res.Coder.Decl.GVK().String()} {
@@ -148,7 +149,7 @@ func (f *Form) segmentKey(items []*watchcache.Entry) (compress.Key, bool) {
 	}
 	b = binary.LittleEndian.AppendUint64(b, uint64(f.As))
 	b = binary.LittleEndian.AppendUint64(b, uint64(f.include))
-	b = binary.LittleEndian.AppendUint64(b, uint64(f.res.Slot)) // by which definition
+	b = binary.LittleEndian.AppendUint64(b, uint64(f.res.Slot)) // the definition
 	for _, s := range items {
 		if s.ID() == 0 {
 			return compress.Key{}, false

@@ -8,18 +8,17 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// List is what a list shows.
+// List is the content of a list.
 type List struct {
 	Meta  metav1.ListMeta
 	Items []*watchcache.Entry
-	// Walk goes through the objects, instead of Items, as often as it is called:
-	// those that are too large to be held until a client has read them. Count
-	// tells how many there are.
+	// Walk, if set, replaces Items and visits the objects anew at each call. It is for objects that
+	// are too large to hold until the client has read them. Count is their number.
 	Walk  func(visit func(*watchcache.Entry) error) error
 	Count int
 }
 
-// Each goes through the objects until visit returns an error, which it returns.
+// Each visits the objects until visit returns an error, which it returns.
 func (l *List) Each(visit func(*watchcache.Entry) error) error {
 	if l.Walk != nil {
 		return l.Walk(visit)
@@ -33,7 +32,7 @@ func (l *List) Each(visit func(*watchcache.Entry) error) error {
 	return next.flush()
 }
 
-// size is the number of objects.
+// size returns the number of objects.
 func (l *List) size() int {
 	if l.Walk != nil {
 		return l.Count
@@ -52,7 +51,7 @@ func (f *Form) appendListHead(dst []byte, meta metav1.ListMeta) []byte {
 	return codec.AppendListHead(dst, kind, version, meta)
 }
 
-// elements is the field of a list that has its objects.
+// elements returns the name of the list's field with its objects.
 func (f *Form) elements() string {
 	if f.As == negotiate.Table {
 		return "rows"

@@ -7,7 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// inTime tells of a request's end in the words of the API.
+// inTime replaces a deadline error by the API's timeout error.
 func inTime(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)

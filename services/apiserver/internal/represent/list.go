@@ -13,8 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// WriteList answers with a list. What it needs of memory does not grow with the
-// list: pieces go out as they are made, in every form.
+// WriteList writes a list. Its memory use does not grow with the list: in every form, pieces are
+// sent while they are encoded.
 func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error {
 	if err := f.prepareList(r.Context(), l); err != nil {
 		return err
@@ -59,14 +59,14 @@ func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error 
 	return f.endList(p, first)
 }
 
-// remember has what objects have in common remembered, until Done of it.
+// remember starts a memo of data that the objects have in common. The caller calls Done.
 func (f *Form) remember() *codec.Memo {
 	f.memo = &codec.Memo{}
 	return f.memo
 }
 
-// writeShownList is for the forms that people read. Each object is laid out on its
-// own, as it would be in the whole.
+// writeShownList writes a list in a human-readable form. Each object is formatted on its own, with
+// the same result as in the whole list.
 func (f *Form) writeShownList(w http.ResponseWriter, r *http.Request, l *List) error {
 	layout := codec.NewLayout(f.elements(), f.Media == api.MediaYAML)
 	p := newPieces(w, r, f.Media, f.answers.slow(r))
@@ -90,7 +90,8 @@ func (f *Form) writeShownList(w http.ResponseWriter, r *http.Request, l *List) e
 	return p.end()
 }
 
-// writeProtoList needs the size of all items first, as the envelope tells it.
+// writeProtoList writes a list in protobuf. It computes the size of all items first, because the
+// envelope contains it.
 func (f *Form) writeProtoList(w http.ResponseWriter, r *http.Request, l *List) error {
 	size, items := 0, f.res.Coder.ProtoItems(f.partial())
 	err := l.Each(func(e *watchcache.Entry) error {
@@ -124,8 +125,7 @@ func (f *Form) writeProtoList(w http.ResponseWriter, r *http.Request, l *List) e
 	return p.end()
 }
 
-// protoSize is the size of an object, or of its metadata, as an item of a protobuf
-// list.
+// protoSize returns the size of an object, or of its metadata, as an item of a protobuf list.
 func (f *Form) protoSize(items *codec.ProtoItems, e *watchcache.Entry) (int, error) {
 	if f.res.Coder.AsStored() {
 		if n, ok := items.Known(e.Size(), e.Places(), e.Revision); ok {
@@ -139,7 +139,7 @@ func (f *Form) protoSize(items *codec.ProtoItems, e *watchcache.Entry) (int, err
 	return codec.ProtoMessageSize(len(m)), err
 }
 
-// appendProto appends such an item.
+// appendProto appends an item of a protobuf list.
 func (f *Form) appendProto(items *codec.ProtoItems, dst []byte, e *watchcache.Entry) ([]byte, error) {
 	if f.res.Coder.AsStored() {
 		it, lent := Entry(e).open()
@@ -153,8 +153,8 @@ func (f *Form) appendProto(items *codec.ProtoItems, dst []byte, e *watchcache.En
 	return f.res.Coder.AppendProtoMessage(dst, m, f.partial()), nil
 }
 
-// message returns the kept protobuf message of an object or of its metadata that
-// is not stored as it is served.
+// message returns the kept protobuf message of an object or of its metadata whose stored form
+// differs from the served one.
 func (f *Form) message(e *watchcache.Entry) ([]byte, error) {
 	what, encode := keepMessage, f.res.Coder.Message
 	if f.partial() {
@@ -167,13 +167,13 @@ func (f *Form) message(e *watchcache.Entry) ([]byte, error) {
 	})
 }
 
-// Streams reports whether a list can be written while it is read. What people read, protobuf,
-// compressed answers and ordered rows need to know more beforehand.
+// Streams reports whether a list can be written while it is read. Human-readable forms, protobuf,
+// compressed responses and ordered rows need more information first.
 func (f *Form) Streams(r *http.Request) bool {
 	return f.Media == api.MediaJSON && !f.Pretty && !f.Converts() && !f.ordered() && (f.answers.Compress == nil || !acceptsGzip(r))
 }
 
-// StreamList writes a list while it goes through the snapshot.
+// StreamList writes a list while it reads the snapshot.
 func (f *Form) StreamList(w http.ResponseWriter, r *http.Request, snap watchcache.Snapshot, sel watchcache.Selection) error {
 	rec := audit.From(r.Context())
 	defer rec.Track(audit.Serializing).Done()
@@ -210,7 +210,7 @@ func (f *Form) StreamList(w http.ResponseWriter, r *http.Request, snap watchcach
 	return f.endList(p, first)
 }
 
-// endList ends a list's JSON.
+// endList writes the end of a JSON list.
 func (f *Form) endList(p *pieces, empty bool) error {
 	if empty && f.As == negotiate.Table {
 		p.buf = append(p.buf[:len(p.buf)-1], f.res.Coder.EmptyRows()...)

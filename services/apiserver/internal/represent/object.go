@@ -10,7 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/negotiate"
 )
 
-// WriteObject answers with one object. An error is found before anything is sent.
+// WriteObject writes one object. It returns an error only before anything is sent.
 func (f *Form) WriteObject(w http.ResponseWriter, r *http.Request, code int, s Shown) error {
 	s, err := f.prepared(r.Context(), s)
 	if err != nil {
@@ -44,8 +44,8 @@ func (f *Form) WriteObject(w http.ResponseWriter, r *http.Request, code int, s S
 	return nil
 }
 
-// writeJSON answers with the JSON of an object: what is kept of it, which is not copied,
-// else what is made in a pooled buffer.
+// writeJSON writes the JSON of an object: the kept encoding without a copy, or else an encoding in
+// a pooled buffer.
 func (f *Form) writeJSON(w http.ResponseWriter, r *http.Request, code int, s Shown) error {
 	if frame, ok := f.kept(s, false); ok {
 		f.send(w, r, code, frame.Object(natural(s)))
@@ -72,7 +72,7 @@ func (f *Form) writeJSON(w http.ResponseWriter, r *http.Request, code int, s Sho
 	return err
 }
 
-// send answers with the JSON of an object, which a newline ends.
+// send writes the JSON of an object and a newline.
 func (f *Form) send(w http.ResponseWriter, r *http.Request, code int, obj []byte) {
 	audit.From(r.Context()).Shown(obj)
 	h := w.Header()
@@ -81,17 +81,17 @@ func (f *Form) send(w http.ResponseWriter, r *http.Request, code int, obj []byte
 	h.Set("Content-Length", strconv.Itoa(len(obj)+1))
 	SendWarnings(w, r)
 	w.WriteHeader(code)
-	_, _ = w.Write(obj) // the client is gone; there is nobody to tell
+	_, _ = w.Write(obj) // the client has disconnected
 	_, _ = w.Write(newline)
 }
 
 var newline = []byte("\n")
 
-// largeToDress is the size in bytes of JSON from which it is turned into what people read in turns:
-// that takes some 100 µs a KiB.
+// largeToDress is the size in bytes of JSON from which its conversion to a human-readable form is
+// limited. The conversion takes about 100 µs a KiB.
 const largeToDress = 8 << 10
 
-// dressInTurn is dress; what is large has a turn for it.
+// dressInTurn is dress; a large document acquires the limiter of slow forms.
 func (f *Form) dressInTurn(r *http.Request, b []byte) ([]byte, error) {
 	if len(b) < largeToDress {
 		return f.dress(b)
@@ -105,8 +105,7 @@ func (f *Form) dressInTurn(r *http.Request, b []byte) ([]byte, error) {
 	return f.dress(b)
 }
 
-// dress turns whole JSON into what was asked for: YAML, CBOR, indented, or as it
-// is with a newline.
+// dress converts JSON to the requested form: YAML, CBOR, indented JSON, or JSON with a newline.
 func (f *Form) dress(b []byte) ([]byte, error) {
 	switch {
 	case f.Media == api.MediaYAML:

@@ -10,7 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/audit"
 )
 
-// pieces writes a long answer through a pooled buffer.
+// pieces writes a long response through a pooled buffer.
 type pieces struct {
 	w       http.ResponseWriter
 	r       *http.Request
@@ -24,13 +24,13 @@ type pieces struct {
 	refused error         // because there was no turn
 	told    *audit.Copy   // for the audit log
 	turns   Turns
-	works   bool // has a turn
-	slow    bool // the first piece takes long to make, too
+	works   bool // holds the limiter
+	slow    bool // the first piece needs the limiter too
 }
 
 var pieceBuffers = sync.Pool{New: func() any { b := make([]byte, 0, pieceSize+16<<10); return &b }}
 
-// newPieces returns a writer, which rests at the end, whatever comes of it.
+// newPieces returns a writer. The caller calls rest at the end in every case.
 func newPieces(w http.ResponseWriter, r *http.Request, media string, turns Turns) *pieces {
 	b := pieceBuffers.Get().(*[]byte)
 	p := &pieces{w: w, r: r, media: media, turns: turns, buf: (*b)[:0], pooled: b}
@@ -40,8 +40,8 @@ func newPieces(w http.ResponseWriter, r *http.Request, media string, turns Turns
 	return p
 }
 
-// flush sends what has gathered once it is enough; false when the client is
-// gone.
+// flush sends the buffer if it is large enough or all is set. It returns false if the client has
+// disconnected.
 func (p *pieces) flush(all bool) bool {
 	if len(p.buf) < pieceSize && !all {
 		return true
@@ -86,13 +86,13 @@ func (p *pieces) work() {
 	}
 }
 
-// leave gives the answer up.
+// leave abandons the response.
 func (p *pieces) leave() {
 	p.gone = true
 	p.late = errors.Is(p.r.Context().Err(), context.DeadlineExceeded)
 }
 
-// rest gives the turn to others.
+// rest releases the limiter.
 func (p *pieces) rest() {
 	if p.works {
 		p.works = false
@@ -100,16 +100,15 @@ func (p *pieces) rest() {
 	}
 }
 
-// pause lets others work, and waits for a turn to go on: much has been looked at, whether or not
-// there is anything to write. It is false when nobody waits for the rest.
+// pause releases the limiter and acquires it again. Callers use it after reading many objects, even
+// if none of them is written. It returns false if the rest of the response is not needed.
 func (p *pieces) pause() bool {
 	p.rest()
 	p.work()
 	return !p.gone
 }
 
-// share sends bytes that others have too after what has gathered, and copies them only
-// when they are few.
+// share sends the buffer and then shared bytes. It copies the bytes only if they are few.
 func (p *pieces) share(b []byte) error {
 	if len(b) < largeItem {
 		p.buf = append(p.buf, b...)
@@ -130,7 +129,7 @@ func (p *pieces) share(b []byte) error {
 	return nil
 }
 
-// Write implements io.Writer for what is compressed on its way.
+// Write implements io.Writer for the compressor.
 func (p *pieces) Write(b []byte) (int, error) {
 	p.buf = append(p.buf, b...)
 	p.flush(false)
@@ -149,7 +148,7 @@ func (p *pieces) start() {
 	p.w.WriteHeader(http.StatusOK)
 }
 
-// end sends the rest.
+// end sends the rest of the response.
 func (p *pieces) end() error {
 	if p.gone {
 		return p.abort(errGone)
@@ -160,11 +159,11 @@ func (p *pieces) end() error {
 	return nil
 }
 
-// errGone tells that nobody is there who would read the rest.
+// errGone means that the rest of the response is not needed.
 var errGone = errors.New("the client is gone")
 
-// sent sends what has gathered, after an item was appended with err, and returns
-// errGone when the client is.
+// sent flushes the buffer after an item was appended with err. It returns errGone if the client has
+// disconnected.
 func (p *pieces) sent(err error) error {
 	if err == nil && !p.flush(false) {
 		return errGone
@@ -172,9 +171,9 @@ func (p *pieces) sent(err error) error {
 	return err
 }
 
-// abort ends the answer with an error: as a Status while nothing has gone out,
-// else by breaking the connection off. A client that is gone is told nothing; one that
-// waits still must not take what it has for the whole.
+// abort ends the response with an error: a Status if nothing has been sent, otherwise by closing
+// the connection. A disconnected client gets no error. A client that is still connected must not
+// take a partial response for a complete one.
 func (p *pieces) abort(err error) error {
 	p.release()
 	switch {
@@ -202,12 +201,12 @@ func (p *pieces) release() {
 	p.buf, p.pooled = nil, nil
 }
 
-// Answers are written in pieces of about this size.
+// pieceSize is the approximate size in bytes of the pieces of a response.
 const pieceSize = 128 << 10
 
 const (
 	// largeItem is the size in bytes from which an object is not copied into a piece.
 	largeItem = 64 << 10
-	// mostPooled is how large buffers are kept for others, in bytes.
+	// mostPooled is the maximum size in bytes of buffers that are returned to the pool.
 	mostPooled = 256 << 10
 )

@@ -19,16 +19,15 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// Responder writes answers that are not made from stored bytes: errors, and
-// objects of any known type. The server uses it for its own errors too.
+// Responder writes responses that are not made from stored bytes: errors, and objects of any known
+// type. The server uses it for its own errors too.
 type Responder struct {
 	Codec *codec.Codec
 	Media negotiate.Media
 }
 
-// Error writes an error as a Status, in the media type asked for where that is
-// one of an object's. A Status has no other form, so that a client that asks for one gets JSON
-// unless it accepts the Status itself.
+// Error writes an error as a Status in the negotiated media type. A Status has no table or metadata
+// form, so a client that requests such a form gets JSON unless it also accepts the Status itself.
 func (p Responder) Error(w http.ResponseWriter, r *http.Request, err error) {
 	st := status.Of(err)
 	if (st.Code == http.StatusInternalServerError || st.Code == http.StatusGatewayTimeout) && errors.Is(r.Context().Err(), context.DeadlineExceeded) {
@@ -64,19 +63,17 @@ func (p Responder) Object(w http.ResponseWriter, r *http.Request, code int, obj 
 	p.Write(w, r, code, obj, gvk, choice)
 }
 
-// Success writes the Status of an operation that has nothing else to show.
+// Success writes the Status of a successful operation that returns no object.
 func (p Responder) Success(w http.ResponseWriter, r *http.Request, code int, details *metav1.StatusDetails) {
 	p.status(w, r, code, &metav1.Status{Status: metav1.StatusSuccess, Details: details})
 }
 
-// Done writes the Status of a creation that leaves no object; it tells its code
-// once more.
+// Done writes the Status of a creation that leaves no object. The body repeats the code.
 func (p Responder) Done(w http.ResponseWriter, r *http.Request) {
 	p.status(w, r, http.StatusCreated, &metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated})
 }
 
-// Removed writes the Status of a deletion that leaves no object to show; it tells its
-// code once more.
+// Removed writes the Status of a deletion that returns no object. The body repeats the code.
 func (p Responder) Removed(w http.ResponseWriter, r *http.Request, details *metav1.StatusDetails) {
 	p.status(w, r, http.StatusOK, &metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusOK, Details: details})
 }
@@ -93,14 +90,15 @@ func (p Responder) status(w http.ResponseWriter, r *http.Request, code int, st *
 	tracing.Event(r.Context(), eventWritten)
 }
 
-// Write writes an object in a form that was negotiated.
+// Write writes an object in a negotiated form.
 func (p Responder) Write(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind, choice negotiate.Choice) {
 	defer audit.From(r.Context()).Track(audit.Serializing).Done()
 	w, done := serialize(w, r, gvk.GroupVersion(), choice)
 	defer done()
 	b, err := p.Codec.Encode(obj, gvk, choice.Media, choice.Pretty)
 	if err != nil {
-		// What cannot be said in the media type asked for is said in JSON.
+		// An object that cannot be encoded in the requested media type is replaced by an error in
+		// JSON.
 		choice.Media, obj, gvk = api.MediaJSON, status.Of(err), codec.StatusGVK
 		if b, err = p.Codec.Encode(obj, gvk, choice.Media, false); err != nil {
 			http.Error(w, "the answer cannot be encoded", http.StatusInternalServerError)
@@ -112,7 +110,7 @@ func (p Responder) Write(w http.ResponseWriter, r *http.Request, code int, obj r
 	writeBody(w, r, code, choice.Media, b)
 }
 
-// writeBody writes a whole answer.
+// writeBody writes a complete response.
 func writeBody(w http.ResponseWriter, r *http.Request, code int, contentType string, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", contentType)
@@ -121,7 +119,7 @@ func writeBody(w http.ResponseWriter, r *http.Request, code int, contentType str
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(code)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // the client is gone; there is nobody to tell
+		_, _ = w.Write(body) // the client has disconnected
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Events of a request's span, in the words of Kubernetes.
+// Events of a request's span, named as in Kubernetes.
 const (
 	eventWrite   = "About to write a response"
 	eventWritten = "Writing http response done"
@@ -37,8 +37,8 @@ func serialize(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion, c
 	return traced, traced.done
 }
 
-// encoderOf returns the name of the encoder, which is that of Kubernetes: JSON that has the
-// parts of a codec.
+// encoderOf returns the name of the encoder as in Kubernetes: a JSON document that describes the
+// codec.
 func encoderOf(gv schema.GroupVersion, choice negotiate.Choice) string {
 	encoder := "protobuf"
 	switch choice.Media {
@@ -54,7 +54,7 @@ func encoderOf(gv schema.GroupVersion, choice negotiate.Choice) string {
 
 func named(parts map[string]string) string {
 	text, err := json.Marshal(parts)
-	if err != nil { // strings always have a form
+	if err != nil { // strings always encode
 		return err.Error()
 	}
 	return string(text)
@@ -80,7 +80,7 @@ func (w *tracedWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Unwrap serves http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (w *tracedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *tracedWriter) done() {

@@ -2,19 +2,21 @@ package represent
 
 import "context"
 
-// Spells are the turns of work that looks at much before there is anything to write. What is done before
-// the first pause needs none. Its methods are for one goroutine at a time; nil has no spells to end.
+// Spells limits work that reads many objects before it writes any. The work before the first Pause
+// is not limited. Its methods may be called from one goroutine at a time. A nil Spells has no
+// limit.
 type Spells struct {
 	turns Turns
 	ctx   context.Context
-	works bool // has a turn
+	works bool // holds the limiter
 	err   error
 }
 
-// Spells of a request, that end with ctx. End ends the last one.
+// Spells returns the Spells of a request, which end with ctx. End releases the limiter at the end.
 func (a *Answers) Spells(ctx context.Context) *Spells { return &Spells{turns: a.Turns, ctx: ctx} }
 
-// Pause lets others work, and waits for a turn to go on; false when there is none in time, as Err tells.
+// Pause releases the limiter and acquires it again. It returns false if it cannot be acquired in
+// time; Err then returns the reason.
 func (s *Spells) Pause() bool {
 	s.End()
 	if s == nil || s.turns == nil {
@@ -25,7 +27,7 @@ func (s *Spells) Pause() bool {
 	return s.works
 }
 
-// Err is why there was no turn; nil if there always was.
+// Err returns the error of the last Pause, or nil.
 func (s *Spells) Err() error {
 	if s == nil {
 		return nil
@@ -33,7 +35,7 @@ func (s *Spells) Err() error {
 	return s.err
 }
 
-// End gives the turn back.
+// End releases the limiter.
 func (s *Spells) End() {
 	if s != nil && s.works {
 		s.works = false

@@ -5,30 +5,31 @@ import (
 	"net/http"
 )
 
-// Turns let only so many long answers be made at a time, a piece of 128 KiB each. Short
-// ones need no turn, so that they do not wait behind the long ones for a processor.
-// None is held while a piece is written, or the store is read. Nil lets all be made.
+// Turns limits the number of long responses that are encoded at a time. A response holds the
+// limiter for each piece of 128 KiB. Short responses are not limited, so that they do not wait
+// behind long ones. The limiter is not held while a piece is written or the store is read. Nil
+// disables the limit.
 type Turns interface {
-	// Enter waits for a turn, which Leave ends; without one it fails when ctx ends.
+	// Enter acquires the limiter, which Leave releases. It fails when ctx ends.
 	Enter(ctx context.Context) error
 	Leave()
 }
 
-// SlowTurns let only so many requests work at what takes long; their addresses take turns. Forms that
-// people read take them, objects at a time, as each takes longer than a piece of a list does. Nil lets
-// all work.
+// SlowTurns limits the number of requests that encode slow forms, fairly between client addresses.
+// Human-readable forms acquire it for some objects at a time, because each object takes longer than
+// a piece of a list in other forms. Nil disables the limit.
 type SlowTurns interface {
-	// Enter waits for a turn, which Leave ends; without one it fails when the request ends, or
-	// at once, unless the answer has begun, when too many wait.
+	// Enter acquires the limiter, which Leave releases. It fails when the request ends. It fails
+	// immediately if too many requests wait and the response has not begun.
 	Enter(r *http.Request, begun bool) error
 	Leave()
 }
 
-// slowly are the turns of one request.
+// slowly implements Turns for one request with SlowTurns.
 type slowly struct {
 	SlowTurns
 	request *http.Request
-	begun   *bool // tells that its answer has; may be nil
+	begun   *bool // whether the response has begun; may be nil
 }
 
 // Enter implements Turns.

@@ -2,8 +2,8 @@ package represent
 
 import "binnacle/services/apiserver/internal/watchcache"
 
-// each goes through the objects of a list. While they are read from the store there is no
-// turn, as that may take long.
+// each visits the objects of a list. The limiter is not held while an object is read from the
+// store, because that may take long.
 func (p *pieces) each(l *List, visit func(*watchcache.Entry) error) error {
 	if l.Walk == nil {
 		if p.slow {

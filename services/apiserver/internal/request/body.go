@@ -6,16 +6,16 @@ import (
 )
 
 const (
-	// MaxBody bounds bodies of requests about objects, in bytes.
+	// MaxBody is the maximum size of a request body, in bytes, for requests about objects.
 	MaxBody = 3 << 20
-	// Announced is how many bytes of memory a body gets before it arrives.
+	// Announced is the size in bytes of the buffer that a body gets before it arrives.
 	Announced = 64 << 10
-	// growth is how many times as much it gets when that is full.
+	// growth is the factor by which a full buffer grows.
 	growth = 4
 )
 
-// ReadBody reads a body: all of it, or one byte more than MaxBody of a longer one.
-// Errors are those of the connection.
+// ReadBody reads the whole body, or MaxBody+1 bytes of a longer one. It returns the errors of the
+// connection.
 func ReadBody(r *http.Request) ([]byte, error) {
 	if r.Body == nil {
 		return nil, nil
@@ -26,9 +26,9 @@ func ReadBody(r *http.Request) ([]byte, error) {
 	return readGrowing(r, func(int) error { return nil })
 }
 
-// readGrowing reads a body into memory that grows as the body arrives, so that a client
-// that only announces a body occupies little. It calls grow with the new size before each
-// growth beyond Announced; an error of grow ends the reading.
+// readGrowing reads a body into a buffer that grows as the body arrives, so that a client that only
+// announces a body occupies little memory. It calls grow with the new size before each growth
+// beyond Announced. An error of grow ends the read.
 func readGrowing(r *http.Request, grow func(size int) error) ([]byte, error) {
 	limit, sized := MaxBody+1, r.ContentLength > 0 && r.ContentLength <= MaxBody
 	if sized {
@@ -69,21 +69,21 @@ func ReceiveBody(r *http.Request, grow func(size int) error) ([]byte, error) {
 	})
 	b.left = b.bytes
 	if int64(len(b.bytes)) == r.ContentLength {
-		b.more = http.NoBody // the end is known without the client
+		b.more = http.NoBody // the body is complete
 	}
 	r.Body = b
 	return b.bytes, refused
 }
 
-// receivedBody is a body that has arrived, but for what is beyond MaxBody.
+// receivedBody is a body whose first MaxBody+1 bytes, or all of a shorter one, have been read.
 type receivedBody struct {
 	io.Closer
 	bytes, left []byte
-	err         error // that came after bytes
+	err         error // the read error after bytes
 	more        io.Reader
 }
 
-// Read is for those who do not know ReadBody.
+// Read implements io.Reader for readers that do not use ReadBody.
 func (b *receivedBody) Read(p []byte) (int, error) {
 	if len(b.left) > 0 {
 		n := copy(p, b.left)

@@ -14,7 +14,7 @@ import (
 	"binnacle/libs/authorizer"
 )
 
-// User is who asks.
+// User is the user that sends a request.
 type User = authorizer.User
 
 type contextKey int
@@ -30,8 +30,8 @@ const (
 	keyCarried
 )
 
-// carried is what every request has from the first filter on: one link of the chain of
-// contexts instead of one for each.
+// carried holds the state that every request has from the first filter on. It is one link of the
+// context chain instead of one link for each value.
 type carried struct {
 	context.Context
 	op    *Operation
@@ -40,13 +40,13 @@ type carried struct {
 	rest  func(begun bool) (back func() error, ok bool)
 	aside func() (back func())
 	idle  func() (back func())
-	// These are nil while there are none.
+	// The following fields are nil until they are set.
 	life context.Context
 	// principal is the key under which limits count the request.
 	principal string
-	// level is the priority level that flow control puts the request into.
+	// level is the priority level that flow control assigns to the request.
 	level string
-	// received is when the request arrived, tracedID its audit id in traces.
+	// received is the time the request arrived, tracedID its audit id in traces.
 	received time.Time
 	tracedID string
 	record   any
@@ -55,8 +55,8 @@ type carried struct {
 	begun    *begun
 }
 
-// Carry attaches what a request does, a sum of waits, and room for the record of the audit
-// log.
+// Carry attaches the operation of a request, a sum of its waits, and space for the values that the
+// Set functions record.
 func Carry(ctx context.Context, o *Operation) context.Context {
 	return &carried{Context: ctx, op: o}
 }
@@ -90,8 +90,9 @@ func (c *carried) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// Apart is the context of work that goes on beside its request, which others may wait for too: it does not
-// end with the request, and has no part in its turns, seats and records, which others set meanwhile.
+// Apart returns the context of work that continues beside its request and that several requests may
+// wait for. It does not end with the request. It does not see the request's limits, seats and
+// records, which filters may set concurrently.
 func Apart(ctx context.Context) context.Context {
 	return &apart{context.WithoutCancel(ctx), From(ctx)}
 }
@@ -112,8 +113,8 @@ func (a *apart) Value(key any) any {
 	return a.Context.Value(key)
 }
 
-// SetRecord notes the record of the audit log where Carry has made room for it; false
-// where it has not. It is for a filter, before others have the request.
+// SetRecord records the audit event of the request. It returns false if Carry has not attached
+// space for it. Only a filter calls it, before the request is shared.
 func SetRecord(ctx context.Context, record any) bool {
 	c, ok := ctx.Value(keyCarried).(*carried)
 	if ok {
@@ -122,16 +123,16 @@ func SetRecord(ctx context.Context, record any) bool {
 	return ok
 }
 
-// SetWeigh notes who lets large work begin, where Carry has made room for it. It is for a
-// filter, before others have the request.
+// SetWeigh records the function that admits large work, if Carry has attached space for it. Only a
+// filter calls it, before the request is shared.
 func SetWeigh(ctx context.Context, weigh func(size int) bool) {
 	if c, ok := ctx.Value(keyCarried).(*carried); ok {
 		c.weigh = weigh
 	}
 }
 
-// Weigh waits until work on so many bytes may begin that the body did not tell of; false
-// when it may not in time.
+// Weigh waits until work on size bytes that the length of the body did not reveal may start. It
+// returns false if the work is not admitted in time.
 func Weigh(ctx context.Context, size int) bool {
 	c, ok := ctx.Value(keyCarried).(*carried)
 	return !ok || c.weigh == nil || c.weigh(size)
@@ -145,7 +146,7 @@ func SetReceived(ctx context.Context, at time.Time) {
 	}
 }
 
-// Received returns when the request arrived; now if that is not known.
+// Received returns the time the request arrived, or the current time if it is not known.
 func Received(ctx context.Context) time.Time {
 	if c, ok := ctx.Value(keyCarried).(*carried); ok && !c.received.IsZero() {
 		return c.received
@@ -153,7 +154,7 @@ func Received(ctx context.Context) time.Time {
 	return time.Now()
 }
 
-// MaxTracedID is the number of bytes of an audit id that traces have, as in Kubernetes.
+// MaxTracedID is the maximum length in bytes of an audit id in traces, as in Kubernetes.
 const MaxTracedID = 64
 
 // SetTracedID records the audit id of the request for traces. Only a filter calls it, before
@@ -164,7 +165,7 @@ func SetTracedID(ctx context.Context, id string) {
 	}
 }
 
-// TracedID returns the audit id of the request as traces have it; empty outside of requests.
+// TracedID returns the audit id of the request as traces have it. It is empty outside of requests.
 func TracedID(ctx context.Context) string {
 	if c, ok := ctx.Value(keyCarried).(*carried); ok {
 		return c.tracedID
@@ -172,16 +173,16 @@ func TracedID(ctx context.Context) string {
 	return ""
 }
 
-// SetLife notes the context that a request has without its deadline, where Carry has made room for
-// it. It is for a filter, before others have the request.
+// SetLife records the context that the request has without its deadline, if Carry has attached
+// space for it. Only a filter calls it, before the request is shared.
 func SetLife(ctx context.Context) {
 	if c, ok := ctx.Value(keyCarried).(*carried); ok {
 		c.life = ctx
 	}
 }
 
-// Life is the context of what began as a request and lasts, as a connection that was upgraded: it
-// does not end with the deadline of the request.
+// Life returns the context of a connection that outlives its request, for example an upgraded one.
+// The context does not end with the deadline of the request.
 func Life(ctx context.Context) context.Context {
 	if c, ok := ctx.Value(keyCarried).(*carried); ok && c.life != nil {
 		return c.life
@@ -189,16 +190,17 @@ func Life(ctx context.Context) context.Context {
 	return ctx
 }
 
-// SetRest notes how a request gives back what others wait for while it waits itself, where
-// Carry has made room for it. It is for a filter, before others have the request.
+// SetRest records how a request releases its seats while it waits, if Carry has attached space for
+// it. Only a filter calls it, before the request is shared.
 func SetRest(ctx context.Context, rest func(begun bool) (back func() error, ok bool)) {
 	if c, ok := ctx.Value(keyCarried).(*carried); ok {
 		c.rest = rest
 	}
 }
 
-// Rest gives back what others wait for until back is called; false when that cannot be, as too many
-// have. That is sooner for who has not begun to answer. A request may end without back.
+// Rest releases the seats of the request until back is called. It returns false if too many
+// requests have released theirs; the limit is lower for a request that has not begun its response.
+// A request may end without calling back.
 func Rest(ctx context.Context, begun bool) (back func() error, ok bool) {
 	if c, ok := ctx.Value(keyCarried).(*carried); ok && c.rest != nil {
 		return c.rest(begun)
@@ -206,24 +208,24 @@ func Rest(ctx context.Context, begun bool) (back func() error, ok bool) {
 	return func() error { return nil }, true
 }
 
-// WithRecord attaches another record.
+// WithRecord attaches another audit event.
 func WithRecord(ctx context.Context, record any) context.Context {
 	return context.WithValue(ctx, keyRecord, record)
 }
 
-// RecordFrom returns the record that is closest, nil when there is none.
+// RecordFrom returns the innermost audit event, or nil.
 func RecordFrom(ctx context.Context) any { return ctx.Value(keyRecord) }
 
-// With attaches what the request does.
+// With attaches an operation.
 func With(ctx context.Context, o *Operation) context.Context {
 	return context.WithValue(ctx, keyOperation, o)
 }
 
-// From returns what the request does, nil before it is resolved.
+// From returns the operation of the request. It is nil before Resolve.
 func From(ctx context.Context) *Operation { o, _ := ctx.Value(keyOperation).(*Operation); return o }
 
-// SetUser notes who asks where Carry has made room for it, and has nobody yet; false where
-// it has not. It is for a filter, before others have the request.
+// SetUser records the user. It returns false if Carry has not attached space for it or the request
+// already has a user. Only a filter calls it, before the request is shared.
 func SetUser(ctx context.Context, u *User) bool {
 	c, ok := ctx.Value(keyCarried).(*carried)
 	if !ok || UserFrom(ctx) != nil {
@@ -233,25 +235,23 @@ func SetUser(ctx context.Context, u *User) bool {
 	return true
 }
 
-// WithUser attaches who asks.
+// WithUser attaches a user.
 func WithUser(ctx context.Context, u *User) context.Context {
 	return context.WithValue(ctx, keyUser, u)
 }
 
-// Self is who the server is when it writes by itself, SelfManager what it is called
-// as an owner of fields.
+// Self returns the user that the server itself writes as. SelfManager is its field manager.
 func Self() *User {
 	return &User{Name: "system:apiserver", Groups: []string{api.GroupMasters, api.GroupAuthenticated}}
 }
 
-// SelfManager: see Self.
+// SelfManager is the field manager of writes by the server itself; see Self.
 const SelfManager = "kube-apiserver"
 
-// UserFrom returns who asks, nil before authentication.
+// UserFrom returns the user of the request. It is nil before authentication.
 func UserFrom(ctx context.Context) *User { u, _ := ctx.Value(keyUser).(*User); return u }
 
-// WithStartup marks a request that the server makes of itself and that its
-// readiness waits for.
+// WithStartup marks a request that the server sends itself and that its readiness waits for.
 func WithStartup(ctx context.Context) context.Context {
 	return context.WithValue(ctx, keyStartup, true)
 }
@@ -261,19 +261,19 @@ func WithStartup(ctx context.Context) context.Context {
 // server from starting. No client can set the mark.
 func Startup(ctx context.Context) bool { startup, _ := ctx.Value(keyStartup).(bool); return startup }
 
-// WithBegun attaches what is to be called when a watch has told of what there was, or
-// when a request only waits for other servers, besides what others have attached. It may be
-// called more than once.
+// WithBegun attaches a function that Begun calls, in addition to functions attached earlier. It is
+// called when a watch has sent its initial events or when a request only waits for another server.
+// It may be called more than once.
 func WithBegun(ctx context.Context, fn func()) context.Context {
 	return context.WithValue(ctx, keyBegun, besides(ctx, fn))
 }
 
-// begun is what was attached last, with all before it.
+// begun holds the function attached last, which calls all earlier ones.
 type begun struct{ tell func() }
 
-// SetBegun is WithBegun where Carry has made room for it; false where it has not, or where something
-// was attached since that would be found instead. It is for a filter, before others have the
-// request.
+// SetBegun is WithBegun in the space that Carry attached. It returns false if there is no such
+// space, or if a function attached with WithBegun since then would hide this one. Only a filter
+// calls it, before the request is shared.
 func SetBegun(ctx context.Context, fn func()) bool {
 	c, ok := ctx.Value(keyCarried).(*carried)
 	if nearest, _ := ctx.Value(keyBegun).(*begun); !ok || nearest != c.begun {
@@ -291,17 +291,19 @@ func besides(ctx context.Context, fn func()) *begun {
 	return &begun{func() { fn(); outer.tell() }}
 }
 
-// Begun tells that a watch has told of what there was, or that a request only waits.
+// Begun reports that a watch has sent its initial events, or that the request only waits for
+// another server.
 func Begun(ctx context.Context) {
 	if b, ok := ctx.Value(keyBegun).(*begun); ok {
 		b.tell()
 	}
 }
 
-// waitsAfter is how long another server may take until a request is said to wait only.
+// waitsAfter is how long a request waits for another server before it counts as only waiting.
 const waitsAfter = time.Second
 
-// Aside lets others work while a request waits for another server, until back is called.
+// Aside releases the request's concurrency limit while it waits for another server, until back is
+// called.
 func Aside(ctx context.Context) (back func()) {
 	if c, ok := ctx.Value(keyCarried).(*carried); ok && c.aside != nil {
 		return c.aside()
@@ -309,7 +311,8 @@ func Aside(ctx context.Context) (back func()) {
 	return func() {}
 }
 
-// OnlyWaits tells that a request only waits for another server, unless that answers soon.
+// OnlyWaits marks the request as waiting for another server until answered is called. If the wait
+// takes longer than waitsAfter, it calls the functions of WithBegun.
 func OnlyWaits(ctx context.Context) (answered func()) {
 	back := Aside(ctx)
 	b, ok := ctx.Value(keyBegun).(*begun)
@@ -320,24 +323,24 @@ func OnlyWaits(ctx context.Context) (answered func()) {
 	return func() { timer.Stop(); back() }
 }
 
-// SetAside notes how a request that waits for another server lets others work meanwhile, until
-// back is called, where Carry has made room for it. It is for a filter, before others have the
-// request.
+// SetAside records how a request that waits for another server releases its concurrency limit until
+// back is called, if Carry has attached space for it. Only a filter calls it, before the request is
+// shared.
 func SetAside(ctx context.Context, aside func() (back func())) {
 	if c, ok := ctx.Value(keyCarried).(*carried); ok {
 		c.aside = aside
 	}
 }
 
-// SetIdle records how a request releases all memory and turns that it reserved, where
-// Carry has made room for it. It is for a filter, before others have the request.
+// SetIdle records how a request releases all memory and concurrency limits that it holds, if Carry
+// has attached space for it. Only a filter calls it, before the request is shared.
 func SetIdle(ctx context.Context, idle func() (back func())) {
 	if c, ok := ctx.Value(keyCarried).(*carried); ok {
 		c.idle = idle
 	}
 }
 
-// idle releases what the request reserved until back is called.
+// idle releases the memory and limits that the request holds until back is called.
 func idle(ctx context.Context) (back func()) {
 	if c, ok := ctx.Value(keyCarried).(*carried); ok && c.idle != nil {
 		return c.idle()
@@ -345,8 +348,8 @@ func idle(ctx context.Context) (back func()) {
 	return Aside(ctx)
 }
 
-// Waits is how long a request waited for others: for its turn, and for admission
-// webhooks, and the steps that it took. A nil one takes nothing.
+// Waits records how long a request waited for limits and for admission webhooks, and the steps that
+// it reached. Its methods accept a nil receiver, which records nothing.
 type Waits struct {
 	nanoseconds atomic.Int64
 	steps       steps
@@ -354,7 +357,7 @@ type Waits struct {
 	authenticated authenticated
 }
 
-// WaitsFrom returns the sum, or nil.
+// WaitsFrom returns the Waits of the request, or nil.
 func WaitsFrom(ctx context.Context) *Waits { w, _ := ctx.Value(keyWaits).(*Waits); return w }
 
 // Add adds a wait.
@@ -364,7 +367,7 @@ func (w *Waits) Add(d time.Duration) {
 	}
 }
 
-// Sum is the whole.
+// Sum returns the total of all waits.
 func (w *Waits) Sum() time.Duration {
 	if w == nil {
 		return 0
@@ -372,19 +375,19 @@ func (w *Waits) Sum() time.Duration {
 	return time.Duration(w.nanoseconds.Load())
 }
 
-// Bounds of the Warning headers of one answer in characters, as Kubernetes has
-// them: when all together are longer than the first, each is cut to the second.
+// Limits of the Warning headers of one response in characters, as in Kubernetes. If all warnings
+// together exceed maxWarnings, each is cut to maxWarningWhenCut.
 const (
 	maxWarnings       = 4 * 1024
 	maxWarningWhenCut = 256
 )
 
-// Warnings collects the texts of Warning headers: each once, bounded.
+// Warnings collects the texts of Warning headers, without duplicates and bounded in size.
 type Warnings struct {
 	mu    sync.Mutex
 	texts []string
 	seen  map[string]bool
-	// length of all texts as they are told.
+	// length is the total length of all texts in characters, after cutting.
 	length int
 	cut    bool
 }
@@ -395,8 +398,8 @@ func WithWarnings(ctx context.Context) (context.Context, *Warnings) {
 	return context.WithValue(ctx, keyWarnings, w), w
 }
 
-// SetWarnings attaches an empty collection where Carry has made room for it; false where it has
-// not. It is for a filter, before others have the request.
+// SetWarnings attaches an empty collection. It returns false if Carry has not attached space for it
+// or the request already has one. Only a filter calls it, before the request is shared.
 func SetWarnings(ctx context.Context) bool {
 	c, ok := ctx.Value(keyCarried).(*carried)
 	if !ok || ctx.Value(keyWarnings) != nil {
@@ -406,15 +409,15 @@ func SetWarnings(ctx context.Context) bool {
 	return true
 }
 
-// Warn adds a warning to the answer of the request.
+// Warn adds a warning to the response of the request.
 func Warn(ctx context.Context, text string) {
 	if w, ok := ctx.Value(keyWarnings).(*Warnings); ok {
 		w.add(text)
 	}
 }
 
-// Attempt returns what forgets the warnings that come from now on: those of an
-// attempt that does not count, because somebody else was quicker.
+// Attempt returns a function that removes the warnings added after this call. It is for an attempt
+// that is repeated because a concurrent write came first.
 func Attempt(ctx context.Context) (forget func()) {
 	w, ok := ctx.Value(keyWarnings).(*Warnings)
 	if !ok {
@@ -432,7 +435,8 @@ func Attempt(ctx context.Context) (forget func()) {
 }
 
 func (w *Warnings) add(text string) {
-	if n := (maxWarnings + 1) * utf8.UTFMax; len(text) > n { // of which less is told anyway
+	// A longer text is cut in any case.
+	if n := (maxWarnings + 1) * utf8.UTFMax; len(text) > n {
 		for n > 0 && !utf8.RuneStart(text[n]) {
 			n--
 		}
@@ -462,7 +466,7 @@ func (w *Warnings) add(text string) {
 		if w.length <= maxWarnings {
 			return
 		}
-		// From now on each is cut, those before it too.
+		// From now on every text is cut, including the earlier ones.
 		w.cut, w.length = true, 0
 		for i := range w.texts {
 			w.shorten(i)
@@ -472,7 +476,7 @@ func (w *Warnings) add(text string) {
 	w.shorten(len(w.texts) - 1)
 }
 
-// shorten cuts a text and counts it.
+// shorten cuts the text at index i and adds its length.
 func (w *Warnings) shorten(i int) {
 	n := utf8.RuneCountInString(w.texts[i])
 	if n > maxWarningWhenCut {
@@ -495,7 +499,7 @@ func (w *Warnings) Headers() []string {
 	return out
 }
 
-// WarningsFrom returns the collection of the request, nil when it has none.
+// WarningsFrom returns the collection of the request, or nil.
 func WarningsFrom(ctx context.Context) *Warnings {
 	w, _ := ctx.Value(keyWarnings).(*Warnings)
 	return w

@@ -11,61 +11,62 @@ import (
 	"binnacle/services/apiserver/internal/served"
 )
 
-// Operation is what a request does (specification: "Request attributes" and
-// "Resource paths"). It is made once, by Resolve, and the same value is
-// authorized, counted, bounded in time and executed: nobody behind looks at the
-// path again.
+// Operation is what a request does (specification: "Request attributes" and "Resource paths").
+// Resolve makes it once. The same value is authorized, limited, given a deadline and executed;
+// later code never parses the path.
 type Operation struct {
 	Path   string
-	Method string // as it was sent
-	// Verb is the API verb (get, list, watch, create, update, patch, delete,
-	// deletecollection; proxy for an old path that nobody serves), "" for a
-	// method without one, or the lower-cased method of other paths.
+	Method string // as received
+	// Verb is the API verb (get, list, watch, create, update, patch, delete, deletecollection;
+	// proxy for an old path that is no longer served). It is "" for a method without a verb, and
+	// the lower-cased method for other paths.
 	Verb string
-	// IsResource is false for paths outside /api/<version>/... and
-	// /apis/<group>/<version>/...; then only what is above is set.
+	// IsResource is false for paths outside /api/<version>/... and /apis/<group>/<version>/....
+	// Then only the fields above are set.
 	IsResource bool
 
-	// What is acted on, in the words of the path.
+	// The target of the request, as named in the path.
 	Group       string
 	Version     string
 	Namespace   string
 	Resource    string
 	Subresource string
-	// Name of the object; of a collection the one that its selector names.
+	// Name is the name of the object. For a collection it is the name that the field selector
+	// requires.
 	Name string
-	// FieldSelector and LabelSelector are what a list, watch or
-	// deletecollection says of itself, as it says it.
+	// FieldSelector and LabelSelector are the unparsed selectors of a list, watch or
+	// deletecollection.
 	FieldSelector, LabelSelector string
-	selectors                    *Selectors // nil where there are none
-	// Query is what the query of a collection's path says, read once. Nobody changes it; a watch that
-	// has begun keeps none.
+	selectors                    *Selectors // nil without selectors
+	// Query is the parsed query of a collection's path. It is read-only. A running watch does not
+	// keep it.
 	Query url.Values
 
 	// Kinds is the set of kinds that the request sees.
 	Kinds *served.Set
-	// Target is what is acted on, nil when the path is none of what Kinds serves:
-	// then nothing happens, whatever is allowed. Sub is the sub-resource, if any.
+	// Target is the resource that the request acts on. It is nil if Kinds serves no such path; then
+	// the request has no effect, even if it is authorized. Sub is the subresource, if any.
 	Target *served.Resource
 	Sub    *registry.Subresource
-	// Collection tells that it is about a collection, not about one object.
+	// Collection reports whether the request is about a collection rather than one object.
 	Collection bool
-	// Beyond is what follows a sub-resource that takes all paths below it.
+	// Beyond is the rest of the path below a subresource that accepts all paths below it.
 	Beyond []string
-	// EmptyNamespace reports that the path has a namespace, which is empty. Lists, watches and
-	// deletions of such a path cover all namespaces.
+	// EmptyNamespace reports whether the path has a namespace segment that is empty. Lists, watches
+	// and deletions of such a path cover all namespaces.
 	EmptyNamespace bool
-	// Hollow tells that a segment of the path is empty that would name something.
+	// Hollow reports whether a path segment that names something is empty.
 	Hollow bool
-	// returns tells that who resolved it takes it back, returned that it was given back.
+	// returns reports whether the caller of Resolve accepts the operation back. returned reports
+	// whether Return has been called.
 	returns, returned bool
-	// Foreign is who answers for the group version or the resource where this server does
-	// not; then there is no Target.
+	// Foreign is the delegate that serves the group version or the resource if this server does
+	// not. Then Target is nil.
 	Foreign http.Handler
 }
 
-// GroupVersion that the path is below, or names itself; ok is false for paths that are
-// about none.
+// GroupVersion returns the group version that the path is below or names itself. ok is false for
+// paths without a group version.
 func (o *Operation) GroupVersion() (gv schema.GroupVersion, ok bool) {
 	if o.IsResource {
 		return schema.GroupVersion{Group: o.Group, Version: o.Version}, true
@@ -77,30 +78,29 @@ func (o *Operation) GroupVersion() (gv schema.GroupVersion, ok bool) {
 	return gv, false
 }
 
-// foreignLong are sub-resources that last as long as the client likes, whoever serves
-// them.
+// foreignLong holds the subresources that are long-running on any server.
 var foreignLong = map[string]bool{"attach": true, "exec": true, "proxy": true, "log": true, "portforward": true}
 
-// Returns lets an operation be given back by Return: who calls it looks afterwards whether
-// it was, and then resolves it anew.
+// Returns allows the operation to be given back with Return. The caller checks Returned afterwards
+// and resolves the request again.
 func (o *Operation) Returns() { o.returns = true }
 
-// Return gives an operation back of which nothing was done or answered, because its target
-// is not served any more as it was. It is false where nobody takes it.
+// Return gives back an operation that had no effect and no response because its target is no longer
+// served as it was. It returns false if the caller of Resolve has not called Returns.
 func (o *Operation) Return() bool {
 	o.returned = o.returns
 	return o.returned
 }
 
-// Returned tells that the operation was given back.
+// Returned reports whether Return has given the operation back.
 func (o *Operation) Returned() bool { return o.returned }
 
-// GVR that the path names.
+// GVR returns the resource that the path names.
 func (o *Operation) GVR() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: o.Group, Version: o.Version, Resource: o.Resource}
 }
 
-// LongRunning tells that the request lasts as long as the client likes.
+// LongRunning reports whether the request has no deadline and lasts as long as the client wants.
 func (o *Operation) LongRunning() bool {
 	switch {
 	case o.Foreign != nil:
@@ -113,7 +113,7 @@ func (o *Operation) LongRunning() bool {
 	return o.Verb == "watch" && o.Method == http.MethodGet && o.Target.HasVerb("watch")
 }
 
-// Writes tells that the verb changes objects.
+// Writes reports whether the verb changes objects.
 func (o *Operation) Writes() bool {
 	switch o.Verb {
 	case "create", "update", "patch", "delete", "deletecollection":
@@ -122,8 +122,8 @@ func (o *Operation) Writes() bool {
 	return false
 }
 
-// Form is the method and, for what names a resource, the form of its path: names of
-// objects would make a name each.
+// Form returns the method and, for a resource path, the pattern of the path. The pattern has
+// placeholders for the namespace and the name to limit the number of distinct values.
 func (o *Operation) Form() string {
 	if !o.IsResource {
 		return o.Method
@@ -149,31 +149,31 @@ func (o *Operation) Form() string {
 	return b.String()
 }
 
-// On is the same operation on another object of the same kind.
+// On returns the same operation on another object of the same kind.
 func (o *Operation) On(namespace, name string) *Operation {
 	other := *o
 	other.Namespace, other.Name, other.Collection = namespace, name, false
 	return &other
 }
 
-// namespaceSubresources are paths below a namespace that are not resources in it.
+// namespaceSubresources are the path segments after a namespace that are not resources in it.
 var namespaceSubresources = map[string]bool{"status": true, "finalize": true}
 
-// place is where a path points to, below a group version.
+// place is the target of a path below a group version.
 type place struct {
-	// prefix is "watch" or "proxy" for the old paths that begin so.
+	// prefix is "watch" or "proxy" for the old paths with that prefix.
 	prefix string
-	// inNamespace tells that a namespace stands before the resource.
+	// inNamespace reports whether a namespace precedes the resource.
 	inNamespace bool
-	// parts are the resource, the name, the sub-resource, and what follows it.
+	// parts holds the resource, the name, the subresource, and the rest of the path.
 	parts []string
-	// empty tells that a segment that names something is empty.
+	// empty reports whether a segment that names something is empty.
 	empty bool
 }
 
-// Resolve makes the operation of a request against a set of kinds. A path that
-// names nothing of the set still has the attributes that it reads like, which
-// is what Kubernetes authorizes before it answers 404, but no Target.
+// Resolve returns the operation of a request against a set of kinds. A path that matches nothing in
+// the set has no Target, but still has attributes: Kubernetes authorizes them before it returns
+// 404.
 func Resolve(r *http.Request, kinds *served.Set) *Operation {
 	o := &Operation{Path: r.URL.Path, Method: r.Method, Verb: strings.ToLower(r.Method), Kinds: kinds}
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
@@ -197,13 +197,13 @@ func Resolve(r *http.Request, kinds *served.Set) *Operation {
 	return o
 }
 
-// verbs of methods on a single object.
+// verbs maps methods on a single object to verbs.
 var verbs = map[string]string{
 	http.MethodPost: "create", http.MethodGet: "get", http.MethodHead: "get",
 	http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
 }
 
-// locate reads what the path names below its group version.
+// locate parses the path below its group version.
 func (o *Operation) locate(parts []string) place {
 	p := place{parts: parts}
 	if len(parts) > 1 && (parts[0] == "watch" || parts[0] == "proxy") {
@@ -231,16 +231,15 @@ func (o *Operation) locate(parts []string) place {
 	return p
 }
 
-// refine turns the verbs of single objects into those of collections, and takes
-// from the query what a request for many says of itself.
+// refine replaces the verbs of single objects by those of collections, and takes the selectors of a
+// collection from the query.
 func (o *Operation) refine(r *http.Request, p place) {
 	if r.URL.RawQuery != "" && (o.Collection || p.prefix != "") {
 		o.Query = r.URL.Query()
 	}
 	switch {
 	case p.prefix != "":
-		// What the old paths select is not looked at: they are judged as if for
-		// everything.
+		// The old paths ignore selectors and are authorized for all objects.
 		o.Verb = p.prefix
 		return
 	case !o.Collection:
@@ -270,8 +269,8 @@ func (o *Operation) refine(r *http.Request, p place) {
 	}
 }
 
-// aim finds what is acted on. It is left out unless the path is exactly one
-// that the kind has.
+// aim finds the target of the path. There is no target unless the path is exactly one that the kind
+// serves.
 func (o *Operation) aim(p place) {
 	kind := o.Kinds.Resource(o.GVR())
 	if kind == nil || p.empty || p.prefix == "proxy" {
@@ -294,8 +293,8 @@ func (o *Operation) aim(p place) {
 	o.Target = kind
 }
 
-// Truthy reads a boolean query parameter the way the API does: present and
-// neither "false" nor "0" is true.
+// Truthy parses a boolean query parameter as the API does: a present value other than "false" and
+// "0" is true.
 func Truthy(q url.Values, key string) bool {
 	v, ok := q[key]
 	if !ok || len(v) == 0 {

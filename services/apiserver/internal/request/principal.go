@@ -9,17 +9,17 @@ import (
 	"binnacle/libs/serving"
 )
 
-// SetPrincipal records the key under which limits count a request, where Carry has made
-// room for it. The filter that authenticates calls it. Impersonation does not change it,
-// so that a request counts for the impersonator, unless that is in system:masters.
+// SetPrincipal records the key under which limits count a request, if Carry has attached space for
+// it. The authentication filter calls it. Impersonation does not change the key, so a request
+// counts for the impersonator, unless the impersonator is in system:masters.
 func SetPrincipal(ctx context.Context, principal string) {
 	if c, ok := ctx.Value(keyCarried).(*carried); ok {
 		c.principal = principal
 	}
 }
 
-// Principal returns the key under which limits count a request. Without SetPrincipal it
-// is that of the user.
+// Principal returns the key under which limits count a request. Without SetPrincipal it is the key
+// of the user.
 func Principal(ctx context.Context) string {
 	if c, ok := ctx.Value(keyCarried).(*carried); ok && c.principal != "" {
 		return c.principal
@@ -27,15 +27,15 @@ func Principal(ctx context.Context) string {
 	return PrincipalOf(UserFrom(ctx), "")
 }
 
-// SetPriorityLevel records the priority level of a request, where Carry has made room for
-// it. The filter of flow control calls it.
+// SetPriorityLevel records the priority level of a request, if Carry has attached space for it. The
+// flow control filter calls it.
 func SetPriorityLevel(ctx context.Context, level string) {
 	if c, ok := ctx.Value(keyCarried).(*carried); ok {
 		c.level = level
 	}
 }
 
-// PriorityLevel returns the name of the priority level of a request, "" without flow control.
+// PriorityLevel returns the name of the request's priority level. It is "" without flow control.
 func PriorityLevel(ctx context.Context) string {
 	if c, ok := ctx.Value(keyCarried).(*carried); ok {
 		return c.level

@@ -8,30 +8,30 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// MaxRequirements is how many requirements the selectors of a request may have: each
-// is held against every object, and every event of a watch.
+// MaxRequirements is the maximum number of requirements in the selectors of a request. Each
+// requirement is matched against every object and every watch event.
 const MaxRequirements = 1000
 
-// Crowded tells that the selectors have more requirements than MaxRequirements. They are
-// not worth being read: the request is refused, whoever may make it.
+// Crowded reports whether the selectors exceed MaxRequirements. Such a request is rejected without
+// parsing the selectors, before it is authorized.
 func (o *Operation) Crowded() bool {
 	return requirements(MaxRequirements, o.FieldSelector, o.LabelSelector) > MaxRequirements
 }
 
-// Requirements counts the requirements of selectors without reading them.
+// Requirements counts the requirements of selectors without parsing them.
 func Requirements(selectors ...string) (n int) { return requirements(math.MaxInt, selectors...) }
 
-// requirements is Requirements that looks no further once there are more than so many.
+// requirements is Requirements that stops counting beyond most.
 func requirements(most int, selectors ...string) (n int) {
 	for _, s := range selectors {
 		if s == "" {
 			continue
 		}
 		n++
-		depth := 0 // of the values of one label
+		depth := 0 // inside the values of one label
 		for i := 0; i < len(s) && n <= most; i++ {
 			switch s[i] {
-			case '\\': // in the value of a field
+			case '\\': // escape in a field value
 				i++
 			case '(':
 				depth++
@@ -47,8 +47,8 @@ func requirements(most int, selectors ...string) (n int) {
 	return n
 }
 
-// Selectors are those of a request, read once: that takes 2 µs a value, and flow control, authorizers and
-// the answer ask for them.
+// Selectors holds the selectors of a request and parses each once. Parsing takes 2 µs a value, and
+// flow control, authorizers and the handler need the result.
 type Selectors struct {
 	label, field string
 
@@ -58,19 +58,20 @@ type Selectors struct {
 	badLabels, badFields   error
 }
 
-// Labels are what is read of the selector of labels.
+// Labels returns the parsed label selector.
 func (s *Selectors) Labels() (labels.Selector, error) {
 	s.readLabels.Do(func() { s.labels, s.badLabels = labels.Parse(s.label) })
 	return s.labels, s.badLabels
 }
 
-// Fields are what is read of the selector of fields, by the names that it has.
+// Fields returns the parsed field selector, with field names as the client sent them.
 func (s *Selectors) Fields() (fields.Selector, error) {
 	s.readFields.Do(func() { s.fields, s.badFields = fields.ParseSelector(s.field) })
 	return s.fields, s.badFields
 }
 
-// Selectors are those texts as they are read, once where they are the operation's own.
+// Selectors returns the two texts as selectors. It reuses the parsed ones if the texts equal those
+// of the operation.
 func (o *Operation) Selectors(label, field string) *Selectors {
 	if s := o.selectors; s != nil && s.label == label && s.field == field {
 		return s
@@ -78,5 +79,5 @@ func (o *Operation) Selectors(label, field string) *Selectors {
 	return &Selectors{label: label, field: field}
 }
 
-// OwnSelectors are the operation's.
+// OwnSelectors returns the selectors of the operation.
 func (o *Operation) OwnSelectors() *Selectors { return o.Selectors(o.LabelSelector, o.FieldSelector) }

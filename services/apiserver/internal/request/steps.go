@@ -8,7 +8,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Steps of requests, in the words of Kubernetes.
+// Steps of requests, named as in Kubernetes.
 const (
 	StepBody    = "limitedReadBody succeeded"
 	StepAdmit   = "About to store object in database"
@@ -16,8 +16,8 @@ const (
 	StepFailed  = "Write to database call failed"
 )
 
-// maxSteps bounds what is remembered of one request: a write that is tried again and
-// again has as many as it likes.
+// maxSteps is the maximum number of steps recorded for one request. A write that is retried could
+// record any number.
 const maxSteps = 32
 
 // TakenStep is a point in time that a request reached.
@@ -27,11 +27,11 @@ type TakenStep struct {
 }
 
 type steps struct {
-	mu    sync.Mutex // a leaf
+	mu    sync.Mutex // leaf lock
 	taken []TakenStep
 }
 
-// Step notes that a request, or the span that it is in, reached a point.
+// Step records that the request, and the current span, reached a step.
 func Step(ctx context.Context, name string) {
 	if s := trace.SpanFromContext(ctx); s.IsRecording() {
 		s.AddEvent(name)
@@ -47,7 +47,7 @@ func Step(ctx context.Context, name string) {
 	}
 }
 
-// Steps are those that were taken, in order.
+// Steps returns the recorded steps in order.
 func (w *Waits) Steps() []TakenStep {
 	if w == nil {
 		return nil

@@ -2,27 +2,27 @@ package request
 
 import "bytes"
 
-// PerValue is how many bytes of text a value of a document counts: as long as it takes to make,
-// check and store or refuse one.
+// PerValue is the cost of one value of a document in bytes of text: about the time to decode, check
+// and store or reject it.
 const PerValue = 128
 
-// LargeBody is the size in bytes from which a body is worked on in turns. Smaller ones are looked
-// at for what else makes them large.
+// LargeBody is the size in bytes from which the work on a body is subject to a concurrency limit.
+// Smaller bodies may exceed it by their other costs.
 const LargeBody = 64 << 10
 
-// Values is about how many values a document of JSON or YAML has: those in a row, or below each
-// other, whichever are more, and commas in its texts.
+// Values estimates the number of values in a JSON or YAML document. It is the larger of the number
+// of commas and the number of opening braces and brackets, including those inside strings.
 func Values(doc []byte) int {
 	return max(bytes.Count(doc, []byte{','}), bytes.Count(doc, []byte{'{'})+bytes.Count(doc, []byte{'['}))
 }
 
-// ValuesWithin tells whether a document of JSON has so many values at most, as Values counts
-// them, but for what is within its texts.
+// ValuesWithin reports whether a JSON document has at most most values. It counts as Values does,
+// but ignores the contents of strings if that count is too high.
 func ValuesWithin(doc []byte, most int) bool {
 	return Values(doc) <= most || valuesOfJSON(doc) <= most
 }
 
-// WeightOfJSON is what a document of JSON counts, by its size and its values.
+// WeightOfJSON returns the cost of a JSON document in bytes, by its size and its number of values.
 func WeightOfJSON(doc []byte) int {
 	values := Values(doc)
 	if len(doc) < LargeBody && PerValue*values >= LargeBody {
@@ -31,7 +31,7 @@ func WeightOfJSON(doc []byte) int {
 	return max(len(doc), PerValue*values)
 }
 
-// valuesOfJSON is Values without what is within texts.
+// valuesOfJSON is Values without the contents of strings.
 func valuesOfJSON(body []byte) int {
 	more, inner, text := 0, 0, false
 	for i := 0; i < len(body); i++ {
@@ -50,10 +50,11 @@ func valuesOfJSON(body []byte) int {
 	return max(more, inner)
 }
 
-// CostlyKind is how many times as much what is compiled counts: schemas, patterns, expressions.
+// CostlyKind is the factor by which the cost of objects that are compiled is multiplied: schemas,
+// patterns and expressions.
 const CostlyKind = 16
 
-// Compiled tells whether what is sent of a group is compiled before it is stored.
+// Compiled reports whether objects of a group are compiled before they are stored.
 func Compiled(group string) bool {
 	return group == "apiextensions.k8s.io" || group == "admissionregistration.k8s.io"
 }

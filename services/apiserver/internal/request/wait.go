@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// comesSoon is how long something is waited for with the request's seats: replicas are that far apart.
+// comesSoon is how long a waiting request keeps its seats. Replicas differ by about that much.
 const comesSoon = 20 * time.Millisecond
 
-// Wait calls wait, which may block for long. The request holds none of its reserved memory
-// and turns meanwhile and, after comesSoon, none of its seats. If too many requests wait
-// like that, Wait cancels the context of wait and returns refused. After an error the
-// request has no seats, so it must end.
+// Wait calls wait, which may block for long. While wait runs, the request holds none of its
+// reserved memory and concurrency limits. After comesSoon it also releases its seats. If too many
+// requests have released their seats, Wait cancels the context of wait and returns refused. After
+// an error the request has no seats, so it must end.
 func Wait(ctx context.Context, refused error, wait func(context.Context) error) error {
 	defer idle(ctx)()
 	within, refuse := context.WithCancelCause(ctx)

@@ -8,8 +8,8 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// Custom makes the resources of one definition: its served versions, which share
-// a store. Slots of kept encodings begin at slot.
+// Custom returns the resources of one definition: its served versions, which share a store. Their
+// slots of kept encodings begin at slot.
 func (b Builder) Custom(kinds []*registry.Kind, store *watchcache.Store, slot int) ([]*Resource, error) {
 	family := b.Fields.Family(kinds)
 	var out []*Resource
@@ -31,16 +31,16 @@ func (b Builder) Custom(kinds []*registry.Kind, store *watchcache.Store, slot in
 	return out, nil
 }
 
-// Defined is what one definition says: the served versions of a resource, or none
-// when it is not served any more.
+// Defined is the result of one definition: the served versions of a resource, or none if it is no
+// longer served.
 type Defined struct {
 	Resource schema.GroupResource
 	Versions []*Resource
 }
 
-// With is the set s in which some definitions say something else, as of a revision of
-// the store. Built-in kinds win. It costs what changes, however many others there are.
-// Of one set, others are made by one caller at a time.
+// With returns the set s with some definitions replaced, as of a revision of the store. Built-in
+// kinds have priority. The cost depends on the number of changes only. Calls on the same set must
+// not be concurrent.
 func (s *Set) With(changed []Defined, revision int64) *Set {
 	out := &Set{base: s, revision: revision}
 	if s.custom != nil {
@@ -50,7 +50,7 @@ func (s *Set) With(changed []Defined, revision int64) *Set {
 	return out
 }
 
-// Custom are the kinds of the set that are not built in.
+// Custom returns the kinds of the set that are not built in.
 func (s *Set) Custom() []*registry.Kind {
 	if s == nil || s.custom == nil {
 		return nil

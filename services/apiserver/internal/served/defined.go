@@ -8,21 +8,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// custom are kinds that come and go. It is never changed: what follows it shares with
-// it what does not differ, because there may be thousands of definitions, each of
-// which comes by itself.
+// custom holds the kinds that definitions add. It is immutable. A successor shares all unchanged
+// parts, because there may be thousands of definitions that are added one at a time.
 type custom struct {
-	// resources are the served versions of each.
+	// resources holds the served versions of each resource.
 	resources tree[[]*Resource]
-	// kinds are all resources of a kind in whatever version, in the order of their
-	// resources: names are given back and taken again one definition at a time, so
-	// there may be more than one for a while.
+	// kinds holds the resources of each kind in all versions, ordered by resource. Names are
+	// released and taken one definition at a time, so a kind may have more than one resource for a
+	// while.
 	kinds tree[[]*Resource]
-	// versions are how many resources a group version has.
+	// versions holds the number of resources in each group version.
 	versions tree[int]
 }
 
-// with is custom kinds in which some definitions say something else; c may be nil.
+// with returns the custom kinds with some definitions replaced. c may be nil.
 func (c *custom) with(base *Set, changed []Defined) *custom {
 	if c != nil && len(changed) == 0 {
 		return c
@@ -41,7 +40,7 @@ func (c *custom) with(base *Set, changed []Defined) *custom {
 	return next
 }
 
-// take counts resources out.
+// take removes resources.
 func (c *custom) take(gone []*Resource) {
 	for _, r := range gone {
 		at := name{r.Group, r.Kind.Kind}
@@ -51,7 +50,7 @@ func (c *custom) take(gone []*Resource) {
 	}
 }
 
-// give counts resources in.
+// give adds resources.
 func (c *custom) give(come []*Resource) {
 	for _, r := range come {
 		at := name{r.Group, r.Kind.Kind}
@@ -68,7 +67,7 @@ func (c *custom) count(r *Resource, by int) {
 	c.versions.put(at, n, n > 0)
 }
 
-// of are the served versions of a resource; c may be nil.
+// of returns the served versions of a resource. c may be nil.
 func (c *custom) of(group, resource string) []*Resource {
 	if c == nil {
 		return nil
@@ -103,11 +102,11 @@ func (c *custom) serves(gv schema.GroupVersion) bool {
 	return c != nil && c.versions.get(name{gv.Group, gv.Version}) > 0
 }
 
-// name is something of an API group.
+// name is a name in an API group.
 type name struct{ group, name string }
 
-// tree keeps values by their names. It is empty as it is made. Copies share what does
-// not differ; one of which a copy was made is read by many and not changed any more.
+// tree maps names to values. The zero value is empty. Copies share unchanged parts. A tree that has
+// been copied may be read concurrently and must not be changed.
 type tree[V any] struct{ items *btree.BTreeG[item[V]] }
 
 type item[V any] struct {
@@ -122,10 +121,10 @@ func (t *tree[V]) copy() tree[V] {
 	return tree[V]{t.items.Copy()}
 }
 
-// degree keeps the nodes small that are copied for a change.
+// degree keeps the nodes small, which a change copies.
 const degree = 16
 
-// get returns the zero value for what is not there.
+// get returns the value at a name, or the zero value.
 func (t *tree[V]) get(at name) V {
 	if t.items == nil {
 		var none V
@@ -135,7 +134,7 @@ func (t *tree[V]) get(at name) V {
 	return found.value
 }
 
-// put keeps a value, or takes it out where it is not to be kept.
+// put sets a value, or deletes it if keep is false.
 func (t *tree[V]) put(at name, value V, keep bool) {
 	switch {
 	case !keep:
@@ -154,7 +153,7 @@ func (t *tree[V]) put(at name, value V, keep bool) {
 	t.items.Set(item[V]{at, value})
 }
 
-// has tells whether there is anything of a group.
+// has reports whether the tree has any name of a group.
 func (t *tree[V]) has(group string) (found bool) {
 	if t.items == nil {
 		return false

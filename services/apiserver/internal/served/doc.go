@@ -1,8 +1,8 @@
-// Package served is the set of kinds that a request sees, from routing to
-// answer. A Set is immutable: whoever takes it once sees the same kinds, however
-// they change meanwhile. Live holds the newest one; the front door takes it once
-// for each request (package request), and everybody behind goes by what the
-// request carries. Sets with custom kinds are made one from the other (Set.With) and
-// share what does not differ, so that a definition that comes costs the same beside
-// thousands.
+// Package served holds the set of kinds that a request sees, from routing to response. A Set is
+// immutable: a request that has one sees the same kinds until it ends, even if definitions change.
+// Live holds the current set. The front of the filter chain takes it once for each request (package
+// request), and all later code uses the set of the request.
+//
+// A set with custom kinds is derived from another one (Set.With) and shares all unchanged parts, so
+// that the cost of adding a definition does not depend on the number of definitions.
 package served

@@ -6,25 +6,25 @@ import (
 	"sync/atomic"
 )
 
-// Live is the newest set.
+// Live holds the current set. It is safe for concurrent use.
 type Live struct {
 	current atomic.Pointer[Set]
 
-	mu      sync.Mutex // leaf
+	mu      sync.Mutex // leaf lock
 	swapped chan struct{}
 }
 
-// NewLive begins with a set.
+// NewLive returns a Live with an initial set.
 func NewLive(s *Set) *Live {
 	l := &Live{swapped: make(chan struct{})}
 	l.current.Store(s)
 	return l
 }
 
-// Current is the newest set.
+// Current returns the current set.
 func (l *Live) Current() *Set { return l.current.Load() }
 
-// Swap makes s the newest set. Requests that have begun keep theirs.
+// Swap replaces the current set. Requests in progress keep theirs.
 func (l *Live) Swap(s *Set) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -33,8 +33,8 @@ func (l *Live) Swap(s *Set) {
 	l.swapped = make(chan struct{})
 }
 
-// Wait until the newest set has the definitions of a revision of the store, and
-// return it. The error is the context's.
+// Wait waits until the current set has the definitions of a revision of the store, and returns it.
+// The error is that of the context.
 func (l *Live) Wait(ctx context.Context, revision int64) (*Set, error) {
 	for {
 		l.mu.Lock()

@@ -15,37 +15,38 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// Resource is one kind as it is served, with all that its handlers need.
+// Resource is one kind as it is served, with everything that its handlers need.
 type Resource struct {
 	*registry.Kind
 	Coder *codec.Coder
-	// Store has the objects, below keys that begin with Prefix, which ends with a
-	// slash; nil for kinds that store nothing.
+	// Store holds the objects. Their keys begin with Prefix, which ends with a slash. Both are
+	// empty for kinds that store nothing.
 	Store  *watchcache.Store
 	Prefix string
-	// While are what creations of objects depend on: that what defines the kind is there.
+	// While holds the preconditions of creations: the definition of the kind must exist.
 	While []storage.Premise
-	// Slot tells the kept encodings of kinds that share a store apart.
+	// Slot distinguishes the kept encodings of kinds that share a store.
 	Slot int
-	// Variant is that of the store in which objects have the fields that they are selected by here.
+	// Variant is the variant of the store whose entries have the selectable fields of this kind.
 	Variant string
-	// Life ends when what defines the kind says something else; nil for what stays. Watches end with it.
+	// Life is canceled when the definition of the kind changes, which ends watches. It is nil for
+	// kinds that do not change.
 	Life context.Context
-	// owners keep field ownership, by sub-resource; "" is the object itself.
+	// owners holds the field managers by subresource; "" is the object itself.
 	owners map[string]*apply.Manager
 }
 
-// ErrGone tells that a kind is not served any more as it was when the request came.
+// ErrGone means that the kind is no longer served as it was when the request began.
 var ErrGone = errors.New("the kind of the object is not served any more")
 
-// ErrChanged tells that objects are selected by other fields than when the request came.
+// ErrChanged means that the selectable fields have changed since the request began.
 var ErrChanged = errors.New("the kind of the object has changed")
 
-// MaxSlots bounds the slots of kinds that share a store, which the forms of kept encodings
-// have to hold. It is more than there are definitions in years.
+// MaxSlots is the maximum number of slots of kinds that share a store, which the forms of kept
+// encodings must be able to represent. It exceeds the number of definitions in years.
 const MaxSlots = 1 << 28
 
-// Key of an object in the store.
+// Key returns the key of an object in the store.
 func (r *Resource) Key(namespace, name string) string {
 	if r.Namespaced {
 		return r.Prefix + namespace + "/" + name
@@ -53,8 +54,8 @@ func (r *Resource) Key(namespace, name string) string {
 	return r.Prefix + name
 }
 
-// Owner keeps the field ownership of what is written by a sub-resource, nil for
-// the object itself.
+// Owner returns the field manager for writes through a subresource. sub is nil for the object
+// itself.
 func (r *Resource) Owner(sub *registry.Subresource) *apply.Manager {
 	if sub == nil {
 		return r.owners[""]
@@ -62,38 +63,37 @@ func (r *Resource) Owner(sub *registry.Subresource) *apply.Manager {
 	return r.owners[sub.Name]
 }
 
-// KeyPrefix is where a kind's objects stand in the store.
+// KeyPrefix returns the prefix of the keys of a kind's objects.
 func KeyPrefix(root string, k *registry.Kind) string { return root + "/" + k.Stored.Prefix + "/" }
 
-// Builder makes sets. With nothing set its resources have declarations alone.
+// Builder makes sets. Without any field set, its resources have declarations only.
 type Builder struct {
 	Codec *codec.Codec
 	Cache *watchcache.Cache
-	// Elsewhere are caches of other stores, by the prefixes of the keys that they have.
+	// Elsewhere holds the caches of other stores, by the key prefixes that they serve.
 	Elsewhere map[string]*watchcache.Cache
-	// Root is the key that all resources stand below, without a slash at its end.
+	// Root is the common prefix of all keys, without a trailing slash.
 	Root string
-	// Fields make the owners.
+	// Fields creates the owners.
 	Fields *apply.Fields
 }
 
-// Set is the kinds that are served at one time. It is immutable; a nil Set
-// serves nothing.
+// Set is the set of kinds that are served at one time. It is immutable. A nil Set serves nothing.
 type Set struct {
-	// base has the built-in kinds of a set that has custom ones; both are nil where the
-	// built-in kinds are the set's own, which the maps have.
+	// base holds the built-in kinds of a set with custom kinds. In a set of built-in kinds only,
+	// both are nil and the maps hold the kinds.
 	base   *Set
 	custom *custom
-	// revision of the store whose definitions the set has; 0 for built-in kinds.
+	// revision is the revision of the store whose definitions the set has; 0 for built-in kinds.
 	revision int64
 	byGVR    map[schema.GroupVersionResource]*Resource
 	builtIn  map[schema.GroupResource]bool
-	stored   map[schema.GroupVersionKind]*Resource // that have a store, by kind
+	stored   map[schema.GroupVersionKind]*Resource // resources that have a store, by kind
 	groups   map[string]bool
 	versions map[schema.GroupVersion]bool
 }
 
-// Set serves the kinds of a catalog, as they are at a revision of the store.
+// Set returns the set of the kinds of a catalog, at a revision of the store.
 func (b Builder) Set(c *registry.Catalog, revision int64) *Set {
 	s := &Set{revision: revision, byGVR: map[schema.GroupVersionResource]*Resource{}, builtIn: map[schema.GroupResource]bool{}, stored: map[schema.GroupVersionKind]*Resource{}, groups: map[string]bool{}, versions: map[schema.GroupVersion]bool{}}
 	for _, g := range c.Groups() {
@@ -139,7 +139,7 @@ func (b Builder) resource(k *registry.Kind) *Resource {
 	return r
 }
 
-// Only is the set of the kinds of a catalog, which are all of this set too.
+// Only returns the subset with the kinds of a catalog. The set must have all of them.
 func (s *Set) Only(c *registry.Catalog) *Set {
 	out := Builder{}.Set(c, s.revision)
 	for gvr := range out.byGVR {
@@ -151,10 +151,10 @@ func (s *Set) Only(c *registry.Catalog) *Set {
 	return out
 }
 
-// Revision of the store that the set belongs to.
+// Revision returns the revision of the store that the set belongs to.
 func (s *Set) Revision() int64 { return s.revision }
 
-// Resource finds a kind by the resource in a path; nil when it is not served.
+// Resource returns the kind of a resource in a path, or nil if it is not served.
 func (s *Set) Resource(gvr schema.GroupVersionResource) *Resource {
 	if s == nil {
 		return nil
@@ -173,7 +173,7 @@ func (s *Set) ServesResource(gr schema.GroupResource) bool {
 	return s != nil && (s.builtIn[gr] || s.base.ServesResource(gr) || len(s.custom.of(gr.Group, gr.Resource)) > 0)
 }
 
-// StoredKind finds a kind of which objects are stored; nil when none is served.
+// StoredKind returns a kind whose objects are stored, or nil if it is not served.
 func (s *Set) StoredKind(gvk schema.GroupVersionKind) *Resource {
 	if s == nil {
 		return nil
@@ -181,14 +181,14 @@ func (s *Set) StoredKind(gvk schema.GroupVersionKind) *Resource {
 	if r := s.stored[gvk]; r != nil {
 		return r
 	}
-	if r := s.base.StoredKind(gvk); r != nil { // no definition takes the place of a built-in kind
+	if r := s.base.StoredKind(gvk); r != nil { // a definition cannot replace a built-in kind
 		return r
 	}
 	return s.custom.kind(gvk)
 }
 
-// Family are the resources of the set that share a place in the store with a kind:
-// the versions in which its objects are served.
+// Family returns the resources of the set that share a key prefix with a kind: the versions in
+// which its objects are served.
 func (s *Set) Family(k *registry.Kind) []*Resource {
 	related := func(r *Resource) bool {
 		return r.Stored.Prefix == k.Stored.Prefix && r.Virtual == k.Virtual && (!k.Virtual || r.Kind == k)
@@ -210,12 +210,12 @@ func (s *Set) Family(k *registry.Kind) []*Resource {
 	return out
 }
 
-// ServesGroup tells whether a group exists.
+// ServesGroup reports whether a group is served.
 func (s *Set) ServesGroup(name string) bool {
 	return s != nil && (s.groups[name] || s.base.ServesGroup(name) || s.custom.servesGroup(name))
 }
 
-// BuiltIn tells whether a group has built-in kinds.
+// BuiltIn reports whether a group has built-in kinds.
 func (s *Set) BuiltIn(group string) bool {
 	if s != nil && s.base != nil {
 		return s.base.BuiltIn(group)
@@ -223,7 +223,7 @@ func (s *Set) BuiltIn(group string) bool {
 	return s != nil && s.groups[group]
 }
 
-// BuiltIns is the set without the kinds that definitions add.
+// BuiltIns returns the set without the kinds of definitions.
 func (s *Set) BuiltIns() *Set {
 	if s != nil && s.base != nil {
 		return s.base.BuiltIns()
@@ -231,7 +231,7 @@ func (s *Set) BuiltIns() *Set {
 	return s
 }
 
-// Serves tells whether a group version exists.
+// Serves reports whether a group version is served.
 func (s *Set) Serves(gv schema.GroupVersion) bool {
 	return s != nil && (s.versions[gv] || s.base.Serves(gv) || s.custom.serves(gv))
 }

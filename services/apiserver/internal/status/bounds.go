@@ -13,19 +13,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Bounds of a Status, which a client reads whole and mostly shows to somebody. What
-// is left out is told.
+// Limits of a Status, which a client reads as a whole and usually displays. A text states how much
+// was left out.
 const (
-	// MaxCauses is how many causes there are, of all that was found.
+	// MaxCauses is the maximum number of causes.
 	MaxCauses = 1000
-	// MaxMessage is how many bytes the message has, and the causes together;
-	// maxCause how many one text of a cause has.
+	// MaxMessage is the maximum size in bytes of the message, and of all causes together. maxCause
+	// is the maximum size of one text of a cause.
 	MaxMessage = 64 << 10
 	maxCause   = 8 << 10
 )
 
-// InvalidValue is the 422 for a value whose field the decoder names by its path. An empty
-// path stands for the whole object.
+// InvalidValue returns the 422 error for a value whose field the decoder identifies by a path. An
+// empty path stands for the whole object.
 func InvalidValue(kind schema.GroupKind, name, path string, reason error) *apierrors.StatusError {
 	var at *field.Path
 	if path != "" {
@@ -34,7 +34,8 @@ func InvalidValue(kind schema.GroupKind, name, path string, reason error) *apier
 	return Invalid(kind, name, field.ErrorList{field.Invalid(at, field.OmitValueType{}, reason.Error())})
 }
 
-// Invalid is the 422 for what was found in an object. No more of it is put into words than is told.
+// Invalid returns the 422 error for the validation errors of an object. It formats only those
+// within the limits.
 func Invalid(kind schema.GroupKind, name string, errs field.ErrorList) *apierrors.StatusError {
 	err := apierrors.NewInvalid(kind, name, nil)
 	if len(errs) == 0 {
@@ -59,8 +60,8 @@ func Invalid(kind schema.GroupKind, name string, errs field.ErrorList) *apierror
 	return err
 }
 
-// Aggregated is what utilerrors.NewAggregate makes of errors, nil for none, whose text has no more
-// than MaxMessage bytes of them: more is not put into words.
+// Aggregated returns the error that utilerrors.NewAggregate returns for errs, or nil for none. Its
+// text includes the errors up to MaxMessage bytes; the rest is not formatted.
 func Aggregated[E error](errs []E) error {
 	if len(errs) == 0 {
 		return nil
@@ -76,11 +77,11 @@ func Aggregated[E error](errs []E) error {
 	return errors.New(all.String())
 }
 
-// joined is the text of errors, each once.
+// joined is the text of errors without duplicates.
 type joined struct {
 	text strings.Builder
 	told map[string]bool
-	left int // out
+	left int // number of errors left out
 }
 
 func (j *joined) add(text string) {
@@ -106,12 +107,13 @@ func (j *joined) String() string {
 	return "[" + j.text.String() + "]"
 }
 
-// leftOut is a cause that stands for others.
+// leftOut returns a cause that stands for n errors.
 func leftOut(n int) metav1.StatusCause {
 	return metav1.StatusCause{Message: fmt.Sprintf("%d more errors are left out", n)}
 }
 
-// Shortened is what another server said, within the bounds, and nothing of it that has none.
+// Shortened returns another server's Status, cut to the limits. It omits all fields that have no
+// limit.
 func Shortened(st *metav1.Status) *metav1.Status {
 	out := metav1.Status{
 		TypeMeta: st.TypeMeta, Status: shortened(st.Status, maxCause), Code: st.Code,
@@ -130,7 +132,7 @@ func Shortened(st *metav1.Status) *metav1.Status {
 	return bounded(&out)
 }
 
-// bounded cuts what is too long.
+// bounded cuts the texts and causes of st to the limits.
 func bounded(st *metav1.Status) *metav1.Status {
 	st.Message = shortened(st.Message, MaxMessage)
 	if st.Details == nil {
@@ -145,14 +147,14 @@ func bounded(st *metav1.Status) *metav1.Status {
 	if size <= MaxMessage+ofLeftOut && !long && len(st.Details.Name) <= maxCause {
 		return st
 	}
-	details := *st.Details // others may have it
+	details := *st.Details // they may be shared
 	st.Details = &details
 	details.Name = shortened(details.Name, maxCause)
 	details.Causes = boundedCauses(details.Causes)
 	return st
 }
 
-// boundedCauses are the first of causes, with a word of the others.
+// boundedCauses returns the first causes, and one that states how many are left out.
 func boundedCauses(causes []metav1.StatusCause) []metav1.StatusCause {
 	out := make([]metav1.StatusCause, 0, len(causes))
 	size := 0
@@ -166,8 +168,7 @@ func boundedCauses(causes []metav1.StatusCause) []metav1.StatusCause {
 	return out
 }
 
-// shortened is a text of at most n bytes, or the beginning of one with a word of
-// what is left out.
+// shortened returns s, or its first n bytes with a note of how much is left out.
 func shortened(s string, n int) string {
 	if len(s) <= n {
 		return s

@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Error is a Status as an error.
+// Error returns a Status as an error.
 func Error(code int, reason metav1.StatusReason, message string, details *metav1.StatusDetails) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message, Details: details,
@@ -22,51 +22,51 @@ func Error(code int, reason metav1.StatusReason, message string, details *metav1
 
 // The errors of paths, methods and media types have the texts of Kubernetes.
 
-// NoResource is the 404 for a path of nothing.
+// NoResource returns the 404 error for a path that names no resource.
 func NoResource() error {
 	return Error(http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource", &metav1.StatusDetails{})
 }
 
-// Method is the 405 for a path that does not take a method.
+// Method returns the 405 error for a method that the path does not support.
 func Method() error {
 	return Error(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "the server does not allow this method on the requested resource", &metav1.StatusDetails{})
 }
 
-// LongFields is the 431 for header fields that are longer than anybody's.
+// LongFields returns the 431 error for header fields that exceed their limit of most bytes.
 func LongFields(names []string, most int) error {
 	return Error(http.StatusRequestHeaderFieldsTooLarge, "RequestHeaderFieldsTooLarge", fmt.Sprintf("the header fields %s may have %d bytes together", joinComma(names), most), nil)
 }
 
-// NoRepresentation is the 406 for an Accept header in which nothing is known.
+// NoRepresentation returns the 406 error for an Accept header without a known media type.
 func NoRepresentation(types []string) error {
 	return Error(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "406: Not Acceptable\n\nAvailable representations: "+joinComma(types), &metav1.StatusDetails{})
 }
 
-// NotAcceptable is the 406 for a media type that this answer does not have.
+// NotAcceptable returns the 406 error for a media type that this response does not have.
 func NotAcceptable(types []string) error {
 	return Error(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "only the following media types are accepted: "+joinComma(types), nil)
 }
 
-// NotInForm is the 406 for a form of meta.k8s.io that the answer does not have.
+// NotInForm returns the 406 error for a meta.k8s.io form that the response does not have.
 func NotInForm(text string) error {
 	return Error(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, text, nil)
 }
 
-// BodyType is the 415 for a body.
+// BodyType returns the 415 error for a body.
 func BodyType(types []string) error {
 	return Error(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, "the body of the request was in an unknown format - accepted media types include: "+joinComma(types), nil)
 }
 
-// PatchType is the 415 for a media type that is no patch of the resource.
+// PatchType returns the 415 error for a media type that is not a patch type of the resource.
 func PatchType() error {
 	return Error(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, "415: Unsupported Media Type", &metav1.StatusDetails{})
 }
 
-// ClosedRequest is the code of a request whose client went away before the answer:
-// it is in logs and metrics, and nobody receives it.
+// ClosedRequest is the status code of a request whose client disconnected before the response. It
+// appears in logs and metrics only.
 const ClosedRequest = 499
 
-// Gone answers such a request.
+// Gone returns the error of a request whose client disconnected.
 func Gone() error {
 	return Error(ClosedRequest, metav1.StatusReasonUnknown, "the client closed the request", nil)
 }
@@ -82,37 +82,36 @@ func joinComma(s []string) string {
 	return out
 }
 
-// Unprocessable is the 422 for a patch that cannot be applied to this object.
+// Unprocessable returns the 422 error for a patch that cannot be applied to this object.
 func Unprocessable(err error) error {
 	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
 }
 
-// Unmergeable is the 422 for a patch that fits no object of the kind.
+// Unmergeable returns the 422 error for a patch that cannot be applied to any object of the kind.
 func Unmergeable(err error) error {
 	return Error(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, err.Error(), nil)
 }
 
-// TooLargeVersion answers a read at a version that has not come to be within
-// the time that a read waits (specification: "Errors").
+// TooLargeVersion returns the error of a read at a version that is not reached within the time that
+// a read waits (specification: "Errors").
 func TooLargeVersion(asked, current int64) error {
 	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", asked, current), 1)
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
 	return err
 }
 
-// ExpiredVersion is the message of a read of history that is no longer kept.
+// ExpiredVersion returns the error of a read of history that is no longer kept.
 func ExpiredVersion(asked, oldest int64) error {
 	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", asked, oldest))
 }
 
-// Ref names an object in messages.
+// Ref identifies an object in messages.
 type Ref struct {
 	Resource schema.GroupResource
 	Name     string
 }
 
-// Translate turns an error of the store into the Status error that clients know.
-// Errors that are one already pass.
+// Translate converts an error of the store to an API error. It returns API errors unchanged.
 func (ref Ref) Translate(err error) error {
 	var (
 		api       apierrors.APIStatus
@@ -151,28 +150,28 @@ func (ref Ref) Translate(err error) error {
 	return err
 }
 
-// fullError is a status for clients that is still storage.ErrFull to the server itself.
+// fullError is an API error that the server can still recognize as storage.ErrFull.
 type fullError struct{ *apierrors.StatusError }
 
 func (e *fullError) Unwrap() []error { return []error{e.StatusError, storage.ErrFull} }
 
-// Failed is an error of the server without a reason.
+// Failed returns an internal error without a reason.
 func Failed(message string) error { return Error(http.StatusInternalServerError, "", message, nil) }
 
-// Reloading is the answer while everything is loaded anew.
+// Reloading returns the error of requests while the cache is reloading.
 func Reloading() error {
 	return apierrors.NewTooManyRequests("storage is (re)initializing", 1)
 }
 
-// ManyWait is the answer to a request that would have to wait while so many do already.
+// ManyWait returns the error of a request that would have to wait while too many requests wait.
 func ManyWait() error {
 	return apierrors.NewTooManyRequests("Too many requests wait already, please try again later", 1)
 }
 
 var ErrModified = errors.New("the object has been modified; please apply your changes to the latest version and try again")
 
-// Of makes the Status of any error, within the bounds of one (bounds.go). One that says
-// no reason has none, as in Kubernetes.
+// Of returns the Status of any error, within the limits (bounds.go). As in Kubernetes, the Status
+// of an error without a reason has none.
 func Of(err error) *metav1.Status {
 	var api apierrors.APIStatus
 	if errors.As(err, &api) {

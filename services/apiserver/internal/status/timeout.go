@@ -13,9 +13,9 @@ func Timeout() *metav1.Status {
 	return Of(apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0))
 }
 
-// WriteTimeout responds to a request that did not complete before its deadline. As in
-// Kubernetes, the body is the Status as JSON, and the media type is text/plain whatever the
-// client accepts.
+// WriteTimeout writes the response to a request that did not complete before its deadline. As in
+// Kubernetes, the body is the Status as JSON, and the media type is text/plain regardless of the
+// Accept header.
 func WriteTimeout(w http.ResponseWriter) {
 	st := Timeout()
 	body, err := json.Marshal(st)
@@ -25,5 +25,5 @@ func WriteTimeout(w http.ResponseWriter) {
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(http.StatusGatewayTimeout)
-	_, _ = w.Write(body) // the client may be gone
+	_, _ = w.Write(body) // the client may have disconnected
 }

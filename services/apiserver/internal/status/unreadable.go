@@ -13,20 +13,20 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Damage says how objects are told of that are stored and cannot be read, in the words
-// of Kubernetes.
+// Damage is the policy for errors about stored objects that cannot be read, with the texts of
+// Kubernetes.
 type Damage struct {
-	// Named tells the key, and all objects of a list: whoever may delete such objects
-	// has to know them. Else the first error is told.
+	// Named includes the keys in errors, for all unreadable objects of a list. It is needed where
+	// clients may delete such objects. Otherwise a list reports only the first error.
 	Named bool
-	// Root is what keys begin with, without a slash at its end.
+	// Root is the prefix of all keys, without a trailing slash.
 	Root string
 }
 
-// maxDamaged bounds the objects that the error of a list names.
+// maxDamaged is the maximum number of objects that the error of a list names.
 const maxDamaged = 100
 
-// detail is what is wrong.
+// detail describes the damage.
 func detail(e *storage.UnreadableError) string {
 	if e.Undecodable {
 		return fmt.Sprintf("object not decodable revision=%d: %v", e.Revision, e.Err)
@@ -38,7 +38,8 @@ func corrupt(key string, e *storage.UnreadableError) error {
 	return fmt.Errorf("StorageError: corrupt object, Code: 7, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: %s", key, detail(e)) //nolint:staticcheck // the wording is the API's
 }
 
-// plain is an error as it is: of what does not decode there is no reason.
+// plain returns an error with the given text. As in Kubernetes, it has no reason if the object
+// cannot be decoded.
 func plain(e *storage.UnreadableError, text string) error {
 	if e.Undecodable {
 		return Failed(text)
@@ -46,8 +47,8 @@ func plain(e *storage.UnreadableError, text string) error {
 	return apierrors.NewInternalError(errors.New(text))
 }
 
-// Unasked is the error of who was not let wait for what opens an object, or not long enough: nobody
-// knows whether that is damaged. It is nil of others.
+// Unasked returns the error of a request that could not wait long enough for the decryption of an
+// object, which may therefore not be damaged. It returns nil for other errors.
 func Unasked(e *storage.UnreadableError) error {
 	var status *apierrors.StatusError
 	if errors.As(e.Err, &status) {
@@ -56,7 +57,7 @@ func Unasked(e *storage.UnreadableError) error {
 	return nil
 }
 
-// OfObject is the error of reading or deleting one object.
+// OfObject returns the error of reading or deleting one object.
 func (d Damage) OfObject(e *storage.UnreadableError) error {
 	if err := Unasked(e); err != nil {
 		return err
@@ -67,7 +68,7 @@ func (d Damage) OfObject(e *storage.UnreadableError) error {
 	return apierrors.NewInternalError(corrupt(strings.TrimPrefix(e.Key, d.Root), e))
 }
 
-// OfWrite is the error of changing one object.
+// OfWrite returns the error of changing one object.
 func (d Damage) OfWrite(e *storage.UnreadableError) error {
 	if err := Unasked(e); err != nil {
 		return err
@@ -78,10 +79,10 @@ func (d Damage) OfWrite(e *storage.UnreadableError) error {
 	return plain(e, detail(e))
 }
 
-// Enough tells whether a list has to look for more damaged objects than so many.
+// Enough reports whether a list with the given number of damaged objects can stop looking for more.
 func (d Damage) Enough(found int) bool { return !d.Named || found > maxDamaged }
 
-// OfList is the error of a list that damaged objects are in.
+// OfList returns the error of a list that contains damaged objects.
 func (d Damage) OfList(resource schema.GroupResource, damaged []*storage.UnreadableError) error {
 	for _, e := range damaged {
 		if err := Unasked(e); err != nil {

@@ -7,10 +7,10 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// allocatorOf the kind at hand; mostly there is none.
+// allocatorOf returns the Allocator of the request's kind. Most kinds have none.
 func (w *Writer) allocatorOf(r *Request) Allocator { return w.Allocators[r.Kind.GVR().GroupResource()] }
 
-// complete runs the first step of a kind that has an Allocator.
+// complete runs Allocator.Complete, if the kind has an Allocator.
 func (w *Writer) complete(r *Request, obj, old registry.Object) error {
 	z := w.allocatorOf(r)
 	if z == nil || r.Sub != nil {
@@ -22,7 +22,7 @@ func (w *Writer) complete(r *Request, obj, old registry.Object) error {
 	return nil
 }
 
-// allocate runs the second step.
+// allocate runs Allocator.Allocate, if the kind has an Allocator.
 func (w *Writer) allocate(ctx context.Context, r *Request, obj, old registry.Object) (Claim, error) {
 	z := w.allocatorOf(r)
 	if z == nil || r.Sub != nil {

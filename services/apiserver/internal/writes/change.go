@@ -17,8 +17,8 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// change computes what an object becomes by an update or patch: obj is what the
-// client wants, l what is there; owned tells that obj has its field ownership.
+// change computes the object that an update or patch stores. obj is the object that the client
+// wants, l the live state. owned reports whether obj already records its field ownership.
 func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.Object, owned bool) (outcome, error) {
 	old := l.obj
 	if err := r.versionFits(obj, old); err != nil {
@@ -28,7 +28,7 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 	if r.Kind.Default != nil {
 		r.Kind.Default(obj)
 	}
-	if r.Patch == nil { // those that a patch adds are found after mutating admission
+	if r.Patch == nil { // duplicates added by a patch are found after mutating admission
 		uniqueOwners(ctx, obj, false)
 	}
 	if !owned {
@@ -85,7 +85,7 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 	return out, nil
 }
 
-// mutateUpdate is mutate for a change. What the server owns of the metadata stays.
+// mutateUpdate is mutate for a change. It keeps the metadata that the server owns.
 func (w *Writer) mutateUpdate(ctx context.Context, r *Request, obj, old registry.Object, ask *admission.Request) error {
 	if err := w.mutate(ctx, r, obj, ask); err != nil {
 		return err
@@ -96,27 +96,27 @@ func (w *Writer) mutateUpdate(ctx context.Context, r *Request, obj, old registry
 	if err := r.namespaceFits(obj); err != nil {
 		return err
 	}
-	obj.SetNamespace(r.place()) // which a plugin may leave out, as clients may
+	obj.SetNamespace(r.place()) // a plugin may leave it out, as clients may
 	carryOver(obj, old)
 	return nil
 }
 
-// errOtherUID tells that a write names another object than there is.
+// errOtherUID returns the error of a write that names the uid of another object.
 func errOtherUID(asked, is types.UID) error {
 	return fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", asked, is) //nolint:staticcheck // the wording is the API's
 }
 
-// versionFits checks what the client says of the object's identity and version.
+// versionFits checks the uid and resourceVersion that the client sent.
 func (r *Request) versionFits(obj, old registry.Object) error {
-	// What a patch makes of the uid is a change of the object, which is refused as
-	// invalid; an update names the object that it means.
+	// A uid in a patch is a change of the object, which is rejected as invalid. A uid in an update
+	// is a precondition.
 	if uid := obj.GetUID(); r.Patch == nil && uid != "" && uid != old.GetUID() {
 		return r.uidConflict(uid, old.GetUID())
 	}
 	switch rv := obj.GetResourceVersion(); {
 	case rv == "" || rv == "0":
 		if r.Kind.Update.NeedsVersion {
-			// Kubernetes names the resource here, and tells the version as a number.
+			// Kubernetes reports the resource here, and the version as a number.
 			resource := schema.GroupKind{Group: r.Kind.GroupResource().Group, Kind: r.Kind.Resource}
 			return status.Invalid(resource, r.Name, field.ErrorList{
 				field.Invalid(field.NewPath("metadata", "resourceVersion"), uint64(0), "must be specified for an update"),
@@ -131,14 +131,14 @@ func (r *Request) versionFits(obj, old registry.Object) error {
 	return nil
 }
 
-// carryOver fills from the live object what the server owns of the metadata.
+// carryOver copies the metadata that the server owns from the live object.
 func carryOver(obj, old registry.Object) {
 	meta.KeepServerFields(obj, old)
 	obj.SetResourceVersion(old.GetResourceVersion())
 	obj.SetGeneration(old.GetGeneration())
 }
 
-// prepareUpdate resets what this path must not change.
+// prepareUpdate resets the fields that a write to this path must not change.
 func (r *Request) prepareUpdate(obj, old registry.Object) {
 	switch {
 	case r.Sub == nil:
@@ -158,7 +158,7 @@ func (r *Request) prepareUpdate(obj, old registry.Object) {
 	}
 }
 
-// validateUpdate checks what is to become of l; text is that of obj.
+// validateUpdate validates obj as the successor of l. text is the encoded obj.
 func (w *Writer) validateUpdate(ctx context.Context, r *Request, l *live, obj registry.Object, text []byte) field.ErrorList {
 	old := l.obj
 	errs := meta.ValidateUpdate(r.Kind.Kind, obj, old)
@@ -179,8 +179,8 @@ func (w *Writer) validateUpdate(ctx context.Context, r *Request, l *live, obj re
 	return errs
 }
 
-// released tells that nothing holds an object any more whose deletion has
-// begun (specification: "Object deletion").
+// released reports whether an object whose deletion has begun can be removed (specification:
+// "Object deletion").
 func (r *Request) released(obj registry.Object) bool {
 	if obj.GetDeletionTimestamp() == nil || len(obj.GetFinalizers()) > 0 {
 		return false

@@ -11,23 +11,23 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Allocator gives the objects of one kind what is unique in the cluster.
+// Allocator allocates cluster-wide unique values to the objects of one kind.
 type Allocator interface {
-	// Complete fills in what follows from the object, the live one (nil at
-	// creation) and the cluster's configuration. It takes nothing.
+	// Complete fills in values that follow from the object, the live object (nil at creation) and
+	// the cluster's configuration. It allocates nothing.
 	Complete(obj, old registry.Object) field.ErrorList
-	// Allocate takes what the object lacks, or pretends to. The Claim has to be
-	// settled.
+	// Allocate allocates the values that the object lacks; a dry run allocates nothing. The caller
+	// must settle the Claim.
 	Allocate(ctx context.Context, obj, old registry.Object, dryRun bool) (Claim, error)
-	// Release gives back what an object held that has been removed.
+	// Release frees the values of an object that has been removed.
 	Release(ctx context.Context, obj registry.Object)
 }
 
-// Claim is what an object takes by being written, and gives up by it.
+// Claim holds the values that an object acquires or frees with its write.
 type Claim = admission.Claim
 
-// settleClaim ends a claim by what came of the write. When nobody knows, nothing is
-// given back: the repair finds what is not in use.
+// settleClaim keeps or drops a claim according to the result of the write. If the result is
+// unknown, nothing is dropped: the repair loop finds unused values.
 func settleClaim(ctx context.Context, claim Claim, err error) {
 	var exists *storage.ExistsError
 	var conflict *storage.ConflictError
@@ -39,7 +39,7 @@ func settleClaim(ctx context.Context, claim Claim, err error) {
 	}
 }
 
-// noClaim is that of kinds which take nothing.
+// noClaim is the claim of kinds without an Allocator.
 type noClaim struct{}
 
 func (noClaim) Keep(context.Context) {}

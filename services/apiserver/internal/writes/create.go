@@ -18,15 +18,15 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// generatedAttempts is how often a name is generated anew when it is taken.
+// generatedAttempts is how many generated names are tried.
 const generatedAttempts = 8
 
-// Create creates Request.Object. A name is generated where none is given.
+// Create creates Request.Object. It generates a name if only a name prefix is given.
 func (w *Writer) Create(ctx context.Context, r *Request) (Result, error) {
 	return w.create(ctx, r, r.Object, creation{})
 }
 
-// creation says what is special about the write that creates an object.
+// creation holds the properties of a write that creates an object.
 type creation struct {
 	// owned means that the field ownership is recorded already.
 	owned bool
@@ -72,8 +72,8 @@ func (w *Writer) create(ctx context.Context, r *Request, obj registry.Object, ho
 	}
 }
 
-// alreadyExists returns the error of a creation whose name is taken. It says so if the object
-// of that name terminates.
+// alreadyExists returns the error of a creation whose name is taken. The message says if the
+// existing object is being deleted.
 func (w *Writer) alreadyExists(ctx context.Context, r *Request, obj registry.Object) error {
 	err := apierrors.NewAlreadyExists(r.Kind.GroupResource(), obj.GetName())
 	if obj.GetGenerateName() != "" {
@@ -85,10 +85,10 @@ func (w *Writer) alreadyExists(ctx context.Context, r *Request, obj registry.Obj
 	return err
 }
 
-// mutateCreation defaults an object, notes who owns its fields, and runs mutating
-// admission, which sees neither what the server stamps on it nor a generated name.
-// Both see the status that the client sent, as in Kubernetes: a status that does not
-// fit the schema leaves the object without managedFields.
+// mutateCreation defaults an object, records its field ownership, and runs mutating admission.
+// Admission sees neither the metadata that the server sets nor a generated name. Both steps see the
+// status that the client sent, as in Kubernetes: a status that does not fit the schema leaves the
+// object without managedFields.
 func (w *Writer) mutateCreation(ctx context.Context, r *Request, obj registry.Object, owned bool) (*admission.Request, error) {
 	meta.SetServerFields(obj, "", metav1.Time{})
 	obj.SetNamespace(r.place())
@@ -110,9 +110,9 @@ func (w *Writer) mutateCreation(ctx context.Context, r *Request, obj registry.Ob
 	return ask, r.creationFits(obj)
 }
 
-// creationVersion returns the revision that a dry run shows, which is the resourceVersion
-// that the client sent. Other creations that name a resourceVersion but 0 are rejected. The
-// check comes after admission. As in Kubernetes, a value that is not a number counts as none.
+// creationVersion returns the resourceVersion that the client sent, which the response to a dry run
+// shows. Other creations with a resourceVersion other than 0 are rejected. The check comes after
+// admission. As in Kubernetes, a value that is not a number counts as none.
 func (r *Request) creationVersion(obj registry.Object, how creation) (int64, error) {
 	version, err := codec.ParseVersion(obj.GetResourceVersion())
 	if !r.DryRun && !how.absent && err == nil && version > 0 {
@@ -121,7 +121,7 @@ func (r *Request) creationVersion(obj registry.Object, how creation) (int64, err
 	return version, nil
 }
 
-// stampCreation fills what the server owns of the metadata.
+// stampCreation sets the metadata that the server owns.
 func (w *Writer) stampCreation(r *Request, obj registry.Object) {
 	meta.SetServerFields(obj, newUID(), metav1.Time{Time: w.Now().UTC().Truncate(second)})
 	r.reset(obj)
@@ -130,7 +130,7 @@ func (w *Writer) stampCreation(r *Request, obj registry.Object) {
 	}
 }
 
-// reset takes back what a client cannot say of a new object.
+// reset clears the fields that a client cannot set on a new object.
 func (r *Request) reset(obj registry.Object) {
 	obj.SetNamespace(r.place())
 	if r.Kind.HasStatus() && !r.Kind.Create.KeepStatus {
@@ -208,7 +208,7 @@ func (w *Writer) tryCreate(ctx context.Context, r *Request, obj registry.Object,
 	return Result{Item: codec.Item{Stored: value, Revision: rev}, Created: true}, nil
 }
 
-// defined looks whether what a creation depends on is so, for one that is not made.
+// defined checks the preconditions of a creation that is not executed (a dry run).
 func (w *Writer) defined(ctx context.Context, k *served.Resource) error {
 	for _, p := range k.While {
 		kv, _, err := w.Store.Get(ctx, p.Key, 0)
@@ -222,7 +222,7 @@ func (w *Writer) defined(ctx context.Context, k *served.Resource) error {
 	return nil
 }
 
-// requester is the user as a kind may record it.
+// requester returns the user in the form that a kind may record.
 func requester(u *request.User) registry.Requester {
 	if u == nil {
 		return registry.Requester{}

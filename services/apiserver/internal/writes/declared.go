@@ -8,8 +8,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// withDeclared runs the declared rules of a kind beside the written ones, whose
-// findings are errs, and returns those that count.
+// withDeclared runs the declarative validation of a kind beside the handwritten one, whose errors
+// are errs. It returns the errors that apply.
 func (w *Writer) withDeclared(k *registry.Kind, obj registry.Object, errs field.ErrorList) field.ErrorList {
 	if k.Declared == nil || !w.Declared.Enabled {
 		return errs
@@ -28,7 +28,7 @@ func (w *Writer) withDeclared(k *registry.Kind, obj registry.Object, errs field.
 	return append(errs.RemoveCoveredByDeclarative(), declared...)
 }
 
-// runDeclared is false when the rules panicked, which then is what they found.
+// runDeclared runs the declarative validation. If it panics, ok is false and errs holds the panic.
 func (w *Writer) runDeclared(k *registry.Kind, obj registry.Object) (errs field.ErrorList, ok bool) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -40,8 +40,8 @@ func (w *Writer) runDeclared(k *registry.Kind, obj registry.Object) (errs field.
 	return k.Declared(obj), true
 }
 
-// differences are the findings that one side alone has; findings are the same
-// when they are of one type and origin at one place.
+// differences returns the errors that only one side reports. Two errors are equal if they have the
+// same type, origin and field.
 func differences(written, declared field.ErrorList) (out []string) {
 	same := field.ErrorMatcher{}.ByType().ByField().ByOrigin()
 	missing := func(side string, of, in field.ErrorList) {

@@ -17,9 +17,10 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Delete deletes an object, or begins to, as Request.Options, which are DeleteOptions, say
-// (specification: "Object deletion"). An object that is deleted gracefully is written with its
-// end before it is removed, also when it ends at once, so that watchers see it terminate.
+// Delete deletes an object, or begins its deletion, according to Request.Options, which are
+// DeleteOptions (specification: "Object deletion"). An object that is deleted gracefully is first
+// written with its deletion timestamp and then removed, even with a grace period of 0, so that
+// watchers see it terminate.
 func (w *Writer) Delete(ctx context.Context, r *Request) (Result, error) {
 	o, ok := r.Options.(*metav1.DeleteOptions)
 	if !ok {
@@ -47,7 +48,7 @@ func (w *Writer) Delete(ctx context.Context, r *Request) (Result, error) {
 			r.Mark(obj)
 			does.write = true
 		}
-		if !does.write { // what is removed is shown as it last was
+		if !does.write { // the response shows the last stored state
 			return outcome{value: l.kv.Value, remove: does.remove, keep: r.DryRun || !does.remove}, nil
 		}
 		value, err := r.Kind.Coder.EncodeFor(ctx, obj)
@@ -69,9 +70,9 @@ func (w *Writer) Delete(ctx context.Context, r *Request) (Result, error) {
 	return res, nil
 }
 
-// removeMarked removes an object that was written with its end. Its deletion was admitted and
-// cannot be taken back, so a change of the object in the meantime does not matter. Neither does
-// another client that removed it first.
+// removeMarked removes an object that was stored with its deletion timestamp. Its deletion has been
+// admitted and cannot be undone, so a concurrent change of the object does not matter. Neither does
+// a concurrent removal.
 func (w *Writer) removeMarked(ctx context.Context, r *Request, obj registry.Object, marked Result) (Result, error) {
 	l := &live{kv: storage.KeyValue{Key: r.key(), Value: marked.Stored, ModRevision: marked.Revision}, obj: obj, confirmed: true}
 	res, err := w.modifyFrom(ctx, r, "", l, func(l *live) (outcome, error) {
@@ -92,7 +93,7 @@ func (w *Writer) admitDeletion(ctx context.Context, r *Request, live registry.Ob
 	}
 	ask := r.Admission(admission.Delete, nil, live)
 	if o, ok := r.Options.(*metav1.DeleteOptions); ok && r.Kind.Delete.Held != nil && (o.Preconditions == nil || o.Preconditions.UID == nil) {
-		// What is deleted in steps is that very object, and told to be.
+		// A deletion in several steps is for one object only, so its options carry the uid.
 		uid := live.GetUID()
 		o = o.DeepCopy()
 		if o.Preconditions == nil {
@@ -107,8 +108,7 @@ func (w *Writer) admitDeletion(ctx context.Context, r *Request, live registry.Ob
 	return w.Admission.Validate(ctx, ask)
 }
 
-// Preconditions compares what the options of a deletion say of the object with
-// what it is.
+// Preconditions checks the preconditions of a deletion against the object.
 func (r *Request) Preconditions(obj registry.Object) error {
 	o, ok := r.Options.(*metav1.DeleteOptions)
 	if !ok || o.Preconditions == nil {
@@ -128,8 +128,8 @@ func (r *Request) Preconditions(obj registry.Object) error {
 	return nil
 }
 
-// preconditionsOfMark are preconditions in the words in which Kubernetes tells
-// them of such kinds.
+// preconditionsOfMark is Preconditions with the messages that Kubernetes has for kinds with
+// Delete.Mark.
 func (r *Request) preconditionsOfMark(p *metav1.Preconditions, obj registry.Object) error {
 	failed := func(what string, want, is any) error {
 		return apierrors.NewConflict(r.Kind.GroupResource(), r.Name, fmt.Errorf("Precondition failed: %s in precondition: %v, %s in object meta: %v", what, want, what, is)) //nolint:staticcheck // the wording is the API's
@@ -143,16 +143,16 @@ func (r *Request) preconditionsOfMark(p *metav1.Preconditions, obj registry.Obje
 	return nil
 }
 
-// deletion says what a DELETE does with an object.
+// deletion holds the actions of a DELETE on an object.
 type deletion struct {
-	// write stores what has changed, remove removes the object. With both, write is first.
+	// write stores the changed object, remove removes it. With both, write is first.
 	write, remove bool
-	// pending means that the object ends soon enough already. Nothing is done, and admission
-	// is not asked.
+	// pending means that the object already ends soon enough. Nothing is done, and admission is not
+	// called.
 	pending bool
 }
 
-// beginDeletion changes an object as the options of a DELETE say.
+// beginDeletion changes an object according to the options of a DELETE.
 func (w *Writer) beginDeletion(r *Request, obj registry.Object, o *metav1.DeleteOptions) deletion {
 	now := w.Now()
 	if r.Kind.Delete.Mark != nil && obj.GetDeletionTimestamp() == nil {
@@ -177,7 +177,7 @@ func (w *Writer) beginDeletion(r *Request, obj registry.Object, o *metav1.Delete
 	}
 	switch {
 	case len(obj.GetFinalizers()) == 0 && !held:
-		// What only the finalizers have changed is not written before the object is removed.
+		// A change of the finalizers alone is not written before the object is removed.
 		return deletion{write: marked, remove: ends}
 	case !terminating && !marked:
 		r.mark(obj, 0, held, now)
@@ -186,9 +186,9 @@ func (w *Writer) beginDeletion(r *Request, obj registry.Object, o *metav1.Delete
 	return deletion{write: changed}
 }
 
-// markGraceful says on an object of a kind that is deleted gracefully when it will be gone.
-// marked reports whether that is new; ends reports whether the object can be removed now, as
-// far as the grace period is concerned.
+// markGraceful sets the deletion timestamp and grace period of an object of a kind with graceful
+// deletion. marked reports whether they changed. ends reports whether the grace period allows
+// removing the object now.
 func (r *Request) markGraceful(obj registry.Object, o *metav1.DeleteOptions, now time.Time) (marked, ends bool) {
 	asked := o.GracePeriodSeconds
 	if asked != nil {
@@ -218,8 +218,8 @@ func nonNegativeGrace(seconds int64) int64 {
 	return seconds
 }
 
-// shorten moves the end of a terminating object. It does not move into the past: if the new
-// grace period is over already, 1 second is left for whatever ends the object gracefully.
+// shorten sets an earlier end of a terminating object. The end does not move into the past: if the
+// new grace period is already over, at most 1 second remains for a graceful termination.
 func shorten(obj registry.Object, grace, had int64, now time.Time) {
 	at := obj.GetDeletionTimestamp().Add(time.Duration(grace-had) * time.Second)
 	if at.Before(now) {
@@ -229,14 +229,14 @@ func shorten(obj registry.Object, grace, had int64, now time.Time) {
 	obj.SetDeletionGracePeriodSeconds(&grace)
 }
 
-// mark says on an object when it will be gone.
+// mark sets the deletion timestamp and, unless held, the grace period.
 func (r *Request) mark(obj registry.Object, grace int64, held bool, now time.Time) {
 	at := metav1.NewTime(now.UTC().Add(time.Duration(grace) * time.Second).Truncate(time.Second))
 	obj.SetDeletionTimestamp(&at)
 	if !held {
 		obj.SetDeletionGracePeriodSeconds(&grace)
 	}
-	// What something beside finalizers holds has its own way of ending.
+	// Objects that are held by other means than finalizers keep their generation.
 	if g := obj.GetGeneration(); g > 0 && !held {
 		obj.SetGeneration(g + 1)
 	}
@@ -245,8 +245,8 @@ func (r *Request) mark(obj registry.Object, grace int64, held bool, now time.Tim
 	}
 }
 
-// deletionFinalizers adds and removes the garbage collector's finalizers as the
-// propagation policy wants it.
+// deletionFinalizers returns the finalizers of the object with those of the garbage collector added
+// or removed as the propagation policy requires.
 func (r *Request) deletionFinalizers(obj registry.Object, o *metav1.DeleteOptions) []string {
 	has := func(f string) bool { return slices.Contains(obj.GetFinalizers(), f) }
 	var orphan, foreground bool

@@ -1,19 +1,19 @@
-// Package writes is the way of every write, whoever makes it: clients by
-// endpoints, operations such as evictions, and the server itself by package
-// loopback. A Request says all that there is to say before the state of the store
-// is known; a Result says what stands in the store afterwards. It knows no HTTP.
+// Package writes implements every write: those of endpoints, of operations such as evictions, and
+// of the server itself through package loopback. A Request holds all inputs of a write that do not
+// depend on the state of the store. A Result holds the state of the store afterwards. The package
+// does not depend on HTTP.
 //
-//	Create ─► admission, rules of the kind, what is taken (Allocator, quota) ─► store
+//	Create ─► admission, rules of the kind, allocations (Allocator, quota) ─► store
 //	Update, Patch, Modify ─► swap.go: modify
-//	   read the live state: the cache's, which mostly is the newest; the store's where a
-//	   webhook may be asked, lest it is asked about what was
-//	   ┌► compute what the object becomes ─► change: field ownership, admission, rules
+//	   read the live state: from the cache, which is usually current; from the store if a
+//	   webhook may be called, so that the webhook does not see an outdated object
+//	   ┌► compute the new object ─► change: field ownership, admission, rules
 //	   └─ compare-and-swap; on a conflict start again from the live value it returned
 //	Delete ─► the same loop: removes the object, marks it and waits, or marks it and
 //	          removes it in a second write
 //	Alter  ─► the same loop without rules: for operations that were admitted themselves
 //
-// An error that was found on a cached state counts only after the store confirmed
-// that state. What is taken for a write is kept or given back by what became of it;
-// when nobody knows that, nothing is given back and nothing is repeated.
+// An error computed from a cached state counts only after the store confirms that state. A claim
+// (allocated addresses, charged quota) is kept or dropped according to the result of the write. If
+// the result is unknown, the claim is not dropped and the write is not repeated.
 package writes

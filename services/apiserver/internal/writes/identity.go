@@ -13,8 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// expectedUID returns the uid that the body of an update names. The update is meant for that
-// object only. It is empty for patches, where a uid is a change of the object.
+// expectedUID returns the uid in the body of an update, which must match the stored object. It is
+// empty for patches, where a uid is a change of the object.
 func (r *Request) expectedUID() types.UID {
 	if r.Object == nil || r.Patch != nil {
 		return ""
@@ -22,9 +22,9 @@ func (r *Request) expectedUID() types.UID {
 	return r.Object.GetUID()
 }
 
-// uidConflict returns the error of an update that names the uid of another object. have is
-// empty if there is no object. The text has the form of Kubernetes' storage errors, in which
-// dry runs leave out the root of the key.
+// uidConflict returns the error of an update whose uid differs from that of the stored object. have
+// is empty if there is no object. The text has the form of Kubernetes' storage errors, in which dry
+// runs leave out the root of the key.
 func (r *Request) uidConflict(want, have types.UID) error {
 	key := r.key()
 	if at := strings.Index(key, "/"+r.Kind.Stored.Prefix+"/"); r.DryRun && at > 0 {

@@ -7,10 +7,10 @@ import (
 	"binnacle/services/apiserver/internal/customresource/tape"
 )
 
-// mergeDocument is what a merge patch (RFC 7386) makes of a document; both are
-// objects. Both are read once, however deep the patch goes; what it does not name
-// stays as it is written. A null within a list stays, and within what takes the
-// place of an object that is there, as Kubernetes has it.
+// mergeDocument applies a merge patch (RFC 7386) to a document; both are JSON objects. Each is
+// parsed once, independent of the depth of the patch. Values that the patch does not name keep
+// their encoding. As in Kubernetes, a null stays inside a list, and inside a value that replaces an
+// existing object.
 func mergeDocument(doc, patch []byte) ([]byte, error) {
 	d, err := tape.Parse(doc)
 	if err != nil {
@@ -28,8 +28,8 @@ func mergeDocument(doc, patch []byte) ([]byte, error) {
 
 type documentMerger struct{ doc, patch *tape.Doc }
 
-// appendObject appends what the object at one place of the patch makes of the object
-// at one place of the document.
+// appendObject appends the object at reference at of the document, patched with the object at
+// reference with of the patch.
 func (m *documentMerger) appendObject(dst []byte, at, with tape.Ref) []byte {
 	have, want := membersOf(m.doc, at), membersOf(m.patch, with)
 	all := maps.Clone(have)
@@ -57,7 +57,7 @@ func (m *documentMerger) appendObject(dst []byte, at, with tape.Ref) []byte {
 	return append(dst, '}')
 }
 
-// appendWithoutNulls appends a value of the patch without members that are null.
+// appendWithoutNulls appends a value of the patch without null members.
 func (m *documentMerger) appendWithoutNulls(dst []byte, at tape.Ref) []byte {
 	switch p := m.patch; p.Kind(at) {
 	case tape.Object:
@@ -92,7 +92,7 @@ func appendName(dst []byte, name string, first bool) []byte {
 	return append(tape.AppendString(dst, name), ':')
 }
 
-// membersOf are the members of an object; of those that are there twice, the last.
+// membersOf returns the members of an object by name. For a duplicate name it returns the last one.
 func membersOf(d *tape.Doc, object tape.Ref) map[string]tape.Ref {
 	members := map[string]tape.Ref{}
 	for key, end := d.First(object), d.Next(object); key < end; key = d.Next(key + 1) {

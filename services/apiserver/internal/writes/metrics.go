@@ -6,14 +6,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Declared says what the rules that fields declare are for (specification,
-// "Declarative validation"): with Enabled they run beside the written ones, and
-// differences are logged and counted; with Takeover their findings count.
+// Declared configures declarative validation (specification: "Declarative validation"). With
+// Enabled it runs beside the handwritten validation, and differences are logged and counted. With
+// Takeover its errors apply.
 type Declared struct{ Enabled, Takeover bool }
 
-// Metrics count what goes wrong with declared rules, and how long objects are compared
-// with what they were, by how it was found out: that their owned fields differ, that
-// they do, or that they are equal.
+// Metrics counts failures of declarative validation. It also measures how long an update compares
+// the object with the stored one, by result: the managed fields differ, other fields differ, or the
+// objects are equal.
 type Metrics struct {
 	mismatches, panics prometheus.Counter
 	fast, slow, equal  prometheus.Observer
@@ -39,7 +39,7 @@ func NewMetrics(r prometheus.Registerer) Metrics {
 	return m
 }
 
-// compared notes a comparison. Metrics that were not made note nothing.
+// compared records the duration of a comparison. It does nothing without an observer.
 func (m *Metrics) compared(path prometheus.Observer, begin time.Time) {
 	if path != nil {
 		path.Observe(time.Since(begin).Seconds())

@@ -14,11 +14,11 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// uniqueOwners leaves out owner references that are there twice, and says so.
+// uniqueOwners removes duplicate owner references and adds a warning.
 func uniqueOwners(ctx context.Context, obj registry.Object, admitted bool) {
 	refs := obj.GetOwnerReferences()
 	var unique []metav1.OwnerReference
-	var twice []string // the UID of each that is left out
+	var twice []string // the UIDs of the removed references
 	seen := newReferences(refs)
 	for i, r := range refs {
 		switch again := seen.again(i); {
@@ -43,15 +43,15 @@ func uniqueOwners(ctx context.Context, obj registry.Object, admitted bool) {
 	request.Warn(ctx, fmt.Sprintf(format, strings.Join(twice, ", ")))
 }
 
-// references finds those of a list that are in it already. Of many it keeps no more than
-// where each is, as a list may have hundreds of thousands.
+// references detects duplicates in a list of owner references. It stores only the index of each,
+// because a list may have hundreds of thousands.
 type references struct {
 	all   []metav1.OwnerReference
 	seed  maphash.Seed
-	known map[uint64]int32 // by hash; nil where each is held against the others
+	known map[uint64]int32 // index by hash; nil for short lists, which are compared pairwise
 }
 
-// fewReferences are quickly held against each other.
+// fewReferences is the number of references up to which pairwise comparison is used.
 const fewReferences = 8
 
 func newReferences(all []metav1.OwnerReference) references {
@@ -62,14 +62,14 @@ func newReferences(all []metav1.OwnerReference) references {
 	return r
 }
 
-// again tells whether the reference of an index is also at an earlier one. It is asked for one
-// after the other.
+// again reports whether the reference at index i equals an earlier one. It must be called for all
+// indices in order.
 func (r references) again(i int) bool {
 	this := referenceOf(r.all[i])
 	if r.known == nil {
 		return slices.ContainsFunc(r.all[:i], func(o metav1.OwnerReference) bool { return referenceOf(o) == this })
 	}
-	for h := maphash.Comparable(r.seed, this); ; h++ { // the next place is that of who comes second
+	for h := maphash.Comparable(r.seed, this); ; h++ { // a collision uses the next key
 		at, taken := r.known[h]
 		if !taken {
 			r.known[h] = int32(i)
@@ -81,7 +81,7 @@ func (r references) again(i int) bool {
 	}
 }
 
-// reference is all that an owner reference says.
+// reference holds the fields of an owner reference in comparable form.
 type reference struct {
 	apiVersion, kind, name string
 	uid                    types.UID

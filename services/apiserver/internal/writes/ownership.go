@@ -14,8 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// mayCreate asks whether a write that finds nothing may create it: an update or
-// an apply alone does not allow that.
+// mayCreate authorizes the creation of an object that an update or apply does not find. The
+// permission to update or patch does not include it.
 func (w *Writer) mayCreate(ctx context.Context, r *Request) error {
 	k := r.Kind
 	attrs := &authz.Attributes{
@@ -28,21 +28,20 @@ func (w *Writer) mayCreate(ctx context.Context, r *Request) error {
 	}
 	if err != nil {
 		w.Logger.Warn("authorization failed", "resource", k.Resource, "namespace", r.Namespace, "name", r.Name, "error", err)
-		return apierrors.NewInternalError(err) // it is not refused
+		return apierrors.NewInternalError(err) // not a denial
 	}
 	return authz.Forbidden(attrs, reason)
 }
 
-// own records who owns the fields of obj, which the request makes of live; nil
-// is nothing. Objects that cannot be compared lose what was recorded: it would
-// no longer be true.
-// The error is that of a request that has no time left: the object is comparable.
+// own records the field ownership of obj, to which the request changes live (nil for a creation).
+// Objects that cannot be compared lose their managedFields, which would no longer be true. The
+// error is that of an expired request, whose object may well be comparable.
 func (w *Writer) own(ctx context.Context, r *Request, live, obj registry.Object) error {
 	w.Own(ctx, r, r.owner(), live, obj)
 	return ctx.Err()
 }
 
-// Own is own with the owners m.
+// Own is own with the field manager m.
 func (w *Writer) Own(ctx context.Context, r *Request, m *apply.Manager, live, obj registry.Object) {
 	if err := m.Update(ctx, live, obj, r.Manager); err != nil {
 		w.Logger.Debug("fields are not owned", "resource", r.Kind.Resource, "namespace", obj.GetNamespace(), "name", obj.GetName(), "error", err)
@@ -50,8 +49,7 @@ func (w *Writer) Own(ctx context.Context, r *Request, m *apply.Manager, live, ob
 	}
 }
 
-// mutate runs mutating admission. What that makes of managedFields is taken back
-// where it cannot be read.
+// mutate runs mutating admission. It restores managedFields that admission left invalid.
 func (w *Writer) mutate(ctx context.Context, r *Request, obj registry.Object, ask *admission.Request) error {
 	before := apply.RecordedIn(obj).Clone()
 	if err := w.Admission.Mutate(ctx, ask); err != nil {
@@ -67,8 +65,8 @@ func (w *Writer) mutate(ctx context.Context, r *Request, obj registry.Object, as
 	return nil
 }
 
-// keepTimes takes back new times in managedFields where nothing else changed, and notes
-// how long it took to find that out.
+// keepTimes restores the old times in managedFields if nothing else changed. It records the
+// duration of the comparison.
 func (r *Request) keepTimes(obj, old registry.Object, m *Metrics) {
 	begin, before := time.Now(), apply.RecordedIn(old)
 	switch {

@@ -13,8 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// Patch applies Request.Patch to what is there: an object, or what a sub-resource
-// over it may change. An apply creates what is not there.
+// Patch applies Request.Patch to the stored object, or to the part of it that a subresource may
+// change. An apply creates a missing object.
 func (w *Writer) Patch(ctx context.Context, r *Request) (Result, error) {
 	if r.Sub != nil && r.Sub.Scale != nil {
 		return w.patchScale(ctx, r)
@@ -39,13 +39,13 @@ func (w *Writer) Patch(ctx context.Context, r *Request) (Result, error) {
 	return res, err
 }
 
-// createApplied creates what an apply patch describes and what is not there.
+// createApplied creates the object of an apply patch that does not exist yet.
 func (w *Writer) createApplied(ctx context.Context, r *Request) (Result, error) {
 	obj, err := w.patchedObject(ctx, r, r.Kind.New().(registry.Object), false)
 	if err != nil {
 		return Result{}, err
 	}
-	// A patch with a uid is for an object that exists; it may lack the name.
+	// A patch with a uid is for an existing object. It may lack the name.
 	if uid := obj.GetUID(); uid != "" {
 		return Result{}, apierrors.NewConflict(r.Kind.GroupResource(), r.Name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
 	}
@@ -58,8 +58,8 @@ func (w *Writer) createApplied(ctx context.Context, r *Request) (Result, error) 
 	return w.create(ctx, r, obj, creation{owned: true, absent: true})
 }
 
-// patched applies a patch to the live object; inForm tells that this was defaulted by its
-// version.
+// patched applies a patch to the live object. inForm reports whether the object has the defaults of
+// its version.
 func (w *Writer) patched(ctx context.Context, r *Request, old registry.Object, inForm bool) (registry.Object, error) {
 	obj, err := w.patchedObject(ctx, r, old, inForm)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// Directives of strategic merge patches; those for a list go before its name.
+// Directives of strategic merge patches. The last two are prefixes of a list's name.
 const (
 	patchDirective      = "$patch"
 	retainKeysDirective = "$retainKeys"
@@ -23,16 +23,15 @@ const (
 	deletionDirective   = "$deleteFromPrimitiveList/"
 )
 
-// maxCompared is how many pairs of elements a strategic merge patch may have
-// compared: each element of a list that is merged, with all others and with all that
-// are there.
+// maxCompared is the maximum number of element pairs that a strategic merge patch may compare. Each
+// element of a merged list is compared with the other elements of the patch and with all existing
+// elements.
 const maxCompared = 10_000_000
 
-// checkStrategic refuses, naming the field, what a strategic merge patch must not
-// say where lists are merged: the library compares merge keys and elements as they
-// are, and panics at what cannot be compared. It refuses what would be compared for
-// too long, too. tree is what the patch is for, shape a value of its Go type. pairs is
-// about how many elements are compared.
+// checkStrategic rejects invalid merge keys and elements in the merged lists of a strategic merge
+// patch, and names their fields. The library compares them unchecked and panics on incomparable
+// values. It also rejects patches that exceed maxCompared. tree is the object to patch, shape a
+// value of its Go type. pairs estimates how many elements are compared.
 func checkStrategic(patch, tree map[string]any, shape any) (pairs int, err error) {
 	meta, err := strategicpatch.NewPatchMetaFromStruct(shape)
 	if err != nil {
@@ -51,14 +50,14 @@ func checkStrategic(patch, tree map[string]any, shape any) (pairs int, err error
 
 // patchChecker checks one patch.
 type patchChecker struct {
-	// longest is the length of the longest list of what is patched, compared how
-	// many pairs of elements are at most.
+	// longest is the length of the longest list in the object. compared is an upper bound of the
+	// compared element pairs.
 	longest, compared int
-	// pairs is how many are, as far as the elements that belong together are known.
+	// pairs is a closer estimate that uses the lengths of the matching lists.
 	pairs int
 }
 
-// merges counts a list that is merged with one of what is there.
+// merges counts the merge of a list of the patch with a list of the object.
 func (c *patchChecker) merges(elements, with int) {
 	c.compared += elements * (elements + c.longest)
 	c.pairs += elements * (elements + with)
@@ -79,7 +78,7 @@ func longestList(v any) (n int) {
 	return n
 }
 
-// checkMerged checks an object of a patch that is merged field by field with what is there.
+// checkMerged checks an object of a patch that is merged field by field with the existing one.
 func (c *patchChecker) checkMerged(at *field.Path, patch, was map[string]any, meta strategicpatch.LookupPatchMeta) (errs field.ErrorList) {
 	for _, key := range slices.Sorted(maps.Keys(patch)) {
 		value := patch[key]
@@ -106,7 +105,7 @@ func (c *patchChecker) checkMerged(at *field.Path, patch, was map[string]any, me
 			if !ok {
 				continue
 			}
-			// What has no field is not merged.
+			// A value without a field is not merged.
 			if inner, _, err := meta.LookupPatchMetadataForStruct(key); err == nil {
 				before, _ := was[key].(map[string]any)
 				errs = append(errs, c.checkMerged(at, object, before, inner)...)
@@ -121,7 +120,7 @@ func listOf(object map[string]any, name string) []any {
 	return list
 }
 
-// byKey finds elements by their merge key.
+// byKey returns the elements of a list by their merge key.
 func byKey(list []any, mergeKey string) map[any]map[string]any {
 	out := make(map[any]map[string]any, len(list))
 	for _, element := range list {
@@ -132,9 +131,8 @@ func byKey(list []any, mergeKey string) map[any]map[string]any {
 	return out
 }
 
-// checkList checks a list of a patch: when lists of its field are merged or brought
-// into an order, its elements are compared with each other and with those that are
-// there.
+// checkList checks a list of a patch. If lists of its field are merged or ordered, its elements are
+// compared with each other and with the existing elements.
 func (c *patchChecker) checkList(at *field.Path, list []any, key string, was []any, meta strategicpatch.LookupPatchMeta, ordered bool) (errs field.ErrorList) {
 	inner, how, err := meta.LookupPatchMetadataForSlice(key)
 	if err != nil || !ordered && !slices.Contains(how.GetPatchStrategies(), "merge") {
@@ -163,11 +161,11 @@ func (c *patchChecker) checkList(at *field.Path, list []any, key string, was []a
 	return errs
 }
 
-// checkOrder checks the order that a patch wants for the elements of a list.
+// checkOrder checks the element order that a patch requests for a list.
 func (c *patchChecker) checkOrder(at *field.Path, list []any, name string, was map[string]any, meta strategicpatch.LookupPatchMeta) field.ErrorList {
 	inner, how, err := meta.LookupPatchMetadataForSlice(name)
 	if err != nil {
-		return nil // the library tells that there is no such list
+		return nil // the library reports the unknown list
 	}
 	c.merges(len(list), len(listOf(was, name)))
 	mergeKey := how.GetPatchMergeKey()
@@ -179,7 +177,7 @@ func (c *patchChecker) checkOrder(at *field.Path, list []any, name string, was m
 	}
 	var errs field.ErrorList
 	for i, element := range list {
-		object, _ := element.(map[string]any) // the library tells what is none
+		object, _ := element.(map[string]any) // the library reports other types
 		if v, ok := object[mergeKey]; ok && !scalar(v) {
 			errs = append(errs, field.TypeInvalid(at.Index(i).Child(mergeKey), v, "a merge key must be a string, a number or a boolean"))
 		}
@@ -196,7 +194,7 @@ func checkScalars(at *field.Path, list []any) (errs field.ErrorList) {
 	return errs
 }
 
-// scalar tells what can be compared: all but lists and objects.
+// scalar reports whether v is comparable: neither a list nor an object.
 func scalar(v any) bool {
 	switch v.(type) {
 	case []any, map[string]any:
@@ -205,7 +203,7 @@ func scalar(v any) bool {
 	return true
 }
 
-// plain tells whether a list's elements are no objects.
+// plain reports whether a list's elements are scalars.
 func plain(meta strategicpatch.LookupPatchMeta) bool {
 	of, ok := meta.(strategicpatch.PatchMetaFromStruct)
 	if !ok {

@@ -22,26 +22,26 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// maxPatchOperations bounds a JSON patch, MaxPatch the bytes of a patch and what
-// its copy operations may add.
+// maxPatchOperations is the maximum number of operations of a JSON patch. MaxPatch is the maximum
+// size of a patch in bytes, and of the data that its copy operations may add.
 const (
 	maxPatchOperations = 10000
 	MaxPatch           = jsonpatch.MaxCopies
 )
 
-// Patch is a patch that was read.
+// Patch is a decoded patch.
 type Patch struct {
 	typ types.PatchType
 	raw []byte
-	// ops are a JSON patch, tree is every other patch.
+	// ops holds a JSON patch, tree any other patch.
 	ops  jsonpatch.Patch
 	tree map[string]any
-	// unknown tells of what is unknown or there twice in the patch itself.
+	// unknown holds the errors about unknown and duplicate fields of the patch itself.
 	unknown []error
 }
 
-// jsonPatchOp is what an operation of a JSON patch may have (RFC 6902). Errors tell its name, as
-// those of Kubernetes do.
+// jsonPatchOp holds the fields of a JSON patch operation (RFC 6902). Errors contain its name, as in
+// Kubernetes.
 type jsonPatchOp struct {
 	Op    string `json:"op,omitempty"`
 	Path  string `json:"path,omitempty"`
@@ -49,7 +49,7 @@ type jsonPatchOp struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// DecodePatch reads a patch; strict looks for what is unknown or there twice.
+// DecodePatch decodes a patch. If strict, it records unknown and duplicate fields.
 func DecodePatch(typ types.PatchType, raw []byte, strict bool) (*Patch, error) {
 	p := &Patch{typ: typ, raw: raw}
 	var err error
@@ -106,8 +106,8 @@ func (p *Patch) decodeTree(strict bool) (err error) {
 	return nil
 }
 
-// decodeYAML reads the body of an apply. JSON is YAML, and quicker to read; where
-// it has keys twice, the texts are those of YAML.
+// decodeYAML decodes the body of an apply. It tries JSON first, which is valid YAML and faster to
+// decode. For duplicate keys it returns the messages of the YAML decoder.
 func (p *Patch) decodeYAML(strict bool) error {
 	if err := codec.CheckJSON(p.raw); err != nil {
 		return apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
@@ -131,13 +131,13 @@ func (p *Patch) decodeYAML(strict bool) error {
 			return apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
 		}
 	}
-	if p.tree == nil { // empty or null is an object of no kind
+	if p.tree == nil { // empty or null: an object without a kind
 		p.tree = map[string]any{}
 	}
 	return nil
 }
 
-// decodeCBOR reads the body of an apply; it cannot have keys twice.
+// decodeCBOR decodes the body of an apply. CBOR cannot have duplicate keys.
 func (p *Patch) decodeCBOR() error {
 	doc, err := codec.CBORToJSON(p.raw)
 	if err == nil {
@@ -152,8 +152,7 @@ func (p *Patch) decodeCBOR() error {
 	return nil
 }
 
-// checkMade refuses a patch of an object of a type whose lists would take too much once
-// they are made.
+// checkMade rejects a patch of a typed object whose lists would need too much memory once decoded.
 func (p *Patch) checkMade(c *codec.Codec, of schema.GroupVersionKind, name string) error {
 	err := c.CheckTree(p.tree, of)
 	if invalid := new(codec.ValueError); errors.As(err, &invalid) {
@@ -165,7 +164,7 @@ func (p *Patch) checkMade(c *codec.Codec, of schema.GroupVersionKind, name strin
 	return nil
 }
 
-// Applies tells whether the patch is an apply.
+// Applies reports whether the patch is an apply.
 func (p *Patch) Applies() bool {
 	return p.typ == types.ApplyYAMLPatchType || p.typ == types.ApplyCBORPatchType
 }
@@ -174,8 +173,7 @@ func errPatch(err error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 }
 
-// patchJSON computes the JSON of what a JSON patch or a merge patch makes of a
-// document.
+// patchJSON applies a JSON patch or a merge patch to a document and returns the result as JSON.
 func (p *Patch) patchJSON(doc []byte) ([]byte, error) {
 	if p.typ == types.JSONPatchType {
 		return p.operate(doc)
@@ -187,12 +185,12 @@ func (p *Patch) patchJSON(doc []byte) ([]byte, error) {
 	return out, nil
 }
 
-// operationsAtOnce of a JSON patch cost about as much as reading the document does: some go through
-// a whole list of it.
+// operationsAtOnce is how many operations of a JSON patch cost about as much as decoding the
+// document. Some operations scan a whole list.
 const operationsAtOnce = 16
 
-// weighPatch is weigh for what a patch makes of a document: each operation may go through all of
-// it, and each copy double it, to be taken away again.
+// weighPatch is weigh for applying a patch to a document. Each operation may scan all of it. Each
+// copy may double it, even if a later operation removes the copy.
 func (p *Patch) weighPatch(ctx context.Context, doc []byte) error {
 	if p.typ != types.JSONPatchType {
 		return weighDocument(ctx, doc, 1)
@@ -218,11 +216,11 @@ func (p *Patch) operate(doc []byte) ([]byte, error) {
 	return out, nil
 }
 
-// perPair is how many bytes two elements of lists count that are compared.
+// perPair is the cost of comparing two list elements, in bytes of a document.
 const perPair = 12
 
-// patchTree computes what a strategic merge patch makes of an object; shape is a
-// value of its Go type, from whose tags the merge keys are taken.
+// patchTree applies a strategic merge patch to an object. shape is a value of its Go type, whose
+// tags define the merge keys.
 func (p *Patch) patchTree(ctx context.Context, obj, shape runtime.Object) (out map[string]any, err error) {
 	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
@@ -236,7 +234,7 @@ func (p *Patch) patchTree(ctx context.Context, obj, shape runtime.Object) (out m
 		return nil, err
 	}
 	defer func() {
-		if r := recover(); r != nil { // the check above knows of none
+		if r := recover(); r != nil { // not expected after the check above
 			out, err = nil, status.Unprocessable(errors.New("the patch cannot be applied"))
 		}
 	}()
@@ -256,20 +254,19 @@ func (p *Patch) mergeTree(tree map[string]any, shape runtime.Object) (map[string
 	case errors.Is(err, mergepatch.ErrNoListOfLists), errors.Is(err, mergepatch.ErrPatchContentNotMatchRetainKeys):
 		return nil, status.Unprocessable(err)
 	}
-	// The object itself is sound.
+	// The object itself is valid.
 	return nil, status.Unmergeable(err)
 }
 
-// invalidPatch is the 422 for a patch whose result cannot be decoded.
+// invalidPatch returns the 422 error for a patch whose result cannot be decoded.
 func invalidPatch(shown string, err error) error {
 	return status.Invalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), shown, err.Error())})
 }
 
-// yamlPrefixes begin the errors of strict YAML, which tell of several fields.
+// yamlPrefixes are the prefixes of strict YAML errors that list several fields.
 var yamlPrefixes = []string{"yaml: unmarshal errors:\n", "error converting YAML to JSON: yaml: unmarshal errors:\n"}
 
-// fieldWarnings are the warnings of an error of strict decoding, one for each
-// field.
+// fieldWarnings splits an error of strict decoding into one warning for each field.
 func fieldWarnings(err error) []string {
 	text := err.Error()
 	for _, prefix := range yamlPrefixes {

@@ -8,9 +8,9 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// mergeMarks applies a merge patch that changes nothing but the labels and annotations of
-// a document, which is the most frequent one: the rest need not be written and read. It
-// returns false for every other patch.
+// mergeMarks applies a merge patch that changes only the labels and annotations of a document. Such
+// patches are the most frequent ones, and the rest of the document need not be encoded and decoded.
+// It returns false for every other patch.
 func (p *Patch) mergeMarks(old registry.Object) (registry.Object, bool) {
 	u, ok := old.(*unstructured.Unstructured)
 	if !ok || p.typ != types.MergePatchType || len(p.unknown) > 0 || len(p.tree) != 1 {
@@ -43,8 +43,8 @@ func (p *Patch) mergeMarks(old registry.Object) (registry.Object, bool) {
 	return obj, true
 }
 
-// unconverted tells whether a document is stored in the version in which it is written:
-// then it has that version's defaults. What was converted gets them by the long way.
+// unconverted reports whether a document is stored in the version of the request. Then it already
+// has the defaults of that version. A converted document gets them on the general path.
 func (l *live) unconverted(r *Request) bool {
 	if r.Kind.Document == nil {
 		return false
@@ -60,7 +60,7 @@ func (l *live) unconverted(r *Request) bool {
 	return version == r.Kind.GroupVersion().String()
 }
 
-// mergedMarks are texts by name after a patch; false for what is anything else.
+// mergedMarks returns the map after the patch. It returns false unless all values are strings.
 func mergedMarks(have any, patch map[string]any) (map[string]any, bool) {
 	was, ok := have.(map[string]any)
 	if !ok && have != nil {

@@ -13,12 +13,11 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// mergeInto applies a merge patch (RFC 7386) to an object in place, without
-// encoding and decoding what the patch does not name. It tells whether it did;
-// where it did not, because the patch does something unusual, such as naming a
-// field that is not there, the object is spoilt, and the long way, over the
-// JSON of the whole object, says what is to be said. In all that it does the two
-// agree.
+// mergeInto applies a merge patch (RFC 7386) to an object in place, without encoding and decoding
+// the fields that the patch does not name. It reports whether it did so. If the patch does
+// something unusual, such as naming an unknown field, mergeInto returns false and the object is
+// unusable; the caller takes the general path over the JSON of the whole object. For all patches
+// that it supports, the two paths agree.
 func mergeInto(obj registry.Object, patch []byte) bool {
 	m, ok := members(patch)
 	if !ok {
@@ -32,7 +31,7 @@ func mergeInto(obj registry.Object, patch []byte) bool {
 	return mergeStruct(reflect.ValueOf(obj).Elem(), m)
 }
 
-// members are the members of a JSON object; not ok for anything else.
+// members returns the members of a JSON object. ok is false for anything else.
 func members(raw []byte) (m map[string]json.RawMessage, ok bool) {
 	if len(raw) == 0 || bytes.TrimSpace(raw)[0] != '{' {
 		return nil, false
@@ -53,7 +52,7 @@ func mergeStruct(v reflect.Value, patch map[string]json.RawMessage) bool {
 	return true
 }
 
-// mergeValue merges one member into the field that it names.
+// mergeValue merges one member into its field.
 func mergeValue(v reflect.Value, raw json.RawMessage) bool {
 	if bytes.Equal(raw, null) {
 		v.SetZero()
@@ -61,9 +60,9 @@ func mergeValue(v reflect.Value, raw json.RawMessage) bool {
 	}
 	if raw[0] != '{' {
 		if bytes.Contains(raw, null) {
-			return false // what becomes of a null in a list is the long way's to say
+			return false // the general path handles a null in a list
 		}
-		// Anything but an object takes the place of what is there.
+		// Any value but an object replaces the existing one.
 		fresh := reflect.New(v.Type())
 		unknown, err := kjson.UnmarshalStrict(raw, fresh.Interface())
 		if err != nil || len(unknown) > 0 {
@@ -104,8 +103,8 @@ var (
 
 func decodesItself(t reflect.Type) bool { return reflect.PointerTo(t).Implements(unmarshaler) }
 
-// mergeStrings merges labels and the like. The map may be another object's, and
-// is copied.
+// mergeStrings merges a map of strings such as labels. It copies the map, which another object may
+// share.
 func mergeStrings(v reflect.Value, patch map[string]json.RawMessage) bool {
 	have := v.Interface().(map[string]string)
 	merged := make(map[string]string, len(have)+len(patch))
@@ -127,8 +126,8 @@ func mergeStrings(v reflect.Value, patch map[string]json.RawMessage) bool {
 	return true
 }
 
-// names are the fields of an object that a patch names. It tells whether they are
-// all that the patch is about: nothing else of the object need be converted then.
+// names returns the fields of an object that a patch names. ok reports whether they cover the whole
+// patch; then no other field of the object needs conversion.
 func (p *Patch) names(obj runtime.Object) (fields [][]int, ok bool) {
 	if _, untyped := obj.(runtime.Unstructured); untyped {
 		return nil, false
@@ -136,7 +135,7 @@ func (p *Patch) names(obj runtime.Object) (fields [][]int, ok bool) {
 	known := jsonFields(reflect.TypeOf(obj).Elem())
 	for name := range p.tree {
 		index, has := known[name]
-		if !has { // a directive, or a field that is not there
+		if !has { // a directive or an unknown field
 			return nil, false
 		}
 		fields = append(fields, index)
@@ -144,7 +143,7 @@ func (p *Patch) names(obj runtime.Object) (fields [][]int, ok bool) {
 	return fields, true
 }
 
-// copyFields lets one object have what another has in some fields.
+// copyFields copies the given fields from one object to another.
 func copyFields(to, from runtime.Object, fields [][]int) {
 	t, f := reflect.ValueOf(to).Elem(), reflect.ValueOf(from).Elem()
 	for _, index := range fields {
@@ -152,11 +151,11 @@ func copyFields(to, from runtime.Object, fields [][]int) {
 	}
 }
 
-// fieldsOf caches what types look like in JSON.
+// fieldsOf caches jsonFields.
 var fieldsOf sync.Map // reflect.Type → map[string][]int
 
-// jsonFields are the fields of a struct by their JSON names, those of embedded
-// structs among them.
+// jsonFields returns the fields of a struct by their JSON names, including those of embedded
+// structs.
 func jsonFields(t reflect.Type) map[string][]int {
 	if known, ok := fieldsOf.Load(t); ok {
 		return known.(map[string][]int)

@@ -16,7 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// patchTarget is what a patch is applied to.
+// patchTarget is the value that a patch is applied to.
 type patchTarget struct {
 	gvk   schema.GroupVersionKind
 	now   runtime.Object
@@ -24,9 +24,9 @@ type patchTarget struct {
 	shape func() runtime.Object
 }
 
-// patchValue computes and decodes what a patch other than an apply makes of a
-// value. Unknown fields and those that are there twice, in the patch and in its
-// result, are refused, told or ignored.
+// patchValue applies a patch other than an apply to a value and decodes the result. Unknown and
+// duplicate fields, in the patch and in its result, are rejected, reported as warnings, or ignored,
+// as FieldValidation requires.
 func (w *Writer) patchValue(ctx context.Context, r *Request, t patchTarget) (runtime.Object, error) {
 	p, strict := r.Patch, LooksForUnknown(r.FieldValidation)
 	if p.typ == types.StrategicMergePatchType {
@@ -71,10 +71,10 @@ func (w *Writer) patchValue(ctx context.Context, r *Request, t patchTarget) (run
 	if err != nil {
 		return nil, err
 	}
-	if err := r.weighMade(ctx, patched); err != nil { // a few copies may make a lot of it, and defaults
+	if err := r.weighMade(ctx, patched); err != nil { // copies and defaults may enlarge it
 		return nil, err
 	}
-	document := r.Kind.Document != nil && t.gvk == r.Kind.GVK() // its kind is checked when it is validated
+	document := r.Kind.Document != nil && t.gvk == r.Kind.GVK() // its kind is checked by the validation
 	var d codec.Decoded
 	if document {
 		d, err = r.Kind.Coder.DecodeDocument(api.MediaJSON, patched, strict)
@@ -98,7 +98,7 @@ func (w *Writer) patchValue(ctx context.Context, r *Request, t patchTarget) (run
 	})
 }
 
-// weighMade is weigh for what a patch has made.
+// weighMade is weigh for the result of a patch.
 func (r *Request) weighMade(ctx context.Context, doc []byte) error {
 	size := request.WeightOfJSON(doc)
 	if d := r.Kind.Document; d != nil && d.Weight != nil {
@@ -110,8 +110,8 @@ func (r *Request) weighMade(ctx context.Context, doc []byte) error {
 	return weigh(ctx, size)
 }
 
-// reportApply reports what is unknown in the body of an apply; unknown fields of
-// the type were refused before.
+// reportApply reports duplicate fields in the body of an apply. Unknown fields of the type were
+// rejected before.
 func (r *Request) reportApply(ctx context.Context) error {
 	unknown := r.Patch.unknown
 	return ReportUnknown(ctx, r.FieldValidation, unknown, func(error) error {

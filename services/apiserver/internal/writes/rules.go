@@ -18,7 +18,7 @@ import (
 // namespaceFits checks the body's namespace against the path's.
 func (r *Request) namespaceFits(obj registry.Object) error {
 	if !r.Kind.Namespaced {
-		obj.SetNamespace("") // it stands in none, whatever the client says
+		obj.SetNamespace("") // cluster-scoped: the client's value is ignored
 		return nil
 	}
 	if ns := obj.GetNamespace(); ns != "" && ns != r.Namespace {
@@ -27,8 +27,8 @@ func (r *Request) namespaceFits(obj registry.Object) error {
 	return nil
 }
 
-// creationFits checks the body's namespace and, where the path has one, its name: what
-// was authorized is the creation of an object of that name.
+// creationFits checks the body's namespace and, if the path has a name, the body's name. The
+// request was authorized to create an object of that name.
 func (r *Request) creationFits(obj registry.Object) error {
 	if err := r.namespaceFits(obj); err != nil || r.Name == "" || obj.GetName() == "" && obj.GetGenerateName() == "" {
 		return err
@@ -50,9 +50,8 @@ func (r *Request) nameFits(obj registry.Object) error {
 	return nil
 }
 
-// admit runs what is left of admission when an object is complete: the
-// validating phase, and what is charged for it. It settles claim when that
-// refuses, and joins it with its own when not.
+// admit runs the last steps of admission on a complete object: the validating phase and the quota
+// charge. It drops claim on an error, and otherwise joins it with the charged claim.
 func (w *Writer) admit(ctx context.Context, ask *admission.Request, claim Claim) (Claim, error) {
 	err := w.Admission.Validate(ctx, ask)
 	if err == nil {
@@ -95,7 +94,8 @@ func (r *Request) checkType(obj registry.Object) error {
 	return status.Invalid(u.GroupVersionKind().GroupKind(), u.GetName(), errs)
 }
 
-// validateDocument holds an object without a Go type to its schema; found is what is wrong with its metadata.
+// validateDocument validates an object without a Go type against its schema. found holds the errors
+// of its metadata.
 func (r *Request) validateDocument(ctx context.Context, found field.ErrorList, obj registry.Object, text, old []byte) field.ErrorList {
 	subresource := ""
 	if r.Sub != nil {
@@ -103,7 +103,7 @@ func (r *Request) validateDocument(ctx context.Context, found field.ErrorList, o
 	}
 	return r.Kind.Document.Validate(ctx, registry.DocumentWrite{
 		Object: obj, Text: text, Old: old, Found: found, Subresource: subresource, Warn: func(text string) { request.Warn(ctx, text) },
-		Costly: func() { request.Weigh(ctx, request.LargeBody) }, // or without a turn: what rules cost is bounded
+		Costly: func() { request.Weigh(ctx, request.LargeBody) }, // the result is ignored: the cost of rules is bounded
 	})
 }
 
@@ -116,8 +116,7 @@ func (r *Request) warn(ctx context.Context, obj registry.Object) {
 	}
 }
 
-// warnOfUpdate is warn for a change; of one through a sub-resource, what that
-// warns of itself.
+// warnOfUpdate is warn for an update. A subresource has its own warnings.
 func (r *Request) warnOfUpdate(ctx context.Context, obj, old registry.Object) {
 	switch {
 	case r.Sub != nil:

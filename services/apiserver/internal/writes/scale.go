@@ -17,7 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// updateScale is Update by a scale.
+// updateScale is Update of a scale subresource.
 func (w *Writer) updateScale(ctx context.Context, r *Request) (Result, error) {
 	sc, ok := r.Object.(*autoscalingv1.Scale)
 	if !ok {
@@ -32,7 +32,7 @@ func (w *Writer) updateScale(ctx context.Context, r *Request) (Result, error) {
 	})
 }
 
-// patchScale is Patch of a scale.
+// patchScale is Patch of a scale subresource.
 func (w *Writer) patchScale(ctx context.Context, r *Request) (Result, error) {
 	return w.writeScale(ctx, r, func(now *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
 		if r.Patch.Applies() {
@@ -54,9 +54,9 @@ func (w *Writer) patchScale(ctx context.Context, r *Request) (Result, error) {
 	})
 }
 
-// scaledFields moves entries of managedFields between an object and its scale:
-// the object's number of replicas is the scale's (specification: "Field
-// ownership (server-side apply) rules").
+// scaledFields returns a handler that moves managedFields entries between an object and its scale:
+// the replicas field of the object is that of the scale (specification: "Field ownership
+// (server-side apply) rules").
 func (r *Request) scaledFields(obj registry.Object) *managedfields.ScaleHandler {
 	gv := r.Kind.GroupVersion()
 	paths := managedfields.ResourcePathMappings{}
@@ -67,7 +67,7 @@ func (r *Request) scaledFields(obj registry.Object) *managedfields.ScaleHandler 
 	return managedfields.NewScaleHandler(obj.GetManagedFields(), gv, paths)
 }
 
-// fieldPath returns the path of field names, nil for none.
+// fieldPath returns the path of field names. It is nil for no names.
 func fieldPath(names []string) (p fieldpath.Path) {
 	for _, name := range names {
 		p = append(p, fieldpath.PathElement{FieldName: &name})
@@ -75,7 +75,7 @@ func fieldPath(names []string) (p fieldpath.Path) {
 	return p
 }
 
-// admitScale runs mutating admission on a scale, and returns what was asked.
+// admitScale runs mutating admission on a scale and returns the admission request.
 func (w *Writer) admitScale(ctx context.Context, r *Request, sc, now *autoscalingv1.Scale) (*admission.Request, error) {
 	shown, old := sc.DeepCopy(), now.DeepCopy()
 	old.ManagedFields = nil
@@ -86,8 +86,8 @@ func (w *Writer) admitScale(ctx context.Context, r *Request, sc, now *autoscalin
 		return nil, err
 	}
 	sc.Spec = shown.Spec
-	// Which object is meant is held against the one there is; nothing else is stored, so
-	// nobody is asked about what it says besides.
+	// A changed uid or resourceVersion is checked against the stored object. All other metadata and
+	// the status are not stored, so validating admission sees the stored values.
 	if shown.UID != old.UID {
 		sc.UID = shown.UID
 	}
@@ -98,9 +98,9 @@ func (w *Writer) admitScale(ctx context.Context, r *Request, sc, now *autoscalin
 	return ask, nil
 }
 
-// writeScale changes an object's replicas as a scale wants it.
+// writeScale sets the replicas of an object to those of a scale.
 func (w *Writer) writeScale(ctx context.Context, r *Request, want func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error)) (Result, error) {
-	// The object's own rules apply.
+	// The rules of the object itself apply.
 	parent := r.On(r.Kind, nil, r.Namespace, r.Name)
 	res, err := w.modify(ctx, r, admission.Update, func(l *live) (outcome, error) {
 		fields := r.scaledFields(l.obj)
@@ -119,7 +119,7 @@ func (w *Writer) writeScale(ctx context.Context, r *Request, want func(*autoscal
 		if parent.asked, err = w.admitScale(ctx, r, sc, now); err != nil {
 			return outcome{}, err
 		}
-		// The replicas of a document are checked with the document, by its schema and its scale.
+		// The validation of a document covers its replicas, by its schema and its scale.
 		if sc.Spec.Replicas < 0 && r.Kind.Document == nil {
 			return outcome{}, status.Invalid(scaleGVK.GroupKind(), sc.Name, field.ErrorList{
 				field.Invalid(field.NewPath("spec", "replicas"), sc.Spec.Replicas, "must be greater than or equal to 0"),

@@ -9,7 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/traced"
 )
 
-// Events of a request's span, in the words of Kubernetes.
+// Events of a request's span, named as in Kubernetes.
 const (
 	eventPatch   = "About to apply patch"
 	eventAdmit   = "About to check admission control"
@@ -18,7 +18,7 @@ const (
 	eventDeleted = "Object deleted from database"
 )
 
-// encodes records when an object is encoded; the function that it returns records the end.
+// encodes records the start of an object's encoding. The function that it returns records the end.
 func (r *Request) encodes(ctx context.Context) (done func()) {
 	if !tracing.Recording(ctx) {
 		return func() {}
@@ -33,12 +33,12 @@ func (r *Request) described(ctx context.Context) context.Context {
 		return ctx
 	}
 	v := r.encoded
-	r.encoded = traced.Value{} // another attempt encodes again
+	r.encoded = traced.Value{} // a further attempt encodes again
 	v.Type, v.Resource = r.internalType(), r.Kind.StoredGroupResource().String()
 	return traced.WithValue(ctx, v)
 }
 
-// internalType returns the name of the Go type that Kubernetes stores the kind from.
+// internalType returns the name of the internal Go type that Kubernetes has for the stored kind.
 func (r *Request) internalType() string {
 	if r.Kind.Document != nil {
 		return "*unstructured.Unstructured"

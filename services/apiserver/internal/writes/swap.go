@@ -21,17 +21,17 @@ import (
 type live struct {
 	kv  storage.KeyValue
 	obj registry.Object
-	// text is the served document of what has no Go type.
+	// text is the served document of an object without a Go type.
 	text []byte
-	// confirmed tells that it was read from the store, not from the cache.
+	// confirmed reports whether the state comes from the store rather than the cache.
 	confirmed bool
 }
 
-// leastCounted is the size in bytes of a stored value from which it may have many values.
+// leastCounted is the size in bytes of a stored value from which its values are counted.
 const leastCounted = 8 << 10
 
-// weigh waits until work on an object may begin: a small change of a large one is large work,
-// however it is made.
+// weigh waits until work on the object may start. Even a small change of a large object is large
+// work.
 func (l *live) weigh(ctx context.Context, r *Request) error {
 	size := len(l.kv.Value)
 	if size >= leastCounted && size < request.LargeBody {
@@ -44,12 +44,12 @@ func (l *live) weigh(ctx context.Context, r *Request) error {
 	return weigh(ctx, max(size, len(l.kv.Value)))
 }
 
-// maxAttempts bounds how often a write starts anew because somebody else was
-// quicker. As many writers of one object each get their turn.
+// maxAttempts is how many write conflicts an operation retries. Up to that many concurrent writers
+// of one object all succeed.
 const maxAttempts = 100
 
-// read fetches the state a write starts from: from the cache at first, which
-// mostly has the newest, else from the store.
+// read returns the state that a write starts from: from the cache, which is usually current, or
+// from the store if confirmed is set or the cache has no readable entry.
 func (w *Writer) read(ctx context.Context, r *Request, confirmed bool) (*live, error) {
 	if !confirmed {
 		if e, ok := r.Kind.Store.Get(r.key()); ok && e.Unreadable() == nil {
@@ -83,7 +83,7 @@ func (l *live) decode(ctx context.Context, r *Request) (err error) {
 	return err
 }
 
-// marked is a stored value as the write decodes it.
+// marked returns the stored value in the form that the write decodes.
 func (r *Request) marked(stored []byte) []byte {
 	r.restore = nil
 	if a := r.Kind.Stored.Apart; r.Apart && a != nil {
@@ -95,8 +95,8 @@ func (r *Request) marked(stored []byte) []byte {
 	return stored
 }
 
-// encode makes of an object the value that is stored. text is that of Coder.Text, where
-// it is at hand.
+// encode returns the value to store for an object. text is the result of Coder.Text, or nil if it
+// is not available.
 func (r *Request) encode(ctx context.Context, obj registry.Object, text []byte) ([]byte, error) {
 	value, err := r.stored(ctx, obj, text)
 	if err == nil && r.restore != nil {
@@ -127,7 +127,7 @@ func (r *Request) stored(ctx context.Context, obj registry.Object, text []byte) 
 	return value, err
 }
 
-// Read is the object as it is in the store now.
+// Read returns the object as it is in the store now.
 func (w *Writer) Read(ctx context.Context, r *Request) (registry.Object, error) {
 	l, err := w.read(ctx, r, true)
 	if err != nil {
@@ -136,21 +136,21 @@ func (w *Writer) Read(ctx context.Context, r *Request) (registry.Object, error) 
 	return l.obj, nil
 }
 
-// outcome is what a write wants stored in place of what is there.
+// outcome is the result of computing a write.
 type outcome struct {
 	value []byte
-	// obj is what value was encoded from.
+	// obj is the object that value encodes.
 	obj    registry.Object
 	remove bool
-	// keep leaves the store as it is.
+	// keep leaves the store unchanged.
 	keep bool
-	// claim, if any, is settled by what comes of it.
+	// claim, if not nil, is settled with the result of the write.
 	claim Claim
 }
 
-// put writes an object's value. An object that is too large for the store is
-// written without its managedFields, which can be large, unless it is applied:
-// an apply that lost the ownership of all fields would not be one.
+// put writes an object's value. If the object is too large for the store, put writes it again
+// without managedFields, which can be large. It does not do so for an apply, which must record the
+// ownership of its fields.
 func (w *Writer) put(ctx context.Context, r *Request, obj registry.Object, value []byte, write func(context.Context, []byte) (int64, error)) ([]byte, int64, error) {
 	request.Step(ctx, request.StepAdmit)
 	answered := request.OnlyWaits(ctx)
@@ -174,7 +174,7 @@ func (w *Writer) put(ctx context.Context, r *Request, obj registry.Object, value
 	return value, rev, err
 }
 
-// note tells of a revision that was written.
+// note reports a written revision to Written.
 func (w *Writer) note(r *Request, revision int64) {
 	if w.Written != nil && !r.Unnoted {
 		w.Written(r.Kind.GVR().GroupResource(), revision)
@@ -184,13 +184,13 @@ func (w *Writer) note(r *Request, revision int64) {
 // awaitSettled waits until the server has acted on a write of the object itself.
 func (w *Writer) awaitSettled(ctx context.Context, r *Request, revision int64) {
 	if settled := w.Settled[r.Kind.GVR().GroupResource()]; settled != nil && r.Sub == nil {
-		defer request.Aside(ctx)() // others are waited for here, too
+		defer request.Aside(ctx)() // the wait may depend on other servers
 		settled(ctx, revision)
 	}
 }
 
-// modifyOrCreate modifies an object or, where there is none and create is not
-// nil, creates it. Whoever was quicker is taken into account.
+// modifyOrCreate modifies an object or, if it does not exist and create is not nil, creates it. It
+// retries after a concurrent creation or deletion.
 func (w *Writer) modifyOrCreate(ctx context.Context, r *Request, compute func(*live) (outcome, error), create func() (Result, error)) (Result, error) {
 	for attempt := 0; ; attempt++ {
 		res, err := w.modify(ctx, r, admission.Update, compute)
@@ -204,11 +204,10 @@ func (w *Writer) modifyOrCreate(ctx context.Context, r *Request, compute func(*l
 	}
 }
 
-// modify is the loop of every write to an existing object: start from the live
-// state, compute, compare-and-swap, start anew when somebody else was quicker.
-// An error that was found on a cached state counts only if that state is the
-// newest. Where compute asks somebody outside whether it may be, it starts from
-// the newest at once: a webhook is not asked about what was.
+// modify is the loop of every write to an existing object: read the live state, compute the new
+// object, compare-and-swap, and retry after a conflict. An error computed from a cached state
+// counts only if that state is current. If compute may call a webhook, modify starts from the
+// store's state, so that the webhook does not see an outdated object.
 func (w *Writer) modify(ctx context.Context, r *Request, op admission.Operation, compute func(*live) (outcome, error)) (Result, error) {
 	l, err := w.read(ctx, r, op != "" && w.Admission.Outside(ctx, r.Admission(op, nil, nil)))
 	if err != nil {
@@ -217,7 +216,7 @@ func (w *Writer) modify(ctx context.Context, r *Request, op admission.Operation,
 	return w.modifyFrom(ctx, r, op, l, compute)
 }
 
-// modifyFrom is modify that starts from a state that was read.
+// modifyFrom is modify that starts from the state l.
 func (w *Writer) modifyFrom(ctx context.Context, r *Request, op admission.Operation, l *live, compute func(*live) (outcome, error)) (Result, error) {
 	for attempt := 0; ; attempt++ {
 		forget := request.Attempt(ctx)
@@ -228,7 +227,7 @@ func (w *Writer) modifyFrom(ctx context.Context, r *Request, op admission.Operat
 				out.drop(ctx)
 				return Result{}, w.translate(r, op, err)
 			}
-			// What is stale is written anew by who changes nothing.
+			// A write without changes still rewrites a stale value.
 			if fresh.kv.ModRevision != l.kv.ModRevision || cerr == nil && !r.DryRun && fresh.kv.Stale() {
 				out.drop(ctx)
 				forget()
@@ -282,8 +281,7 @@ func (w *Writer) modifyFrom(ctx context.Context, r *Request, op admission.Operat
 	}
 }
 
-// translate turns an error of the store into the one that clients know; op is what the
-// write does.
+// translate converts an error of the store to an API error. op is the operation of the write.
 func (w *Writer) translate(r *Request, op admission.Operation, err error) error {
 	var unreadable *storage.UnreadableError
 	switch uid := r.expectedUID(); {
@@ -297,15 +295,15 @@ func (w *Writer) translate(r *Request, op admission.Operation, err error) error 
 	return w.Damage.OfWrite(unreadable)
 }
 
-// drop gives back what an outcome has taken that is not written.
+// drop drops the claim of an outcome that is not written.
 func (o *outcome) drop(ctx context.Context) {
 	if o.claim != nil {
 		o.claim.Drop(ctx)
 	}
 }
 
-// options say how long lasts what is written, and what that depends on: on the request's
-// own premises and others.
+// options returns the TTL of the written value and the preconditions of the write: those of the
+// request and those of while.
 func (w *Writer) options(r *Request, while []storage.Premise) storage.WriteOptions {
 	o := storage.WriteOptions{While: slices.Concat(r.While, while)}
 	if r.Kind.Stored.Expires {

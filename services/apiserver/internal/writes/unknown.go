@@ -9,12 +9,12 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// LooksForUnknown tells whether a fieldValidation wants to know of unknown and
+// LooksForUnknown reports whether a fieldValidation value requires the detection of unknown and
 // duplicate fields.
 func LooksForUnknown(validation string) bool { return validation != metav1.FieldValidationIgnore }
 
-// ReportUnknown refuses unknown and duplicate fields, or warns of them, or does
-// nothing, as fieldValidation has it (specification: "Field validation").
+// ReportUnknown rejects unknown and duplicate fields, adds warnings for them, or ignores them,
+// depending on fieldValidation (specification: "Field validation").
 func ReportUnknown(ctx context.Context, validation string, unknown []error, refuse func(error) error) error {
 	switch {
 	case len(unknown) == 0, !LooksForUnknown(validation):

@@ -17,15 +17,15 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// The option, and the verb that its users need besides.
+// The delete option, and the verb that it additionally requires.
 const (
 	unsafeOption = "ignoreStoreReadErrorWithClusterBreakingPotential"
 	unsafeVerb   = "unsafe-delete-ignore-read-errors"
 )
 
-// DeleteUnreadable removes an object that cannot be read, whatever it was: without
-// admission, which would have nothing to look at, without heed of finalizers. Who does
-// so needs a permission of its own. An object that can be read is not removed.
+// DeleteUnreadable removes an object that cannot be read. It skips admission, which would have no
+// object to check, and ignores finalizers. It requires a permission of its own. It does not remove
+// a readable object.
 func (w *Writer) DeleteUnreadable(ctx context.Context, r *Request) error {
 	if err := w.mayDeleteUnreadable(ctx, r); err != nil {
 		return err
@@ -39,7 +39,8 @@ func (w *Writer) DeleteUnreadable(ctx context.Context, r *Request) error {
 		if !errors.As(err, &unreadable) {
 			return r.ref().Translate(err)
 		}
-		// Who left before it was opened has not found it damaged either.
+		// A request that ended before the object was decrypted does not prove that the object is
+		// damaged.
 		if err := cmp.Or(status.Unasked(unreadable), ctx.Err()); err != nil {
 			return err
 		}
@@ -52,7 +53,7 @@ func (w *Writer) DeleteUnreadable(ctx context.Context, r *Request) error {
 			w.Logger.Warn("an object that cannot be read was deleted", "key", r.key(), "user", r.User.Name, "error", unreadable.Err)
 			w.note(r, revision)
 			return nil
-		case !errors.As(err, &conflict): // else somebody wrote it meanwhile
+		case !errors.As(err, &conflict): // otherwise a concurrent write: try again
 			return r.ref().Translate(err)
 		}
 	}
@@ -82,12 +83,13 @@ func (w *Writer) mayDeleteUnreadable(ctx context.Context, r *Request) error {
 	return apierrors.NewForbidden(k.GroupResource(), r.Name, fmt.Errorf("not permitted to do %q, reason: %s", unsafeVerb, reason))
 }
 
-// IgnoresReadErrors tells whether the options of a deletion are for what cannot be read.
+// IgnoresReadErrors reports whether the options of a deletion allow removing an unreadable object.
 func IgnoresReadErrors(o *metav1.DeleteOptions) bool {
 	return o.IgnoreStoreReadErrorWithClusterBreakingPotential != nil && *o.IgnoreStoreReadErrorWithClusterBreakingPotential
 }
 
-// RefuseForCollections is the error of options that are for single objects.
+// RefuseForCollections returns the error for options that only a deletion of a single object may
+// have.
 func RefuseForCollections() *field.Error {
 	return field.Invalid(field.NewPath(unsafeOption), true, "is not allowed with DELETECOLLECTION, try again after removing the option")
 }

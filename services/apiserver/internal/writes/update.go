@@ -8,8 +8,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Update makes Request.Object of what is there: the object, or what a sub-resource
-// over it may change. Some kinds are created where they are not there.
+// Update replaces the stored object, or the part of it that a subresource may change, with
+// Request.Object. For some kinds it creates a missing object.
 func (w *Writer) Update(ctx context.Context, r *Request) (Result, error) {
 	if r.Sub != nil && r.Sub.Scale != nil {
 		return w.updateScale(ctx, r)
@@ -35,8 +35,8 @@ func (w *Writer) Update(ctx context.Context, r *Request) (Result, error) {
 	return w.modifyOrCreate(ctx, r, compute, create)
 }
 
-// Modify is Update to what change makes of a copy of the live object, whatever
-// that is by then. An error of change ends it.
+// Modify updates the object by applying change to a copy of the live object. A retry applies it to
+// the newer state. An error of change ends the write.
 func (w *Writer) Modify(ctx context.Context, r *Request, change func(registry.Object) error) (Result, error) {
 	return w.modify(ctx, r, admission.Update, func(l *live) (outcome, error) {
 		obj := l.obj.DeepCopyObject().(registry.Object)
@@ -47,8 +47,8 @@ func (w *Writer) Modify(ctx context.Context, r *Request, change func(registry.Ob
 	})
 }
 
-// Alter stores what alter makes of a copy of the live object, beside the rules of
-// its kind: for operations that have been admitted and know what they do.
+// Alter applies alter to a copy of the live object and stores it without the rules of its kind. It
+// is for operations that have been admitted and keep the rules themselves.
 func (w *Writer) Alter(ctx context.Context, r *Request, alter func(registry.Object) error) (Result, error) {
 	return w.modify(ctx, r, "", func(l *live) (outcome, error) {
 		obj := l.obj.DeepCopyObject().(registry.Object)
@@ -63,7 +63,7 @@ func (w *Writer) Alter(ctx context.Context, r *Request, alter func(registry.Obje
 	})
 }
 
-// createUpdated creates what an update describes and what is not there.
+// createUpdated creates the object of an update that does not exist yet.
 func (w *Writer) createUpdated(ctx context.Context, r *Request, obj registry.Object) (Result, error) {
 	if err := w.mayCreate(ctx, r); err != nil {
 		return Result{}, err

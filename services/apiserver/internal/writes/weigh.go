@@ -8,7 +8,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// weigh waits until work on so many bytes may begin.
+// weigh waits until work on size bytes may start.
 func weigh(ctx context.Context, size int) error {
 	if !request.Weigh(ctx, min(size, request.MaxBody)) {
 		return apierrors.NewTooManyRequests("The object is large, and others are worked on", 1)
@@ -16,7 +16,7 @@ func weigh(ctx context.Context, size int) error {
 	return nil
 }
 
-// weighDocument is weigh for one of JSON that is gone through so many times.
+// weighDocument is weigh for a JSON document that is processed the given number of times.
 func weighDocument(ctx context.Context, doc []byte, times int) error {
 	return weigh(ctx, times*request.WeightOfJSON(doc))
 }

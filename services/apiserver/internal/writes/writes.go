@@ -24,28 +24,28 @@ import (
 	"binnacle/services/apiserver/internal/storage/traced"
 )
 
-// Config is what writes work with.
+// Config holds the dependencies and options of a Writer.
 type Config struct {
 	Codec  *codec.Codec
 	Fields *apply.Fields
 	Store  storage.Interface
-	// Admission is asked about every write, Authorizer whether a write that finds
-	// nothing may create it.
+	// Admission admits every write. Authorizer decides whether an update or apply of a missing
+	// object may create it.
 	Admission  *admission.Chain
 	Authorizer authz.Authorizer
-	// Allocators by kind.
+	// Allocators by resource.
 	Allocators map[schema.GroupResource]Allocator
-	// Settled, by kind, waits within bounds until the server has acted on what
-	// was written at a revision, before the client is answered.
+	// Settled, by resource, waits for a bounded time until the server has acted on the write at a
+	// revision. The response waits for it.
 	Settled map[schema.GroupResource]func(ctx context.Context, revision int64)
-	// Written, if set, is told each revision that is written, before the client is
-	// answered: who judges by such objects waits for it.
+	// Written, if set, is called with each written revision before the response is sent, so that
+	// decisions based on such objects can wait for that revision.
 	Written func(resource schema.GroupResource, revision int64)
-	// Damage says how objects are told of that cannot be read.
+	// Damage is the policy for reporting unreadable objects.
 	Damage status.Damage
-	// Declared says what declared rules are for.
+	// Declared configures declarative validation.
 	Declared Declared
-	// NoGarbageCollector leaves its finalizers as they are.
+	// NoGarbageCollector leaves the garbage collector's finalizers unchanged.
 	NoGarbageCollector bool
 	// EventTTL is the lifetime of events.
 	EventTTL time.Duration
@@ -55,14 +55,14 @@ type Config struct {
 	Metrics Metrics
 }
 
-// Writer makes writes. It keeps no state of its own.
+// Writer executes writes. It has no state of its own and is safe for concurrent use.
 type Writer struct {
 	Config
-	// scales keeps the field ownership of scales.
+	// scales manages the field ownership of scales.
 	scales *apply.Manager
 }
 
-// New makes a writer.
+// New returns a Writer.
 func New(c Config) *Writer {
 	w := &Writer{Config: c}
 	if c.Fields != nil {
@@ -74,76 +74,76 @@ func New(c Config) *Writer {
 	return w
 }
 
-// Request is one write. Its Object belongs to the write from then on.
+// Request is one write. It owns its Object.
 type Request struct {
-	// Kind and Sub say what is written, Namespace and Name which; Name is empty
+	// Kind and Sub are the resource and subresource, Namespace and Name the object. Name is empty
 	// for a creation.
 	Kind            *served.Resource
 	Sub             *registry.Subresource
 	Namespace, Name string
 
 	User *request.User
-	// Options are the CreateOptions, UpdateOptions, PatchOptions or DeleteOptions
-	// that the client sent; admission sees them.
+	// Options are the CreateOptions, UpdateOptions, PatchOptions or DeleteOptions that the client
+	// sent. Admission sees them.
 	Options runtime.Object
 	DryRun  bool
-	// Manager is who owns the fields that are written; Force lets an apply take
-	// over those of others.
+	// Manager is the field manager of the write. Force lets an apply take over fields of other
+	// managers.
 	Manager string
 	Force   bool
-	// FieldValidation says what becomes of unknown fields of a patch.
+	// FieldValidation determines the handling of unknown fields in a patch.
 	FieldValidation string
 
-	// Object is what Create and Update want; with a scale sub-resource it is a
-	// Scale. Patch is what Patch does.
+	// Object is the object to create or update; for a scale subresource it is a Scale. Patch is the
+	// patch to apply.
 	Object registry.Object
 	Patch  *Patch
 
-	// Collection tells that the write is part of one of a collection: admission
+	// Collection reports whether the write is part of a request for a collection. Admission then
 	// sees no name.
 	Collection bool
 
-	// Apart tells that the write neither looks at the part of its object that is kept
-	// apart (registry.Apart), nor changes it, and that nobody else is asked about it:
-	// that part is not decoded, marks stand for it. restore puts it back.
+	// Apart reports whether the write neither reads nor changes the lazily decoded field of its
+	// object (registry.Apart), and no admission webhook or policy sees the object. The field is
+	// then replaced by a mark and not decoded. restore puts it back.
 	Apart   bool
 	restore func(stored []byte) ([]byte, bool)
 
 	// encoded describes the value that the next write stores, for its span.
 	encoded traced.Value
-	// asked is what admission was asked of a change and will be asked to validate,
-	// where that is not the object itself.
+	// asked is the admission request of a change if its object is not the written object itself. It
+	// has passed mutating admission and is validated later.
 	asked *admission.Request
-	// While are what the write depends on besides.
+	// While holds additional preconditions of the write.
 	While []storage.Premise
-	// Unnoted keeps what is written from Written.
+	// Unnoted suppresses the call of Written.
 	Unnoted bool
 
-	// Admitted tells that a deletion was admitted as part of an operation and is
-	// not asked about again. Mark changes the object that is deleted.
+	// Admitted reports whether a deletion has been admitted as part of an operation; admission is
+	// not called again. Mark changes the object that is deleted.
 	Admitted bool
 	Mark     func(registry.Object)
 }
 
-// Result is what a write came to.
+// Result is the result of a write.
 type Result struct {
-	// Item is the object as it stands in the store, or would after a dry run; of
-	// an object that was removed, as it last was. It is empty for a scale.
+	// Item is the object as it is in the store, or would be after a dry run. For a removed object
+	// it is the last state. It is empty for a scale.
 	codec.Item
 	// Object is set for a scale, and for a deletion.
 	Object registry.Object
-	// Created tells that there was none, Removed that there is none any more.
+	// Created reports whether the write created the object, Removed whether it removed it.
 	Created, Removed bool
 }
 
-// On is the same request for another object of a namespace and kind.
+// On returns the same request for another object.
 func (r *Request) On(kind *served.Resource, sub *registry.Subresource, namespace, name string) *Request {
 	other := *r
 	other.Kind, other.Sub, other.Namespace, other.Name = kind, sub, namespace, name
 	return &other
 }
 
-// GVK is the kind of what the path's object is sent and received as.
+// GVK returns the kind of the body that the path accepts and returns.
 func (r *Request) GVK() schema.GroupVersionKind {
 	if r.Sub == nil || r.Sub.GVK.Kind == "" {
 		return r.Kind.GVK()
@@ -154,7 +154,7 @@ func (r *Request) GVK() schema.GroupVersionKind {
 	return r.Sub.GVK
 }
 
-// Admission is the request as admission sees it.
+// Admission returns the admission request of the write.
 func (r *Request) Admission(op admission.Operation, obj, old runtime.Object) *admission.Request {
 	a := &admission.Request{
 		Operation: op, Resource: r.Kind.Kind, Kind: r.GVK(), Namespace: r.Namespace, Name: r.Name,
@@ -173,7 +173,7 @@ func (r *Request) Admission(op admission.Operation, obj, old runtime.Object) *ad
 	return a
 }
 
-// place is the namespace that the object stands in, if any.
+// place returns the namespace of the object. It is "" for cluster-scoped kinds.
 func (r *Request) place() string {
 	if r.Kind.Namespaced {
 		return r.Namespace
@@ -185,7 +185,7 @@ func (r *Request) key() string           { return r.Kind.Key(r.Namespace, r.Name
 func (r *Request) ref() status.Ref       { return refOf(r.Kind, r.Name) }
 func (r *Request) owner() *apply.Manager { return r.Kind.Owner(r.Sub) }
 
-// refOf names an object in messages.
+// refOf returns the reference that messages use for an object.
 func refOf(k *served.Resource, name string) status.Ref {
 	return status.Ref{Resource: k.GroupResource(), Name: name}
 }
