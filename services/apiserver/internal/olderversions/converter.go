@@ -117,7 +117,7 @@ func (r *resource) convert(apiVersion string, stored []byte, scheme string) ([]b
 
 var errNoVersion = errors.New("Object 'apiVersion' is missing")
 
-// unknown is the error for a version that cannot be decoded.
+// unknown returns the error for a version that cannot be decoded.
 func (r *resource) unknown(apiVersion, scheme string) error {
 	if apiVersion == "" {
 		return errNoVersion // does not contain the value, which may be secret
