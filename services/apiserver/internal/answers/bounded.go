@@ -145,7 +145,7 @@ func fits(text []byte, encoding string, link int) bool {
 	}
 }
 
-// body is the body of a response of which a part was read.
+// body is the body of a response after a part of it was read.
 type body struct {
 	io.Reader
 	io.Closer

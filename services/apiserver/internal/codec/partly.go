@@ -55,8 +55,7 @@ func (m mask) add(t reflect.Type, path []string) error {
 	return inner.add(f.Type, path[1:])
 }
 
-// appendMasked appends the selected parts of a message. It omits messages of which nothing is
-// selected.
+// appendMasked appends the selected parts of a message. It omits messages without selected parts.
 func (m mask) appendMasked(dst, b []byte) ([]byte, error) {
 	for len(b) > 0 {
 		f, rest, err := next(b)
@@ -114,7 +113,7 @@ func (k *Coder) masked(paths []string) (mask, error) {
 }
 
 // Partly returns a function that decodes only the given fields of an object, with all of their
-// contents. Paths are JSON names separated by dots. Lists omit elements of which nothing is read.
+// contents. Paths are JSON names separated by dots. Lists omit elements without selected fields.
 func (k *Coder) Partly(paths ...string) (func(Item) (registry.Object, error), error) {
 	m, err := k.masked(paths)
 	if err != nil {

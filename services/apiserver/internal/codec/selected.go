@@ -27,8 +27,8 @@ func (k *Coder) attributesOfDocument(stored []byte) (Attributes, error) {
 	return k.inDocument.attributes(stored, nil)
 }
 
-// documentFields holds the selectable fields of documents. A kind may have many of which a document
-// has few.
+// documentFields holds the selectable fields of a kind's documents. A kind may have many, although
+// each document has few of them.
 type documentFields struct {
 	all  []documentField
 	root documentPlace

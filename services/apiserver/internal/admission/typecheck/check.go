@@ -165,7 +165,7 @@ func shortened(text string) string {
 var numbers = regexp.MustCompile(`([A-Za-z])[0-9]+([.'),])`)
 
 // same reports whether two lists of warnings are equal. It ignores the numbers in type names,
-// because some writers generate them anew each time.
+// because some writers generate new ones each time.
 func same(a, b []admissionv1.ExpressionWarning) bool {
 	if len(a) != len(b) {
 		return false

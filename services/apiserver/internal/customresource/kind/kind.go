@@ -79,7 +79,7 @@ func (d *Definition) Same(o *Definition) bool {
 	return d.UID == o.UID && d.ResourceVersion == o.ResourceVersion && d.Sum == o.Sum
 }
 
-// Read reads a definition. outline and whole decode it anew on each call. outline may omit the
+// Read reads a definition. outline and whole decode it again on each call. outline may omit the
 // schemas.
 func Read(outline, whole func() (*apiextensionsv1.CustomResourceDefinition, error)) (*Definition, error) {
 	all, err := outline()
