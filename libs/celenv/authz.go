@@ -14,7 +14,7 @@ import (
 	"binnacle/libs/satoken"
 )
 
-// Types of the values with which expressions ask what somebody may do.
+// Types of the values with which expressions check authorization.
 var (
 	AuthorizerType    = cel.ObjectType("kubernetes.authorization.Authorizer")
 	ResourceCheckType = cel.ObjectType("kubernetes.authorization.ResourceCheck")
@@ -23,23 +23,24 @@ var (
 	decisionType      = cel.ObjectType("kubernetes.authorization.Decision")
 )
 
-// Decide answers whether somebody may do something.
+// Decide reports whether a request with the given attributes is authorized, and why.
 type Decide func(*authorizer.Attributes) (authorizer.Decision, string, error)
 
-// NewAuthorizer is the value that asks for a user.
+// NewAuthorizer returns a value with which expressions check what user may do.
 func NewAuthorizer(user *authorizer.User, decide Decide) ref.Val {
 	return &check{opaque: opaque{kind: AuthorizerType}, what: authorizer.Attributes{User: user}, decide: decide}
 }
 
-// NewResourceCheck is the value that asks for a user about a resource: the
-// Group, Resource, Subresource, Namespace and Name of what.
+// NewResourceCheck returns a value that checks what a user may do with a resource. The resource is
+// given by the Group, Resource, Subresource, Namespace and Name of what.
 func NewResourceCheck(what *authorizer.Attributes, decide Decide) ref.Val {
 	c := &check{opaque: opaque{kind: ResourceCheckType}, what: *what, decide: decide}
 	c.what.Resource, c.what.Version = true, "*"
 	return c
 }
 
-// check is a question, so far; its type tells how far.
+// check is an authorization check that expressions build step by step. Its type says which steps
+// can follow.
 type check struct {
 	opaque
 	what   authorizer.Attributes
@@ -52,10 +53,10 @@ func (c *check) ConvertToType(to ref.Type) ref.Val { return c.convert(c, to) }
 // Value implements ref.Val.
 func (c *check) Value() any { return c.what }
 
-// Equal implements ref.Val: questions do not compare.
+// Equal implements ref.Val. Checks cannot be compared.
 func (*check) Equal(other ref.Val) ref.Val { return types.MaybeNoSuchOverloadErr(other) }
 
-// verdict is an answer.
+// verdict is the result of a check.
 type verdict struct {
 	opaque
 	decision authorizer.Decision
@@ -69,10 +70,10 @@ func (v *verdict) ConvertToType(to ref.Type) ref.Val { return v.convert(v, to) }
 // Value implements ref.Val.
 func (v *verdict) Value() any { return v.decision }
 
-// Equal implements ref.Val: answers do not compare.
+// Equal implements ref.Val. Verdicts cannot be compared.
 func (*verdict) Equal(other ref.Val) ref.Val { return types.MaybeNoSuchOverloadErr(other) }
 
-// authzLibrary has what can be asked of an authorizer.
+// authzLibrary provides the functions of authorizers, checks and decisions.
 type authzLibrary struct{}
 
 // CompileOptions implements cel.Library.
@@ -131,7 +132,8 @@ func (authzLibrary) CompileOptions() []cel.EnvOption {
 // ProgramOptions implements cel.Library.
 func (authzLibrary) ProgramOptions() []cel.ProgramOption { return nil }
 
-// step makes one question of another: what is set may be wrong.
+// step returns a member function that derives one check from another. set stores the argument, and
+// returns an error text if the argument is invalid.
 func step(overload string, from, to *cel.Type, set func(a *authorizer.Attributes, value string) (wrong string)) cel.FunctionOpt {
 	return cel.MemberOverload(overload, []*cel.Type{from, cel.StringType}, to, cel.BinaryBinding(func(v, text ref.Val) ref.Val {
 		c, ok := v.(*check)
@@ -154,7 +156,7 @@ func wrongIfEmpty(what, value string) string {
 	return ""
 }
 
-// asServiceAccount asks the same for another user.
+// asServiceAccount returns an authorizer that checks the same for a service account.
 func asServiceAccount(args ...ref.Val) ref.Val {
 	c, ok := args[0].(*check)
 	namespace, ok1 := args[1].(types.String)
@@ -173,7 +175,7 @@ func asServiceAccount(args ...ref.Val) ref.Val {
 	}, c.decide)
 }
 
-// selectFields leaves out a selector that cannot be read: that asks for more.
+// selectFields drops a selector that cannot be parsed. The check then asks for broader access.
 func selectFields(a *authorizer.Attributes, text string) {
 	a.FieldSelector = nil
 	if selector, err := fields.ParseSelector(text); err == nil && text != "" {
@@ -181,7 +183,7 @@ func selectFields(a *authorizer.Attributes, text string) {
 	}
 }
 
-// selectLabels leaves out a selector that cannot be read: that asks for more.
+// selectLabels drops a selector that cannot be parsed. The check then asks for broader access.
 func selectLabels(a *authorizer.Attributes, text string) {
 	a.LabelSelector = nil
 	if requirements, err := labels.ParseToRequirements(text); err == nil {
@@ -189,7 +191,7 @@ func selectLabels(a *authorizer.Attributes, text string) {
 	}
 }
 
-// ask gets the answer.
+// ask performs a check for a verb and returns the verdict.
 func ask(v, verb ref.Val) ref.Val {
 	c, ok := v.(*check)
 	text, isText := verb.(types.String)

@@ -10,45 +10,45 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 )
 
-// SizeEstimator knows how large the values of variables can be.
+// SizeEstimator estimates the maximum sizes of the values of variables.
 type SizeEstimator interface {
-	// EstimateSize returns the size of what a path of names leads to, or nil.
+	// EstimateSize returns the size of the value at the element's path, or nil if it is unknown.
 	EstimateSize(element checker.AstNode) *checker.SizeEstimate
 }
 
-// Costs says what the functions of this package cost, when they run and at
-// most; CEL knows its own. Which rules a definition may have depends on the
-// figures, so they are those of Kubernetes.
+// Costs estimates the actual and the maximum cost of the functions of this package. CEL estimates
+// its own functions. The figures are those of Kubernetes, because they decide which rules a
+// definition may have.
 type Costs struct{ Sizes SizeEstimator }
 
 const (
-	// patternOfNames is the longest regular expression of a named format.
+	// patternOfNames is the length of the longest regular expression of a named format.
 	patternOfNames = 128
-	// sizeOfFormat is the longest name of a format.
+	// sizeOfFormat is the length of the longest name of a format.
 	sizeOfFormat = 64
-	// The addresses of a network have this many bytes.
+	// Sizes of network addresses in bytes.
 	shortAddress, longAddress = 4, 16
 )
 
-// class is how the cost of a function depends on its arguments.
+// class says how the cost of a function depends on its arguments.
 type class uint8
 
 const (
 	unknownClass class = iota
 	one                // costs 1
-	readsText          // readsText its text once
-	rewrites           // readsText its text and writes another
-	canonical          // readsText its text and writes it again
-	walks              // looks at each element of a list, or at a text
-	searches           // a regular expression on a text
+	readsText          // reads its text once
+	rewrites           // reads its text and writes another
+	canonical          // reads its text and writes it again
+	walks              // reads each element of a list, or a text
+	searches           // matches a regular expression against a text
 	joins
 	holdsIP
 	holdsCIDR
 	validates
-	authorizes // so much that one expression asks twice at most
+	authorizes // costs so much that one expression can check at most twice
 )
 
-// authorizeCost of one question.
+// authorizeCost is the cost of one authorization check.
 const authorizeCost = 350_000
 
 var classes = map[string]class{
@@ -77,7 +77,7 @@ func (Costs) CallCost(function, overload string, args []ref.Val, result ref.Val)
 	return &cost
 }
 
-// byValues tells whether what a call costs hangs on its arguments or its result.
+// byValues reports whether the cost of a call depends on its arguments or its result.
 func byValues(function, overload string) bool {
 	if c := classes[function]; c != unknownClass && c != one {
 		return true
@@ -89,7 +89,8 @@ func byValues(function, overload string) bool {
 	return function == "_==_" || standardByValues(overload)
 }
 
-// callCost is the cost of a function of this package; not ok of one of CEL's own.
+// callCost returns the cost of a call of a function of this package. ok is false for CEL's own
+// functions.
 func callCost(function, overload string, args []ref.Val, result ref.Val) (cost uint64, ok bool) {
 	switch c := classes[function]; {
 	case function == "_==_" && len(args) == 2 && isScalar(args[0]), c == one, overload == "cidr_ip":
@@ -134,7 +135,7 @@ func callCost(function, overload string, args []ref.Val, result ref.Val) (cost u
 	return cost, true
 }
 
-// setsCost is of comparing each element of a list with each of another.
+// setsCost returns the cost of comparing each element of one list with each element of the other.
 func setsCost(args []ref.Val, times uint64) (uint64, bool) {
 	if len(args) != 2 {
 		return 0, false
@@ -142,7 +143,7 @@ func setsCost(args []ref.Val, times uint64) (uint64, bool) {
 	return 1 + sizeOf(args[0])*sizeOf(args[1])*times, true
 }
 
-// isScalar tells whether a value of this package's types compares at once.
+// isScalar reports whether a value has a type of this package that compares in constant time.
 func isScalar(v ref.Val) bool {
 	switch v.(type) {
 	case *quantity, *address, *network, *format, *webAddress:
@@ -165,7 +166,7 @@ func sizeOf(v ref.Val) uint64 {
 	return uint64(n)
 }
 
-// traversal is the cost of looking at all of a value.
+// traversal returns the cost of reading a value with all its elements.
 func traversal(v ref.Val) uint64 {
 	switch v := v.(type) {
 	case types.String:

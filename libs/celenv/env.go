@@ -16,20 +16,19 @@ import (
 )
 
 const (
-	// PerCallLimit is the cost at which one evaluation is stopped.
+	// PerCallLimit is the cost at which an evaluation stops with an error.
 	PerCallLimit = 1_000_000
-	// interruptEvery is how many steps of a comprehension pass between two
-	// looks at the context.
+	// interruptEvery is the number of steps of a comprehension between two checks of the context.
 	interruptEvery = 100
-	// stringsVersion and setsVersion are those of Kubernetes 1.33.
+	// stringsVersion is the version of the library that Kubernetes 1.33 uses.
 	stringsVersion = 2
 )
 
-// ErrType tells that an expression is of another type than wanted.
+// ErrType says that an expression does not have the wanted type.
 var ErrType = errors.New("wrong type")
 
-// Struct is an object type with a fixed set of fields. At run time its values
-// are map[string]any; a field that is not in the map is not set.
+// Struct is an object type with a fixed set of fields. At run time its values are map[string]any. A
+// field that is missing from the map is not set.
 type Struct struct {
 	Name   string
 	Fields map[string]*cel.Type
@@ -38,33 +37,31 @@ type Struct struct {
 // Type returns the type of the struct's values, for variables and fields.
 func (s Struct) Type() *cel.Type { return cel.ObjectType(s.Name) }
 
-// Env compiles expressions over some variables.
+// Env compiles expressions over a set of variables.
 type Env struct {
 	env       *cel.Env
 	functions interpreter.Dispatcher
-	// standardCosts counts calls of the functions of this package as CEL counts
-	// functions that it does not know.
+	// standardCosts counts calls of the functions of this package as CEL counts unknown functions.
 	standardCosts bool
 }
 
-// Base has the functions and no variables. Making one takes milliseconds,
-// extending it much less.
+// Base has the functions and no variables. NewBase takes milliseconds; Extend takes much less.
 type Base struct {
 	env           *cel.Env
 	functions     interpreter.Dispatcher
 	standardCosts bool
 }
 
-// WithStandardCosts returns a base whose expressions pay 1 at run time for a
-// call of a function of this package. Kubernetes counts so without the gates
-// StrictCostEnforcementForVAP and StrictCostEnforcementForWebhooks.
+// WithStandardCosts returns a base that counts 1 at run time for each call of a function of this
+// package. Kubernetes counts this way without the gates StrictCostEnforcementForVAP and
+// StrictCostEnforcementForWebhooks.
 func (b *Base) WithStandardCosts() *Base {
 	lenient := *b
 	lenient.standardCosts = true
 	return &lenient
 }
 
-// NewBase makes the functions.
+// NewBase returns a Base with all functions.
 func NewBase() (*Base, error) {
 	env, err := cel.NewEnv(
 		cel.HomogeneousAggregateLiterals(),
@@ -83,7 +80,7 @@ func NewBase() (*Base, error) {
 		cel.Lib(networkLibrary{}),
 		cel.Lib(formatLibrary{}),
 		cel.Lib(authzLibrary{}),
-		// A test for presence costs nothing, in Kubernetes.
+		// As in Kubernetes, a test for presence costs nothing.
 		cel.CostEstimatorOptions(checker.PresenceTestHasCost(false)),
 	)
 	if err != nil {
@@ -114,19 +111,18 @@ func dispatcherOf(env *cel.Env) (interpreter.Dispatcher, error) {
 	return functions, nil
 }
 
-// TypeFinder knows object types by their names.
+// TypeFinder finds object types by name.
 type TypeFinder interface {
 	// Fields returns the fields of a type, or false if there is no such type.
 	Fields(name string) (map[string]*cel.Type, bool)
 }
 
-// Extend adds variables, and the object types that their types mention,
-// directly or through fields. find may be nil.
+// Extend returns an Env with variables and with the object types that their types mention, directly
+// or through fields. find may be nil.
 func (b *Base) Extend(variables map[string]*cel.Type, find TypeFinder) (*Env, error) {
 	var options []cel.EnvOption
 	if find != nil {
-		// The provider wraps that of the libraries, which register their types
-		// in it.
+		// The provider wraps that of the libraries, in which they register their types.
 		options = append(options, cel.CustomTypeProvider(&provider{Provider: b.env.CELTypeProvider(), find: find}))
 	}
 	for _, name := range slices.Sorted(maps.Keys(variables)) {
@@ -139,8 +135,8 @@ func (b *Base) Extend(variables map[string]*cel.Type, find TypeFinder) (*Env, er
 	return &Env{env: env, functions: b.functions, standardCosts: b.standardCosts}, nil
 }
 
-// New makes an environment. structs are all object types that the variables'
-// types mention, directly or through fields.
+// New returns an Env with all functions. structs lists all object types that the types of the
+// variables mention, directly or through fields.
 func New(variables map[string]*cel.Type, structs ...Struct) (*Env, error) {
 	base, err := NewBase()
 	if err != nil {
@@ -164,15 +160,14 @@ func (s structsByName) Fields(name string) (map[string]*cel.Type, bool) {
 // Check parses an expression and checks its types.
 func (e *Env) Check(expression string) (*cel.Ast, *cel.Issues) { return e.check(expression) }
 
-// Estimate returns what an expression costs at most.
+// Estimate returns the maximum cost of an expression.
 func (e *Env) Estimate(ast *cel.Ast, sizes SizeEstimator) (uint64, error) {
 	cost, err := e.env.EstimateCost(ast, Costs{Sizes: sizes})
 	return cost.Max, err
 }
 
-// Compile checks an expression and makes it ready to run. It must be of one of
-// the wanted types, if any are given; cel.DynType stands for what is known at
-// run time only.
+// Compile checks an expression and prepares it to run. The expression must have one of the wanted
+// types, if any are given. cel.DynType stands for a type that is known only at run time.
 func (e *Env) Compile(expression string, want ...*cel.Type) (*Program, error) {
 	ast, issues := e.Check(expression)
 	if err := issues.Err(); err != nil {
@@ -197,7 +192,7 @@ func typeNames(list []*cel.Type) string {
 	return strings.Join(names, " or ")
 }
 
-// provider adds struct types to those of the libraries.
+// provider adds struct types to the types of the libraries.
 type provider struct {
 	types.Provider
 	find TypeFinder
@@ -219,8 +214,8 @@ func (p *provider) FindStructFieldNames(name string) ([]string, bool) {
 	return p.Provider.FindStructFieldNames(name)
 }
 
-// FindStructFieldType implements types.Provider. The accessors stay empty: the
-// values are maps, which CEL reads by itself.
+// FindStructFieldType implements types.Provider. The accessors stay empty because the values are
+// maps, which CEL reads itself.
 func (p *provider) FindStructFieldType(name, field string) (*types.FieldType, bool) {
 	if fields, ok := p.find.Fields(name); ok {
 		t, ok := fields[field]

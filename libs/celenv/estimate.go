@@ -19,7 +19,7 @@ func (c Costs) EstimateSize(element checker.AstNode) *checker.SizeEstimate {
 	return c.Sizes.EstimateSize(element)
 }
 
-// size returns what is known of a size.
+// size returns the known or estimated size of a node, or a range without an upper limit.
 func (c Costs) size(n checker.AstNode) checker.SizeEstimate {
 	if s := n.ComputedSize(); s != nil {
 		return *s
@@ -38,8 +38,8 @@ func just(cost checker.CostEstimate) *checker.CallEstimate {
 	return &checker.CallEstimate{CostEstimate: cost}
 }
 
-// EstimateCallCost implements checker.CostEstimator. The functions that are
-// not members have no target; for some of them, their cost is CEL's then.
+// EstimateCallCost implements checker.CostEstimator. Functions that are not members have no target;
+// some of them have CEL's own estimate for that reason.
 func (c Costs) EstimateCallCost(function, overload string, target *checker.AstNode, args []checker.AstNode) *checker.CallEstimate {
 	switch class := classes[function]; {
 	case function == "_==_":
@@ -85,7 +85,7 @@ func (c Costs) EstimateCallCost(function, overload string, target *checker.AstNo
 	return nil
 }
 
-// estimateEqual knows the cost of comparing the values of this package.
+// estimateEqual estimates the cost of comparing values of this package's types.
 func estimateEqual(args []checker.AstNode) *checker.CallEstimate {
 	if len(args) != 2 || args[0].Type().Equal(args[1].Type()) != types.True {
 		return nil
@@ -105,11 +105,10 @@ func estimateEqual(args []checker.AstNode) *checker.CallEstimate {
 	return nil
 }
 
-// estimateWalk is of functions that compare the elements of a list; the
-// texts in it are read.
+// estimateWalk estimates functions that compare the elements of a list. They read texts in it.
 func (c Costs) estimateWalk(target checker.AstNode) *checker.CallEstimate {
 	element := elementOf(target)
-	if element == nil { // a text
+	if element == nil { // the target is a text
 		return just(reading(c.size(target)))
 	}
 	each := oneUnit
@@ -149,7 +148,7 @@ func (c Costs) estimateReplace(target checker.AstNode, args []checker.AstNode) *
 	text, from, to := c.size(target), c.size(args[0]), c.size(args[1])
 	var count, rest checker.SizeEstimate
 	switch {
-	case from.Min == 0: // nothing is replaced before, between and after all characters
+	case from.Min == 0: // an empty text is replaced before, between and after all characters
 		count.Max, rest.Max = saturated(text.Max), text.Max
 	case to.Max <= from.Min:
 		rest.Max = text.Max
@@ -204,7 +203,7 @@ func (c Costs) estimateHolds(class class, overload string, args []checker.AstNod
 	return just(cost)
 }
 
-// elementOf returns the elements of a list, or nil.
+// elementOf returns a node for the elements of a list, or nil.
 func elementOf(list checker.AstNode) checker.AstNode {
 	params := list.Type().Parameters()
 	if len(params) == 0 {

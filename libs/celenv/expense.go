@@ -6,20 +6,21 @@ import (
 	"sync"
 )
 
-// Expense is what the expressions of one occasion cost together.
+// Expense counts the cost of several expressions together. It is safe for concurrent use.
 type Expense struct {
-	mu     sync.Mutex // a leaf
-	left   uint64     // until costly is called
-	costly func()     // nil since it was
+	mu     sync.Mutex // leaf lock
+	left   uint64     // units before costly is called
+	costly func()     // nil once called
 }
 
-// NewExpense has costly called once, when expressions have cost so many units: by who evaluates one of
-// them, in its middle, which goes on after that.
+// NewExpense returns an Expense that calls costly once, when expressions have cost the given units.
+// The goroutine that evaluates an expression calls it in the middle of the evaluation, which then
+// continues.
 func NewExpense(units uint64, costly func()) *Expense { return &Expense{left: units, costly: costly} }
 
 type expenseKey struct{}
 
-// With is a context in which expressions that are evaluated count.
+// With returns a context in which the Expense counts all evaluations.
 func (e *Expense) With(ctx context.Context) context.Context {
 	return context.WithValue(ctx, expenseKey{}, e)
 }
@@ -29,7 +30,7 @@ func expenseOf(ctx context.Context) *Expense {
 	return e
 }
 
-// bound is how much an evaluation may cost before it is costly.
+// bound returns the cost at which an evaluation becomes costly.
 func (e *Expense) bound() uint64 {
 	if e == nil {
 		return math.MaxUint64
@@ -42,7 +43,7 @@ func (e *Expense) bound() uint64 {
 	return e.left
 }
 
-// passed tells that an evaluation has passed its bound.
+// passed calls costly, once, after an evaluation has passed its bound.
 func (e *Expense) passed() {
 	e.mu.Lock()
 	costly := e.costly
@@ -53,7 +54,7 @@ func (e *Expense) passed() {
 	}
 }
 
-// spent counts an evaluation that is over.
+// spent adds the cost of a finished evaluation.
 func (e *Expense) spent(units uint64) {
 	if e == nil {
 		return

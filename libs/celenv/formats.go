@@ -17,8 +17,7 @@ var formatType = cel.ObjectType("kubernetes.NamedFormat")
 type format struct {
 	opaque
 	name string
-	// pattern is the length of the regular expression that it stands for, for
-	// its cost.
+	// pattern is the length of the format's regular expression. The cost depends on it.
 	pattern int
 	check   func(string) []string
 }
@@ -40,8 +39,7 @@ func (f *format) Equal(other ref.Val) ref.Val {
 
 const (
 	labelPattern, valuePattern, subdomainPattern = 30, 40, 60
-	// uriPattern and bytePattern are the lengths of regular expressions that
-	// are not used.
+	// uriPattern and bytePattern are the lengths of regular expressions that are not used.
 	uriPattern, bytePattern = 1103, 84
 )
 
@@ -85,7 +83,7 @@ func checkURI(s string) []string {
 	return nil
 }
 
-// formatLibrary has format.named, a function for each format, and validate.
+// formatLibrary provides format.named, a function for each format, and validate.
 type formatLibrary struct{}
 
 // CompileOptions implements cel.Library.

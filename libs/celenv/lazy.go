@@ -8,8 +8,8 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 )
 
-// Lazy is an object whose fields are found out when an expression reads them, each
-// once. It is for one goroutine.
+// Lazy is an object that computes each field once, when an expression first reads it. It is not
+// safe for concurrent use.
 type Lazy struct {
 	opaque
 	names  []string
@@ -22,7 +22,7 @@ var (
 	_ traits.Zeroer = (*Lazy)(nil)
 )
 
-// NewLazy makes an object of a type with fields of some names.
+// NewLazy returns an object of a type with the named fields. find computes the value of a field.
 func NewLazy(kind *types.Type, names []string, find func(name string) ref.Val) *Lazy {
 	return &Lazy{opaque: opaque{kind: kind}, names: names, find: find, values: map[string]ref.Val{}}
 }
@@ -72,7 +72,7 @@ func (l *Lazy) Size() ref.Val { return types.Int(len(l.names)) }
 // IsZeroValue implements traits.Zeroer.
 func (l *Lazy) IsZeroValue() bool { return len(l.names) == 0 }
 
-// Equal implements ref.Val: such objects do not compare.
+// Equal implements ref.Val. Lazy objects cannot be compared.
 func (*Lazy) Equal(other ref.Val) ref.Val { return types.MaybeNoSuchOverloadErr(other) }
 
 // ConvertToType implements ref.Val.

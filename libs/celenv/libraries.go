@@ -10,7 +10,7 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 )
 
-// regexLibrary has find and findAll.
+// regexLibrary provides find and findAll.
 type regexLibrary struct{}
 
 // CompileOptions implements cel.Library.
@@ -70,7 +70,7 @@ func compilePattern(pattern ref.Val) (*regexp.Regexp, error) {
 	return re, nil
 }
 
-// listLibrary has isSorted, min, max, sum, indexOf and lastIndexOf.
+// listLibrary provides isSorted, min, max, sum, indexOf and lastIndexOf.
 type listLibrary struct{}
 
 // CompileOptions implements cel.Library.
@@ -125,7 +125,7 @@ func isSorted(v ref.Val) ref.Val {
 	return types.True
 }
 
-// extreme returns the first element than which no other is further in the
+// extreme returns the first of the largest elements of a list, or of the smallest, depending on
 // direction.
 func extreme(v ref.Val, direction types.Int, name string) ref.Val {
 	l, ok := v.(traits.Iterable)

@@ -11,43 +11,42 @@ import (
 	"github.com/google/cel-go/interpreter"
 )
 
-// meter counts what an evaluation costs, as CEL's own tracker does. That one
-// keeps values on a stack that grows with each turn of a loop and is searched
-// in each turn, so that a loop takes the square of its length; the meter keeps
-// the last value of each step by the step's id.
+// meter counts the cost of an evaluation like CEL's own tracker. CEL's tracker keeps values on a
+// stack that grows and is searched with each iteration of a loop, so a loop takes quadratic time.
+// The meter keeps the last value of each step by the step's id.
 type meter struct {
 	cost    uint64
 	limit   uint64
-	bound   uint64 // the limit, or what is costly before that
+	bound   uint64 // limit, or the lower cost at which the evaluation becomes costly
 	expense *Expense
-	values  []ref.Val // by id
-	// charges are what steps cost, by id: of a name and its last qualifier, which have
-	// one, both.
+	values  []ref.Val // by step id
+	// charges holds the cost of each step, by id. A name and its last qualifier share an id, so
+	// each id has two entries.
 	charges [][2]charge
-	args    []ref.Val // of the call that is looked at
-	// before are the calls whose arguments are weighed, by the id of the last one; work
-	// is what was weighed and is free yet.
+	args    []ref.Val // arguments of the current call
+	// before holds the calls whose arguments are weighed, by the id of the last argument. work is
+	// the weight so far that is still free.
 	before map[int64]weighed
-	// standardCosts leaves callCost out.
+	// standardCosts skips callCost.
 	standardCosts bool
 	work          uint64
 }
 
-// charge is what a step costs.
+// charge is the cost of a step.
 type charge struct {
-	step  any // nil of no step
+	step  any // nil if there is no step
 	fixed uint64
-	call  *call // of a step whose cost hangs on values
+	call  *call // set if the cost depends on values
 }
 
 // call is a step that calls a function.
 type call struct {
 	function, overload string
-	args               []int64 // ids
+	args               []int64 // step ids
 	byValues, adds     bool
 }
 
-// The steps that CEL does not export, by their types.
+// Names of step types that CEL does not export.
 const (
 	conditionalType  = "*interpreter.conditionalAttribute"
 	presenceTestType = "*interpreter.evalTestOnly"
@@ -79,7 +78,7 @@ func (m *meter) observe(id int64, step any, v ref.Val) {
 	m.add(*c, v)
 }
 
-// add what a step costs whose result is v.
+// add adds the cost of a step whose result is v.
 func (m *meter) add(c charge, v ref.Val) {
 	m.cost += c.fixed
 	if c.call != nil {
@@ -93,7 +92,8 @@ func (m *meter) add(c charge, v ref.Val) {
 	}
 }
 
-// passed ends the evaluation at its limit, and tells before that it is costly.
+// passed stops the evaluation if it has reached its limit. Before the limit, it reports to the
+// Expense that the evaluation is costly.
 func (m *meter) passed() {
 	if m.cost <= m.limit {
 		m.bound = m.limit
@@ -110,7 +110,7 @@ func chargeOf(step any) charge {
 		c.fixed = 1
 	case interpreter.InterpretableConst:
 	case interpreter.InterpretableAttribute:
-		// A test for presence costs nothing, in Kubernetes.
+		// As in Kubernetes, a test for presence costs nothing.
 		if reflect.TypeOf(s.Attr()).String() != conditionalType && reflect.TypeOf(step).String() != presenceTestType {
 			c.fixed = common.SelectAndIdentCost
 		}
@@ -165,7 +165,7 @@ func (m *meter) called(c *call, result ref.Val) {
 	m.cost += standardCost(c.overload, m.args)
 }
 
-// standardCost is the cost of CEL's own functions.
+// standardCost returns the cost of CEL's own functions.
 func standardCost(overload string, args []ref.Val) uint64 {
 	size := func(i int) uint64 { return sizeWithin(args[i]) }
 	switch overload {
@@ -188,7 +188,7 @@ func standardCost(overload string, args []ref.Val) uint64 {
 	return 1
 }
 
-// standardByValues tells whether standardCost looks at the arguments.
+// standardByValues reports whether standardCost reads the arguments.
 func standardByValues(overload string) bool {
 	switch overload {
 	case overloads.StartsWithString, overloads.EndsWithString, overloads.StringToBytes, overloads.BytesToString,
@@ -201,7 +201,7 @@ func standardByValues(overload string) bool {
 	return false
 }
 
-// sizeWithin is sizeOf, and of what is in an optional value.
+// sizeWithin returns sizeOf of a value, or of the value in an optional.
 func sizeWithin(v ref.Val) uint64 {
 	if o, ok := v.(*types.Optional); ok && o.HasValue() {
 		return sizeWithin(o.GetValue())

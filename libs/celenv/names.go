@@ -2,7 +2,7 @@ package celenv
 
 import "strings"
 
-// reserved are CEL's own words.
+// reserved holds the reserved words of CEL.
 var reserved = func() map[string]bool {
 	words := map[string]bool{}
 	for w := range strings.FieldsSeq("true false null in as break const continue else for function if import let loop package namespace return var void while") {
@@ -11,8 +11,8 @@ var reserved = func() map[string]bool {
 	return words
 }()
 
-// Escape returns the name by which expressions know a property of typed objects, or
-// false if they cannot.
+// Escape returns the name that expressions use for a property of a typed object, or false if
+// expressions cannot access the property.
 func Escape(name string) (string, bool) {
 	if name == "" || name[0] >= '0' && name[0] <= '9' {
 		return "", false
@@ -41,6 +41,6 @@ func Escape(name string) (string, bool) {
 	return b.String(), true
 }
 
-// Reserved tells whether a name is one of CEL's own words. Expressions know a property
-// that is called so by its own name, too.
+// Reserved reports whether a name is a reserved word of CEL. Expressions can access a property with
+// such a name also by its unescaped name.
 func Reserved(name string) bool { return reserved[name] }

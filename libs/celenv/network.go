@@ -14,7 +14,7 @@ var (
 	networkType = cel.OpaqueType("net.CIDR")
 )
 
-// bitsPerByte turns lengths of prefixes into sizes.
+// bitsPerByte converts prefix lengths to sizes.
 const bitsPerByte = 8
 
 // address is an IP address.
@@ -33,7 +33,7 @@ func (a *address) ConvertToType(to ref.Type) ref.Val { return a.convert(a, to) }
 // Value implements ref.Val.
 func (a *address) Value() any { return a.ip }
 
-// Size implements traits.Sizer, in bytes.
+// Size implements traits.Sizer. It returns the size in bytes.
 func (a *address) Size() ref.Val { return types.Int((a.ip.BitLen() + bitsPerByte - 1) / bitsPerByte) }
 
 // Equal implements ref.Val.
@@ -45,7 +45,7 @@ func (a *address) Equal(other ref.Val) ref.Val {
 	return types.Bool(a.ip == o.ip)
 }
 
-// network is an IP address with the length of its prefix.
+// network is an IP address with a prefix length.
 type network struct {
 	opaque
 	prefix netip.Prefix
@@ -61,7 +61,7 @@ func (n *network) ConvertToType(to ref.Type) ref.Val { return n.convert(n, to) }
 // Value implements ref.Val.
 func (n *network) Value() any { return n.prefix }
 
-// Size implements traits.Sizer, in bytes of the prefix.
+// Size implements traits.Sizer. It returns the size of the prefix in bytes.
 func (n *network) Size() ref.Val {
 	return types.Int((n.prefix.Bits() + bitsPerByte - 1) / bitsPerByte)
 }
@@ -75,7 +75,7 @@ func (n *network) Equal(other ref.Val) ref.Val {
 	return types.Bool(n.prefix == o.prefix)
 }
 
-// networkLibrary has ip, cidr and what can be asked of them.
+// networkLibrary provides ip, cidr and the functions of addresses and networks.
 type networkLibrary struct{}
 
 // CompileOptions implements cel.Library.
@@ -168,7 +168,7 @@ func toAddress(v ref.Val) ref.Val {
 	return newAddress(ip)
 }
 
-// parseAddress refuses zones and IPv4 addresses within IPv6.
+// parseAddress parses an IP address. It rejects zones and IPv4-mapped IPv6 addresses.
 func parseAddress(s string) (netip.Addr, error) {
 	ip, err := netip.ParseAddr(s)
 	switch {
@@ -226,7 +226,7 @@ func containsAddress(v, other ref.Val) ref.Val {
 		return types.MaybeNoSuchOverloadErr(v)
 	}
 	a, ok := other.(*address)
-	if !ok { // also for a text that is none, of which the error tells nothing
+	if !ok { // also if the text is not an address; the error does not say so
 		return types.NoSuchOverloadErr()
 	}
 	return types.Bool(n.prefix.Contains(a.ip))

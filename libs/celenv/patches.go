@@ -10,9 +10,9 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 )
 
-// The types of which changes of objects are made: Object and, by the path of a field,
-// Object.spec.containers, whose fields may be anything; and one operation of a JSON
-// patch.
+// Types from which expressions build changes of objects: Object and, named by the path of a field,
+// types such as Object.spec.containers, whose fields may have any type; and JSONPatch, one
+// operation of a JSON patch.
 const objectTypeName = "Object"
 
 var (
@@ -20,7 +20,7 @@ var (
 	JSONPatchType = cel.ObjectType("JSONPatch")
 )
 
-// Patches is a Base with those types and jsonpatch.escapeKey.
+// Patches returns a Base with these types and jsonpatch.escapeKey.
 func (b *Base) Patches() (*Base, error) {
 	env, err := b.env.Extend(cel.CustomTypeProvider(patchTypes{b.env.CELTypeProvider()}), cel.Function(escapeKey,
 		cel.Overload("string_jsonpatch_escapeKey_string", []*cel.Type{cel.StringType}, cel.StringType,
@@ -36,7 +36,7 @@ const escapeKey = "jsonpatch.escapeKey"
 
 var keyEscaper = strings.NewReplacer("/", "~1", "~", "~0")
 
-// patchTypes adds the types to others.
+// patchTypes adds the patch types to a provider.
 type patchTypes struct{ types.Provider }
 
 func isObjectType(name string) bool {
@@ -51,7 +51,7 @@ func (p patchTypes) FindStructType(name string) (*types.Type, bool) {
 	return p.Provider.FindStructType(name)
 }
 
-// FindStructFieldNames implements types.Provider. The fields of objects have no end.
+// FindStructFieldNames implements types.Provider. The fields of objects cannot be listed.
 func (p patchTypes) FindStructFieldNames(name string) ([]string, bool) {
 	switch {
 	case name == JSONPatchType.TypeName():
@@ -62,8 +62,8 @@ func (p patchTypes) FindStructFieldNames(name string) ([]string, bool) {
 	return p.Provider.FindStructFieldNames(name)
 }
 
-// FindStructFieldType implements types.Provider. A field that an operation does not
-// have has no type, as in Kubernetes: the checker says so.
+// FindStructFieldType implements types.Provider. As in Kubernetes, a field that an operation does
+// not have gets no type, and the checker reports it.
 func (p patchTypes) FindStructFieldType(name, field string) (*types.FieldType, bool) {
 	switch {
 	case isObjectType(name):
@@ -96,7 +96,7 @@ func (p patchTypes) NewValue(name string, fields map[string]ref.Val) ref.Val {
 	return &constructed{opaque{kind: JSONPatchType}, fields}
 }
 
-// constructed is a value with fields that an expression made.
+// constructed is a value with fields that an expression built.
 type constructed struct {
 	opaque
 	fields map[string]ref.Val
@@ -125,18 +125,17 @@ func (c *constructed) Equal(other ref.Val) ref.Val {
 // IsZeroValue implements traits.Zeroer.
 func (c *constructed) IsZeroValue() bool { return len(c.fields) == 0 }
 
-// Operation is one of a JSON patch. Value is missing where HasValue is false.
+// Operation is one operation of a JSON patch. Value is absent if HasValue is false.
 type Operation struct {
 	Op, Path, From string
 	Value          any
 	HasValue       bool
 }
 
-// ErrPatch tells that a value is no patch.
+// ErrPatch says that a value is not a patch.
 var ErrPatch = errors.New("type mismatch")
 
-// Configuration is the tree of a value of type Object, which takes limit bytes at
-// most.
+// Configuration converts a value of type Object to a tree of at most limit bytes.
 func Configuration(v ref.Val, limit int) (map[string]any, error) {
 	c, ok := v.(*constructed)
 	if !ok || c.kind.TypeName() != objectTypeName {
@@ -147,7 +146,7 @@ func Configuration(v ref.Val, limit int) (map[string]any, error) {
 	return tree, t.or(err)
 }
 
-// Operations are those of a list of operations, which take limit bytes at most.
+// Operations converts a list of JSONPatch values to operations of at most limit bytes in total.
 func Operations(v ref.Val, limit int) ([]Operation, error) {
 	t := &treeMaker{left: limit}
 	var out []Operation

@@ -13,14 +13,14 @@ import (
 	"github.com/google/cel-go/interpreter"
 )
 
-// ErrBudget tells that the expressions of one occasion cost too much together.
+// ErrBudget says that several expressions together cost more than their budget.
 var ErrBudget = errors.New("cost budget exceeded")
 
-// Budget is what several evaluations may cost together. It is for one
-// goroutine. A nil Budget is without end.
+// Budget limits the total cost of several evaluations. It is not safe for concurrent use. A nil
+// Budget is unlimited.
 type Budget struct{ left uint64 }
 
-// NewBudget returns a budget of some units of cost.
+// NewBudget returns a budget of the given units of cost.
 func NewBudget(units uint64) *Budget { return &Budget{left: units} }
 
 func (b *Budget) spend(cost uint64) error {
@@ -42,14 +42,14 @@ type Program struct {
 	runner     *Runner
 }
 
-// Expression returns the source.
+// Expression returns the source text.
 func (p *Program) Expression() string { return p.expression }
 
-// OutputType returns the type that the expression was found to have.
+// OutputType returns the checked type of the expression.
 func (p *Program) OutputType() *cel.Type { return p.ast.OutputType() }
 
-// Eval runs the expression. It stops with an error when ctx ends, at
-// PerCallLimit, and when the budget is used up.
+// Eval evaluates the expression. It returns an error when ctx ends, at PerCallLimit, and when the
+// budget is used up.
 func (p *Program) Eval(ctx context.Context, variables map[string]any, budget *Budget) (ref.Val, error) {
 	given, err := interpreter.NewActivation(variables)
 	if err != nil {
@@ -66,7 +66,7 @@ func (p *Program) Eval(ctx context.Context, variables map[string]any, budget *Bu
 	return out, nil
 }
 
-// Bool runs an expression of type bool.
+// Bool evaluates an expression of type bool.
 func (p *Program) Bool(ctx context.Context, variables map[string]any, budget *Budget) (bool, error) {
 	out, err := p.Eval(ctx, variables, budget)
 	if err != nil {
@@ -79,9 +79,8 @@ func (p *Program) Bool(ctx context.Context, variables map[string]any, budget *Bu
 	return bool(b), nil
 }
 
-// Reads tells whether the expression reads a field of a variable, in any of
-// the ways v.f, v.?f, v["f"] and v[?"f"]. A mere test for presence, has(v.f),
-// does not count.
+// Reads reports whether the expression reads a field of a variable as v.f, v.?f, v["f"] or v[?"f"].
+// A test for presence, has(v.f), does not count.
 func (p *Program) Reads(variable, field string) bool {
 	root := ast.NavigateAST(p.ast.NativeRep())
 	return len(ast.MatchDescendants(root, func(e ast.NavigableExpr) bool { return reads(e, variable, field) })) > 0

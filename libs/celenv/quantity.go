@@ -38,7 +38,7 @@ func (q *quantity) Equal(other ref.Val) ref.Val {
 	return types.Bool(q.amount.Cmp(o.amount) == 0)
 }
 
-// quantityLibrary has quantity, isQuantity and what can be done with one.
+// quantityLibrary provides quantity, isQuantity and the functions of quantities.
 type quantityLibrary struct{}
 
 // CompileOptions implements cel.Library.
@@ -81,7 +81,7 @@ func onQuantity(do func(*resource.Quantity) ref.Val) cel.OverloadOpt {
 	})
 }
 
-// onQuantities takes an int for a quantity in the second place.
+// onQuantities binds a function of two quantities. The second argument may be an int.
 func onQuantities(do func(a, b *resource.Quantity) ref.Val) cel.OverloadOpt {
 	return cel.BinaryBinding(func(x, y ref.Val) ref.Val {
 		a, ok := x.(*quantity)

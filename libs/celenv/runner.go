@@ -12,22 +12,22 @@ import (
 	"github.com/google/cel-go/interpreter"
 )
 
-// Runner is a checked expression that is ready to run. CEL's own programs plan
-// an expression anew for each evaluation whose cost is counted, and each holds
-// all functions; a Runner keeps plans for later evaluations, and shares the
-// functions with all others of its Base. It does not hold on to its Env.
+// Runner is a checked expression that is ready to run. CEL's own programs plan an expression again
+// for each evaluation whose cost is counted, and each program holds all functions. A Runner keeps
+// plans for later evaluations and shares the functions with all Runners of its Base. It does not
+// retain its Env.
 type Runner struct {
 	ast    *ast.AST
 	interp interpreter.Interpreter
 	plans  sync.Pool // of *plan
-	// standardCosts is that of the Env.
+	// standardCosts is the setting of the Env.
 	standardCosts bool
 }
 
-// Activation has the values of variables.
+// Activation holds the values of variables.
 type Activation = interpreter.Activation
 
-// Runner makes a checked expression ready to run.
+// Runner prepares a checked expression to run.
 func (e *Env) Runner(checked *cel.Ast) (*Runner, error) {
 	env := e.env
 	factory := interpreter.NewAttributeFactory(env.Container, env.CELTypeAdapter(), env.CELTypeProvider())
@@ -67,8 +67,8 @@ func (r *Runner) plan() (*plan, error) {
 	return p, err
 }
 
-// Run evaluates the expression and returns what that cost, also with an error.
-// It stops with an error when ctx ends and at PerCallLimit.
+// Run evaluates the expression and returns the result and the cost, also with an error. It returns
+// an error when ctx ends and at PerCallLimit.
 func (r *Runner) Run(ctx context.Context, variables Activation) (result ref.Val, cost uint64, err error) {
 	p, _ := r.plans.Get().(*plan)
 	if p == nil {
@@ -83,7 +83,7 @@ func (r *Runner) Run(ctx context.Context, variables Activation) (result ref.Val,
 		cost = p.meter.cost
 		p.meter.expense.spent(cost)
 		if problem := recover(); problem != nil {
-			// The plan may be in the middle of a loop: it is not used again.
+			// The plan may be in the middle of a loop, so it is not reused.
 			cancelled, ok := problem.(interpreter.EvalCancelledError)
 			if ok {
 				err = cancelled
@@ -104,14 +104,14 @@ func (r *Runner) Run(ctx context.Context, variables Activation) (result ref.Val,
 	return result, 0, nil
 }
 
-// interruptible lets loops notice the end of the context.
+// interruptible lets loops detect the end of the context.
 type interruptible struct {
 	variables Activation
 	done      <-chan struct{}
 	asked     int
 }
 
-// interrupted is the variable by which loops ask.
+// interrupted is the variable that loops read to check for an interruption.
 const interrupted = "#interrupted"
 
 // ResolveName implements interpreter.Activation.
@@ -133,8 +133,8 @@ func (i *interruptible) ResolveName(name string) (any, bool) {
 // Parent implements interpreter.Activation.
 func (i *interruptible) Parent() Activation { return i.variables }
 
-// orElse makes or and orValue of optional values evaluate their second part
-// only when the first has no value.
+// orElse makes or and orValue of optional values evaluate their second operand only if the first
+// has no value.
 func orElse(i interpreter.Interpretable) (interpreter.Interpretable, error) {
 	call, ok := i.(interpreter.InterpretableCall)
 	if !ok || len(call.Args()) != 2 {

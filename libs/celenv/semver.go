@@ -12,11 +12,10 @@ import (
 
 var versionType = cel.ObjectType("kubernetes.Semver")
 
-// QuantityType is the type of amounts with their units, for variables and fields.
+// QuantityType is the type of quantities, for variables and fields.
 var QuantityType = quantityType
 
-// Devices is a Base with semantic versions and cel.bind, for expressions that select
-// devices.
+// Devices returns a Base with semantic versions and cel.bind, for expressions that select devices.
 func (b *Base) Devices() (*Base, error) {
 	env, err := b.env.Extend(cel.Lib(versionLibrary{}), ext.Bindings(ext.BindingsVersion(0)))
 	if err != nil {
@@ -26,7 +25,7 @@ func (b *Base) Devices() (*Base, error) {
 	return &Base{env: env, functions: functions}, err
 }
 
-// semanticVersion is a version of semver.org.
+// semanticVersion is a version as defined by semver.org.
 type semanticVersion struct {
 	opaque
 	version semver.Version
@@ -51,7 +50,7 @@ func (v *semanticVersion) Equal(other ref.Val) ref.Val {
 	return types.Bool(v.version.EQ(o.version))
 }
 
-// versionLibrary has semver, isSemver and what can be done with a version.
+// versionLibrary provides semver, isSemver and the functions of versions.
 type versionLibrary struct{}
 
 // CompileOptions implements cel.Library.

@@ -6,12 +6,12 @@ import (
 	"github.com/google/cel-go/common/ast"
 )
 
-// maxComputedMaps is how many maps with computed keys an expression may make. Each may
-// make the type of a value twice as large, {x: x}, and all that is done with types takes
-// as long as they are large.
+// maxComputedMaps is the maximum number of maps with computed keys in an expression. Each such map
+// can double the size of a value's type, as {x: x} does, and all operations on types take time
+// proportional to that size.
 const maxComputedMaps = 6
 
-// tooManyMaps tells where an expression makes one more; nil where it does not.
+// tooManyMaps returns the first map beyond maxComputedMaps, or nil.
 func tooManyMaps(parsed *cel.Ast) ast.Expr {
 	found := 0
 	var at ast.Expr

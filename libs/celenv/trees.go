@@ -13,16 +13,16 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 )
 
-// treeMaker turns values into trees of maps, lists and scalars that share nothing
-// with them. What an expression shares it may share so often that the tree would have
-// no end: that is what its bound is for.
+// treeMaker converts values to trees of maps, lists and scalars that share nothing with the values.
+// An expression can share a part so often that the tree would be practically unlimited, so the size
+// of the tree is bounded.
 type treeMaker struct {
 	left int
-	// strange are values of types whose names are not those of their places.
+	// strange holds an error for each value whose type name does not match its path.
 	strange []error
 }
 
-// node is what a value takes beside its text, about.
+// node is the approximate size of a value in bytes, without its text.
 const node = 16
 
 func (t *treeMaker) spend(bytes int) error {
@@ -32,7 +32,7 @@ func (t *treeMaker) spend(bytes int) error {
 	return nil
 }
 
-// or is an error, or else what was strange.
+// or returns err, or if it is nil, an error about the values in strange.
 func (t *treeMaker) or(err error) error {
 	if err != nil || len(t.strange) == 0 {
 		return err
@@ -40,7 +40,7 @@ func (t *treeMaker) or(err error) error {
 	return fmt.Errorf("%w: %w", ErrPatch, errors.Join(t.strange...))
 }
 
-// fields of an object at a path; without one, names of types do not matter.
+// fields converts the fields of an object at a path. Without a path, it does not check type names.
 func (t *treeMaker) fields(c *constructed, path string) (map[string]any, error) {
 	if name := c.kind.TypeName(); path != "" && name != path {
 		t.strange = append(t.strange, fmt.Errorf("unexpected type name %q, expected %q, which matches field name path from root Object type", name, path))
@@ -121,7 +121,7 @@ func (t *treeMaker) tree(v ref.Val, path string) (any, error) {
 	return nil, fmt.Errorf("a value of type %s is no part of an object", v.Type().TypeName())
 }
 
-// each element of a list, or key of a map.
+// each calls do for each element of a list or each key of a map.
 func each(v ref.Val, do func(ref.Val) error) error {
 	i, ok := v.(traits.Iterable)
 	if !ok {

@@ -31,7 +31,7 @@ func (w *webAddress) Equal(other ref.Val) ref.Val {
 	return types.Bool(w.url.String() == o.url.String())
 }
 
-// urlLibrary has url, isURL and the parts of a URL.
+// urlLibrary provides url, isURL and the functions for the parts of a URL.
 type urlLibrary struct{}
 
 // CompileOptions implements cel.Library.
@@ -66,8 +66,8 @@ func onURL(do func(*url.URL) ref.Val) cel.OverloadOpt {
 	})
 }
 
-// toURL wants an absolute URL or path. url.ParseRequestURI says whether it is
-// one, but takes a fragment for a part of the path.
+// toURL parses an absolute URL or path. url.ParseRequestURI checks whether the text is one, but
+// treats a fragment as part of the path.
 func toURL(v ref.Val) ref.Val {
 	s, ok := v.(types.String)
 	if !ok {

@@ -8,11 +8,11 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 )
 
-// opaque is what the values of this package have in common: they are of one
-// type, and become text at most.
+// opaque is the common part of the values of this package. They have one type and convert at most
+// to text.
 type opaque struct {
 	kind *types.Type
-	text func() string // nil if it has none
+	text func() string // nil if the value has no text
 }
 
 // ConvertToNative implements ref.Val.
@@ -26,7 +26,7 @@ func (o opaque) ConvertToNative(want reflect.Type) (any, error) {
 // Type implements ref.Val.
 func (o opaque) Type() ref.Type { return o.kind }
 
-// convert is ConvertToType of a value.
+// convert implements ConvertToType for the value self.
 func (o opaque) convert(self ref.Val, to ref.Type) ref.Val {
 	switch to.TypeName() {
 	case o.kind.TypeName():

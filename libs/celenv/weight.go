@@ -13,33 +13,32 @@ import (
 	"github.com/google/cel-go/interpreter"
 )
 
-// What an expression made of parts that it shares can be much larger than what it cost:
-// [x, x], of that twice, and so on. Functions that look at all of such a value, or write
-// it out, would take a time or a memory without end. So the values that they are given
-// are weighed before, and a weight beyond what objects mostly have costs something, other
-// than in Kubernetes.
+// A value built from shared parts can be much larger than its cost: [x, x], a list with that list
+// twice, and so on. A function that reads all of such a value, or writes it out, would take
+// unbounded time or memory. The meter therefore weighs the arguments of such functions before the
+// call. Weight beyond that of common objects costs extra, unlike in Kubernetes.
 const (
-	// freeWeight is what an evaluation may look at without paying.
+	// freeWeight is the weight that an evaluation may read at no cost.
 	freeWeight = 20_000
-	// weightPerCost is the weight that costs 1 beyond that.
+	// weightPerCost is the weight beyond freeWeight that costs 1.
 	weightPerCost = 4
-	// smallWeight is that of what may be looked at as often as one likes.
+	// smallWeight is the weight that may be read any number of times at no cost.
 	smallWeight = 64
-	// textPerWeight is how many bytes of text weigh as much as a value.
+	// textPerWeight is the number of bytes of text that weigh as much as one value.
 	textPerWeight = 32
-	// madePerWeight is the same for text that a call makes: it occupies memory.
+	// madePerWeight is the same for text that a call creates, which occupies memory.
 	madePerWeight = 2
-	// smallText is the number of bytes of a sum of texts without a type that costs no more
-	// than any other call.
+	// smallText is the size in bytes up to which a concatenation of dynamically typed texts costs
+	// no more than any other call.
 	smallText = 4096
-	// maxElements of a list that is added to another.
+	// maxElements is the maximum number of elements of a concatenation of lists.
 	maxElements = PerCallLimit
 )
 
-// maxWeight can be paid by nobody.
+// maxWeight is more weight than any evaluation can pay for.
 const maxWeight = freeWeight + weightPerCost*PerCallLimit + 1
 
-// weighty are the functions that look at all of their arguments.
+// weighty reports whether a function reads all of its arguments.
 func weighty(function string) bool {
 	switch function {
 	case operators.Equals, operators.NotEquals, operators.In, operators.OldIn, "format", "join", "replace":
@@ -52,17 +51,17 @@ func weighty(function string) bool {
 	return classes[function] == walks
 }
 
-// weighed are the arguments of a call that are known when the last of them is.
+// weighed describes the arguments of a call to weigh when the last of them is known.
 type weighed struct {
-	args []int64 // ids
-	// in tells of a look into a list, whose length is paid already.
+	args []int64 // step ids
+	// in marks a search in a list, whose length is already charged.
 	in bool
-	// texts tells that the last text is written as often as the first has characters, or as
-	// the first list has elements.
+	// texts marks a call that writes the last text once for each character of the first text, or
+	// for each element of the first list.
 	texts bool
 }
 
-// weigh has the arguments of calls weighed: it is told of each step when it is planned.
+// weigh registers calls whose arguments are weighed. The planner calls it for each step.
 func (m *meter) weigh(i interpreter.Interpretable) (interpreter.Interpretable, error) {
 	c, ok := i.(interpreter.InterpretableCall)
 	if !ok || !weighty(c.Function()) || len(c.Args()) == 0 {
@@ -84,7 +83,7 @@ func (m *meter) weigh(i interpreter.Interpretable) (interpreter.Interpretable, e
 	return i, nil
 }
 
-// arrived adds what the arguments of a call weigh whose last one is there.
+// arrived charges the weight of a call's arguments when the last argument is known.
 func (m *meter) arrived(w weighed) {
 	var sum uint64
 	for _, id := range w.args {
@@ -95,7 +94,7 @@ func (m *meter) arrived(w weighed) {
 	}
 	switch {
 	case w.texts && len(w.args) >= 3:
-		// At most: each character, and the place before it, is replaced.
+		// Upper bound: each character and the position before it is replaced.
 		sum += (sizeOf(m.value(w.args[0])) + 1) * uint64(textLen(m.value(w.args[2]))) / madePerWeight
 	case w.texts && len(w.args) == 2:
 		sum += sizeOf(m.value(w.args[0])) * uint64(textLen(m.value(w.args[1]))) / madePerWeight
@@ -110,7 +109,7 @@ func (m *meter) value(id int64) ref.Val {
 	return m.values[id]
 }
 
-// textSize returns the bytes of a text or of bytes; 0 of other values.
+// textSize returns the size in bytes of a string or of bytes, and 0 for other values.
 func textSize(v ref.Val) int {
 	if b, ok := v.(types.Bytes); ok {
 		return len(b)
@@ -123,7 +122,7 @@ func textLen(v ref.Val) int {
 	return len(s)
 }
 
-// weightOf a value, which is counted up to a limit.
+// weightOf returns the weight of a value. It stops counting at limit.
 func weightOf(v ref.Val, limit uint64) uint64 {
 	switch v := v.(type) {
 	case types.String:
@@ -154,11 +153,11 @@ func weightOf(v ref.Val, limit uint64) uint64 {
 	return 1
 }
 
-// concatType is CEL's own list of two lists: a tree of all that were added, in which
-// everything is looked for from its root.
+// concatType is CEL's type for a concatenation of lists. It is a tree of all operands, and each
+// lookup starts at its root.
 const concatType = "*types.concatList"
 
-// flatly has lists added into one that is as quick as any other.
+// flatly wraps add so that a concatenation of lists is a flat list with fast lookups.
 func flatly(add functions.BinaryOp) functions.BinaryOp {
 	return func(a, b ref.Val) ref.Val {
 		sum := add(a, b)
@@ -180,8 +179,8 @@ func flatly(add functions.BinaryOp) functions.BinaryOp {
 	}
 }
 
-// added adds what it took to make a list, or a text whose type is not known, of two. Text of
-// a known type has a cost already.
+// added charges the concatenation of two lists, or of two texts of dynamic type. Texts of a known
+// type already have a cost.
 func (m *meter) added(c *call, v ref.Val) {
 	switch n := textSize(v); {
 	case n > smallText && c.overload != overloads.AddString && c.overload != overloads.AddBytes:
@@ -198,7 +197,7 @@ func (m *meter) added(c *call, v ref.Val) {
 	}
 }
 
-// charge adds a weight.
+// charge adds a weight. Weight beyond freeWeight adds to the cost.
 func (m *meter) charge(weight uint64) {
 	if weight <= smallWeight {
 		return

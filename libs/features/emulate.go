@@ -8,11 +8,11 @@ import (
 	"binnacle/libs/version"
 )
 
-// absent is the stage of a gate in versions before it was there.
+// absent is the stage of a gate in versions that do not have it yet.
 const absent Stage = "PRE-ALPHA"
 
-// Emulate has the gates be what they were in a minor version of Kubernetes 1, from
-// version.OldestEmulated on. What was given before counts as if it were given after.
+// Emulate sets the gates to those of a minor version of Kubernetes 1, at least
+// version.OldestEmulated. Values that were set before the call stay set.
 func (g *Gates) Emulate(minor int) {
 	g.specs, g.minor = known(), minor
 	switch minor {
@@ -27,7 +27,8 @@ func (g *Gates) Emulate(minor int) {
 	}
 }
 
-// Validate says what was given that may not be, in the order of the names.
+// Validate returns an error for each set gate that the emulated version does not allow, ordered by
+// name.
 func (g *Gates) Validate() (errs []error) {
 	for _, name := range slices.Sorted(maps.Keys(g.set)) {
 		on, spec := g.set[name], g.specs[name]

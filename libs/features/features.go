@@ -1,7 +1,9 @@
-// Package features is a service's set of feature gates: named switches whose
-// stage says what they are by default and whether they may be changed
-// (specification: "Feature-gate lifecycle"), as they are in the version of
-// Kubernetes that is emulated.
+// Package features holds the feature gates of a service. A gate is a named switch. Its stage
+// determines the default and whether the value may be changed (specification: "Feature-gate
+// lifecycle"). Names, stages and defaults are those of the emulated version of Kubernetes.
+//
+// A Gates value is a command-line flag: Set parses it, Emulate selects the version, Validate checks
+// the result, and Enabled reads a gate.
 package features
 
 import (
@@ -18,36 +20,35 @@ import (
 	"binnacle/libs/version"
 )
 
-// Gate names a feature.
+// Gate is the name of a feature.
 type Gate string
 
-// The gates that services of the suite consult.
+// Gates that services of the suite read.
 const (
-	// AllowUnsafeMalformedObjectDeletion heeds the option of deletions for objects
-	// that cannot be read.
+	// AllowUnsafeMalformedObjectDeletion enables the delete option for objects that cannot be
+	// decoded.
 	AllowUnsafeMalformedObjectDeletion Gate = "AllowUnsafeMalformedObjectDeletion"
-	// StorageVersionAPI, with APIServerIdentity, has replicas say what they store.
+	// StorageVersionAPI, with APIServerIdentity, makes replicas publish the versions in which they
+	// store resources.
 	StorageVersionAPI Gate = "StorageVersionAPI"
 	// StorageVersionMigrator serves StorageVersionMigration objects.
 	StorageVersionMigrator Gate = "StorageVersionMigrator"
 	APIServerIdentity      Gate = "APIServerIdentity"
-	// WatchCacheInitializationPostStartHook has health checks wait for the watch cache.
+	// WatchCacheInitializationPostStartHook makes health checks wait for the watch cache.
 	WatchCacheInitializationPostStartHook Gate = "WatchCacheInitializationPostStartHook"
-	// UnknownVersionInteroperabilityProxy, with both, has replicas ask each other for what
-	// they do not serve.
+	// UnknownVersionInteroperabilityProxy, with StorageVersionAPI and APIServerIdentity, makes
+	// replicas proxy requests for resources that they do not serve to each other.
 	UnknownVersionInteroperabilityProxy Gate = "UnknownVersionInteroperabilityProxy"
-	// APIServerTracing lets --tracing-config-file make traces.
+	// APIServerTracing enables traces with --tracing-config-file.
 	APIServerTracing Gate = "APIServerTracing"
-	// KMSv1 lets plugins of that version seal values.
+	// KMSv1 allows plugins of that version to encrypt values.
 	KMSv1 Gate = "KMSv1"
-	// AllowServiceLBStatusOnNonLB lets services of any type have the status of a
-	// load balancer.
+	// AllowServiceLBStatusOnNonLB allows services of any type to have a load balancer status.
 	AllowServiceLBStatusOnNonLB Gate = "AllowServiceLBStatusOnNonLB"
-	// ClusterTrustBundleProjection, ContainerStopSignals,
-	// DynamicResourceAllocation, ImageVolume and PodLevelResources keep the
-	// fields of pods of these names; ResourceHealthStatus,
-	// InPlacePodVerticalScalingAllocatedStatus and PodObservedGenerationTracking
-	// those of their status.
+	// ClusterTrustBundleProjection, ContainerStopSignals, DynamicResourceAllocation, ImageVolume
+	// and PodLevelResources keep the pod fields of these features. ResourceHealthStatus,
+	// InPlacePodVerticalScalingAllocatedStatus and PodObservedGenerationTracking keep fields of the
+	// pod status.
 	ClusterTrustBundleProjection             Gate = "ClusterTrustBundleProjection"
 	ContainerStopSignals                     Gate = "ContainerStopSignals"
 	DynamicResourceAllocation                Gate = "DynamicResourceAllocation"
@@ -56,131 +57,127 @@ const (
 	ResourceHealthStatus                     Gate = "ResourceHealthStatus"
 	InPlacePodVerticalScalingAllocatedStatus Gate = "InPlacePodVerticalScalingAllocatedStatus"
 	PodObservedGenerationTracking            Gate = "PodObservedGenerationTracking"
-	// DeploymentReplicaSetTerminatingReplicas keeps the number of terminating replicas in
-	// the status of Deployments and ReplicaSets.
+	// DeploymentReplicaSetTerminatingReplicas keeps the number of terminating replicas in the
+	// status of Deployments and ReplicaSets.
 	DeploymentReplicaSetTerminatingReplicas Gate = "DeploymentReplicaSetTerminatingReplicas"
-	// PodTopologyLabelsAdmission tells pods where their node is.
+	// PodTopologyLabelsAdmission copies the topology labels of the node to pods.
 	PodTopologyLabelsAdmission Gate = "PodTopologyLabelsAdmission"
-	// CoordinatedLeaderElection lets the server choose who leads.
+	// CoordinatedLeaderElection lets the server elect leaders.
 	CoordinatedLeaderElection Gate = "CoordinatedLeaderElection"
-	// InPlacePodVerticalScaling lets the resources of a pod's containers change.
+	// InPlacePodVerticalScaling allows changes of the resources of a pod's containers.
 	InPlacePodVerticalScaling Gate = "InPlacePodVerticalScaling"
-	// HPAConfigurableTolerance and HPAScaleToZero keep a field of autoscalers and
-	// let them have no replicas. PreferSameTrafficDistribution keeps hints of
-	// endpoint slices, and admits two more values for services.
+	// HPAConfigurableTolerance keeps a field of autoscalers. HPAScaleToZero lets autoscalers scale
+	// to zero replicas. PreferSameTrafficDistribution keeps hints of endpoint slices, and allows
+	// two more values for services.
 	HPAConfigurableTolerance      Gate = "HPAConfigurableTolerance"
 	HPAScaleToZero                Gate = "HPAScaleToZero"
 	PreferSameTrafficDistribution Gate = "PreferSameTrafficDistribution"
-	// MaxUnavailableStatefulSet keeps the field of stateful sets.
+	// MaxUnavailableStatefulSet keeps the maxUnavailable field of stateful sets.
 	MaxUnavailableStatefulSet Gate = "MaxUnavailableStatefulSet"
-	// MutatingAdmissionPolicy has the kinds of that name and the plugin.
+	// MutatingAdmissionPolicy serves the kinds of that name and enables the plugin.
 	MutatingAdmissionPolicy Gate = "MutatingAdmissionPolicy"
-	// PodLifecycleSleepAction keeps hooks that sleep,
-	// PodLifecycleSleepActionAllowZero lets them sleep no time at all.
+	// PodLifecycleSleepAction keeps hooks that sleep. PodLifecycleSleepActionAllowZero allows a
+	// sleep of zero.
 	PodLifecycleSleepAction          Gate = "PodLifecycleSleepAction"
 	PodLifecycleSleepActionAllowZero Gate = "PodLifecycleSleepActionAllowZero"
-	// RelaxedDNSSearchValidation and RelaxedEnvironmentVariableValidation allow
-	// more names for both.
+	// RelaxedDNSSearchValidation and RelaxedEnvironmentVariableValidation allow more names of DNS
+	// search domains and environment variables.
 	RelaxedDNSSearchValidation           Gate = "RelaxedDNSSearchValidation"
 	RelaxedEnvironmentVariableValidation Gate = "RelaxedEnvironmentVariableValidation"
-	// SELinuxMount lets volumes be mounted with a label.
+	// SELinuxMount allows volumes to be mounted with an SELinux label.
 	SELinuxMount Gate = "SELinuxMount"
-	// AllowInsecureKubeletCertificateSigningRequests lets nodes request
-	// certificates for other nodes.
+	// AllowInsecureKubeletCertificateSigningRequests lets nodes request certificates for other
+	// nodes.
 	AllowInsecureKubeletCertificateSigningRequests Gate = "AllowInsecureKubeletCertificateSigningRequests"
-	// AuthorizeNodeWithSelectors lets nodes read what is theirs alone.
+	// AuthorizeNodeWithSelectors limits the reads of nodes to their own objects.
 	AuthorizeNodeWithSelectors Gate = "AuthorizeNodeWithSelectors"
-	// AuthorizeWithSelectors tells authorizers what a request limits itself to.
+	// AuthorizeWithSelectors passes the selectors of a request to authorizers.
 	AuthorizeWithSelectors Gate = "AuthorizeWithSelectors"
-	// AllowParsingUserUIDFromCertAuth takes the user's uid from a client
-	// certificate that has one.
+	// AllowParsingUserUIDFromCertAuth takes the user's uid from a client certificate that has one.
 	AllowParsingUserUIDFromCertAuth Gate = "AllowParsingUserUIDFromCertAuth"
-	// AnonymousAuthConfigurableEndpoints lets the authentication configuration say
-	// which paths may be asked for anonymously.
+	// AnonymousAuthConfigurableEndpoints lets the authentication configuration list the paths that
+	// allow anonymous requests.
 	AnonymousAuthConfigurableEndpoints Gate = "AnonymousAuthConfigurableEndpoints"
-	// OpenAPIEnums tells in documents which values fields can have.
+	// OpenAPIEnums publishes the allowed values of fields in OpenAPI documents.
 	OpenAPIEnums Gate = "OpenAPIEnums"
 	// CBORServingAndStorage serves and accepts application/cbor.
 	CBORServingAndStorage Gate = "CBORServingAndStorage"
-	// CrossNamespaceVolumeDataSource and VolumeAttributesClass keep fields of claims
-	// and volumes.
+	// CrossNamespaceVolumeDataSource and VolumeAttributesClass keep fields of claims and volumes.
 	CrossNamespaceVolumeDataSource Gate = "CrossNamespaceVolumeDataSource"
 	VolumeAttributesClass          Gate = "VolumeAttributesClass"
-	// MutableCSINodeAllocatableCount keeps how often a driver is asked what fits a
-	// node, and lets that change.
+	// MutableCSINodeAllocatableCount keeps the field that says how often a driver reports the
+	// capacity of a node, and allows changes of the capacity.
 	MutableCSINodeAllocatableCount Gate = "MutableCSINodeAllocatableCount"
-	// DRAPrioritizedList, DRAAdminAccess, DRADeviceTaints and DRAPartitionableDevices
-	// keep fields of claims and slices.
+	// DRAPrioritizedList, DRAAdminAccess, DRADeviceTaints and DRAPartitionableDevices keep fields
+	// of claims and slices.
 	DRAPrioritizedList      Gate = "DRAPrioritizedList"
 	DRAAdminAccess          Gate = "DRAAdminAccess"
 	DRADeviceTaints         Gate = "DRADeviceTaints"
 	DRAPartitionableDevices Gate = "DRAPartitionableDevices"
-	// DRAResourceClaimDeviceStatus keeps what drivers tell of a claim's devices.
+	// DRAResourceClaimDeviceStatus keeps the device status that drivers write to a claim.
 	DRAResourceClaimDeviceStatus Gate = "DRAResourceClaimDeviceStatus"
-	// MultiCIDRServiceAllocator gives services addresses of ServiceCIDR objects. Without
-	// it the addresses are those of --service-cluster-ip-range.
+	// MultiCIDRServiceAllocator allocates service addresses from ServiceCIDR objects. Without it,
+	// the addresses are those of --service-cluster-ip-range.
 	MultiCIDRServiceAllocator Gate = "MultiCIDRServiceAllocator"
-	// DisableAllocatorDualWrite keeps addresses of services as IPAddress objects alone.
+	// DisableAllocatorDualWrite stores service addresses only as IPAddress objects.
 	DisableAllocatorDualWrite Gate = "DisableAllocatorDualWrite"
-	// StrictIPCIDRValidation refuses odd writings of addresses and ranges.
+	// StrictIPCIDRValidation rejects unusual notations of addresses and ranges.
 	StrictIPCIDRValidation Gate = "StrictIPCIDRValidation"
 	// ClusterTrustBundle serves the kind and lets nodes read it.
 	ClusterTrustBundle Gate = "ClusterTrustBundle"
-	// KubeletServiceAccountTokenForCredentialProviders lets nodes read the service
-	// accounts of their pods.
+	// KubeletServiceAccountTokenForCredentialProviders lets nodes read the service accounts of
+	// their pods.
 	KubeletServiceAccountTokenForCredentialProviders Gate = "KubeletServiceAccountTokenForCredentialProviders"
-	// DeclarativeValidation runs declared rules beside the written ones.
+	// DeclarativeValidation runs declarative rules beside the handwritten ones.
 	DeclarativeValidation Gate = "DeclarativeValidation"
-	// DeclarativeValidationTakeover makes the declared rules decide.
+	// DeclarativeValidationTakeover makes the declarative rules decide.
 	DeclarativeValidationTakeover Gate = "DeclarativeValidationTakeover"
-	// PodLogsQuerySplitStreams lets clients read one of a log's streams.
+	// PodLogsQuerySplitStreams lets clients read a single stream of a log.
 	PodLogsQuerySplitStreams Gate = "PodLogsQuerySplitStreams"
 	// PortForwardWebsockets forwards ports over WebSocket.
 	PortForwardWebsockets Gate = "PortForwardWebsockets"
-	// TranslateStreamCloseWebsocketRequests serves commands over WebSocket
-	// channels and has the kubelet run them over SPDY.
+	// TranslateStreamCloseWebsocketRequests serves commands over WebSocket channels. The kubelet
+	// runs them over SPDY.
 	TranslateStreamCloseWebsocketRequests Gate = "TranslateStreamCloseWebsocketRequests"
-	// ServiceAccountNodeAudienceRestriction limits the tokens that nodes ask for to
-	// audiences that their pods mount.
+	// ServiceAccountNodeAudienceRestriction limits the tokens that nodes request to audiences that
+	// their pods mount.
 	ServiceAccountNodeAudienceRestriction Gate = "ServiceAccountNodeAudienceRestriction"
 	// ExternalServiceAccountTokenSigner allows an external signer of service account tokens.
 	ExternalServiceAccountTokenSigner Gate = "ExternalServiceAccountTokenSigner"
 	// RemoteRequestHeaderUID takes the user's uid from an authenticating proxy.
 	RemoteRequestHeaderUID Gate = "RemoteRequestHeaderUID"
-	// StructuredAuthenticationConfiguration reads the authentication configuration
-	// file.
+	// StructuredAuthenticationConfiguration reads the authentication configuration file.
 	StructuredAuthenticationConfiguration Gate = "StructuredAuthenticationConfiguration"
-	// CRDValidationRatcheting tolerates what is wrong in a custom resource and
-	// does not change.
+	// CRDValidationRatcheting tolerates invalid parts of a custom resource that an update does not
+	// change.
 	CRDValidationRatcheting Gate = "CRDValidationRatcheting"
-	// CustomResourceFieldSelectors selects custom resources by the fields that
-	// their definition names.
+	// CustomResourceFieldSelectors selects custom resources by the fields that their definition
+	// lists.
 	CustomResourceFieldSelectors Gate = "CustomResourceFieldSelectors"
-	// LoadBalancerIPMode keeps the field of the status of services.
+	// LoadBalancerIPMode keeps the ipMode field in the status of services.
 	LoadBalancerIPMode Gate = "LoadBalancerIPMode"
-	// StrictCostEnforcementForVAP and StrictCostEnforcementForWebhooks count the
-	// full cost of library functions in validating admission policies and in
-	// match conditions of webhooks.
+	// StrictCostEnforcementForVAP and StrictCostEnforcementForWebhooks count the full cost of
+	// library functions in validating admission policies and in match conditions of webhooks.
 	StrictCostEnforcementForVAP      Gate = "StrictCostEnforcementForVAP"
 	StrictCostEnforcementForWebhooks Gate = "StrictCostEnforcementForWebhooks"
-	// WatchList lets watches begin with the present state (sendInitialEvents).
+	// WatchList lets watches begin with the current state (sendInitialEvents).
 	WatchList Gate = "WatchList"
 )
 
-// The names that stand for all gates of a stage.
+// Names that stand for all gates of a stage.
 const (
 	allAlpha Gate = "AllAlpha"
 	allBeta  Gate = "AllBeta"
 )
 
-// component is the part of the cluster whose gates these are; it may stand
-// before a gate's name, as in kube:WatchList=true.
+// component is the component of the cluster whose gates these are. It may precede a gate's name, as
+// in kube:WatchList=true.
 const component = "kube"
 
-// Stage of a gate.
+// Stage is the stage of a gate.
 type Stage string
 
-// The stages, as the metric names them.
+// Stages, as the metric names them.
 const (
 	Alpha      Stage = "ALPHA"
 	Beta       Stage = "BETA"
@@ -195,13 +192,13 @@ type Spec struct {
 	Locked  bool
 }
 
-// Gates are the switches as they are set. Its zero value is not usable.
+// Gates holds the current values of all gates. The zero value is not usable.
 type Gates struct {
 	specs map[Gate]Spec
-	// set holds what was given; stages what was given for all of a stage.
+	// set holds the values given by name, stages those given for all gates of a stage.
 	set    map[Gate]bool
 	stages map[Stage]bool
-	// minor is the version of Kubernetes 1 that specs are of.
+	// minor is the minor version of Kubernetes 1 that specs describes.
 	minor int
 }
 
@@ -210,9 +207,8 @@ func New() *Gates {
 	return &Gates{specs: known(), set: map[Gate]bool{}, stages: map[Stage]bool{}, minor: version.MinorNumber}
 }
 
-// Enabled tells whether a feature is on. A gate given by name outweighs
-// AllAlpha and AllBeta, in whatever order they were given. A gate that is not
-// known is off.
+// Enabled reports whether a feature is on. A gate that is set by name takes precedence over
+// AllAlpha and AllBeta, in any order of the flags. An unknown gate is off.
 func (g *Gates) Enabled(name Gate) bool {
 	if on, ok := g.set[name]; ok {
 		return on
@@ -227,9 +223,9 @@ func (g *Gates) Enabled(name Gate) bool {
 	return spec.Default
 }
 
-// Set implements pflag.Value: "A=true,kube:B=false", with AllAlpha and AllBeta
-// for all of a stage. It may be called again; the last value counts. What may not be
-// given in the version that is emulated is for Validate.
+// Set implements pflag.Value. It parses "A=true,kube:B=false"; AllAlpha and AllBeta stand for all
+// gates of a stage. It may be called more than once; the last value applies. Validate checks
+// whether the emulated version allows the values.
 func (g *Gates) Set(s string) error {
 	for pair := range strings.SplitSeq(s, ",") {
 		if pair = strings.TrimSpace(pair); pair == "" {
@@ -274,7 +270,7 @@ func (g *Gates) one(name Gate, on bool) error {
 	return nil
 }
 
-// String implements pflag.Value: what was given, in the order of the names.
+// String implements pflag.Value. It returns the values that were set, ordered by name.
 func (g *Gates) String() string {
 	var out []string
 	for stage, name := range map[Stage]Gate{Alpha: allAlpha, Beta: allBeta} {
@@ -292,7 +288,7 @@ func (g *Gates) String() string {
 // Type implements pflag.Value.
 func (g *Gates) Type() string { return "colonSeparatedMultimapStringString" }
 
-// Warn logs the gates that were given although they are about to go.
+// Warn logs the set gates that will be removed.
 func (g *Gates) Warn(log *slog.Logger) {
 	for _, name := range slices.Sorted(maps.Keys(g.set)) {
 		switch g.specs[name].Stage {
@@ -304,7 +300,7 @@ func (g *Gates) Warn(log *slog.Logger) {
 	}
 }
 
-// Register adds kubernetes_feature_enabled, which has each gate and its stage.
+// Register registers the metric kubernetes_feature_enabled, which has each gate and its stage.
 func (g *Gates) Register(r prometheus.Registerer) error {
 	enabled := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "kubernetes_feature_enabled",
@@ -327,7 +323,7 @@ func (g *Gates) Register(r prometheus.Registerer) error {
 	return r.Register(enabled)
 }
 
-// Help lists the gates that may be changed, for --help.
+// Help returns the text for --help. It lists the gates that may be changed.
 func Help() string {
 	lines := []string{
 		component + ":AllAlpha=true|false (ALPHA - default=false)",

@@ -1,8 +1,7 @@
 package features
 
-// known are the gates of Kubernetes 1.33, as kube-apiserver of that version knows
-// them. Most concern other components; they are accepted because a cluster hands
-// one set of gates to all of its parts.
+// known returns the gates of Kubernetes 1.33 as in its kube-apiserver. Most gates concern other
+// components. They are accepted because a cluster passes one set of gates to all its components.
 func known() map[Gate]Spec {
 	return map[Gate]Spec{
 		"APIResponseCompression":                           {Default: true, Stage: Beta},

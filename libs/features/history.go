@@ -1,9 +1,9 @@
 package features
 
-// past is what a gate was in 1.31 and 1.32.
+// past describes a gate in 1.31 and 1.32.
 type past struct{ in31, in32 Spec }
 
-// before has the gates that were something else in 1.31 or 1.32 than in 1.33.
+// before returns the gates that differ in 1.31 or 1.32 from 1.33.
 func before() map[Gate]past {
 	var (
 		none       = Spec{Stage: absent}

@@ -16,14 +16,14 @@ import (
 	"binnacle/libs/rbac"
 )
 
-// Names of nodes as users.
+// User names and the group of nodes.
 const (
 	Group      = "system:nodes"
 	userPrefix = "system:node:"
 )
 
-// NodeOf returns the node that a user is; false for other users. The name is
-// empty for a node that does not say which one it is.
+// NodeOf returns the name of the node that a user is, or false for other users. The name is empty
+// for a node user without a node name.
 func NodeOf(u *authorizer.User) (string, bool) {
 	if u == nil {
 		return "", false
@@ -32,10 +32,10 @@ func NodeOf(u *authorizer.User) (string, bool) {
 	return name, ok && u.InGroup(Group)
 }
 
-// Authorizer decides on requests of nodes, and has no opinion on others.
+// Authorizer authorizes requests of nodes. It has no opinion on other requests.
 type Authorizer struct {
-	// readsAll lets nodes read all nodes, pods and resource slices, as before the
-	// feature gate AuthorizeNodeWithSelectors.
+	// readsAll lets nodes read all nodes, pods and resource slices, as before the feature gate
+	// AuthorizeNodeWithSelectors.
 	readsAll bool
 	// serviceAccounts lets nodes read the service accounts of their pods.
 	serviceAccounts bool
@@ -44,8 +44,8 @@ type Authorizer struct {
 	rest  *rbac.RuleSet
 }
 
-// NewAuthorizer returns an authorizer over a graph. Feature gates decide what
-// nodes may do beyond the rules of all versions.
+// NewAuthorizer returns an authorizer over a graph. Feature gates determine what nodes may do
+// beyond the rules that all versions have.
 func NewAuthorizer(g *Graph, enabled func(features.Gate) bool) *Authorizer {
 	rules := rules()
 	if enabled(features.ClusterTrustBundle) {
@@ -61,8 +61,8 @@ func NewAuthorizer(g *Graph, enabled func(features.Gate) bool) *Authorizer {
 
 type gr struct{ group, resource string }
 
-// Authorize implements authorizer.Authorizer. It allows, or has no opinion and
-// says why.
+// Authorize implements authorizer.Authorizer. It either allows a request, or returns no opinion and
+// the reason.
 func (z *Authorizer) Authorize(_ context.Context, a *authorizer.Attributes) (authorizer.Decision, string, error) {
 	node, ok := NodeOf(a.User)
 	if !ok {
@@ -119,7 +119,8 @@ func (z *Authorizer) decide(node string, a *authorizer.Attributes) (bool, string
 
 func verbIn(a *authorizer.Attributes, verbs ...string) bool { return slices.Contains(verbs, a.Verb) }
 
-// belongs asks the graph.
+// belongs reports whether the graph relates the requested object to the node. If not, it returns
+// the reason.
 func (z *Authorizer) belongs(node string, kind Kind, a *authorizer.Attributes) (bool, string) {
 	if a.Name == "" {
 		return false, "No Object name found"
@@ -140,7 +141,7 @@ func (z *Authorizer) get(node string, kind Kind, a *authorizer.Attributes) (bool
 	return z.belongs(node, kind, a)
 }
 
-// read is for what kubelets also watch, one object at a time.
+// read authorizes reads of a single object, including lists and watches, which kubelets also use.
 func (z *Authorizer) read(node string, kind Kind, a *authorizer.Attributes) (bool, string) {
 	switch {
 	case !verbIn(a, "get", "list", "watch"):
@@ -173,8 +174,8 @@ func (z *Authorizer) token(node string, a *authorizer.Attributes) (bool, string)
 	return z.belongs(node, ServiceAccount, a)
 }
 
-// lease and csiNode let admission (NodeRestriction) look at names on create,
-// which are not known before.
+// On create, lease and csiNode do not check the name, which is not known yet. Admission
+// (NodeRestriction) checks it.
 func lease(node string, a *authorizer.Attributes) (bool, string) {
 	switch {
 	case !verbIn(a, "get", "create", "update", "patch", "delete"):
@@ -199,14 +200,13 @@ func csiNode(node string, a *authorizer.Attributes) (bool, string) {
 	return true, ""
 }
 
-// ownNode does not ask the graph, so that a kubelet can look whether its node
-// exists.
+// ownNode does not use the graph, so that a kubelet can check whether its node exists.
 func ownNode(node string, a *authorizer.Attributes) (bool, string) {
 	switch a.Subresource {
 	case "":
 		switch {
 		case verbIn(a, "create", "update", "patch"):
-			return true, "" // which one, admission looks at
+			return true, "" // admission checks the node's name
 		case !verbIn(a, "get", "list", "watch"):
 			return false, ""
 		case a.Name == node:
@@ -236,7 +236,7 @@ func (z *Authorizer) pod(node string, a *authorizer.Attributes) (bool, string) {
 			}
 			return false, "can only list/watch pods with spec.nodeName field selector"
 		case "create", "delete":
-			return true, "" // mirror pods of its own, admission looks at
+			return true, "" // admission allows only mirror pods of the node itself
 		}
 	case "status":
 		return verbIn(a, "update", "patch"), ""
@@ -252,19 +252,19 @@ func (z *Authorizer) slice(node string, a *authorizer.Attributes) (bool, string)
 	}
 	switch a.Verb {
 	case "create":
-		return true, "" // of which node, admission looks at
+		return true, "" // admission checks the node of the slice
 	case "get", "update", "patch", "delete":
 		return z.belongs(node, Slice, a)
 	case "watch", "list", "deletecollection":
 		if z.readsAll || selects(a, "spec.nodeName", node) {
-			return true, "" // what may be deleted of it, admission looks at
+			return true, "" // admission checks each slice that a deletecollection deletes
 		}
 		return false, "can only list/watch/deletecollection resourceslices with nodeName field selector"
 	}
 	return false, "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection"
 }
 
-// selects tells whether a request limits itself to one value of a field.
+// selects reports whether a request is limited to one value of a field.
 func selects(a *authorizer.Attributes, field, value string) bool {
 	for _, r := range a.FieldSelector {
 		if r.Field == field && r.Operator == selection.Equals && r.Value == value {
@@ -276,8 +276,8 @@ func selects(a *authorizer.Attributes, field, value string) bool {
 
 var errUnlisted = errors.New("node authorizer does not support user rule resolution")
 
-// RulesFor implements authorizer.RuleResolver: what a node may do depends on
-// its pods and is not listed.
+// RulesFor implements authorizer.RuleResolver. The permissions of a node depend on its pods and
+// cannot be listed.
 func (*Authorizer) RulesFor(_ context.Context, u *authorizer.User, _ string) (authorizer.Rules, error) {
 	if _, ok := NodeOf(u); ok {
 		return authorizer.Rules{Incomplete: true}, errUnlisted
@@ -285,7 +285,8 @@ func (*Authorizer) RulesFor(_ context.Context, u *authorizer.User, _ string) (au
 	return authorizer.Rules{}, nil
 }
 
-// rules are what every node may do alike, beyond what is decided by itself.
+// rules returns the permissions that all nodes share. decide covers the permissions that depend on
+// the node.
 func rules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		rule("authentication.k8s.io", "tokenreviews", "create"),

@@ -1,8 +1,8 @@
-// Package node decides what nodes may do (specification: "Node authorization"):
-// users of the group system:nodes named system:node:<node>. A Graph knows which
-// objects belong to which node; an Authorizer asks it.
+// Package node authorizes requests of nodes (specification: "Node authorization"). Nodes are users
+// of the group system:nodes with names of the form system:node:<node>. A Graph knows which objects
+// belong to which node; an Authorizer queries it.
 //
-// # What belongs to a node
+// # Objects of a node
 //
 //	pod ──────────────► node          (bound to it)
 //	secret, config map,
@@ -12,10 +12,10 @@
 //	secret ───────────► volume        (that a kubelet needs to mount it)
 //	volume attachment, resource slice ──► node
 //
-// The graph is kept flat: for each object that pods name, how many pods of which
-// node name it. A question is then one or two lookups, whatever the number of
-// pods. Mirror pods, which nodes create themselves, lend nothing.
+// The graph is flat. For each object that pods reference, it counts the referencing pods of each
+// node. A query takes one or two lookups, independent of the number of pods. Mirror pods, which
+// nodes create themselves, add no references.
 //
-// Whoever follows the objects calls Set and Delete; questions may be asked at any
-// time. The graph has one lock, a leaf.
+// The caller follows the objects and calls Set and Delete. Queries are allowed at any time. The
+// graph has one lock, which is a leaf.
 package node

@@ -12,10 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Kind of an object of the graph.
+// Kind is the kind of an object in the graph.
 type Kind uint8
 
-// The kinds.
 const (
 	Pod Kind = iota + 1
 	Secret
@@ -28,23 +27,23 @@ const (
 	Slice
 )
 
-// object names an object.
+// object identifies an object.
 type object struct {
 	kind            Kind
 	namespace, name string
 }
 
-// Graph knows which objects belong to which node.
+// Graph knows which objects belong to which node. It is safe for concurrent use.
 type Graph struct {
-	mu sync.RWMutex // a leaf
-	// pods are the bound pods and what they name.
+	mu sync.RWMutex // leaf lock
+	// pods holds the bound pods and the objects that they reference.
 	pods map[object]podEntry
-	// users counts, for an object, the pods of each node that name it.
+	// users counts, for each object, the referencing pods of each node.
 	users   map[object]map[string]int
 	volumes map[string]volumeEntry
-	// mounts are the volumes that need a secret.
+	// mounts holds, for each secret, the volumes that need it.
 	mounts map[object][]string
-	// owned are attachments and slices, by the node that they name.
+	// owned holds the node of each volume attachment and resource slice.
 	owned map[object]string
 }
 
@@ -58,7 +57,7 @@ type volumeEntry struct {
 	secrets []object
 }
 
-// NewGraph makes an empty graph.
+// NewGraph returns an empty graph.
 func NewGraph() *Graph {
 	return &Graph{
 		pods: map[object]podEntry{}, users: map[object]map[string]int{}, volumes: map[string]volumeEntry{},
@@ -66,8 +65,8 @@ func NewGraph() *Graph {
 	}
 }
 
-// Set adds or replaces a pod, a persistent volume, a volume attachment or a
-// resource slice. Other objects are a fault of the caller and panic.
+// Set adds or replaces a pod, a persistent volume, a volume attachment or a resource slice. It
+// panics on other objects.
 func (g *Graph) Set(obj metav1.Object) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -87,8 +86,8 @@ func (g *Graph) Set(obj metav1.Object) {
 	}
 }
 
-// NodeOfSlice returns the node whose devices a resource slice of any version
-// tells of, empty for devices that are not of one node; false for other objects.
+// NodeOfSlice returns the node whose devices a resource slice of any version describes. The name is
+// empty if the devices do not belong to a single node. The result is false for other objects.
 func NodeOfSlice(obj any) (string, bool) {
 	switch o := obj.(type) {
 	case *resourcev1beta1.ResourceSlice:
@@ -102,15 +101,15 @@ func NodeOfSlice(obj any) (string, bool) {
 	return "", false
 }
 
-// Delete removes an object of the kinds that can be set.
+// Delete removes an object of a kind that Set accepts.
 func (g *Graph) Delete(kind Kind, namespace, name string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.delete(kind, namespace, name)
 }
 
-// Keep removes the objects of a kind that keep does not want, after what
-// happened to them was missed.
+// Keep removes the objects of a kind for which keep returns false. It is called after events were
+// missed.
 func (g *Graph) Keep(kind Kind, keep func(namespace, name string) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -161,7 +160,7 @@ func (g *Graph) setPod(p *corev1.Pod) {
 	}
 	if old, ok := g.pods[key]; ok {
 		if old.node == entry.node && slices.Equal(old.refs, entry.refs) {
-			return // most updates are of the status
+			return // most updates change only the status
 		}
 		g.removePod(key)
 	}
@@ -219,7 +218,7 @@ func (g *Graph) removeVolume(name string) {
 	}
 }
 
-// Belongs tells whether an object belongs to a node.
+// Belongs reports whether an object belongs to a node.
 func (g *Graph) Belongs(node string, kind Kind, namespace, name string) bool {
 	g.mu.RLock()
 	defer g.mu.RUnlock()

@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// refs gathers the objects that something names, each once.
+// refs collects the referenced objects without duplicates.
 type refs struct {
 	list []object
 	seen map[object]bool
@@ -24,10 +24,10 @@ func (r *refs) add(kind Kind, namespace, name string) {
 	r.list = append(r.list, o)
 }
 
-// Names returns what a pod names and a mirror pod must not: mostly the resource of
-// an object that would come to belong to its node; or "".
+// Names returns a reference of a pod that a mirror pod must not have, or "". The result is usually
+// the resource of the object that the reference would give to the pod's node.
 func Names(p *corev1.Pod) string {
-	if len(p.Spec.ResourceClaims) > 0 { // made from a template, or there already
+	if len(p.Spec.ResourceClaims) > 0 { // created from a template, or already existing
 		return "resourceclaims"
 	}
 	for i := range p.Spec.Volumes {
@@ -51,13 +51,13 @@ func Names(p *corev1.Pod) string {
 	return ""
 }
 
-// UsesSecrets tells whether a pod names a secret.
+// UsesSecrets reports whether a pod references a secret.
 func UsesSecrets(p *corev1.Pod) bool {
 	return slices.ContainsFunc(named(p), func(o object) bool { return o.kind == Secret })
 }
 
-// PodPaths are the fields that are read of a pod for Graph.Set, by their JSON names:
-// those that podRefs reads.
+// PodPaths returns the JSON paths of the pod fields that Graph.Set reads, which are those that
+// podRefs reads.
 func PodPaths() []string {
 	return []string{
 		"metadata.name", "metadata.namespace", "metadata.annotations",
@@ -67,8 +67,8 @@ func PodPaths() []string {
 	}
 }
 
-// podRefs are the objects that come to a node by a pod. A mirror pod is made by
-// the node, and brings nothing.
+// podRefs returns the objects that belong to a node because of a pod. A mirror pod adds none,
+// because the node creates it.
 func podRefs(p *corev1.Pod) []object {
 	if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		return nil
@@ -76,7 +76,7 @@ func podRefs(p *corev1.Pod) []object {
 	return named(p)
 }
 
-// named are the objects that a pod names.
+// named returns the objects that a pod references.
 func named(p *corev1.Pod) []object {
 	r := &refs{}
 	add := func(kind Kind, name string) { r.add(kind, p.Namespace, name) }
@@ -125,8 +125,8 @@ func named(p *corev1.Pod) []object {
 	return r.list
 }
 
-// resourceClaimName is the claim that a pod's entry stands for: the one that it
-// names, or the one that was made for it.
+// resourceClaimName returns the name of the claim for an entry of a pod: either the claim that the
+// entry names, or the claim that was created for it.
 func resourceClaimName(p *corev1.Pod, c *corev1.PodResourceClaim) string {
 	if c.ResourceClaimName != nil {
 		return *c.ResourceClaimName
@@ -161,7 +161,7 @@ func envRefs(add func(Kind, string), c *corev1.Container) {
 	}
 }
 
-// mountSecrets are the secrets that a volume of a pod needs.
+// mountSecrets returns the names of the secrets that a volume of a pod needs.
 func mountSecrets(v *corev1.Volume) []string {
 	switch local := (*corev1.LocalObjectReference)(nil); {
 	case v.Secret != nil:
@@ -194,8 +194,8 @@ func mountSecrets(v *corev1.Volume) []string {
 	return nil
 }
 
-// volumeSecrets are the secrets that a kubelet needs to mount a volume. One
-// without a namespace is in that of the claim.
+// volumeSecrets returns the secrets that a kubelet needs to mount a volume. A secret without a
+// namespace is in the namespace of the claim.
 func volumeSecrets(v *corev1.PersistentVolume) []object {
 	r := &refs{}
 	add := func(namespace, name string) {
@@ -230,7 +230,7 @@ func volumeSecrets(v *corev1.PersistentVolume) []object {
 		ref(s.ISCSI.SecretRef)
 	case s.StorageOS != nil && s.StorageOS.SecretRef != nil:
 		add(s.StorageOS.SecretRef.Namespace, s.StorageOS.SecretRef.Name)
-	case s.CSI != nil: // what the controller alone needs is not the kubelet's
+	case s.CSI != nil: // the kubelet does not need secrets that only the controller needs
 		ref(s.CSI.NodePublishSecretRef)
 		ref(s.CSI.NodeStageSecretRef)
 		ref(s.CSI.NodeExpandSecretRef)

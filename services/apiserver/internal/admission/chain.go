@@ -7,44 +7,44 @@ import (
 	"binnacle/libs/tracing"
 )
 
-// Mutator may change the object; an error refuses the request.
+// Mutator may change the object. An error rejects the request.
 type Mutator interface {
 	Admit(ctx context.Context, r *Request) error
 }
 
-// Validator may refuse the request.
+// Validator may reject the request.
 type Validator interface {
 	Validate(ctx context.Context, r *Request) error
 }
 
-// Claimer takes something for a write that is about to happen, such as a part of
-// a quota; an error refuses the request. Nil means that nothing was taken.
+// Claimer reserves something for a write, such as a part of a quota. An error rejects the request.
+// A nil Claim means that nothing was reserved.
 type Claimer interface {
 	Claim(ctx context.Context, r *Request) (Claim, error)
 }
 
-// Claim is what a write has taken. Exactly one of its methods is called, once,
-// unless nobody knows what became of the write.
+// Claim is a reservation of a write. Exactly one of its methods is called, once, unless the outcome
+// of the write is unknown.
 type Claim interface {
 	Keep(ctx context.Context) // the object was written
-	Drop(ctx context.Context) // it was not, and never will be
+	Drop(ctx context.Context) // the object was not and will not be written
 }
 
-// Outsider is a plugin that asks others, outside of the server.
+// Outsider is a plugin that calls services outside of the server.
 type Outsider interface {
-	// Asks tells whether somebody may be asked about such a request; of it, only
-	// what is asked and of which resource is known yet.
+	// Asks reports whether the plugin may call a service for such a request. Only the operation and
+	// the resource of the request are known yet.
 	Asks(ctx context.Context, r *Request) bool
 }
 
-// Plugin is a named member of the chain: a Mutator, a Validator, a Claimer, or
-// several of these.
+// Plugin is a named member of the chain. It is a Mutator, a Validator, a Claimer, or several of
+// these.
 type Plugin struct {
 	Name   string
 	Plugin any
 }
 
-// Chain asks its plugins in order; the first refusal ends it.
+// Chain calls its plugins in order. The first rejection ends a phase.
 type Chain struct {
 	mutators   []member[Mutator]
 	validators []member[Validator]
@@ -58,7 +58,7 @@ type member[T any] struct {
 	plugin T
 }
 
-// NewChain makes the chain. Metrics may be nil.
+// NewChain returns a chain. Metrics may be nil.
 func NewChain(m *Metrics, plugins ...Plugin) *Chain {
 	c := &Chain{metrics: m}
 	for _, p := range plugins {
@@ -78,8 +78,8 @@ func NewChain(m *Metrics, plugins ...Plugin) *Chain {
 	return c
 }
 
-// Outside tells whether somebody outside of the server may be asked about such a
-// request, who should be asked once: see Outsider.
+// Outside reports whether a plugin may call a service outside of the server for such a request.
+// Such a call should happen only once; see Outsider.
 func (c *Chain) Outside(ctx context.Context, r *Request) bool {
 	for _, o := range c.outsiders {
 		if o.Asks(ctx, r) {
@@ -89,7 +89,7 @@ func (c *Chain) Outside(ctx context.Context, r *Request) bool {
 	return false
 }
 
-// Mutate runs the mutating phase, a second time when a plugin asked for it.
+// Mutate runs the mutating phase. It runs it a second time if a plugin asked for that.
 func (c *Chain) Mutate(ctx context.Context, r *Request) error {
 	defer r.tell(ctx)
 	ctx, span := tracing.Start(ctx, "Mutating admission", nil)
@@ -110,7 +110,7 @@ func (c *Chain) Validate(ctx context.Context, r *Request) error {
 	return each(ctx, c, r, validate, c.validators, Validator.Validate)
 }
 
-// each asks members until one refuses.
+// each calls members until one rejects the request.
 func each[T any](ctx context.Context, c *Chain, r *Request, step string, members []member[T], ask func(T, context.Context, *Request) error) error {
 	if c.metrics == nil {
 		for _, m := range members {
@@ -135,7 +135,7 @@ func each[T any](ctx context.Context, c *Chain, r *Request, step string, members
 	return nil
 }
 
-// Claim runs the last phase. What was taken is given back when somebody refuses.
+// Claim runs the last phase. If a plugin rejects the request, it drops all claims.
 func (c *Chain) Claim(ctx context.Context, r *Request) (Claim, error) {
 	var all Claims
 	for _, m := range c.claimers {
@@ -155,7 +155,7 @@ func (c *Chain) Claim(ctx context.Context, r *Request) (Claim, error) {
 	return all, nil
 }
 
-// Claims are settled together, the last one first.
+// Claims is a list of claims that are settled together, the last one first.
 type Claims []Claim
 
 // Keep implements Claim.

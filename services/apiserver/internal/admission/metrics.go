@@ -7,13 +7,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// The values of the label type.
+// Values of the label type.
 const (
 	admit    = "admit"
 	validate = "validate"
 )
 
-// Metrics of the chain, under the names that Kubernetes has for them.
+// Metrics holds the metrics of the chain, under the names of Kubernetes.
 type Metrics struct {
 	plugins *prometheus.HistogramVec
 	steps   *prometheus.HistogramVec

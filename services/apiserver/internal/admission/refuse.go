@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 )
 
-// ObjectName is the name that refusals show: while there is none, what it will
-// begin with, or "Unknown".
+// ObjectName returns the name for error messages: the name, the prefix of a name to generate, or
+// "Unknown".
 func (r *Request) ObjectName() string {
 	if r.Name != "" {
 		return r.Name
@@ -22,7 +22,7 @@ func (r *Request) ObjectName() string {
 	return "Unknown"
 }
 
-// Forbidden is a plugin's refusal. An error that says so already is passed on.
+// Forbidden returns the rejection of a plugin. It returns a Forbidden error unchanged.
 func (r *Request) Forbidden(err error) error {
 	if apierrors.IsForbidden(err) {
 		return err
@@ -30,13 +30,12 @@ func (r *Request) Forbidden(err error) error {
 	return apierrors.NewForbidden(r.Resource.GroupResource(), r.ObjectName(), err)
 }
 
-// Forbiddenf is Forbidden with a text.
+// Forbiddenf is Forbidden with a formatted text.
 func (r *Request) Forbiddenf(format string, args ...any) error {
 	return r.Forbidden(fmt.Errorf(format, args...))
 }
 
-// IsObject tells whether the request is for an object itself, not for one of its
-// sub-resources.
+// IsObject reports whether the request is for an object itself and not for a subresource.
 func (r *Request) IsObject(group, resource string) bool {
 	return r.Subresource == "" && r.Is(group, resource)
 }

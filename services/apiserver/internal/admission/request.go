@@ -14,10 +14,10 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Operation is what a request does to an object.
+// Operation is the operation of a request on an object.
 type Operation string
 
-// The operations.
+// Operations.
 const (
 	Create  Operation = "CREATE"
 	Update  Operation = "UPDATE"
@@ -25,25 +25,24 @@ const (
 	Connect Operation = "CONNECT"
 )
 
-// Request is one operation on one object, which plugins decide on.
+// Request is one operation on one object, as plugins see it.
 type Request struct {
 	Operation Operation
-	// Resource is the declaration of what the path names, without the
-	// sub-resource.
+	// Resource is the declaration of the resource in the path, without the subresource.
 	Resource    *registry.Kind
 	Subresource string
-	// Kind of Object and OldObject; a sub-resource may have one of its own.
+	// Kind is the kind of Object and OldObject. A subresource may have its own kind.
 	Kind schema.GroupVersionKind
-	// Namespace is empty for what stands in none. Name is empty when it is yet
-	// to be generated, and for the deletion of a collection.
+	// Namespace is empty for cluster-scoped objects. Name is empty if it is to be generated, and
+	// for the deletion of a collection.
 	Namespace, Name string
-	// Object is what will be stored; nil for Delete. A mutator changes it in
-	// place. For Connect it holds the options of the connection.
+	// Object is the object to be stored; nil for Delete. A mutator changes it in place. For Connect
+	// it holds the options of the connection.
 	Object runtime.Object
-	// OldObject is what is stored; nil for Create and Connect.
+	// OldObject is the stored object; nil for Create and Connect.
 	OldObject runtime.Object
-	// Options are the CreateOptions, UpdateOptions, PatchOptions or
-	// DeleteOptions of the request; nil for Connect.
+	// Options holds the CreateOptions, UpdateOptions, PatchOptions or DeleteOptions of the request;
+	// nil for Connect.
 	Options runtime.Object
 	User    *request.User
 	DryRun  bool
@@ -56,14 +55,13 @@ type Request struct {
 	reinvoked bool
 }
 
-// Is tells whether the request is for a resource of a group, whatever the
-// version and sub-resource.
+// Is reports whether the request is for a resource of a group, in any version and for any
+// subresource.
 func (r *Request) Is(group, resource string) bool {
 	return r.Resource.Group == group && r.Resource.Resource == resource
 }
 
-// Annotate leaves word of a decision for the audit log; the first word on a key
-// counts.
+// Annotate sets an audit annotation. The first value of a key wins.
 func (r *Request) Annotate(key, value string) {
 	if r.annotations == nil {
 		r.annotations = map[string]string{}
@@ -73,10 +71,10 @@ func (r *Request) Annotate(key, value string) {
 	}
 }
 
-// Annotations are what plugins left word of.
+// Annotations returns a copy of the audit annotations.
 func (r *Request) Annotations() map[string]string { return maps.Clone(r.annotations) }
 
-// Detail is Annotate for what is told of a request only where its body is.
+// Detail is Annotate for annotations that are recorded only together with the request's body.
 func (r *Request) Detail(key, value string) {
 	if r.details == nil {
 		r.details = map[string]string{}
@@ -86,10 +84,10 @@ func (r *Request) Detail(key, value string) {
 	}
 }
 
-// Details are what plugins left word of by Detail.
+// Details returns a copy of the annotations set by Detail.
 func (r *Request) Details() map[string]string { return maps.Clone(r.details) }
 
-// tell passes on what plugins left word of.
+// tell adds the annotations to the audit event.
 func (r *Request) tell(ctx context.Context) {
 	if rec := audit.From(ctx); rec != nil {
 		rec.AnnotateAll(r.annotations)
@@ -99,11 +97,13 @@ func (r *Request) tell(ctx context.Context) {
 	}
 }
 
-// cheap is what expressions of one request may cost before that is a lot: some two milliseconds.
+// cheap is the cost from which the expressions of one request count as costly: about two
+// milliseconds.
 const cheap = 20_000
 
-// Metered is the context of expressions that decide on the request: once they have cost a lot together,
-// they go on in its turn of large requests, or without one, as what they cost is bounded.
+// Metered returns a context for expressions that decide on the request. Once their total cost is
+// high, they acquire the limiter for large requests. They continue even if it rejects them, because
+// their cost is bounded.
 func (r *Request) Metered(ctx context.Context) context.Context {
 	if r.expense == nil {
 		r.expense = celenv.NewExpense(cheap, func() { request.Weigh(ctx, request.LargeBody) })
@@ -111,18 +111,18 @@ func (r *Request) Metered(ctx context.Context) context.Context {
 	return r.expense.With(ctx)
 }
 
-// AskAgain has the mutating phase run once more when it is through, because the
-// object was changed in a way that plugins before may want to see.
+// AskAgain requests a second run of the mutating phase, because the object changed in a way that
+// earlier plugins may need to see.
 func (r *Request) AskAgain() { r.again = true }
 
-// Reinvoked tells that the mutating phase runs for the second time.
+// Reinvoked reports whether the mutating phase runs for the second time.
 func (r *Request) Reinvoked() bool { return r.reinvoked }
 
-// State is what a plugin keeps of the request from one of its turns to the next,
-// by a key of its own; nil before SetState.
+// State returns the state that a plugin keeps between its calls for one request, by a key of its
+// own. It is nil before SetState.
 func (r *Request) State(key any) any { return r.state[key] }
 
-// SetState: see State.
+// SetState sets the state for a key; see State.
 func (r *Request) SetState(key, value any) {
 	if r.state == nil {
 		r.state = map[any]any{}
@@ -130,8 +130,8 @@ func (r *Request) SetState(key, value any) {
 	r.state[key] = value
 }
 
-// Housekeeping tells whether an update changes nothing but what garbage
-// collection and migrations need to change: owners, finalizers, who owns fields.
+// Housekeeping reports whether an update changes only owner references, finalizers and managed
+// fields, as garbage collection and storage migrations do.
 func (r *Request) Housekeeping() bool {
 	o, ok := r.Object.(registry.Object)
 	if !ok {

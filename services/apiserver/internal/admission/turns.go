@@ -6,18 +6,18 @@ import (
 	"binnacle/libs/semantic"
 )
 
-// Turns is what a plugin of the mutating phase keeps of a request between its two
-// turns: whom it asked, by keys of its own, and whom it asks again. That are those
-// who want to be, when something changed after their first turn.
+// Turns is the state that a plugin of the mutating phase keeps between its two calls for one
+// request: the callees that it called, by keys of its own, and those that it calls again. A callee
+// is called again if it wants that and the object changed after its first call.
 type Turns struct {
 	request *Request
-	// asked may be asked again when something changes, due will be.
+	// asked holds the callees to call again if the object changes; due holds those to call again.
 	asked, due map[string]bool
-	// last is the object as the plugin left it.
+	// last is the object after the plugin's last call.
 	last runtime.Object
 }
 
-// Turns begins a turn of the plugin that has the key.
+// Turns starts a call of the plugin with the given key.
 func (r *Request) Turns(key any) *Turns {
 	t, _ := r.State(key).(*Turns)
 	if t == nil || !r.Reinvoked() {
@@ -29,16 +29,16 @@ func (r *Request) Turns(key any) *Turns {
 	return t
 }
 
-// Asks tells whether somebody is to be asked in this turn.
+// Asks reports whether a callee is to be called now.
 func (t *Turns) Asks(who string) bool { return !t.request.Reinvoked() || t.due[who] }
 
-// Changed makes those due that have been asked and want to be asked again.
+// Changed schedules another call of the callees that want one after a change.
 func (t *Turns) Changed() {
 	t.require()
 	t.request.AskAgain()
 }
 
-// Asked notes who wants to be asked again when something changes.
+// Asked records that a callee wants another call if the object changes.
 func (t *Turns) Asked(who string) { t.asked[who] = true }
 
 func (t *Turns) require() {
@@ -48,7 +48,7 @@ func (t *Turns) require() {
 	clear(t.asked)
 }
 
-// End ends the turn.
+// End ends the call of the plugin.
 func (t *Turns) End() {
 	t.last = nil
 	if t.request.Object != nil && len(t.asked) > 0 {

@@ -8,8 +8,9 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Weigh waits until work on so many bytes may begin that the request did not bring: what
-// plugins add to an object, or hold it against. What is not large need not wait.
+// Weigh acquires the limiter for large requests for data that the request did not contain: values
+// that plugins add to an object or compare it with. It returns at once if the data is not large,
+// and returns a TooManyRequests error if the limiter rejects the request.
 func Weigh(ctx context.Context, size int) error {
 	if size >= request.LargeBody && !request.Weigh(ctx, min(size, request.MaxBody)) {
 		return apierrors.NewTooManyRequests("The object becomes large, and others are worked on", 1)

@@ -30,97 +30,95 @@ import (
 )
 
 const (
-	// checkEvery is between two checks of a server that is there.
+	// checkEvery is the interval between checks of an available server.
 	checkEvery = 30 * time.Second
-	// A server that is not there is looked for after firstRetry, then less often, up
-	// to checkEvery.
+	// An unavailable server is checked after firstRetry, then less often, up to checkEvery.
 	firstRetry = time.Second
-	// tick is how often it is looked what is due.
+	// tick is the interval between searches for due checks.
 	tick = 250 * time.Millisecond
-	// maxChecks run at a time.
+	// maxChecks is the maximum number of concurrent checks.
 	maxChecks = 16
 )
 
-// Config is what the aggregator works with.
+// Config holds the dependencies of an Aggregator.
 type Config struct {
-	// APIServices are read from Store by Decode.
+	// Store is the watch cache of APIServices. Decode decodes an entry.
 	Store  *watchcache.Store
 	Decode func(*watchcache.Entry) (*apiregistrationv1.APIService, error)
-	// Local tells whether this server answers for a group version itself, as it is built in.
+	// Local reports whether a group version is built in, so that this server serves it.
 	Local func(schema.GroupVersion) bool
-	// Service and Endpoints look up what an APIService names; what does not exist is
-	// a NotFound error.
+	// Service and Endpoints look up the service of an APIService. A missing object is a NotFound
+	// error.
 	Service   func(ctx context.Context, namespace, name string) (*corev1.Service, error)
 	Endpoints func(ctx context.Context, namespace, name string) (*corev1.Endpoints, error)
 	// Resolve returns host:port of a port of a service.
 	Resolve func(ctx context.Context, namespace, name string, port int32) (string, error)
-	// Dial leads to extension servers; nil goes straight there.
+	// Dial connects to extension servers. If it is nil, connections are direct.
 	Dial callout.Dial
-	// Certificate shows extension servers who asks; it may return nil.
+	// Certificate returns the client certificate for extension servers. It may return nil.
 	Certificate func() *tls.Certificate
-	// MaxRequests bounds the requests that wait for the same server, of which one user
-	// has half at most; 0 is no bound.
+	// MaxRequests is the maximum number of requests that wait for one server. One user may have at
+	// most half of them. 0 means no limit.
 	MaxRequests int
-	// Place, if set, gives a place to a request that upgrades its connection, as carry.Way's.
+	// Place, if set, acquires a slot for a request that upgrades its connection; see carry.Way.
 	Place func(*http.Request) (leave func(), err error)
-	// FollowRedirects passes redirects of extension servers on.
+	// FollowRedirects passes redirects of extension servers to the client.
 	FollowRedirects bool
 	// Write sets the condition Available of an APIService.
 	Write func(ctx context.Context, name string, condition apiregistrationv1.APIServiceCondition) error
-	// Changed is told when what extension servers serve, or whether they do, has
-	// changed.
+	// Changed is called when the resources or the availability of extension servers change.
 	Changed func()
 	Metrics *Metrics
-	// Traces, if set, makes spans of what goes on to servers.
+	// Traces, if set, creates spans for requests to extension servers.
 	Traces *tracing.Provider
 	Logger *slog.Logger
 	Now    func() time.Time
 }
 
-// Aggregator knows who answers for which group version. It has to be closed.
+// Aggregator maps group versions to the servers that serve them. Run must be called to close it.
 type Aggregator struct {
 	Config
 	wake chan struct{}
-	// living ends with Run; what goes on beside it is waited for.
+	// living ends with Run, which waits for the remaining work.
 	living context.Context
 	die    context.CancelFunc
 	probes sync.WaitGroup
 	pages  *answers.Room
-	// decoding is for one document at a time, which may take much memory. A leaf.
+	// decoding serializes the decoding of documents, which may take much memory. Leaf lock.
 	decoding sync.Mutex
-	// settled and scheduled report the first pass of Run over the APIServices without a server
-	// and over those with one.
+	// settled and scheduled report the first pass of Run over the APIServices without a server and
+	// over those with one.
 	settled, scheduled atomic.Bool
 
-	mu      sync.Mutex // serializes making; before those of remotes
+	mu      sync.Mutex // serializes updates; acquired before the locks of remotes
 	current atomic.Pointer[directory]
 }
 
-// directory is what APIServices said at some time.
+// directory is the state of all APIServices at one version.
 type directory struct {
 	version watchcache.Version
 	remotes map[schema.GroupVersion]*remote
-	// behind are the remotes by the services that lead to them.
+	// behind maps services to the remotes that they lead to.
 	behind map[service][]*remote
-	// read is what entries say, by their keys.
+	// read holds the decoded entries by key.
 	read map[string]*registration
-	// ours are the names of APIServices without a server: this one answers for them.
+	// ours holds the names of APIServices without a server, which this server serves.
 	ours []string
-	// unsettled are those of ours whose condition does not say that they are available.
+	// unsettled holds those of ours whose condition does not state that they are available.
 	unsettled []string
 }
 
-// service names one.
+// service identifies a service.
 type service struct{ namespace, name string }
 
-// registration is what an entry says.
+// registration is a decoded entry.
 type registration struct {
 	entry *watchcache.Entry
 	*apiregistrationv1.APIService
-	key string // another one when another server is meant
+	key string // changes when the APIService denotes another server
 }
 
-// New makes an aggregator.
+// New returns an aggregator.
 func New(c Config) *Aggregator {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -131,7 +129,7 @@ func New(c Config) *Aggregator {
 	return a
 }
 
-// Handler is who answers for a group version; nil when nobody else does.
+// Handler returns the handler of a group version that another server serves, otherwise nil.
 func (a *Aggregator) Handler(gv schema.GroupVersion) http.Handler {
 	if a.Local(gv) {
 		return nil
@@ -142,7 +140,7 @@ func (a *Aggregator) Handler(gv schema.GroupVersion) http.Handler {
 	return nil
 }
 
-// directory is that of what the cache shows now.
+// directory returns the directory of the current cache contents.
 func (a *Aggregator) directory() *directory {
 	if d := a.current.Load(); d.version == a.Store.Snapshot().Version() {
 		return d
@@ -176,7 +174,7 @@ func (a *Aggregator) directory() *directory {
 			had := r
 			r = newRemote(a, obj.key, obj.APIService)
 			if had != nil && reflect.DeepEqual(had.spec.Service, r.spec.Service) {
-				r.known.Store(had.known.Load()) // until the server answers again
+				r.known.Store(had.known.Load()) // until the server responds again
 			}
 		}
 		r.hear(available(obj.APIService))
@@ -195,8 +193,8 @@ func (a *Aggregator) directory() *directory {
 	return next
 }
 
-// Registered are the APIServices that the cache shows now, read once for all who ask. They are not to be
-// changed.
+// Registered returns the current APIServices, decoded once for all callers. Callers must not change
+// them.
 func (a *Aggregator) Registered() iter.Seq[*apiregistrationv1.APIService] {
 	read := a.directory().read
 	return func(yield func(*apiregistrationv1.APIService) bool) {
@@ -208,18 +206,18 @@ func (a *Aggregator) Registered() iter.Seq[*apiregistrationv1.APIService] {
 	}
 }
 
-// read is what an entry says; nil when that cannot be told.
+// read decodes an entry. It logs an error and returns nil on failure.
 func (a *Aggregator) read(e *watchcache.Entry) *registration {
 	obj, err := a.Decode(e)
 	if err != nil {
 		a.Logger.Error("an APIService cannot be read; its server is not asked", "apiservice", e.Name(), "error", err)
 		return nil
 	}
-	spec, _ := json.Marshal(obj.Spec) // texts and numbers
+	spec, _ := json.Marshal(obj.Spec) // only strings and numbers
 	return &registration{e, obj, string(obj.UID) + string(spec)}
 }
 
-// available is the condition that an APIService shows; nil when it has none.
+// available returns the condition Available of an APIService, or nil.
 func available(s *apiregistrationv1.APIService) *apiregistrationv1.APIServiceCondition {
 	for i := range s.Status.Conditions {
 		if c := &s.Status.Conditions[i]; c.Type == apiregistrationv1.Available {
@@ -235,7 +233,7 @@ func Available(s *apiregistrationv1.APIService) bool {
 	return c != nil && c.Status == apiregistrationv1.ConditionTrue
 }
 
-// Poke has everything checked soon.
+// Poke schedules checks of all servers soon.
 func (a *Aggregator) Poke() {
 	for _, r := range a.directory().remotes {
 		r.stir()
@@ -243,8 +241,8 @@ func (a *Aggregator) Poke() {
 	a.Wake()
 }
 
-// Moved has the servers behind a service checked soon: it changed, or its endpoints did. Others
-// are not asked for that.
+// Moved schedules checks of the servers behind a service soon, because the service or its endpoints
+// changed.
 func (a *Aggregator) Moved(namespace, name string) {
 	behind := a.directory().behind[service{namespace, name}]
 	for _, r := range behind {
@@ -255,15 +253,15 @@ func (a *Aggregator) Moved(namespace, name string) {
 	}
 }
 
-// Wake has it looked soon what is due: an APIService changed.
+// Wake triggers a search for due checks, because an APIService changed.
 func (a *Aggregator) Wake() {
 	select {
 	case a.wake <- struct{}{}:
-	default: // it will be
+	default: // already triggered
 	}
 }
 
-// Versions are the group versions of extension servers as discovery shows them.
+// Versions returns the group versions of extension servers for discovery.
 func (a *Aggregator) Versions() []discovery.GroupVersion {
 	a.Metrics.merging.Inc()
 	remotes := a.directory().remotes
@@ -303,7 +301,7 @@ func (a *Aggregator) Announced() []discovery.GroupVersion {
 // Run checks extension servers until ctx ends.
 func (a *Aggregator) Run(ctx context.Context) error {
 	var running sync.WaitGroup
-	defer a.closeAll() // when nobody uses connections any more
+	defer a.closeAll() // after all users of the connections have ended
 	defer a.probes.Wait()
 	defer running.Wait()
 	defer a.die()
@@ -349,16 +347,16 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	}
 }
 
-// LocalStarted reports whether Run has tried to write the condition of every APIService without
-// a server that existed at its start.
+// LocalStarted reports whether Run has tried to write the condition of every APIService without a
+// server that existed at its start.
 func (a *Aggregator) LocalStarted() bool { return a.settled.Load() }
 
-// RemoteStarted reports whether Run has scheduled the checks of all servers that APIServices
-// named at its start. It does not wait for their answers.
+// RemoteStarted reports whether Run has scheduled the checks of all servers that APIServices named
+// at its start. It does not wait for their responses.
 func (a *Aggregator) RemoteStarted() bool { return a.scheduled.Load() }
 
-// settle writes the condition of APIServices that have no server, or lost it. After a
-// failure it waits before it returns, so that the next attempt comes later.
+// settle writes the condition of APIServices that have no server, or lost it. After a failure it
+// waits before it returns, so that the next attempt comes later.
 func (a *Aggregator) settle(ctx context.Context, names []string) {
 	for _, name := range names {
 		err := a.Write(ctx, name, apiregistration.LocalAvailable())

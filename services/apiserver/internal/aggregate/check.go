@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	// askTimeout bounds one question to an extension server.
+	// askTimeout bounds one request to an extension server.
 	askTimeout = 5 * time.Second
-	// pokedAfter is between two checks of a server, whatever changes.
+	// pokedAfter is the minimum interval between checks of a server.
 	pokedAfter = time.Second
-	// describeWait bounds how long a condition is held back until the resources of the
-	// server are known. A client that waits for Available then finds them in discovery.
+	// describeWait bounds how long a condition is held back until the resources of the server are
+	// known. A client that waits for Available then finds them in discovery.
 	describeWait = time.Second
-	// attempts are made before a server counts as absent.
+	// attempts is the number of failed requests after which a server is unavailable.
 	attempts = 5
-	// asker is who asks.
+	// asker is the user of the requests.
 	asker = "system:kube-aggregator"
-	// failedDiscovery is the reason when the server does not answer, or not well.
+	// failedDiscovery is the reason if the server does not respond successfully.
 	failedDiscovery = "FailedDiscoveryCheck"
 )
 
-// due tells whether the remote is to be checked now, and takes that on.
+// due reports whether the remote is to be checked now, and marks the check as running.
 func (r *remote) due(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -44,7 +44,7 @@ func (r *remote) due(now time.Time) bool {
 		r.again = r.again || poked
 		return false
 	}
-	if poked { // soon, however often that is said
+	if poked { // soon, but limited by pokedAfter
 		if soon := r.last.Add(pokedAfter); soon.Before(r.next) {
 			r.next = soon
 		}
@@ -56,14 +56,15 @@ func (r *remote) due(now time.Time) bool {
 	return true
 }
 
-// stir has the remote checked soon.
+// stir schedules a check soon.
 func (r *remote) stir() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.poked = true
 }
 
-// hear takes up what the APIService shows; where that is not what was found here, it is looked at.
+// hear records the condition of the APIService. If it differs from the result of the last check, it
+// schedules a check.
 func (r *remote) hear(told *apiregistrationv1.APIServiceCondition) {
 	r.told.Store(told)
 	if found := r.found.Load(); found != nil && (told == nil || told.Status != found.Status) {
@@ -71,8 +72,8 @@ func (r *remote) hear(told *apiregistrationv1.APIServiceCondition) {
 	}
 }
 
-// look checks the remote once, writes its condition and requests its resources. Without
-// its resources a remote is looked at again as soon as one that is unavailable.
+// look checks the remote once, writes its condition and requests its resources. A remote without
+// its resources is checked again as soon as an unavailable one.
 func (r *remote) look(ctx context.Context) {
 	c := r.check(ctx)
 	if ctx.Err() != nil || r.life.Err() != nil {
@@ -116,12 +117,12 @@ func (r *remote) look(ctx context.Context) {
 	r.looking = false
 }
 
-// ways in which a server is not reached, by what errors say of them.
+// ways lists parts of error texts that classify why a server is unreachable.
 var ways = []string{"bad status from ", "connection refused", "deadline exceeded", "no such host", "no route to host", "tls: ", "x509: ", "HTTP response to HTTPS client"}
 
-// Same tells whether two conditions say the same of a server. Replicas, and one check
-// after the other, put in other words how a connection was lost, with other ports;
-// only a status is told by its number.
+// Same reports whether two conditions are equivalent. Replicas and consecutive checks describe a
+// lost connection in different words and with different ports. Only a bad status is compared by its
+// number.
 func Same(a, b *apiregistrationv1.APIServiceCondition) bool {
 	if a.Status != b.Status || a.Reason != b.Reason {
 		return false
@@ -137,7 +138,7 @@ func Same(a, b *apiregistrationv1.APIServiceCondition) bool {
 	return true
 }
 
-// take keeps what was found; changed tells whether it is something else than before.
+// take records the result of a check and reports whether it changed.
 func (r *remote) take(c apiregistrationv1.APIServiceCondition) (changed bool) {
 	before := r.found.Swap(&c)
 	if before != nil && before.Status == c.Status && before.Reason == c.Reason {
@@ -158,7 +159,7 @@ func (r *remote) condition(status apiregistrationv1.ConditionStatus, reason, for
 	}
 }
 
-// check finds out whether the server is there.
+// check determines whether the server is available.
 func (r *remote) check(ctx context.Context) apiregistrationv1.APIServiceCondition {
 	no := apiregistrationv1.ConditionFalse
 	s := r.spec.Service
@@ -179,7 +180,7 @@ func (r *remote) check(ctx context.Context) apiregistrationv1.APIServiceConditio
 			return r.condition(apiregistrationv1.ConditionTrue, "Passed", "all checks passed")
 		}
 		if errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
-			break // once is long enough
+			break // one timeout is long enough
 		}
 	}
 	return r.condition(no, failedDiscovery, "%v", err)
@@ -213,7 +214,7 @@ func (r *remote) checkEndpoints(ctx context.Context, svc *corev1.Service) (c api
 	return r.condition(no, "MissingEndpoints", "endpoints for service/%s in %q have no addresses with port name %q", svc.Name, svc.Namespace, name), false
 }
 
-// ping asks for the resources of the group version, whatever the answer says.
+// ping requests the resources of the group version and ignores the body of the response.
 func (r *remote) ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -225,7 +226,7 @@ func (r *remote) ping(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Accept-Encoding", "gzip") // as everybody's who asks for resources
+	req.Header.Set("Accept-Encoding", "gzip") // as all requests for resources have
 	transport.SetAuthProxyHeaders(req, asker, "", []string{api.GroupMasters}, nil)
 	client := &http.Client{Transport: r.ask, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req)
@@ -245,7 +246,7 @@ func (r *remote) groupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: r.spec.Group, Version: r.spec.Version}
 }
 
-// path of the group version.
+// path returns the path of the group version.
 func (r *remote) path() string {
 	if r.spec.Group == "" {
 		return "/api/" + r.spec.Version

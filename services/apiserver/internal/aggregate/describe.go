@@ -18,22 +18,23 @@ import (
 	"binnacle/libs/api"
 )
 
-// description is what a server serves of its group version.
+// description holds the resources that a server serves in its group version.
 type description struct {
 	resources []metav1.APIResource
 	// aggregated is the form of the aggregated document, nil if the server has none.
 	aggregated []apidiscoveryv2.APIResourceDiscovery
 	// stale is set if the last request for the resources failed.
 	stale bool
-	// tag is that of the aggregated document.
+	// tag is the ETag of the aggregated document.
 	tag string
 }
 
 const (
-	// maxDocument is the largest document that is read, in bytes.
+	// maxDocument is the maximum size of a document in bytes.
 	maxDocument = 16 << 20
-	// maxValues is how many values there may be in one that is decoded, and maxSwagger
-	// in one of OpenAPI v2: "{}," takes three bytes there, and hundreds here.
+	// maxValues is the maximum number of values of a document to decode, maxSwagger that of an
+	// OpenAPI v2 document. A value such as "{}," takes three bytes in the document, and hundreds
+	// when decoded.
 	maxValues  = 1 << 17
 	maxSwagger = 1 << 18
 )
@@ -41,10 +42,10 @@ const (
 const aggregatedForms = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList," +
 	"application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
 
-// describe requests the resources that the server serves, whether or not the APIService
-// is available, and the hash of its OpenAPI v3 document if it is. changed reports whether
-// either differs from before. As in Kubernetes, a server that fails to answer is shown
-// as stale and without resources.
+// describe requests the resources that the server serves, whether or not the APIService is
+// available, and the hash of its OpenAPI v3 document if it is. changed reports whether either
+// changed. As in Kubernetes, a server that fails to respond is shown as stale and without
+// resources.
 func (r *remote) describe(ctx context.Context) (changed bool) {
 	before := r.known.Load()
 	next, err := r.aggregated(ctx, before)
@@ -62,15 +63,15 @@ func (r *remote) describe(ctx context.Context) (changed bool) {
 	return changed || next.stale != before.stale || !reflect.DeepEqual(next.resources, before.resources) || !reflect.DeepEqual(next.aggregated, before.aggregated)
 }
 
-// question is what a document is asked for with.
+// question holds the headers and the user of a request for a document.
 type question struct {
 	accept, tag string
 	as          string
 	groups      []string
 }
 
-// get asks the server for a document, as one request of many that are carried on. What
-// is sent is compressed where the server likes.
+// get requests a document from the server over the connections for proxied requests. The server may
+// compress the response.
 func (r *remote) get(ctx context.Context, path string, q question) (*http.Response, []byte, error) {
 	at, err := r.locate(ctx, path)
 	if err != nil {
@@ -108,7 +109,7 @@ func (r *remote) get(ctx context.Context, path string, q question) (*http.Respon
 	return resp, text, err
 }
 
-// decode reads a document of so many values at most.
+// decode decodes a document with at most the given number of values.
 func (a *Aggregator) decode(path string, text []byte, most int, into func([]byte) error) error {
 	if n := bytes.Count(text, []byte{','}); n > most {
 		return fmt.Errorf("%s has %d values; at most %d are read", path, n, most)
@@ -118,14 +119,14 @@ func (a *Aggregator) decode(path string, text []byte, most int, into func([]byte
 	return into(text)
 }
 
-// into decodes JSON.
+// into returns a function that decodes JSON into v.
 func into(v any) func([]byte) error {
 	return func(text []byte) error { return json.Unmarshal(text, v) }
 }
 
-// aggregated reads the group version from the server's aggregated discovery document.
-// It returns nil without an error if the server has no such document. A group version
-// that the document leaves out has no resources.
+// aggregated reads the group version from the server's aggregated discovery document. It returns
+// nil without an error if the server has no such document. A group version that the document omits
+// has no resources.
 func (r *remote) aggregated(ctx context.Context, before *description) (*description, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -166,7 +167,7 @@ func (r *remote) aggregated(ctx context.Context, before *description) (*descript
 	return d, nil
 }
 
-// setResponseKinds fills in the response kinds that are missing, which clients take for granted.
+// setResponseKinds sets missing response kinds, which clients expect.
 func setResponseKinds(resources []apidiscoveryv2.APIResourceDiscovery) {
 	for i := range resources {
 		r := &resources[i]
@@ -181,7 +182,7 @@ func setResponseKinds(resources []apidiscoveryv2.APIResourceDiscovery) {
 	}
 }
 
-// flat lists resources and sub-resources beside each other.
+// flat returns resources and subresources in one list.
 func flat(in []apidiscoveryv2.APIResourceDiscovery) []metav1.APIResource {
 	var out []metav1.APIResource
 	for i := range in {
@@ -202,7 +203,7 @@ func flat(in []apidiscoveryv2.APIResourceDiscovery) []metav1.APIResource {
 	return out
 }
 
-// listed reads the list of the group version alone.
+// listed reads the resource list of the group version.
 func (r *remote) listed(ctx context.Context) (*description, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

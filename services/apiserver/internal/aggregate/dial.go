@@ -10,13 +10,13 @@ import (
 	"binnacle/services/apiserver/internal/carry"
 )
 
-// errAddress refuses addresses that mean this server's own machine or link, or many.
+// errAddress rejects loopback, link-local and multicast addresses.
 var errAddress = errors.New("address not allowed")
 
-// dial connects to an extension server. Services and endpoints say where it is, so
-// what only this machine reaches is not for them to name: metadata services of clouds
-// (link-local addresses), and loopback addresses, unless an external name, which
-// administrators give to servers beside this one, means them.
+// dial connects to an extension server. Services and endpoints define its address. They must not
+// name addresses that only this machine can reach: metadata services of clouds (link-local
+// addresses) and loopback addresses. An external name may resolve to a loopback address, because
+// administrators use it for servers on the same machine.
 func (a *Aggregator) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -24,7 +24,7 @@ func (a *Aggregator) dial(ctx context.Context, network, addr string) (net.Conn, 
 	}
 	ip, err := netip.ParseAddr(host)
 	named := err != nil
-	if a.Dial != nil { // whoever leads there looks names up
+	if a.Dial != nil { // the dialer resolves names
 		if !named && !allowed(ip, false) {
 			return nil, errAddress
 		}

@@ -1,17 +1,17 @@
-// Package aggregate serves group versions that other servers answer for, as
-// APIServices (apiregistration.k8s.io/v1) say.
+// Package aggregate serves group versions of other servers, as defined by APIServices
+// (apiregistration.k8s.io/v1).
 //
-//	Aggregator.Handler   who answers for a group version, if somebody else does
+//	Aggregator.Handler   the handler of a group version that another server serves
 //	remote               one such server, and its connections (dial)
-//	                     to which requests are carried on (package carry)
-//	check                whether a server is there: the condition Available
-//	describe             what it serves, for discovery
-//	specs                its documents of OpenAPI: v3 ones are carried on like
-//	                     requests, v2 ones are read when somebody wants them, and merged
+//	                     over which requests are proxied (package carry)
+//	check                whether a server is available: the condition Available
+//	describe             its resources, for discovery
+//	specs                its OpenAPI documents: v3 documents are proxied like
+//	                     requests, v2 documents are read on demand and merged
 //
-// Checks and descriptions are made by Run, never on a client's way. Requests to a
-// server that is not available are refused at once, with 503.
+// Run performs checks and descriptions, so that no client request waits for them. Requests to a
+// server that is not available are rejected at once with 503.
 //
-// The rules are those of "Kubernetes API Aggregation Layer" in the documentation of
-// Kubernetes 1.33.
+// The rules are those of "Kubernetes API Aggregation Layer" in the documentation of Kubernetes
+// 1.33.
 package aggregate

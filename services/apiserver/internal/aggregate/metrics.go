@@ -8,15 +8,15 @@ import (
 	"binnacle/services/apiserver/internal/callout"
 )
 
-// Metrics of the aggregator, under the names that Kubernetes has for them.
+// Metrics holds the metrics of the aggregator, under the names of Kubernetes.
 type Metrics struct {
 	gauge   *prometheus.GaugeVec
 	counter *prometheus.CounterVec
-	// unasked are servers whose breaker is open.
+	// unasked marks servers whose breaker is open.
 	unasked                   *prometheus.GaugeVec
 	missingSAN, sha1, merging prometheus.Counter
 
-	mu    sync.Mutex // a leaf
+	mu    sync.Mutex // leaf lock
 	shown map[string]float64
 }
 
@@ -57,19 +57,19 @@ func (m *Metrics) open(name string, is bool) {
 	}
 }
 
-// refused counts what was wrong with the certificate of a server.
+// refused counts flaws of a server's certificate.
 func (m *Metrics) refused(err error) { callout.CountFlaws(err, m.missingSAN, m.sha1) }
 
 func (m *Metrics) failed(name, reason string) { m.counter.WithLabelValues(name, reason).Inc() }
 
-// unavailable shows which servers are there.
+// unavailable updates the gauge of unavailable servers.
 func (m *Metrics) unavailable(d *directory) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := make(map[string]float64, len(d.ours)+len(d.remotes))
 	show := func(name string, v float64) {
 		now[name] = v
-		if was, ok := m.shown[name]; !ok || was != v { // most are as they were
+		if was, ok := m.shown[name]; !ok || was != v { // most values have not changed
 			m.gauge.WithLabelValues(name).Set(v)
 		}
 	}

@@ -17,33 +17,33 @@ import (
 	"binnacle/services/apiserver/internal/connections"
 )
 
-// remote is a server that answers for a group version.
+// remote is a server that serves a group version.
 type remote struct {
 	all  *Aggregator
-	key  string // of what it is made of
+	key  string // see registration
 	name string
 	spec apiregistrationv1.APIServiceSpec
 	port int32
 
-	// carry has connections whose server was verified, ask others: whether a server is
-	// there does not hang on its certificate.
+	// carry holds connections to a verified server. ask holds unverified connections, because
+	// availability does not depend on the server's certificate.
 	carry, ask *connections.Pool
-	broken     error // why nothing can be carried on
+	broken     error // why requests cannot be proxied
 	way        *carry.Way
-	life       context.Context // that of what goes on for it beside requests
+	life       context.Context // context of work apart from requests
 	retire     context.CancelFunc
 
-	// told is the condition that the APIService shows, found what was found here.
+	// told is the condition of the APIService. found is the result of the last check here.
 	told, found atomic.Pointer[apiregistrationv1.APIServiceCondition]
 	known       atomic.Pointer[description]
 	specs       specs
 
-	mu      sync.Mutex // a leaf
-	next    time.Time  // when it is to be checked
-	last    time.Time  // when it was
+	mu      sync.Mutex // leaf lock
+	next    time.Time  // time of the next check
+	last    time.Time  // time of the last check
 	retry   time.Duration
 	looking bool
-	poked   bool // it is to be checked soon
+	poked   bool // a check is wanted soon
 	again   bool
 }
 
@@ -76,7 +76,7 @@ func newRemote(a *Aggregator, key string, s *apiregistrationv1.APIService) *remo
 	return r
 }
 
-// ServeHTTP carries a request on as its user.
+// ServeHTTP proxies a request as its user.
 func (r *remote) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 	switch {
 	case !r.available():
@@ -88,7 +88,7 @@ func (r *remote) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 	}
 }
 
-// close ends probes, and lets go of connections that nobody uses.
+// close ends probes and closes idle connections.
 func (r *remote) close() {
 	r.retire()
 	r.all.Metrics.open(r.name, false)
@@ -96,7 +96,8 @@ func (r *remote) close() {
 	r.ask.CloseIdleConnections()
 }
 
-// available goes by what was found here, and by what others found before that.
+// available returns the result of the last check here or, before the first one, the condition of
+// the APIService.
 func (r *remote) available() bool {
 	c := r.found.Load()
 	if c == nil {
@@ -105,7 +106,7 @@ func (r *remote) available() bool {
 	return c != nil && c.Status == apiregistrationv1.ConditionTrue
 }
 
-// locate is where a path of the server is now.
+// locate returns the current URL of a path of the server.
 func (r *remote) locate(ctx context.Context, path string) (*url.URL, error) {
 	s := r.spec.Service
 	host, err := r.all.Resolve(ctx, s.Namespace, s.Name, r.port)
@@ -115,18 +116,18 @@ func (r *remote) locate(ctx context.Context, path string) (*url.URL, error) {
 	return &url.URL{Scheme: "https", Host: host, Path: path}, nil
 }
 
-// live asks the server for anything at all, as requests are carried on.
+// live probes the server over the connections for proxied requests.
 func (r *remote) live(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	_, _, err := r.get(ctx, r.path(), question{accept: api.MediaJSON, as: asker})
 	if err != nil {
-		r.carry.CloseIdleConnections() // the next has a new one
+		r.carry.CloseIdleConnections() // the next request uses a new connection
 	}
 	return err
 }
 
-// turned notes that the server does not live, or lives again.
+// turned records that the breaker opened, with a reason, or closed.
 func (r *remote) turned(reason error) {
 	r.all.Metrics.open(r.name, reason != nil)
 	if reason != nil {
@@ -134,6 +135,6 @@ func (r *remote) turned(reason error) {
 	} else {
 		r.all.Logger.Info("the server of an API answers again", "apiservice", r.name)
 	}
-	r.stir() // the condition should say so
+	r.stir() // updates the condition
 	r.all.Wake()
 }

@@ -20,42 +20,42 @@ import (
 )
 
 const (
-	// reader is who asks for documents of OpenAPI.
+	// reader is the user of requests for OpenAPI documents.
 	reader = "system:aggregator"
-	// A v2 document is asked for again when somebody wants it after specEvery, or
-	// after specRetry when there was none.
+	// A v2 document is requested again on demand after specEvery, or after specRetry if there was
+	// none.
 	specEvery = time.Minute
 	specRetry = 10 * time.Second
-	// specTimeout bounds the question, specWait how long a client waits for it.
+	// specTimeout bounds the request, specWait how long a client waits for it.
 	specTimeout = 15 * time.Second
 	specWait    = 3 * time.Second
 )
 
-// specs are what is known of a server's documents of OpenAPI.
+// specs holds the known OpenAPI documents of a server.
 type specs struct {
 	v3 atomic.Pointer[index]
 
-	mu     sync.Mutex // a leaf
+	mu     sync.Mutex // leaf lock
 	v2     *swagger
 	asked  time.Time
-	flight chan struct{} // closed when the answer is there
+	flight chan struct{} // closed when the response has arrived
 }
 
-// index says that a server has a v3 document of the group version, and its hash.
+// index states whether a server has a v3 document of the group version, and its hash.
 type index struct {
 	has       bool
 	hash, tag string
 }
 
-// swagger is a server's v2 document, cut down to the group version.
+// swagger is a server's v2 document, reduced to the group version.
 type swagger struct {
 	text []byte
-	// tag is the server's, hash that of the text.
+	// tag is the server's ETag, hash that of the text.
 	tag, hash string
 }
 
-// findV3 finds out whether the server has a v3 document; changed tells whether that is
-// something else than before.
+// findV3 checks whether the server has a v3 document. changed reports whether that or its hash
+// changed.
 func (r *remote) findV3(ctx context.Context) (changed bool) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -82,7 +82,7 @@ func (r *remote) findV3(ctx context.Context) (changed bool) {
 	return next.has != before.has || next.hash != before.hash
 }
 
-// Others are the group versions whose servers have v3 documents.
+// Others returns the group versions whose servers have v3 documents.
 func (a *Aggregator) Others() (out []openapi.Other) {
 	for gv, r := range a.directory().remotes {
 		if v3 := r.specs.v3.Load(); v3 != nil && v3.has && !a.Local(gv) {
@@ -92,8 +92,8 @@ func (a *Aggregator) Others() (out []openapi.Other) {
 	return out
 }
 
-// Swaggers are the v2 documents of the servers that are there. Those that were not
-// asked for, or long ago, are now; the first answer is waited for, but not long.
+// Swaggers returns the v2 documents of the available servers. It requests missing and outdated
+// ones. It waits at most specWait for missing ones.
 func (a *Aggregator) Swaggers(ctx context.Context) (out []openapi.Swagger) {
 	var all []*remote
 	for gv, r := range a.directory().remotes {
@@ -129,8 +129,8 @@ func (a *Aggregator) Swaggers(ctx context.Context) (out []openapi.Swagger) {
 	return out
 }
 
-// readV2 asks for the v2 document where it is time; it returns what to wait for where
-// there is none yet.
+// readV2 requests the v2 document if it is due. If there is no document yet, it returns a channel
+// that is closed when the response has arrived.
 func (r *remote) readV2() <-chan struct{} {
 	s := &r.specs
 	s.mu.Lock()
@@ -153,7 +153,7 @@ func (r *remote) readV2() <-chan struct{} {
 	return s.flight
 }
 
-// takeV2 reads the v2 document and keeps it.
+// takeV2 reads the v2 document and stores it.
 func (r *remote) takeV2() {
 	s := &r.specs
 	s.mu.Lock()
@@ -168,7 +168,7 @@ func (r *remote) takeV2() {
 	s.v2, s.asked, s.flight = next, r.all.Now(), nil
 }
 
-// fetchV2 returns what was before when that is still right, or nothing else can be had.
+// fetchV2 returns the document before if it is still valid or if the request fails.
 func (r *remote) fetchV2(before *swagger) (*swagger, error) {
 	ctx, cancel := context.WithTimeout(r.life, specTimeout)
 	defer cancel()
@@ -182,7 +182,7 @@ func (r *remote) fetchV2(before *swagger) (*swagger, error) {
 		return before, err
 	case resp.StatusCode == http.StatusNotModified:
 		return before, nil
-	case resp.StatusCode == http.StatusNotFound: // it has none
+	case resp.StatusCode == http.StatusNotFound: // the server has no document
 		return nil, nil
 	case resp.StatusCode != http.StatusOK:
 		return before, fmt.Errorf("/openapi/v2: %s", resp.Status)

@@ -12,28 +12,28 @@ import (
 )
 
 const (
-	// maxPage is the largest page whose links are rewritten, in bytes, as it comes and
-	// as it is meant, and maxWritten about what may become of it.
+	// maxPage is the maximum size in bytes of a page whose links are rewritten, compressed and
+	// uncompressed. maxWritten is the approximate maximum size of the rewritten page.
 	maxPage    = 1 << 20
 	maxWritten = 4 << 20
-	// maxPages are held at a time, each until its answer has ended.
+	// maxPages is the number of pages that are held at a time, each until its response has ended.
 	maxPages = 16
 
 	rewritten = "text/html"
-	// asItIs is the same type, which the proxy does not take for it: it tells capital
-	// letters from small ones, who reads the page does not (RFC 9110, 8.3.1).
+	// asItIs is the same media type in a spelling that the proxy does not recognize. The proxy
+	// compares case-sensitively, but clients do not (RFC 9110, 8.3.1).
 	asItIs = "text/HTML"
 )
 
-// Room is where pages are held while links in them are rewritten.
+// Room limits the number of pages that are held while their links are rewritten.
 type Room struct{ taken chan struct{} }
 
-// NewRoom makes room for a few pages.
+// NewRoom returns a Room for maxPages pages.
 func NewRoom() *Room { return &Room{make(chan struct{}, maxPages)} }
 
-// Bounded is a round tripper to be used by a proxy that rewrites links: pages that are
-// too long for that, or find no room, go through as they are. Contexts of requests have
-// to end with the answer.
+// Bounded returns a round tripper for a proxy that rewrites links. Pages that are too large for
+// that, or exceed the limit of the Room, pass unchanged. The contexts of requests must end with the
+// response.
 func (r *Room) Bounded(below http.RoundTripper) http.RoundTripper { return &bounded{below, r} }
 
 type bounded struct {
@@ -41,7 +41,7 @@ type bounded struct {
 	room *Room
 }
 
-// WrappedRoundTripper lets an upgrade find how to connect.
+// WrappedRoundTripper lets an upgrade find the transport.
 func (b *bounded) WrappedRoundTripper() http.RoundTripper { return b.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -68,7 +68,7 @@ func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	release := func() { <-b.room.taken }
 	keeps := context.AfterFunc(r.Context(), release)
-	// A link grows by no more than what the proxy tells the server of where it is.
+	// Each link grows by at most the location that the proxy sends to the server.
 	link := len("https://") + len(r.Header.Get("X-Forwarded-Host")) + len(r.Header.Get("X-Forwarded-Uri"))
 	if !take(resp, link) {
 		if keeps() {
@@ -79,8 +79,8 @@ func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// untraced is a context that hides who wants to be told of answers before the answer.
-// The transport bounds how many there are then, and nobody writes them.
+// untraced is a context that hides the client trace, which receives informational responses.
+// Without it, the transport bounds their number and the proxy does not forward them.
 type untraced struct{ context.Context }
 
 // Value implements context.Context.
@@ -92,32 +92,32 @@ func (u untraced) Value(key any) any {
 	return v
 }
 
-// isPage tells whether the proxy would rewrite an answer. It tells that like this.
+// isPage reports whether the proxy would rewrite a response. The proxy has the same check.
 func isPage(resp *http.Response) bool {
 	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
 	return strings.TrimSpace(kind) == rewritten
 }
 
-// leave has the proxy let an answer be.
+// leave prevents the proxy from rewriting a response.
 func leave(resp *http.Response) {
 	kind := resp.Header.Get("Content-Type")
 	resp.Header.Set("Content-Type", strings.Replace(kind, rewritten, asItIs, 1))
 }
 
-// take reads a page; false when it is not one to be rewritten. Either way all of it can
-// be read from the answer.
+// take reads a page and reports whether it may be rewritten. In either case, the whole page can
+// still be read from the response.
 func take(resp *http.Response, link int) bool {
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxPage+1))
 	rest := io.Reader(resp.Body)
-	if err != nil { // the proxy is told
+	if err != nil { // the proxy gets the error
 		rest = failed{err}
 	}
 	resp.Body = body{io.MultiReader(bytes.NewReader(text), rest), resp.Body}
 	return len(text) <= maxPage && fits(text, resp.Header.Get("Content-Encoding"), link)
 }
 
-// fits tells whether a page stays small when its compression is undone and each of its
-// attributes becomes longer. What is wrong with its compression, the proxy finds.
+// fits reports whether a page stays small when it is decompressed and each of its attributes grows.
+// The proxy reports errors of the compression.
 func fits(text []byte, encoding string, link int) bool {
 	var plain io.Reader = bytes.NewReader(text)
 	switch encoding {
@@ -145,13 +145,13 @@ func fits(text []byte, encoding string, link int) bool {
 	}
 }
 
-// body is that of an answer of which a part was read.
+// body is the body of a response after a part of it was read.
 type body struct {
 	io.Reader
 	io.Closer
 }
 
-// failed is what cannot be read any further.
+// failed is a reader that returns an error.
 type failed struct{ err error }
 
 // Read implements io.Reader.

@@ -1,10 +1,10 @@
-// Package answers bounds what answers of other servers may cost that are carried on by
-// a proxy (k8s.io/apimachinery/pkg/util/proxy). For links in them to be rewritten, it
-// holds whole pages of HTML, with all that compression hid, however long they are; and
-// it writes answers before the answer without end, of which each takes away what this
-// server says in the headers of its own.
+// Package answers bounds the cost of other servers' responses in a proxy
+// (k8s.io/apimachinery/pkg/util/proxy). To rewrite links, the proxy holds whole HTML pages in
+// memory, uncompressed and of any length. It also forwards any number of informational responses,
+// each of which removes headers that this server has set.
 //
-//	Bounded  a round tripper whose pages are small, or not for rewriting, and that
-//	         gives one answer, without what only this server says
-//	MaxHead  the longest head of an answer, whoever reads it
+//	Bounded  a round tripper that excludes large pages from rewriting, drops
+//	         informational responses, and removes headers that only this
+//	         server may set
+//	MaxHead  the maximum size of the head of a response
 package answers

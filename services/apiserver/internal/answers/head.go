@@ -8,30 +8,30 @@ import (
 )
 
 const (
-	// MaxHead is the longest head of an answer, in bytes.
+	// MaxHead is the maximum size of the head of a response in bytes.
 	MaxHead = 1 << 20
-	// MaxFields is how many header fields it has at most: each takes some hundred bytes here,
-	// and as little as four there.
+	// MaxFields is the maximum number of header fields. Each takes some hundred bytes of memory,
+	// but may take only four on the wire.
 	MaxFields = 10_000
 )
 
-// ErrHead refuses an answer whose head is beyond that.
+// ErrHead reports that the head of a response exceeds the limits.
 var ErrHead = errors.New("the headers of the answer are too long")
 
-// own are the header fields that only this server says of an answer, in canonical form.
+// own lists the header fields of a response that only this server may set, in canonical form.
 var own = []string{"Audit-Id", "X-Kubernetes-Pf-Flowschema-Uid", "X-Kubernetes-Pf-Prioritylevel-Uid"}
 
-// IsOwn tells whether only this server says such a field of an answer.
+// IsOwn reports whether only this server may set a header field of a response.
 func IsOwn(name string) bool { return slices.Contains(own, http.CanonicalHeaderKey(name)) }
 
-// DropOwn takes away what only this server says of an answer.
+// DropOwn removes the header fields that only this server may set.
 func DropOwn(h http.Header) {
 	for _, name := range own {
 		h.Del(name)
 	}
 }
 
-// fields is how many there are in a head.
+// fields returns the number of header fields.
 func fields(h http.Header) (n int) {
 	for _, values := range h {
 		n += len(values)
@@ -39,8 +39,7 @@ func fields(h http.Header) (n int) {
 	return n
 }
 
-// stranger is the body of an answer whose trailers do not say either what only this
-// server says.
+// stranger is a response body that also removes trailers that only this server may set.
 type stranger struct {
 	io.ReadCloser
 	of *http.Response

@@ -11,63 +11,63 @@ import (
 )
 
 const (
-	// failuresInARow have it looked whether a server lives.
+	// failuresInARow is the number of consecutive failures that trigger a probe.
 	failuresInARow = 3
-	// A request that has waited suspectAfter for an answer has it looked, too.
+	// suspectAfter is the wait of a request for a response that triggers a probe.
 	suspectAfter = 5 * time.Second
-	// A request that has waited seatFor for an answer gives up its seats: it only waits,
-	// and its server bounds how many do.
+	// seatFor is how long a request waits for a response before it releases its seats. Then it only
+	// waits, and the limit of its server bounds the number of such requests.
 	seatFor = time.Second
-	// probeInterval is between looks at a server that does not live.
+	// probeInterval is the interval between probes of an unresponsive server.
 	probeInterval = time.Second
 )
 
-// Breaker keeps a server that does not answer from costing more than a bounded time,
-// and from holding more than its share of the requests that this server works on.
+// Breaker bounds the cost of a server that does not respond, and its share of the requests in
+// progress.
 //
-// Requests alone cannot open it, as what they are left to wait for may be their own
-// fault: they have the server probed, and while no probe lives the breaker is open.
-// What waited for an answer then is let go of.
+// Requests alone cannot open it, because a slow request may be its own fault. They trigger a probe
+// of the server. The breaker opens when a probe fails and closes with the first successful one.
+// When it opens, requests that wait for a response are canceled.
 type Breaker struct {
 	BreakerConfig
 	ctx    context.Context // ends probes
 	probes *sync.WaitGroup
 
-	mu       sync.Mutex // a leaf
+	mu       sync.Mutex // leaf lock
 	failures int
 	looking  bool
-	reason   error // open while there is one
+	reason   error // the breaker is open while this is set
 	under    int
-	held     map[string]int // by user; none is 0
+	held     map[string]int // by user; no entry is 0
 	waiting  map[*passage]bool
 }
 
-// BreakerConfig is what a Breaker works with.
+// BreakerConfig configures a Breaker.
 type BreakerConfig struct {
-	// Probe asks the server for anything at all.
+	// Probe sends any request to the server.
 	Probe func(context.Context) error
-	// Most is how many requests may be under way at a time; 0 is no bound. Those that
-	// last as long as their client likes count until they are answered. A user has as
-	// many of them as are free, at most.
+	// Most is the maximum number of requests in progress; 0 means no limit. Long-running requests
+	// count until they are answered. A user may have at most as many requests as there are free
+	// slots.
 	Most int
-	// Turned is told when the breaker opens, with the reason, and when it closes.
+	// Turned is called when the breaker opens, with the reason, and when it closes.
 	Turned func(reason error)
 }
 
-// NewBreaker makes a closed breaker. Its probes end with ctx, and are waited for by
-// probes, which several may share.
+// NewBreaker returns a closed breaker. Its probes end with ctx. The WaitGroup probes, which
+// breakers may share, waits for them.
 func NewBreaker(ctx context.Context, probes *sync.WaitGroup, c BreakerConfig) *Breaker {
 	return &Breaker{BreakerConfig: c, ctx: ctx, probes: probes, held: map[string]int{}, waiting: map[*passage]bool{}}
 }
 
-// Open tells why the server is not asked; nil while it is.
+// Open returns the reason why the breaker is open, or nil if it is closed.
 func (b *Breaker) Open() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.reason
 }
 
-// passage is a request on its way.
+// passage is a request in progress.
 type passage struct {
 	of     *Breaker
 	user   string
@@ -78,17 +78,17 @@ type passage struct {
 	counted bool // guarded by the breaker's mu
 }
 
-// openError refuses requests to a server that does not live.
+// openError rejects requests to an unresponsive server.
 type openError struct{ reason error }
 
 func (e *openError) Error() string { return e.reason.Error() }
 func (e *openError) Unwrap() error { return e.reason }
 
-// errCrowded refuses a request where too many wait for the same server.
+// errCrowded rejects a request when too many wait for the same server.
 var errCrowded = errors.New("too many requests wait for the server")
 
-// enter begins a request, whose context ends with an *openError as its cause when the
-// breaker opens before the server answered. The passage has to be left.
+// enter starts a request. If the breaker opens before the server responds, the context ends with an
+// *openError as its cause. The caller must call leave.
 func (b *Breaker) enter(ctx context.Context, user string, long bool) (context.Context, *passage, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -108,7 +108,7 @@ func (b *Breaker) enter(ctx context.Context, user string, long bool) (context.Co
 	return ctx, p, nil
 }
 
-// answered tells that the server lives.
+// answered records that the server has responded.
 func (p *passage) answered() {
 	p.stop()
 	p.of.mu.Lock()
@@ -120,7 +120,7 @@ func (p *passage) answered() {
 	}
 }
 
-// failed tells that the request could not be carried on.
+// failed records that the request could not be proxied.
 func (p *passage) failed(reason error) {
 	b := p.of
 	b.mu.Lock()
@@ -148,7 +148,7 @@ func (p *passage) stop() {
 	}
 }
 
-// uncount gives the place up. The caller holds the breaker's mu.
+// uncount releases the slot. The caller holds the breaker's mu.
 func (p *passage) uncount() {
 	if !p.counted {
 		return
@@ -160,7 +160,7 @@ func (p *passage) uncount() {
 	}
 }
 
-// suspect has it looked whether the server lives, unless somebody looks.
+// suspect starts probing the server unless a probe is running.
 func (b *Breaker) suspect() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -171,7 +171,7 @@ func (b *Breaker) suspect() {
 	b.probes.Go(b.look)
 }
 
-// look probes the server until it lives.
+// look probes the server until it responds.
 func (b *Breaker) look() {
 	for {
 		err := b.Probe(b.ctx)
@@ -186,7 +186,7 @@ func (b *Breaker) look() {
 	}
 }
 
-// found takes up what came of a probe; done tells that no more are needed.
+// found records the result of a probe. done reports that no more probes are necessary.
 func (b *Breaker) found(err error) (done bool) {
 	b.mu.Lock()
 	was := b.reason

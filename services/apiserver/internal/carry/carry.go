@@ -21,29 +21,29 @@ import (
 	"binnacle/services/apiserver/internal/upgrade"
 )
 
-// Way leads to one server.
+// Way is the reverse proxy for one server.
 type Way struct {
-	// Locate is where a path of the server is now.
+	// Locate returns the current URL of a path of the server.
 	Locate func(ctx context.Context, path string) (*url.URL, error)
-	// Connections to it, to which a way adds bounds.
+	// Connections is the connection pool. Way adds bounds to it.
 	Connections *connections.Pool
 	Breaker     *Breaker
 	Pages       *answers.Room
-	// Place, if set, gives a place to a request that upgrades its connection, which may last as
-	// long as both sides like, until leave is called.
+	// Place, if set, acquires a slot for a request that upgrades its connection. Such a request may
+	// last as long as both sides like. leave releases the slot.
 	Place func(*http.Request) (leave func(), err error)
-	// FollowRedirects passes redirects of the server on.
+	// FollowRedirects passes redirects of the server to the client.
 	FollowRedirects bool
-	// Refused, if set, is told why the server could not be asked.
+	// Refused, if set, is called with the error of a failed request.
 	Refused func(error)
-	// Traces, if set, makes spans of what goes on.
+	// Traces, if set, creates spans for proxied requests.
 	Traces *tracing.Provider
 	Logger *slog.Logger
-	// Name is what the log calls the server.
+	// Name identifies the server in the log.
 	Name string
 }
 
-// Carry carries a request on as its user, with headers more that only this server says.
+// Carry proxies a request as its user. more holds additional headers that only this server may set.
 func (y *Way) Carry(w http.ResponseWriter, in *http.Request, more http.Header) {
 	user := request.UserFrom(in.Context())
 	if user == nil {
@@ -75,13 +75,13 @@ func (y *Way) Carry(w http.ResponseWriter, in *http.Request, more http.Header) {
 	at.RawQuery = in.URL.Query().Encode()
 	out := in.Clone(ctx)
 	out.URL, out.Host = at, at.Host
-	out.Trailer = nil // which some servers take for headers
+	out.Trailer = nil // some servers take trailers for headers
 	clean(out.Header, more)
 	out.Header.Set("Audit-Id", w.Header().Get("Audit-Id"))
 	reply := &responder{of: y, passage: p}
-	if upgrades { // whose connection is not made by the round tripper
+	if upgrades { // the round tripper does not open such connections
 		transport.SetAuthProxyHeaders(out, user.Name, user.UID, user.Groups, user.Extra)
-		out.Header.Set("Connection", "Upgrade") // proxies on the way take away what else it names
+		out.Header.Set("Connection", "Upgrade") // proxies on the way remove other options
 		way := upgrade.Way{At: at, Connections: y.Connections.Transport(), Within: upgrade.Patience, Errors: reply, Life: request.Life(in.Context())}
 		way.Answered = func(agreed bool) {
 			if p.long = p.long || agreed; agreed {
@@ -98,10 +98,10 @@ func (y *Way) Carry(w http.ResponseWriter, in *http.Request, more http.Header) {
 	h.ServeHTTP(w, out)
 }
 
-// Unavailable is the text of a refusal that has no better one.
+// Unavailable is the default text of a rejection.
 const Unavailable = "service unavailable"
 
-// refuse answers a request that may not be carried on.
+// refuse responds to a request that may not be proxied.
 func refuse(w http.ResponseWriter, err error) {
 	w.Header().Set("Retry-After", "1")
 	if errors.Is(err, errCrowded) {
@@ -111,8 +111,8 @@ func refuse(w http.ResponseWriter, err error) {
 	http.Error(w, err.Error(), http.StatusServiceUnavailable)
 }
 
-// clean takes away what a request tells of its client to this server alone, and what only
-// this server may say. Servers that hand headers on as variables do not tell - and _ apart.
+// clean removes headers that are meant only for this server, and headers that only this server may
+// set. Servers that pass headers as variables do not distinguish - and _.
 func clean(h, more http.Header) {
 	plain := func(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
 	own := map[string]bool{"authorization": true}
@@ -129,7 +129,7 @@ func clean(h, more http.Header) {
 	}
 }
 
-// noting notes that there is an answer, or why there is none.
+// noting records the response or the error of a request.
 type noting struct {
 	*connections.Pool
 	reply *responder
@@ -149,11 +149,11 @@ func (s *noting) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// responder answers for a server that did not.
+// responder responds when the server did not.
 type responder struct {
 	of      *Way
 	passage *passage
-	why     error // of connections; further on only its text is left
+	why     error // of the connection; later only its text is left
 }
 
 // Error implements proxy.ErrorResponder.

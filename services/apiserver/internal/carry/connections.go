@@ -12,19 +12,18 @@ import (
 )
 
 const (
-	// DialTimeout bounds how long a connection may take.
+	// DialTimeout bounds the opening of a connection.
 	DialTimeout      = 5 * time.Second
 	handshakeTimeout = 5 * time.Second
 	idleTimeout      = 90 * time.Second
 	maxIdle          = 32
-	// A connection that is silent for probeAfter is probed, and closed when it stays
-	// silent for probeTimeout.
+	// A connection that is idle for probeAfter is probed. It is closed if it stays silent for
+	// probeTimeout.
 	probeAfter   = 10 * time.Second
 	probeTimeout = 5 * time.Second
 )
 
-// Connections are those that requests are carried on over, to a server that knows this one by a
-// certificate, which may change.
+// Connections returns a connection pool for proxied requests. Its client certificate may change.
 func Connections(dial func(ctx context.Context, network, addr string) (net.Conn, error), security *tls.Config, certificate func() *tls.Certificate) *connections.Pool {
 	return connections.NewPool(certificate, func(show connections.Show) *http.Transport {
 		security := security.Clone()

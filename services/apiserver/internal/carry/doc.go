@@ -1,14 +1,14 @@
-// Package carry carries requests on to other servers that answer for a part of the API, as
-// the user that was authenticated here: aggregate's extension servers, and the peers that
-// serve what this replica does not.
+// Package carry proxies requests to other servers that serve a part of the API, as the
+// authenticated user: aggregate's extension servers, and peers that serve resources that this
+// replica does not.
 //
-//	Way          one such server: where it is, and the connections to it
-//	Way.Carry    a request with its body, and the answer, as they come; upgrades too
-//	Breaker      a server that does not answer costs a bounded time, and holds its share
-//	             of the requests under way
+//	Way          the reverse proxy for one server: its location and connections
+//	Way.Carry    proxies a request and its response as streams; upgrades too
+//	Breaker      bounds the cost of a server that does not respond, and its share
+//	             of the requests in progress
 //
-// What a client says of who he is goes no further than this server, which says it itself
-// (X-Remote-User and the like) and proves by its certificate that it may. A breaker is
-// closed, and opens when requests fail in a row or wait too long and a probe then fails
-// too; it closes with the first probe that is answered.
+// Credentials of the client are not forwarded. This server sets the user itself (X-Remote-User and
+// the like), and its client certificate proves that it may. A breaker starts closed. It opens when
+// requests fail in a row or wait too long and a probe fails too. It closes with the first
+// successful probe.
 package carry

@@ -13,12 +13,11 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Attributes are what selectors look at, read from a stored value.
+// Attributes holds the parts of a stored value that selectors match on.
 type Attributes struct {
 	Namespace, Name string
-	// Labels and Fields are pairs in the order of the stored form and of the
-	// declaration. Fields leaves metadata.name and metadata.namespace out, and what documents
-	// do not have.
+	// Labels are in the order of the stored form, Fields in that of the declaration. Fields
+	// contains neither metadata.name and metadata.namespace nor fields that a document lacks.
 	Labels []Pair
 	Fields []Pair
 }
@@ -26,13 +25,13 @@ type Attributes struct {
 // Pair is a label or a field with its value.
 type Pair struct{ Key, Value string }
 
-// ordinaryLabels is how many labels an object has ordinarily, at most.
+// ordinaryLabels is the capacity that labels start with. Few objects have more.
 const ordinaryLabels = 8
 
-// partOf is a part of a stored value as text, without a copy.
+// partOf returns a part of a stored value as a string, without a copy.
 func partOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// fieldProgram leads to one selectable field in the wire form.
+// fieldProgram reads one selectable field from the wire form.
 type fieldProgram struct {
 	label string
 	path  []int // field numbers from the object down
@@ -111,7 +110,7 @@ func fieldByJSON(t reflect.Type, name string) (reflect.StructField, bool) {
 	return reflect.StructField{}, false
 }
 
-// zeroText is a field's value when the wire form leaves it out.
+// zeroText returns the field's value when the wire form omits it.
 func (p *fieldProgram) zeroText() string {
 	switch p.kind {
 	case reflect.Bool:
@@ -122,7 +121,7 @@ func (p *fieldProgram) zeroText() string {
 	return "0"
 }
 
-// text is the field's value as selectors see it.
+// text returns the field's value as selectors see it.
 func (p *fieldProgram) text(f wireField) string {
 	switch p.kind {
 	case reflect.String:
@@ -134,16 +133,17 @@ func (p *fieldProgram) text(f wireField) string {
 	}
 }
 
-// fieldTree leads to all selectable fields below a message, which are read in one walk over it.
+// fieldTree holds the paths of all selectable fields below a message. One walk over the message
+// reads all of them.
 type fieldTree []fieldBranch
 
 type fieldBranch struct {
 	num   int
-	field int // which of the fields it is, if nothing is below it
+	field int // index of the selectable field, if below is nil
 	below fieldTree
 }
 
-// treeOf is the tree of all fields that no function reads.
+// treeOf returns the tree of all fields that have no function of their own.
 func treeOf(fields []fieldProgram) (root fieldTree) {
 	for i := range fields {
 		at := &root
@@ -163,7 +163,7 @@ func treeOf(fields []fieldProgram) (root fieldTree) {
 	return root
 }
 
-// read sets the values of the fields that are there: of several, the last one counts.
+// read sets the values of the fields that are present. The last occurrence of a field wins.
 func (t fieldTree) read(message []byte, fields []fieldProgram, values []Pair) error {
 	for b := message; len(b) > 0; {
 		f, rest, err := next(b)
@@ -186,9 +186,9 @@ func (t fieldTree) read(message []byte, fields []fieldProgram, values []Pair) er
 	return nil
 }
 
-// Attributes reads labels and selectable fields of a stored value without
-// decoding it, as long as it is protobuf and no field needs a function. Labels and fields may be
-// parts of it: they are good for as long as it does not change. The error is *UndecodableError.
+// Attributes reads labels and selectable fields of a stored value. It does not decode a protobuf
+// value unless a field needs a function. Labels and fields may share memory with the value and are
+// valid as long as it does not change. The error is an *UndecodableError.
 func (c *Coder) Attributes(stored []byte) (Attributes, error) {
 	a, err := c.attributes(stored)
 	if err != nil {
@@ -266,7 +266,7 @@ func (c *Coder) attributes(stored []byte) (Attributes, error) {
 	return a, c.fieldTree.read(raw, c.fields, a.Fields)
 }
 
-// attributesOfJSON serves values that were stored as JSON.
+// attributesOfJSON reads the attributes of a value that is stored as JSON.
 func (c *Coder) attributesOfJSON(stored []byte) (Attributes, error) {
 	a, kind, err := head(stored)
 	if err != nil {
@@ -291,7 +291,8 @@ func (c *Coder) attributesOfJSON(stored []byte) (Attributes, error) {
 	return a, err
 }
 
-// head reads what every object has from its JSON, without decoding the rest.
+// head reads the kind, name, namespace and labels of an object from its JSON without decoding the
+// rest.
 func head(stored []byte) (a Attributes, kind string, err error) {
 	d, err := tape.Parse(stored)
 	if err != nil {

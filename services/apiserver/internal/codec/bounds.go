@@ -15,22 +15,19 @@ import (
 	"binnacle/libs/api"
 )
 
-// Bounds of a document that a client sends, whatever its length: what is read,
-// compared, owned and shown takes memory for each list and object, and time for
-// each level above a value.
+// Bounds of a document that a client sends, in addition to its length. Each list and object costs
+// memory when it is read, compared, owned and printed. Each level above a value costs time.
 const (
-	// MaxDepth is how deep values may stand inside each other.
+	// MaxDepth is the maximum nesting depth.
 	MaxDepth = 500
-	// MaxContainers is how many lists and objects there may be, of protobuf
-	// messages.
+	// MaxContainers is the maximum number of lists and objects, or of protobuf messages.
 	MaxContainers = 1 << 17
-	// MaxValues is how many values there may be in all.
+	// MaxValues is the maximum number of values.
 	MaxValues = 1 << 18
-	// MaxKey is how many bytes the name of a member may have: each error below it
-	// tells it.
+	// MaxKey is the maximum length of a field name in bytes. Each error below the field repeats its
+	// name.
 	MaxKey = 64 << 10
-	// MaxExpanded is how many bytes a document of YAML may come to when each alias
-	// is replaced by what it stands for.
+	// MaxExpanded is the maximum size in bytes of a YAML document with its aliases expanded.
 	MaxExpanded = 3 << 20
 )
 
@@ -42,14 +39,14 @@ var (
 	errAliases    = fmt.Errorf("the aliases of the document expand to more than %d bytes", MaxExpanded)
 )
 
-// CheckJSON refuses a document of JSON beyond the bounds. That it is JSON is for
-// the decoder to say.
+// CheckJSON rejects a JSON document that exceeds the bounds. It does not check that the document is
+// valid JSON. The decoder does that.
 func CheckJSON(b []byte) error {
 	_, err := countJSON(b)
 	return err
 }
 
-// countJSON is CheckJSON, and tells how many values there are about.
+// countJSON is CheckJSON that also returns the approximate number of values.
 func countJSON(b []byte) (values int, err error) {
 	depth, containers := 0, 0
 	values = 1
@@ -70,7 +67,7 @@ func countJSON(b []byte) (values int, err error) {
 			}
 		case '}', ']':
 			depth--
-		case ',': // before each value but the first
+		case ',': // precedes each value but the first
 			if values++; values > MaxValues {
 				return values, errValues
 			}
@@ -79,7 +76,7 @@ func countJSON(b []byte) (values int, err error) {
 	return values, nil
 }
 
-// stringEnd is where a string ends that has its content at i.
+// stringEnd returns the index of the quote that ends a string whose content starts at i.
 func stringEnd(b []byte, i int) int {
 	for i < len(b) {
 		n := bytes.IndexByte(b[i:], '"')
@@ -103,18 +100,16 @@ func isKey(b []byte, after int) bool {
 	return len(rest) > 0 && rest[0] == ':'
 }
 
-// CheckYAML refuses a document of YAML beyond the bounds, before anything is made of
-// its aliases.
+// CheckYAML rejects a YAML document that exceeds the bounds, before any alias is expanded.
 func CheckYAML(b []byte) error {
 	_, err := measureYAML(b)
 	return err
 }
 
-// measureYAML is CheckYAML, and tells how many values there are, 0 where the document is
-// small.
+// measureYAML is CheckYAML that also returns the number of values, or 0 for a small document.
 func measureYAML(b []byte) (values int64, err error) {
 	aliases := bytes.IndexByte(b, '&') >= 0 && bytes.IndexByte(b, '*') >= 0
-	// Each level, list and object needs one of these.
+	// Each level, list and object needs one of these characters.
 	marks := 0
 	for _, c := range b {
 		switch c {
@@ -128,7 +123,7 @@ func measureYAML(b []byte) (values int64, err error) {
 	var n yaml.Node
 	if err = yaml.Unmarshal(b, &n); err != nil {
 		if !aliases {
-			return 0, nil // the decoder says it in its words
+			return 0, nil // the decoder reports it in its own words
 		}
 		return 0, fmt.Errorf("error converting YAML to JSON: %w", err)
 	}
@@ -149,13 +144,13 @@ func measureYAML(b []byte) (values int64, err error) {
 	return all.values, nil
 }
 
-// measure is what a value comes to.
+// measure is the size of a value. size is in bytes.
 type measure struct{ size, depth, containers, values int64 }
 
-// beyond is more than any bound, and can be added to.
+// beyond exceeds every bound. Adding to it does not overflow.
 const beyond = 1 << 40
 
-// measurer measures values, what aliases stand for once.
+// measurer measures values. It measures the target of an alias once.
 type measurer struct {
 	known   map[*yaml.Node]measure
 	aliases bool
@@ -172,7 +167,7 @@ func (m *measurer) of(n *yaml.Node, level int) measure {
 		if v, ok := m.known[n.Alias]; ok {
 			return v
 		}
-		return measure{size: beyond} // it is inside of what it stands for
+		return measure{size: beyond} // the alias is inside its own target
 	}
 	var v measure
 	if n.Kind != yaml.DocumentNode {
@@ -201,35 +196,35 @@ func (m *measurer) keep(n *yaml.Node, v measure) measure {
 	return v
 }
 
-// message is what a protobuf message of a Go type has inside it, by field number.
+// message describes the contents of a Go type's protobuf message, by field number.
 type message struct {
 	fields map[int]messageField
-	// lists are the fields that are lists or maps of something else.
+	// lists holds the fields that are lists or maps of anything but messages.
 	lists map[int]bool
-	// texts and numbers are the fields with text and with floating-point numbers.
+	// texts and numbers hold the fields with text and with floating-point numbers.
 	texts   map[int]textField
 	numbers map[int]string
-	// rule checks the whole message instead of its fields; it may be nil.
+	// rule checks the whole message instead of its fields. It may be nil.
 	rule func([]byte) error
 }
 
 type messageField struct {
 	name string
 	of   *message
-	// entry tells that the values of a map are meant, which stand in its entries.
+	// entry is true for a map whose values are messages.
 	entry bool
-	// size is that of an element in bytes, where there may be many.
+	// size is the size of a list element in bytes; 0 if the field is no list.
 	size int
 }
 
-// messages are the types that have been seen.
+// messages caches the descriptions of types.
 type messages struct {
 	mu     sync.Mutex
 	known  map[reflect.Type]*message
 	shapes map[reflect.Type]*shape
 }
 
-// of finds the message of a type; a nil one has none inside.
+// of returns the message of a type, or nil for a type without fields. The caller holds mu.
 func (s *messages) of(t reflect.Type) *message {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -279,15 +274,16 @@ func (s *messages) of(t reflect.Type) *message {
 	return m
 }
 
-// checkProtobuf rejects an object in protobuf that is beyond the bounds, or malformed: some
-// decoders accept what the check cannot read, and would see other values.
+// checkProtobuf rejects a protobuf object that exceeds the bounds or is malformed. Some decoders
+// accept a malformed message that this check cannot read, and would see other values.
 func (c *Codec) checkProtobuf(body []byte, want schema.GroupVersionKind) error {
 	_, err := c.measureProtobuf(body, want)
 	return err
 }
 
-// Values is about how many values a body has whose text does not tell: one in protobuf of the
-// type that it names, or of want. It is 0 for others, and for what will be refused.
+// Values returns the approximate number of values of a protobuf body. The type is the one that the
+// body names, or else want. Values returns 0 for other media types, whose text shows the number of
+// values, and for a body that will be rejected.
 func (c *Codec) Values(media string, body []byte, want schema.GroupVersionKind) int {
 	if media != api.MediaProtobuf {
 		return 0
@@ -299,14 +295,15 @@ func (c *Codec) Values(media string, body []byte, want schema.GroupVersionKind) 
 	return int(max(m.values, m.containers))
 }
 
-// Values is about how many values a stored object has; false for one that is no protobuf.
+// Values returns the approximate number of values of a stored object, and whether the object is
+// protobuf.
 func (k *Coder) Values(stored []byte) (int, bool) {
 	if !isEnvelope(stored) {
 		return 0, false
 	}
 	raw, _, _, err := openEnvelope(stored)
 	if err != nil {
-		return 0, true // the decoder says it
+		return 0, true // the decoder reports it
 	}
 	m, err := k.codec.measureMessage(raw, k.newStored())
 	if err != nil {
@@ -327,7 +324,7 @@ func (c *Codec) measureProtobuf(body []byte, want schema.GroupVersionKind) (m me
 		}
 		var obj runtime.Object
 		if obj, err = c.scheme.New(gvk); err != nil {
-			return measure{}, nil // the decoder says it
+			return measure{}, nil // the decoder reports it
 		}
 		m, err = c.measureMessage(raw, obj)
 	}
@@ -337,7 +334,7 @@ func (c *Codec) measureProtobuf(body []byte, want schema.GroupVersionKind) (m me
 	return m, err
 }
 
-// checkMessage refuses a protobuf message of a Go type beyond the bounds.
+// checkMessage rejects a protobuf message of a Go type that exceeds the bounds.
 func (c *Codec) checkMessage(raw []byte, of runtime.Object) error {
 	_, err := c.measureMessage(raw, of)
 	return err
@@ -351,7 +348,7 @@ func (c *Codec) measureMessage(raw []byte, of runtime.Object) (sofar measure, er
 	return sofar, err
 }
 
-// check adds a message to what was seen so far.
+// check checks a message and adds its size to sofar.
 func (m *message) check(b []byte, sofar *measure) error {
 	sofar.depth++
 	defer func() { sofar.depth-- }()
@@ -396,7 +393,7 @@ func (m *message) check(b []byte, sofar *measure) error {
 	return nil
 }
 
-// checkLeaf checks a field that is no message.
+// checkLeaf checks a field that is not a message.
 func (m *message) checkLeaf(f wireField) error {
 	switch f.typ {
 	case wireBytes:
@@ -415,8 +412,8 @@ func (m *message) checkLeaf(f wireField) error {
 	return nil
 }
 
-// checkEntry is check for a message that is the value of a map's entry, which may have
-// several: some decoders make one of all.
+// checkEntry is check for a message that is the value of a map entry. An entry may contain several
+// values, which some decoders merge into one.
 func (m *message) checkEntry(b []byte, sofar *measure) error {
 	values := 0
 	for len(b) > 0 {
@@ -428,7 +425,7 @@ func (m *message) checkEntry(b []byte, sofar *measure) error {
 		if f.num != mapValue {
 			continue
 		}
-		if f.typ != wireBytes { // some decoders do not look at the type
+		if f.typ != wireBytes { // some decoders ignore the wire type
 			return errWire
 		}
 		values++

@@ -10,11 +10,11 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// CBOR answers are made from JSON ones, so that every form has them: a text is
-// a byte string, bytes are their base64 text, as the readers of Kubernetes take
-// them (KEP-4222). Each document begins with the tag that tells what it is.
+// CBOR responses are converted from JSON responses, so that every form is available in CBOR.
+// Strings are byte strings and binary data is its base64 text, as the readers of Kubernetes expect
+// (KEP-4222). Each document starts with the self-describing tag.
 
-// selfDescribed is the head of the tag 55799 (RFC 8949, section 3.4.6).
+// selfDescribed is the encoding of tag 55799 (RFC 8949, section 3.4.6).
 const selfDescribed = "\xd9\xd9\xf7"
 
 // Major types of CBOR (RFC 8949, section 3.1).
@@ -23,7 +23,7 @@ const (
 	cborMap   = 5 << 5
 )
 
-// JSONToCBOR turns a JSON document into a CBOR one.
+// JSONToCBOR converts a JSON document to CBOR.
 func JSONToCBOR(b []byte) ([]byte, error) {
 	item, err := cborItem(b)
 	if err != nil {
@@ -40,7 +40,7 @@ func cborItem(b []byte) ([]byte, error) {
 	return direct.Marshal(v)
 }
 
-// CBORToJSON turns a CBOR document that a client sent into JSON.
+// CBORToJSON converts a CBOR document from a client to JSON.
 func CBORToJSON(b []byte) ([]byte, error) {
 	var v any
 	if err := direct.Unmarshal(b, &v); err != nil {
@@ -62,12 +62,12 @@ func appendCBORHead(dst []byte, major byte, n int) []byte {
 	return binary.BigEndian.AppendUint32(append(dst, major|26), uint32(n))
 }
 
-// appendCBORText appends a text as a byte string, as all others are.
+// appendCBORText appends a string as a byte string, like all strings of a response.
 func appendCBORText(dst []byte, s string) []byte {
 	return append(appendCBORHead(dst, 2<<5, len(s)), s...)
 }
 
-// AppendCBOREvent appends a watch event around an object's CBOR.
+// AppendCBOREvent appends a watch event that contains an object's CBOR.
 func AppendCBOREvent(dst []byte, typ string, object []byte) []byte {
 	dst = append(dst, selfDescribed...)
 	dst = appendCBORHead(dst, cborMap, 2)
@@ -75,9 +75,9 @@ func AppendCBOREvent(dst []byte, typ string, object []byte) []byte {
 	return append(appendCBORText(dst, "object"), object...)
 }
 
-// AppendCBORListHead appends the beginning of a list up to its n elements, which
-// follow one after the other and end it. head is the list's JSON without
-// elements, elements the name of the field that holds them.
+// AppendCBORListHead appends the beginning of a list. The caller appends the n elements, and the
+// last one ends the list. head is the JSON of the list without elements. elements is the name of
+// the field that holds them.
 func AppendCBORListHead(dst, head []byte, elements string, n int) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(head, &fields); err != nil {
@@ -96,5 +96,5 @@ func AppendCBORListHead(dst, head []byte, elements string, n int) ([]byte, error
 	return appendCBORHead(appendCBORText(dst, elements), cborArray, n), nil
 }
 
-// CBORItem turns the JSON of a list's element into CBOR.
+// CBORItem converts the JSON of a list element to CBOR.
 func CBORItem(b []byte) ([]byte, error) { return cborItem(bytes.TrimSpace(b)) }

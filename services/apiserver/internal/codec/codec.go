@@ -30,7 +30,7 @@ type Codec struct {
 	proto                        *protobuf.Serializer
 	messages                     messages
 	stored                       storedMessages
-	// partial is the program of metadata alone, partialHead what comes before it.
+	// partial is the program for metadata alone; partialHead is the JSON that precedes it.
 	partial     func() *transcode.Program
 	partialHead []byte
 }
@@ -43,24 +43,23 @@ type Coder struct {
 	apiVersion string // of the served form
 	fields     []fieldProgram
 	fieldTree  fieldTree
-	inDocument *documentFields // instead of them
-	// sameForm: the stored form is the served one.
+	inDocument *documentFields // replaces fields and fieldTree for documents
+	// sameForm is true if objects are served in the Go type in which they are stored.
 	sameForm bool
 	// listItems is the protobuf field number of a list's items.
 	listItems int
 
 	// heads are the beginnings of watch frames, by event type.
 	heads [len(eventNames)][]byte
-	// program makes JSON of stored values, if they are served as they are stored.
+	// program writes the JSON of stored values. It returns nil if they must be decoded.
 	program func() *transcode.Program
 	// stored describes the stored form.
 	stored func() *storedMessage
-	// forTable has what the columns of a table read; nil: all of an object.
+	// forTable decodes the fields that table columns read; nil if columns need the whole object.
 	forTable *looks
 }
 
-// New makes the codec of a catalog. The scheme must know every type that is
-// served or stored.
+// New returns the codec of a catalog. The scheme must know every type that is served or stored.
 func New(catalog *registry.Catalog, scheme *runtime.Scheme) (*Codec, error) {
 	c := &Codec{scheme: scheme, coders: map[*registry.Kind]*Coder{}, messages: messages{known: map[reflect.Type]*message{}, shapes: map[reflect.Type]*shape{}}, stored: storedMessages{known: map[reflect.Type]*storedMessage{}}}
 	opts := func(yaml, pretty, strict bool) *kjson.Serializer {
@@ -126,13 +125,13 @@ func itemsNumber(list reflect.Type) (int, error) {
 	return n, nil
 }
 
-// Custom makes the codec of a kind without Go types, which is in no catalog.
+// Custom returns a new codec for a kind without Go types, which is in no catalog.
 func (c *Codec) Custom(k *registry.Kind) (*Coder, error) { return c.coder(k) }
 
 // Of returns the codec of a kind of the catalog.
 func (c *Codec) Of(k *registry.Kind) *Coder { return c.coders[k] }
 
-// Scheme is the set of known Go types.
+// Scheme returns the set of known Go types.
 func (c *Codec) Scheme() *runtime.Scheme { return c.scheme }
 
 func (k *Coder) newStored() runtime.Object {
@@ -142,8 +141,8 @@ func (k *Coder) newStored() runtime.Object {
 	return k.Decl.New()
 }
 
-// decodeAsStored decodes a stored value to the stored Go type. An error is that of a
-// value that is no such object, *UndecodableError.
+// decodeAsStored decodes a stored value to the stored Go type. It returns an *UndecodableError if
+// the value is not such an object.
 func (k *Coder) decodeAsStored(stored []byte) (registry.Object, error) {
 	obj, err := k.decodeType(stored)
 	if err != nil {
@@ -189,19 +188,20 @@ func (k *Coder) decodeType(stored []byte) (registry.Object, error) {
 	return o, nil
 }
 
-// DecodeStored decodes a stored value to the served Go type, defaulted, with
-// its resourceVersion and without kind and apiVersion.
+// DecodeStored decodes a stored value to the served Go type. The result has defaults and the
+// resourceVersion, but neither kind nor apiVersion.
 func (k *Coder) DecodeStored(stored []byte, revision int64) (registry.Object, error) {
 	return k.DecodeItem(context.Background(), Item{Stored: stored, Revision: revision})
 }
 
-// DecodeItem is DecodeStored for a request, whose end ends it.
+// DecodeItem is DecodeStored with the context of a request.
 func (k *Coder) DecodeItem(ctx context.Context, it Item) (registry.Object, error) {
 	obj, _, err := k.DecodeWithText(ctx, it)
 	return obj, err
 }
 
-// DecodeWithText is DecodeItem, and returns the served document of what has no Go type.
+// DecodeWithText is DecodeItem that also returns the served document of an object without a Go
+// type.
 func (k *Coder) DecodeWithText(ctx context.Context, it Item) (registry.Object, []byte, error) {
 	if k.Decl.Document != nil {
 		return k.decodeDocument(ctx, it)
@@ -230,13 +230,12 @@ func (k *Coder) decodeTyped(it Item) (registry.Object, error) {
 	return obj, nil
 }
 
-// EncodeStored encodes a served object to its stored form; the object is not
-// changed.
+// EncodeStored encodes a served object to its stored form. The object is unchanged when it returns.
 func (k *Coder) EncodeStored(obj registry.Object) ([]byte, error) {
 	return k.EncodeFor(context.Background(), obj)
 }
 
-// EncodeFor is EncodeStored for a request, whose end ends it.
+// EncodeFor is EncodeStored with the context of a request.
 func (k *Coder) EncodeFor(ctx context.Context, obj registry.Object) ([]byte, error) {
 	if k.Decl.Document != nil {
 		return k.encodeDocument(ctx, obj)
@@ -305,19 +304,17 @@ func appendObject(b []byte, obj runtime.Object, apiVersion, kind string) ([]byte
 	return append(b, envelopeTail...), nil
 }
 
-// Decoded is what a body held.
+// Decoded is the result of decoding a body.
 type Decoded struct {
 	Object runtime.Object
 	GVK    schema.GroupVersionKind
-	// Unknown tells of fields that are unknown or given twice, in the order
-	// of their appearance.
+	// Unknown holds an error for each unknown or duplicate field, in order of appearance.
 	Unknown []error
 }
 
-// Decode reads a body of the media type given, whose type is taken from the
-// body itself, or is want where the body does not tell. With strict, unknown
-// and duplicate fields are reported. On errors Decoded.GVK is what could be
-// seen of the type.
+// Decode decodes a body of a media type. The type comes from the body; parts that the body omits
+// come from want. With strict, Decode reports unknown and duplicate fields. If it returns an error,
+// Decoded.GVK is the type as far as it is known.
 func (c *Codec) Decode(media string, body []byte, want schema.GroupVersionKind, into runtime.Object, strict bool) (Decoded, error) {
 	d, body, err := c.decoder(media, body, want, strict)
 	if err != nil {
@@ -340,7 +337,7 @@ func (c *Codec) Decode(media string, body []byte, want schema.GroupVersionKind, 
 	return out, nil
 }
 
-// DecodeBody is Codec.Decode for a body of the kind.
+// DecodeBody is Codec.Decode for a body of the Coder's kind.
 func (k *Coder) DecodeBody(media string, body []byte, strict bool) (Decoded, error) {
 	gvk := k.Decl.GVK()
 	if a := k.Decl.Stored.Apart; a != nil && media == api.MediaJSON && k.codec.checkJSON(body, gvk) == nil {
@@ -361,7 +358,8 @@ func (k *Coder) DecodeBody(media string, body []byte, strict bool) (Decoded, err
 
 var errUnusual = errors.New("the body is read in the general way")
 
-// decoder finds what reads a body, which is within the bounds of bodies.
+// decoder returns the decoder of a media type and the body to decode. It returns an error if the
+// body exceeds the bounds.
 func (c *Codec) decoder(media string, body []byte, want schema.GroupVersionKind, strict bool) (runtime.Decoder, []byte, error) {
 	switch media {
 	case api.MediaProtobuf:
@@ -383,7 +381,7 @@ func (c *Codec) decoder(media string, body []byte, want schema.GroupVersionKind,
 	return c.json, body, c.checkJSON(body, want)
 }
 
-// Encode writes any known object in a media type, with its kind and apiVersion.
+// Encode encodes any known object in a media type, with its kind and apiVersion.
 func (c *Codec) Encode(obj runtime.Object, gvk schema.GroupVersionKind, media string, pretty bool) ([]byte, error) {
 	obj.GetObjectKind().SetGroupVersionKind(gvk)
 	var w bytes.Buffer
@@ -407,7 +405,7 @@ func (c *Codec) Encode(obj runtime.Object, gvk schema.GroupVersionKind, media st
 	return w.Bytes(), err
 }
 
-// GVKOf finds the type of a Go object in the scheme.
+// GVKOf returns the type of a Go object from the scheme.
 func (c *Codec) GVKOf(obj runtime.Object) (schema.GroupVersionKind, error) {
 	gvks, _, err := c.scheme.ObjectKinds(obj)
 	if err != nil {
@@ -416,14 +414,15 @@ func (c *Codec) GVKOf(obj runtime.Object) (schema.GroupVersionKind, error) {
 	return gvks[0], nil
 }
 
-// FieldLabel checks that a selector may name a field and returns the label by
-// which the cache knows it; false when the kind does not have it.
+// FieldLabel returns the label under which the cache knows a field. It returns false if selectors
+// of this kind may not use the field.
 func (k *Coder) FieldLabel(label string) (string, bool) {
 	switch label {
 	case "metadata.name":
 		return label, true
 	case "metadata.namespace":
-		// Kinds of a cluster have none, which may be selected where a kind has no fields of its own.
+		// Cluster-scoped kinds have no namespace. Selectors may still use it if the kind has no
+		// fields of its own.
 		return label, k.Decl.Namespaced || k.Decl.Document == nil && len(k.Decl.Shown.Selectable) == 0
 	}
 	for _, s := range k.Decl.Shown.Selectable {
@@ -439,5 +438,5 @@ func (k *Coder) FieldLabel(label string) (string, bool) {
 	return "", false
 }
 
-// StatusGVK is the type of error answers.
+// StatusGVK is the type of error responses.
 var StatusGVK = schema.GroupVersionKind{Version: "v1", Kind: "Status"}

@@ -13,8 +13,8 @@ import (
 	"binnacle/libs/api"
 )
 
-// DecodeInto reads a body of a media type into a value, whatever type it says it
-// is of, and returns that type as far as it is told.
+// DecodeInto decodes a body into a value, whatever type the body states. It returns the stated type
+// as far as it is known.
 func (c *Codec) DecodeInto(media string, body []byte, into runtime.Object) (schema.GroupVersionKind, error) {
 	var err error
 	switch media {

@@ -1,20 +1,23 @@
-// Package codec turns objects into bytes and back: bodies of requests, the
-// stored form, and every representation of answers. It reads the declarations
-// of package registry and knows nothing of HTTP, storage or caches.
+// Package codec converts objects to bytes and back: request bodies, the stored form, and every
+// representation of responses. It reads the declarations of package registry and knows nothing of
+// HTTP, storage or caches.
 //
-// An object is decoded only where a rule has to look inside. What is read most
-// never is: the protobuf answer is the stored value with the resourceVersion
-// spliced in (wire.go), labels and selectable fields are read from the encoded
-// bytes (attributes.go), and JSON is written from them by a program per kind
-// (transcoded.go, package transcode), into the buffer of the answer. A watch event's
-// frame is made so too, once per version, of which an object's and a list item's JSON
-// are slices (frame.go).
+// The codec decodes an object only where a rule has to inspect it. Most reads decode nothing:
 //
-// These kinds have no program, and are decoded, and their frames kept: events of
-// events.k8s.io, autoscalers and definitions of custom resources, which are stored as
-// another type; API services, which are stored as JSON; and those whose defaults no
-// rules (registry.Kind.Filled) tell of: DaemonSet, StatefulSet, CronJob,
-// ReplicationController, LimitRange, Namespace, IngressClass, NetworkPolicy,
-// CSIDriver, RuntimeClass, PriorityLevelConfiguration, and those of
-// admissionregistration.k8s.io and resource.k8s.io with defaults.
+//   - A protobuf response is the stored value with the resourceVersion spliced in (wire.go).
+//   - Labels and selectable fields are read from the encoded bytes (attributes.go).
+//   - JSON is written from the encoded bytes by a program per kind, directly into the response
+//     buffer (transcoded.go, package transcode).
+//   - The frame of a watch event is written the same way, once per version. The JSON of an object
+//     and of a list item are slices of a frame (frame.go).
+//
+// Some kinds have no program. Their objects are decoded, and their frames are cached:
+//
+//   - events of events.k8s.io, autoscalers and CustomResourceDefinitions, which are stored as
+//     another type;
+//   - APIServices, which are stored as JSON;
+//   - kinds with defaults that no rule (registry.Kind.Filled) describes: DaemonSet, StatefulSet,
+//     CronJob, ReplicationController, LimitRange, Namespace, IngressClass, NetworkPolicy,
+//     CSIDriver, RuntimeClass, PriorityLevelConfiguration, and the kinds of
+//     admissionregistration.k8s.io and resource.k8s.io that have defaults.
 package codec

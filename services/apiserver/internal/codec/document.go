@@ -14,8 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/transcode"
 )
 
-// served returns the document of the served version that an item stands for,
-// whose apiVersion may still be that of the stored one.
+// served returns the document of an item in the served version. Its apiVersion may still be the
+// stored one.
 func (k *Coder) served(ctx context.Context, it Item) ([]byte, error) {
 	if it.Served {
 		return it.Stored, nil
@@ -28,7 +28,7 @@ func (k *Coder) served(ctx context.Context, it Item) ([]byte, error) {
 	return out[0], nil
 }
 
-// open is served, read.
+// open parses the document that served returns.
 func (k *Coder) open(ctx context.Context, it Item) (*tape.Doc, error) {
 	if it.Served {
 		return tape.Parse(it.Stored)
@@ -56,7 +56,7 @@ func (k *Coder) treeOf(d *tape.Doc) (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-// decodeDocument is DecodeStored for documents. It returns the served document, too.
+// decodeDocument is DecodeStored for documents. It also returns the served document.
 func (k *Coder) decodeDocument(ctx context.Context, it Item) (registry.Object, []byte, error) {
 	d, err := k.open(ctx, it)
 	if err != nil {
@@ -71,20 +71,21 @@ func (k *Coder) decodeDocument(ctx context.Context, it Item) (registry.Object, [
 	return u, d.Raw(), nil
 }
 
-// unread tells why an item cannot be served; where it is no document at all, so.
+// unread returns the error for an item that cannot be served. It is an *UndecodableError if the
+// stored value is not a document at all.
 func (k *Coder) unread(it Item, err error) error {
-	if _, broken := k.toDocument(it.Stored); broken != nil { // not what serves it
+	if _, broken := k.toDocument(it.Stored); broken != nil { // the error of this check is not the one to report
 		return &UndecodableError{k.whyUndecodable(it.Stored, err)}
 	}
 	return err
 }
 
-// notServed tells why a served document cannot be decoded.
+// notServed returns the error for a served document that cannot be decoded.
 func (k *Coder) notServed(doc []byte, err error) error {
 	return &UndecodableError{k.whyUndecodable(doc, fmt.Errorf("stored %s: %w", k.Decl.Kind, err))}
 }
 
-// readable is served, where the error tells a value that is no document at all.
+// readable is served, but its error is an *UndecodableError if the value is not a document.
 func (k *Coder) readable(ctx context.Context, it Item) ([]byte, error) {
 	doc, err := k.served(ctx, it)
 	if err != nil {
@@ -102,8 +103,8 @@ func (k *Coder) decodeServed(doc []byte, revision int64) (registry.Object, error
 	return u, nil
 }
 
-// cellsOfDocument reads the cells of a table row; the object is decoded only where a
-// column needs that.
+// cellsOfDocument returns the cells of a table row. It decodes the object only if a column needs
+// it.
 func (k *Coder) cellsOfDocument(it Item) ([]any, error) {
 	doc, err := k.readable(context.Background(), it)
 	if err != nil {
@@ -121,7 +122,7 @@ func (k *Coder) encodeDocument(ctx context.Context, obj registry.Object) ([]byte
 	return k.Decl.Document.Store(ctx, served)
 }
 
-// Text is the served document that an object is, without its resourceVersion; nil for
+// Text returns the served document of an object, without its resourceVersion. It returns nil for
 // objects with a Go type.
 func (k *Coder) Text(obj registry.Object) ([]byte, error) {
 	if k.Decl.Document == nil {
@@ -144,7 +145,7 @@ func (k *Coder) Text(obj registry.Object) ([]byte, error) {
 	return tape.AppendValue(nil, u.Object)
 }
 
-// documentFrame is JSONFrame for documents: they are not decoded.
+// documentFrame is JSONFrame for documents. It does not decode the object.
 func (k *Coder) documentFrame(t EventType, it Item) (Frame, error) {
 	d, err := k.open(context.Background(), it)
 	if err != nil {
@@ -191,7 +192,7 @@ func (k *Coder) frameOfDocument(t EventType, u *unstructured.Unstructured) (Fram
 	return joinFrame(k.heads[t], body), nil
 }
 
-// appendMetadata appends metadata with a resourceVersion in place of its own.
+// appendMetadata appends metadata with its resourceVersion replaced by revision.
 func appendMetadata(dst []byte, d *tape.Doc, metadata tape.Ref, revision int64) []byte {
 	dst = append(dst, '{')
 	first := true
@@ -217,7 +218,7 @@ func appendMetadata(dst []byte, d *tape.Doc, metadata tape.Ref, revision int64) 
 	return append(dst, '}')
 }
 
-// metadataMessage is the protobuf message that holds the metadata of a document.
+// metadataMessage encodes a document's metadata as a PartialObjectMetadata in protobuf.
 func (k *Coder) metadataMessage(it Item) ([]byte, error) {
 	m, err := k.metadata(it)
 	if err != nil {
@@ -227,7 +228,7 @@ func (k *Coder) metadataMessage(it Item) ([]byte, error) {
 	return p.Marshal()
 }
 
-// toJSON brings a body to JSON; fields that YAML has twice are told in out.
+// toJSON converts a body to JSON. With strict, it records duplicate YAML fields in out.
 func toJSON(media string, body []byte, out *Decoded, strict bool) ([]byte, error) {
 	switch media {
 	case api.MediaCBOR:

@@ -12,9 +12,9 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// DecodeDocument decodes a body of the given media type. The body must name its kind, but the kind
-// and the apiVersion may be others than those of the Coder: then only the metadata is shaped, and
-// the object keeps its kind and apiVersion. With strict, unknown and duplicate fields are reported.
+// DecodeDocument decodes a body of the given media type. The body must state its kind. Its kind and
+// apiVersion may differ from those of the Coder. Then only the metadata is shaped, and the object
+// keeps its kind and apiVersion. With strict, unknown and duplicate fields are reported.
 func (k *Coder) DecodeDocument(media string, body []byte, strict bool) (Decoded, error) {
 	out, original := Decoded{}, body
 	body, err := toJSON(media, body, &out, strict)
@@ -60,8 +60,9 @@ func (t typeNames) gvk() schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(t.apiVersion, t.kind)
 }
 
-// typeOf returns the kind and the apiVersion of the document that was decoded from body. It returns an
-// error if they have the wrong form or if the kind is missing. An apiVersion may be missing.
+// typeOf returns the kind and the apiVersion of the document d, which was decoded from body. It
+// returns an error if they have the wrong type or if the kind is missing. The apiVersion may be
+// missing.
 func typeOf(d *tape.Doc, body []byte) (t typeNames, err error) {
 	const couldNot = "couldn't get version/kind; json parse error: json: cannot unmarshal %s into Go "
 	if d.Kind(tape.Root) != tape.Object {
@@ -116,7 +117,7 @@ func (k *Coder) named(body []byte) bool {
 
 var typePaths = peek.Compile(peek.Fields("apiVersion"), peek.Fields("kind"))
 
-// decoded adds a shaped body to what is known about it.
+// decoded completes out with a shaped body.
 func (k *Coder) decoded(out Decoded, s registry.Shaped) (Decoded, error) {
 	for _, p := range s.Duplicates {
 		out.Unknown = append(out.Unknown, fmt.Errorf("duplicate field %q", p))

@@ -32,14 +32,13 @@ var eventNames = [...]string{"ADDED", "MODIFIED", "DELETED"}
 
 func (t EventType) String() string { return eventNames[t] }
 
-// An Item is one stored object to be represented.
+// An Item is one stored object to encode.
 type Item struct {
 	Stored   []byte
 	Revision int64
-	// Served tells that Stored is the document of the served version, brought
-	// there before.
+	// Served is true if Stored is already the document of the served version.
 	Served bool
-	// Places, if not nil, remembers where things stand in Stored; see splice.places.
+	// Places, if not nil, caches the positions of parts of Stored; see splice.places.
 	Places *atomic.Uint64
 }
 
@@ -51,7 +50,7 @@ func FormatRevision(r int64) string {
 	return string(transcode.AppendVersion(nil, r))
 }
 
-// ParseVersion returns the Revision of an Item that has the resourceVersion v. It is an error
+// ParseVersion returns the Revision of an Item that has the resourceVersion v. It returns an error
 // if v is not an unsigned integer.
 func ParseVersion(v string) (int64, error) {
 	if v == "" {
@@ -67,19 +66,19 @@ func ParseVersion(v string) (int64, error) {
 	return int64(min(n, math.MaxInt64)), nil
 }
 
-// frameHead is `{"type":"…","object":{"kind":"…","apiVersion":"…",`.
+// frameHead returns `{"type":"…","object":{"kind":"…","apiVersion":"…",`.
 func frameHead(t EventType, kind, apiVersion string) []byte {
 	return []byte(fmt.Sprintf(`{"type":%q,"object":{"kind":%q,"apiVersion":%q,`, eventNames[t], kind, apiVersion))
 }
 
-// objectAt is where the object begins in a frame.
+// objectAt returns the offset of the object in a frame.
 func objectAt(t EventType) int { return len(`{"type":"","object":`) + len(eventNames[t]) }
 
-// A Frame is the JSON of a watch event with its newline. The object's own JSON
-// and that of a list's item are slices of it, so one encoding serves all three.
+// A Frame is the JSON of a watch event, including its newline. The JSON of the object and that of a
+// list item are slices of it, so that one encoding serves all three.
 type Frame []byte
 
-// JSONFrame encodes an object as the frame of an event.
+// JSONFrame encodes a stored object as the frame of an event.
 func (k *Coder) JSONFrame(t EventType, it Item) (Frame, error) {
 	if k.Decl.Document != nil {
 		return k.documentFrame(t, it)
@@ -108,7 +107,7 @@ func (k *Coder) JSONFrame(t EventType, it Item) (Frame, error) {
 	return k.FrameOf(t, obj)
 }
 
-// FrameOf encodes a served object, which is at hand, as the frame of an event.
+// FrameOf encodes a decoded served object as the frame of an event.
 func (k *Coder) FrameOf(t EventType, obj registry.Object) (Frame, error) {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		return k.frameOfDocument(t, u)
@@ -121,7 +120,7 @@ func (k *Coder) FrameOf(t EventType, obj registry.Object) (Frame, error) {
 	return joinFrame(k.heads[t], body), nil
 }
 
-// joinFrame joins a head and an object's JSON, whose brace it replaces.
+// joinFrame joins a head and an object's JSON. The head replaces the opening brace.
 func joinFrame(head, body []byte) Frame {
 	f := make([]byte, 0, len(head)+len(body)-1+2)
 	f = append(f, head...)
@@ -129,7 +128,7 @@ func joinFrame(head, body []byte) Frame {
 	return append(f, '}', '\n')
 }
 
-// Object is the object's JSON in a frame of the type given.
+// Object returns the object's JSON in a frame of the given type.
 func (f Frame) Object(t EventType) []byte { return f[objectAt(t) : len(f)-2] }
 
 // Retyped appends the frame with another event type.
@@ -143,14 +142,14 @@ func (f Frame) Retyped(dst []byte, from, to EventType) []byte {
 	return append(dst, f[objectAt(from):]...)
 }
 
-// AppendItem appends the object as an item of a list, where kind and
-// apiVersion are left out, unless it has no Go type.
+// AppendItem appends the object as a list item. Items omit kind and apiVersion unless the kind has
+// no Go type.
 func (k *Coder) AppendItem(dst []byte, f Frame, t EventType) []byte {
 	head, rest := k.Item(f, t)
 	return append(append(dst, head...), rest...)
 }
 
-// Item is what AppendItem appends, of which rest is a part of the frame.
+// Item returns the bytes that AppendItem appends. rest is a slice of the frame.
 func (k *Coder) Item(f Frame, t EventType) (head string, rest []byte) {
 	if k.Decl.Document != nil {
 		return "", f.Object(t)
@@ -175,8 +174,8 @@ func AppendListHead(dst []byte, kind, apiVersion string, meta metav1.ListMeta) [
 	return append(dst, `,"items":[`...)
 }
 
-// AppendHead appends the beginning of a list of the kind's objects. That of kinds
-// without a Go type tells of a continue token also when there is none.
+// AppendHead appends the beginning of a list of the kind's objects. Lists of kinds without a Go
+// type contain the continue token even if it is empty.
 func (k *Coder) AppendHead(dst []byte, kind, apiVersion string, meta metav1.ListMeta) []byte {
 	if k.Decl.Document == nil || meta.Continue != "" {
 		return AppendListHead(dst, kind, apiVersion, meta)
@@ -188,8 +187,8 @@ func (k *Coder) AppendHead(dst []byte, kind, apiVersion string, meta metav1.List
 // ListTail ends a list's JSON.
 const ListTail = "]}\n"
 
-// raw returns the served protobuf message of an item, without resourceVersion, and
-// whether it is the stored message.
+// raw returns the served protobuf message of an item without resourceVersion, and reports whether
+// it is the stored message.
 func (k *Coder) raw(it Item) (message []byte, asStored bool, err error) {
 	if k.Decl.Document != nil {
 		return nil, false, fmt.Errorf("%s has no protobuf form", k.Decl.Kind)
@@ -212,12 +211,12 @@ func (k *Coder) raw(it Item) (message []byte, asStored bool, err error) {
 	obj.SetResourceVersion("")
 	message, err = m.Marshal()
 	if err == nil && stored != nil && bytes.Equal(message, stored) {
-		return stored, true, nil // splice finds its places in the stored value
+		return stored, true, nil // lets splice cache positions in the stored value
 	}
 	return message, false, err
 }
 
-// isFilled reports whether a stored value is known to be as Default and Read leave it, without
+// isFilled reports whether Default and Read are known to leave a stored value unchanged, without
 // decoding it. Values that an older server stored may lack defaults.
 func (k *Coder) isFilled(it Item) bool {
 	if k.Decl.Default == nil && k.Decl.Read == nil {
@@ -227,8 +226,8 @@ func (k *Coder) isFilled(it Item) bool {
 	return ok
 }
 
-// splice opens an item for another resourceVersion. A value that is served as it is stored is
-// examined once.
+// splice prepares an item for another resourceVersion. It parses a value that is served as stored
+// only once.
 func (k *Coder) splice(s *splice, it Item) error {
 	stored := it.Places != nil && k.AsStored()
 	if stored {
@@ -269,11 +268,11 @@ func (k *Coder) AppendProtoFrame(dst []byte, t EventType, it Item) ([]byte, erro
 	return append(s.append(dst), envelopeTail...), nil
 }
 
-// FrameHeader is the number of bytes that give the length of an event in protobuf.
+// FrameHeader is the size in bytes of the length prefix of a protobuf event.
 const FrameHeader = 4
 
-// appendFrameHead appends the length and the beginning of a WatchEvent
-// {type=1, object=2 {raw=1}} that carries an object of the size given.
+// appendFrameHead appends the length and the beginning of a WatchEvent {type=1, object=2 {raw=1}}
+// with an object of the given size.
 func appendFrameHead(dst []byte, typ string, size int) []byte {
 	ext := 1 + sizeUvarint(size) + size
 	total := 1 + sizeUvarint(len(typ)) + len(typ) + 1 + sizeUvarint(ext) + ext
@@ -285,8 +284,7 @@ func appendFrameHead(dst []byte, typ string, size int) []byte {
 	return binary.AppendUvarint(dst, uint64(size))
 }
 
-// WrapProtoFrame makes the length-delimited event of an object that is encoded
-// already (bookmarks, errors).
+// WrapProtoFrame returns the length-delimited event of an encoded object (bookmarks, errors).
 func WrapProtoFrame(typ string, object []byte) []byte {
 	return append(appendFrameHead(nil, typ, len(object)), object...)
 }
@@ -300,22 +298,22 @@ func (k *Coder) Message(it Item) ([]byte, error) {
 	return s.append(make([]byte, 0, s.size)), nil
 }
 
-// AsStored reports whether objects are served in the protobuf message that is stored, but for
-// their resourceVersion and the defaults that an older server did not store. Such messages are
-// cheaper to make than to keep. Documents are stored as JSON and have no such message.
+// AsStored reports whether objects are served in the protobuf message that is stored, except for
+// their resourceVersion and defaults that an older server did not store. Such messages are cheaper
+// to build than to cache. Documents are stored as JSON and have no such message.
 func (k *Coder) AsStored() bool { return k.sameForm && k.Decl.Document == nil }
 
-// ProtoItems makes the items of one protobuf list: objects, or their metadata.
+// ProtoItems encodes the items of one protobuf list: objects or their metadata.
 type ProtoItems struct {
 	coder   *Coder
 	partial bool
-	s       splice // of the item at hand
+	s       splice // of the current item
 }
 
-// ProtoItems returns a maker of items. It is for one goroutine.
+// ProtoItems returns an encoder of items. It is not safe for concurrent use.
 func (k *Coder) ProtoItems(partial bool) *ProtoItems { return &ProtoItems{coder: k, partial: partial} }
 
-// Size is the size of an item.
+// Size returns the encoded size of an item in bytes.
 func (p *ProtoItems) Size(it Item) (int, error) {
 	if err := p.coder.splice(&p.s, it); err != nil {
 		return 0, err
@@ -323,8 +321,8 @@ func (p *ProtoItems) Size(it Item) (int, error) {
 	return ProtoMessageSize(p.s.messageSize(p.partial)), nil
 }
 
-// Known is Size for a value of a size in bytes that was shown before, of which nothing is read;
-// false when it was not. places are those of Item.
+// Known is Size for a stored value of size bytes whose positions are cached in places, the Places
+// of its Item. It does not read the value. It returns false if there are no cached positions.
 func (p *ProtoItems) Known(size int, places *atomic.Uint64, revision int64) (int, bool) {
 	at := places.Load()
 	if at == 0 || !p.coder.AsStored() {
@@ -347,16 +345,15 @@ func (p *ProtoItems) Append(dst []byte, it Item) ([]byte, error) {
 	return p.s.append(dst), nil
 }
 
-// ProtoMessageSize is the size of a message as an item of a protobuf list.
+// ProtoMessageSize returns the size of a message as an item of a protobuf list.
 func ProtoMessageSize(message int) int { return 1 + sizeUvarint(message) + message }
 
-// AppendProtoMessage appends a message, of an object or of its metadata, as an
-// item.
+// AppendProtoMessage appends a message, of an object or of its metadata, as an item.
 func (k *Coder) AppendProtoMessage(dst, message []byte, partial bool) []byte {
 	return appendBytes(dst, k.itemsField(partial), message)
 }
 
-// itemsField is the number of the field that has a list's items.
+// itemsField returns the number of the field that holds a list's items.
 func (k *Coder) itemsField(partial bool) int {
 	if partial {
 		return partialItems
@@ -364,8 +361,8 @@ func (k *Coder) itemsField(partial bool) int {
 	return k.listItems
 }
 
-// AppendProtoListHead appends the beginning of a list in the protobuf
-// envelope; itemsSize is the sum of its items' sizes. ProtoListTail ends it.
+// AppendProtoListHead appends the beginning of a list in the protobuf envelope. itemsSize is the
+// sum of its items' sizes in bytes. ProtoListTail ends the list.
 func AppendProtoListHead(dst []byte, kind, apiVersion string, meta metav1.ListMeta, itemsSize int) ([]byte, error) {
 	m, err := meta.Marshal()
 	if err != nil {

@@ -9,12 +9,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// maxLayout is how many times as long as JSON what is laid out may be, beside the
-// first MiB.
+// maxLayout is the maximum ratio of indentation to JSON, beyond the first MiB.
 const maxLayout = 8
 
-// unfit tells JSON that nobody could read if it were laid out: so much stands so
-// deep in it that it would be indentation mostly, without end.
+// unfit reports whether indenting the JSON would produce mostly indentation, because it is deeply
+// nested.
 func unfit(b []byte) bool {
 	depth, indented := 0, 0
 	for i := 0; i < len(b); i++ {
@@ -33,7 +32,7 @@ func unfit(b []byte) bool {
 	return indented > 1<<20+maxLayout*len(b)
 }
 
-// Indent lays JSON out for people; what is unfit for that stays as it is.
+// Indent indents JSON. It returns JSON that is unfit unchanged.
 func Indent(b []byte) ([]byte, error) {
 	if unfit(b) {
 		return b, nil
@@ -43,14 +42,13 @@ func Indent(b []byte) ([]byte, error) {
 	return w.Bytes(), err
 }
 
-// JSONToYAML turns JSON into YAML. Characters that YAML does not take as they are,
-// and JSON does, are escaped first. What is unfit for being laid out stays JSON,
-// which is YAML.
+// JSONToYAML converts JSON to YAML. It first escapes characters that are valid in JSON but not in
+// YAML. JSON that is unfit for indentation stays JSON, which is valid YAML.
 func JSONToYAML(b []byte) ([]byte, error) {
 	if unfit(b) {
 		return escapeForYAML(b), nil
 	}
-	// Most texts have none of the bytes that such characters begin with.
+	// Most texts contain none of the bytes that start such characters.
 	for _, begin := range []byte{0x7f, 0xc2, 0xe2, 0xef} {
 		if bytes.IndexByte(b, begin) >= 0 {
 			b = escapeForYAML(b)
@@ -58,15 +56,14 @@ func JSONToYAML(b []byte) ([]byte, error) {
 		}
 	}
 	out, err := yaml.JSONToYAML(b)
-	if err != nil { // a document within a stored object may have text that YAML cannot express
+	if err != nil { // a document within a stored object may contain text that YAML cannot express
 		return yaml.JSONToYAML(unicodeJSON(b))
 	}
 	return out, nil
 }
 
-// escapeForYAML escapes control characters beyond ASCII's first ones, what YAML
-// takes for the end of a line, the byte order mark and what is no character; they
-// stand in texts only.
+// escapeForYAML escapes DEL, C1 control characters, the line breaks of YAML, the byte order mark
+// and noncharacters. They occur in strings only.
 func escapeForYAML(b []byte) []byte {
 	out := make([]byte, 0, len(b)+16)
 	for len(b) > 0 {
@@ -81,27 +78,27 @@ func escapeForYAML(b []byte) []byte {
 	return out
 }
 
-// Layout lays a list out for people, as YAML or as indented JSON, one element
-// after the other: a list as a whole takes many times its size.
+// Layout formats a list as YAML or as indented JSON, one element at a time. Formatting the whole
+// list at once would take many times its size.
 type Layout struct {
-	elements string // the field that has them
+	elements string // name of the field that holds the elements
 	yaml     bool
-	tail     []byte // what comes after the elements
+	tail     []byte // the text that follows the elements
 	first    bool
 	scratch  bytes.Buffer
 }
 
-// NewLayout makes a layout for a list whose elements are in the field given.
+// NewLayout returns a layout for a list whose elements are in the given field.
 func NewLayout(elements string, yaml bool) *Layout {
 	return &Layout{elements: elements, yaml: yaml, first: true}
 }
 
-// AppendHead appends what comes before the elements. list is the JSON of the list
-// without them; empty tells that none follows.
+// AppendHead appends the text that precedes the elements. list is the JSON of the list without
+// elements. empty states that no element follows.
 func (l *Layout) AppendHead(dst, list []byte, empty bool) ([]byte, error) {
 	var whole []byte
 	var err error
-	var mark, keep string // the empty field, and what of it goes before the elements
+	var mark, keep string // the empty field, and the part of it that precedes the elements
 	if l.yaml {
 		whole, err = JSONToYAML(list)
 		mark, keep = l.elements+": []\n", l.elements+":\n"
@@ -115,7 +112,7 @@ func (l *Layout) AppendHead(dst, list []byte, empty bool) ([]byte, error) {
 	if empty {
 		return append(dst, whole...), nil
 	}
-	// Nothing that clients write stands in a list's own fields at this depth.
+	// The list's own fields contain no client text at this depth.
 	at := bytes.Index(append([]byte("\n"), whole...), []byte("\n"+l.indent()+mark))
 	if at < 0 {
 		return nil, fmt.Errorf("a list without %s", l.elements)
@@ -128,7 +125,7 @@ func (l *Layout) AppendHead(dst, list []byte, empty bool) ([]byte, error) {
 	return append(append(dst, whole[:at]...), keep...), nil
 }
 
-// indent is what a list's own fields have before them.
+// indent returns the indentation of the list's own fields.
 func (l *Layout) indent() string {
 	if l.yaml {
 		return ""
@@ -160,7 +157,7 @@ func (l *Layout) AppendItem(dst, item []byte) ([]byte, error) {
 	return append(append(append(dst, '\n'), prefix...), l.scratch.Bytes()...), nil
 }
 
-// appendAsIs appends an element that is unfit for being laid out.
+// appendAsIs appends an element that is unfit for indentation.
 func (l *Layout) appendAsIs(dst, item []byte) []byte {
 	if l.yaml {
 		return append(append(append(dst, "- "...), escapeForYAML(item)...), '\n')
@@ -172,5 +169,5 @@ func (l *Layout) appendAsIs(dst, item []byte) []byte {
 	return append(append(dst, "\n    "...), item...)
 }
 
-// AppendTail appends what comes after the elements.
+// AppendTail appends the text that follows the elements.
 func (l *Layout) AppendTail(dst []byte) []byte { return append(dst, l.tail...) }

@@ -14,29 +14,29 @@ import (
 )
 
 const (
-	// MaxMade is how many bytes the elements of a document's lists may take once they
-	// are made, without what they refer to: more than any object has that can be stored.
-	// A list of structs that grows is copied at one go, and no garbage is collected
-	// meanwhile, for which everybody waits.
+	// MaxMade is the maximum size in bytes of the decoded list elements of a document, without the
+	// memory that they refer to. No object that can be stored is larger. A growing list of structs
+	// is copied in one step. The garbage collector cannot run during the copy, and all requests
+	// wait.
 	MaxMade = 16 << 20
-	// fewValues make no large lists.
+	// fewValues is a number of values that cannot make large lists.
 	fewValues = 1 << 14
 )
 
 var errMade = fmt.Errorf("the lists of the document take more than %d bytes", MaxMade)
 
-// shape is what a Go type makes of a value; a nil one makes nothing of it that counts.
+// shape describes the Go type of a value. A nil shape has no list and no leaf rule.
 type shape struct {
-	size   int               // of an element of a list
+	size   int               // of a list element, in bytes
 	elem   *shape            // of a list or map
-	fields map[string]*shape // of a struct, by their names in JSON
-	object *shape            // of what reads itself, as an object
+	fields map[string]*shape // of a struct, by JSON name
+	object *shape            // of an object that a type decodes itself
 	leaf   func([]byte) error
 }
 
 var unmarshals = reflect.TypeFor[json.Unmarshaler]()
 
-// shapeOf finds the shape of a type. The caller holds mu.
+// shapeOf returns the shape of a type. The caller holds mu.
 func (s *messages) shapeOf(t reflect.Type) *shape {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -86,8 +86,8 @@ func (s *messages) addFields(to *shape, t reflect.Type) {
 	}
 }
 
-// addChoices adds what a struct that reads itself may make of a value: fields without names
-// in JSON stand for the value itself, as an object or a list.
+// addChoices adds the shapes into which a self-decoding struct may decode a value. A field without
+// a JSON name stands for the value itself, as an object or a list.
 func (s *messages) addChoices(to *shape, t reflect.Type) {
 	if t.Kind() != reflect.Struct {
 		return
@@ -133,8 +133,8 @@ func (s *shape) element() (*shape, int) {
 	return s.elem, s.size
 }
 
-// shapeFor is the shape of the object in a document: of the type that it says, as far as
-// it says one.
+// shapeFor returns the shape of the object in a document. seen is the type that the document
+// states; want supplies the parts that it omits.
 func (c *Codec) shapeFor(seen, want schema.GroupVersionKind) *shape {
 	if seen.Kind != "" {
 		want.Kind = seen.Kind
@@ -162,13 +162,13 @@ func (c *Codec) checkJSON(b []byte, want schema.GroupVersionKind) error {
 	}
 	seen, err := kjson.DefaultMetaFactory.Interpret(b)
 	if err != nil {
-		return nil // the decoder says it
+		return nil // the decoder reports it
 	}
 	return measureJSON(b, c.shapeFor(*seen, want))
 }
 
-// measureJSON refuses a document of a shape whose lists would take too much, or that has a
-// value that a leaf rule rejects.
+// measureJSON rejects a document whose lists would take too much memory, or that has a value that a
+// leaf rule rejects.
 func measureJSON(b []byte, s *shape) error {
 	m := madeJSON{text: b}
 	m.value(0, s)
@@ -178,15 +178,15 @@ func measureJSON(b []byte, s *shape) error {
 	return m.err
 }
 
-// madeJSON adds up what is made of a document that is JSON.
+// madeJSON sums the sizes of the decoded lists of a JSON document.
 type madeJSON struct {
 	text []byte
 	size int
 	err  error // of a leaf rule
 }
 
-// value adds the value at a place, and returns where it ends: a negative number when it has
-// none, or is too large.
+// value adds the value at i and returns the index of its end. It returns a negative number if there
+// is no value, if the document is too large, or if a leaf rule rejects it.
 func (m *madeJSON) value(i int, s *shape) int {
 	if s != nil && s.leaf != nil {
 		begin := m.space(i)
@@ -243,7 +243,7 @@ func (m *madeJSON) value(i int, s *shape) int {
 	return i
 }
 
-// members has each be read by one, up to the end.
+// members calls one for each member up to the end character.
 func (m *madeJSON) members(i int, end byte, one func(i int) int) int {
 	if i = m.space(i); m.at(i) == end {
 		return i + 1
@@ -277,20 +277,20 @@ func (m *madeJSON) space(i int) int {
 	return i
 }
 
-// text is that of a string in JSON, which may be written in many ways.
+// text returns the string that a JSON string literal denotes.
 func text(quoted []byte) string {
 	for _, c := range quoted {
 		if c == '\\' {
 			var s string
-			_ = json.Unmarshal(quoted, &s) // the decoder says that it is none
+			_ = json.Unmarshal(quoted, &s) // the decoder reports an invalid string
 			return s
 		}
 	}
 	return string(quoted[1 : len(quoted)-1])
 }
 
-// checkYAML is CheckYAML for an object of a type. What aliases, merges and tags come to is
-// what its JSON has.
+// checkYAML is CheckYAML for an object of a type. It converts the document to JSON to measure
+// aliases, merges and tags.
 func (c *Codec) checkYAML(b []byte, want schema.GroupVersionKind) error {
 	values, err := measureYAML(b)
 	if err != nil || values <= fewValues && !suspect(b) && bytes.IndexByte(b, '\\') < 0 { // YAML has more escapes than JSON
@@ -298,20 +298,20 @@ func (c *Codec) checkYAML(b []byte, want schema.GroupVersionKind) error {
 	}
 	text, err := yaml.YAMLToJSON(b)
 	if err != nil {
-		return nil // the decoder says it
+		return nil // the decoder reports it
 	}
 	return c.checkJSON(text, want)
 }
 
-// CheckTree refuses a part of an object of a type, as patches are, whose lists would take
-// too much.
+// CheckTree rejects a part of an object of a type, such as a patch, whose lists would take too much
+// memory.
 func (c *Codec) CheckTree(tree map[string]any, of schema.GroupVersionKind) error {
 	size := 0
 	return madeTree(tree, c.shapeFor(schema.GroupVersionKind{}, of), &size)
 }
 
-// madeTree adds up what is made of a value. It returns an error for more than MaxMade and
-// for a value that a leaf rule rejects.
+// madeTree adds the size of a value's lists to size. It returns an error if the sum exceeds MaxMade
+// or if a leaf rule rejects a value.
 func madeTree(v any, s *shape, size *int) error {
 	if s == nil {
 		return nil
@@ -319,7 +319,7 @@ func madeTree(v any, s *shape, size *int) error {
 	if s.leaf != nil {
 		value, err := json.Marshal(v)
 		if err != nil {
-			return nil // the decoder says it
+			return nil // the decoder reports it
 		}
 		return s.leaf(value)
 	}

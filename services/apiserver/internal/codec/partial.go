@@ -18,7 +18,7 @@ const (
 	metaGroup       = "meta." + api.Domain
 )
 
-// MetaVersion is the apiVersion of the forms of meta.k8s.io.
+// MetaVersion returns the apiVersion of the forms of meta.k8s.io.
 func MetaVersion(version string) string { return metaGroup + "/" + version }
 
 // metadata decodes the metadata alone.
@@ -51,8 +51,8 @@ func (k *Coder) metadata(it Item) (*metav1.ObjectMeta, error) {
 	return &m, nil
 }
 
-// repaired decodes the metadata of a stored document as Document.Serve repairs it. It returns cause if the
-// value is no document.
+// repaired decodes the metadata of a stored document as Document.Serve repairs it. It returns cause
+// if the value is not a document.
 func repaired(stored []byte, cause error) (p metav1.PartialObjectMetadata, err error) {
 	d, err := tape.Parse(stored)
 	if err != nil && cause != nil {
@@ -69,7 +69,7 @@ func repaired(stored []byte, cause error) (p metav1.PartialObjectMetadata, err e
 	return p, err
 }
 
-// PartialFrame encodes an object's metadata alone as the frame of an event.
+// PartialFrame encodes an object's metadata as the frame of an event.
 func (k *Coder) PartialFrame(t EventType, version string, it Item) (Frame, error) {
 	head := frameHead(t, PartialKind, MetaVersion(version))
 	if f, ok := k.transcodedFrame(k.codec.partial(), head, it); ok {
@@ -117,7 +117,7 @@ func (k *Coder) PartialMessage(it Item) ([]byte, error) {
 	return s.appendMeta(make([]byte, 0, s.messageSize(true))), nil
 }
 
-// partialItems is the field of the items in a PartialObjectMetadataList.
+// partialItems is the field number of the items in a PartialObjectMetadataList.
 const partialItems = 2
 
 func (k *Coder) metaSplice(it Item) (*splice, error) {

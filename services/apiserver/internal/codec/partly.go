@@ -13,11 +13,10 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// mask has the fields of a message that are read, by number. A nil one of a field
-// stands for all of it.
+// mask selects fields of a message, by number. A nil mask selects the whole field.
 type mask map[int]mask
 
-// add takes a path of JSON names up.
+// add adds a path of JSON names.
 func (m mask) add(t reflect.Type, path []string) error {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -26,7 +25,7 @@ func (m mask) add(t reflect.Type, path []string) error {
 		return fmt.Errorf("%s is not a structure", t)
 	}
 	var f reflect.StructField
-	for i := range t.NumField() { // what stands inline is a message of its own
+	for i := range t.NumField() { // an inline field is a message of its own
 		if name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); name == path[0] {
 			f = t.Field(i)
 		}
@@ -48,7 +47,7 @@ func (m mask) add(t reflect.Type, path []string) error {
 		m[n] = nil
 		return nil
 	case known && inner == nil:
-		return nil // all of it is read
+		return nil // the whole field is already selected
 	case !known:
 		inner = mask{}
 		m[n] = inner
@@ -56,8 +55,7 @@ func (m mask) add(t reflect.Type, path []string) error {
 	return inner.add(f.Type, path[1:])
 }
 
-// appendMasked appends what a mask leaves of a message. Messages that nothing is left
-// of are left out.
+// appendMasked appends the selected parts of a message. It omits messages without selected parts.
 func (m mask) appendMasked(dst, b []byte) ([]byte, error) {
 	for len(b) > 0 {
 		f, rest, err := next(b)
@@ -74,8 +72,8 @@ func (m mask) appendMasked(dst, b []byte) ([]byte, error) {
 			dst = append(dst, whole...)
 			continue
 		}
-		// The length is not known yet; most messages get smaller than what its bytes
-		// can tell, so that it fits where it stood before.
+		// The length is not known yet. The masked message is not longer than the original one, so
+		// its length fits into the bytes of the old length.
 		at := len(dst)
 		head := len(whole) - len(f.data)
 		dst = append(dst, whole[:head]...)
@@ -93,8 +91,7 @@ func (m mask) appendMasked(dst, b []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// putLength writes a number into all of the bytes given, which it does not need all
-// of.
+// putLength writes a number as a varint that fills all of b.
 func putLength(b []byte, n uint64) {
 	w := binary.PutUvarint(b, n)
 	for ; w < len(b); w++ {
@@ -103,8 +100,8 @@ func putLength(b []byte, n uint64) {
 	}
 }
 
-// masked returns the mask of fields, given by their JSON names, with dots, and all that is
-// in them.
+// masked returns the mask of the given fields with all of their contents. Paths are JSON names
+// separated by dots.
 func (k *Coder) masked(paths []string) (mask, error) {
 	m := mask{}
 	for _, p := range paths {
@@ -115,9 +112,8 @@ func (k *Coder) masked(paths []string) (mask, error) {
 	return m, nil
 }
 
-// Partly returns what decodes objects of which some fields are read, given by their
-// JSON names, with dots, and all that is in them. Lists leave out elements of which
-// nothing is read.
+// Partly returns a function that decodes only the given fields of an object, with all of their
+// contents. Paths are JSON names separated by dots. Lists omit elements without selected fields.
 func (k *Coder) Partly(paths ...string) (func(Item) (registry.Object, error), error) {
 	m, err := k.masked(paths)
 	if err != nil {
@@ -152,8 +148,8 @@ func (k *Coder) empty() (decodable, error) {
 	return obj, nil
 }
 
-// decodePart decodes what a mask leaves of an object into an empty one, through a buffer, which
-// it returns.
+// decodePart decodes the selected part of an object into an empty one. It uses buf as a scratch
+// buffer and returns it.
 func (k *Coder) decodePart(obj decodable, m mask, it Item, buf []byte) ([]byte, error) {
 	raw, _, _, err := openEnvelope(it.Stored)
 	if err != nil {
@@ -177,23 +173,23 @@ func (k *Coder) decodePart(obj decodable, m mask, it Item, buf []byte) ([]byte, 
 	return left, nil
 }
 
-// looks are objects of which each row of a table looks at one, for a moment: their memory
-// serves the next.
+// looks is a pool of objects for table rows. A row uses an object only briefly, so the next row
+// reuses its memory.
 type looks struct {
 	mask mask
 	pool sync.Pool // of *look
 }
 
-// look is an object, and the buffer through which it was decoded.
+// look is an object with the buffer from which it was decoded.
 type look struct {
 	obj decodable
 	buf []byte
 }
 
-// maxLook is how large a buffer is kept, in bytes: large objects are few.
+// maxLook is the maximum capacity in bytes of a buffer that is reused. Large objects are rare.
 const maxLook = 64 << 10
 
-// at has f look at the fields of an object that it reads.
+// at calls f with an object that has only the masked fields. f must not retain it.
 func (l *looks) at(k *Coder, it Item, f func(registry.Object)) error {
 	v, _ := l.pool.Get().(*look)
 	var err error

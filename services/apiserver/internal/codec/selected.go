@@ -8,16 +8,15 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Absent is the text of a field where a part of its path is missing, or null, because of defaults.
+// Absent is the value that defaults give a field when a part of its path is missing or null.
 type Absent struct{ Missing, Null string }
 
-// Absences has, by the version that a document is stored in and for fields by their place, what each
-// has without each part of its path. Fields that have nothing then are left out.
+// Absences holds, by stored version and by index of the field, the value for each part of the
+// field's path that may be absent. It omits fields that have no value then.
 type Absences map[string]map[int][]Absent
 
-// DocumentAttributes reads what selectors look at from documents that are selected by
-// the fields given. Fields without a value are left out. Coder.Attributes says what
-// is wrong where there is an error.
+// DocumentAttributes returns a function that reads the attributes of a document with the given
+// selectable fields. It omits fields without a value. Coder.Attributes explains an error.
 func DocumentAttributes(fields []registry.SelectableField, absent Absences) func(stored []byte) (Attributes, error) {
 	f := newDocumentFields(fields)
 	return func(stored []byte) (Attributes, error) { return f.attributes(stored, absent) }
@@ -28,7 +27,8 @@ func (k *Coder) attributesOfDocument(stored []byte) (Attributes, error) {
 	return k.inDocument.attributes(stored, nil)
 }
 
-// documentFields are fields in documents. There may be many, of which a document has few.
+// documentFields holds the selectable fields of a kind's documents. A kind may have many, although
+// each document has few of them.
 type documentFields struct {
 	all  []documentField
 	root documentPlace
@@ -39,9 +39,9 @@ type documentField struct {
 	path  []string
 }
 
-// documentPlace is where paths of fields lead to or through.
+// documentPlace is a node in the tree of field paths.
 type documentPlace struct {
-	field int // which ends here; negative: none
+	field int // index of the field that ends here; negative if none
 	below map[string]*documentPlace
 }
 
@@ -108,7 +108,7 @@ func (f *documentFields) attributes(stored []byte, absent Absences) (Attributes,
 	return a, nil
 }
 
-// read appends the fields at and below a value that have one.
+// read appends the fields at and below a value that have a value of their own.
 func (f *documentFields) read(d *tape.Doc, v tape.Ref, at *documentPlace, into []Pair) []Pair {
 	if at.field >= 0 {
 		if text := scalar(d, v); text != "" {
@@ -141,7 +141,8 @@ func textAt(d *tape.Doc, object tape.Ref, name string) string {
 	return ""
 }
 
-// without is what a field is for the part of its path that a document does not have, empty where it has all.
+// without returns the value of a field for the first part of its path that a document lacks. It
+// returns "" if the document has the whole path.
 func without(d *tape.Doc, path []string, absent []Absent) string {
 	v := tape.Root
 	for i, name := range path {
@@ -158,7 +159,7 @@ func without(d *tape.Doc, path []string, absent []Absent) string {
 	return ""
 }
 
-// scalar is the text of a value, empty for what is none.
+// scalar returns the text of a scalar, or "" for any other value.
 func scalar(d *tape.Doc, v tape.Ref) string {
 	switch d.Kind(v) {
 	case tape.String:

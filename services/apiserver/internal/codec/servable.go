@@ -102,8 +102,8 @@ func wireOf(t reflect.Type) int {
 	return wireBytes
 }
 
-// storedRule returns the check of a stored message, which another server may have written. It is
-// nil if the fields of the message are checked one by one.
+// storedRule returns the check for a stored message, which another server may have written. It
+// returns nil if the message's fields are checked one by one.
 func storedRule(t reflect.Type) func([]byte) error {
 	switch {
 	case t == quantityType, timeTypes[t]:

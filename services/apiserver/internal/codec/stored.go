@@ -19,7 +19,7 @@ import (
 // JSON in the order of fields in which Kubernetes writes it.
 func StoredHeads(gvk schema.GroupVersionKind) (protobuf, text []byte) {
 	protobuf = appendEnvelope(nil, gvk.GroupVersion().String(), gvk.Kind, 0)
-	protobuf = protobuf[:len(protobuf)-2] // without the beginning of the message
+	protobuf = protobuf[:len(protobuf)-2] // without the length of the message
 	kind, _ := json.Marshal(gvk.Kind)
 	version, _ := json.Marshal(gvk.GroupVersion().String())
 	return protobuf, bytes.Join([][]byte{[]byte(`{"kind":`), kind, []byte(`,"apiVersion":`), version, []byte(`,`)}, nil)
@@ -41,7 +41,7 @@ func StoredType(stored []byte) (apiVersion, kind string, err error) {
 
 // DecodeStoredInto decodes a stored value into an object of the version in which it is stored.
 func DecodeStoredInto(stored []byte, into runtime.Object) error {
-	if quantity.Suspect(stored) { // few values are, so that nothing is kept for the next
+	if quantity.Suspect(stored) { // few values reach this point, so nothing is cached
 		c := &Codec{messages: messages{known: map[reflect.Type]*message{}, shapes: map[reflect.Type]*shape{}}}
 		if err := c.checkStoredInto(stored, into); err != nil {
 			return err

@@ -15,7 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Include says what a table's rows carry of their objects.
+// Include states which part of an object a table row contains.
 type Include uint8
 
 // The values of includeObject.
@@ -25,7 +25,7 @@ const (
 	IncludeObject
 )
 
-// ParseInclude reads the parameter includeObject.
+// ParseInclude parses the query parameter includeObject.
 func ParseInclude(s string) (Include, bool) {
 	switch s {
 	case "", "Metadata":
@@ -41,7 +41,7 @@ func ParseInclude(s string) (Include, bool) {
 // TableKind is the kind of the table form.
 const TableKind = "Table"
 
-// defaultColumns of kinds that declare none.
+// defaultColumns returns the columns of kinds that declare none.
 func defaultColumns() []registry.Column {
 	doc := metav1.ObjectMeta{}.SwaggerDoc()
 	return []registry.Column{
@@ -52,8 +52,8 @@ func defaultColumns() []registry.Column {
 	}
 }
 
-// EmptyRows is what the rows of an empty table are: null for kinds without
-// columns of their own.
+// EmptyRows returns the JSON of the rows of an empty table: null for kinds without columns of their
+// own.
 func (k *Coder) EmptyRows() string {
 	if k.Decl.Shown.Columns == nil {
 		return "null"
@@ -68,8 +68,8 @@ func (k *Coder) columns() []registry.Column {
 	return defaultColumns()
 }
 
-// AppendTableHead appends the beginning of a table's JSON, up to its rows.
-// Without columns it has none, as in later events of a watch.
+// AppendTableHead appends the beginning of a table's JSON, up to its rows. If columns is false, as
+// for later events of a watch, it omits the column definitions.
 func (k *Coder) AppendTableHead(dst []byte, version string, meta metav1.ListMeta, columns bool) []byte {
 	dst = append(dst, fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":`, TableKind, MetaVersion(version))...)
 	m, _ := json.Marshal(meta) // strings and a number
@@ -90,12 +90,12 @@ func (k *Coder) AppendTableHead(dst []byte, version string, meta metav1.ListMeta
 	return append(dst, `,"rows":[`...)
 }
 
-// A Row is the beginning of a table row's JSON, up to the object, with holes where
-// ages go: the number of holes, for each its offset and the time in seconds, then the
-// JSON.
+// A Row is the beginning of a table row's JSON, up to the object, with holes for ages. It starts
+// with the number of holes and, for each hole, its offset and the time in seconds. The JSON
+// follows.
 type Row []byte
 
-// usualRow is more than most rows take, in bytes.
+// usualRow is larger than most rows, in bytes.
 const usualRow = 256
 
 // TableCells encodes the cells of an object.
@@ -146,7 +146,7 @@ func (k *Coder) TableCells(it Item) (Row, error) {
 	return append(row, body...), nil
 }
 
-// cells computes the cells of an object, and its conditions.
+// cells returns the cells of an object, and its conditions.
 func (k *Coder) cells(it Item) (cells []any, conditions []metav1.TableRowCondition, err error) {
 	if k.Decl.Document != nil && k.Decl.Document.Row != nil {
 		cells, err = k.cellsOfDocument(it)
@@ -166,7 +166,7 @@ func (k *Coder) cells(it Item) (cells []any, conditions []metav1.TableRowConditi
 	return cells, conditions, err
 }
 
-// lookAt has f look at what columns and conditions read of an object.
+// lookAt calls f with an object that has at least the fields that columns and conditions read.
 func (k *Coder) lookAt(it Item, f func(registry.Object)) error {
 	if k.forTable != nil && k.sameForm && isEnvelope(it.Stored) && !k.Decl.Shown.OfStored {
 		return k.forTable.at(k, it, f)
@@ -186,7 +186,7 @@ func (k *Coder) wholeInTable(it Item) (registry.Object, error) {
 	return k.DecodeItem(context.Background(), it)
 }
 
-// appendText appends a text as it stands between the quotes of JSON.
+// appendText appends the content of a JSON string, without its quotes.
 func appendText(dst []byte, s string) []byte {
 	if isPlain(s) {
 		return append(dst, s...)
@@ -195,7 +195,7 @@ func appendText(dst []byte, s string) []byte {
 	return append(dst, b[1:len(b)-1]...)
 }
 
-// isPlain tells that a text stands in JSON as it is.
+// isPlain reports whether a JSON string contains the text without escapes.
 func isPlain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
@@ -207,18 +207,18 @@ func isPlain(s string) bool {
 
 var errRow = errors.New("malformed table row")
 
-// Ages writes ages at one time. Neighbours in a list are often as old, so the
-// last text is kept.
+// Ages formats ages relative to one time. It keeps the last text because neighbours in a list often
+// have the same age.
 type Ages struct {
 	now  time.Time
 	sec  int64
 	text string
 }
 
-// NewAges writes ages as they are at the time given.
+// NewAges returns an Ages for the time now.
 func NewAges(now time.Time) *Ages { return &Ages{now: now} }
 
-// since is the text of an age; the zero time is unknown.
+// since returns the text of an age. A zero time is unknown.
 func (a *Ages) since(sec int64) string {
 	if sec != a.sec || a.text == "" {
 		a.sec, a.text = sec, `\u003cunknown\u003e`

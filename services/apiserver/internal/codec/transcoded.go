@@ -10,12 +10,12 @@ import (
 	"binnacle/services/apiserver/internal/transcode"
 )
 
-// Memo is what the objects of one answer have in common (package transcode).
+// Memo caches the common parts of the objects of one response (package transcode).
 type Memo = transcode.Memo
 
-// programOf compiles, on first use, what writes the JSON of a kind's objects from
-// their stored form. Nil is for kinds whose served form is another one: those that
-// are stored as another type, and those with defaults that no rules tell of.
+// programOf returns a function that compiles, on first use, the program that writes the JSON of a
+// kind's objects from their stored form. The function returns nil for kinds that are stored as
+// another type and for kinds with defaults that no rule describes.
 func programOf(k *registry.Kind, sameForm bool, stored reflect.Type) func() *transcode.Program {
 	if !sameForm || k.Stored.JSON || k.Default != nil && k.Filled == nil {
 		return func() *transcode.Program { return nil }
@@ -27,13 +27,13 @@ func programOf(k *registry.Kind, sameForm bool, stored reflect.Type) func() *tra
 		}
 		p, err := transcode.Compile(stored, rules...)
 		if err != nil {
-			return nil // every kind that has one is known to a test
+			return nil // a test knows every kind that has a program
 		}
 		return p
 	})
 }
 
-// partialProgram writes the JSON of any object's metadata.
+// partialProgram returns the program that writes the JSON of any object's metadata.
 func partialProgram() *transcode.Program {
 	p, err := transcode.Compile(reflect.TypeFor[metav1.PartialObjectMetadata]())
 	if err != nil {
@@ -42,12 +42,12 @@ func partialProgram() *transcode.Program {
 	return p
 }
 
-// Transcodes tells whether objects are written from their stored form: that is cheap
-// enough for them not to be kept.
+// Transcodes reports whether objects are written from their stored form. That is so cheap that
+// frames need not be cached.
 func (k *Coder) Transcodes() bool { return k.program != nil && k.program() != nil }
 
-// transcoded appends the object of a stored value, without kind and apiVersion. It
-// returns false for what has to be decoded.
+// transcoded appends the object of a stored value, without kind and apiVersion. It returns false if
+// the value has to be decoded.
 func transcoded(p *transcode.Program, dst []byte, it Item, memo *Memo) ([]byte, bool) {
 	if p == nil || !isEnvelope(it.Stored) {
 		return dst, false
@@ -64,8 +64,8 @@ func transcoded(p *transcode.Program, dst []byte, it Item, memo *Memo) ([]byte, 
 	return out, true
 }
 
-// joined appends a head that ends with a comma and an object, whose brace the comma
-// takes the place of.
+// joined appends a head that ends with a comma, followed by an object. The comma replaces the
+// object's opening brace.
 func joined(p *transcode.Program, dst, head []byte, it Item, memo *Memo) ([]byte, bool) {
 	at := len(dst)
 	dst = append(dst, head[:len(head)-1]...)
@@ -78,8 +78,8 @@ func joined(p *transcode.Program, dst, head []byte, it Item, memo *Memo) ([]byte
 	return out, true
 }
 
-// AppendStoredItem appends a stored object as an item of a list. It returns false
-// for what has to be decoded.
+// AppendStoredItem appends a stored object as a list item. It returns false if the object has to be
+// decoded.
 func (k *Coder) AppendStoredItem(dst []byte, it Item, memo *Memo) ([]byte, bool) {
 	if k.program == nil {
 		return dst, false
@@ -87,8 +87,8 @@ func (k *Coder) AppendStoredItem(dst []byte, it Item, memo *Memo) ([]byte, bool)
 	return transcoded(k.program(), dst, it, memo)
 }
 
-// AppendStored appends a stored object with its kind and apiVersion. It returns
-// false for what has to be decoded.
+// AppendStored appends a stored object with its kind and apiVersion. It returns false if the object
+// has to be decoded.
 func (k *Coder) AppendStored(dst []byte, it Item, memo *Memo) ([]byte, bool) {
 	if k.program == nil {
 		return dst, false
@@ -96,8 +96,7 @@ func (k *Coder) AppendStored(dst []byte, it Item, memo *Memo) ([]byte, bool) {
 	return joined(k.program(), dst, k.heads[Added][objectAt(Added):], it, memo)
 }
 
-// AppendPartial appends an object's metadata alone. It returns false for what has to
-// be decoded.
+// AppendPartial appends an object's metadata. It returns false if the object has to be decoded.
 func (k *Coder) AppendPartial(dst []byte, version string, it Item, memo *Memo) ([]byte, bool) {
 	if k.Decl.Document != nil || version != "v1" {
 		return dst, false
@@ -105,9 +104,9 @@ func (k *Coder) AppendPartial(dst []byte, version string, it Item, memo *Memo) (
 	return joined(k.codec.partial(), dst, k.codec.partialHead, it, memo)
 }
 
-// transcodedFrame makes a watch event's frame.
+// transcodedFrame returns the frame of a watch event.
 func (k *Coder) transcodedFrame(p *transcode.Program, head []byte, it Item) (Frame, bool) {
-	const mostly = 3 // JSON is at most about so many times as long
+	const mostly = 3 // twice the approximate maximum ratio of JSON size to stored size
 	f, ok := joined(p, make([]byte, 0, len(head)+mostly*len(it.Stored)/2), head, it, nil)
 	if !ok {
 		return nil, false

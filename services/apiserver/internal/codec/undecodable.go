@@ -11,8 +11,8 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// UndecodableError tells that a stored value is no object of its kind. Its text is that
-// of Err.
+// UndecodableError reports that a stored value is not an object of its kind. Its text is that of
+// Err.
 type UndecodableError struct{ Err error }
 
 func (e *UndecodableError) Error() string { return e.Err.Error() }
@@ -20,11 +20,11 @@ func (e *UndecodableError) Unwrap() error { return e.Err }
 
 var errOtherKind = errors.New("the value is of another kind")
 
-// whyUndecodable says in the words of Kubernetes what is wrong with a value that does not
-// decode; it says what was found where those decoders find nothing.
+// whyUndecodable explains in the words of Kubernetes why a value does not decode. It returns found
+// if the decoders of Kubernetes find no error.
 func (k *Coder) whyUndecodable(stored []byte, found error) error {
 	if errors.As(found, new(*ValueError)) {
-		return found // what other decoders do with such a value is too expensive
+		return found // decoding such a value in the other decoders is too expensive
 	}
 	var err error
 	var gvk *schema.GroupVersionKind
@@ -56,7 +56,8 @@ func (k *Coder) whyUndecodable(stored []byte, found error) error {
 	return found
 }
 
-// internalPackage is what Kubernetes names the types of a group that it converts to.
+// internalPackage returns the name that Kubernetes gives to the package of a group's internal
+// types.
 func internalPackage(group string) string {
 	if group == "" {
 		return "core"

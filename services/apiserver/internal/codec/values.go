@@ -25,7 +25,7 @@ import (
 // every list and watch of its resource. The checks of this file reject such values before
 // they are decoded, together with quantities that are too expensive to parse.
 
-// ValueError is a value that the server rejects, and the path of its field.
+// ValueError reports a value that the server rejects, and the path of its field.
 type ValueError struct {
 	Path   string // as in "spec.ports[0].targetPort"; empty if it is not known
 	Reason error
@@ -40,7 +40,7 @@ func (e *ValueError) Error() string {
 
 func (e *ValueError) Unwrap() error { return e.Reason }
 
-// under returns err with a field or an element in front of its path.
+// under returns err with name, a field or an element, prefixed to its path.
 func under(name string, err error) error {
 	v := &ValueError{Reason: err}
 	if name == "" || !errors.As(err, &v) { // an embedded struct has no name
@@ -74,7 +74,7 @@ func holdsRaw(t reflect.Type) bool {
 	return ok && raw.Type == reflect.TypeFor[[]byte]() && strings.HasPrefix(raw.Tag.Get("protobuf"), "bytes,1,opt")
 }
 
-// Times that RFC 3339 can express.
+// Bounds of the times that RFC 3339 can express.
 var (
 	firstTime = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)
 	lastTime  = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
@@ -87,8 +87,8 @@ func checkSeconds(s int64) error {
 	return nil
 }
 
-// messageRule returns what checks the protobuf message of a type; nil if its fields are
-// checked one by one.
+// messageRule returns the check for the protobuf message of a type. It returns nil if the message's
+// fields are checked one by one.
 func messageRule(t reflect.Type) func(b []byte) error {
 	switch {
 	case t == quantityType:
@@ -169,7 +169,7 @@ func checkRaw(b []byte) error {
 	return checkSurrogates(b)
 }
 
-// checkSurrogates rejects an escape in JSON of one half of a surrogate pair.
+// checkSurrogates rejects JSON that escapes one half of a surrogate pair.
 func checkSurrogates(b []byte) error {
 	for i := 0; ; {
 		n := bytes.IndexByte(b[i:], '\\')
@@ -182,7 +182,7 @@ func checkSurrogates(b []byte) error {
 		unit, ok := surrogate(b[i:])
 		switch {
 		case !ok:
-			i += 2 // an escaped backslash escapes nothing
+			i += 2 // the character after a backslash starts no escape
 			continue
 		case unit < lowSurrogates:
 			if low, ok := surrogate(b[min(i+6, len(b)):]); ok && low >= lowSurrogates {
@@ -194,8 +194,8 @@ func checkSurrogates(b []byte) error {
 	}
 }
 
-// unicodeJSON returns JSON whose text is Unicode without escapes of surrogates. U+FFFD stands for
-// what is not Unicode, as decoders of JSON read it.
+// unicodeJSON returns JSON without escapes of surrogates and with valid Unicode text. It replaces
+// invalid text by U+FFFD, as JSON decoders do.
 func unicodeJSON(b []byte) []byte {
 	out := make([]byte, 0, len(b))
 	for len(b) > 0 {
@@ -225,7 +225,7 @@ const (
 	noSurrogates  = 0xe000
 )
 
-// surrogate returns the half of a surrogate pair that the escape at the start of b has.
+// surrogate returns the surrogate half that the escape at the start of b denotes.
 func surrogate(b []byte) (unit uint64, ok bool) {
 	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
 		return 0, false
@@ -234,11 +234,11 @@ func surrogate(b []byte) (unit uint64, ok bool) {
 	return unit, err == nil && unit >= surrogates && unit < noSurrogates
 }
 
-// textField says where a field of a message has text.
+// textField describes the text in a field of a message.
 type textField struct {
 	name string
-	// entry is set for a map with text as keys, value if its values are text as well, and
-	// delimited if they are length-delimited on the wire.
+	// entry is true for a map with string keys. value is true if its values are strings too.
+	// delimited is true if its values are length-delimited on the wire.
 	entry, value, delimited bool
 }
 
@@ -251,7 +251,7 @@ func (t textField) check(b []byte) error {
 		switch {
 		case f.num != mapKey && f.num != mapValue:
 			return nil
-		case f.typ != wireBytes && (f.num == mapKey || t.delimited): // some decoders do not look at the type
+		case f.typ != wireBytes && (f.num == mapKey || t.delimited): // some decoders ignore the wire type
 			return errWire
 		case f.num == mapValue && !t.value:
 			return nil
@@ -260,7 +260,7 @@ func (t textField) check(b []byte) error {
 	})(b)
 }
 
-// textOf returns where a field of a Go type has text; false if nowhere.
+// textOf describes the text in a field of a Go type. It returns false if the field has no text.
 func textOf(name string, t reflect.Type) (textField, bool) {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -291,8 +291,8 @@ func checkNumber(u uint64) error {
 	return nil
 }
 
-// leafRule returns what checks a value in JSON of a type that reads itself; nil if nothing
-// has to be checked. The value is a string with its quotes, a number, or a document.
+// leafRule returns the check for a JSON value of a type that decodes itself. It returns nil if
+// there is nothing to check. The value is a string with its quotes, a number, or a document.
 func leafRule(t reflect.Type) func(value []byte) error {
 	switch {
 	case t == quantityType:
@@ -318,7 +318,7 @@ func unquote(value []byte) string {
 	return string(value)
 }
 
-// Texts that only values have which leaf rules reject.
+// Each JSON value that a leaf rule rejects, quantities excepted, contains one of these texts.
 var extremes = [][]byte{[]byte(`\ud`), []byte(`\uD`), []byte("9999-12-31"), []byte("0000-01-01")}
 
 // suspect reports whether a document may have a value that a leaf rule rejects. It has no
@@ -332,8 +332,8 @@ func suspect(b []byte) bool {
 	return quantity.Suspect(b)
 }
 
-// CheckStored returns a *ValueError for a value to store that cannot be served in every
-// encoding. The value is one of EncodeStored.
+// CheckStored returns a *ValueError for a value to store that cannot be served in every encoding.
+// The value is a result of EncodeStored.
 func (k *Coder) CheckStored(value []byte) error {
 	if k.Decl.Document != nil || !isEnvelope(value) {
 		return nil

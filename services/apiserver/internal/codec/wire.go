@@ -8,7 +8,7 @@ import (
 	"binnacle/services/apiserver/internal/transcode"
 )
 
-// The envelope (specification: "Protobuf envelope").
+// envelopePrefix starts every protobuf envelope (specification: "Protobuf envelope").
 var envelopePrefix = []byte{0x6b, 0x38, 0x73, 0x00}
 
 // Field numbers on the wire.
@@ -45,12 +45,12 @@ type wireField struct {
 	num  int
 	typ  int
 	data []byte // of wireBytes
-	u    uint64 // of the others
+	u    uint64 // of the other types
 }
 
 // next splits the first field off a message.
 func next(b []byte) (f wireField, rest []byte, err error) {
-	if len(b) > 1 && b[0] < 0x80 && b[0]&7 == wireBytes && b[0]>>3 != 0 && int(b[1]) <= min(0x7f, len(b)-2) { // most are such
+	if len(b) > 1 && b[0] < 0x80 && b[0]&7 == wireBytes && b[0]>>3 != 0 && int(b[1]) <= min(0x7f, len(b)-2) { // fast path for most fields
 		end := 2 + int(b[1])
 		f.num, f.typ, f.data = int(b[0]>>3), wireBytes, b[2:end]
 		return f, b[end:], nil
@@ -92,8 +92,7 @@ func next(b []byte) (f wireField, rest []byte, err error) {
 	return f, nil, errWire
 }
 
-// find returns the last occurrence of a length-delimited field; nil when the
-// message has none.
+// find returns the last occurrence of a length-delimited field, or nil if the message has none.
 func find(b []byte, num int) ([]byte, error) {
 	var found []byte
 	for len(b) > 0 {
@@ -109,7 +108,7 @@ func find(b []byte, num int) ([]byte, error) {
 	return found, nil
 }
 
-// isEnvelope tells whether a stored value is protobuf.
+// isEnvelope reports whether a stored value is protobuf.
 func isEnvelope(b []byte) bool {
 	return len(b) > 4 && b[0] == envelopePrefix[0] && b[1] == envelopePrefix[1] && b[2] == envelopePrefix[2] && b[3] == envelopePrefix[3]
 }
@@ -173,11 +172,11 @@ func sizeUvarint(n int) int {
 	return s
 }
 
-// splice is a message whose metadata.resourceVersion is about to be replaced.
-// It depends on nothing but metadata being field 1 of every object.
+// splice is a message whose metadata.resourceVersion is about to be replaced. It relies only on
+// metadata being field 1 of every object.
 type splice struct {
-	meta, rest    []byte // the metadata, and what follows it
-	before, after int    // where the old value stands inside the metadata
+	meta, rest    []byte // the metadata, and the rest of the message
+	before, after int    // the bounds of the old resourceVersion within the metadata
 	version       []byte // the new value
 	digits        [20]byte
 	metaSize      int
@@ -211,13 +210,13 @@ func (s *splice) init(raw []byte, revision int64) error {
 	return nil
 }
 
-// measure writes the new version, and says how large all becomes.
+// measure sets the new version and computes the resulting sizes.
 func (s *splice) measure(revision int64) {
 	s.write(revision)
 	s.sum(len(s.meta), len(s.rest))
 }
 
-// write writes the new version.
+// write sets the new version.
 func (s *splice) write(revision int64) {
 	s.version = s.digits[:0]
 	if revision != 0 {
@@ -225,13 +224,13 @@ func (s *splice) write(revision int64) {
 	}
 }
 
-// sum says how large all becomes, of parts of these sizes.
+// sum computes the resulting sizes from those of the metadata and of the rest.
 func (s *splice) sum(meta, rest int) {
 	s.metaSize = s.before + 2 + len(s.version) + meta - s.after
 	s.size = 1 + sizeUvarint(s.metaSize) + s.metaSize + rest
 }
 
-// Widths of the numbers in a word of places.
+// Widths in bits and positions of the numbers in a word of places.
 const (
 	placeMeta, placeMetaSize, placeBefore, placeGap, placeTail = 12, 20, 16, 6, 10
 
@@ -241,9 +240,9 @@ const (
 	atTail     = atGap + placeGap
 )
 
-// places is where the parts stand in the stored value that they are slices of, in one
-// word: where the metadata begins and how large it is, where the version stands in it
-// and how much that takes, and what follows the message. It is 0 when it has no room.
+// places returns the positions of the parts within the stored value that they are slices of, packed
+// into one word: the start and size of the metadata, the position and size of the version in it,
+// and the size of the tail after the message. It returns 0 if a number does not fit.
 func (s *splice) places(stored []byte) uint64 {
 	meta := cap(stored) - cap(s.meta)
 	tail := len(stored) - (meta + len(s.meta) + len(s.rest))
@@ -254,22 +253,22 @@ func (s *splice) places(stored []byte) uint64 {
 	return uint64(meta) | uint64(len(s.meta))<<atMetaSize | uint64(s.before)<<atBefore | uint64(gap)<<atGap | uint64(tail)<<atTail
 }
 
-// open is init for a stored value whose places are known.
+// open is init for a stored value with known places.
 func (s *splice) open(stored []byte, places uint64, revision int64) {
 	meta, end, rest := s.find(len(stored), places)
 	s.meta, s.rest = stored[meta:end], stored[end:rest]
 	s.measure(revision)
 }
 
-// foresee says how large all becomes of a stored value of a size whose places are known. It reads
-// nothing of it: in a long list that would be a wait for memory for each object.
+// foresee computes the sizes for a stored value of size bytes with known places. It does not read
+// the value: in a long list, each read would be a cache miss.
 func (s *splice) foresee(size int, places uint64, revision int64) {
 	meta, end, rest := s.find(size, places)
 	s.write(revision)
 	s.sum(end-meta, rest-end)
 }
 
-// find returns where the metadata begins and ends, and the rest does, in a stored value of a size.
+// find returns the bounds of the metadata and the end of the rest in a stored value of size bytes.
 func (s *splice) find(size int, places uint64) (meta, end, rest int) {
 	number := func(at, width int) int { return int(places >> at & (1<<width - 1)) }
 	meta = number(0, placeMeta)
@@ -288,7 +287,7 @@ func (s *splice) appendMeta(out []byte) []byte {
 	return append(out, s.meta[s.after:]...)
 }
 
-// messageSize is the size of the whole message, or of one with the metadata alone.
+// messageSize returns the size in bytes of the whole message, or of one with the metadata alone.
 func (s *splice) messageSize(partial bool) int {
 	if partial {
 		return 1 + sizeUvarint(s.metaSize) + s.metaSize
@@ -298,14 +297,14 @@ func (s *splice) messageSize(partial bool) int {
 
 func (s *splice) append(out []byte) []byte { return append(s.appendMeta(out), s.rest...) }
 
-// envelopeSize is the size of an envelope around a raw message.
+// envelopeSize returns the size of an envelope around a raw message.
 func envelopeSize(apiVersion, kind string, rawSize int) int {
 	tm := 1 + sizeUvarint(len(apiVersion)) + len(apiVersion) + 1 + sizeUvarint(len(kind)) + len(kind)
 	return 4 + 1 + sizeUvarint(tm) + tm + 1 + sizeUvarint(rawSize) + rawSize + len(envelopeTail)
 }
 
-// appendEnvelope appends an envelope's beginning for a raw message of the size
-// given; the message itself and envelopeTail follow.
+// appendEnvelope appends the beginning of an envelope for a raw message of rawSize bytes. The
+// message and envelopeTail follow.
 func appendEnvelope(b []byte, apiVersion, kind string, rawSize int) []byte {
 	b = append(b, envelopePrefix...)
 	b = appendTag(b, unknownTypeMeta, wireBytes)
@@ -316,5 +315,5 @@ func appendEnvelope(b []byte, apiVersion, kind string, rawSize int) []byte {
 	return binary.AppendUvarint(b, uint64(rawSize))
 }
 
-// envelopeTail are the empty contentEncoding and contentType.
+// envelopeTail holds the empty contentEncoding and contentType.
 var envelopeTail = []byte{3<<3 | wireBytes, 0, 4<<3 | wireBytes, 0}

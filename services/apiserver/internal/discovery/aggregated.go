@@ -22,7 +22,7 @@ const (
 	aggregatedKind  = "APIGroupDiscoveryList"
 )
 
-// aggregated is a list of groups with all their resources.
+// aggregated is the document that lists groups with all their resources.
 type aggregated struct{ v2 *document }
 
 func newAggregated(items []*groupItem) *aggregated {
@@ -47,8 +47,8 @@ func newAggregated(items []*groupItem) *aggregated {
 	}}
 }
 
-// groupItem is a group in the aggregated form, with its JSON once that was asked
-// for: a group that changes leaves the others what they are.
+// groupItem is a group in the aggregated form, with its JSON from first use on. Groups that do not
+// change keep their items.
 type groupItem struct {
 	group apidiscoveryv2.APIGroupDiscovery
 	text  func() ([]byte, error)
@@ -60,7 +60,7 @@ func newGroupItem(g *group) *groupItem {
 	return a
 }
 
-// joined puts items into the text of a list without any.
+// joined inserts items into the text of an empty list.
 func joined(empty []byte, items []*groupItem) ([]byte, error) {
 	const none = `"items":[`
 	head, tail, found := bytes.Cut(empty, []byte(none+"]"))
@@ -81,7 +81,7 @@ func joined(empty []byte, items []*groupItem) ([]byte, error) {
 	return append(append(out, ']'), tail...), nil
 }
 
-// aggregate describes a group in the aggregated form.
+// aggregate returns a group in the aggregated form.
 func aggregate(g *group) apidiscoveryv2.APIGroupDiscovery {
 	out := apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: g.name}}
 	for _, v := range g.versions {
@@ -105,7 +105,7 @@ func aggregate(g *group) apidiscoveryv2.APIGroupDiscovery {
 	return out
 }
 
-// aggregateResources puts sub-resources under their resources.
+// aggregateResources groups subresources under their resources.
 func aggregateResources(resources []metav1.APIResource) []apidiscoveryv2.APIResourceDiscovery {
 	var out []apidiscoveryv2.APIResourceDiscovery
 	at := map[string]int{}
@@ -130,7 +130,7 @@ func aggregateResources(resources []metav1.APIResource) []apidiscoveryv2.APIReso
 		}
 		i, ok := at[parent]
 		if !ok {
-			// A sub-resource alone needs a parent to stand under.
+			// A subresource without its resource needs a parent.
 			scope := apidiscoveryv2.ScopeCluster
 			if r.Namespaced {
 				scope = apidiscoveryv2.ScopeNamespace
@@ -145,7 +145,7 @@ func aggregateResources(resources []metav1.APIResource) []apidiscoveryv2.APIReso
 	return out
 }
 
-// nameResources fills in the group version where there is none.
+// nameResources sets the group version where it is empty.
 func nameResources(resources []apidiscoveryv2.APIResourceDiscovery, group, version string) {
 	name := func(k *metav1.GroupVersionKind) {
 		if k.Group == "" && k.Version == "" {
@@ -160,20 +160,20 @@ func nameResources(resources []apidiscoveryv2.APIResourceDiscovery, group, versi
 	}
 }
 
-// responseKind leaves group and version empty where they are the parent's.
+// responseKind returns the kind of a response. Group and version are empty if they are those of the
+// parent.
 func responseKind(r *metav1.APIResource) *metav1.GroupVersionKind {
 	return &metav1.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind}
 }
 
-// aggregation is the aggregated form that a client asked for, or that it asked for
-// a form that there is not, and for nothing else.
+// aggregation is the requested aggregated form. unsaid states that the client accepts only
+// unsupported forms.
 type aggregation struct {
 	media  string
 	unsaid bool
 }
 
-// aggregatedForm tells whether the client prefers the aggregated form to plain
-// documents.
+// aggregatedForm reports whether the client prefers the aggregated form to plain documents.
 func aggregatedForm(r *http.Request) (aggregation, bool) {
 	type clause struct {
 		media  string
@@ -214,7 +214,7 @@ func aggregatedForm(r *http.Request) (aggregation, bool) {
 	return aggregation{unsaid: true}, other
 }
 
-// serve answers with the document, or with 304 to a client that has it.
+// serve responds with the document, or with 304 if the client has it.
 func (a aggregation) serve(w http.ResponseWriter, r *http.Request, docs *aggregated) {
 	b, err := docs.v2.body(a.media, false)
 	if err != nil {

@@ -19,11 +19,11 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Respond writes an object in a negotiated media type. Documents are written
-// without it; it writes refusals.
+// Respond writes an object in a negotiated media type. It writes errors; documents are written
+// without it.
 type Respond func(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind)
 
-// Documents serves discovery. Its methods may be called at the same time.
+// Documents serves discovery. It is safe for concurrent use.
 type Documents struct {
 	builtIn  []*group
 	priority func(schema.GroupVersion) int
@@ -33,37 +33,35 @@ type Documents struct {
 	version  apiversion.Info
 
 	current atomic.Pointer[func() *snapshot]
-	// made is the snapshot that was made last, from which the next one takes what
-	// does not differ.
+	// made is the last snapshot that was built. The next one reuses its unchanged parts.
 	made atomic.Pointer[snapshot]
 }
 
-// Option sets what has no place in the catalog.
+// Option sets data that is not in the catalog.
 type Option func(*Documents)
 
-// WithServerAddress tells clients host:port of this server in /api.
+// WithServerAddress sets the host:port of this server in /api.
 func WithServerAddress(address string) Option {
 	return func(d *Documents) { d.address = address }
 }
 
-// WithPaths adds what is served beside APIs (health checks, metrics, OpenAPI)
-// to the list of paths.
+// WithPaths adds the paths beside APIs (health checks, metrics, OpenAPI) to the list of paths.
 func WithPaths(paths func() []string) Option {
 	return func(d *Documents) { d.paths = paths }
 }
 
-// WithVersion tells clients this version in /version, instead of that of the build.
+// WithVersion replaces the version of the build in /version.
 func WithVersion(v apiversion.Info) Option {
 	return func(d *Documents) { d.version = v }
 }
 
-// WithVersionPriority sets the priorities of built-in versions among the versions of their
-// group. Without it, built-in versions precede all others.
+// WithVersionPriority sets the priorities of built-in versions among the versions of their group.
+// Without it, built-in versions precede all others.
 func WithVersionPriority(priority func(schema.GroupVersion) int) Option {
 	return func(d *Documents) { d.priority = priority }
 }
 
-// New serves the groups of the catalog.
+// New returns the documents of the catalog's groups.
 func New(catalog *registry.Catalog, respond Respond, options ...Option) (*Documents, error) {
 	d := &Documents{priority: func(schema.GroupVersion) int { return math.MaxInt }, respond: respond, paths: func() []string { return nil }, version: version.Get()}
 	for _, o := range options {
@@ -74,8 +72,8 @@ func New(catalog *registry.Catalog, respond Respond, options ...Option) (*Docume
 	return d, nil
 }
 
-// Replace sets the group versions that are served beside the built-in ones, in
-// place of those set before. Documents already on their way are not affected.
+// Replace replaces the group versions that are served beside the built-in ones. Responses in
+// progress are not affected.
 func (d *Documents) Replace(dynamic []GroupVersion) {
 	dynamic = slices.Clone(dynamic)
 	next := sync.OnceValue(func() *snapshot {
@@ -88,10 +86,10 @@ func (d *Documents) Replace(dynamic []GroupVersion) {
 
 func (d *Documents) snapshot() *snapshot { return (*d.current.Load())() }
 
-// HasGroup tells whether a group is served.
+// HasGroup reports whether a group is served.
 func (d *Documents) HasGroup(name string) bool { return d.snapshot().byName[name] != nil }
 
-// ServeAPIRoot answers /api.
+// ServeAPIRoot serves /api.
 func (d *Documents) ServeAPIRoot(w http.ResponseWriter, r *http.Request) {
 	s := d.snapshot()
 	if a, ok := aggregatedForm(r); ok {
@@ -101,7 +99,7 @@ func (d *Documents) ServeAPIRoot(w http.ResponseWriter, r *http.Request) {
 	d.serve(w, r, s.core)
 }
 
-// ServeAPIsRoot answers /apis.
+// ServeAPIsRoot serves /apis.
 func (d *Documents) ServeAPIsRoot(w http.ResponseWriter, r *http.Request) {
 	s := d.snapshot()
 	if a, ok := aggregatedForm(r); ok {
@@ -120,7 +118,7 @@ func (d *Documents) serveAggregated(w http.ResponseWriter, r *http.Request, a ag
 	a.serve(w, r, docs)
 }
 
-// ServeGroup answers /apis/<group>.
+// ServeGroup serves /apis/<group>.
 func (d *Documents) ServeGroup(w http.ResponseWriter, r *http.Request, name string) {
 	doc := d.snapshot().group[name]
 	if doc == nil {
@@ -130,7 +128,7 @@ func (d *Documents) ServeGroup(w http.ResponseWriter, r *http.Request, name stri
 	d.serve(w, r, doc)
 }
 
-// ServeGroupVersion answers /api/<version> and /apis/<group>/<version>.
+// ServeGroupVersion serves /api/<version> and /apis/<group>/<version>.
 func (d *Documents) ServeGroupVersion(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion) {
 	doc := d.snapshot().groupVersion[gv]
 	if doc == nil {
@@ -140,12 +138,12 @@ func (d *Documents) ServeGroupVersion(w http.ResponseWriter, r *http.Request, gv
 	d.serve(w, r, doc)
 }
 
-// ServeVersion answers /version.
+// ServeVersion serves /version.
 func (d *Documents) ServeVersion(w http.ResponseWriter, _ *http.Request) {
 	writeIndented(w, d.version)
 }
 
-// ServePaths answers /.
+// ServePaths serves /.
 func (d *Documents) ServePaths(w http.ResponseWriter, _ *http.Request) {
 	paths := append(d.snapshot().paths(), "/version")
 	paths = append(paths, d.paths()...)
@@ -173,7 +171,7 @@ func (d *Documents) refuse(w http.ResponseWriter, r *http.Request, code int, rea
 	}, schema.GroupVersionKind{Version: "v1", Kind: "Status"})
 }
 
-// writeIndented answers a document that exists in JSON only.
+// writeIndented serves a document that exists only in JSON.
 func writeIndented(w http.ResponseWriter, v any) {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -186,5 +184,5 @@ func writeIndented(w http.ResponseWriter, v any) {
 func write(w http.ResponseWriter, contentType string, body []byte) {
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Cache-Control", "no-cache, private")
-	_, _ = w.Write(body) // the client is gone; there is nobody to tell
+	_, _ = w.Write(body) // the client is gone
 }

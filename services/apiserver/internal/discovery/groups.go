@@ -18,28 +18,26 @@ import (
 // GroupVersion is a group version that is not built in.
 type GroupVersion struct {
 	Group, Version string
-	// GroupPriority and VersionPriority are those of its APIService; higher
-	// ones come first.
+	// GroupPriority and VersionPriority are those of its APIService. Higher ones come first.
 	GroupPriority, VersionPriority int
-	// Resources and sub-resources ("widgets/status"), as Resources makes them
-	// or as the server behind the group version tells them. The list is not changed
-	// afterwards: who gives another one has the group described anew.
+	// Resources holds resources and subresources ("widgets/status"), as returned by Resources or by
+	// the server behind the group version. The list must not change afterwards. A new list rebuilds
+	// the documents of the group.
 	Resources []metav1.APIResource
-	// Aggregated, if not nil, is the aggregated form of Resources as the extension server
-	// returned it.
+	// Aggregated, if not nil, is the aggregated form of Resources as the extension server returned
+	// it.
 	Aggregated []apidiscoveryv2.APIResourceDiscovery
-	// Named makes the aggregated form tell the group version of each resource that
-	// has none of its own.
+	// Named adds the group version to each resource of the aggregated form that has none.
 	Named bool
-	// Stale marks a group version whose server does not answer at present;
-	// Resources are what is known from before.
+	// Stale marks a group version whose server does not respond at present. Resources is the last
+	// known list.
 	Stale bool
-	// Unserved marks a group version that an APIService announces and no server serves. The
-	// lists of groups and versions name it. It has no resources and no aggregated form.
+	// Unserved marks a group version that an APIService announces and no server serves. The lists
+	// of groups and versions name it. It has no resources and no aggregated form.
 	Unserved bool
 }
 
-// Resources describes kinds and their sub-resources, sorted by name.
+// Resources returns kinds and their subresources, sorted by name.
 func Resources(kinds []*registry.Kind) []metav1.APIResource {
 	out := []metav1.APIResource{}
 	for _, k := range kinds {
@@ -71,8 +69,8 @@ func Resources(kinds []*registry.Kind) []metav1.APIResource {
 	return out
 }
 
-// storageVersionHash changes when a resource's stored form does. The bytes
-// hashed are those that Kubernetes hashes.
+// storageVersionHash returns a hash that changes with a resource's stored form. It hashes the same
+// bytes as Kubernetes.
 func storageVersionHash(stored schema.GroupVersionKind) string {
 	sum := sha256.Sum256([]byte(stored.Group + "/" + stored.Version + "/" + stored.Kind))
 	return base64.StdEncoding.EncodeToString(sum[:8])
@@ -81,11 +79,11 @@ func storageVersionHash(stored schema.GroupVersionKind) string {
 // group is a group with its versions in order of preference.
 type group struct {
 	name string
-	// priority orders the aggregated form, listed orders APIGroupList. Unserved versions count
-	// for listed alone.
+	// priority orders the aggregated form; listed orders APIGroupList. Unserved versions affect
+	// only listed.
 	priority, listed int
-	// first is the APIService name by which the group is ordered in APIGroupList: the
-	// least of the versions with the highest group priority. It is empty for built-in groups.
+	// first is the APIService name that orders the group in APIGroupList: the least of the versions
+	// with the highest group priority. It is empty for built-in groups.
 	first    string
 	versions []servedVersion
 }
@@ -109,7 +107,7 @@ func (g *group) version(name string) *servedVersion {
 	return nil
 }
 
-// builtIn are the groups of a catalog, in its order.
+// builtIn returns the groups of a catalog, in its order.
 func builtIn(catalog *registry.Catalog, priority func(schema.GroupVersion) int) []*group {
 	kinds := map[schema.GroupVersion][]*registry.Kind{}
 	for _, k := range catalog.Kinds() {
@@ -127,21 +125,20 @@ func builtIn(catalog *registry.Catalog, priority func(schema.GroupVersion) int) 
 	return out
 }
 
-// same tells whether two groups are described alike, by the same resources.
+// same reports whether two groups have the same description and share their resources.
 func (g *group) same(o *group) bool {
 	return o != nil && g.name == o.name && slices.EqualFunc(g.versions, o.versions, func(a, b servedVersion) bool {
 		return a.name == b.name && a.stale == b.stale && a.named == b.named && a.unserved == b.unserved && sameList(a.resources, b.resources) && sameList(a.aggregated, b.aggregated)
 	})
 }
 
-// sameList tells whether two lists are one, which nobody changes.
+// sameList reports whether two immutable lists are identical.
 func sameList[T any](a, b []T) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// merge puts all groups in order: by priority, the built-in ones before others
-// of the same priority, the rest by name. The versions of a group are in order of their
-// priority.
+// merge returns all groups in order of priority. Of groups with the same priority, the built-in
+// ones come first. The rest are sorted by name. The versions of a group are sorted by priority.
 func merge(builtIn []*group, dynamic []GroupVersion) []*group {
 	var out []*group
 	byName := map[string]*group{}
@@ -179,8 +176,8 @@ func merge(builtIn []*group, dynamic []GroupVersion) []*group {
 	return out
 }
 
-// inGroupList compares groups as APIGroupList has them. Groups of the same priority are in
-// the order of the names of their APIServices, the built-in ones before others.
+// inGroupList compares groups for APIGroupList. Groups of the same priority are sorted by the names
+// of their APIServices, the built-in ones first.
 func inGroupList(a, b *group) int {
 	return cmp.Or(cmp.Compare(b.listed, a.listed), cmp.Compare(a.first, b.first))
 }

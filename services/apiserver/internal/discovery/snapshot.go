@@ -18,9 +18,8 @@ import (
 	"binnacle/libs/api"
 )
 
-// snapshot holds every document of one state. It does not change, but for the
-// bytes of documents, which are made when first asked for. Documents of groups are
-// those of the snapshot before where nothing differs.
+// snapshot holds every document of one state. It is immutable except for the bytes of documents,
+// which are built on first use. It shares unchanged groups with the previous snapshot.
 type snapshot struct {
 	all             []*group
 	byName          map[string]*group
@@ -32,7 +31,7 @@ type snapshot struct {
 	aggregatedNamed *aggregated
 }
 
-// newSnapshot describes groups; old is a snapshot of other ones, or nil.
+// newSnapshot returns the snapshot of groups. old is another snapshot or nil.
 func newSnapshot(all []*group, address string, old *snapshot) *snapshot {
 	s := &snapshot{
 		all: all, byName: map[string]*group{}, items: map[string]*groupItem{},
@@ -75,7 +74,7 @@ func newSnapshot(all []*group, address string, old *snapshot) *snapshot {
 	return s
 }
 
-// take has the documents of a group from another snapshot.
+// take copies the documents of a group from another snapshot.
 func (s *snapshot) take(g *group, from *snapshot) {
 	for _, v := range g.versions {
 		if v.unserved {
@@ -90,7 +89,7 @@ func (s *snapshot) take(g *group, from *snapshot) {
 	s.items[g.name] = from.items[g.name]
 }
 
-// describe makes the documents of a group.
+// describe builds the documents of a group.
 func (s *snapshot) describe(g *group) {
 	served := false
 	for _, v := range g.versions {
@@ -110,7 +109,7 @@ func (s *snapshot) describe(g *group) {
 	}
 }
 
-// resourceList lists a group version. In the core group the list itself has no
+// resourceList returns the resource list of a group version. In the core group the list has no
 // apiVersion, as in the first releases.
 func resourceList(gv schema.GroupVersion, resources []metav1.APIResource) *metav1.APIResourceList {
 	list := &metav1.APIResourceList{
@@ -139,7 +138,7 @@ func apiGroup(g *group) metav1.APIGroup {
 	return out
 }
 
-// paths are the paths of all documents.
+// paths returns the paths of all documents.
 func (s *snapshot) paths() []string {
 	out := []string{"/api", "/apis", "/apis/"}
 	for _, g := range s.all {
@@ -156,17 +155,17 @@ func (s *snapshot) paths() []string {
 	return out
 }
 
-// document is an object and its bytes in each form that was asked for.
+// document is an object and its bytes in each requested form.
 type document struct {
 	object func() protoObject
-	// text, if set, writes the JSON without the object.
+	// text, if set, returns the JSON without the object.
 	text func() ([]byte, error)
 
-	mu     sync.Mutex // guards bodies; nothing is locked while it is held
+	mu     sync.Mutex // guards bodies; leaf lock
 	bodies map[form]*body
 }
 
-// form is a representation: there are four, so what is kept is bounded.
+// form is a representation. There are four, so the cache is bounded.
 type form struct {
 	media  string
 	pretty bool
@@ -210,7 +209,7 @@ func (d *document) encode(f form) ([]byte, error) {
 	return encode(d.object(), f)
 }
 
-// encode writes an object as its TypeMeta says.
+// encode encodes an object with its TypeMeta.
 func encode(o protoObject, f form) ([]byte, error) {
 	switch {
 	case f.media == api.MediaYAML:

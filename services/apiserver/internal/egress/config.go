@@ -11,53 +11,54 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
 
-// Configuration is the file's content (Kubernetes: EgressSelectorConfiguration).
+// Configuration is the content of the file (Kubernetes: EgressSelectorConfiguration).
 type Configuration struct {
 	metav1.TypeMeta  `json:",inline"`
 	EgressSelections []Selection `json:"egressSelections"`
 }
 
-// Selection says how a network is reached.
+// Selection configures the connections to one network.
 type Selection struct {
-	// Name of the network, in any case of letters.
+	// Name is the name of the network, case-insensitive.
 	Name       string     `json:"name"`
 	Connection Connection `json:"connection"`
 }
 
-// Connection is one to a proxy, or none for Direct.
+// Connection configures a proxy, or none for Direct.
 type Connection struct {
 	ProxyProtocol Protocol   `json:"proxyProtocol,omitempty"`
 	Transport     *Transport `json:"transport,omitempty"`
 }
 
-// Protocol is what a proxy speaks.
+// Protocol is the protocol of a proxy.
 type Protocol string
 
-// The protocols.
+// Protocols of proxies.
 const (
 	Direct      Protocol = "Direct"
 	HTTPConnect Protocol = "HTTPConnect"
 	GRPC        Protocol = "GRPC"
 )
 
-// Transport is how the proxy is reached: one of both.
+// Transport configures the connection to the proxy. Exactly one of its fields is set.
 type Transport struct {
 	TCP *TCPTransport `json:"tcp,omitempty"`
 	UDS *UDSTransport `json:"uds,omitempty"`
 }
 
-// TCPTransport reaches a proxy at a URL.
+// TCPTransport connects to a proxy at a URL.
 type TCPTransport struct {
 	URL       string     `json:"url,omitempty"`
 	TLSConfig *TLSConfig `json:"tlsConfig,omitempty"`
 }
 
-// UDSTransport reaches a proxy at a socket of this machine.
+// UDSTransport connects to a proxy at a Unix domain socket.
 type UDSTransport struct {
 	UDSName string `json:"udsName,omitempty"`
 }
 
-// TLSConfig are files: who the proxy must be, and who this server is there.
+// TLSConfig holds the paths of the CA bundle of the proxy and of the client key pair of this
+// server.
 type TLSConfig struct {
 	CABundle   string `json:"caBundle,omitempty"`
 	ClientKey  string `json:"clientKey,omitempty"`
@@ -94,11 +95,11 @@ func (t *Transport) copy() *Transport {
 const (
 	configGroup = "apiserver.k8s.io"
 	configKind  = "EgressSelectorConfiguration"
-	// maxConfigBytes bounds the file.
+	// maxConfigBytes is the maximum size of the file.
 	maxConfigBytes = 1 << 20
 )
 
-// Read reads and checks a file; what it does not know is an error, in the words of
+// Read reads and validates a file. Unknown fields are an error. Errors have the wording of
 // Kubernetes.
 func Read(file string) (*Configuration, error) {
 	c, err := read(file)

@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// maxAnswer bounds what a proxy answers before it leads on.
+// maxAnswer is the maximum size in bytes of the proxy's response.
 const maxAnswer = 64 << 10
 
-// connector reaches a proxy that speaks HTTP CONNECT.
+// connector connects to a proxy that speaks HTTP CONNECT.
 type connector struct {
 	network, address string
 	security         *tls.Config // nil without TLS
@@ -28,8 +28,8 @@ func newSocketConnector(socket string) *connector {
 	return &connector{network: "unix", address: socket}
 }
 
-// newConnector reaches a proxy at a URL. The client's certificate is read again for each
-// connection, as it may be renewed.
+// newConnector returns a connector to a proxy at a URL. It reads the client certificate for each
+// connection, because it may be renewed.
 func newConnector(t *TCPTransport) (*connector, error) {
 	u, err := url.Parse(t.URL)
 	if err != nil {
@@ -37,7 +37,7 @@ func newConnector(t *TCPTransport) (*connector, error) {
 	}
 	c := &connector{network: "tcp", address: u.Host}
 	if u.Port() == "" {
-		c.address = net.JoinHostPort(u.Hostname(), u.Scheme) // by the name of its port
+		c.address = net.JoinHostPort(u.Hostname(), u.Scheme) // by the service name of the port
 	}
 	if f := t.TLSConfig; f != nil {
 		if _, err := tls.LoadX509KeyPair(f.ClientCert, f.ClientKey); err != nil {
@@ -80,7 +80,7 @@ type connected struct {
 }
 
 func (c *connected) through(ctx context.Context, addr string) (net.Conn, error) {
-	// What waits for the proxy ends with the context.
+	// Interrupts reads and writes when the context ends.
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 	conn, err := c.ask(addr)
 	if !stop() && err == nil {
@@ -106,20 +106,20 @@ func (c *connected) ask(addr string) (net.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading HTTP response from CONNECT to %s via proxy %s failed: %w", addr, c.proxy, err)
 	}
-	// The body is not closed: an answer to CONNECT has none, whatever its headers say
-	// (RFC 9110, 9.3.6), and closing it would read what the server says first.
+	// The body is not closed: a response to CONNECT has none, whatever its headers say (RFC 9110,
+	// 9.3.6). Closing it would read the first data of the server.
 	if answer.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("proxy error from %s while dialing %s, code %d: %s", c.proxy, addr, answer.StatusCode, answer.Status)
 	}
 	if read.Buffered() == 0 {
 		return c.Conn, nil
 	}
-	// The server spoke first, and its bytes came with the proxy's answer.
+	// The server spoke first, and its data arrived with the proxy's response.
 	early, err := read.Peek(read.Buffered())
 	return &ahead{c.Conn, early}, err
 }
 
-// ahead has bytes that came before it was a connection.
+// ahead is a connection with data that arrived early.
 type ahead struct {
 	net.Conn
 	early []byte

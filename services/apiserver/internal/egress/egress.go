@@ -12,32 +12,32 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Network is where connections go to.
+// Network is a target network of connections.
 type Network string
 
-// The networks.
+// Networks.
 const (
-	// ControlPlane has the services that the server asks by its own configuration, and
-	// webhooks that objects name by a URL.
+	// ControlPlane contains the services in the server's own configuration, and webhooks that
+	// objects name by URL.
 	ControlPlane Network = "controlplane"
-	// Etcd has etcd.
+	// Etcd contains etcd.
 	Etcd Network = "etcd"
-	// Cluster has nodes, pods and services.
+	// Cluster contains nodes, pods and services.
 	Cluster Network = "cluster"
 )
 
 func (s *Selection) network() Network { return Network(strings.ToLower(s.Name)) }
 
-// dialTimeout bounds a connection through a proxy whose context does not.
+// dialTimeout bounds a connection through a proxy.
 const dialTimeout = 30 * time.Second
 
 // Dial connects to host:port.
 type Dial = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// Selector knows the way into each network. It is immutable; a nil one has no proxies.
+// Selector holds the proxies of networks. It is immutable. A nil Selector has no proxies.
 type Selector struct{ ways map[Network]*way }
 
-// New makes the ways of a configuration that is valid. The proxies need not be there.
+// New returns a Selector for a valid configuration. It does not connect to the proxies.
 func New(c *Configuration, r prometheus.Registerer) (*Selector, error) {
 	m, err := newMetrics(r)
 	if err != nil {
@@ -68,7 +68,7 @@ func New(c *Configuration, r prometheus.Registerer) (*Selector, error) {
 	return out, nil
 }
 
-// To connects into a network; nil when no proxy stands before it.
+// To returns the dial function for a network, or nil if the network has no proxy.
 func (s *Selector) To(n Network) Dial {
 	if s == nil || s.ways[n] == nil {
 		return nil
@@ -76,19 +76,19 @@ func (s *Selector) To(n Network) Dial {
 	return s.ways[n].dial
 }
 
-// proxy leads somewhere else, in two steps that fail apart.
+// proxy opens connections in two steps that can fail separately.
 type proxy interface {
-	// connect reaches the proxy, which is asked through what is returned.
+	// connect connects to the proxy. The passage then requests a connection.
 	connect(ctx context.Context) (passage, error)
 }
 
-// passage is a connection to a proxy that has not been asked yet.
+// passage is a connection to a proxy before the first request.
 type passage interface {
-	// through asks for a connection to addr. After an error the passage is closed.
+	// through requests a connection to addr. After an error the passage is closed.
 	through(ctx context.Context, addr string) (net.Conn, error)
 }
 
-// way is one that is measured.
+// way is a proxy with metrics.
 type way struct {
 	proxy   proxy
 	labels  []string // protocol, transport
@@ -99,7 +99,7 @@ func (w *way) dial(ctx context.Context, network, addr string) (net.Conn, error) 
 	if !strings.HasPrefix(network, "tcp") {
 		return nil, errors.New("a proxy leads to TCP alone, not to " + network)
 	}
-	if strings.ContainsFunc(addr, func(r rune) bool { return r <= ' ' || r == 0x7f }) { // a proxy is told of it in a line
+	if strings.ContainsFunc(addr, func(r rune) bool { return r <= ' ' || r == 0x7f }) { // the address becomes part of a line
 		return nil, &net.AddrError{Err: "not an address", Addr: strconv.Quote(addr)}
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)

@@ -13,17 +13,16 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/pkg/client"
 )
 
-// konnectivity reaches a proxy that speaks the gRPC of konnectivity at a socket. Each
-// connection has a tunnel of its own, which ends with it. The library may lose what a
-// server says before its client does, which no protocol over TLS has.
+// konnectivity connects to a proxy that speaks the gRPC of konnectivity at a Unix domain socket.
+// Each connection has its own tunnel, which ends with it. The library may lose data that a server
+// sends before its client does. No protocol over TLS does that.
 type konnectivity struct{ socket string }
 
 func (k *konnectivity) connect(ctx context.Context) (passage, error) {
 	dial := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", k.socket)
 	})
-	// The context of the tunnel is that of the connection, which lives longer than what
-	// opens it.
+	// The context of the tunnel is that of the connection, which outlives the context of the dial.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, end)
 	tunnel, err := client.CreateSingleUseGrpcTunnelWithContext(ctx, life, "passthrough:///"+k.socket, dial,
@@ -54,34 +53,35 @@ func (t *tunnelled) through(ctx context.Context, addr string) (net.Conn, error) 
 	return &tunnel{Conn: conn, end: t.end, remote: address(addr)}, nil
 }
 
-// tunnel is a connection that knows where it leads.
+// tunnel is a connection with its remote address.
 type tunnel struct {
 	net.Conn
 	end    context.CancelFunc
 	remote address
 	closed sync.Once
 
-	mu   sync.Mutex  // a leaf
-	late *time.Timer // of the deadline for writes
+	mu   sync.Mutex  // leaf lock
+	late *time.Timer // timer of the write deadline
 }
 
 // Close implements net.Conn. It does not wait for the proxy to agree.
 func (t *tunnel) Close() error {
 	t.closed.Do(func() {
 		go func() {
-			// Who writes holds the tunnel, and the proxy may not read: only its end frees both.
+			// A blocked write holds the tunnel while the proxy may not read. Only the end of the
+			// tunnel frees both.
 			late := time.AfterFunc(client.CloseTimeout, t.end)
 			defer late.Stop()
-			_ = t.Conn.Close() // the proxy is told, as far as it can be reached
+			_ = t.Conn.Close() // notifies the proxy if it is reachable
 			t.end()
 		}()
 	})
 	return nil
 }
 
-// SetWriteDeadline implements net.Conn: TLS says farewell by it. The tunnel ends, not
-// sooner than Close would end it. A time that is over means that nothing more will be
-// written, which TLS says when it may go on reading: that ends nothing.
+// SetWriteDeadline implements net.Conn. TLS uses it for its closing alert. When the deadline
+// passes, the tunnel ends, but no sooner than Close would end it. A deadline in the past means that
+// nothing more will be written. TLS sets it while it may still read, so it ends nothing.
 func (t *tunnel) SetWriteDeadline(at time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -109,5 +109,5 @@ func (address) Network() string { return "tcp" }
 // String implements net.Addr.
 func (a address) String() string { return string(a) }
 
-// exposeTunnels shows the library's own metrics, which are those of the process.
+// exposeTunnels registers the library's own metrics, which are global to the process.
 func exposeTunnels(r prometheus.Registerer) { client.Metrics.RegisterMetrics(r) }

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// validate has the paths and the words of Kubernetes, odd as some are.
+// validate returns errors with the paths and the wording of Kubernetes, including its oddities.
 func (c *Configuration) validate() (errs field.ErrorList) {
 	at := field.NewPath("service", "connection")
 	for _, s := range c.EgressSelections {

@@ -21,7 +21,7 @@ type Converter struct {
 // resource is a built-in resource with the versions in which it may be stored.
 type resource struct {
 	coder *codec.Coder
-	// current is the type of the storage version. Values of it begin with one of the heads.
+	// current is the type of the storage version. Its stored values start with one of the heads.
 	current                schema.GroupVersionKind
 	protobufHead, jsonHead []byte
 	older                  map[string]decoder // by apiVersion
@@ -61,7 +61,7 @@ func New(catalog *registry.Catalog, c *codec.Codec) *Converter {
 	return out
 }
 
-// served decodes values of a version that is also served.
+// served returns the decoder for values of a version that is also served.
 func served(k *registry.Kind) decoder {
 	return func(stored []byte) (registry.Object, error) {
 		obj, ok := k.New().(registry.Object)
@@ -81,9 +81,9 @@ func served(k *registry.Kind) decoder {
 	}
 }
 
-// Convert returns the value in the storage version, and whether it differs from the stored one.
-// Values of other resources are returned as they are, as are values of another kind, which the
-// codec refuses. The error is *codec.UndecodableError.
+// Convert returns the value in the storage version, and whether it differs from the stored one. It
+// returns values of other resources unchanged, and also values of another kind, which the codec
+// rejects. The error is *codec.UndecodableError.
 func (c *Converter) Convert(of schema.GroupResource, stored []byte) (value []byte, converted bool, err error) {
 	r := c.resources[of]
 	if r == nil {
@@ -117,10 +117,10 @@ func (r *resource) convert(apiVersion string, stored []byte, scheme string) ([]b
 
 var errNoVersion = errors.New("Object 'apiVersion' is missing")
 
-// unknown is the error for a version that cannot be decoded.
+// unknown returns the error for a version that cannot be decoded.
 func (r *resource) unknown(apiVersion, scheme string) error {
 	if apiVersion == "" {
-		return errNoVersion // without the value, which may be secret
+		return errNoVersion // does not contain the value, which may be secret
 	}
 	gv, err := schema.ParseGroupVersion(apiVersion)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // ingress converts an Ingress of networking.k8s.io/v1beta1, or of extensions/v1beta1, which has the
-// same fields. A backend there has the service's name and port side by side.
+// same fields. In both, a backend holds the service's name and port side by side.
 func ingress(old *networkingv1beta1.Ingress) (*networkingv1.Ingress, error) {
 	i := &networkingv1.Ingress{}
 	if err := sameNumbers(old, i); err != nil {
@@ -59,8 +59,8 @@ func endpointSlice(old *discoveryv1beta1.EndpointSlice) (*discoveryv1.EndpointSl
 	return s, nil
 }
 
-// endpoint converts an endpoint of v1beta1, where the topology has the zone and the node's name
-// as well. v1 has fields for those.
+// endpoint converts an endpoint of v1beta1. There the topology also holds the zone and the node's
+// name. v1 has fields for those.
 func endpoint(old *discoveryv1beta1.Endpoint) discoveryv1.Endpoint {
 	e := discoveryv1.Endpoint{
 		Addresses:  old.Addresses,

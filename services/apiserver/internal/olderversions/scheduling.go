@@ -12,8 +12,8 @@ import (
 
 const defaultShares = 30
 
-// priorityLevelOfBeta2 converts v1beta2, or v1beta1, which has the same fields. There 0 shares
-// stand for the default.
+// priorityLevelOfBeta2 converts v1beta2, or v1beta1, which has the same fields. In both, 0 shares
+// mean the default.
 func priorityLevelOfBeta2(old *flowcontrolv1beta2.PriorityLevelConfiguration) (*flowcontrolv1.PriorityLevelConfiguration, error) {
 	if l := old.Spec.Limited; l != nil {
 		declare.Fill(&l.AssuredConcurrencyShares, defaultShares)
@@ -22,8 +22,8 @@ func priorityLevelOfBeta2(old *flowcontrolv1beta2.PriorityLevelConfiguration) (*
 	return out, sameNumbers(old, out)
 }
 
-// priorityLevelOfBeta3 converts v1beta3, where 0 shares stand for the default unless an annotation
-// says that they are meant.
+// priorityLevelOfBeta3 converts v1beta3. There 0 shares mean the default unless an annotation
+// states that they are intended.
 func priorityLevelOfBeta3(old *flowcontrolv1beta3.PriorityLevelConfiguration) (*flowcontrolv1.PriorityLevelConfiguration, error) {
 	_, zero := old.Annotations[flowcontrolv1beta3.PriorityLevelPreserveZeroConcurrencySharesKey]
 	if l := old.Spec.Limited; l != nil && !zero {

@@ -47,8 +47,8 @@ func fillPolicyBinding(b *admissionregistrationv1.ValidatingAdmissionPolicyBindi
 	}
 }
 
-// fillSigningRequest sets the defaults of certificates.k8s.io/v1beta1, which finds the signer by
-// the request.
+// fillSigningRequest sets the defaults of certificates.k8s.io/v1beta1, which derives the signer
+// from the request.
 func fillSigningRequest(r *certificatesv1.CertificateSigningRequest) {
 	if r.Spec.Usages == nil {
 		r.Spec.Usages = []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment}
@@ -61,8 +61,8 @@ func fillSigningRequest(r *certificatesv1.CertificateSigningRequest) {
 	}
 }
 
-// signerOf returns the signer for client or serving certificates of kubelets if the request is for
-// such a certificate.
+// signerOf returns the kubelet client or serving signer if the request is for such a certificate.
+// Otherwise it returns the legacy unknown signer.
 func signerOf(request []byte, usages []certificatesv1.KeyUsage) string {
 	const node = "system:node:"
 	r, err := certificates.ParseRequest(request)
@@ -78,8 +78,8 @@ func signerOf(request []byte, usages []certificatesv1.KeyUsage) string {
 	return certificatesv1beta1.LegacyUnknownSignerName
 }
 
-// isFor reports whether usages are those of a kubelet's certificate: one of authentication, digital
-// signature and, for RSA keys, key encipherment.
+// isFor reports whether usages are those of a kubelet's certificate: the given authentication,
+// digital signature and, for RSA keys, key encipherment.
 func isFor(usages []certificatesv1.KeyUsage, authentication certificatesv1.KeyUsage) bool {
 	other := func(u certificatesv1.KeyUsage) bool {
 		return u != authentication && u != certificatesv1.UsageDigitalSignature && u != certificatesv1.UsageKeyEncipherment
@@ -126,8 +126,8 @@ func roleBinding(old *rbacv1alpha1.RoleBinding) (*rbacv1.RoleBinding, error) {
 	return b, nil
 }
 
-// convertSubjects converts subjects of rbac.authorization.k8s.io/v1alpha1, where they have an
-// apiVersion in place of a group and the user * stands for all authenticated users.
+// convertSubjects converts subjects of rbac.authorization.k8s.io/v1alpha1. They have an apiVersion
+// instead of a group, and the user * stands for all authenticated users.
 func convertSubjects(old []rbacv1alpha1.Subject, to []rbacv1.Subject) {
 	for i := range to {
 		s := &to[i]
@@ -137,7 +137,7 @@ func convertSubjects(old []rbacv1alpha1.Subject, to []rbacv1.Subject) {
 		case rbacv1.UserKind, rbacv1.GroupKind:
 			s.APIGroup = rbacv1.GroupName
 		default:
-			gv, _ := schema.ParseGroupVersion(old[i].APIVersion) // the group is empty if it is malformed
+			gv, _ := schema.ParseGroupVersion(old[i].APIVersion) // the group of a malformed apiVersion is empty
 			s.APIGroup = gv.Group
 		}
 		if s.Kind == rbacv1.UserKind && s.Name == "*" {

@@ -51,19 +51,19 @@ import (
 	"binnacle/services/apiserver/internal/registry/policy"
 )
 
-// version is a version in which objects of a kind may be stored and which is not served.
+// version is a version in which objects of a kind may be stored but which is not served.
 type version struct {
 	apiVersion schema.GroupVersion
 	decode     decoder
-	// like is a served version with the same fields, which decodes in place of decode.
+	// like is a served version with the same fields. If it is set, it decodes in place of decode.
 	like schema.GroupVersion
-	// decoded is the Go type into which values are decoded, where its fields are those of
-	// apiVersion; nil otherwise.
+	// decoded is the Go type into which values are decoded if its fields are those of apiVersion,
+	// otherwise nil.
 	decoded runtime.Object
 }
 
-// versions has, by the kind that is stored today, the versions that Kubernetes 1.33 decodes beside
-// those that it serves.
+// versions holds the versions that Kubernetes 1.33 decodes in addition to those that it serves, by
+// the currently stored kind.
 var versions = map[schema.GroupKind][]version{
 	{Group: admissionregistrationv1.GroupName, Kind: "MutatingWebhookConfiguration"}:     {sameFields(admissionregistrationv1beta1.SchemeGroupVersion, fillMutatingWebhooks)},
 	{Group: admissionregistrationv1.GroupName, Kind: "ValidatingWebhookConfiguration"}:   {sameFields(admissionregistrationv1beta1.SchemeGroupVersion, fillValidatingWebhooks)},
@@ -156,14 +156,14 @@ var versions = map[schema.GroupKind][]version{
 	},
 }
 
-// pointer is *T, which is what API objects are.
+// pointer is *T, an API object.
 type pointer[T any] interface {
 	*T
 	registry.Object
 }
 
-// sameFields is a version whose fields are those of the storage version T. fill sets the defaults
-// that differ from the storage version's; the others are set whenever the object is read.
+// sameFields returns a version whose fields are those of the storage version T. fill sets the
+// defaults that differ from the storage version's. The others are set whenever the object is read.
 func sameFields[T any, P pointer[T]](apiVersion schema.GroupVersion, fill func(P)) version {
 	return version{apiVersion: apiVersion, decoded: P(new(T)), decode: func(stored []byte) (registry.Object, error) {
 		obj := P(new(T))
@@ -177,8 +177,8 @@ func sameFields[T any, P pointer[T]](apiVersion schema.GroupVersion, fill func(P
 	}}
 }
 
-// changed is a version whose fields are those of Old, which convert turns into the storage version.
-// The result may share memory with its argument.
+// changed returns a version whose fields are those of Old, which convert converts to the storage
+// version. The result may share memory with its argument.
 func changed[Old any, OldP pointer[Old], New registry.Object](apiVersion schema.GroupVersion, convert func(OldP) (New, error)) version {
 	return version{apiVersion: apiVersion, decoded: OldP(new(Old)), decode: func(stored []byte) (registry.Object, error) {
 		old := OldP(new(Old))
@@ -189,14 +189,14 @@ func changed[Old any, OldP pointer[Old], New registry.Object](apiVersion schema.
 	}}
 }
 
-// message is an object that has a protobuf form.
+// message is an object with a protobuf form.
 type message interface {
 	Marshal() ([]byte, error)
 	Unmarshal([]byte) error
 }
 
 // sameNumbers copies an object to a version in which protobuf fields of the same meaning have the
-// same numbers, whatever their names. Fields that the other version does not have are left out.
+// same numbers, whatever their names. It omits fields that the other version lacks.
 func sameNumbers(from, to message) error {
 	b, err := from.Marshal()
 	if err != nil {

@@ -48,8 +48,8 @@ func daemonSet(old *extensionsv1beta1.DaemonSet) (*appsv1.DaemonSet, error) {
 	return d, nil
 }
 
-// deploymentOfExtensions converts a Deployment of extensions/v1beta1. Its rolling updates replace
-// one pod at a time, and it keeps all revisions.
+// deploymentOfExtensions converts a Deployment of extensions/v1beta1. There rolling updates replace
+// one pod at a time, and all revisions are kept.
 func deploymentOfExtensions(old *extensionsv1beta1.Deployment) (*appsv1.Deployment, error) {
 	d, err := deployment(old)
 	if err != nil {
@@ -69,8 +69,8 @@ func deploymentOfExtensions(old *extensionsv1beta1.Deployment) (*appsv1.Deployme
 	return d, nil
 }
 
-// deploymentOfBeta1 converts a Deployment of apps/v1beta1, which has the fields of
-// extensions/v1beta1 and keeps two revisions.
+// deploymentOfBeta1 converts a Deployment of apps/v1beta1. It has the fields of extensions/v1beta1
+// and keeps two revisions.
 func deploymentOfBeta1(old *extensionsv1beta1.Deployment) (*appsv1.Deployment, error) {
 	d, err := deployment(old)
 	if err != nil {
@@ -80,8 +80,8 @@ func deploymentOfBeta1(old *extensionsv1beta1.Deployment) (*appsv1.Deployment, e
 	return d, nil
 }
 
-// deployment converts what both versions have in common. apps/v1 has an annotation in place of
-// the field rollbackTo.
+// deployment converts the parts that both versions share. apps/v1 has an annotation in place of the
+// field rollbackTo.
 func deployment(old *extensionsv1beta1.Deployment) (*appsv1.Deployment, error) {
 	d := &appsv1.Deployment{}
 	if err := sameNumbers(old, d); err != nil {

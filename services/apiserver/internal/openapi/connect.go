@@ -10,8 +10,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// connect makes the operations of a sub-resource that hands the connection on. What
-// hands every method on has those too that are no verbs.
+// connect returns the operations of a subresource that proxies the connection. A subresource that
+// proxies every method also has HEAD and OPTIONS, which are not verbs.
 func (c *kindDescriber) connect(s *registry.Subresource, gvk schema.GroupVersionKind, name string) (ops []operation) {
 	for _, m := range []struct{ verb, method string }{
 		{"get", http.MethodGet}, {"create", http.MethodPost}, {"update", http.MethodPut}, {"patch", http.MethodPatch},
@@ -28,8 +28,7 @@ func (c *kindDescriber) connect(s *registry.Subresource, gvk schema.GroupVersion
 	return ops
 }
 
-// isConnect tells whether a sub-resource is a connection: its kind is the type
-// of its options.
+// isConnect reports whether a subresource is a connection. Its kind is the type of its options.
 func isConnect(s *registry.Subresource) bool {
 	switch s.Name {
 	case "attach", "exec", "portforward", "proxy":
@@ -38,7 +37,7 @@ func isConnect(s *registry.Subresource) bool {
 	return false
 }
 
-// optionsOf are the query parameters of a connection or a log.
+// optionsOf returns the query parameters of a connection or a log.
 func (c *kindDescriber) optionsOf(s *registry.Subresource, gvk schema.GroupVersionKind) []parameter {
 	if s.Name == "log" {
 		gvk.Kind += "LogOptions"

@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// rootPath describes a path that is only read.
+// rootPath returns a path with only a GET operation.
 func (s *Service) rootPath(at, id, description, tagName string, result any) path {
 	return path{path: at, operations: []operation{{
 		method: http.MethodGet, id: id, description: description, tag: tagName, result: modelOf(result),
@@ -21,7 +21,7 @@ func (s *Service) rootPath(at, id, description, tagName string, result any) path
 	}}}
 }
 
-// customEntry describes a group version of custom resources.
+// customEntry returns the entry of a group version of custom resources.
 func (s *Service) customEntry(g Group) *entry {
 	e := &entry{path: apiPath(g.GroupVersion), hash: g.Hash, group: g.GroupVersion.Group}
 	e.paths = func() []path {
@@ -45,8 +45,8 @@ func (s *Service) customEntry(g Group) *entry {
 	return e
 }
 
-// rename gives the custom models another name whose names are those of built-in models. No
-// kind has an underscore in its name, so the new name is free.
+// rename renames the custom models whose names are those of built-in models. No kind has an
+// underscore in its name, so the new name is free.
 func (e *entry) rename(m *models) {
 	for _, name := range e.names {
 		if m.schemas[name] != nil {
@@ -55,7 +55,7 @@ func (e *entry) rename(m *models) {
 	}
 }
 
-// refer makes the models that operations refer to.
+// refer creates the models that operations refer to.
 func (m *models) refer(ps []path) {
 	for _, p := range ps {
 		for i := range p.operations {
@@ -72,7 +72,7 @@ func (m *models) customName(gvk schema.GroupVersionKind) string {
 	return cmp.Or(m.renamed[name], name)
 }
 
-// customSchemas are the models of custom resources and of their lists.
+// customSchemas returns the models of custom resources and of their lists.
 func customSchemas(m *models, r *Reading, g *Group) map[string]*spec.Schema {
 	out := map[string]*spec.Schema{}
 	for _, k := range g.Kinds {
@@ -101,7 +101,7 @@ func customSchemas(m *models, r *Reading, g *Group) map[string]*spec.Schema {
 	return out
 }
 
-// selectable adds the fields that field selectors may name.
+// selectable adds the fields that field selectors may use.
 func selectable(s *spec.Schema, k *registry.Kind) {
 	var fields []any
 	for _, f := range k.Shown.Selectable {
@@ -112,8 +112,8 @@ func selectable(s *spec.Schema, k *registry.Kind) {
 	}
 }
 
-// customSchema is the model of a custom resource. Of one without a schema nothing is
-// known; in v2 neither of one that keeps unknown fields.
+// customSchema returns the model of a custom resource. The model of a resource without a schema has
+// no properties. In v2, this also applies to a resource that keeps unknown fields.
 func customSchema(m *models, given *spec.Schema, gvk schema.GroupVersionKind) *spec.Schema {
 	if given == nil || !m.v3 && preserves(given) {
 		object := &spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}}}
@@ -135,14 +135,14 @@ func preserves(s *spec.Schema) bool {
 	return p
 }
 
-// Of embedded resources.
+// Descriptions of the fields of embedded resources.
 const (
 	embeddedVersionDoc = "apiVersion defines the versioned schema of this representation of an object. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources"
 	embeddedKindDoc    = "kind is a string value representing the type of this object. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds"
 )
 
-// embedding gives the embedded resources in a schema type and metadata; what
-// changes is copied.
+// embedding adds type and metadata to the embedded resources in a schema. It copies what it
+// changes.
 func embedding(m *models, s, metadata spec.Schema) spec.Schema {
 	if s.Properties != nil {
 		properties := make(map[string]spec.Schema, len(s.Properties)+3)
@@ -182,14 +182,14 @@ const (
 	listMetaDoc   = "Standard list metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds"
 )
 
-// described puts a description beside a reference.
+// described adds a description to a reference.
 func (m *models) described(s spec.Schema, description string) spec.Schema {
 	s.Description = description
 	return m.wrapped(s)
 }
 
-// withTypeMeta adds what every object has to a schema; maps are copied, as the
-// schema may be someone else's.
+// withTypeMeta adds the fields of every object to a schema. It copies maps because the schema may
+// be shared.
 func withTypeMeta(m *models, s *spec.Schema, meta spec.Schema, gvk schema.GroupVersionKind) {
 	properties := map[string]spec.Schema{}
 	for name, p := range s.Properties {
@@ -211,12 +211,12 @@ func withTypeMeta(m *models, s *spec.Schema, meta spec.Schema, gvk schema.GroupV
 	s.AddExtension(extGVK, gvkList([]schema.GroupVersionKind{gvk}))
 }
 
-// pruned leaves out of a schema what v2 does not have.
+// pruned returns a schema without the parts that v2 does not support.
 func pruned(s spec.Schema) spec.Schema {
 	s.OneOf, s.AnyOf, s.AllOf, s.Not = nil, nil, nil, nil
 	s.Default = nil
 	if s.Nullable {
-		// A type would forbid the null.
+		// A type would forbid null.
 		s.Nullable, s.Type, s.Items, s.Properties, s.AdditionalProperties = false, nil, nil, nil, nil
 	}
 	if preserve, _ := s.Extensions.GetBool("x-kubernetes-preserve-unknown-fields"); preserve {

@@ -17,8 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// document is one document in each form that was asked for. It is made when it
-// is first asked for, from its JSON form.
+// document is one document in each requested form. It is built from its JSON form on first use.
 type document struct {
 	packer  *packer
 	build   func(*Reading) ([]byte, error)
@@ -27,8 +26,7 @@ type document struct {
 	json, proto shared[*content]
 }
 
-// content is a form's bytes, compressed: a few hundred kilobytes where the text
-// has megabytes.
+// content holds the compressed bytes of a form: a few hundred kilobytes for megabytes of text.
 type content struct {
 	gzip []byte
 	size int // without compression
@@ -41,13 +39,13 @@ type content struct {
 	users int
 }
 
-// newDocument returns a document that is made in one of so many turns.
+// newDocument returns a document whose builds are limited by the capacity of turns.
 func (p *packer) newDocument(turns chan struct{}, build func(*Reading) ([]byte, error), toProto func([]byte) ([]byte, error)) *document {
 	return &document{packer: p, build: build, toProto: toProto, json: shared[*content]{turns: turns}, proto: shared[*content]{turns: turns}}
 }
 
-// content returns the JSON or the protobuf form, made of what is read already where it has to be made. Its
-// errors are those of shared, too.
+// content returns the JSON or the protobuf form. A build uses what r has already read. Its errors
+// include those of shared.get.
 func (d *document) content(ctx context.Context, r *Reading, protobuf bool) (*content, error) {
 	c, err := d.json.get(ctx, func(context.Context) (*content, error) {
 		text, err := d.build(r)
@@ -73,8 +71,8 @@ func (d *document) content(ctx context.Context, r *Reading, protobuf bool) (*con
 	})
 }
 
-// packer makes contents. A writer takes ten times the memory of a small document, so those that are made
-// one after the other share it.
+// packer compresses contents. A gzip writer takes ten times the memory of a small document, so the
+// writers are pooled.
 type packer struct{ writers sync.Pool }
 
 func (p *packer) content(b []byte, etag string, made time.Time) (*content, error) {
@@ -85,7 +83,7 @@ func (p *packer) content(b []byte, etag string, made time.Time) (*content, error
 	}
 	defer p.writers.Put(z)
 	z.Reset(&buf)
-	defer z.Reset(nil) // it does not hold on to what it wrote
+	defer z.Reset(nil) // drops the reference to the buffer
 	if _, err := z.Write(b); err != nil {
 		return nil, err
 	}
@@ -128,7 +126,7 @@ func (c *content) release() {
 	}
 }
 
-// v2Proto and v3Proto make the protobuf forms.
+// v2Proto and v3Proto return the protobuf forms.
 func v2Proto(json []byte) ([]byte, error) {
 	doc, err := openapiv2.ParseDocument(json)
 	if err != nil {

@@ -16,7 +16,8 @@ type index struct {
 	etag string
 }
 
-// list returns the index, made once for all who wait for it. Its errors are those of shared, too.
+// list returns the index, built once for all requests that wait for it. Its errors include those of
+// shared.get.
 func (snap *snapshot) list(ctx context.Context) (*index, error) {
 	return snap.index.get(ctx, func(within context.Context) (*index, error) {
 		text, err := snap.listed(within)
@@ -27,11 +28,10 @@ func (snap *snapshot) list(ctx context.Context) (*index, error) {
 	})
 }
 
-// listed lists the v3 documents with the hashes of their content, which makes
-// them all.
+// listed returns the list of the v3 documents with their hashes. That builds all of them.
 func (snap *snapshot) listed(ctx context.Context) ([]byte, error) {
 	making, ctx := errgroup.WithContext(ctx)
-	making.SetLimit(goruntime.GOMAXPROCS(0)) // few wait for a turn
+	making.SetLimit(goruntime.GOMAXPROCS(0)) // few goroutines wait for the concurrency limit
 	contents := make([]*content, len(snap.entries))
 	read := newReadings()
 	for i, e := range snap.entries {
@@ -54,7 +54,8 @@ func (snap *snapshot) listed(ctx context.Context) ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// hashedURL is the address of a document that never changes, where its hash is known.
+// hashedURL returns the URL of a document, with its hash if known. A document at a URL with a hash
+// never changes.
 func hashedURL(at, etag string) string {
 	u := url.URL{Path: prefixV3 + at}
 	if etag != "" {

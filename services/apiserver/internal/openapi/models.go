@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/openapi/typefacts"
 )
 
-// Extensions of Kubernetes.
+// OpenAPI extensions of Kubernetes.
 const (
 	extGVK           = "x-kubernetes-group-version-kind"
 	extAction        = "x-kubernetes-action"
@@ -26,18 +26,17 @@ const (
 	extSelectable    = "x-kubernetes-selectable-fields"
 )
 
-// models makes the schemas of Go types, each with those that it refers to. One
-// is used for one document.
+// models builds the schemas of Go types and of the types that they refer to. It is used for one
+// document.
 type models struct {
-	// facts are what the source says of types; nil when schemas are to have the shape
-	// of types alone.
+	// facts holds the annotations in the source of types. It is nil for schemas with only the shape
+	// of types.
 	facts *typefacts.Facts
-	// kinds are the group version kinds of an object type; none of others.
+	// kinds returns the group version kinds of an object type, and none for other types.
 	kinds func(reflect.Type) []schema.GroupVersionKind
-	// v3 documents put a reference that has something beside it into an allOf,
-	// and have defaults.
+	// v3 documents wrap a reference with other fields in an allOf, and contain defaults.
 	v3 bool
-	// enums tells which values fields can have.
+	// enums includes the allowed values of fields.
 	enums   bool
 	schemas map[string]*spec.Schema
 	// renamed maps names of custom models to their names in this document.
@@ -48,7 +47,7 @@ func newModels(facts *typefacts.Facts, kinds func(reflect.Type) []schema.GroupVe
 	return &models{facts: facts, kinds: kinds, v3: v3, enums: enums, schemas: map[string]*spec.Schema{}, renamed: map[string]string{}}
 }
 
-// refTo is where a model stands in the document.
+// refTo returns the reference to a model in the document.
 func (m *models) refTo(name string) spec.Ref {
 	if m.v3 {
 		return spec.MustCreateRef("#/components/schemas/" + name)
@@ -56,7 +55,7 @@ func (m *models) refTo(name string) spec.Ref {
 	return spec.MustCreateRef("#/definitions/" + name)
 }
 
-// ref returns a reference to the model of a struct, which is made if it is new.
+// ref returns a reference to the model of a struct. It builds a new model.
 func (m *models) ref(t reflect.Type) spec.Schema {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -64,17 +63,17 @@ func (m *models) ref(t reflect.Type) spec.Schema {
 	name := typename.Of(t)
 	if m.schemas[name] == nil {
 		s := &spec.Schema{}
-		m.schemas[name] = s // before its fields: types may contain themselves
+		m.schemas[name] = s // before its fields, because types may be recursive
 		m.build(s, name, t)
 	}
 	return spec.Schema{SchemaProps: spec.SchemaProps{Ref: m.refTo(name)}}
 }
 
-// documented is how types of Kubernetes carry their documentation.
+// documented is implemented by types that carry their documentation.
 type documented interface{ SwaggerDoc() map[string]string }
 
-// typed types say themselves what they are in JSON; oneOf types are one of
-// several in v3.
+// typed is implemented by types that define their JSON type. oneOf is implemented by types that
+// have several in v3.
 type (
 	typed interface {
 		OpenAPISchemaType() []string
@@ -107,7 +106,7 @@ func (m *models) build(s *spec.Schema, name string, t reflect.Type) {
 	m.fields(s, t)
 }
 
-// factsOf is what the source says of a type.
+// factsOf returns the facts of a type.
 func (m *models) factsOf(t reflect.Type) *typefacts.Type {
 	if m.facts == nil {
 		return &typefacts.Type{}
@@ -117,7 +116,7 @@ func (m *models) factsOf(t reflect.Type) *typefacts.Type {
 
 func fullName(t reflect.Type) string { return t.PkgPath() + "." + t.Name() }
 
-// describe fills in what a type says of itself.
+// describe sets the JSON type that a type defines.
 func (m *models) describe(s *spec.Schema, ty typed) {
 	s.Format = ty.OpenAPISchemaFormat()
 	if o, ok := ty.(oneOf); ok && m.v3 {
@@ -129,8 +128,7 @@ func (m *models) describe(s *spec.Schema, ty typed) {
 	s.Type = ty.OpenAPISchemaType()
 }
 
-// fields adds the properties of a struct; those of embedded structs are its
-// own.
+// fields adds the properties of a struct, including those of embedded structs.
 func (m *models) fields(s *spec.Schema, t reflect.Type) {
 	facts, doc := m.factsOf(t), docOf(reflect.New(t).Elem().Interface())
 	for i := 0; i < t.NumField(); i++ {
@@ -170,7 +168,7 @@ func (m *models) fields(s *spec.Schema, t reflect.Type) {
 	}
 }
 
-// annotate adds how a field is merged.
+// annotate adds the merge rules of a field.
 func (m *models) annotate(p *spec.Schema, f reflect.StructField, said *typefacts.Field) {
 	for name, value := range map[string]string{
 		extPatchStrategy: f.Tag.Get("patchStrategy"), extPatchMergeKey: f.Tag.Get("patchMergeKey"),
@@ -181,11 +179,11 @@ func (m *models) annotate(p *spec.Schema, f reflect.StructField, said *typefacts
 		}
 	}
 	if len(said.Keys) > 0 {
-		p.AddExtension(extListKeys, slices.Compact(slices.Clone(said.Keys))) // some say one twice
+		p.AddExtension(extListKeys, slices.Compact(slices.Clone(said.Keys))) // some types repeat a key
 	}
 }
 
-// choose tells readers what the values of a field's enum mean.
+// choose adds the values of a field's enum to its description.
 func (m *models) choose(p *spec.Schema, t reflect.Type, said *typefacts.Field) {
 	values := m.enum(t)
 	if len(values) == 0 || said.Cut {
@@ -203,8 +201,7 @@ func (m *models) choose(p *spec.Schema, t reflect.Type, said *typefacts.Field) {
 	p.Description = b.String()
 }
 
-// wrapped makes a reference with something beside it valid in v3, where it
-// would hide the rest.
+// wrapped makes a reference with other fields valid in v3, where a reference hides them.
 func (m *models) wrapped(s spec.Schema) spec.Schema {
 	ref := s.Ref
 	if !m.v3 || ref.String() == "" || s.Description == "" && s.Default == nil && len(s.Extensions) == 0 {
@@ -215,8 +212,7 @@ func (m *models) wrapped(s spec.Schema) spec.Schema {
 	return s
 }
 
-// docOf is the documentation of a type by JSON name; nil when it has none of
-// its own.
+// docOf returns the documentation of a type by JSON name, or nil.
 func docOf(value any) map[string]string {
 	if d, ok := value.(documented); ok {
 		return d.SwaggerDoc()
@@ -224,7 +220,7 @@ func docOf(value any) map[string]string {
 	return nil
 }
 
-// gvkList is the form of the extension on a model.
+// gvkList returns the value of the extension on a model.
 func gvkList(gvks []schema.GroupVersionKind) []any {
 	out := make([]any, 0, len(gvks))
 	for _, g := range gvks {
@@ -233,7 +229,7 @@ func gvkList(gvks []schema.GroupVersionKind) []any {
 	return out
 }
 
-// gvkMap is the form of the extension on an operation.
+// gvkMap returns the value of the extension on an operation.
 func gvkMap(g schema.GroupVersionKind) map[string]any {
 	return map[string]any{"group": g.Group, "version": g.Version, "kind": g.Kind}
 }

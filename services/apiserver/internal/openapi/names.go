@@ -9,13 +9,13 @@ import (
 	"binnacle/services/apiserver/internal/apis/typename"
 )
 
-// customName is the name of a custom resource's model.
+// customName returns the name of a custom resource's model.
 func customName(gvk schema.GroupVersionKind) string {
 	return typename.Friendly(gvk.Group+"/"+gvk.Version) + "." + gvk.Kind
 }
 
-// words are the parts of a group's name: the platform's own domain is left out,
-// and the core group, which has no name, is called core.
+// words returns the parts of a group's name without the platform's own domain. The core group,
+// which has no name, is called core.
 func words(group string) []string {
 	if group == "" {
 		return []string{"core"}
@@ -39,12 +39,12 @@ func title(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// operationGroup is the part of an operation's id that names the group version.
+// operationGroup returns the part of an operation's id that names the group version.
 func operationGroup(gv schema.GroupVersion) string {
 	return camel(words(gv.Group)) + title(gv.Version)
 }
 
-// tag groups the operations of a group version, as in rbacAuthorization_v1.
+// tag returns the tag of a group version's operations, as in rbacAuthorization_v1.
 func tag(group, version string) string {
 	w := words(group)
 	name := w[0] + camel(w[1:])
@@ -54,7 +54,7 @@ func tag(group, version string) string {
 	return name
 }
 
-// apiPath is the path of a group version without its leading slash.
+// apiPath returns the path of a group version without its leading slash.
 func apiPath(gv schema.GroupVersion) string {
 	if gv.Group == "" {
 		return "api/" + gv.Version

@@ -14,16 +14,15 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// path is a path with its operations, in the form that both versions are made
-// from.
+// path is a path with its operations, from which both versions are built.
 type path struct {
 	path       string
 	parameters []parameter
 	operations []operation
 }
 
-// operation is a method of a path. Models are Go types, or names of models
-// that come from elsewhere.
+// operation is a method of a path. Models are Go types, or names of models that come from
+// elsewhere.
 type operation struct {
 	method, id, action, description, tag string
 	gvk                                  schema.GroupVersionKind
@@ -35,8 +34,8 @@ type operation struct {
 	consumes, produces                   []string
 }
 
-// model is what is sent or received: a Go type, or a custom resource by name,
-// or any text when both are empty.
+// model is a request or response body: a Go type, a custom resource by name, or any text if both
+// are empty.
 type model struct {
 	typ  reflect.Type
 	name string
@@ -44,17 +43,17 @@ type model struct {
 
 func modelOf(v any) *model { return &model{typ: reflect.TypeOf(v).Elem()} }
 
-// anything is what an operation takes that looks at the media type later.
+// anything is the media type of operations that check the media type later.
 var anything = []string{"*/*"}
 
-// forms are the media types that operations send and receive.
+// forms holds the media types of requests and responses.
 type forms struct {
 	object, list, patch []string
 	// custom resources have no protobuf, and no patch that needs a Go type.
 	custom, customPatch []string
 }
 
-// formsOf a server, which may serve CBOR.
+// formsOf returns the media types of a server, which may serve CBOR.
 func formsOf(cbor bool) forms {
 	f := forms{
 		object:      []string{api.MediaJSON, api.MediaYAML, api.MediaProtobuf},
@@ -71,22 +70,22 @@ func formsOf(cbor bool) forms {
 	return f
 }
 
-// describer makes the paths of one group version.
+// describer builds the paths of one group version.
 type describer struct {
 	gv     schema.GroupVersion
 	params *parameters
 	forms  *forms
-	// newObject makes a value of a known type.
+	// newObject returns a value of a known type.
 	newObject func(schema.GroupVersionKind) (runtime.Object, error)
-	// custom kinds have no Go type; their models go by name.
+	// custom kinds have no Go type. Their models have names.
 	custom bool
 	paths  []path
 }
 
-// group makes all paths of a group version.
+// group returns all paths of a group version.
 func (d *describer) group(kinds []*registry.Kind) []path {
 	root := "/" + apiPath(d.gv) + "/"
-	if !d.custom { // Kubernetes describes discovery of built-in group versions only
+	if !d.custom { // Kubernetes describes discovery only for built-in group versions
 		d.add(path{path: root, operations: []operation{{
 			method: http.MethodGet, id: "get" + operationGroup(d.gv) + "APIResources", description: "get available resources",
 			tag: tag(d.gv.Group, d.gv.Version), result: modelOf(&metav1.APIResourceList{}), codes: []int{http.StatusOK},
@@ -131,8 +130,7 @@ func (d *describer) kind(root string, k *registry.Kind) {
 	}
 }
 
-// subresource describes what is below the objects of a kind. A connection takes the
-// parameters of its options alone.
+// subresource adds the paths of a subresource. A connection has only the parameters of its options.
 func (d *describer) subresource(c *kindDescriber, base string, s *registry.Subresource, object, scoped []parameter) {
 	at := base + "/{name}/" + s.Name
 	ps := append([]parameter{named(subresourceKind(c.kind, s).Kind)}, scoped...)
@@ -148,7 +146,7 @@ func (d *describer) subresource(c *kindDescriber, base string, s *registry.Subre
 	}
 }
 
-// add adds a path. What all its operations take stands with the path.
+// add adds a path. Parameters that all its operations share are moved to the path.
 func (d *describer) add(p path) {
 	if len(p.operations) == 0 {
 		return
@@ -166,23 +164,23 @@ func (d *describer) add(p path) {
 	d.paths = append(d.paths, p)
 }
 
-// kindDescriber makes the operations of one kind.
+// kindDescriber builds the operations of one kind.
 type kindDescriber struct {
 	*describer
 	kind  *registry.Kind
 	scope string
 }
 
-// id of an operation, as in readCoreV1NamespacedPodStatus.
+// id returns the id of an operation, as in readCoreV1NamespacedPodStatus.
 func (c *kindDescriber) id(verb, what string) string {
 	return verb + operationGroup(c.gv) + c.scope + what
 }
 
-// own is the model of the kind itself.
+// own returns the model of the kind itself.
 func (c *kindDescriber) own() *model { return c.modelOf(c.kind.Kind, c.kind.New) }
 
-// modelOf finds the model of a kind: by name for a custom one. Versions that look the
-// same may share a Go type, but not a model.
+// modelOf returns the model of a kind, by name for a custom one. Identical versions may share a Go
+// type, but not a model.
 func (c *kindDescriber) modelOf(kind string, fresh func() runtime.Object) *model {
 	if c.custom {
 		return &model{name: customName(c.gv.WithKind(kind))}
@@ -218,7 +216,7 @@ func (c *kindDescriber) list(id string) operation {
 	return op
 }
 
-// watchList makes the older form of watching a collection.
+// watchList returns the deprecated operation that watches a collection.
 func (c *kindDescriber) watchList(id string) operation {
 	op := c.base(http.MethodGet, "watchlist", id, "watch individual changes to a list of "+c.kind.Kind+
 		". deprecated: use the 'watch' parameter with a list operation instead.")
@@ -226,7 +224,7 @@ func (c *kindDescriber) watchList(id string) operation {
 	return op
 }
 
-// watch makes the older form of watching an object.
+// watch returns the deprecated operation that watches an object.
 func (c *kindDescriber) watch() operation {
 	op := c.watchList(c.id("watch", c.kind.Kind))
 	op.action = "watch"
@@ -235,7 +233,7 @@ func (c *kindDescriber) watch() operation {
 	return op
 }
 
-// collection makes the operations of a collection.
+// collection returns the operations of a collection.
 func (c *kindDescriber) collection() (ops []operation) {
 	k := c.kind
 	if k.HasVerb("list") {
@@ -258,7 +256,7 @@ func (c *kindDescriber) collection() (ops []operation) {
 	return ops
 }
 
-// object makes the operations of one object.
+// object returns the operations of one object.
 func (c *kindDescriber) object() (ops []operation) {
 	k := c.kind
 	if k.HasVerb("get") {
@@ -284,7 +282,7 @@ func (c *kindDescriber) object() (ops []operation) {
 	return ops
 }
 
-// reading are the parameters of reading one object; of built-in kinds none is told.
+// reading returns the parameters of reading one object. Built-in kinds document none.
 func (c *kindDescriber) reading() []parameter {
 	if c.custom {
 		return c.params.get
@@ -309,7 +307,7 @@ func (c *kindDescriber) patch(id, what string, m *model) operation {
 	return op
 }
 
-// subresource makes the operations of a path below an object.
+// subresource returns the operations of a subresource.
 func (c *kindDescriber) subresource(s *registry.Subresource, suffix string) (ops []operation) {
 	gvk := subresourceKind(c.kind, s)
 	m := c.subresourceModel(s, gvk)
@@ -350,7 +348,7 @@ func (c *kindDescriber) subresource(s *registry.Subresource, suffix string) (ops
 	return ops
 }
 
-// subresourceKind is the type of a sub-resource in full.
+// subresourceKind returns the full type of a subresource.
 func subresourceKind(k *registry.Kind, s *registry.Subresource) schema.GroupVersionKind {
 	if s.GVK.GroupVersion().Empty() {
 		return k.GroupVersion().WithKind(s.GVK.Kind)
@@ -371,7 +369,7 @@ func (c *kindDescriber) subresourceModel(s *registry.Subresource, gvk schema.Gro
 	return &model{}
 }
 
-// noun puts "a" or "an" before a kind, but not before plurals.
+// noun prefixes a kind with "a" or "an", except a plural.
 func noun(kind string) string {
 	switch {
 	case strings.HasSuffix(kind, "s") && !strings.HasSuffix(kind, "ss"):

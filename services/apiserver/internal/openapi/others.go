@@ -15,32 +15,32 @@ import (
 	"binnacle/libs/version"
 )
 
-// Other is a group version that another server answers for, and has a v3 document of.
+// Other is a group version that another server serves and documents in v3.
 type Other struct {
 	GroupVersion schema.GroupVersion
-	// Hash of the document, if it is known.
+	// Hash is the hash of the document, if it is known.
 	Hash string
-	// Document answers for it.
+	// Document serves the document.
 	Document http.Handler
 }
 
-// Swagger is what another server's v2 document says of a group version, as Part makes
-// it. A Tag stands for the same text always.
+// Swagger is the part of another server's v2 document for a group version, as returned by Part.
+// Equal tags mean equal texts.
 type Swagger struct {
 	GroupVersion schema.GroupVersion
 	Tag          string
 	Text         []byte
 }
 
-// Others sets who has the v2 documents of other servers, in order of priority; it is
-// asked with each request for the v2 document.
+// Others sets the function that returns the v2 documents of other servers, in order of priority. It
+// is called for each request for the v2 document.
 func (s *Service) Others(swaggers func(context.Context) []Swagger) { s.swaggers = swaggers }
 
-// Part is what a v2 document of somebody else says of the paths of a group version,
-// with the definitions that they need. It can be merged with others, whatever it is of.
+// Part returns the paths of a group version in another server's v2 document, with the definitions
+// that they need. The result can be merged with other documents.
 func Part(text []byte, gv schema.GroupVersion) (part []byte, err error) {
 	defer func() {
-		if v := recover(); v != nil { // the document is anybody's
+		if v := recover(); v != nil { // the document is untrusted
 			part, err = nil, fmt.Errorf("it is no OpenAPI v2 document: %v", v)
 		}
 	}()
@@ -62,18 +62,19 @@ func Part(text []byte, gv schema.GroupVersion) (part []byte, err error) {
 	if err := closed(part); err != nil {
 		return nil, err
 	}
-	_, err = v2Proto(part) // the merged document has to have this form too
+	_, err = v2Proto(part) // the merged document must have this form too
 	return part, err
 }
 
-// merged is a v2 document with those of others.
+// merged is a v2 document merged with those of other servers.
 type merged struct {
 	of  *document
 	key string
 	doc *document
 }
 
-// v2 is the v2 document with what others say. One that cannot be merged is left out.
+// v2 returns the v2 document merged with those of other servers. It omits documents that cannot be
+// merged.
 func (s *Service) v2(ctx context.Context, snap *snapshot) *document {
 	if s.swaggers == nil {
 		return snap.v2
@@ -105,18 +106,17 @@ func (s *Service) mergeV2(entries []*entry, others []Swagger) ([]byte, error) {
 	return doc.MarshalJSON()
 }
 
-// merge puts a part into a document; one that cannot be merged is left out. Of paths
-// that both have those of the document stay; definitions and parameters of the same name
-// that are different get another one.
+// merge merges a part into a document. It omits a part that cannot be merged. The document's paths
+// take precedence. Different definitions and parameters with the same name are renamed.
 func merge(doc *spec.Swagger, part []byte) {
-	defer func() { _ = recover() }() // the part is anybody's
+	defer func() { _ = recover() }() // the part is untrusted
 	one := &spec.Swagger{}
 	if one.UnmarshalJSON(part) == nil {
 		_ = aggregator.MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters(doc, one)
 	}
 }
 
-// closed refuses a document that refers to what is not in it.
+// closed rejects a document with unresolved references.
 func closed(text []byte) error {
 	var doc map[string]any
 	if err := json.Unmarshal(text, &doc); err != nil {
@@ -146,7 +146,7 @@ func closed(text []byte) error {
 	return walk(doc)
 }
 
-// leads tells whether a reference leads to what the document has.
+// leads reports whether a reference resolves in the document.
 func leads(doc map[string]any, ref string) bool {
 	for _, kind := range []string{"definitions", "parameters"} {
 		if name, ok := strings.CutPrefix(ref, "#/"+kind+"/"); ok {

@@ -19,14 +19,13 @@ const (
 	inQuery = "query"
 )
 
-// parameters are the sets of parameters that operations share.
+// parameters holds the sets of parameters that operations share.
 type parameters struct {
 	namespace, path, pretty                                 parameter
 	get, list, create, update, patch, remove, removeSeveral []parameter
 }
 
-// newParameters reads the options types, whose documentation is the
-// parameters'.
+// newParameters derives the parameters and their documentation from the options types.
 func newParameters() *parameters {
 	p := &parameters{
 		namespace: parameter{name: "namespace", in: inPath, typ: "string", required: true, description: "object name and auth scope, such as for teams and projects"},
@@ -43,12 +42,12 @@ func newParameters() *parameters {
 	return p
 }
 
-// named is the parameter of an object's name.
+// named returns the parameter for an object's name.
 func named(kind string) parameter {
 	return parameter{name: "name", in: inPath, typ: "string", required: true, description: "name of the " + kind}
 }
 
-// query makes query parameters of the scalar fields of an options type.
+// query returns query parameters for the scalar fields of an options type.
 func query(options any) []parameter {
 	t := reflect.TypeOf(options)
 	doc := docOf(options)
@@ -66,7 +65,7 @@ func query(options any) []parameter {
 	return out
 }
 
-// scalar is the type of a query parameter; those of lists may be repeated.
+// scalar returns the type of a query parameter. Parameters for lists may be repeated.
 func scalar(t reflect.Type) (string, bool) {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice:

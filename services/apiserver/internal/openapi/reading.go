@@ -6,17 +6,18 @@ import (
 	"binnacle/services/apiserver/internal/openapi/typefacts"
 )
 
-// Reading keeps what schemas are read from while documents are made of them that read the same: the
-// group versions of one group. Its methods may be called at the same time.
+// Reading caches the sources of schemas while documents from the same sources are built: those of
+// one group's versions. It is safe for concurrent use.
 type Reading struct {
-	// facts are those of types, read once for documents of all groups; nil where one alone is made.
+	// facts returns the facts of types, read once for the documents of all groups. It is nil if
+	// only one document is built.
 	facts func() (*typefacts.Facts, error)
 
 	mu   sync.Mutex
 	kept map[any]any
 }
 
-// Once returns what open returned for a key, which is called once for each and is to be short.
+// Once returns the result of open for a key. It calls open once per key. open must be fast.
 func (r *Reading) Once(key any, open func() any) any {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -31,7 +32,7 @@ func (r *Reading) Once(key any, open func() any) any {
 	return v
 }
 
-// typeFacts are what the source says of types.
+// typeFacts returns the facts of types.
 func (r *Reading) typeFacts() (*typefacts.Facts, error) {
 	if r.facts == nil {
 		return typefacts.Read()
@@ -39,8 +40,8 @@ func (r *Reading) typeFacts() (*typefacts.Facts, error) {
 	return r.facts()
 }
 
-// readings give each group one, for entries that come group by group; what was read for those before
-// is not kept.
+// readings returns one Reading per group, for entries that are grouped. It drops the Reading of the
+// previous group.
 type readings struct {
 	facts func() (*typefacts.Facts, error)
 	group string

@@ -9,20 +9,19 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// Schemas makes schemas of kinds one by one, as the documents of v3 have them, without
-// how lists and maps are merged and without defaults. It keeps what it made, and is for
-// one goroutine.
+// Schemas builds schemas of single kinds as in v3 documents, but without merge rules and defaults.
+// It caches them and is not safe for concurrent use.
 type Schemas struct {
 	models *models
 	scheme *runtime.Scheme
 }
 
-// NewSchemas makes schemas of the kinds that a scheme knows, and of custom ones.
+// NewSchemas returns the schemas of a scheme's kinds and of custom ones.
 func NewSchemas(scheme *runtime.Scheme) *Schemas {
 	return &Schemas{newModels(nil, func(reflect.Type) []schema.GroupVersionKind { return nil }, true, false), scheme}
 }
 
-// BuiltIn is the schema of a kind that the scheme knows, nil of another one.
+// BuiltIn returns the schema of a kind in the scheme, or nil.
 func (s *Schemas) BuiltIn(kind schema.GroupVersionKind) *spec.Schema {
 	obj, err := s.scheme.New(kind)
 	if err != nil {
@@ -32,14 +31,14 @@ func (s *Schemas) BuiltIn(kind schema.GroupVersionKind) *spec.Schema {
 	return &ref
 }
 
-// Custom is the schema of a custom resource: what its definition gives, which may be
-// nil, with what every object has.
+// Custom returns the schema of a custom resource: the schema of its definition, which may be nil,
+// with the fields of every object.
 func (s *Schemas) Custom(kind schema.GroupVersionKind, given *spec.Schema) *spec.Schema {
 	return customSchema(s.models, given, kind)
 }
 
-// Follow returns what a reference in a schema stands for, and its name. What is no
-// reference stands for itself and has none.
+// Follow resolves a reference in a schema. It returns the target and its name. It returns any other
+// schema itself, with an empty name.
 func (s *Schemas) Follow(at *spec.Schema) (is *spec.Schema, name string) {
 	ref := at.Ref.String()
 	for i := range at.AllOf {

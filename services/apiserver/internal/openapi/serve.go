@@ -19,7 +19,7 @@ const (
 	prefixV3 = pathV3 + "/"
 )
 
-// ServeHTTP answers /openapi/v2, /openapi/v3 and what is below it.
+// ServeHTTP serves /openapi/v2, /openapi/v3 and the paths below it.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -46,7 +46,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// failed answers with an error; a client that went away is told so, in logs and metrics.
+// failed responds with an error. For a client that went away, logs and metrics record that.
 func (s *Service) failed(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
 		err = status.Gone()
@@ -60,14 +60,14 @@ func (s *Service) serveIndex(w http.ResponseWriter, r *http.Request, snap *snaps
 		s.failed(w, r, err)
 		return
 	}
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8") // as everywhere, though it is JSON
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8") // as everywhere, although it is JSON
 	w.Header().Set("ETag", strconv.Quote(list.etag))
 	w.Header().Set("Cache-Control", "no-cache, private")
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(list.text))
 }
 
-// serveDocument answers with a form of a document. at is the document's place
-// below /openapi/v3/; the v2 document has none, and takes no hash.
+// serveDocument serves a form of a document. at is the document's path below /openapi/v3/. It is
+// empty for the v2 document, which ignores the hash parameter.
 func (s *Service) serveDocument(w http.ResponseWriter, r *http.Request, d *document, version, at string) {
 	h := w.Header()
 	h.Set("Vary", "Accept, Accept-Encoding")
@@ -86,7 +86,7 @@ func (s *Service) serveDocument(w http.ResponseWriter, r *http.Request, d *docum
 			http.Redirect(w, r, hashedURL(at, c.etag), http.StatusMovedPermanently)
 			return
 		}
-		// The address says what the content is, so it can be kept for good.
+		// The URL identifies the content, so it can be cached forever.
 		h.Set("Cache-Control", "public, immutable")
 		h.Set("Expires", time.Now().AddDate(1, 0, 0).UTC().Format(http.TimeFormat))
 	}
@@ -110,8 +110,7 @@ func (s *Service) serveDocument(w http.ResponseWriter, r *http.Request, d *docum
 	http.ServeContent(w, r, "", c.made, bytes.NewReader(body))
 }
 
-// acceptedForm chooses between JSON and protobuf, whose media type has two
-// spellings.
+// acceptedForm chooses between JSON and protobuf. The media type of protobuf has two spellings.
 func acceptedForm(accept, version string) (protobuf, ok bool) {
 	if strings.TrimSpace(accept) == "" {
 		return false, true
@@ -128,7 +127,7 @@ func acceptedForm(accept, version string) (protobuf, ok bool) {
 	return false, false
 }
 
-// byWeight lists what a header accepts, without parameters, best first.
+// byWeight returns the elements of an Accept header without parameters, best first.
 func byWeight(header string) []string {
 	type clause struct {
 		what string

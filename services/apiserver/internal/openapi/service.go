@@ -29,21 +29,21 @@ import (
 // Group is a group version of custom resources.
 type Group struct {
 	GroupVersion schema.GroupVersion
-	// Kinds as they are served.
+	// Kinds holds the served kinds.
 	Kinds []*registry.Kind
-	// Schemas returns the schema of a kind's objects, nil where there is none; it is
-	// asked when the document is made, with what documents of the same group that are made
-	// with it have read. Metadata, apiVersion and kind are added.
+	// Schemas returns the schema of a kind's objects, or nil. It is called when the document is
+	// built, with the Reading of documents of the same group that are built together. Metadata,
+	// apiVersion and kind are added.
 	Schemas func(r *Reading, kind string) *spec.Schema
-	// Lenient has the kinds whose definitions keep unknown fields. OpenAPI v2 does not have
-	// their schemas, since kubectl would reject those fields.
+	// Lenient holds the kinds whose definitions keep unknown fields. OpenAPI v2 omits their
+	// schemas, because kubectl would reject those fields.
 	Lenient map[string]bool
-	// Hash changes when anything else of the group does; a group with the hash
-	// of one served before keeps its document.
+	// Hash changes whenever any other part of the group does. A group with an unchanged hash keeps
+	// its document.
 	Hash string
 }
 
-// Service serves the documents. Its methods may be called at the same time.
+// Service serves the documents. It is safe for concurrent use.
 type Service struct {
 	catalog *registry.Catalog
 	scheme  func() *runtime.Scheme
@@ -54,19 +54,19 @@ type Service struct {
 	builtIn []*entry
 
 	packer packer
-	// turns2 and turns3 are how many documents are made at once.
+	// turns2 and turns3 limit the number of concurrent builds.
 	turns2, turns3 chan struct{}
 	refuse         func(http.ResponseWriter, *http.Request, error)
 
 	swaggers func(context.Context) []Swagger
-	merging  sync.Mutex // guards merged; a leaf
+	merging  sync.Mutex // guards merged; leaf lock
 	merged   *merged
 
-	replacing sync.Mutex // orders calls of Replace
+	replacing sync.Mutex // serializes Replace
 	current   atomic.Pointer[snapshot]
 }
 
-// entry is one v3 document and what it is made of.
+// entry is one v3 document and its sources.
 type entry struct {
 	path string // below /openapi/v3/
 	// hash and name of a group of custom resources
@@ -74,12 +74,12 @@ type entry struct {
 	paths       func() []path
 	// schemas returns the models of custom resources; nil for built-in documents.
 	schemas func(m *models, r *Reading) map[string]*spec.Schema
-	// names are the models of custom resources.
+	// names holds the names of the models of custom resources.
 	names []string
 	doc   *document
 }
 
-// snapshot is the set of documents at one time. It does not change.
+// snapshot is an immutable set of documents.
 type snapshot struct {
 	entries []*entry
 	byPath  map[string]*entry
@@ -88,25 +88,25 @@ type snapshot struct {
 	index   shared[*index]
 }
 
-// Options say what else the documents tell of a server.
+// Options control the contents of the documents.
 type Options struct {
-	// CBOR is among the media types of built-in kinds.
+	// CBOR adds CBOR to the media types of built-in kinds.
 	CBOR bool
-	// NoEnums leaves out which values fields can have.
+	// NoEnums omits the allowed values of fields.
 	NoEnums bool
 	// Release is the version of the API, 1.33 by default.
 	Release string
-	// Refuse, if set, answers with an error, as a Status.
+	// Refuse, if set, responds with an error as a Status.
 	Refuse func(http.ResponseWriter, *http.Request, error)
 }
 
-// New describes the kinds of a catalog; the scheme knows the types that each version is
-// described by, and those of sub-resources. It is asked for with the first document.
+// New returns a service for the kinds of a catalog. The scheme knows the types of each version and
+// of subresources. It is called when the first document is built.
 func New(catalog *registry.Catalog, scheme func() *runtime.Scheme, o Options) (*Service, error) {
 	s := &Service{catalog: catalog, scheme: sync.OnceValue(scheme), params: sync.OnceValue(newParameters), forms: formsOf(o.CBOR), enums: !o.NoEnums, refuse: o.Refuse,
 		release: cmp.Or(o.Release, version.Major+"."+version.Minor)}
-	// One of v2 is all that there is, and must not keep those of v3 waiting. A processor is left to those
-	// who want something else.
+	// The v2 document covers the whole API, and its build must not delay v3 documents. One
+	// processor remains free for other work.
 	s.turns2, s.turns3 = make(chan struct{}, 1), make(chan struct{}, max(1, goruntime.GOMAXPROCS(0)-1))
 	if s.refuse == nil {
 		s.refuse = func(w http.ResponseWriter, _ *http.Request, err error) {
@@ -144,7 +144,7 @@ func sortedKinds(kinds []*registry.Kind) []*registry.Kind {
 	return kinds
 }
 
-// roots describe what stands beside the groups.
+// roots returns the entries of the paths beside the groups.
 func (s *Service) roots() []*entry {
 	one := func(at, id, description, tagName string, result any) *entry {
 		return s.entry(at, func() []path { return []path{s.rootPath("/"+at+"/", id, description, tagName, result)} })
@@ -158,7 +158,7 @@ func (s *Service) roots() []*entry {
 	}
 }
 
-// DescribeIssuer adds the documents by which others verify tokens of service accounts.
+// DescribeIssuer adds the documents for the verification of service account tokens.
 func (s *Service) DescribeIssuer() {
 	one := func(at, id, description, tagName, media string) *entry {
 		p := path{path: "/" + at + "/", operations: []operation{{
@@ -182,7 +182,7 @@ func (s *Service) groupRoot(group string) *entry {
 	})
 }
 
-// entry is a document of a built-in group version, or of a path beside the groups.
+// entry returns the entry of a built-in group version, or of a path beside the groups.
 func (s *Service) entry(at string, paths func() []path) *entry {
 	e := &entry{path: at, paths: paths}
 	e.doc = s.packer.newDocument(s.turns3, func(r *Reading) ([]byte, error) {
@@ -198,8 +198,7 @@ func (s *Service) entry(at string, paths func() []path) *entry {
 	return e
 }
 
-// Replace sets the custom resources that are described and the group versions that
-// others describe, in place of those set before.
+// Replace replaces the custom resources, and the group versions that other servers describe.
 func (s *Service) Replace(groups []Group, others []Other) {
 	s.replacing.Lock()
 	defer s.replacing.Unlock()
@@ -233,7 +232,7 @@ func (s *Service) Replace(groups []Group, others []Other) {
 		}
 	}
 	if old != nil && slices.Equal(old.entries, next.entries) {
-		next.v2 = old.v2 // the others alone are not what they were
+		next.v2 = old.v2 // only the documents of other servers changed
 		s.current.Store(next)
 		return
 	}
@@ -241,7 +240,7 @@ func (s *Service) Replace(groups []Group, others []Other) {
 	s.current.Store(next)
 }
 
-// buildV2 describes everything in one document.
+// buildV2 builds one document for everything.
 func (s *Service) buildV2(entries []*entry) ([]byte, error) {
 	doc, err := s.swagger(entries)
 	if err != nil {
@@ -272,8 +271,8 @@ func (s *Service) swagger(entries []*entry) (*spec.Swagger, error) {
 	return newV2(all, m, extra, s.release), nil
 }
 
-// allVersions returns the group versions of DeleteOptions and of watch events: all that the API
-// has or had.
+// allVersions returns the group versions of DeleteOptions and of watch events: all that the API has
+// or had.
 func allVersions(facts *typefacts.Facts) []schema.GroupVersion {
 	out := slices.Clone(facts.Versions)
 	for _, group := range []string{"apiextensions", "apiregistration"} {
@@ -284,16 +283,16 @@ func allVersions(facts *typefacts.Facts) []schema.GroupVersion {
 	return out
 }
 
-// customVersions returns the group versions of DeleteOptions in the documents of custom
-// resources, which Kubernetes takes from client-go: without the groups that only servers know.
+// customVersions returns the group versions of DeleteOptions in the documents of custom resources.
+// Kubernetes takes them from client-go, so groups that only servers know are missing.
 func customVersions(facts *typefacts.Facts) []schema.GroupVersion {
 	return slices.DeleteFunc(slices.Clone(facts.Versions), func(gv schema.GroupVersion) bool {
 		return gv.Group == "admission."+api.Domain || gv.Group == "imagepolicy."+api.Domain
 	})
 }
 
-// kindsOf returns the group version kinds of types: the served ones, and for types of every
-// group version those of the given versions.
+// kindsOf returns the group version kinds of types: the served ones, and the given versions for
+// types that belong to every group version.
 func (s *Service) kindsOf(versions []schema.GroupVersion) func(reflect.Type) []schema.GroupVersionKind {
 	return func(t reflect.Type) []schema.GroupVersionKind {
 		if t == reflect.TypeFor[metav1.WatchEvent]() || t == reflect.TypeFor[metav1.DeleteOptions]() {
@@ -307,7 +306,7 @@ func (s *Service) kindsOf(versions []schema.GroupVersion) func(reflect.Type) []s
 	}
 }
 
-// servedAs are the served group version kinds of a type.
+// servedAs returns the served group version kinds of a type.
 func (s *Service) servedAs(t reflect.Type) []schema.GroupVersionKind {
 	obj, ok := reflect.New(t).Interface().(runtime.Object)
 	if !ok {
@@ -315,7 +314,7 @@ func (s *Service) servedAs(t reflect.Type) []schema.GroupVersionKind {
 	}
 	known, _, err := s.scheme().ObjectKinds(obj)
 	if err != nil {
-		return nil // not a type of the API's own
+		return nil // not an object type of the API
 	}
 	var out []schema.GroupVersionKind
 	for _, k := range known {

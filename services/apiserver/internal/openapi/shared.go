@@ -10,32 +10,33 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// shared is made when it is first asked for, once for all who wait for it, and kept. A failure is
-// told to them and not kept.
+// shared is a value that is built on first use, once for all callers that wait for it, and then
+// kept. A failed build is returned to these callers and not kept.
 type shared[T any] struct {
-	// turns bound how many are made at once, as nobody has seats for it; nil for what is only
-	// waiting for others that have turns.
+	// turns limits the number of concurrent builds, which hold no seats. It is nil for values that
+	// only wait for other limited builds.
 	turns chan struct{}
 
-	mu     sync.Mutex // guards all below; nothing is locked while it is held
+	mu     sync.Mutex // guards the fields below; leaf lock
 	made   *T
 	making *making[T]
 }
 
-// making is what some wait for.
+// making is a build that callers wait for.
 type making[T any] struct {
 	stop    context.CancelFunc
 	waiting int
-	// begun work goes on without anybody who waits: who comes again finds it.
+	// begun states that the build has started. It then continues without callers, so that a later
+	// caller finds its result.
 	begun bool
 
 	done  chan struct{}
-	value T // with err, when done
+	value T // valid with err once done is closed
 	err   error
 }
 
-// get returns what work makes, or the end of ctx, or that too many wait. The context of work is of no
-// request, and ends when nobody waits any more.
+// get returns the result of work. It returns an error if ctx ends or if too many requests wait. The
+// context of work belongs to no request, and ends when no caller waits any more.
 func (s *shared[T]) get(ctx context.Context, work func(context.Context) (T, error)) (T, error) {
 	s.mu.Lock()
 	if s.made != nil {
@@ -67,7 +68,8 @@ func (s *shared[T]) get(ctx context.Context, work func(context.Context) (T, erro
 	return m.value, m.err
 }
 
-// leave is for who waits no more. What nobody waits for is given up, unless it has begun.
+// leave ends the wait of one caller. A build that has not started is canceled when its last caller
+// leaves.
 func (s *shared[T]) leave(m *making[T]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +88,7 @@ func (s *shared[T]) run(ctx context.Context, m *making[T], work func(context.Con
 		select {
 		case s.turns <- struct{}{}:
 			defer func() { <-s.turns }()
-			runtime.Gosched() // many may be made one after the other; short requests go before the next
+			runtime.Gosched() // lets short requests run between consecutive builds
 		case <-ctx.Done():
 		}
 		if !s.begin(m) {
@@ -97,7 +99,7 @@ func (s *shared[T]) run(ctx context.Context, m *making[T], work func(context.Con
 	m.value, m.err = value, err
 	s.mu.Lock()
 	if err == nil {
-		s.made = &value // of its own: m has the request that was first
+		s.made = &value // a copy, because m references the first request
 	}
 	if s.making == m {
 		s.making = nil
@@ -106,7 +108,7 @@ func (s *shared[T]) run(ctx context.Context, m *making[T], work func(context.Con
 	close(m.done)
 }
 
-// begin is false when nobody waits any more.
+// begin marks the build as started. It returns false if no caller waits any more.
 func (s *shared[T]) begin(m *making[T]) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +116,7 @@ func (s *shared[T]) begin(m *making[T]) bool {
 	return m.begun
 }
 
-// safely is work, whose panic is an error: no request is there that it could end.
+// safely runs work and converts a panic into an error, because no request handler would recover it.
 func safely[T any](ctx context.Context, work func(context.Context) (T, error)) (_ T, err error) {
 	defer func() {
 		if v := recover(); v != nil {

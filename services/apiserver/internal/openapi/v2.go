@@ -15,8 +15,8 @@ const (
 	bearerDoc = "Bearer Token authentication"
 )
 
-// newV2 makes the v2 document of all paths. Parameters that several operations
-// have in common stand once and are referred to.
+// newV2 returns the v2 document of all paths. Parameters that several operations share are defined
+// once and referenced.
 func newV2(ps []path, m *models, extra map[string]*spec.Schema, release string) *spec.Swagger {
 	doc := &spec.Swagger{SwaggerProps: spec.SwaggerProps{
 		Swagger: "2.0",
@@ -83,7 +83,7 @@ func (m *models) v2Operation(op *operation, shared *sharedParameters) *spec.Oper
 		s := m.schemaOf(op.body)
 		body := spec.Parameter{ParamProps: spec.ParamProps{Name: "body", In: "body", Required: !op.bodyOptional, Schema: &s}}
 		if ref := s.Ref.String(); strings.HasPrefix(ref, "#/definitions/io.k8s.apimachinery") {
-			body = shared.refer(body) // that of many kinds
+			body = shared.refer(body) // shared by many kinds
 		}
 		out.Parameters = append(out.Parameters, body)
 	}
@@ -97,16 +97,16 @@ func (m *models) v2Operation(op *operation, shared *sharedParameters) *spec.Oper
 	return out
 }
 
-// sharedParameters collects the parameters of a document that operations refer to, by
-// name; names are by the form that they are first seen in.
+// sharedParameters collects the parameters of a document that operations reference. used holds them
+// by name; names maps their JSON to their name.
 type sharedParameters struct {
 	used  map[string]spec.Parameter
 	names map[string]string
 	refs  map[parameter]spec.Parameter
 }
 
-// list refers to parameters, but writes out those that depend on the path, and those
-// by which clients find out what a server can do.
+// list returns references to parameters. It writes out those that depend on the path, and those by
+// which clients detect the features of a server.
 func (c *sharedParameters) list(ps []parameter) []spec.Parameter {
 	var out []spec.Parameter
 	for _, p := range ps {
@@ -130,8 +130,8 @@ func (c *sharedParameters) list(ps []parameter) []spec.Parameter {
 	return out
 }
 
-// refer puts a parameter among the shared ones, under its name and a hash of its JSON
-// as in Kubernetes: six bytes of FNV-1 in URL-safe base64.
+// refer adds a shared parameter and returns a reference. As in Kubernetes, its name ends with a
+// hash of its JSON: six bytes of FNV-1 in URL-safe base64.
 func (c *sharedParameters) refer(p spec.Parameter) spec.Parameter {
 	text, err := json.Marshal(p)
 	if err != nil {

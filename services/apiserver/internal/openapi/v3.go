@@ -11,14 +11,14 @@ import (
 // apiTitle is the title of the documents.
 const apiTitle = "Kubernetes"
 
-// securitySchemes is how clients authenticate, in the documents of built-in group versions.
+// securitySchemes returns the authentication schemes in the documents of built-in group versions.
 func securitySchemes() spec3.SecuritySchemes {
 	return spec3.SecuritySchemes{bearer: &spec3.SecurityScheme{SecuritySchemeProps: spec3.SecuritySchemeProps{
 		Type: "apiKey", Name: "authorization", In: "header", Description: bearerDoc,
 	}}}
 }
 
-// newV3 makes a v3 document of paths. extra are the models that go by name.
+// newV3 returns a v3 document of paths. extra holds the models that have names.
 func newV3(ps []path, m *models, extra map[string]*spec.Schema, info spec.InfoProps) *spec3.OpenAPI {
 	doc := &spec3.OpenAPI{
 		Version:    "3.0.0",
@@ -105,7 +105,7 @@ func (m *models) v3Content(what *model, media []string) map[string]*spec3.MediaT
 	return out
 }
 
-// schemaOf is the schema of what is sent or received.
+// schemaOf returns the schema of a request or response body.
 func (m *models) schemaOf(what *model) spec.Schema {
 	switch {
 	case what == nil || what.typ == nil && what.name == "":

@@ -9,7 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/openapi/typefacts"
 )
 
-// value is the schema of a field's type.
+// value returns the schema of a field's type.
 func (m *models) value(t reflect.Type) spec.Schema {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -45,7 +45,7 @@ func (m *models) value(t reflect.Type) spec.Schema {
 	}
 }
 
-// element is the schema of what a list or a map has.
+// element returns the schema of the elements of a list or map.
 func (m *models) element(t reflect.Type) spec.Schema {
 	s := m.value(t)
 	if m.v3 && m.facts != nil {
@@ -54,7 +54,7 @@ func (m *models) element(t reflect.Type) spec.Schema {
 	return m.wrapped(s)
 }
 
-// enum are the values of a type of strings, if it has only some.
+// enum returns the values of a string type, or nil if any value is allowed.
 func (m *models) enum(t reflect.Type) []typefacts.Value {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -65,8 +65,7 @@ func (m *models) enum(t reflect.Type) []typefacts.Value {
 	return m.facts.Enum(fullName(t))
 }
 
-// zero is the value that an object has in JSON where none was given, nil where it has
-// none or null.
+// zero returns the JSON value of an unset field, or nil if it is omitted or null.
 func zero(t reflect.Type, omitted bool) any {
 	if t.Kind() == reflect.Pointer || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 		return nil

@@ -1,15 +1,14 @@
-// Package peers has requests for what this replica does not serve answered by one that does
-// (Kubernetes: KEP-4020, unknown version interoperability proxy): during an upgrade, or
-// where replicas have another --runtime-config.
+// Package peers proxies requests for resources that this replica does not serve to a replica that
+// does (Kubernetes: KEP-4020, unknown version interoperability proxy). Replicas differ during an
+// upgrade, or in their --runtime-config.
 //
-//	Presence         where this replica is for its peers, in the store as long as it lives
-//	Peers.Handler    who else serves a resource, as storage versions say
-//	peer             one such replica; requests are carried on to it (package carry)
+//	Presence         publishes the address of this replica in the store while it lives
+//	Peers.Handler    finds replicas that serve a resource, by storage versions
+//	peer             one such replica, to which requests are proxied (package carry)
 //
-// A request has been authenticated and authorized here before it goes on. The peer, which
-// knows this server by its client certificate, takes the user from the headers and
-// authorizes him again. A request that came from a peer is answered here, whatever
-// that is: nothing goes on twice. Clients who claim that get nothing by it but a 404.
+// A request is authenticated and authorized here before it is proxied. The peer trusts this
+// server's client certificate, takes the user from the headers and authorizes the request again. A
+// request from a peer is never proxied again. Clients that pretend to be a peer only get a 404.
 //
-// The app makes both where the gate UnknownVersionInteroperabilityProxy is on.
+// The app creates both if the gate UnknownVersionInteroperabilityProxy is on.
 package peers

@@ -13,18 +13,19 @@ import (
 
 type resource = schema.GroupVersionResource
 
-// index is who says that he serves what, as storage versions had it at some time.
+// index maps resources to the replicas that serve them, according to storage versions at one
+// version.
 type index struct {
 	version watchcache.Version
 	serving map[resource][]string
 }
 
-// ofDefinition tells whether it is about a custom resource.
+// ofDefinition reports whether a storage version belongs to a custom resource.
 func ofDefinition(v *apiserverinternalv1alpha1.StorageVersion) bool {
 	return slices.ContainsFunc(v.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "CustomResourceDefinition" })
 }
 
-// said is what storage versions say now.
+// said returns the current map from resources to replicas.
 func (p *Peers) said() map[resource][]string {
 	if i := p.index.Load(); i.serving != nil && i.version == p.Store.Snapshot().Version() {
 		return i.serving
@@ -43,10 +44,10 @@ func (p *Peers) said() map[resource][]string {
 			return true
 		}
 		if ofDefinition(v) {
-			return true // every replica serves what is defined
+			return true // every replica serves defined resources
 		}
-		// Its name is group.resource, where the core group is called core; a version that
-		// is served tells its group too, which may be another one with the same objects.
+		// The name is group.resource, where the core group is called core. A served version
+		// contains its group too, which may be another group with the same objects.
 		name := v.Name[strings.LastIndex(v.Name, ".")+1:]
 		for _, replica := range v.Status.StorageVersions {
 			for _, text := range replica.ServedVersions {

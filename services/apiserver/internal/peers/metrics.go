@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics of what goes on to peers, under the name that Kubernetes has for it.
+// Metrics counts proxied requests, under the name of Kubernetes.
 type Metrics struct{ total *prometheus.CounterVec }
 
 // NewMetrics registers the metrics.
@@ -23,7 +23,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 
 func (m *Metrics) rerouted(code int) { m.total.WithLabelValues(strconv.Itoa(code)).Inc() }
 
-// teller notes the code of an answer.
+// teller records the status code of a response.
 type teller struct {
 	http.ResponseWriter
 	code int
@@ -45,7 +45,8 @@ func (t *teller) Write(b []byte) (int, error) {
 	return t.ResponseWriter.Write(b)
 }
 
-// Hijack implements http.Hijacker: what is hijacked is upgraded, or answers by itself.
+// Hijack implements http.Hijacker. A hijacked connection is upgraded, or gets its response
+// directly.
 func (t *teller) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(t.ResponseWriter).Hijack()
 	if err == nil && t.code == 0 {
@@ -54,5 +55,5 @@ func (t *teller) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// Unwrap serves http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (t *teller) Unwrap() http.ResponseWriter { return t.ResponseWriter }

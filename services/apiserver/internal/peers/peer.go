@@ -14,10 +14,10 @@ import (
 	"binnacle/services/apiserver/internal/connections"
 )
 
-// probeWithin bounds how long it is waited for a sign of life.
+// probeWithin bounds the wait for the response to a probe.
 const probeWithin = 5 * time.Second
 
-// serverName is what the certificates of all replicas say, wherever they are.
+// serverName is the name in the certificates of all replicas, whatever their address.
 const serverName = "kubernetes.default.svc"
 
 var errNobody = errors.New("none of the replicas that serve it is there")
@@ -54,7 +54,7 @@ func newPeer(p *Peers, id, address string, trusted *x509.CertPool) *peer {
 	return is
 }
 
-// live tells whether the peer answers anything at all.
+// live probes the peer.
 func (p *peer) live(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeWithin)
 	defer cancel()
@@ -64,13 +64,13 @@ func (p *peer) live(ctx context.Context) error {
 	}
 	resp, err := p.connections.RoundTrip(r)
 	if err != nil {
-		p.connections.CloseIdleConnections() // the next has a new one
+		p.connections.CloseIdleConnections() // the next request uses a new connection
 		return err
 	}
 	return resp.Body.Close()
 }
 
-// close ends probes, and lets go of connections that nobody uses.
+// close ends probes and closes idle connections.
 func (p *peer) close() {
 	p.retire()
 	p.connections.CloseIdleConnections()

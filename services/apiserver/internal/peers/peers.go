@@ -21,42 +21,43 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// Header, set to "true", says that a peer carried a request on.
+// Header, set to "true", marks a request that a peer has proxied.
 const Header = "X-Kubernetes-Peer-Proxied"
 
 const (
-	// freshFor is how long it counts where peers are, whom many requests may ask for.
+	// freshFor is how long the addresses of peers are cached. Many requests may need them.
 	freshFor = time.Second
-	// lookWithin bounds how long a request waits to learn it.
+	// lookWithin bounds how long a request waits for the addresses.
 	lookWithin = 3 * time.Second
 )
 
-// Config is what Peers works with.
+// Config holds the dependencies of Peers.
 type Config struct {
-	// Identity names this replica among those of storage versions.
+	// Identity identifies this replica in storage versions.
 	Identity string
-	// StorageVersions are read from Store by Decode.
+	// Store is the watch cache of storage versions. Decode decodes an entry.
 	Store  *watchcache.Store
 	Decode func(*watchcache.Entry) (*apiserverinternalv1alpha1.StorageVersion, error)
-	// Exists tells whether there is such a replica: what those say that are gone stays.
+	// Exists reports whether a replica exists. Storage versions keep the entries of replicas that
+	// are gone.
 	Exists func(identity string) bool
-	// Addresses are host:port of the replicas that live, by identity.
+	// Addresses returns the host:port of live replicas, by identity.
 	Addresses func(context.Context) (map[string]string, error)
-	// Authorities verify peers.
+	// Authorities returns the certificate authorities that verify peers.
 	Authorities func() *x509.CertPool
-	// Certificate shows peers who asks; it may return nil.
+	// Certificate returns the client certificate for peers. It may return nil.
 	Certificate func() *tls.Certificate
-	// MaxRequests bounds the requests that wait for the same peer; 0 is no bound.
+	// MaxRequests is the maximum number of requests that wait for one peer; 0 means no limit.
 	MaxRequests int
-	// Refuse answers a request that no peer can be asked for.
+	// Refuse responds to a request that no peer can serve.
 	Refuse  func(w http.ResponseWriter, r *http.Request, err error)
 	Metrics *Metrics
-	// Traces, if set, makes spans of what goes on to peers.
+	// Traces, if set, creates spans for requests to peers.
 	Traces *tracing.Provider
 	Logger *slog.Logger
 }
 
-// Peers knows which replicas serve what this one does not.
+// Peers finds the replicas that serve resources that this one does not.
 type Peers struct {
 	Config
 	pages  *answers.Room
@@ -65,18 +66,18 @@ type Peers struct {
 	probes sync.WaitGroup
 
 	index   atomic.Pointer[index]
-	indexes sync.Mutex // serializes making; a leaf
+	indexes sync.Mutex // serializes updates; leaf lock
 
-	looking sync.Mutex // serializes reading addresses; before mu
+	looking sync.Mutex // serializes reads of addresses; acquired before mu
 	known   map[string]string
 	failed  error
 	readAt  time.Time
 
-	mu    sync.Mutex // a leaf
+	mu    sync.Mutex // leaf lock
 	peers map[string]*peer
 }
 
-// New makes Peers, which Run has to end.
+// New returns a Peers. Run must be called to close it.
 func New(c Config) *Peers {
 	p := &Peers{Config: c, pages: answers.NewRoom(), peers: map[string]*peer{}}
 	p.living, p.die = context.WithCancel(context.Background())
@@ -84,7 +85,7 @@ func New(c Config) *Peers {
 	return p
 }
 
-// Run lets go of connections when ctx ends.
+// Run closes connections when ctx ends.
 func (p *Peers) Run(ctx context.Context) error {
 	<-ctx.Done()
 	p.die()
@@ -93,8 +94,8 @@ func (p *Peers) Run(ctx context.Context) error {
 	return nil
 }
 
-// Handler carries a request for a resource that this replica does not serve on; nil when
-// nobody says that he does, or when a peer sent it.
+// Handler returns a handler that proxies a request for a resource that this replica does not serve.
+// It returns nil if no other replica serves the resource or if a peer sent the request.
 func (p *Peers) Handler(r *http.Request, op *request.Operation) http.Handler {
 	if !op.IsResource || r.Header.Get(Header) == "true" {
 		return nil
@@ -118,7 +119,7 @@ func (p *Peers) carry(w http.ResponseWriter, r *http.Request, ids []string) {
 	to.way.Carry(told, r, http.Header{Header: {"true"}})
 }
 
-// choose one of the replicas that live, and rather one that answers.
+// choose returns a random live replica, preferably one whose breaker is closed.
 func (p *Peers) choose(ctx context.Context, ids []string) (*peer, error) {
 	at, err := p.addresses(ctx)
 	if err != nil {
@@ -145,7 +146,7 @@ func (p *Peers) choose(ctx context.Context, ids []string) (*peer, error) {
 	return there[rand.IntN(len(there))], nil
 }
 
-// addresses are read when they are asked for, once for all who ask.
+// addresses returns the addresses of live replicas. They are read on demand, once for all callers.
 func (p *Peers) addresses(ctx context.Context) (map[string]string, error) {
 	p.looking.Lock()
 	defer p.looking.Unlock()
@@ -162,7 +163,7 @@ func (p *Peers) addresses(ctx context.Context) (map[string]string, error) {
 	return p.known, p.failed
 }
 
-// keep lets go of peers that are not where they were.
+// keep closes peers whose address has changed.
 func (p *Peers) keep(at map[string]string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -188,7 +189,7 @@ func (p *Peers) peer(id, address string) *peer {
 	return is
 }
 
-// serving are the other replicas that say that they serve a resource, in order.
+// serving returns the other replicas that serve a resource, in order.
 func (p *Peers) serving(r resource) []string {
 	return slices.DeleteFunc(slices.Clone(p.said()[r]), func(id string) bool { return id == p.Identity || !p.Exists(id) })
 }

@@ -17,7 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// The times and the place are those of Kubernetes, whose replicas read the same keys.
+// Times and keys are those of Kubernetes, whose replicas read the same keys.
 const (
 	presenceFor   = 15 * time.Second
 	presenceEvery = 10 * time.Second
@@ -27,14 +27,14 @@ const (
 	leaveWithin   = 2 * time.Second
 )
 
-// Presence tells peers where this replica is, and where they are.
+// Presence publishes the address of this replica and reads those of peers.
 type Presence struct {
 	Store storage.Interface
-	Root  string // that keys stand below
-	// Encode and Decode are for endpoints as they are stored.
+	Root  string // prefix of all keys
+	// Encode and Decode convert endpoints to and from their stored form.
 	Encode func(*corev1.Endpoints) ([]byte, error)
 	Decode func(value []byte, revision int64) (*corev1.Endpoints, error)
-	// Identity names this replica, IP and Port are where peers reach it.
+	// Identity identifies this replica. Peers reach it at IP and Port.
 	Identity string
 	IP       net.IP
 	Port     int
@@ -43,8 +43,8 @@ type Presence struct {
 	said atomic.Bool
 }
 
-// Check is a health check: it fails until peers could be told once, unless the
-// store is full.
+// Check is a health check. It fails until the address has been published once, unless the store is
+// full.
 func (p *Presence) Check(*http.Request) error {
 	if !p.said.Load() {
 		return errors.New("not finished")
@@ -52,7 +52,7 @@ func (p *Presence) Check(*http.Request) error {
 	return nil
 }
 
-// Run says where this replica is until ctx ends, and then that it is there no more.
+// Run publishes the address of this replica until ctx ends, and then removes it.
 func (p *Presence) Run(ctx context.Context) error {
 	for {
 		wait := presenceEvery
@@ -60,7 +60,7 @@ func (p *Presence) Run(ctx context.Context) error {
 			p.Logger.Warn("peers could not be told where this replica is; trying again", "error", err)
 			wait = retryEvery
 			if errors.Is(err, storage.ErrFull) {
-				p.said.Store(true) // nobody else could say so either
+				p.said.Store(true) // no other replica could publish its address either
 			}
 		} else if err == nil {
 			p.said.Store(true)
@@ -109,8 +109,7 @@ func (p *Presence) leave(ctx context.Context) {
 	}
 }
 
-// Addresses of the replicas that live, by their identities. One that says none that can be
-// used is left out.
+// Addresses returns the addresses of live replicas by identity. It omits unusable addresses.
 func (p *Presence) Addresses(ctx context.Context) (map[string]string, error) {
 	res, err := p.Store.List(ctx, p.Root+presencePath, storage.ListOptions{})
 	if err != nil {

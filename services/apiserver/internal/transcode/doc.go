@@ -1,24 +1,22 @@
-// Package transcode makes the JSON of an object from its protobuf message, without
-// making the object: a Program, compiled once from a Go type, walks the message and
-// appends what encoding/json would make of the decoded object, byte for byte.
+// Package transcode writes the JSON of an object from its protobuf message, without decoding the
+// object. A Program, compiled once from a Go type, walks the message and appends the JSON that
+// encoding/json would write for the decoded object, byte for byte.
 //
 //	Go type, its tags ─► Compile ─► Program ─► Append(dst, message) ─► dst, true
-//	                                                              └► _, false: not mine
+//	                                                              └► _, false: not supported
 //
-// A message is scanned once per level: where each field stands is noted by its place
-// in the Go type, then the fields are written in that order, which is that of
-// encoding/json. Nothing is allocated and nothing is kept, but for what the objects of
-// one answer have in common (memo.go).
+// Append scans a message once per level. It records the position of each field and then writes the
+// fields in the order of the Go type, which is that of encoding/json. It allocates nothing and
+// retains nothing, except for a cache of the common parts of the objects of one response (memo.go).
 //
-// A Program says "not mine" to whatever it does not make exactly: messages that are
-// malformed, or give a field twice, maps that are not sorted, quantities that are not
-// in their canonical form, embedded JSON with white space, and objects that defaults
-// would change (Rules). The caller decodes and encodes these as ever; that answer, or
-// error, is the answer. What this server, or kube-apiserver, has stored is none of
-// these, unless an older version has stored it before a default was there.
+// Append returns false for every message whose JSON it cannot write exactly: malformed messages,
+// repeated fields, maps that are not sorted, quantities that are not canonical, embedded JSON with
+// white space, and objects that defaults would change (Rules). The caller then decodes and encodes
+// the object, and that result or error is the response. Values that this server or kube-apiserver
+// stored are none of these, unless an older version stored them before a default existed.
 //
-// The files: program.go compiles types, rules.go what defaults ask for, run.go walks
-// messages, which scan.go takes apart, lists.go lists and maps, memo.go remembers
-// pieces, values.go writes times, quantities and other types with a form of their own,
-// text.go strings and embedded JSON.
+// The files: program.go compiles types, rules.go compiles the conditions of defaults, run.go walks
+// messages, scan.go splits them into fields, lists.go writes lists and maps, memo.go caches pieces,
+// values.go writes times, quantities and other types with their own JSON form, text.go writes
+// strings and embedded JSON.
 package transcode

@@ -2,8 +2,8 @@ package transcode
 
 import "bytes"
 
-// list appends a list, of which b begins with the first element's tag. Other fields
-// may stand between its elements.
+// list appends a list. b starts with the tag of the first element. Other fields may occur between
+// the elements.
 func (r *runner) list(f *field, dst, b []byte, depth int) ([]byte, bool) {
 	dst = append(dst, '[')
 	ok := true
@@ -40,7 +40,7 @@ func (r *runner) list(f *field, dst, b []byte, depth int) ([]byte, bool) {
 	return append(dst, ']'), true
 }
 
-// dictionary appends a map, whose keys have to ascend.
+// dictionary appends a map. It returns false unless the keys are in ascending order.
 func (r *runner) dictionary(f *field, dst, b []byte, depth int) ([]byte, bool) {
 	dst = append(dst, '{')
 	var last []byte
@@ -82,7 +82,8 @@ func (r *runner) dictionary(f *field, dst, b []byte, depth int) ([]byte, bool) {
 	return append(dst, '}'), true
 }
 
-// split takes the entry of a map apart, which has each of key and value once at most.
+// split returns the key and the value of a map entry. It returns false if the entry repeats one of
+// them or has other fields.
 func split(entry []byte) (key, value []byte, ok bool) {
 	seen := [3]bool{}
 	for i := 0; i < len(entry); {

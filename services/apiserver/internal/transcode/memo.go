@@ -5,37 +5,38 @@ import (
 	"encoding/binary"
 )
 
-// Memo remembers what the objects of a list have in common: pods of one template have
-// the same ports, probes and volumes, and fields owned. The JSON of what was seen twice
-// is copied from then on. It is for one goroutine and holds at most memoSlots pieces. Nil remembers nothing.
+// Memo caches the common parts of the objects of a list: pods of one template have the same ports,
+// probes, volumes and managed fields. From the second occurrence of a piece on, its JSON is copied.
+// A Memo is not safe for concurrent use and holds at most memoSlots pieces. A nil Memo caches
+// nothing.
 type Memo struct {
 	of *Program
 	*remembered
 }
 
-// remembered is what a program's memos have in turn, one answer after the other, until
-// the garbage collector takes it.
+// remembered is the content of a Memo. The memos of a program reuse it, one response after the
+// other, until the garbage collector frees it.
 type remembered struct {
 	slots  [memoSlots]memoSlot
-	scores []score // by field
+	scores []score // by field id
 }
 
-// score is how often a field was looked for, and found.
+// score counts the lookups and hits of a field.
 type score struct{ tries, hits uint16 }
 
 const (
 	memoSlots = 256
-	// Pieces of other sizes, as stored, are made anew each time: small ones cost no
-	// more, large ones are seldom the same.
+	// Pieces outside these sizes, in stored bytes, are not cached. Small pieces cost no more to
+	// write, and large ones rarely repeat.
 	leastPiece, mostPiece = 24, 16 << 10
-	// enoughTries tell whether a field is worth looking for: one time in so many it has
-	// to be found. They are counted anew from time to time.
+	// After enoughTries lookups, a field is cached only while at least one lookup in worthwhile
+	// hits. The counts restart after mostTries.
 	enoughTries, worthwhile, mostTries = 48, 3, 1 << 12
-	// memoPatience is how many others a remembered piece outlives in its slot.
+	// memoPatience is the number of other pieces that a cached piece survives in its slot.
 	memoPatience = 8
 )
 
-// memoSlot has one piece: the value of a field, and its JSON once it was seen twice.
+// memoSlot holds one piece: the value of a field and, from its second occurrence on, its JSON.
 type memoSlot struct {
 	of     *field
 	raw    []byte
@@ -44,7 +45,7 @@ type memoSlot struct {
 	misses uint8
 }
 
-// use begins with another program.
+// use prepares the memo for a program.
 func (m *Memo) use(p *Program) {
 	if m == nil || m.of == p {
 		return
@@ -57,7 +58,7 @@ func (m *Memo) use(p *Program) {
 	*m = Memo{of: p, remembered: r}
 }
 
-// Done leaves what is remembered to the next answer.
+// Done returns the cached pieces to the program's pool.
 func (m *Memo) Done() {
 	if m.of != nil {
 		m.of.memos.Put(m.remembered)
@@ -67,7 +68,7 @@ func (m *Memo) Done() {
 
 func (m *Memo) hit(f *field) { m.scores[f.id].hits++ }
 
-// slot returns where a piece is, or would be; nil when it is not to be remembered.
+// slot returns the slot of a piece, or nil if the piece is not to be cached.
 func (m *Memo) slot(f *field, raw []byte) *memoSlot {
 	if m == nil || len(raw) < leastPiece || len(raw) > mostPiece {
 		return nil
@@ -88,10 +89,10 @@ func (m *Memo) slot(f *field, raw []byte) *memoSlot {
 	return &m.slots[(h>>32)%memoSlots]
 }
 
-// holds tells whether the slot's piece is this one.
+// holds reports whether the slot contains the given piece.
 func (s *memoSlot) holds(f *field, raw []byte) bool { return s.of == f && bytes.Equal(s.raw, raw) }
 
-// saw takes up what was made of a piece.
+// saw records the JSON of a piece.
 func (s *memoSlot) saw(f *field, raw, json []byte) {
 	switch {
 	case s.holds(f, raw):

@@ -17,49 +17,48 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Program makes JSON of the messages of one Go type. It is immutable, but for what its
-// memos leave to each other.
+// Program writes the JSON of the messages of one Go type. It is immutable except for its pool of
+// memos, and safe for concurrent use.
 type Program struct {
 	root *message
-	// meta is the index of the root's metadata, whose resourceVersion is set.
+	// meta is the index of the root's metadata, which gets the resourceVersion.
 	meta int
-	// count is how many fields there are in all messages.
+	// count is the total number of fields of all messages.
 	count int
 	memos sync.Pool // of *remembered
 }
 
-// message is the program of one type of message.
+// message is the program of one message type.
 type message struct {
 	fields []field // in the order of the Go type
-	// byTag is 1 + the index of the field by its tag, number and wire type together.
+	// byTag is 1 + the index of a field, by its tag (number and wire type).
 	byTag    []uint8
-	repeated uint64 // the fields that are lists and maps
-	// ordered: the order of the fields is that of their numbers, and no check wants to
-	// see several of them.
+	repeated uint64 // set of the fields that are lists and maps
+	// ordered is true if the fields are in the order of their numbers and no check applies.
 	ordered bool
-	// always are the fields that are shown when the message does not have them,
-	// needed those that it must have, and not as their zero value.
+	// always is the set of fields that are written even if the message lacks them. needed is the
+	// set of fields that the message must have with a value other than zero.
 	always, needed uint64
 	checks         []check
-	empty          []byte // the JSON of a message without fields
+	empty          []byte // JSON of a message without fields
 }
 
 // field is one field of a message.
 type field struct {
 	kind, elem kind
-	// always: shown also when it is its type's zero value; pointer: that is not what
-	// defaults fill.
+	// always: written even with its type's zero value. pointer: defaults do not replace a zero
+	// value.
 	always, pointer bool
 	// needed: see message.needed.
 	needed bool
-	id     int // among all fields of the program
+	id     int // unique among all fields of the program
 	tag    uint64
 	name   []byte // `,"name":`
-	absent []byte // the name and what is shown where the message does not have it
+	absent []byte // the name and the value that are written if the message lacks the field
 	of     *message
 }
 
-// kind is a way to write a value.
+// kind selects the way to write a value.
 type kind uint8
 
 const (
@@ -89,12 +88,12 @@ const (
 	wireBytes  = 2
 )
 
-// maxFields is how many fields a message may have: they are the bits of a word.
+// maxFields is the maximum number of fields of a message. Sets of fields are bits of a word.
 const maxFields = 64
 
-// Compile makes the program of a type, a structure with protobuf and JSON tags whose
-// methods were generated, and of what is in it. It returns an error for what it
-// cannot express. Of the rules it heeds those of types that are in it.
+// Compile returns the program of a type and of the types that it contains. The type is a struct
+// with protobuf and JSON tags and generated methods. Compile returns an error for a type that a
+// program cannot express. It ignores rules for types that t does not contain.
 func Compile(t reflect.Type, rules ...Rule) (*Program, error) {
 	c := compiler{known: map[reflect.Type]*message{}, rules: rules}
 	m, err := c.message(t)
@@ -111,7 +110,7 @@ func Compile(t reflect.Type, rules ...Rule) (*Program, error) {
 	return nil, fmt.Errorf("%s has no metadata", t)
 }
 
-// compiler has what was compiled for one program.
+// compiler holds the messages that were compiled for one program.
 type compiler struct {
 	known map[reflect.Type]*message
 	rules []Rule
@@ -161,7 +160,7 @@ func (c *compiler) message(t reflect.Type) (*message, error) {
 			m.always |= 1 << i
 		}
 		if f.of != nil && f.of.empty == nil && f.absent != nil && (f.kind == nested || f.kind == inline) {
-			m.needed |= 1 << i // defaults might fill what is not there
+			m.needed |= 1 << i // defaults might set fields of a missing message
 		}
 	}
 	m.ordered = slices.IsSortedFunc(m.fields, func(a, b field) int { return int(a.tag>>3) - int(b.tag>>3) })
@@ -176,7 +175,7 @@ func (c *compiler) message(t reflect.Type) (*message, error) {
 	return m, c.heed(m, t, names)
 }
 
-// nameOf is the name of a field in JSON; of what stands inline, that of its type.
+// nameOf returns the JSON name of a field, or the type name of an inline field.
 func nameOf(sf reflect.StructField) string {
 	if name, _, _ := strings.Cut(sf.Tag.Get("json"), ","); name != "" {
 		return name
@@ -184,7 +183,7 @@ func nameOf(sf reflect.StructField) string {
 	return sf.Name
 }
 
-// field compiles a field; nil is for those that neither form has.
+// field compiles a field. It returns nil for a field that neither form has.
 func (c *compiler) field(sf reflect.StructField) (*field, error) {
 	if sf.Type == reflect.TypeFor[metav1.TypeMeta]() {
 		return nil, nil // not stored
@@ -237,7 +236,7 @@ func (c *compiler) field(sf reflect.StructField) (*field, error) {
 	return f, nil
 }
 
-// value finds how values of a type are written, and returns their wire type.
+// value determines how values of a type are written, and returns their wire type.
 func (c *compiler) value(f *field, t reflect.Type) (wire uint64, err error) {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -279,8 +278,8 @@ func (c *compiler) value(f *field, t reflect.Type) (wire uint64, err error) {
 	return wireBytes, err
 }
 
-// sequence finds how lists are written: bytes, a list of its own type of message,
-// which has strings, or any other.
+// sequence determines how a slice is written: as bytes, as a list that is a message type of its own
+// and contains strings, or as any other list.
 func (c *compiler) sequence(f *field, t reflect.Type, unmarshals bool) (uint64, error) {
 	elem := t.Elem()
 	switch {
@@ -303,7 +302,7 @@ func (c *compiler) sequence(f *field, t reflect.Type, unmarshals bool) (uint64, 
 	return wire, err
 }
 
-// entries finds how maps are written.
+// entries determines how a map is written.
 func (c *compiler) entries(f *field, t reflect.Type) error {
 	if t.Key().Kind() != reflect.String || reflect.PointerTo(t.Key()).Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
 		return fmt.Errorf("keys of %s", t)
@@ -324,7 +323,7 @@ func (c *compiler) entries(f *field, t reflect.Type) error {
 	return nil
 }
 
-// special finds types with a form of their own, which values.go writes.
+// special returns the kind of a type with its own JSON form (values.go), or none.
 func special(t reflect.Type) kind {
 	switch t {
 	case reflect.TypeFor[metav1.Time]():

@@ -6,37 +6,35 @@ import (
 	"slices"
 )
 
-// Rule tells of what an object has in its messages of one type when defaults leave it
-// as it is.
+// Rule describes messages of one type that defaults leave unchanged.
 type Rule struct {
 	Of reflect.Type
-	// Set are the JSON names of the fields that it has, other than as their zero
-	// value; a pointer may lead to one.
+	// Set holds the JSON names of fields that are present with a value other than zero. A pointer
+	// may point to a zero value.
 	Set []string
-	// Check looks at some fields, by their JSON names, or what stands inline, by its
-	// Go name. Each is its bytes on the wire: the content of a text or a message; of
-	// a number; of a list or map all from the first to the last, tags included. Nil
-	// stands for one that the message does not have. It returns false for what
-	// defaults might change. There are four fields at most.
+	// Check inspects the Fields, given by their JSON names, or by Go name for an inline field.
+	// There are at most four. Each argument is the field's bytes on the wire: the content of a
+	// string or a message, the varint of a number, or for a list or map everything from the first
+	// to the last entry, tags included. It is nil for a missing field. Check returns false if
+	// defaults might change the message.
 	Fields []string
 	Check  func([4][]byte) bool
 }
 
-// Rules are those given, which may be none: what cannot be written from bytes is all
-// that a default changes.
+// Rules returns a function that returns the given rules. No rules mean that defaults change only
+// objects that a program cannot write anyway.
 func Rules(all ...Rule) func() []Rule { return func() []Rule { return all } }
 
-// Filled is the rule that a type has some fields, by their JSON names.
+// Filled returns the rule that messages of a type have the given fields, by JSON name.
 func Filled[T any](set ...string) Rule { return Rule{Of: reflect.TypeFor[T](), Set: set} }
 
-// Checked is the rule that a type's fields, by their JSON names, pass a check.
+// Checked returns the rule that the given fields of a type, by JSON name, pass a check.
 func Checked[T any](check func([4][]byte) bool, fields ...string) Rule {
 	return Rule{Of: reflect.TypeFor[T](), Fields: fields, Check: check}
 }
 
-// Each goes through the contents of a field that is bytes, a text, a message or the
-// entry of a map, in what holds it. It returns false when visit does, and for what is
-// no message.
+// Each calls visit with each occurrence of a length-delimited field in b: the content of bytes, a
+// string, a message or a map entry. It returns false if visit does, or if b is not a message.
 func Each(b []byte, number int, visit func(content []byte) bool) bool {
 	want := uint64(number)<<3 | wireBytes
 	for i := 0; i < len(b); {
@@ -62,8 +60,8 @@ func Each(b []byte, number int, visit func(content []byte) bool) bool {
 	return true
 }
 
-// Number finds a field that is a number; 0 when the message does not have it. ok is
-// false for what is no message.
+// Number returns the value of a varint field, or 0 if the message lacks it. ok is false if b is not
+// a message.
 func Number(b []byte, number int) (value uint64, ok bool) {
 	want := uint64(number)<<3 | wireVarint
 	for i := 0; i < len(b); {
@@ -88,14 +86,14 @@ func Number(b []byte, number int) (value uint64, ok bool) {
 	return value, true
 }
 
-// Text finds a field that is a text; "" when the message does not have it. ok is
-// false for what is no message.
+// Text returns the content of a string field, or nil if the message lacks it. ok is false if b is
+// not a message.
 func Text(b []byte, number int) (content []byte, ok bool) {
 	ok = Each(b, number, func(in []byte) bool { content = in; return true })
 	return content, ok
 }
 
-// First is the number of the first field of a message; 0 when it has none.
+// First returns the number of the first field of a message, or 0 if there is none.
 func First(b []byte) int {
 	tag, next := varint(b, 0)
 	if next < 0 || tag>>3 > maxNumber {
@@ -111,7 +109,7 @@ type check struct {
 	ok     func([4][]byte) bool
 }
 
-// heed takes over the rules for a type; names are the indexes of fields.
+// heed compiles the rules for a type. names maps field names to indexes.
 func (c *compiler) heed(m *message, t reflect.Type, names map[string]int) error {
 	for _, r := range c.rules {
 		if r.Of != t {
@@ -138,14 +136,14 @@ func (c *compiler) heed(m *message, t reflect.Type, names map[string]int) error 
 		m.fields[i].needed = m.needed>>i&1 != 0
 	}
 	m.ordered = m.ordered && len(m.checks) == 0
-	// Without fields it is not what defaults leave, then.
+	// Defaults would change a message without fields.
 	if m.needed != 0 || len(m.checks) > 0 {
 		m.empty = nil
 	}
 	return nil
 }
 
-// pass applies the rules to a message whose fields have been found.
+// pass reports whether a scanned message satisfies the rules.
 func (m *message) pass(b []byte, at []place, found uint64) bool {
 	if found&m.needed != m.needed {
 		return false

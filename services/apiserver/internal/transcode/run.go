@@ -7,12 +7,12 @@ import (
 	"strconv"
 )
 
-// maxDepth is how deep messages may stand inside each other.
+// maxDepth is the maximum nesting depth of messages.
 const maxDepth = 64
 
-// Append appends the JSON object of a message, with its resourceVersion; 0 is none. It returns false, and dst with something or other
-// appended, when the message is not one for this program. The memo, if any, is of
-// this answer.
+// Append appends the JSON object of a message with its resourceVersion. Version 0 means none. If
+// the program cannot write the message, Append returns false and dst with arbitrary bytes appended.
+// The memo belongs to the current response and may be nil.
 func (p *Program) Append(dst, raw []byte, version int64, memo *Memo) ([]byte, bool) {
 	memo.use(p)
 	r := runner{meta: p.root.fields[p.meta].of, version: version, memo: memo}
@@ -21,8 +21,7 @@ func (p *Program) Append(dst, raw []byte, version int64, memo *Memo) ([]byte, bo
 	return closed(dst, at), ok && r.meta == nil
 }
 
-// closed ends an object whose fields were appended at a place, each with a comma
-// before it.
+// closed ends an object whose fields were appended from at on, each preceded by a comma.
 func closed(dst []byte, at int) []byte {
 	if len(dst) == at {
 		return append(dst, '{', '}')
@@ -31,9 +30,9 @@ func closed(dst []byte, at int) []byte {
 	return append(dst, '}')
 }
 
-// runner is one run of a program.
+// runner holds the state of one Append.
 type runner struct {
-	// meta is the message of the object's own metadata until it was written.
+	// meta is the message of the object's own metadata. It is nil once that was written.
 	meta    *message
 	version int64
 	memo    *Memo
@@ -49,7 +48,7 @@ func (r *runner) object(m *message, dst, b []byte, depth int) ([]byte, bool) {
 	return closed(dst, at), ok
 }
 
-// fieldsOf appends the fields of a message, each with a comma before it.
+// fieldsOf appends the fields of a message, each preceded by a comma.
 func (r *runner) fieldsOf(m *message, dst, b []byte, depth int) ([]byte, bool) {
 	if m.ordered && depth <= maxDepth {
 		dst, ok, again := r.sequential(m, dst, b, depth)
@@ -64,7 +63,7 @@ func (r *runner) fieldsOf(m *message, dst, b []byte, depth int) ([]byte, bool) {
 	return r.manyFieldsOf(m, dst, b, depth)
 }
 
-// manyFieldsOf is apart so that messages with few fields need little of the stack.
+// manyFieldsOf is separate so that messages with few fields need little stack.
 //
 //go:noinline
 func (r *runner) manyFieldsOf(m *message, dst, b []byte, depth int) ([]byte, bool) {
@@ -72,7 +71,7 @@ func (r *runner) manyFieldsOf(m *message, dst, b []byte, depth int) ([]byte, boo
 	return r.write(m, dst, b, at[:], depth)
 }
 
-// write appends the fields of a message that was scanned.
+// write scans a message and appends its fields.
 func (r *runner) write(m *message, dst, b []byte, at []place, depth int) ([]byte, bool) {
 	found, ok := m.scan(b, at)
 	if !ok || depth > maxDepth {
@@ -97,7 +96,7 @@ func (r *runner) write(m *message, dst, b []byte, at []place, depth int) ([]byte
 	return dst, true
 }
 
-// owns tells whether a message is the object's own metadata, which is so once.
+// owns reports whether a message is the object's own metadata. It returns true only once.
 func (r *runner) owns(m *message) bool {
 	own := m == r.meta
 	if own {
@@ -106,9 +105,8 @@ func (r *runner) owns(m *message) bool {
 	return own
 }
 
-// sequential appends the fields of a message in which they stand in the order of the
-// type, as they do where that is the order of their numbers. again is true when they
-// do not, and nothing was done.
+// sequential appends the fields of a message that has them in the order of the Go type. If the
+// order differs, it undoes its changes and returns again.
 func (r *runner) sequential(m *message, dst, b []byte, depth int) (_ []byte, ok, again bool) {
 	begin, meta := len(dst), r.meta
 	own := r.owns(m)
@@ -130,7 +128,7 @@ func (r *runner) sequential(m *message, dst, b []byte, depth int) (_ []byte, ok,
 			return dst, false, false
 		}
 		if i = end; n == len(m.fields) {
-			continue // of no field
+			continue // an unknown field
 		}
 		bit := uint64(1) << n
 		if found >= bit {
@@ -163,8 +161,7 @@ func (r *runner) sequential(m *message, dst, b []byte, depth int) (_ []byte, ok,
 	return dst, ok, false
 }
 
-// absentOnes appends what is shown of fields that the message does not have, behind
-// the last of those that were found.
+// absentOnes appends the fields in gap that follow the last field in found. The message lacks them.
 func (r *runner) absentOnes(m *message, dst []byte, gap, found uint64, own bool, depth int) (_ []byte, ok bool) {
 	for gap &= ^uint64(0) << bits.Len64(found); gap != 0; gap &= gap - 1 {
 		if dst, ok = r.absent(&m.fields[bits.TrailingZeros64(gap)], dst, own, depth); !ok {
@@ -174,7 +171,7 @@ func (r *runner) absentOnes(m *message, dst []byte, gap, found uint64, own bool,
 	return dst, true
 }
 
-// absent appends what is shown of a field that the message does not have.
+// absent appends a field that the message lacks.
 func (r *runner) absent(f *field, dst []byte, own bool, depth int) ([]byte, bool) {
 	switch {
 	case f.kind == version && own:
@@ -243,11 +240,11 @@ func (r *runner) field(f *field, dst, v []byte, own bool, depth int) ([]byte, bo
 	return appendSpecial(append(dst, f.name...), f.kind, v)
 }
 
-// piece appends the value of a field, or of an element, that is long or not so simple,
-// from the memo if it has it.
+// piece appends a long or complex value of a field or an element. It copies the JSON from the memo
+// if possible.
 func (r *runner) piece(f *field, k kind, dst, v []byte, depth int) (_ []byte, ok bool) {
 	var slot *memoSlot
-	if f.of == nil || f.of != r.meta { // which gets its version
+	if f.of == nil || f.of != r.meta { // the own metadata contains the version and is not cached
 		slot = r.memo.slot(f, v)
 	}
 	if slot != nil && slot.ready && slot.holds(f, v) {
@@ -271,7 +268,7 @@ func (r *runner) piece(f *field, k kind, dst, v []byte, depth int) (_ []byte, ok
 	return dst, ok
 }
 
-// appendNumber appends a number or a truth, which came as a number.
+// appendNumber appends a number or a boolean.
 func appendNumber(dst []byte, k kind, n uint64) []byte {
 	if k == boolean {
 		return strconv.AppendBool(dst, n != 0)

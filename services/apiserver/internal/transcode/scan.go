@@ -1,13 +1,13 @@
 package transcode
 
-// maxNumber is the largest number that a field may have (protobuf's encoding).
+// maxNumber is the largest field number of the protobuf encoding.
 const maxNumber = 1<<29 - 1
 
-// place is where the value of a field stands in its message: the content of a text
-// or message, the bytes of a number; of a list or map all from its first tag on.
+// place is the position of a field's value in its message: the content of a string or message, the
+// bytes of a number, or for a list or map everything from its first tag on.
 type place struct{ from, to uint32 }
 
-// scan notes where the fields of a message stand.
+// scan records the positions of the fields of a message in at.
 func (m *message) scan(b []byte, at []place) (found uint64, ok bool) {
 	for i := 0; i < len(b); {
 		start := i
@@ -26,7 +26,7 @@ func (m *message) scan(b []byte, at []place) (found uint64, ok bool) {
 			return 0, false
 		}
 		if i = end; n == len(m.fields) {
-			continue // of no field
+			continue // an unknown field
 		}
 		bit := uint64(1) << n
 		repeated := m.repeated&bit != 0
@@ -46,8 +46,8 @@ func (m *message) scan(b []byte, at []place) (found uint64, ok bool) {
 	return found, true
 }
 
-// index is the index of the field that a tag is of: one behind the last for those that
-// the message does not know, -1 for what is none or comes with another wire type.
+// index returns the index of a tag's field. It returns len(m.fields) for an unknown field and -1
+// for an invalid tag or a known field with another wire type.
 func (m *message) index(tag uint64) int {
 	if tag < uint64(len(m.byTag)) {
 		if n := m.byTag[tag]; n != 0 {
@@ -60,10 +60,10 @@ func (m *message) index(tag uint64) int {
 	return len(m.fields)
 }
 
-// valueAt is where the value of a tag begins and ends, without its length; the end is
-// -1 when there is none.
+// valueAt returns the bounds of the value that follows a tag, without its length. end is -1 if
+// there is no valid value.
 func valueAt(b []byte, i int, tag uint64) (from, end int) {
-	if i < len(b) && b[i] < 0x80 { // mostly
+	if i < len(b) && b[i] < 0x80 { // fast path
 		switch tag & 7 {
 		case wireBytes:
 			if end = i + 1 + int(b[i]); end <= len(b) {
@@ -86,8 +86,8 @@ func valueAt(b []byte, i int, tag uint64) (from, end int) {
 	return i, -1
 }
 
-// foreign tells that a tag is of a field that the message does not know, so that it
-// is left out. One that it knows by another wire type is wrong.
+// foreign reports whether a tag belongs to an unknown field, which is omitted. A known field with
+// another wire type is an error.
 func (m *message) foreign(tag uint64) bool {
 	n := tag >> 3
 	if n == 0 || n > maxNumber {
@@ -101,7 +101,7 @@ func (m *message) foreign(tag uint64) bool {
 	return true
 }
 
-// varint reads a number; the place behind it is -1 when there is none.
+// varint reads a number and returns the index after it, or -1 if there is no valid number.
 func varint(b []byte, i int) (uint64, int) {
 	var v uint64
 	for shift := 0; i < len(b) && shift < 64; shift += 7 {

@@ -6,18 +6,17 @@ import (
 	"unicode/utf8"
 )
 
-// class is what a byte is inside a string of JSON.
+// class holds the class of each byte in a JSON string.
 type class [256]uint8
 
 const (
 	plain   = iota
-	escaped // has to be escaped, by encoding/json, or may begin what has
+	escaped // encoding/json escapes it, or it may start a character that is escaped
 	quote
 	backslash
 )
 
-// classes of bytes of strings that are to be written, where all beyond ASCII are
-// looked at.
+// written holds the classes of bytes in strings to write. All bytes beyond ASCII need inspection.
 var written = func() (c class) {
 	for i := range c {
 		if i < 0x20 || i >= utf8.RuneSelf || i == '<' || i == '>' || i == '&' || i == '"' || i == '\\' {
@@ -27,8 +26,8 @@ var written = func() (c class) {
 	return c
 }()
 
-// given are the classes of bytes of strings that are JSON already: those beyond ASCII
-// stand for themselves, but for what the line and paragraph separators begin with.
+// given holds the classes of bytes in strings that are JSON already. Bytes beyond ASCII are plain,
+// except for the first byte of the line and paragraph separators.
 var given = func() (c class) {
 	for i := range c {
 		switch {
@@ -43,7 +42,7 @@ var given = func() (c class) {
 	return c
 }()
 
-// appendString appends a text as encoding/json writes it.
+// appendString appends a string as encoding/json writes it.
 func appendString(dst, s []byte) []byte {
 	if plainText(s) {
 		n := len(dst)
@@ -55,7 +54,7 @@ func appendString(dst, s []byte) []byte {
 	return append(appendEscaped(append(dst, '"'), s), '"')
 }
 
-// plainText tells that no byte of a text has to be looked at.
+// plainText reports whether a string contains only plain bytes.
 func plainText(s []byte) bool {
 	if len(s) < 8 {
 		for _, c := range s {
@@ -73,7 +72,7 @@ func plainText(s []byte) bool {
 	return !anyEscaped(binary.LittleEndian.Uint64(s[len(s)-8:]))
 }
 
-// anyEscaped tells whether one of eight bytes has to be looked at.
+// anyEscaped reports whether one of eight bytes is not plain.
 func anyEscaped(w uint64) bool {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	zero := func(x uint64) uint64 { return (x - ones) &^ x }
@@ -113,7 +112,7 @@ func appendEscaped(dst, s []byte) []byte {
 	return append(dst, s[start:]...)
 }
 
-// appendEscape appends one byte of ASCII, escaped.
+// appendEscape appends one ASCII byte, escaped.
 func appendEscape(dst []byte, c byte) []byte {
 	switch c {
 	case '"', '\\':
@@ -132,7 +131,8 @@ func appendEscape(dst []byte, c byte) []byte {
 	return append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&0xf])
 }
 
-// appendEmbedded appends an object of JSON that encoding/json would leave as it is.
+// appendEmbedded appends a JSON object that encoding/json would leave unchanged. It returns false
+// for any other text.
 func appendEmbedded(dst, b []byte) ([]byte, bool) {
 	if len(b) == 0 || b[0] != '{' || !compact(b) {
 		return dst, false
@@ -140,11 +140,11 @@ func appendEmbedded(dst, b []byte) ([]byte, bool) {
 	return append(dst, b...), true
 }
 
-// compact tells whether a text is an object or a list of JSON without white space
-// and without anything to be escaped.
+// compact reports whether a text is a JSON object or list without white space and without
+// characters that encoding/json would escape.
 func compact(b []byte) bool {
 	const levels = 64
-	var lists uint64 // which of the open ones are lists, the innermost the lowest bit
+	var lists uint64 // bit set of the open levels that are lists; the innermost is the lowest bit
 	depth, i := 0, 0
 value:
 	if i >= len(b) {
@@ -157,7 +157,7 @@ value:
 		}
 		lists <<= 1
 		i++
-		if i < len(b) && b[i] == c+2 { // the bracket that closes it
+		if i < len(b) && b[i] == c+2 { // the closing bracket
 			goto closing
 		}
 		if c == '{' {
@@ -197,7 +197,7 @@ key:
 		return false
 	}
 	i++
-	// What fields are owned is mostly this.
+	// Most values of managed fields are empty objects.
 	if i+2 < len(b) && b[i] == '{' && b[i+1] == '}' {
 		i += 2
 		goto after
@@ -210,8 +210,8 @@ closing:
 	goto after
 }
 
-// stringEnd is where a string ends, behind its quote, whose content begins at i; -1
-// when it does not, or has what would be escaped.
+// stringEnd returns the index after the closing quote of a string whose content starts at i. It
+// returns -1 if the string does not end or contains characters that would be escaped.
 func stringEnd(b []byte, i int) int {
 	for i < len(b) {
 		for i+8 <= len(b) && !anyEscaped(binary.LittleEndian.Uint64(b[i:])) {
@@ -252,7 +252,7 @@ func isHex(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
 }
 
-// scalarEnd is where a number, true, false or null ends; -1 when it is none.
+// scalarEnd returns the index after a number, true, false or null, or -1 if there is none.
 func scalarEnd(b []byte, i int) int {
 	for _, word := range [...]string{"true", "false", "null"} {
 		if len(b)-i >= len(word) && string(b[i:i+len(word)]) == word {
@@ -285,7 +285,7 @@ func scalarEnd(b []byte, i int) int {
 	return i
 }
 
-// digitsEnd is where digits end, of which there is one at least.
+// digitsEnd returns the index after at least one digit, or -1 if there is none.
 func digitsEnd(b []byte, i int) int {
 	from := i
 	for i < len(b) && b[i] >= '0' && b[i] <= '9' {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// appendSpecial appends a value of a type with a form of its own, which is there.
+// appendSpecial appends a value of a type with its own JSON form. The message has the field.
 func appendSpecial(dst []byte, k kind, b []byte) ([]byte, bool) {
 	switch k {
 	case timestamp, microTimestamp:
@@ -31,7 +31,7 @@ func appendSpecial(dst []byte, k kind, b []byte) ([]byte, bool) {
 	return dst, false
 }
 
-// only is the content of a message that has the field 1, of bytes, and nothing else.
+// only returns the content of a message that consists of the bytes field 1.
 func only(b []byte) ([]byte, bool) {
 	if len(b) < 2 || b[0] != 1<<3|wireBytes {
 		return nil, false
@@ -43,7 +43,7 @@ func only(b []byte) ([]byte, bool) {
 	return b[next:], true
 }
 
-// numbers reads a message that has numbers only: the fields 1 and 2.
+// numbers reads a message that contains only numbers: the fields 1 and 2.
 func numbers(b []byte) (one, two uint64, ok bool) {
 	for i := 0; i < len(b); {
 		tag := b[i]
@@ -63,15 +63,14 @@ func numbers(b []byte) (one, two uint64, ok bool) {
 	return one, two, true
 }
 
-// Seconds of 0001-01-01 and of 10000-01-01, UTC, between which times have four digits
-// for their year; the zero time is the first.
+// Seconds of 0001-01-01 and of 10000-01-01, UTC. Years between them have four digits. The first one
+// is the zero time.
 const (
 	firstSecond = -62135596800
 	endSecond   = 253402300800
 )
 
-// appendTime appends a time as metav1.Time and MicroTime show themselves: by the
-// second, or by the microsecond.
+// appendTime appends a time in the JSON form of metav1.Time (seconds) or MicroTime (microseconds).
 func appendTime(dst, b []byte, micro bool) ([]byte, bool) {
 	if len(b) == 0 {
 		return append(dst, "null"...), true
@@ -110,8 +109,8 @@ func floorDiv(a, b int64) (int64, int64) {
 	return q, r
 }
 
-// civil is the date of a day counted from 1970-01-01, in the Gregorian calendar. It
-// counts in eras of 400 years, which begin in March.
+// civil returns the Gregorian date of a day counted from 1970-01-01. It counts in eras of 400
+// years, which start in March.
 func civil(days int64) (year, month, day int64) {
 	const eraDays = 146097
 	era, ofEra := floorDiv(days+719468, eraDays)
@@ -126,7 +125,7 @@ func civil(days int64) (year, month, day int64) {
 	return year, month, day
 }
 
-// appendDuration appends a metav1.Duration, of which the message has nanoseconds.
+// appendDuration appends a metav1.Duration, which the message holds in nanoseconds.
 func appendDuration(dst, b []byte) ([]byte, bool) {
 	ns, other, ok := numbers(b)
 	if !ok || other != 0 {
@@ -135,7 +134,7 @@ func appendDuration(dst, b []byte) ([]byte, bool) {
 	return append(append(append(dst, '"'), time.Duration(ns).String()...), '"'), true
 }
 
-// appendIntOrString appends whichever of the two it is: {type=1, intVal=2, strVal=3}.
+// appendIntOrString appends the integer or the string: {type=1, intVal=2, strVal=3}.
 func appendIntOrString(dst, b []byte) ([]byte, bool) {
 	end := len(b)
 	var str []byte
@@ -162,8 +161,8 @@ func appendIntOrString(dst, b []byte) ([]byte, bool) {
 	return dst, false
 }
 
-// appendWrapped appends a list of texts that is a type of message of its own; as the
-// value of a map it is never nil.
+// appendWrapped appends a list of strings that is a message type of its own. As the value of a map
+// it is never nil.
 func appendWrapped(dst, b []byte) ([]byte, bool) {
 	dst = append(dst, '[')
 	for i := 0; i < len(b); {
@@ -183,8 +182,8 @@ func appendWrapped(dst, b []byte) ([]byte, bool) {
 	return append(dst, ']'), true
 }
 
-// appendQuantity appends a quantity that is in its canonical form: no finer than
-// thousandths, and neither negative nor very large.
+// appendQuantity appends a canonical quantity: no finer than thousandths, not negative and not very
+// large. It returns false for any other.
 func appendQuantity(dst, b []byte) ([]byte, bool) {
 	if len(b) == 0 {
 		return append(dst, `"0"`...), true
@@ -196,8 +195,8 @@ func appendQuantity(dst, b []byte) ([]byte, bool) {
 	return append(append(append(dst, '"'), s...), '"'), true
 }
 
-// canonical tells whether a quantity is a whole number without leading zeros, with a
-// suffix, that cannot be shortened by a larger suffix.
+// canonical reports whether a quantity is a whole number without leading zeros, with a suffix, that
+// a larger suffix cannot shorten.
 func canonical(s []byte) bool {
 	n, i := int64(0), 0
 	for i < len(s) && s[i] >= '0' && s[i] <= '9' {
@@ -209,7 +208,7 @@ func canonical(s []byte) bool {
 	if i == 0 || s[0] == '0' {
 		return len(s) == 1 && i == 1
 	}
-	most, base := 0, int64(1000) // digits that are surely exact
+	most, base := 0, int64(1000) // maximum number of digits that are certainly exact
 	switch string(s[i:]) {
 	case "", "m":
 		most = 15

@@ -20,28 +20,28 @@ import (
 	"binnacle/services/apiserver/internal/answers"
 )
 
-// refusalTime bounds how long a refusal may take to be read.
+// refusalTime bounds how long reading a rejection may take.
 const refusalTime = 10 * time.Second
 
-// Way leads to who is asked.
+// Way describes the target of an upgrade.
 type Way struct {
 	At          *url.URL
 	Connections *http.Transport
-	// Within bounds the wait for the head of the answer.
+	// Within bounds the wait for the head of the response.
 	Within time.Duration
 	Errors proxy.ErrorResponder
-	// Life, if set, is what the connections end with once the other side agrees, instead of
-	// the request's context.
+	// Life, if set, replaces the request's context as the lifetime of the connections once the
+	// other side has agreed.
 	Life context.Context
-	// Answered, if set, is told when there is an answer.
+	// Answered, if set, is called when a response has arrived.
 	Answered func(agreed bool)
 }
 
-// Carry carries a request on, and joins both connections if the other side agrees. A
-// refusal is the answer; anything else is an error.
+// Carry proxies a request, and joins both connections if the other side agrees. A rejection becomes
+// the response. Anything else is an error.
 func (y *Way) Carry(w http.ResponseWriter, r *http.Request) {
 	out := utilnet.CloneRequest(r)
-	out.Trailer = nil // which some servers take for headers
+	out.Trailer = nil // some servers take trailers for headers
 	utilnet.AppendForwardedForHeader(out)
 	out.URL = y.At
 	there, err := Open(out, y.Connections, y.Within)
@@ -63,7 +63,7 @@ func (y *Way) Carry(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// join tells the client that the other side agrees.
+// join sends the agreement to the client and joins the connections.
 func (y *Way) join(w http.ResponseWriter, r *http.Request, there *Conn) {
 	conn, buffers, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -82,11 +82,11 @@ func (y *Way) join(w http.ResponseWriter, r *http.Request, there *Conn) {
 	if _, err := conn.Write(strange(there.head)); err != nil {
 		return // the client is gone
 	}
-	there.Forget() // the connection may last
+	there.Forget() // frees memory, because the connection may last
 	Join(&ahead{conn, buffers.Reader}, there)
 }
 
-// ahead is a client's connection of which something may have been read.
+// ahead is a client's connection with buffered input.
 type ahead struct {
 	net.Conn
 	read *bufio.Reader
@@ -95,7 +95,8 @@ type ahead struct {
 // Read implements net.Conn.
 func (a *ahead) Read(b []byte) (int, error) { return a.read.Read(b) }
 
-// strange is a head without what only this server says, byte for byte.
+// strange returns the head without the header fields that only this server may set, otherwise byte
+// for byte.
 func strange(head []byte) []byte {
 	var out []byte
 	own := false
@@ -111,13 +112,13 @@ func strange(head []byte) []byte {
 	return out
 }
 
-// betweenTwo are fields that are about a connection and not about what is said.
+// betweenTwo lists the header fields that apply to a single connection.
 var betweenTwo = []string{
 	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 }
 
-// refuse answers as the other side does. Who asked may have gone on in the other protocol
-// already, so no other request is read of that connection.
+// refuse forwards a rejection. The client may already have sent data in the new protocol, so the
+// connection cannot be used for another request.
 func refuse(w http.ResponseWriter, r *http.Request, there *Conn) {
 	from := there.Answer.Header
 	for _, named := range from["Connection"] {
@@ -130,7 +131,7 @@ func refuse(w http.ResponseWriter, r *http.Request, there *Conn) {
 	}
 	answers.DropOwn(from)
 	to := w.Header()
-	for name := range to { // Kubernetes passes the answer on as it came
+	for name := range to { // Kubernetes forwards the response unchanged
 		if name != "Audit-Id" {
 			delete(to, name)
 		}
@@ -146,11 +147,11 @@ func refuse(w http.ResponseWriter, r *http.Request, there *Conn) {
 	}
 	if err != nil {
 		_ = http.NewResponseController(w).Flush()
-		panic(http.ErrAbortHandler) // the client must not take what it has for all
+		panic(http.ErrAbortHandler) // the client must notice that the response is incomplete
 	}
 }
 
-// prompt sends what is written at once.
+// prompt flushes each write.
 type prompt struct {
 	io.Writer
 	to *http.ResponseController
@@ -165,11 +166,11 @@ func (p *prompt) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Join copies in both directions until one of them ends, and ends both.
+// Join copies in both directions until one of them ends, and then closes both connections.
 func Join(a, b net.Conn) {
 	done := make(chan struct{}, 2)
 	carry := func(to io.Writer, from io.Reader) {
-		_, _ = io.Copy(to, from) // however it ends, the other direction ends too
+		_, _ = io.Copy(to, from) // after any error, the other direction ends too
 		done <- struct{}{}
 	}
 	go carry(a, b)

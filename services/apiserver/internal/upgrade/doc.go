@@ -1,14 +1,13 @@
-// Package upgrade carries requests on that turn their connection into another protocol, such
-// as SPDY or WebSocket, to whoever is asked for that: kubelets, pods, services, and servers
-// that answer for a part of the API.
+// Package upgrade proxies requests that upgrade their connection to another protocol, such as SPDY
+// or WebSocket. Targets are kubelets, pods, services, and servers that serve a part of the API.
 //
-//	Carry  a client's request: the answer to it, and then what both sides say
-//	Open   a request of this server: the connection, and the head of the answer
-//	Join   two connections, until one of them ends
+//	Carry  proxies a client's request: the response, and then both directions
+//	Open   sends a request of this server: the connection, and the head of the response
+//	Join   joins two connections until one of them ends
 //
-// Until the other side agrees it is a stranger: the head of its answer is read within
-// bounds, waited for no longer than its request, nor than a while, and a refusal is
-// answered with its head alone, but for the Audit-Id, which is ours. What it agrees in goes to the
-// client byte for byte. Connections end with the request's context, and with Way.Life, where that
-// is set, once the other side has agreed.
+// Until the other side agrees, it is not trusted. The size of its response head is bounded. The
+// wait for it ends with the request and after a timeout. A rejection is forwarded with its own
+// headers, except for the Audit-Id of this server. An agreement is forwarded byte for byte.
+// Connections end with the request's context or, if Way.Life is set, with that context once the
+// other side has agreed.
 package upgrade

@@ -17,17 +17,17 @@ import (
 	"binnacle/services/apiserver/internal/answers"
 )
 
-// Patience is how long the head of an answer is waited for, from the beginning of the
-// connection. Clients mostly have less; kubelets ask container runtimes for minutes.
+// Patience is the maximum wait for the head of a response, from the start of the connection.
+// Clients usually wait less. Kubelets may wait minutes for container runtimes.
 const Patience = 10 * time.Minute
 
-// errSilent refuses a request that was not answered in time.
+// errSilent reports that the response did not arrive in time.
 var errSilent = apierrors.NewTimeoutError("the server that was asked to upgrade the connection did not answer in time", 0)
 
-// Conn is a connection over which a request was answered. It has to be closed.
+// Conn is a connection on which a request was answered. The caller must close it.
 type Conn struct {
 	net.Conn
-	// Answer to the request; its body, if it refuses, is read from the connection.
+	// Answer is the response to the request. The body of a rejection is read from the connection.
 	Answer *http.Response
 
 	head []byte
@@ -35,7 +35,7 @@ type Conn struct {
 	stop func() bool
 }
 
-// Read reads what follows the head of the answer.
+// Read reads the data after the head of the response.
 func (c *Conn) Read(b []byte) (int, error) { return c.read.Read(b) }
 
 // Close implements net.Conn.
@@ -44,11 +44,11 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// Agreed tells whether the other side goes on in another protocol.
+// Agreed reports whether the other side switches to another protocol.
 func (c *Conn) Agreed() bool { return c.Answer.StatusCode == http.StatusSwitchingProtocols }
 
-// outlast has the connection end with another context than the request's; false when it has
-// ended.
+// outlast replaces the request's context as the lifetime of the connection. It returns false if the
+// connection has ended.
 func (c *Conn) outlast(life context.Context) bool {
 	if !c.stop() {
 		return false
@@ -57,11 +57,12 @@ func (c *Conn) outlast(life context.Context) bool {
 	return true
 }
 
-// Forget lets go of the answer; what follows it is still there.
+// Forget drops the response. The data after it is kept.
 func (c *Conn) Forget() { c.Answer, c.head = nil, nil }
 
-// Open sends a request over a connection of its own, which a transport says how to make,
-// and has its answer within a time. The connection ends with the request's context.
+// Open sends a request over a new connection and returns when the head of the response has arrived.
+// by configures the connection. within bounds the wait. The connection ends with the request's
+// context.
 func Open(r *http.Request, by *http.Transport, within time.Duration) (*Conn, error) {
 	until := time.Now().Add(within)
 	dialing, cancel := context.WithDeadline(r.Context(), until)
@@ -79,15 +80,15 @@ func Open(r *http.Request, by *http.Transport, within time.Duration) (*Conn, err
 	return c, nil
 }
 
-// DialError says why there is no connection.
+// DialError reports why the connection could not be opened.
 type DialError struct{ Err error }
 
 func (e *DialError) Error() string { return "error dialing backend: " + e.Err.Error() }
 
-// Unwrap serves errors.Is and errors.As.
+// Unwrap supports errors.Is and errors.As.
 func (e *DialError) Unwrap() error { return e.Err }
 
-// silent is the error when time is over, unless the request is.
+// silent returns errSilent if the deadline has passed and the request has not ended, otherwise err.
 func silent(ctx context.Context, until time.Time, err error) error {
 	if ctx.Err() == nil && !time.Now().Before(until) {
 		return errSilent
@@ -95,7 +96,7 @@ func silent(ctx context.Context, until time.Time, err error) error {
 	return err
 }
 
-// ask sends the request and reads the head of the answer.
+// ask sends the request and reads the head of the response.
 func (c *Conn) ask(r *http.Request, until time.Time) error {
 	if err := c.SetDeadline(until); err != nil {
 		return err
@@ -113,7 +114,7 @@ func (c *Conn) ask(r *http.Request, until time.Time) error {
 	return c.SetDeadline(time.Time{})
 }
 
-// head reads the head of an answer, and nothing of what follows.
+// head reads the head of a response, and nothing after it.
 func head(from *bufio.Reader) ([]byte, error) {
 	var all []byte
 	for begin, lines := 0, 0; ; {

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// lifeKey is of the context of the request that a connection is made for. A transport makes it
-// to the end when the request has ended, for the next one: a client who leaves and comes again
-// would have as many on the way as he likes.
+// lifeKey is the context key of the request's context for which a connection is opened. A transport
+// would finish opening it after the request has ended, for later requests. A client that repeatedly
+// disconnects could then have any number of connections being opened.
 type lifeKey struct{}
 
 func withLife(ctx context.Context) context.Context { return context.WithValue(ctx, lifeKey{}, ctx) }
 
-// within is a context that ends with the request, too.
+// within returns a context that also ends with the request.
 func within(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	if life, ok := ctx.Value(lifeKey{}).(context.Context); ok {
@@ -25,7 +25,7 @@ func within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// ended is a dial that ends with the request.
+// ended returns a dial function that also ends with the request.
 func ended(dial Dial) Dial {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		ctx, cancel := within(ctx)
@@ -34,10 +34,11 @@ func ended(dial Dial) Dial {
 	}
 }
 
-// errHandshake is the transport's own.
+// errHandshake is the error of the transport.
 var errHandshake = errors.New("net/http: TLS handshake timeout")
 
-// secured is a dial with TLS that ends with the request, and lasts no longer than that; 0 is no bound.
+// secured returns a dial function with TLS that also ends with the request. atMost bounds the
+// handshake; 0 means no bound.
 func secured(dial Dial, c *tls.Config, atMost time.Duration) Dial {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		ctx, cancel := within(ctx)

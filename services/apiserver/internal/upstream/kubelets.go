@@ -25,23 +25,23 @@ import (
 	"binnacle/services/apiserver/internal/upgrade"
 )
 
-// Options say how kubelets are reached.
+// Options configure the connections to kubelets.
 type Options struct {
 	CertFile, KeyFile, CAFile string
-	// Port is that of kubelets whose node does not say its own.
+	// Port is the port of kubelets whose node does not specify one.
 	Port int
 	// Timeout bounds the opening of a connection.
 	Timeout time.Duration
-	// UpgradeTimeout bounds the wait for an answer to a request that upgrades its
-	// connection, AnswerTimeout that to any other.
+	// UpgradeTimeout bounds the wait for the response to a request that upgrades its connection,
+	// AnswerTimeout that for any other request.
 	UpgradeTimeout, AnswerTimeout time.Duration
-	// AddressTypes in the order of preference.
+	// AddressTypes lists the node address types in order of preference.
 	AddressTypes []string
-	// MaxBytesPerSecond holds connections that clients upgrade to a rate in each
-	// direction; 0 does not.
+	// MaxBytesPerSecond limits the rate of upgraded connections in each direction; 0 means no
+	// limit.
 	MaxBytesPerSecond int64
-	// MaxCarried bounds the requests that are carried on at a time; 0 goes by how many files
-	// the process may have open.
+	// MaxCarried limits the number of concurrently proxied requests; 0 derives the limit from the
+	// number of files that the process may open.
 	MaxCarried int
 }
 
@@ -68,7 +68,7 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.AddressTypes, "kubelet-preferred-address-types", o.AddressTypes, "The types of a node's addresses to reach its kubelet at, the preferred one first.")
 }
 
-// Validate says what is wrong.
+// Validate returns the errors of the options.
 func (o *Options) Validate() (errs []error) {
 	if (o.CertFile == "") != (o.KeyFile == "") {
 		errs = append(errs, errors.New("--kubelet-client-certificate and --kubelet-client-key go together"))
@@ -82,25 +82,26 @@ func (o *Options) Validate() (errs []error) {
 	return errs
 }
 
-// Upstream reaches kubelets and what runs on nodes. It does not change once it is made.
+// Upstream connects to kubelets and to workloads on nodes. It is immutable after New and Traced.
 type Upstream struct {
 	options Options
-	// kubelet verifies; unverified does not, for those who ask for it; target
-	// is for pods and services, whose certificates nobody can know.
+	// kubelet verifies certificates. unverified does not, for requests that ask for it. target is
+	// for pods and services, whose certificates cannot be verified.
 	kubelet, unverified, target *connections.Pool
 	metrics                     metrics
 	pages                       *answers.Room
 	traces                      *tracing.Provider
 }
 
-// Traced has requests to kubelets go on with the traces of those that they are sent for;
-// with a nil provider nothing changes. It has to be called before any other method.
+// Traced adds trace headers to requests to kubelets. A nil provider changes nothing. Traced must be
+// called before any other method.
 func (u *Upstream) Traced(p *tracing.Provider) *Upstream {
 	u.traces = p
 	return u
 }
 
-// New reads the certificates. The client certificate is read again, as it may be renewed. By dial, if it is not nil, nodes are reached.
+// New reads the certificates. It reloads the client certificate when it is renewed. If dial is not
+// nil, it connects to nodes.
 func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
 	verified := &tls.Config{MinVersion: tls.VersionTLS12}
 	if o.CAFile == "" {
@@ -154,8 +155,8 @@ func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
 	}, nil
 }
 
-// maxIdle connections are kept of a sort for the next request, as whoever writes pods has the server
-// connect to as many addresses and ports as he likes.
+// maxIdle is the maximum number of idle connections per pool. The limit is necessary because
+// authors of pods can make the server connect to any number of addresses and ports.
 const maxIdle = 500
 
 func (o *Options) transport(c *tls.Config, dial Dial, handshake time.Duration) *http.Transport {
@@ -166,14 +167,14 @@ func (o *Options) transport(c *tls.Config, dial Dial, handshake time.Duration) *
 	}
 }
 
-// Close ends idle connections.
+// Close closes idle connections.
 func (u *Upstream) Close() {
 	for _, t := range []*connections.Pool{u.kubelet, u.unverified, u.target} {
 		t.CloseIdleConnections()
 	}
 }
 
-// Location of a kubelet: its host and port.
+// Location returns the host and port of a kubelet.
 func (u *Upstream) Location(n *corev1.Node) (host, port string, err error) {
 	at := u.options.Port
 	if p := n.Status.DaemonEndpoints.KubeletEndpoint.Port; p > 0 {
@@ -189,14 +190,13 @@ func (u *Upstream) Location(n *corev1.Node) (host, port string, err error) {
 	return "", "", fmt.Errorf("no preferred addresses found; known addresses: %v", n.Status.Addresses)
 }
 
-// ErrAddressNotAllowed refuses targets at addresses that mean the server's own
-// machine (loopback) or link, or many.
+// ErrAddressNotAllowed rejects loopback, link-local and multicast addresses of targets.
 var ErrAddressNotAllowed = errors.New("address not allowed")
 
-// Allowed tells whether a target's address may be connected to.
+// Allowed reports whether connections to a target's address are allowed.
 func Allowed(ip net.IP) bool { return ip != nil && ip.IsGlobalUnicast() }
 
-// CheckHost refuses hosts with an address that may not be connected to.
+// CheckHost rejects a host that resolves to an address that is not allowed.
 func CheckHost(ctx context.Context, host string) error {
 	if ip := net.ParseIP(host); ip != nil {
 		if !Allowed(ip) {
@@ -222,11 +222,12 @@ func CheckHost(ctx context.Context, host string) error {
 // Dial connects to host:port.
 type Dial = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// guarded refuses addresses that are not allowed; names are looked up by whoever dials.
+// guarded rejects addresses that are not allowed. It does not resolve names; the dial function
+// does.
 func guarded(dial Dial) Dial {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		host, _, err := net.SplitHostPort(addr)
-		ip, noIP := netip.ParseAddr(host) // with a zone, too
+		ip, noIP := netip.ParseAddr(host) // including a zone
 		if err != nil || noIP == nil && !Allowed(ip.AsSlice()) {
 			return nil, ErrAddressNotAllowed
 		}
@@ -234,14 +235,13 @@ func guarded(dial Dial) Dial {
 	}
 }
 
-// targetDialer connects to pods, services' endpoints and ports of nodes.
+// targetDialer returns the dialer for pods, endpoints of services and ports of nodes.
 func targetDialer() *net.Dialer {
 	return &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second, Control: allowedAddress}
 }
 
-// allowedAddress looks at each address once more before a packet is sent there: a
-// name may have changed its meaning since it was looked up, and objects may name
-// any address.
+// allowedAddress checks each address again before a connection is opened: a name may resolve
+// differently than before, and objects may contain any address.
 func allowedAddress(_, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || !Allowed(at.Addr().AsSlice()) {

@@ -8,15 +8,15 @@ import (
 	"github.com/mxk/go-flowrate/flowrate"
 )
 
-// limited holds a connection to a rate in each direction.
+// limited limits the rate of a connection in each direction.
 type limited struct {
 	net.Conn
 	in  io.Reader
 	out io.Writer
 }
 
-// limit returns the connection and its buffers held to a number of bytes per
-// second; 0 is no limit. What was read ahead is kept.
+// limit returns the connection and its buffers limited to a number of bytes per second; 0 means no
+// limit. It keeps buffered input.
 func limit(conn net.Conn, rw *bufio.ReadWriter, rate int64) (net.Conn, *bufio.ReadWriter) {
 	if rate <= 0 {
 		return conn, rw

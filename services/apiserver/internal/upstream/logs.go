@@ -19,8 +19,8 @@ var (
 	podsPortForward = schema.GroupResource{Resource: "pods/portforward"}
 )
 
-// Log opens a log at a kubelet. A refusal is an error of the API that tells what
-// the kubelet says. The caller closes the log.
+// Log requests a log from a kubelet. An error response of the kubelet becomes an API error with the
+// kubelet's message. The caller closes the log.
 func (u *Upstream) Log(ctx context.Context, to To, at *url.URL, pod string) (io.ReadCloser, error) {
 	request.Begun(ctx) // the rest is the kubelet's time
 	if err := whole(at); err != nil {
@@ -45,10 +45,10 @@ func (u *Upstream) Log(ctx context.Context, to To, at *url.URL, pod string) (io.
 	return nil, refusal(resp, podsLog, pod)
 }
 
-// refusalBytes bounds what is read of a kubelet's refusal.
+// refusalBytes bounds how much of a kubelet's error response is read.
 const refusalBytes = 50 << 10
 
-// refusal is the error of the API that tells what a kubelet says.
+// refusal returns the API error for a kubelet's error response.
 func refusal(resp *http.Response, what schema.GroupResource, name string) error {
 	text, err := io.ReadAll(io.LimitReader(resp.Body, refusalBytes))
 	switch {

@@ -10,8 +10,7 @@ import (
 	utilexec "k8s.io/client-go/util/exec"
 )
 
-// metrics are those of Kubernetes, by name: how streams of WebSocket clients
-// ended, by HTTP status.
+// metrics counts streams of WebSocket clients by HTTP status, under the names of Kubernetes.
 type metrics struct{ translated, tunnelled *prometheus.CounterVec }
 
 func newMetrics(r prometheus.Registerer) metrics {
@@ -26,8 +25,8 @@ func newMetrics(r prometheus.Registerer) metrics {
 	return m
 }
 
-// count one that ended with an error, or with done. A command that failed was
-// run all the same.
+// count records a stream that ended with an error, or else with the status done. A command that
+// failed was run nevertheless.
 func count(c *prometheus.CounterVec, err error, done int) {
 	var exit utilexec.CodeExitError
 	var api apierrors.APIStatus

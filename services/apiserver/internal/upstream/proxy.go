@@ -18,23 +18,22 @@ import (
 	"binnacle/services/apiserver/internal/upgrade"
 )
 
-// Responder answers a client with an error of the API.
+// Responder responds to a client with an API error.
 type Responder = proxy.ErrorResponder
 
-// To is where a request is carried to.
+// To is the kind of a request's target.
 type To int
 
 const (
 	// Kubelet is a node's kubelet.
 	Kubelet To = iota
-	// UnverifiedKubelet is one whose certificate is not looked at.
+	// UnverifiedKubelet is a kubelet whose certificate is not verified.
 	UnverifiedKubelet
 	// Target is a pod, a service's endpoint, or another port of a node.
 	Target
 )
 
-// whole refuses a place that is none: objects say where things are, in words of whoever
-// writes them.
+// whole rejects an invalid location. Objects contain the locations, so they are user input.
 func whole(at *url.URL) error {
 	read, err := url.Parse(at.String())
 	if err != nil || read.Host != at.Host || read.User != nil {
@@ -54,8 +53,8 @@ func (u *Upstream) transport(to To) *connections.Pool {
 	}
 }
 
-// Proxy carries a request of any method on, and lets it upgrade its connection.
-// What links to other paths in an answer is rewritten.
+// Proxy proxies a request of any method, including upgrades. It rewrites links to other paths in
+// the response.
 func (u *Upstream) Proxy(w http.ResponseWriter, r *http.Request, to To, at *url.URL, errs Responder) {
 	at.RawQuery = r.URL.RawQuery
 	request.Begun(r.Context()) // the rest is the target's time
@@ -64,7 +63,7 @@ func (u *Upstream) Proxy(w http.ResponseWriter, r *http.Request, to To, at *url.
 		return
 	}
 	through := http.RoundTripper(u.transport(to))
-	if to != Target { // what runs in pods sees what the client sends
+	if to != Target { // workloads in pods receive the client's own headers
 		r, through = u.carried(r), u.traces.Transport(through)
 	}
 	if httpstream.IsUpgradeRequest(r) {
@@ -74,14 +73,14 @@ func (u *Upstream) Proxy(w http.ResponseWriter, r *http.Request, to To, at *url.
 	proxy.NewUpgradeAwareHandler(at, u.pages.Bounded(through), true, false, errs).ServeHTTP(w, r.WithContext(withLife(r.Context())))
 }
 
-// take carries a request on that takes its connection over.
+// take proxies a request that upgrades its connection.
 func (u *Upstream) take(w http.ResponseWriter, r *http.Request, to To, at *url.URL, errs Responder) {
 	way := upgrade.Way{At: at, Connections: u.transport(to).Transport(), Within: u.options.UpgradeTimeout, Errors: errs}
 	way.Carry(u.ending(w, r), r)
 }
 
-// carried is a request that carries its trace on, in the place of the client's. Upgrades
-// do not go through a transport.
+// carried returns a request with the trace headers of this server in place of the client's.
+// Upgrades do not use a transport.
 func (u *Upstream) carried(r *http.Request) *http.Request {
 	if u.traces == nil {
 		return r
@@ -91,12 +90,11 @@ func (u *Upstream) carried(r *http.Request) *http.Request {
 	return r
 }
 
-// Streams are those that a command's client wants.
+// Streams selects the streams of a command.
 type Streams struct{ Stdin, Stdout, Stderr, TTY bool }
 
-// Command carries an exec or attach on. Clients of the channel protocol that can
-// close a channel are translated, where translate is true; others speak to the
-// kubelet themselves.
+// Command proxies an exec or attach. If translate is true, clients of the channel protocol that can
+// close a channel are translated. Other clients speak to the kubelet directly.
 func (u *Upstream) Command(w http.ResponseWriter, r *http.Request, at *url.URL, s Streams, translate bool, errs Responder) {
 	request.Begun(r.Context()) // the rest is the kubelet's time
 	if err := whole(at); err != nil {
@@ -110,8 +108,8 @@ func (u *Upstream) Command(w http.ResponseWriter, r *http.Request, at *url.URL, 
 	u.upgrade(w, r, at, errs)
 }
 
-// PortForward carries a port-forward on. Clients that put SPDY into WebSocket
-// messages are served where tunnel is true.
+// PortForward proxies a port-forward. If tunnel is true, clients that send SPDY in WebSocket
+// messages are tunneled.
 func (u *Upstream) PortForward(w http.ResponseWriter, r *http.Request, at *url.URL, tunnel bool, errs Responder) {
 	request.Begun(r.Context()) // the rest is the kubelet's time
 	if err := whole(at); err != nil {
@@ -125,7 +123,7 @@ func (u *Upstream) PortForward(w http.ResponseWriter, r *http.Request, at *url.U
 	u.upgrade(w, r, at, errs)
 }
 
-// upgrade requires that the connection is upgraded.
+// upgrade proxies a request that must upgrade its connection.
 func (u *Upstream) upgrade(w http.ResponseWriter, r *http.Request, at *url.URL, errs Responder) {
 	if !httpstream.IsUpgradeRequest(r) {
 		errs.Error(w, r, apierrors.NewBadRequest("Upgrade request required"))
@@ -134,8 +132,7 @@ func (u *Upstream) upgrade(w http.ResponseWriter, r *http.Request, at *url.URL, 
 	u.take(w, u.carried(r), Kubelet, at, errs)
 }
 
-// ender closes a connection that was taken over, when the request's context
-// ends, which nothing else does.
+// ender closes a hijacked connection when the request's context ends. net/http does not do that.
 type ender struct {
 	http.ResponseWriter
 	ctx  context.Context

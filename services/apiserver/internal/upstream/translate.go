@@ -25,14 +25,14 @@ import (
 	"binnacle/services/apiserver/internal/upgrade"
 )
 
-// pingPeriod keeps connections to kubelets alive.
+// pingPeriod is the interval of pings that keep connections to kubelets alive.
 const pingPeriod = 5 * time.Second
 
-// idleTimeout ends a command that nobody hears or says anything of, and what is not
-// answered, such as a log that is followed and has no line yet, as kubelets do.
+// idleTimeout ends a command without any input or output, and an unanswered request, such as a
+// followed log without lines. It is the timeout of kubelets.
 const idleTimeout = 4 * time.Hour
 
-// channels of a command, by number.
+// channels returns the channels of a command, by number.
 func channels(s Streams) []wsstream.ChannelType {
 	use := func(want bool, t wsstream.ChannelType) wsstream.ChannelType {
 		if want {
@@ -49,9 +49,9 @@ func channels(s Streams) []wsstream.ChannelType {
 	}
 }
 
-// translate serves a command over WebSocket channels, and has the kubelet run it
-// over SPDY (KEP-4006). Errors are told in the error channel: the client's
-// connection is upgraded before the kubelet's.
+// translate serves a command over WebSocket channels, and runs it on the kubelet over SPDY
+// (KEP-4006). Errors are sent on the error channel, because the client's connection is upgraded
+// before the kubelet's.
 func (u *Upstream) translate(w http.ResponseWriter, r *http.Request, at *url.URL, s Streams) {
 	conn := wsstream.NewConn(map[string]wsstream.ChannelProtocolConfig{
 		constants.StreamProtocolV5Name: {Binary: true, Channels: channels(s)},
@@ -68,7 +68,7 @@ func (u *Upstream) translate(w http.ResponseWriter, r *http.Request, at *url.URL
 	_ = writeResult(streams[constants.StreamErr], err) // the client may have left
 }
 
-// run has the kubelet run a command; it returns its result.
+// run runs a command on the kubelet and returns its result.
 func (u *Upstream) run(ctx context.Context, at *url.URL, s Streams, streams []io.ReadWriteCloser) error {
 	rt := &commanding{of: u}
 	executor, err := remotecommand.NewSPDYExecutorRejectRedirects(u.traces.Transport(rt), rt, http.MethodPost, at)
@@ -109,7 +109,7 @@ func (c *commanding) RoundTrip(r *http.Request) (*http.Response, error) {
 	conn, err := upgrade.Open(r, c.of.kubelet.Transport(), c.of.options.UpgradeTimeout)
 	var d *upgrade.DialError
 	if errors.As(err, &d) {
-		return nil, d.Err // the client is told as by any other transport
+		return nil, d.Err // the error text must match that of other transports
 	}
 	if err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func (c *commanding) RoundTrip(r *http.Request) (*http.Response, error) {
 	return conn.Answer, nil
 }
 
-// spokenProtocols are those of commands; none is the first.
+// spokenProtocols are the protocols of commands. An empty name means the first version.
 var spokenProtocols = []string{
 	"", constants.StreamProtocolV1Name, constants.StreamProtocolV2Name, constants.StreamProtocolV3Name, constants.StreamProtocolV4Name, constants.StreamProtocolV5Name,
 }
@@ -161,7 +161,7 @@ func readSizes(ctx context.Context, from io.Reader, to chan<- remotecommand.Term
 	}
 }
 
-// sizeQueue hands sizes on; nil ends it.
+// sizeQueue returns terminal sizes until its context ends.
 type sizeQueue struct {
 	ctx   context.Context
 	sizes <-chan remotecommand.TerminalSize
@@ -177,7 +177,7 @@ func (q sizeQueue) Next() *remotecommand.TerminalSize {
 	}
 }
 
-// writeResult tells the client how a command ended, as a Status.
+// writeResult sends the result of a command to the client as a Status.
 func writeResult(to io.Writer, err error) error {
 	b, err := json.Marshal(resultOf(err))
 	if err == nil {

@@ -15,9 +15,9 @@ import (
 	"binnacle/services/apiserver/internal/upgrade"
 )
 
-// tunnel carries the SPDY of a forwarded port in WebSocket messages between the
-// client and us, and as it is between us and the kubelet (KEP-4006). The kubelet
-// is asked first, so that the client gets a refusal as an answer.
+// tunnel forwards a port by SPDY. The client sends SPDY in WebSocket messages, the kubelet receives
+// it unwrapped (KEP-4006). The kubelet is contacted first, so that the client gets an error as a
+// regular response.
 func (u *Upstream) tunnel(w http.ResponseWriter, r *http.Request, at *url.URL, errs Responder) {
 	backend, err := u.dialSPDY(r, at)
 	count(u.metrics.tunnelled, err, http.StatusSwitchingProtocols)
@@ -27,8 +27,8 @@ func (u *Upstream) tunnel(w http.ResponseWriter, r *http.Request, at *url.URL, e
 	}
 	defer backend.Close()
 	upgrader := websocket.Upgrader{
-		// Callers are known by certificate or token, never by cookie, so a page
-		// of another origin gains nothing.
+		// Clients authenticate by certificate or token, never by cookie, so a page of another
+		// origin gains nothing.
 		CheckOrigin:  func(*http.Request) bool { return true },
 		Subprotocols: []string{constants.WebsocketsSPDYTunnelingPortForwardV1},
 		Error: func(w http.ResponseWriter, r *http.Request, _ int, reason error) {
@@ -37,7 +37,7 @@ func (u *Upstream) tunnel(w http.ResponseWriter, r *http.Request, at *url.URL, e
 	}
 	ws, err := upgrader.Upgrade(w, r, nil)
 	if err != nil {
-		return // the client has been told
+		return // the client has got a response
 	}
 	client := portforward.NewTunnelingConnection("client", ws)
 	defer client.Close()

@@ -1,5 +1,4 @@
-// Package alwaysadmit has nothing against anything. It is there because it can be
-// named.
+// Package alwaysadmit admits every request. It exists because configurations may name it.
 package alwaysadmit
 
 import (
@@ -8,7 +7,7 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "AlwaysAdmit"
 
 // Plugin implements admission.Mutator and admission.Validator.

@@ -1,4 +1,4 @@
-// Package alwaysdeny refuses everything that admission is asked about.
+// Package alwaysdeny rejects every request.
 package alwaysdeny
 
 import (
@@ -8,7 +8,7 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "AlwaysDeny"
 
 var errDenied = errors.New("admission control is denying all modifications")

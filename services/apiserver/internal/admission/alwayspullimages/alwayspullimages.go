@@ -1,6 +1,6 @@
-// Package alwayspullimages has the images of pods pulled before each start, so
-// that who may run one is asked of the registry every time: an image that is on a
-// node already is nobody's otherwise.
+// Package alwayspullimages makes the kubelet pull the images of pods before each start, so that the
+// registry checks credentials every time. Otherwise any pod may use an image that is already on its
+// node.
 package alwayspullimages
 
 import (
@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "AlwaysPullImages"
 
 // Plugin implements admission.Mutator and admission.Validator.
@@ -25,7 +25,7 @@ func (Plugin) Admit(_ context.Context, r *admission.Request) error {
 	return nil
 }
 
-// Validate refuses what a later plugin made of it.
+// Validate rejects a pod whose pull policy a later plugin has changed.
 func (Plugin) Validate(_ context.Context, r *admission.Request) error {
 	var errs field.ErrorList
 	each(pod(r), func(at *field.Path, _ string, policy *corev1.PullPolicy) {
@@ -39,7 +39,7 @@ func (Plugin) Validate(_ context.Context, r *admission.Request) error {
 	return r.Forbidden(status.Aggregated(errs))
 }
 
-// pod is that of a request that brings images; nil when there are none.
+// pod returns the pod of a request that introduces images, or nil.
 func pod(r *admission.Request) *corev1.Pod {
 	p, ok := r.Object.(*corev1.Pod)
 	if !ok || !r.IsObject("", "pods") {
@@ -65,7 +65,7 @@ func bringsImages(p, old *corev1.Pod) bool {
 	return brings
 }
 
-// each shows the images of all containers of a pod.
+// each calls see for the images of all containers of a pod.
 func each(p *corev1.Pod, see func(at *field.Path, image string, policy *corev1.PullPolicy)) {
 	if p == nil {
 		return

@@ -1,5 +1,5 @@
-// Package antiaffinity lets pods keep others away from their node, but not from
-// anything that is larger.
+// Package antiaffinity rejects pods whose required anti-affinity uses a topology larger than a
+// node.
 package antiaffinity
 
 import (
@@ -12,13 +12,13 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "LimitPodHardAntiAffinityTopology"
 
 // Plugin implements admission.Validator.
 type Plugin struct{}
 
-// Validate refuses required anti-affinity by anything but the host name.
+// Validate rejects required anti-affinity by any topology key but the host name.
 func (Plugin) Validate(_ context.Context, r *admission.Request) error {
 	pod, ok := r.Object.(*corev1.Pod)
 	if !ok || !r.IsObject("", "pods") || r.Operation != admission.Create && r.Operation != admission.Update {

@@ -1,7 +1,7 @@
-// Package certificatesigning lets those alone put a certificate or conditions into
-// the status of a CertificateSigningRequest who may use its signer for that: they
-// need the verb sign on the resource signers of certificates.k8s.io, by the name of
-// the signer or of all signers of its domain. It keeps no state.
+// Package certificatesigning restricts changes of the certificate and the conditions in the status
+// of a CertificateSigningRequest to users with the verb sign on the resource signers of
+// certificates.k8s.io, for the name of the signer or for all signers of its domain. It keeps no
+// state.
 package certificatesigning
 
 import (
@@ -17,14 +17,14 @@ import (
 	"binnacle/services/apiserver/internal/authz"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "CertificateSigning"
 
 // Plugin implements admission.Validator.
 type Plugin struct{ Authorizer authz.Authorizer }
 
-// Validate implements admission.Validator. The signer is that of the stored
-// object, whatever the request makes of it.
+// Validate implements admission.Validator. The signer is that of the stored object, whatever the
+// request contains.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if !r.Is(certificatesv1.GroupName, "certificatesigningrequests") || r.Subresource != "status" || r.Operation != admission.Update {
 		return nil

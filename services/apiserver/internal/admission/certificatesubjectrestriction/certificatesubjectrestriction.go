@@ -1,6 +1,5 @@
-// Package certificatesubjectrestriction refuses requests for client certificates
-// in the group system:masters, which may do everything whatever the policy says.
-// It keeps no state.
+// Package certificatesubjectrestriction rejects requests for client certificates in the group
+// system:masters, whose members may do everything regardless of policy. It keeps no state.
 package certificatesubjectrestriction
 
 import (
@@ -16,7 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/certificates"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "CertificateSubjectRestriction"
 
 // Plugin implements admission.Validator.

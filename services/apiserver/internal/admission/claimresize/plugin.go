@@ -1,5 +1,4 @@
-// Package claimresize lets a volume claim grow only where its storage class
-// allows that.
+// Package claimresize rejects the growth of volume claims whose storage class does not allow it.
 package claimresize
 
 import (
@@ -12,10 +11,10 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "PersistentVolumeClaimResize"
 
-// Classes looks storage classes up.
+// Classes looks up storage classes.
 type Classes interface {
 	Get(ctx context.Context, name string) (*storagev1.StorageClass, error)
 }
@@ -25,7 +24,7 @@ type Plugin struct{ Classes Classes }
 
 var errFixed = errors.New("only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize")
 
-// Validate refuses to let a claim grow that cannot.
+// Validate rejects the growth of a claim that cannot grow.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	c, ok := r.Object.(*corev1.PersistentVolumeClaim)
 	if !ok || r.Operation != admission.Update || !r.IsObject("", "persistentvolumeclaims") {

@@ -1,7 +1,6 @@
-// Package clustertrustbundleattest lets those alone write a ClusterTrustBundle of a
-// signer who may vouch for it: they need the verb attest on the resource signers of
-// certificates.k8s.io, by the name of the signer or of all signers of its domain.
-// It keeps no state.
+// Package clustertrustbundleattest restricts writes of a signer's ClusterTrustBundle to users with
+// the verb attest on the resource signers of certificates.k8s.io, for the name of the signer or for
+// all signers of its domain. It keeps no state.
 package clustertrustbundleattest
 
 import (
@@ -15,7 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/authz"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "ClusterTrustBundleAttest"
 
 // Plugin implements admission.Validator.

@@ -13,7 +13,7 @@ import (
 	"binnacle/libs/filewatch"
 )
 
-// File is what was configured. The zero value, and nil, configure nothing.
+// File is the admission configuration. The zero value and nil configure nothing.
 type File struct{ parts map[string]part }
 
 // part is the configuration of a plugin: inline, or in a file.
@@ -37,8 +37,8 @@ type member struct {
 
 const kind = "AdmissionConfiguration"
 
-// Load reads a file; known are the plugins that it may name. An empty path
-// configures nothing. Files that it names are read when their plugin asks.
+// Load reads a file. known lists the plugins that it may configure. An empty path configures
+// nothing. Files to which it refers are read when a plugin requests its part.
 func Load(path string, known []string) (*File, error) {
 	if path == "" {
 		return nil, nil
@@ -83,8 +83,8 @@ func (d *document) file(folder string, known []string) (*File, error) {
 	return f, nil
 }
 
-// versionless takes a file for the configuration that two plugins had before
-// there were versions; nil when it is none.
+// versionless returns a File if data is the versionless configuration of one of the two plugins
+// that support it, otherwise nil.
 func versionless(path string, data []byte) *File {
 	var fields map[string]any
 	if yaml.Unmarshal(data, &fields) != nil {
@@ -102,7 +102,7 @@ func versionless(path string, data []byte) *File {
 	return nil
 }
 
-// For is the configuration of a plugin, as it was written; nil when there is none.
+// For returns the configuration of a plugin as it was written, or nil if there is none.
 func (f *File) For(plugin string) ([]byte, error) {
 	if f == nil {
 		return nil, nil

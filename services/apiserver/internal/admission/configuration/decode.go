@@ -12,10 +12,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Decode reads a configuration, JSON or YAML, of one of the kinds, which have the
-// same fields. Its errors are those of the API machinery: a kind or version that is
-// missing (runtime.IsMissingKind, IsMissingVersion) or another one
-// (runtime.IsNotRegisteredError), unknown and repeated fields (runtime.IsStrictDecodingError).
+// Decode decodes a JSON or YAML configuration of one of the kinds, which have the same fields. Its
+// errors are those of the API machinery: a missing kind or version (runtime.IsMissingKind,
+// IsMissingVersion), another kind or version (runtime.IsNotRegisteredError), and unknown or
+// repeated fields (runtime.IsStrictDecodingError).
 func Decode(data []byte, into any, kinds ...schema.GroupVersionKind) error {
 	document, err := toJSON(data)
 	if err != nil {
@@ -63,7 +63,7 @@ func unmarshal(document []byte, into any) error {
 	return nil
 }
 
-// DecodeBare is Decode for configurations that have neither kind nor version.
+// DecodeBare is Decode for configurations without kind and version.
 func DecodeBare(data []byte, into any) error {
 	document, err := toJSON(data)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package defaultingressclass gives ingresses that name no class the default one.
+// Package defaultingressclass sets the default class on ingresses without a class.
 package defaultingressclass
 
 import (
@@ -9,20 +9,19 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "DefaultIngressClass"
 
-// named is the annotation by which ingresses named their class before they had
-// a field for it.
+// named is the annotation that selected the class of an ingress before there was a field for it.
 const named = "kubernetes.io/ingress.class"
 
-// Classes tells the default class; "" when there is none.
+// Classes returns the name of the default class, or "" if there is none.
 type Classes interface {
 	Default(ctx context.Context) (string, error)
 }
 
-// Default is the name of the one that counts among classes: the newest of those
-// that are marked, of equally old ones the first by name.
+// Default returns the name of the default class: the newest of the marked ones, or the first by
+// name among equally old ones.
 func Default(all []*networkingv1.IngressClass) string {
 	var found *networkingv1.IngressClass
 	for _, c := range all {
@@ -43,7 +42,7 @@ func Default(all []*networkingv1.IngressClass) string {
 // Plugin implements admission.Mutator.
 type Plugin struct{ Classes Classes }
 
-// Admit names the default class in a new ingress.
+// Admit sets the default class on a new ingress.
 func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	i, ok := r.Object.(*networkingv1.Ingress)
 	if !ok || r.Operation != admission.Create || !r.IsObject(networkingv1.GroupName, "ingresses") {

@@ -1,5 +1,4 @@
-// Package defaultstorageclass gives volume claims that name no storage class the
-// default one.
+// Package defaultstorageclass sets the default storage class on volume claims without a class.
 package defaultstorageclass
 
 import (
@@ -11,7 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "DefaultStorageClass"
 
 // The annotation that marks the default class, and its older form.
@@ -20,13 +19,13 @@ const (
 	betaAnnotation = "storageclass.beta.kubernetes.io/is-default-class"
 )
 
-// Classes tells the default class; "" when there is none.
+// Classes returns the name of the default class, or "" if there is none.
 type Classes interface {
 	Default(ctx context.Context) (string, error)
 }
 
-// Default is the name of the one that counts among classes: the newest of those
-// that are marked, of equally old ones the first by name.
+// Default returns the name of the default class: the newest of the marked ones, or the first by
+// name among equally old ones.
 func Default(all []*storagev1.StorageClass) string {
 	var found *storagev1.StorageClass
 	for _, c := range all {
@@ -47,7 +46,7 @@ func Default(all []*storagev1.StorageClass) string {
 // Plugin implements admission.Mutator.
 type Plugin struct{ Classes Classes }
 
-// Admit names the default class in a new claim.
+// Admit sets the default class on a new claim.
 func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	c, ok := r.Object.(*corev1.PersistentVolumeClaim)
 	if !ok || r.Operation != admission.Create || !r.IsObject("", "persistentvolumeclaims") {

@@ -1,5 +1,5 @@
-// Package defaulttolerationseconds lets pods stay for some minutes on a node that
-// is not ready or cannot be reached, unless they say themselves for how long.
+// Package defaulttolerationseconds lets pods stay for some minutes on a node that is not ready or
+// unreachable, unless they set the time themselves.
 package defaulttolerationseconds
 
 import (
@@ -10,10 +10,10 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "DefaultTolerationSeconds"
 
-// DefaultSeconds is how long pods stay, of either taint.
+// DefaultSeconds is how long pods tolerate either taint, in seconds.
 const DefaultSeconds int64 = 300
 
 // Plugin implements admission.Mutator.

@@ -1,5 +1,5 @@
-// Package denyserviceexternalips lets services keep or give up external addresses,
-// but take no new ones.
+// Package denyserviceexternalips prevents services from adding external addresses. They may keep or
+// remove existing ones.
 package denyserviceexternalips
 
 import (
@@ -11,7 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "DenyServiceExternalIPs"
 
 // Plugin implements admission.Validator.

@@ -1,7 +1,6 @@
-// Package deviceadmin keeps administrators' access to devices (KEP-5018) to
-// namespaces whose label allows it: whoever asks for it in a claim or a template of
-// claims, and whoever allocates it. It keeps no state; what a claim was granted it
-// keeps when the label goes.
+// Package deviceadmin restricts administrative access to devices (KEP-5018) to namespaces with a
+// label that allows it. It checks requests for such access in claims and claim templates, and its
+// allocation. It keeps no state. A claim keeps its access when the label is removed.
 package deviceadmin
 
 import (
@@ -17,10 +16,10 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// Name of the plugin. It is no plugin of the flags: it cannot be switched off.
+// Name is the name of the plugin. Flags cannot disable it.
 const Name = "DeviceAdminAccess"
 
-// Namespaces looks the labels of namespaces up; what is not there is an error.
+// Namespaces looks up the labels of namespaces. A missing namespace is an error.
 type Namespaces interface {
 	Labels(ctx context.Context, name string) (map[string]string, error)
 }
@@ -28,8 +27,8 @@ type Namespaces interface {
 // Plugin implements admission.Validator.
 type Plugin struct{ Namespaces Namespaces }
 
-// Validate implements admission.Validator. Specifications do not change, so they are
-// looked at once; without its gate the field never gets here.
+// Validate implements admission.Validator. Specs do not change, so they are checked on create only.
+// If the feature gate is off, the field is dropped before admission.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if r.Resource.Group != resourcev1beta1.GroupName {
 		return nil
@@ -61,7 +60,7 @@ func invalid(r *admission.Request, err *field.Error) error {
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// first is the place of the first element for which is tells true; nil if there is none.
+// first returns the path of the first element for which is returns true, or nil.
 func first[T any](list []T, is func(*T) bool, path ...string) *field.Path {
 	for i := range list {
 		if is(&list[i]) {
@@ -71,8 +70,8 @@ func first[T any](list []T, is func(*T) bool, path ...string) *field.Path {
 	return nil
 }
 
-// requested is where a new object asks for the access; the place has the same name in
-// all versions, and in templates.
+// requested returns the path at which a new object requests the access, or nil. The path is the
+// same in all versions and in templates.
 func requested(obj runtime.Object) *field.Path {
 	old := func(list []resourcev1beta1.DeviceRequest) *field.Path {
 		return first(list, func(r *resourcev1beta1.DeviceRequest) bool { return isTrue(r.AdminAccess) }, "spec", "devices", "requests")
@@ -93,7 +92,7 @@ func requested(obj runtime.Object) *field.Path {
 	return nil
 }
 
-// granted is where a status allocates it.
+// granted returns the path at which a status allocates the access, or nil.
 func granted(obj runtime.Object) *field.Path {
 	path := []string{"status", "allocation", "devices", "results"}
 	switch o := obj.(type) {

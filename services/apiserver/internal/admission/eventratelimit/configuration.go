@@ -10,7 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// What a limit is for.
+// Types of limits.
 const (
 	Server          = "Server"
 	Namespace       = "Namespace"
@@ -18,16 +18,16 @@ const (
 	SourceAndObject = "SourceAndObject"
 )
 
-// Configuration has the limits, all of which hold.
+// Configuration holds the limits, all of which apply.
 type Configuration struct {
 	APIVersion string  `json:"apiVersion"`
 	Kind       string  `json:"kind"`
 	Limits     []Limit `json:"limits"`
 }
 
-// Limit allows QPS events per second, and Burst of them at once, to the server, or
-// to each namespace, user, or source and object. CacheSize bounds for how many of
-// these is counted; 0 means 4096.
+// Limit allows QPS events per second with bursts of Burst events, for the server or per namespace,
+// user, or source and object. CacheSize is the maximum number of counted namespaces, users, or
+// sources and objects; 0 means 4096.
 type Limit struct {
 	Type      string `json:"type"`
 	QPS       int32  `json:"qps"`
@@ -35,7 +35,7 @@ type Limit struct {
 	CacheSize int32  `json:"cacheSize"`
 }
 
-// Load reads a configuration, which has to be there.
+// Load decodes a configuration. A missing configuration is an error.
 func Load(data []byte) (*Configuration, error) {
 	var c Configuration
 	if data != nil {

@@ -1,6 +1,6 @@
-// Package eventratelimit limits how fast events are written: by the server at all,
-// in each namespace, by each user, or of each source and object. It counts the
-// events of the core group, in memory: each replica for itself.
+// Package eventratelimit limits the rate of event writes for the whole server, per namespace, per
+// user, or per source and object. It counts events of the core group in memory, separately in each
+// replica.
 package eventratelimit
 
 import (
@@ -18,10 +18,10 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "EventRateLimit"
 
-// defaultCacheSize is that of limits that do not say.
+// defaultCacheSize is the size of limits without a cache size.
 const defaultCacheSize = 4096
 
 // Plugin implements admission.Validator.
@@ -30,16 +30,16 @@ type Plugin struct {
 	now    func() time.Time
 }
 
-// limit counts in one bucket for each key; the longest unused go first.
+// limit counts in one bucket per key. Least recently used buckets are evicted first.
 type limit struct {
 	Limit
 	key func(*admission.Request) string
 
-	mu      sync.Mutex // a leaf
+	mu      sync.Mutex // leaf lock
 	buckets *lru.Cache[string, *rate.Limiter]
 }
 
-// New makes the plugin; now is the time.
+// New returns the plugin. now returns the current time.
 func New(c *Configuration, now func() time.Time) (*Plugin, error) {
 	keys := map[string]func(*admission.Request) string{Server: serverKey, Namespace: namespaceKey, User: userKey, SourceAndObject: sourceAndObjectKey}
 	p := &Plugin{now: now}
@@ -57,8 +57,8 @@ func New(c *Configuration, now func() time.Time) (*Plugin, error) {
 	return p, nil
 }
 
-// Validate implements admission.Validator. All limits are asked, so that what one
-// refuses counts for the others too.
+// Validate implements admission.Validator. It charges all limits, also when one of them rejects the
+// event.
 func (p *Plugin) Validate(_ context.Context, r *admission.Request) error {
 	if r.Kind.Group != "" || r.Kind.Kind != "Event" || r.DryRun || r.Operation != admission.Create && r.Operation != admission.Update {
 		return nil

@@ -12,27 +12,27 @@ import (
 	"binnacle/libs/celenv"
 )
 
-// Sees says which variables an expression has, besides those that all have.
+// Sees selects the variables of an expression, in addition to the common ones.
 type Sees struct {
-	// Params is the object that a binding names.
+	// Params is the object to which a binding refers.
 	Params bool
-	// Authorizer answers what the user may do.
+	// Authorizer checks what the user may do.
 	Authorizer bool
-	// Patches gives the types of which changes of objects are made.
+	// Patches enables the types for changes of objects.
 	Patches bool
 }
 
-// Compiler compiles expressions that know no variables of a policy.
+// Compiler compiles expressions without the variables of a policy.
 type Compiler struct {
 	base *celenv.Base
-	// patches is a base with the types of changes, made when it is needed.
+	// patches is a base with the types for changes, built on first use.
 	patches                   func() (*celenv.Base, error)
 	types                     types
 	requestType, namespaceOne *cel.Type
 	envs                      *envs
 }
 
-// New makes a compiler. That takes milliseconds.
+// New returns a compiler. That takes milliseconds.
 func New() (*Compiler, error) {
 	base, err := celenv.NewBase()
 	if err != nil {
@@ -41,8 +41,8 @@ func New() (*Compiler, error) {
 	return newCompiler(base), nil
 }
 
-// WithStandardCosts returns a compiler whose programs pay 1 for a call of a
-// function that CEL does not have by itself.
+// WithStandardCosts returns a compiler whose programs charge 1 for a call of a function that is not
+// part of CEL itself.
 func (c *Compiler) WithStandardCosts() *Compiler { return newCompiler(c.base.WithStandardCosts()) }
 
 func newCompiler(base *celenv.Base) *Compiler {
@@ -52,15 +52,15 @@ func newCompiler(base *celenv.Base) *Compiler {
 	return c
 }
 
-// envs are environments of choices of variables, each made when it is needed.
+// envs holds an environment per choice of variables, built on first use.
 type envs struct {
 	compiler *Compiler
 	types    types
-	more     map[string]*cel.Type // variables that all have
-	// without is a variable that none has.
+	more     map[string]*cel.Type // further common variables
+	// without is the name of a variable that no environment has.
 	without string
 
-	mu   sync.Mutex // a leaf
+	mu   sync.Mutex // leaf lock
 	made map[Sees]*celenv.Env
 }
 
@@ -94,7 +94,7 @@ func (e *envs) get(sees Sees) (*celenv.Env, error) {
 	return env, err
 }
 
-// check is what is wrong with an expression, and its type when it compiles.
+// check returns the type of an expression, or its error.
 func (e *envs) check(sees Sees, expression string, want []*cel.Type) (*cel.Type, error) {
 	env, err := e.get(sees)
 	if err != nil {
@@ -103,14 +103,14 @@ func (e *envs) check(sees Sees, expression string, want []*cel.Type) (*cel.Type,
 	return check(env, expression, want)
 }
 
-// Check returns what is wrong with an expression that must be of one of the
-// wanted types, in the words of Kubernetes.
+// Check returns the error, in the words of Kubernetes, of an expression that must have one of the
+// wanted types.
 func (c *Compiler) Check(sees Sees, expression string, want ...*cel.Type) error {
 	_, err := c.envs.check(sees, expression, want)
 	return err
 }
 
-// check also returns the type of an expression that compiles.
+// check returns the type of an expression, or its error.
 func check(env *celenv.Env, expression string, want []*cel.Type) (*cel.Type, error) {
 	ast, issues := env.Check(expression)
 	if issues.Err() != nil {
@@ -135,14 +135,14 @@ func check(env *celenv.Env, expression string, want []*cel.Type) (*cel.Type, err
 	return nil, fmt.Errorf("must evaluate to one of [%s] but got %s", strings.Join(names, " "), out)
 }
 
-// Policy compiles the expressions of one policy, which see the variables that
-// it declares. It is for one goroutine.
+// Policy compiles the expressions of one policy, including its variables. It is not safe for
+// concurrent use.
 type Policy struct {
 	envs   *envs
 	fields map[string]*cel.Type
 }
 
-// Policy begins with one that has no variables.
+// Policy returns a policy without variables.
 func (c *Compiler) Policy() *Policy {
 	p := &Policy{fields: map[string]*cel.Type{}}
 	p.envs = &envs{
@@ -152,26 +152,26 @@ func (c *Compiler) Policy() *Policy {
 	return p
 }
 
-// Declare adds a variable and returns what is wrong with it. The expressions
-// that are compiled later see it; it is of any type if it does not compile.
+// Declare adds a variable and returns its error. Expressions that are compiled later see the
+// variable. It has a dynamic type if it does not compile.
 func (p *Policy) Declare(sees Sees, name, expression string) error {
 	t, err := p.envs.check(sees, expression, nil)
 	p.fields[name] = plain(t)
 	return err
 }
 
-// Check is Compiler.Check for an expression that sees the variables.
+// Check is Compiler.Check for an expression that sees the policy's variables.
 func (p *Policy) Check(sees Sees, expression string, want ...*cel.Type) error {
 	_, err := p.envs.check(sees, expression, want)
 	return err
 }
 
-// maxParts is the largest type that a variable has, in the types that it is made of.
-// Each variable could make those of others twice as large.
+// maxParts is the maximum number of types that make up the type of a variable. Without it, each
+// variable could double the size of another one's type.
 const maxParts = 32
 
-// plain keeps types of values that the language knows by itself; of others,
-// nothing is known, as in Kubernetes, and nothing of what is too large.
+// plain returns types of CEL itself unchanged. Like Kubernetes, it returns a dynamic type for
+// others, and also for types that are too large.
 func plain(t *cel.Type) *cel.Type {
 	if t == nil || parts(t, maxParts+1) > maxParts {
 		return cel.DynType
@@ -187,7 +187,7 @@ func plain(t *cel.Type) *cel.Type {
 	return cel.DynType
 }
 
-// parts are the types that a type is made of, itself among them, counted up to a limit.
+// parts returns the number of types that make up a type, including itself, counted up to a limit.
 func parts(t *cel.Type, limit int) int {
 	n := 1
 	for _, p := range t.Parameters() {
@@ -198,8 +198,8 @@ func parts(t *cel.Type, limit int) int {
 	return n
 }
 
-// Compile makes an expression ready to run, which must be of one of the wanted
-// types. The values of its variables are named as Names has them.
+// Compile compiles an expression that must have one of the wanted types. Input.Values returns the
+// values of its variables.
 func (c *Compiler) Compile(sees Sees, expression string, want ...*cel.Type) (*celenv.Program, error) {
 	if err := c.Check(sees, expression, want...); err != nil {
 		return nil, err

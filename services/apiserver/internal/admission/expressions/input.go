@@ -4,19 +4,19 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 )
 
-// Input has the values of the variables. Those that are functions are asked when
-// an expression reads them.
+// Input holds the values of the variables. Functions are called when an expression reads the
+// variable.
 type Input struct {
-	// Object and OldObject are trees; nil is null.
+	// Object and OldObject return trees; nil is null.
 	Object, OldObject, Request, NamespaceObject func() any
-	// Authorizer and RequestResource may be nil where no expression sees them.
+	// Authorizer and RequestResource may be nil if no expression sees them.
 	Authorizer, RequestResource ref.Val
 	Params                      any
-	// Variables are those of a policy; nil where there are none.
+	// Variables holds the variables of a policy; nil if there are none.
 	Variables ref.Val
 }
 
-// Values of the variables by their names.
+// Values returns the values of the variables by name.
 func (i *Input) Values() map[string]any {
 	v := map[string]any{object: i.Object, oldObject: i.OldObject, request: i.Request, namespaceObject: i.NamespaceObject, params: i.Params}
 	if i.Authorizer != nil {

@@ -12,20 +12,19 @@ import (
 	"binnacle/libs/celenv"
 )
 
-// sharedPrograms is how many programs are kept for policies that have the same
-// expressions.
+// sharedPrograms is the number of programs that are cached for policies with equal expressions.
 const sharedPrograms = 4096
 
-// Programs compiles expressions of policies, equal ones once.
+// Programs compiles expressions of policies. Equal expressions are compiled once.
 type Programs struct {
 	compiler *Compiler
 	shared   *lru.Cache[programKey, compiled]
 }
 
-// programKey is all that a program hangs on.
+// programKey holds everything that a program depends on.
 type programKey struct {
 	sees Sees
-	// variables that the expression may read, with their types.
+	// variables lists the variables of the policy, with their types.
 	variables  string
 	expression string
 	want       string
@@ -36,20 +35,19 @@ type compiled struct {
 	err     error
 }
 
-// NewPrograms shares the programs that a compiler makes.
+// NewPrograms returns a cache of the compiler's programs.
 func NewPrograms(c *Compiler) *Programs {
 	cache, err := lru.New[programKey, compiled](sharedPrograms)
 	if err != nil {
-		panic(err) // of a size that is none
+		panic(err) // the size is valid
 	}
 	return &Programs{c, cache}
 }
 
-// Scope is the variables that expressions of one policy see. It is for one
-// goroutine.
+// Scope holds the variables of one policy's expressions. It is not safe for concurrent use.
 type Scope struct {
 	programs *Programs
-	policy   *Policy // made when a program is not shared
+	policy   *Policy // built when a program is not in the cache
 	declared []string
 	list     []declaration
 }
@@ -59,11 +57,11 @@ type declaration struct {
 	name, expression string
 }
 
-// Scope begins with one that has no variables.
+// Scope returns a scope without variables.
 func (p *Programs) Scope() *Scope { return &Scope{programs: p} }
 
-// Declare adds a variable; expressions that are compiled later see it. One that
-// does not compile fails when it is read.
+// Declare adds a variable. Expressions that are compiled later see it. A variable that does not
+// compile fails when it is read.
 func (s *Scope) Declare(sees Sees, name, expression string) (*celenv.Program, error) {
 	program, err := s.compile(sees, expression, nil, "")
 	t := cel.DynType
@@ -78,8 +76,7 @@ func (s *Scope) Declare(sees Sees, name, expression string) (*celenv.Program, er
 	return program, err
 }
 
-// Compile makes an expression ready to run, which must be of one of the wanted
-// types.
+// Compile compiles an expression that must have one of the wanted types.
 func (s *Scope) Compile(sees Sees, expression string, want ...*cel.Type) (*celenv.Program, error) {
 	names := make([]string, len(want))
 	for i, t := range want {
@@ -104,7 +101,7 @@ func (s *Scope) compile(sees Sees, expression string, want []*cel.Type, wanted s
 	return made.program, made.err
 }
 
-// env has what was declared.
+// env returns the environment with the declared variables.
 func (s *Scope) env(sees Sees) (*celenv.Env, error) {
 	if len(s.list) == 0 {
 		return s.programs.compiler.envs.get(sees)
@@ -112,15 +109,15 @@ func (s *Scope) env(sees Sees) (*celenv.Env, error) {
 	if s.policy == nil {
 		p := s.programs.compiler.Policy()
 		for _, d := range s.list {
-			_ = p.Declare(d.sees, d.name, d.expression) // what is wrong was told when it was declared
+			_ = p.Declare(d.sees, d.name, d.expression) // Declare has returned the error before
 		}
 		s.policy = p
 	}
 	return s.policy.envs.get(sees)
 }
 
-// Variables is the value of the variables of a policy: each is found out when it is
-// first read.
+// Variables returns the value of a policy's variables. Each variable is evaluated when it is first
+// read.
 func Variables(names []string, value func(name string) (ref.Val, error)) ref.Val {
 	return celenv.NewLazy(variablesType, names, func(name string) ref.Val {
 		v, err := value(name)

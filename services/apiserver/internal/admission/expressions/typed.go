@@ -8,17 +8,16 @@ import (
 	"binnacle/libs/celenv"
 )
 
-// Objects says what is known of the objects that expressions see.
+// Objects describes the types of the objects in expressions.
 type Objects struct {
-	// Object is the type of object and oldObject, Params that of params; nil may be
-	// anything.
+	// Object is the type of object and oldObject, Params that of params. A nil type is dynamic.
 	Object, Params *cel.Type
-	// Types are the object types that they mention, by name: their fields.
+	// Types holds the fields of all object types that they refer to, by name.
 	Types map[string]map[string]*cel.Type
 }
 
-// Against begins a policy whose expressions are checked against what is known of the
-// objects. As in Kubernetes 1.33 they do not see authorizer.requestResource then.
+// Against returns a policy whose expressions are checked against the types of objects. As in
+// Kubernetes 1.33, they do not see authorizer.requestResource.
 func (c *Compiler) Against(o Objects) *Policy {
 	p := &Policy{fields: map[string]*cel.Type{}}
 	types := maps.Clone(c.types)
@@ -37,8 +36,7 @@ func (c *Compiler) Against(o Objects) *Policy {
 	return p
 }
 
-// Issues is what the compiler has against an expression, in its own words; empty when
-// that is nothing.
+// Issues returns the compiler's errors for an expression, or "".
 func (p *Policy) Issues(sees Sees, expression string) (string, error) {
 	env, err := p.envs.get(sees)
 	if err != nil {

@@ -20,10 +20,10 @@ const (
 	variables       = "variables"
 )
 
-// variablesType is of the variables that a policy declares by itself.
+// variablesType is the type of the variables that a policy declares.
 var variablesType = cel.ObjectType("kubernetes.variables")
 
-// types that variables have, directly or through fields, by name.
+// types holds the object types of variables, directly or through fields, by name.
 type types map[string]map[string]*cel.Type
 
 // Fields implements celenv.TypeFinder.
@@ -32,7 +32,7 @@ func (t types) Fields(name string) (map[string]*cel.Type, bool) {
 	return fields, ok
 }
 
-// known are the types of what every expression sees.
+// known returns the types of the common variables.
 func known() (of types, requestType, namespaceType *cel.Type) {
 	of = types{}
 	add := func(name string, fields map[string]*cel.Type) *cel.Type {
@@ -66,7 +66,7 @@ func known() (of types, requestType, namespaceType *cel.Type) {
 	return of, requestType, namespaceType
 }
 
-// with adds a type, leaving t as it is.
+// with returns a copy of t with one more type.
 func (t types) with(name string, fields map[string]*cel.Type) types {
 	out := maps.Clone(t)
 	out[name] = fields

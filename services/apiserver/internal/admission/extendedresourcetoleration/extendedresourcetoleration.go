@@ -1,5 +1,5 @@
-// Package extendedresourcetoleration lets pods that ask for a resource of another
-// domain run on the nodes that are kept for those who do.
+// Package extendedresourcetoleration lets pods that request an extended resource run on the nodes
+// that are dedicated to it.
 package extendedresourcetoleration
 
 import (
@@ -14,13 +14,13 @@ import (
 	"binnacle/services/apiserver/internal/registry/podspec"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "ExtendedResourceToleration"
 
 // Plugin implements admission.Mutator.
 type Plugin struct{}
 
-// Admit adds a toleration for each such resource, in the order of their names.
+// Admit adds a toleration for each extended resource, sorted by name.
 func (Plugin) Admit(_ context.Context, r *admission.Request) error {
 	pod, ok := r.Object.(*corev1.Pod)
 	if !ok || !r.IsObject("", "pods") || r.Operation != admission.Create && r.Operation != admission.Update {
@@ -42,8 +42,7 @@ func (Plugin) Admit(_ context.Context, r *admission.Request) error {
 	return nil
 }
 
-// tolerate adds a toleration, or puts it in the place of what differs from it in
-// its seconds alone.
+// tolerate adds a toleration, or replaces those that differ only in their seconds.
 func tolerate(pod *corev1.Pod, t corev1.Toleration) {
 	found := false
 	for i := range pod.Spec.Tolerations {

@@ -8,20 +8,20 @@ import (
 	"binnacle/services/apiserver/internal/admission/configuration"
 )
 
-// Configuration of the plugin.
+// Configuration is the configuration of the plugin.
 type Configuration struct {
-	// KubeconfigFile says where the service is.
+	// KubeconfigFile is the path of the kubeconfig for the service.
 	KubeconfigFile string
-	// AllowTTL and DenyTTL are how long answers are kept; 0 keeps none.
+	// AllowTTL and DenyTTL are how long responses are cached; 0 disables caching.
 	AllowTTL, DenyTTL time.Duration
-	// RetryBackoff is the pause after a first failure; 0 does not ask again.
+	// RetryBackoff is the pause after the first failure; 0 disables retries.
 	RetryBackoff time.Duration
-	// DefaultAllow lets pods pass while the service cannot be asked.
+	// DefaultAllow admits pods while the service is unreachable.
 	DefaultAllow bool
 }
 
-// file is how the configuration is written: times in seconds, the backoff in
-// milliseconds; 0 stands for the default, -1 for none.
+// file is the serialized configuration: times in seconds, the backoff in milliseconds. 0 means the
+// default, -1 means none.
 type file struct {
 	ImagePolicy struct {
 		KubeConfigFile string `json:"kubeConfigFile"`
@@ -32,7 +32,7 @@ type file struct {
 	} `json:"imagePolicy"`
 }
 
-// Load reads a configuration, which has to be there.
+// Load decodes a configuration. A missing configuration is an error.
 func Load(data []byte) (*Configuration, error) {
 	if data == nil {
 		return nil, errors.New("no config specified")
@@ -57,7 +57,7 @@ func Load(data []byte) (*Configuration, error) {
 		case 0:
 			*d.to = d.def
 		default:
-			// A value so large that its product is another one is too large.
+			// A value whose product overflows is too large.
 			v := time.Duration(d.value) * d.unit
 			if v/d.unit != time.Duration(d.value) || v < d.least || v > d.most {
 				return nil, fmt.Errorf("valid value is between %v and %v, got %v", d.least, d.most, v)

@@ -1,7 +1,7 @@
 // Package imagepolicy asks a service whether pods may run their images
-// (imagepolicy.k8s.io/v1alpha1). What it answers is kept for a while. A service
-// that cannot be asked is asked again, and means no unless it is configured to mean
-// yes; that is told in the audit log and by an annotation of the pod.
+// (imagepolicy.k8s.io/v1alpha1). It caches responses for a while and retries failed calls. If the
+// service stays unreachable, pods are rejected unless the configuration admits them. The audit log
+// and an annotation of the pod then record that.
 package imagepolicy
 
 import (
@@ -30,26 +30,26 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "ImagePolicyWebhook"
 
 const (
-	// about marks the annotations of pods that the service is told.
+	// about marks the pod annotations that are sent to the service.
 	about = ".image-policy.k8s.io/"
-	// auditPrefix stands before what the service says for the audit log.
+	// auditPrefix is the prefix of the service's audit annotations.
 	auditPrefix = "imagepolicywebhook.image-policy.k8s.io/"
-	// failedOpen is noted of pods that passed without being asked about.
+	// failedOpen is the audit annotation of pods that were admitted without a review.
 	failedOpen = "failed-open"
-	// failedOpenAnnotation is the same on the pod.
+	// failedOpenAnnotation is the corresponding annotation of the pod.
 	failedOpenAnnotation = "alpha.image-policy.k8s.io/failed-open"
 )
 
 const (
 	tries = 5
-	// timeout bounds a try; the service is told.
+	// timeout bounds a try. It is sent to the service.
 	timeout   = 30 * time.Second
 	maxAnswer = 1 << 20
-	kept      = 1024 // answers
+	kept      = 1024 // number of cached responses
 )
 
 // Plugin implements admission.Validator.
@@ -61,13 +61,13 @@ type Plugin struct {
 	pause func(context.Context, time.Duration) error
 }
 
-// Clock is the time of a Plugin.
+// Clock is the time source of a Plugin.
 type Clock struct {
 	Now   func() time.Time
 	Pause func(context.Context, time.Duration) error
 }
 
-// RealClock is everybody's.
+// RealClock returns the system clock.
 func RealClock() Clock { return Clock{time.Now, pause} }
 
 func pause(ctx context.Context, d time.Duration) error {
@@ -85,7 +85,7 @@ type now func() time.Time
 
 func (n now) Now() time.Time { return n() }
 
-// New makes the plugin. It has to be closed.
+// New returns the plugin. The caller must close it.
 func New(c *Configuration, clock Clock) (*Plugin, error) {
 	service, err := callout.Load(c.KubeconfigFile, nil)
 	if err != nil {
@@ -94,7 +94,7 @@ func New(c *Configuration, clock Clock) (*Plugin, error) {
 	return &Plugin{config: c, service: service, answers: cache.NewLRUExpireCacheWithClock(kept, now(clock.Now)), pause: clock.Pause}, nil
 }
 
-// Close lets go of connections.
+// Close closes the connections.
 func (p *Plugin) Close() { p.service.Close() }
 
 // Asks implements admission.Outsider.
@@ -109,7 +109,7 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	}
 	pod, ok := r.Object.(*corev1.Pod)
 	if !ok {
-		return nil // a sub-resource of another kind
+		return nil // a subresource with another kind
 	}
 	spec := imagepolicyv1alpha1.ImageReviewSpec{Namespace: r.Namespace}
 	switch r.Subresource {
@@ -156,7 +156,7 @@ func (p *Plugin) review(ctx context.Context, r *admission.Request, pod *corev1.P
 	return errors.New("one or more images rejected by webhook backend")
 }
 
-// status is what the service says, or said a while ago.
+// status returns the service's response, possibly from the cache.
 func (p *Plugin) status(ctx context.Context, spec imagepolicyv1alpha1.ImageReviewSpec) (*imagepolicyv1alpha1.ImageReviewStatus, error) {
 	key, err := json.Marshal(spec)
 	if err != nil {
@@ -185,7 +185,8 @@ func (p *Plugin) status(ctx context.Context, spec imagepolicyv1alpha1.ImageRevie
 	return st, nil
 }
 
-// ask asks until there is an answer, or trying again is no use. Others work meanwhile.
+// ask calls the service until it responds or a retry is useless. The request releases its seats
+// meanwhile.
 func (p *Plugin) ask(ctx context.Context, body []byte) (*imagepolicyv1alpha1.ImageReviewStatus, error) {
 	defer request.Aside(ctx)()
 	backoff := wait.Backoff{Duration: p.config.RetryBackoff, Factor: 1.5, Jitter: 0.2, Steps: tries}
@@ -195,19 +196,19 @@ func (p *Plugin) ask(ctx context.Context, body []byte) (*imagepolicyv1alpha1.Ima
 			return st, err
 		}
 		if p.pause(ctx, backoff.Step()) != nil {
-			return nil, err // of the service, which says more than that the time is over
+			return nil, err // the service's error says more than a timeout
 		}
 	}
 }
 
-// again tells whether another try may do better.
+// again reports whether a retry may succeed.
 func again(err error) bool {
 	_, delay := apierrors.SuggestsClientDelay(err)
 	return delay || utilnet.IsConnectionReset(err) || utilnet.IsHTTP2ConnectionLost(err) ||
 		apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err)
 }
 
-// send asks once. Errors have the words of Kubernetes.
+// send calls the service once. Errors have the wording of Kubernetes.
 func (p *Plugin) send(ctx context.Context, body []byte) (*imagepolicyv1alpha1.ImageReviewStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -235,7 +236,7 @@ func (p *Plugin) send(ctx context.Context, body []byte) (*imagepolicyv1alpha1.Im
 	if err := p.service.Decode(data, &review); err != nil {
 		return nil, fmt.Errorf("the answer of %s: %w", p.service.URL, err)
 	}
-	// Who does not say what the answer is means what was asked for.
+	// A response without kind and apiVersion has the requested ones.
 	if gvk := imagepolicyv1alpha1.SchemeGroupVersion.WithKind("ImageReview"); review.Kind != "" && review.Kind != gvk.Kind || review.APIVersion != "" && review.APIVersion != gvk.GroupVersion().String() {
 		return nil, fmt.Errorf("the answer of %s is %s %s, want %s", p.service.URL, review.APIVersion, review.Kind, gvk)
 	}

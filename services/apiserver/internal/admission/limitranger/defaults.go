@@ -11,7 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// defaults are what containers get that name no resources.
+// defaults holds the resources of containers that set none.
 type defaults struct{ requests, limits corev1.ResourceList }
 
 func defaultsOf(lr *corev1.LimitRange) defaults {
@@ -31,29 +31,29 @@ func defaultsOf(lr *corev1.LimitRange) defaults {
 	return d
 }
 
-// weight is what the defaults count at most, for so many containers.
+// weight returns the maximum cost of the defaults for a number of containers.
 func (d *defaults) weight(containers int) int {
 	size := 0
 	for _, l := range []corev1.ResourceList{d.requests, d.limits} {
 		for k := range l {
-			size += max(request.PerValue, 2*len(k)) // it is told, too
+			size += max(request.PerValue, 2*len(k)) // the annotation contains the name too
 		}
 	}
 	return containers * size
 }
 
 const (
-	// mostTold is how long the annotation may become until it is not even made: that is more
-	// than can be.
+	// mostTold is the size in bytes above which the annotation is not built. It exceeds the limit
+	// of annotations.
 	mostTold = 2 * validation.TotalAnnotationSizeLimitB
-	// mostAdded is the same of what is added in all, and perAdded what is stored of a quantity
-	// besides its name.
+	// mostAdded is the corresponding limit of all added data. perAdded is the stored size of a
+	// quantity without its name.
 	mostAdded = request.MaxBody
 	perAdded  = 9
 )
 
-// adds tells by how many bytes a pod grows at least, of which told are names; once these are
-// more than may be, it does not count on.
+// adds returns the minimum number of bytes by which a pod grows, and how many of them are names. It
+// stops counting above mostAdded.
 func (d *defaults) adds(pod *corev1.Pod) (bytes, told int) {
 	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range containers {
@@ -74,7 +74,7 @@ func (d *defaults) adds(pod *corev1.Pod) (bytes, told int) {
 	return bytes, told
 }
 
-// complete gives the containers of a pod what they lack, and says so on the pod.
+// complete sets missing resources of the containers of a pod, and lists them in an annotation.
 func complete(pod *corev1.Pod, d *defaults) {
 	var told []string
 	for _, group := range []struct {
@@ -100,7 +100,7 @@ func complete(pod *corev1.Pod, d *defaults) {
 	}
 }
 
-// fill adds what is missing and returns its names.
+// fill adds missing resources and returns their names.
 func fill(to *corev1.ResourceList, from corev1.ResourceList) (set []string) {
 	for k, v := range from {
 		if _, ok := (*to)[k]; ok {

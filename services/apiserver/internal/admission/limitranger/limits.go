@@ -10,7 +10,7 @@ import (
 	helpers "k8s.io/component-helpers/resource"
 )
 
-// bound is one bound of one resource, and what is held against it.
+// bound is one bound of one resource, with the request and the limit to check against it.
 type bound struct {
 	per, name      string // as in "per Container" and "cpu"
 	enforced       resource.Quantity
@@ -19,7 +19,7 @@ type bound struct {
 	hasLimit       bool
 }
 
-// values are request, limit and bound in the finest unit that holds all three.
+// values returns request, limit and bound in the finest unit that all three fit into.
 func (b *bound) values() (request, limit, enforced int64) {
 	if b.request.Value() <= resource.MaxMilliValue && b.limit.Value() <= resource.MaxMilliValue && b.enforced.Value() <= resource.MaxMilliValue {
 		return b.request.MilliValue(), b.limit.MilliValue(), b.enforced.MilliValue()
@@ -61,7 +61,7 @@ func (b *bound) maximum() error {
 	return nil
 }
 
-// maximumRequest is the maximum of what has no limits.
+// maximumRequest is maximum for objects without limits.
 func (b *bound) maximumRequest() error {
 	request, _, enforced := b.values()
 	switch {
@@ -91,7 +91,7 @@ func (b *bound) ratio() error {
 	return nil
 }
 
-// check holds requests and limits against one kind of bound, by resource.
+// check checks requests and limits against one kind of bound, by resource.
 func check(per corev1.LimitType, bounds, requests, limits corev1.ResourceList, rule func(*bound) error) (errs []error) {
 	for _, k := range slices.Sorted(maps.Keys(bounds)) {
 		b := &bound{per: string(per), name: string(k), enforced: bounds[k]}

@@ -1,6 +1,6 @@
-// Package limitranger gives containers the resources that a namespace's limit
-// ranges have for those that name none, and refuses pods and volume claims beyond
-// the ranges. Limit ranges are applied in the order of their creation.
+// Package limitranger sets default resources of a namespace's limit ranges on containers without
+// resources, and rejects pods and volume claims beyond the ranges. Limit ranges apply in the order
+// of their creation.
 package limitranger
 
 import (
@@ -17,15 +17,15 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "LimitRanger"
 
-// annotation tells on a pod what it was given.
+// annotation is the pod annotation that lists the defaults that were set.
 const annotation = "kubernetes.io/limit-ranger"
 
-// Ranges shows the limit ranges of a namespace, the oldest first, one after the other, as there may be many
-// that are large. They are shared: nobody may change them. It ends with what visit fails with, and with the
-// request.
+// Ranges calls visit for each limit range of a namespace, the oldest first. There may be many large
+// ones, so they are passed one at a time. They are shared and must not be changed. Each stops at an
+// error of visit and when the request ends.
 type Ranges interface {
 	Each(ctx context.Context, namespace string, visit func(*corev1.LimitRange) error) error
 }
@@ -33,13 +33,12 @@ type Ranges interface {
 // Plugin implements admission.Mutator and admission.Validator.
 type Plugin struct {
 	Ranges Ranges
-	// PodLevel lets resources of whole pods count (feature gate
-	// PodLevelResources).
+	// PodLevel enables resources of whole pods (feature gate PodLevelResources).
 	PodLevel bool
 }
 
-// limited tells whether limits apply: to new pods, to changes of what running
-// ones may use, and to volume claims, but not to what is about to go.
+// limited reports whether limits apply: to new pods, to resizes of running ones, and to volume
+// claims, but not to objects that are being deleted.
 func limited(r *admission.Request) bool {
 	if o, ok := r.OldObject.(registry.Object); ok && o.GetDeletionTimestamp() != nil {
 		return false
@@ -53,7 +52,7 @@ func limited(r *admission.Request) bool {
 	}
 }
 
-// Admit fills in defaults.
+// Admit sets defaults.
 func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	pod, ok := r.Object.(*corev1.Pod)
 	if !ok || !limited(r) {
@@ -68,13 +67,13 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 		if refused = admission.Weigh(ctx, weight); refused != nil {
 			return refused
 		}
-		if weight > mostTold { // else nothing becomes too much
+		if weight > mostTold { // below that, no sum can exceed its limit
 			bytes, names := d.adds(pod)
-			if names > 0 { // they are told instead of those before
+			if names > 0 { // the annotation is replaced, so only the last range counts
 				told = names
 			}
 			if added += bytes; added > mostAdded {
-				return nil // others say what is told
+				return nil // the pod is rejected; later ranges still determine told
 			}
 		}
 		complete(pod, &d)
@@ -95,7 +94,7 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	return nil
 }
 
-// bounds is how many a pod, or a volume claim, is held against by a limit range.
+// bounds returns the number of bounds of a limit range that apply to a pod or a volume claim.
 func bounds(lr *corev1.LimitRange, pod *corev1.Pod) (n int) {
 	for i := range lr.Spec.Limits {
 		l := &lr.Spec.Limits[i]
@@ -108,7 +107,7 @@ func bounds(lr *corev1.LimitRange, pod *corev1.Pod) (n int) {
 	return n
 }
 
-// Validate refuses what is beyond the limits.
+// Validate rejects objects beyond the limits.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if !limited(r) {
 		return nil
@@ -139,7 +138,8 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	return unseen(ctx, r, err)
 }
 
-// unseen is what comes of ranges that could not be seen: a refusal, unless there was no time to look at them.
+// unseen returns the error for limit ranges that could not be read. It rejects the request, unless
+// the request has ended or was throttled.
 func unseen(ctx context.Context, r *admission.Request, err error) error {
 	if err == nil || ctx.Err() != nil || apierrors.IsTooManyRequests(err) {
 		return err

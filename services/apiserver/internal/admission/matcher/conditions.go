@@ -13,28 +13,26 @@ import (
 	"binnacle/services/apiserver/internal/admission/expressions"
 )
 
-// conditionsBudget is what the conditions of one webhook or policy may cost
-// together.
+// conditionsBudget is the cost limit of all conditions of one webhook or policy together.
 const conditionsBudget = 2_500_000
 
-// errBudget has the words of Kubernetes.
+// errBudget has the wording of Kubernetes.
 var errBudget = errors.New("validation failed due to running out of cost budget, no further validation rules will be run")
 
-// Conditions are expressions that all have to be true.
+// Conditions holds expressions that must all be true.
 type Conditions struct {
 	list []condition
-	// closed tells that the request is refused when they cannot be evaluated, and
-	// none is false.
+	// closed rejects the request if a condition cannot be evaluated and none is false.
 	closed bool
 }
 
 type condition struct {
 	name, expression string
 	program          *celenv.Program
-	err              error // of compiling it
+	err              error // of the compilation
 }
 
-// CompileConditions makes conditions; nil where there are none. One that does not
+// CompileConditions returns the conditions, or nil for an empty list. A condition that does not
 // compile fails when it is evaluated.
 func CompileConditions(c *expressions.Compiler, sees expressions.Sees, list []admissionv1.MatchCondition, closed bool) *Conditions {
 	if len(list) == 0 {
@@ -48,9 +46,9 @@ func CompileConditions(c *expressions.Compiler, sees expressions.Sees, list []ad
 	return out
 }
 
-// Hold tells whether all are true, and if not, the name of the first that is
-// false. One that is false decides whatever the others say; an error is that of
-// those that cannot be evaluated.
+// Hold reports whether all conditions are true. If not, it returns the name of the first false one.
+// A false condition takes precedence over errors. The error covers the conditions that cannot be
+// evaluated.
 func (c *Conditions) Hold(ctx context.Context, in *expressions.Input) (ok bool, failed string, err error) {
 	if c == nil {
 		return true, "", nil

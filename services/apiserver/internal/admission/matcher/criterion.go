@@ -8,26 +8,25 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Criteria say what requests somebody is for.
+// Criteria select the requests of a webhook or policy.
 type Criteria struct {
-	// Rules of which one has to match and none of Exclude may. Rules without names
-	// are for objects of every name.
+	// A request must match one of Rules and none of Exclude. Rules without names match objects of
+	// every name.
 	Rules, Exclude []admissionv1.NamedRuleWithOperations
-	// Exact takes rules by their letter: a rule for one version of a resource is
-	// not for the others.
+	// Exact matches only the versions that a rule names, and not equivalent ones.
 	Exact bool
-	// Namespaces and Objects select; nil is everything.
+	// Namespaces and Objects are selectors; nil selects everything.
 	Namespaces, Objects *metav1.LabelSelector
 }
 
-// Criterion is compiled Criteria.
+// Criterion holds compiled Criteria.
 type Criterion struct {
 	rules, exclude      []rule
 	exact               bool
 	namespaces, objects labels.Selector
 }
 
-// Compile reads criteria. What cannot be read is an error.
+// Compile compiles criteria. It returns an error for an invalid selector.
 func Compile(c Criteria) (*Criterion, error) {
 	out := &Criterion{exact: c.Exact, rules: rulesOf(c.Rules), exclude: rulesOf(c.Exclude)}
 	var err error
@@ -40,7 +39,7 @@ func Compile(c Criteria) (*Criterion, error) {
 	return out, nil
 }
 
-// selector is nil for one that selects everything.
+// selector returns nil for a selector that selects everything.
 func selector(s *metav1.LabelSelector) (labels.Selector, error) {
 	if s == nil {
 		return nil, nil
@@ -52,7 +51,7 @@ func selector(s *metav1.LabelSelector) (labels.Selector, error) {
 	return out, nil
 }
 
-// Unnamed are rules that are for objects of every name.
+// Unnamed converts rules to rules that match objects of every name.
 func Unnamed(rules []admissionv1.RuleWithOperations) []admissionv1.NamedRuleWithOperations {
 	out := make([]admissionv1.NamedRuleWithOperations, len(rules))
 	for i := range rules {

@@ -1,13 +1,13 @@
-// Package matcher finds out which webhooks and policies a request is for. Each
-// says so by a Criterion: rules of operations and resources, with their scope and,
-// under the policy Equivalent, for every version of a resource; selectors of
-// namespaces and objects; and Conditions, which are expressions.
+// Package matcher determines which webhooks and policies apply to a request. Each has a Criterion:
+// rules of operations and resources with their scope and, under the policy Equivalent, for every
+// version of a resource; selectors of namespaces and objects; and Conditions, which are
+// expressions.
 //
-//	Index.Candidates   what does not hang on the object: once for each operation
-//	                   on each kind, then one look-up
+//	Index.Candidates   everything that does not depend on the object: computed once
+//	                   per operation and kind, then one lookup
 //	Candidate.Selects  selectors and names
-//	Conditions.Hold    expressions, on the object as the rule wants it
+//	Conditions.Hold    expressions, on the object in the version of the rule
 //
-// An Index is immutable and safe for concurrent use. A new one is made when what
-// it indexes changes.
+// An Index is immutable and safe for concurrent use. It is rebuilt when the indexed webhooks or
+// policies change.
 package matcher

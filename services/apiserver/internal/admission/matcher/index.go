@@ -12,68 +12,67 @@ import (
 	"binnacle/services/apiserver/internal/served"
 )
 
-// Family are the versions in which a resource is served, itself among them.
+// Family returns the versions in which a resource is served, including the given one.
 type Family func(*registry.Kind) []*served.Resource
 
-// Entry is somebody with a criterion.
+// Entry is a value with its criterion.
 type Entry[T any] struct {
 	Criterion *Criterion
 	Value     T
 }
 
-// Index finds the entries that a request may be for.
+// Index finds the entries that may apply to a request.
 type Index[T any] struct {
 	entries []Entry[T]
 	family  Family
 
-	mu    sync.Mutex // serializes making; a leaf
+	mu    sync.Mutex // serializes updates of known; leaf lock
 	known atomic.Pointer[map[place][]Candidate[T]]
 }
 
-// place is what rules see of a request.
+// place holds the parts of a request that rules match.
 type place struct {
 	kind *registry.Kind
 	sub  string
 	op   admission.Operation
 }
 
-// maxPlaces bounds what an Index remembers; definitions of custom resources that
-// change leave places behind.
+// maxPlaces bounds the cache of an Index. Changed definitions of custom resources leave stale
+// places behind.
 const maxPlaces = 8192
 
-// Candidate is an entry one of whose rules matches.
+// Candidate is an entry with at least one matching rule.
 type Candidate[T any] struct {
 	Value     T
 	criterion *Criterion
-	// matches are by the rules, in their order; the first one whose names fit
-	// counts.
+	// matches holds the matching rules in order. The first one that matches the name counts.
 	matches []match
 	exclude []match
 }
 
-// match is a rule, and what the request looks like to it.
+// match is a matching rule, and the resource and kind as which the request matches it.
 type match struct {
 	rule *rule
 	as   As
 }
 
-// As is the resource and kind as which a request is shown to whom it matches.
+// As is the resource and kind in which a request is presented to the webhook or policy.
 type As struct {
 	Resource schema.GroupVersionResource
 	Kind     schema.GroupVersionKind
 }
 
-// NewIndex makes an index. Candidates come in the order of entries.
+// NewIndex returns an index. Candidates are in the order of entries.
 func NewIndex[T any](family Family, entries []Entry[T]) *Index[T] {
 	x := &Index[T]{entries: entries, family: family}
 	x.known.Store(&map[place][]Candidate[T]{})
 	return x
 }
 
-// Len is the number of entries.
+// Len returns the number of entries.
 func (x *Index[T]) Len() int { return len(x.entries) }
 
-// Candidates are the entries whose rules match a request.
+// Candidates returns the entries whose rules match a request.
 func (x *Index[T]) Candidates(r *admission.Request) []Candidate[T] {
 	if len(x.entries) == 0 {
 		return nil
@@ -85,7 +84,7 @@ func (x *Index[T]) Candidates(r *admission.Request) []Candidate[T] {
 	return x.find(at, r.Kind)
 }
 
-// find makes the candidates of a place and remembers them.
+// find computes the candidates of a place and caches them.
 func (x *Index[T]) find(at place, kind schema.GroupVersionKind) []Candidate[T] {
 	var found []Candidate[T]
 	var family []*served.Resource
@@ -112,8 +111,8 @@ func (x *Index[T]) find(at place, kind schema.GroupVersionKind) []Candidate[T] {
 	return found
 }
 
-// find returns the rules that match: by their letter, else, where none does and
-// that is wanted, for another version of the resource.
+// find returns the matching rules: first exact matches, then, unless the criterion is exact,
+// matches for another version of the resource.
 func (c *Criterion) find(rules []rule, at place, kind schema.GroupVersionKind, family []*served.Resource) []match {
 	var out []match
 	for i := range rules {
@@ -138,7 +137,7 @@ func (c *Criterion) find(rules []rule, at place, kind schema.GroupVersionKind, f
 	return out
 }
 
-// shownAs is what another version of the resource calls the kind at a place.
+// shownAs returns the resource and kind of a place in another version of the resource.
 func shownAs(other *served.Resource, at place) (As, bool) {
 	as := As{other.GVR(), other.GVK()}
 	if at.sub == "" {

@@ -15,8 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/admission/views"
 )
 
-// Describe is a request as those see it whom it matches, without objects,
-// options and uid.
+// Describe returns a request as webhooks and policies see it, without objects, options and uid.
 func Describe(r *admission.Request, as As) *admissionreview.AdmissionRequest {
 	resource := r.Resource.GVR()
 	requestKind, requestResource := metav1.GroupVersionKind(r.Kind), metav1.GroupVersionResource(resource)
@@ -42,8 +41,8 @@ func userInfo(u *authorizer.User) authenticationv1.UserInfo {
 	return out
 }
 
-// InputOf are the variables of expressions about a request. The authorizer may
-// be nil. problem tells, after an evaluation, what could not be shown.
+// InputOf returns the variables of expressions about a request. The authorizer may be nil. After an
+// evaluation, Subject.Err is the error of a variable that could not be computed.
 func InputOf(ctx context.Context, r *admission.Request, v *views.View, as As, z authorizer.Authorizer) *Subject {
 	s := &Subject{}
 	s.Object = func() any { return v.ObjectTree() }
@@ -64,7 +63,7 @@ func InputOf(ctx context.Context, r *admission.Request, v *views.View, as As, z 
 // Subject is a request as expressions see it.
 type Subject struct {
 	expressions.Input
-	// Err is what could not be shown.
+	// Err is the first error of a variable that could not be computed.
 	Err error
 }
 
@@ -78,7 +77,7 @@ func (s *Subject) tree(t map[string]any, err error) any {
 	return t
 }
 
-// once keeps what f returns.
+// once caches the result of f.
 func (s *Subject) once(f func() (map[string]any, error)) func() any {
 	var made bool
 	var value any
@@ -107,8 +106,8 @@ func describe(r *admission.Request, as As) (map[string]any, error) {
 	return m, nil
 }
 
-// Options are those of a request as they are shown, with their kind: a patch or
-// an update creates or updates. Nil where the request has none.
+// Options returns the options of a request in their presented form, with their kind. Options of a
+// patch become those of a create or an update. It returns nil if the request has none.
 func Options(r *admission.Request) runtime.Object {
 	var dryRun []string
 	var manager, validation string

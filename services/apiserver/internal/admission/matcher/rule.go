@@ -21,7 +21,7 @@ type rule struct {
 	names            []string
 }
 
-// resourcePattern is a resource and its sub-resource, either of which may be "*".
+// resourcePattern is a resource and its subresource. Either may be "*".
 type resourcePattern struct{ resource, sub string }
 
 func rulesOf(in []admissionv1.NamedRuleWithOperations) []rule {
@@ -40,7 +40,7 @@ func rulesOf(in []admissionv1.NamedRuleWithOperations) []rule {
 	return out
 }
 
-// matches tells whether a rule is for an operation on a kind.
+// matches reports whether a rule matches an operation on a kind.
 func (r *rule) matches(op admission.Operation, k *registry.Kind, sub string) bool {
 	return r.matchesOperation(op) && has(r.groups, k.Group) && has(r.versions, k.Version) && r.matchesResource(k.Resource, sub) && r.matchesScope(k)
 }
@@ -72,5 +72,5 @@ func (r *rule) matchesScope(k *registry.Kind) bool {
 	return true
 }
 
-// named tells whether a rule is for a name.
+// named reports whether a rule matches a name.
 func (r *rule) named(name string) bool { return len(r.names) == 0 || slices.Contains(r.names, name) }

@@ -12,27 +12,27 @@ import (
 	"binnacle/services/apiserver/internal/served"
 )
 
-// Namespaces looks namespaces up.
+// Namespaces looks up namespaces.
 type Namespaces interface {
-	// Labels of a namespace; an error that apierrors.IsNotFound tells when there
+	// Labels returns the labels of a namespace. The error satisfies apierrors.IsNotFound if there
 	// is none.
 	Labels(ctx context.Context, name string) (map[string]string, error)
 }
 
-// exempt are the resources that decide on admission: who configured a webhook
-// or policy wrong must be able to mend it.
+// exempt holds the resources that configure admission. They are exempt so that an invalid webhook
+// or policy can be repaired.
 var exempt = map[string]bool{
 	"mutatingwebhookconfigurations": true, "validatingwebhookconfigurations": true,
 	"validatingadmissionpolicies": true, "validatingadmissionpolicybindings": true,
 	"mutatingadmissionpolicies": true, "mutatingadmissionpolicybindings": true,
 }
 
-// Exempt tells that no webhook and no policy is asked about a request.
+// Exempt reports whether a request bypasses all webhooks and policies.
 func Exempt(r *admission.Request) bool {
 	return r.Resource.Group == "admissionregistration.k8s.io" && exempt[r.Resource.Resource]
 }
 
-// Namespace that a request is in. That of a namespace is itself.
+// Namespace returns the namespace of a request. The namespace of a Namespace object is itself.
 func Namespace(r *admission.Request) string {
 	if r.Is("", "namespaces") {
 		if r.Name == "" && r.Object != nil {
@@ -45,8 +45,8 @@ func Namespace(r *admission.Request) string {
 	return r.Namespace
 }
 
-// Selects tells whether a request is selected, and as what; obj is its object as it is
-// now, in whichever version. An error is a Status.
+// Selects reports whether the candidate selects a request, and as which resource and kind. obj is
+// the current object, in any version. An error is a Status.
 func (c *Candidate[T]) Selects(ctx context.Context, r *admission.Request, obj runtime.Object, n Namespaces) (As, bool, error) {
 	as, ok := named(c.matches, r.Name)
 	if !ok {
@@ -65,8 +65,8 @@ func (c *Candidate[T]) Selects(ctx context.Context, r *admission.Request, obj ru
 	return as, ok, err
 }
 
-// Match tells whether a request matches, and as what; a criterion without rules is
-// for every operation on everything. An error is a Status.
+// Match reports whether a request matches, and as which resource and kind. A criterion without
+// rules matches every operation on every resource. An error is a Status.
 func (c *Criterion) Match(ctx context.Context, r *admission.Request, f Family, n Namespaces) (As, bool, error) {
 	at := place{r.Resource, r.Subresource, r.Operation}
 	var family []*served.Resource
@@ -99,8 +99,8 @@ func selectsObject(s labels.Selector, obj runtime.Object) bool {
 	return err == nil && s.Matches(labels.Set(m.GetLabels()))
 }
 
-// selectsNamespace selects by the namespace of an object, by that which a
-// namespace is about to be, and everything that is in none.
+// selectsNamespace reports whether a selector matches the namespace of a request. For a namespace
+// it matches the new object. It returns true for cluster-scoped objects.
 func selectsNamespace(ctx context.Context, s labels.Selector, r *admission.Request, obj runtime.Object, n Namespaces) (bool, error) {
 	if r.Is("", "namespaces") && r.Subresource == "" && obj != nil {
 		return selectsObject(s, obj), nil

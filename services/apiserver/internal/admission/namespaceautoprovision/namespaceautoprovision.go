@@ -1,5 +1,4 @@
-// Package namespaceautoprovision makes namespaces that do not exist when something
-// is created in them.
+// Package namespaceautoprovision creates missing namespaces when an object is created in them.
 package namespaceautoprovision
 
 import (
@@ -10,21 +9,21 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "NamespaceAutoProvision"
 
-// Namespaces looks namespaces up and makes them.
+// Namespaces looks up and creates namespaces.
 type Namespaces interface {
-	// Phase tells whether a namespace exists and whether it is being terminated.
+	// Phase reports whether a namespace exists and whether it is being terminated.
 	Phase(ctx context.Context, name string) (exists, terminating bool, err error)
-	// Create makes a namespace of which nothing but its name is known.
+	// Create creates a namespace that has only a name.
 	Create(ctx context.Context, name string) error
 }
 
 // Plugin implements admission.Mutator.
 type Plugin struct{ Namespaces Namespaces }
 
-// Admit implements admission.Mutator. A dry run leaves no namespace behind.
+// Admit implements admission.Mutator. A dry run creates no namespace.
 func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	if r.DryRun || r.Operation != admission.Create || r.Namespace == "" || r.Is("", "namespaces") {
 		return nil

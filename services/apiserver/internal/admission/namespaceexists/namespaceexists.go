@@ -1,4 +1,4 @@
-// Package namespaceexists refuses to write into namespaces that do not exist.
+// Package namespaceexists rejects writes into namespaces that do not exist.
 package namespaceexists
 
 import (
@@ -10,12 +10,12 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "NamespaceExists"
 
-// Namespaces looks namespaces up.
+// Namespaces looks up namespaces.
 type Namespaces interface {
-	// Phase tells whether a namespace exists and whether it is being terminated.
+	// Phase reports whether a namespace exists and whether it is being terminated.
 	Phase(ctx context.Context, name string) (exists, terminating bool, err error)
 }
 

@@ -1,5 +1,5 @@
-// Package namespacelifecycle refuses to write into namespaces that do not exist
-// or are being terminated, and to delete the namespaces that the system needs.
+// Package namespacelifecycle rejects writes into namespaces that do not exist or are being
+// terminated, and deletions of the namespaces that the system needs.
 package namespacelifecycle
 
 import (
@@ -16,14 +16,13 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "NamespaceLifecycle"
 
-// Namespaces looks namespaces up.
+// Namespaces looks up namespaces.
 type Namespaces interface {
-	// Phase tells whether a namespace exists and whether it is being
-	// terminated. A namespace that is not known is asked for where the truth is
-	// before the answer is that it does not exist.
+	// Phase reports whether a namespace exists and whether it is being terminated. It reads the
+	// store before it reports that a namespace does not exist.
 	Phase(ctx context.Context, name string) (exists, terminating bool, err error)
 }
 
@@ -32,19 +31,19 @@ type Plugin struct{ Namespaces Namespaces }
 
 var immortal = map[string]bool{api.DefaultNamespace: true, api.SystemNamespace: true, api.PublicNamespace: true}
 
-// Admit refuses what must not happen.
+// Admit rejects forbidden operations.
 func (p *Plugin) Admit(ctx context.Context, a *admission.Request) error {
 	isNamespace := a.Resource.Group == "" && a.Resource.Resource == "namespaces"
 	if isNamespace && a.Operation == admission.Delete && immortal[a.Name] {
 		return apierrors.NewForbidden(a.Resource.GroupResource(), a.Name, errors.New("this namespace may not be deleted"))
 	}
-	review := a.Resource.Group == authorizationv1.GroupName // may be asked of any namespace
+	review := a.Resource.Group == authorizationv1.GroupName // reviews may name any namespace
 	if isNamespace || a.Namespace == "" || review || a.Operation == admission.Delete {
 		return nil
 	}
 	exists, terminating, err := p.Namespaces.Phase(ctx, a.Namespace)
 	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled): // the request's own end
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled): // the request itself has ended
 		return apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
 	case err != nil:
 		return apierrors.NewInternalError(fmt.Errorf("namespace %s: %w", a.Namespace, err))

@@ -2,7 +2,7 @@ package noderestriction
 
 import corev1 "k8s.io/api/core/v1"
 
-// Drivers that do what volumes did that were once part of Kubernetes.
+// CSI drivers that replace in-tree volume plugins of Kubernetes.
 const (
 	ebsDriver       = "ebs.csi.aws.com"
 	azureDiskDriver = "disk.csi.azure.com"
@@ -13,7 +13,7 @@ const (
 	portworxDriver  = "pxd.portworx.com"
 )
 
-// inlineDriver is the CSI driver of a volume in a pod; none of one that has none.
+// inlineDriver returns the CSI driver of a volume in a pod, or "".
 func inlineDriver(v *corev1.VolumeSource) string {
 	switch {
 	case v.CSI != nil:
@@ -36,7 +36,7 @@ func inlineDriver(v *corev1.VolumeSource) string {
 	return ""
 }
 
-// boundDriver is the CSI driver of a volume that a claim is bound to.
+// boundDriver returns the CSI driver of a persistent volume, or "".
 func boundDriver(v *corev1.PersistentVolumeSource) string {
 	switch {
 	case v.CSI != nil:

@@ -1,8 +1,8 @@
-// Package noderestriction limits what kubelets write (specification:
-// "Authorization", Node authorization): each its own node with labels that steer
-// no workloads, pods that are bound to it, its own lease and CSI node, tokens of
-// its pods, and certificate requests for itself. It complements the node
-// authorizer, which does not see contents. It keeps no state.
+// Package noderestriction limits the writes of kubelets (specification: "Authorization", Node
+// authorization). A kubelet may write its own node without labels that affect scheduling, pods
+// bound to it, its own lease and CSINode, tokens of its pods, and certificate requests for itself.
+// The plugin complements the node authorizer, which does not see the contents of objects. It keeps
+// no state.
 package noderestriction
 
 import (
@@ -19,10 +19,10 @@ import (
 	"binnacle/services/apiserver/internal/authz"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "NodeRestriction"
 
-// Objects looks up what rules hang on. What does not exist is a NotFound error.
+// Objects looks up the objects that rules depend on. A missing object is a NotFound error.
 type Objects interface {
 	Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error)
 	Node(ctx context.Context, name string) (*corev1.Node, error)
@@ -31,20 +31,20 @@ type Objects interface {
 	Driver(ctx context.Context, name string) (*storagev1.CSIDriver, error)
 }
 
-// Plugin implements admission.Mutator, which sees deletions and what a client
-// wants before anything is reset; it changes nothing.
+// Plugin implements admission.Mutator, because that phase sees deletions, and the client's object
+// before any field is reset. It changes nothing.
 type Plugin struct {
 	Objects    Objects
 	Authorizer authz.Authorizer
 	// Audiences limits tokens to audiences that the pod mounts (feature gate
 	// ServiceAccountNodeAudienceRestriction).
 	Audiences bool
-	// AnyCertificate lets a node request certificates for other names (feature
-	// gate AllowInsecureKubeletCertificateSigningRequests).
+	// AnyCertificate lets a node request certificates for other names (feature gate
+	// AllowInsecureKubeletCertificateSigningRequests).
 	AnyCertificate bool
 }
 
-// attempt is a write of a node's.
+// attempt is a write by a node.
 type attempt struct {
 	*admission.Request
 	node string
@@ -54,8 +54,7 @@ func (a *attempt) refuse(format string, args ...any) error {
 	return apierrors.NewForbidden(a.Resource.GroupResource(), a.Name, fmt.Errorf(format, args...))
 }
 
-// unavailable passes on that something does not exist; what cannot be looked up
-// is no permission.
+// unavailable returns NotFound errors unchanged. Any other lookup error rejects the request.
 func (a *attempt) unavailable(err error) error {
 	if apierrors.IsNotFound(err) {
 		return err

@@ -32,8 +32,8 @@ func (a *attempt) ownNode() error {
 		if labels := restricted(n.Labels, nil); len(labels) > 0 {
 			return a.refuse("node %q is not allowed to set the following labels: %s", a.node, strings.Join(labels, ", "))
 		}
-		// With its owner, garbage collection deletes a node, which could then make
-		// itself anew without what others put on it.
+		// The garbage collector deletes a node with its owner. The node could then create itself
+		// again without restrictions that were set on it.
 		if len(n.OwnerReferences) > 0 {
 			return a.refuse("node %q is not allowed to set ownerReferences", a.node)
 		}
@@ -58,9 +58,9 @@ func (a *attempt) ownNode() error {
 	return nil
 }
 
-// slice lets a node tell of its own devices alone. Updates keep the node's name, and
-// are the authorizer's business; it does not see what is created, nor each object of
-// a collection that is deleted.
+// slice lets a node publish only its own devices. The authorizer checks updates, which cannot
+// change the node's name. It sees neither created objects nor the objects of a collection that is
+// deleted.
 func (a *attempt) slice() error {
 	var obj any
 	switch a.Operation {
@@ -81,8 +81,7 @@ func (a *attempt) slice() error {
 	return nil
 }
 
-// restricted returns the labels that differ and that a kubelet may not touch, as
-// workloads are steered by them.
+// restricted returns the changed labels that a kubelet must not set because they affect scheduling.
 func restricted(labels, old map[string]string) []string {
 	found := map[string]bool{}
 	compare := func(a, b map[string]string) {
@@ -97,8 +96,8 @@ func restricted(labels, old map[string]string) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// isKubelets tells whether a label is one that kubelets set, or nobody's that
-// matters: outside of the domains of Kubernetes.
+// isKubelets reports whether a kubelet may set a label: one of its own labels, or one outside of
+// the domains of Kubernetes.
 func isKubelets(label string) bool {
 	domain, _, ok := strings.Cut(label, "/")
 	if !ok {
@@ -119,12 +118,12 @@ func isKubelets(label string) bool {
 	}, label)
 }
 
-// within tells whether a domain is another one or below it.
+// within reports whether a domain equals another one or is below it.
 func within(domain, other string) bool {
 	return domain == other || strings.HasSuffix(domain, "."+other)
 }
 
-// certificate lets a node request certificates of kubelets for itself alone.
+// certificate lets a node request kubelet certificates only for itself.
 func (a *attempt) certificate() error {
 	if a.Operation != admission.Create {
 		return nil

@@ -44,7 +44,7 @@ func (p *Plugin) pod(ctx context.Context, a *attempt) error {
 	return a.refuse("unexpected pod subresource %q, only 'status' and 'eviction' are allowed", a.Subresource)
 }
 
-// bound refuses pods of other nodes.
+// bound rejects pods of other nodes.
 func (p *Plugin) bound(ctx context.Context, a *attempt, name, why string) error {
 	pod, err := p.Objects.Pod(ctx, a.Namespace, name)
 	switch {
@@ -56,8 +56,8 @@ func (p *Plugin) bound(ctx context.Context, a *attempt, name, why string) error 
 	return nil
 }
 
-// mirrorPod shows a pod that a kubelet runs by itself. It belongs to the node,
-// and names nothing that the node could read on account of it.
+// mirrorPod checks the mirror of a pod that a kubelet runs by itself. It must belong to the node,
+// and must not refer to objects that the node could then read.
 func (p *Plugin) mirrorPod(ctx context.Context, a *attempt) error {
 	pod, ok := a.Object.(*corev1.Pod)
 	if !ok {
@@ -124,7 +124,7 @@ func (a *attempt) podStatus() error {
 	return nil
 }
 
-// claim lets a kubelet report the size and the resizing of a volume claim.
+// claim lets a kubelet report the size and the resize status of a volume claim.
 func (a *attempt) claim() error {
 	if a.Subresource != "status" {
 		return a.refuse("may only update PVC status")

@@ -14,8 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/authz"
 )
 
-// token lets a node have tokens that are bound to its pods, for audiences that
-// they mount.
+// token lets a node request tokens that are bound to its pods, for audiences that the pods mount.
 func (p *Plugin) token(ctx context.Context, a *attempt) error {
 	if a.Operation != admission.Create || a.Subresource != "token" {
 		return nil
@@ -74,8 +73,8 @@ func (p *Plugin) audience(ctx context.Context, a *attempt, pod *corev1.Pod, audi
 	return a.refuse("audience %q not found in pod spec volume, %s is not authorized to request tokens for this audience", audience, a.User.Name)
 }
 
-// mounts tells whether a volume of the pod needs tokens for an audience. One that
-// cannot be followed is an error, unless another one does.
+// mounts reports whether a volume of the pod needs tokens for an audience. It returns an error for
+// a volume that cannot be resolved, unless another volume needs such tokens.
 func (p *Plugin) mounts(ctx context.Context, pod *corev1.Pod, audience string) (bool, error) {
 	var errs []error
 	for i := range pod.Spec.Volumes {
@@ -94,8 +93,8 @@ func (p *Plugin) mounts(ctx context.Context, pod *corev1.Pod, audience string) (
 	return false, errors.Join(errs...)
 }
 
-// driverOf returns the CSI driver of a volume, or the one that took its place; nil for
-// other volumes.
+// driverOf returns the CSI driver of a volume, or the driver that replaces an in-tree plugin. It
+// returns nil for other volumes.
 func (p *Plugin) driverOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (*storagev1.CSIDriver, error) {
 	claim := ""
 	switch driver := inlineDriver(&v.VolumeSource); {
@@ -123,8 +122,8 @@ func (p *Plugin) driverOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume
 	return p.installed(ctx, driver, volume.Spec.CSI != nil)
 }
 
-// installed is a driver by its name. One that only took the place of what was part of
-// Kubernetes need not be there: then nothing needs tokens.
+// installed returns a driver by name. A driver that replaces an in-tree plugin may be missing. Then
+// nothing needs tokens, and the result is nil.
 func (p *Plugin) installed(ctx context.Context, name string, named bool) (*storagev1.CSIDriver, error) {
 	driver, err := p.Objects.Driver(ctx, name)
 	if !named && apierrors.IsNotFound(err) {

@@ -1,5 +1,5 @@
-// Package nodetaint keeps workloads off nodes that just came: each new node has
-// the taint not-ready, which the node controller takes away once the node is.
+// Package nodetaint keeps workloads off new nodes. Each new node gets the taint not-ready, which
+// the node controller removes once the node is ready.
 package nodetaint
 
 import (
@@ -11,7 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "TaintNodesByCondition"
 
 // Plugin implements admission.Mutator.

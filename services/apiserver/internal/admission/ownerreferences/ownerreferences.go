@@ -1,6 +1,6 @@
-// Package ownerreferences keeps users from having objects deleted through their
-// owners that they may not delete themselves, and from holding back the deletion
-// of owners whose finalizers they may not set.
+// Package ownerreferences prevents users from deleting objects through their owners without
+// permission to delete the objects, and from blocking the deletion of owners without permission to
+// set their finalizers.
 package ownerreferences
 
 import (
@@ -19,19 +19,19 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "OwnerReferencesPermissionEnforcement"
 
 // Plugin implements admission.Validator.
 type Plugin struct {
 	Authorizer authz.Authorizer
-	// KindOf finds what is served of a kind; nil when nothing is.
+	// KindOf returns the served kind, or nil.
 	KindOf func(schema.GroupVersionKind) *registry.Kind
 }
 
 // Validate implements admission.Validator.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	// The status of a pod leaves its owners alone, and old kubelets send other ones.
+	// A write of a pod's status does not change its owners, but old kubelets send other ones.
 	if r.Operation != admission.Create && r.Operation != admission.Update || r.Is("", "pods") && r.Subresource == "status" {
 		return nil
 	}
@@ -39,7 +39,7 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if same(now, old) {
 		return nil
 	}
-	// Who creates an object may name its owners: there is nothing to delete yet.
+	// A new object may name owners without this check, because there is nothing to delete yet.
 	if r.Operation != admission.Create {
 		d, reason, err := p.Authorizer.Authorize(ctx, &authz.Attributes{
 			User: r.User, Verb: "delete", Resource: true, Namespace: r.Namespace, Group: r.Resource.Group, Version: r.Resource.Version,
@@ -61,9 +61,9 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	return nil
 }
 
-// finalizesAll tells whether somebody may set the finalizers of everything.
+// finalizesAll reports whether the user may set the finalizers of every object.
 func (p *Plugin) finalizesAll(ctx context.Context, r *admission.Request) bool {
-	d, _, _ := p.Authorizer.Authorize(ctx, &authz.Attributes{ // an error is no permission
+	d, _, _ := p.Authorizer.Authorize(ctx, &authz.Attributes{ // an error grants no permission
 		User: r.User, Verb: "update", Resource: true, Group: "*", Version: "*", ResourceName: "*", Subresource: "finalizers", Name: "*",
 	})
 	return d == authz.Allow
@@ -77,7 +77,7 @@ func (p *Plugin) mayBlock(ctx context.Context, r *admission.Request, ref *metav1
 	want := &authz.Attributes{
 		User: r.User, Verb: "update", Resource: true, Group: k.Group, Version: k.Version, ResourceName: k.Resource, Subresource: "finalizers", Name: ref.Name,
 	}
-	if k.Namespaced { // an owner stands in the namespace of what it owns
+	if k.Namespaced { // an owner is in the namespace of its dependents
 		want.Namespace = r.Namespace
 	}
 	if d, reason, err := p.Authorizer.Authorize(ctx, want); d != authz.Allow {
@@ -103,7 +103,7 @@ func owners(o runtime.Object) []metav1.OwnerReference {
 	}
 	m, err := meta.Accessor(o)
 	if err != nil {
-		return nil // what has no metadata has no owners
+		return nil // an object without metadata has no owners
 	}
 	return m.GetOwnerReferences()
 }
@@ -112,7 +112,7 @@ func same(a, b []metav1.OwnerReference) bool {
 	return len(a) == 0 && len(b) == 0 || semantic.Equal(a, b)
 }
 
-// newlyBlocking are the references that hold an owner back and did not before.
+// newlyBlocking returns the references that block the deletion of an owner and did not before.
 func newlyBlocking(now, old []metav1.OwnerReference) (all []metav1.OwnerReference) {
 	before := map[types.UID]bool{}
 	for i := range old {

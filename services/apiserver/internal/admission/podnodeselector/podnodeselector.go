@@ -1,7 +1,7 @@
-// Package podnodeselector keeps the pods of a namespace on the nodes that are for
-// it: the annotation of the namespace, or what is configured for those without it,
-// is added to the node selector of each new pod, which may not contradict it; and a
-// list that is configured for a namespace bounds what its pods may select by.
+// Package podnodeselector keeps the pods of a namespace on its nodes. Each new pod gets the node
+// selector of the namespace's annotation, or else the configured default. The pod's own selector
+// must not contradict it. A configured list per namespace limits the labels that its pods may
+// select by.
 package podnodeselector
 
 import (
@@ -22,17 +22,17 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "PodNodeSelector"
 
 const (
-	// annotation of a namespace, its selector.
+	// annotation is the namespace annotation that holds its selector.
 	annotation = "scheduler.alpha.kubernetes.io/node-selector"
-	// clusterDefault is the place of the selector of namespaces without one.
+	// clusterDefault is the configuration key of the default selector.
 	clusterDefault = "clusterDefaultNodeSelector"
 )
 
-// Namespaces looks namespaces up.
+// Namespaces looks up namespaces.
 type Namespaces interface {
 	GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error)
 }
@@ -40,7 +40,7 @@ type Namespaces interface {
 // Plugin implements admission.Mutator and admission.Validator.
 type Plugin struct {
 	namespaces Namespaces
-	selectors  map[string]labels.Set // configured, by namespace
+	selectors  map[string]labels.Set // configured selectors, by namespace
 }
 
 var (
@@ -48,7 +48,7 @@ var (
 	errNotInSet = errors.New("pod node label selector labels conflict with its namespace whitelist")
 )
 
-// New reads the configuration, which may be nil.
+// New decodes the configuration, which may be nil.
 func New(data []byte, n Namespaces) (*Plugin, error) {
 	var c struct {
 		Selectors map[string]string `json:"podNodeSelectorPluginConfig"`
@@ -79,7 +79,7 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 		if pod.Spec.NodeSelector == nil {
 			pod.Spec.NodeSelector = map[string]string{}
 		}
-		maps.Copy(pod.Spec.NodeSelector, selector) // they agree where both say something
+		maps.Copy(pod.Spec.NodeSelector, selector) // equal keys have equal values
 	}
 	return p.listed(r, pod)
 }
@@ -93,8 +93,8 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	return p.listed(r, pod)
 }
 
-// find returns a new pod and the selector of its namespace, which agree; nil when
-// the request is for something else.
+// find returns a new pod and the selector of its namespace, which do not conflict. It returns nil
+// for any other request.
 func (p *Plugin) find(ctx context.Context, r *admission.Request) (*corev1.Pod, labels.Set, error) {
 	pod, ok := r.Object.(*corev1.Pod)
 	if !ok || r.Operation != admission.Create || !r.IsObject("", "pods") {
@@ -119,7 +119,7 @@ func (p *Plugin) find(ctx context.Context, r *admission.Request) (*corev1.Pod, l
 	return pod, selector, nil
 }
 
-// listed refuses a selector that the configured list does not have.
+// listed rejects a selector that is not in the configured list.
 func (p *Plugin) listed(r *admission.Request, pod *corev1.Pod) error {
 	list := p.selectors[r.Namespace]
 	if len(list) == 0 {

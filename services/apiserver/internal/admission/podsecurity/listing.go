@@ -14,24 +14,26 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Objects looks up namespaces and the pods in them.
+// Objects looks up namespaces and their pods.
 type Objects interface {
 	GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error)
-	// PodsIn are those of a namespace, the oldest first.
+	// PodsIn returns the pods of a namespace, the oldest first.
 	PodsIn(ctx context.Context, namespace string) ([]Stored, error)
 }
 
 // Stored is a pod that has not been decoded.
 type Stored interface {
-	// Size is how many bytes it has.
+	// Size returns the stored size in bytes.
 	Size() int
-	// Outline has its name, its owners and its runtime class: by these it is chosen.
+	// Outline returns the name, the owners and the runtime class, which the selection of pods
+	// needs.
 	Outline() (*corev1.Pod, error)
-	// Judged has its name, labels, annotations and specification.
+	// Judged returns the name, labels, annotations and spec.
 	Judged() (*corev1.Pod, error)
 }
 
-// stricter tells whether an update may hold the pods of a namespace against another standard.
+// stricter reports whether an update changes the standard that is enforced on the pods of a
+// namespace.
 func stricter(r *admission.Request) bool {
 	now, ok := r.Object.(*corev1.Namespace)
 	if !ok || r.Operation != admission.Update || r.Subresource != "" {
@@ -41,19 +43,20 @@ func stricter(r *admission.Request) bool {
 	return ok && (now.Labels[api.EnforceLevelLabel] != was.Labels[api.EnforceLevelLabel] || now.Labels[api.EnforceVersionLabel] != was.Labels[api.EnforceVersionLabel])
 }
 
-// listing is the pods of a namespace for one request. The library wants all of them to choose from, but
-// looks at some thousands at most, for a second: so it has outlines, and each pod is decoded when it is
-// judged, and not kept.
+// listing holds the pods of a namespace for one request. The library selects from all of them, but
+// evaluates only some thousands within a second. So it receives outlines. Each pod is decoded when
+// it is evaluated, and not retained.
 type listing struct {
 	objects Objects
 	checks  policy.Evaluator
 	pods    []Stored
 	listed  bool
-	// outlined are the pods that the library was given, by what it gives back.
+	// outlined maps the metadata of an outline to its pod.
 	outlined map[*metav1.ObjectMeta]Stored
 }
 
-// begin has what may be large work begin in the request's turn: before the library's time runs.
+// begin acquires the limiter for large requests if the pods are large, before the library's time
+// limit starts.
 func (l *listing) begin(ctx context.Context, namespace string) error {
 	pods, err := l.objects.PodsIn(ctx, namespace)
 	if err != nil {
@@ -70,7 +73,7 @@ func (l *listing) begin(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// hold has the library judge the pods of the listing.
+// hold returns a copy of the library's configuration that uses the listing.
 func (l *listing) hold(standards *library.Admission) *library.Admission {
 	own := *standards
 	l.checks = own.Evaluator
@@ -90,7 +93,7 @@ func (l *listing) ListPods(ctx context.Context, namespace string) ([]*corev1.Pod
 	all := make([]*corev1.Pod, len(pods))
 	l.outlined = make(map[*metav1.ObjectMeta]Stored, len(pods))
 	for i, s := range pods {
-		if err := ctx.Err(); err != nil { // nobody waits for them any more
+		if err := ctx.Err(); err != nil { // the request has ended
 			return nil, err
 		}
 		var err error

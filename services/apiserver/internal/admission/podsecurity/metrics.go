@@ -9,8 +9,8 @@ import (
 	"k8s.io/pod-security-admission/metrics"
 )
 
-// Metrics of evaluations, under the names that Kubernetes has for them. It
-// implements the library's recorder.
+// Metrics holds the metrics of evaluations, under the names of Kubernetes. It implements the
+// library's recorder.
 type Metrics struct {
 	evaluations, exemptions, errors *prometheus.CounterVec
 }
@@ -36,7 +36,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// initialize shows zeros for the counters that Kubernetes shows from the start.
+// initialize creates the counters that Kubernetes reports from the start, with zeros.
 func (m *Metrics) initialize() {
 	for _, operation := range []string{"create", "update"} {
 		m.evaluations.WithLabelValues(string(metrics.DecisionAllow), string(api.LevelPrivileged), api.LatestVersion().String(), string(metrics.ModeEnforce), operation, "pod", "")
@@ -46,14 +46,14 @@ func (m *Metrics) initialize() {
 	}
 }
 
-// newestVersion is the newest minor version that policies are known of.
+// newestVersion is the newest minor version with known policies.
 const newestVersion = 33
 
 // RecordEvaluation counts a decision.
 func (m *Metrics) RecordEvaluation(d metrics.Decision, p api.LevelVersion, mode metrics.Mode, a api.Attributes) {
 	version, newest := p.Version.String(), api.MajorMinorVersion(1, newestVersion)
 	switch {
-	case p.Level == api.LevelPrivileged: // whatever the version
+	case p.Level == api.LevelPrivileged: // regardless of the version
 		version = api.LatestVersion().String()
 	case !p.Version.Latest() && newest.Older(p.Version):
 		version = "future"
@@ -61,15 +61,15 @@ func (m *Metrics) RecordEvaluation(d metrics.Decision, p api.LevelVersion, mode 
 	m.evaluations.WithLabelValues(append([]string{string(d), string(p.Level), version, string(mode)}, labels(a)...)...).Inc()
 }
 
-// RecordExemption counts a request that is exempt.
+// RecordExemption counts an exempt request.
 func (m *Metrics) RecordExemption(a api.Attributes) { m.exemptions.WithLabelValues(labels(a)...).Inc() }
 
-// RecordError counts a decision that could not be made properly.
+// RecordError counts an evaluation that failed or fell back.
 func (m *Metrics) RecordError(fatal bool, a api.Attributes) {
 	m.errors.WithLabelValues(append([]string{strconv.FormatBool(fatal)}, labels(a)...)...).Inc()
 }
 
-// labels are operation, resource and sub-resource.
+// labels returns operation, resource and subresource.
 func labels(a api.Attributes) []string {
 	resource := "controller"
 	switch a.GetResource().Group + "/" + a.GetResource().Resource {

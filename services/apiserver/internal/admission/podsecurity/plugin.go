@@ -1,7 +1,6 @@
-// Package podsecurity holds pods, and what makes pods, against the Pod Security
-// Standards that their namespace asks for. What the standards are, and what a
-// change of a namespace's labels means for the pods in it, is decided by
-// k8s.io/pod-security-admission; this package joins it to the chain.
+// Package podsecurity enforces the Pod Security Standards of a namespace on pods and on objects
+// with pod templates. k8s.io/pod-security-admission defines the standards and the effect of a
+// change of a namespace's labels on its pods. This package connects the library to the chain.
 package podsecurity
 
 import (
@@ -22,7 +21,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "PodSecurity"
 
 // Plugin implements admission.Validator.
@@ -32,9 +31,8 @@ type Plugin struct {
 	templates library.DefaultPodSpecExtractor
 }
 
-// New reads a PodSecurityConfiguration, of which an empty one means the defaults:
-// privileged, for everybody. An error tells what cannot be read.
-// ValidateInitialization has to follow.
+// New decodes a PodSecurityConfiguration. An empty one means the default, privileged for all
+// namespaces. The caller must call ValidateInitialization afterwards.
 func New(configuration []byte, o Objects, m *Metrics) (*Plugin, error) {
 	c, err := load.LoadFromData(configuration)
 	if err != nil {
@@ -45,7 +43,7 @@ func New(configuration []byte, o Objects, m *Metrics) (*Plugin, error) {
 		return nil, err
 	}
 	p := &Plugin{objects: o, standards: &library.Admission{
-		Configuration: c, Evaluator: checks, Metrics: m, NamespaceGetter: o, PodLister: &listing{}, // see hold
+		Configuration: c, Evaluator: checks, Metrics: m, NamespaceGetter: o, PodLister: &listing{}, // replaced by hold
 	}}
 	return p, nil
 }
@@ -61,8 +59,8 @@ func (p *Plugin) ValidateInitialization() error {
 	return nil
 }
 
-// Validate refuses what the enforced standard does not allow, and warns of what
-// the others would not.
+// Validate rejects objects that violate the enforced standard, and warns about violations of the
+// other ones.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if r.Operation != admission.Create && r.Operation != admission.Update {
 		return nil

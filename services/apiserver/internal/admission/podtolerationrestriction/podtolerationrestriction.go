@@ -1,6 +1,6 @@
-// Package podtolerationrestriction gives pods the tolerations of their namespace and
-// refuses those that are not in its list. A namespace has both in annotations; what
-// is configured is for those without them.
+// Package podtolerationrestriction adds the tolerations of a namespace to its pods, and rejects
+// tolerations that are not in its list. Both are in annotations of the namespace. The configuration
+// applies to namespaces without them.
 package podtolerationrestriction
 
 import (
@@ -24,7 +24,7 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "PodTolerationRestriction"
 
 // Annotations of a namespace: lists of tolerations in JSON.
@@ -33,12 +33,12 @@ const (
 	listAnnotation     = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
 )
 
-// Namespaces looks namespaces up.
+// Namespaces looks up namespaces.
 type Namespaces interface {
 	GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error)
 }
 
-// Configuration is what counts in namespaces without annotations.
+// Configuration applies to namespaces without annotations.
 type Configuration struct {
 	APIVersion string              `json:"apiVersion"`
 	Kind       string              `json:"kind"`
@@ -52,7 +52,7 @@ type Plugin struct {
 	config     Configuration
 }
 
-// New reads the configuration, which may be nil.
+// New decodes the configuration, which may be nil.
 func New(data []byte, n Namespaces) (*Plugin, error) {
 	p := &Plugin{namespaces: n}
 	if data == nil {
@@ -71,8 +71,8 @@ func New(data []byte, n Namespaces) (*Plugin, error) {
 	return p, nil
 }
 
-// Admit adds tolerations: those of the namespace to a new pod, and for memory
-// pressure to every pod that asks for some of a node.
+// Admit adds tolerations: those of the namespace to a new pod, and one for memory pressure to every
+// pod that is not best-effort.
 func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	pod, ns, err := p.find(ctx, r)
 	if pod == nil || err != nil {
@@ -108,7 +108,7 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	return p.allowed(pod, ns)
 }
 
-// find returns the pod of a request and its namespace; nil when there is none.
+// find returns the pod of a request and its namespace, or nil if there is no pod.
 func (p *Plugin) find(ctx context.Context, r *admission.Request) (*corev1.Pod, *corev1.Namespace, error) {
 	pod, ok := r.Object.(*corev1.Pod)
 	if !ok || !r.IsObject("", "pods") || r.Operation != admission.Create && r.Operation != admission.Update {
@@ -124,8 +124,7 @@ func (p *Plugin) find(ctx context.Context, r *admission.Request) (*corev1.Pod, *
 	return pod, ns, nil
 }
 
-// allowed refuses a toleration that no member of the list covers. An empty list
-// allows all.
+// allowed rejects a toleration that no element of the list covers. An empty list allows all.
 func (p *Plugin) allowed(pod *corev1.Pod, ns *corev1.Namespace) error {
 	if len(pod.Spec.Tolerations) == 0 {
 		return nil
@@ -150,7 +149,7 @@ func (p *Plugin) allowed(pod *corev1.Pod, ns *corev1.Namespace) error {
 	return nil
 }
 
-// listed reads an annotation; ok tells whether the namespace has it.
+// listed decodes an annotation. ok reports whether the namespace has it.
 func listed(ns *corev1.Namespace, key string) (list []corev1.Toleration, ok bool, err error) {
 	text, ok := ns.Annotations[key]
 	if !ok || text == "" {
@@ -162,7 +161,7 @@ func listed(ns *corev1.Namespace, key string) (list []corev1.Toleration, ok bool
 	return list, true, nil
 }
 
-// broken is an error as Kubernetes tells it: without a reason.
+// broken returns an error without a reason, like Kubernetes.
 func broken(message string) error {
 	return status.Error(http.StatusInternalServerError, metav1.StatusReasonUnknown, message, nil)
 }

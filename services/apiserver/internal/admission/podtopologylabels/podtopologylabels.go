@@ -1,5 +1,5 @@
-// Package podtopologylabels puts labels of a node that say where it is on the pods
-// that are bound to it. It stands behind the gate PodTopologyLabelsAdmission.
+// Package podtopologylabels copies the topology labels of a node to the pods that are bound to it.
+// The gate PodTopologyLabelsAdmission enables it.
 package podtopologylabels
 
 import (
@@ -12,14 +12,14 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "PodTopologyLabels"
 
-// labels are those that are copied: Kubernetes 1.33 has them under another domain
-// than nodes do.
+// labels returns the labels to copy. In Kubernetes 1.33 their domain differs from that of the
+// labels of nodes.
 func labels() []string { return []string{"topology.k8s.io/zone", "topology.k8s.io/region"} }
 
-// Nodes looks nodes up.
+// Nodes looks up nodes.
 type Nodes interface {
 	Node(ctx context.Context, name string) (*corev1.Node, error)
 }
@@ -27,12 +27,11 @@ type Nodes interface {
 // Plugin implements admission.Mutator.
 type Plugin struct {
 	Nodes Nodes
-	// Enabled is the gate.
+	// Enabled is the feature gate.
 	Enabled bool
 }
 
-// Admit labels a binding, from where labels come to its pod, and a pod that is
-// created on a node.
+// Admit labels a binding, whose labels are copied to its pod, and a pod that is created on a node.
 func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	if !p.Enabled || r.Operation != admission.Create || !r.Is("", "pods") {
 		return nil
@@ -50,7 +49,7 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	return nil
 }
 
-// label keeps labels that are there already. A node that does not exist has none.
+// label adds the labels of a node. It keeps existing labels. A missing node has no labels.
 func (p *Plugin) label(ctx context.Context, m *metav1.ObjectMeta, name string) error {
 	node, err := p.Nodes.Node(ctx, name)
 	if apierrors.IsNotFound(err) {

@@ -11,7 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/served"
 )
 
-// asking is one request before the policies of a sort.
+// asking is the evaluation of one request by all policies of one sort.
 type asking struct {
 	config  *Config
 	ctx     context.Context
@@ -20,12 +20,12 @@ type asking struct {
 
 	looked    bool
 	namespace func() any
-	// subjects that were shown already, where the request does not change meanwhile.
+	// subjects caches the subjects of a request that does not change during the evaluation.
 	subjects map[matcher.As]subject
 }
 
-// selects tells whether a policy is for the request, as what, and of which kind its
-// parameters are.
+// selects reports whether a policy matches the request, as which resource and kind, and returns the
+// kind of its parameters.
 func (a *asking) selects(c *matcher.Candidate[*bound[*policy, *binding]]) (as matcher.As, params *served.Resource, ok bool, err error) {
 	p := c.Value.policy
 	if as, ok, err = c.Selects(a.ctx, a.request, a.request.Object, a.config.Namespaces); err == nil && ok {
@@ -37,8 +37,8 @@ func (a *asking) selects(c *matcher.Candidate[*bound[*policy, *binding]]) (as ma
 	return as, params, ok, err
 }
 
-// params are those by which a binding has the request looked at; none when the
-// binding is not for it.
+// params returns the parameters of a binding. It returns none if the binding does not match the
+// request.
 func (a *asking) params(b *binding, kind *served.Resource) ([]parameter, error) {
 	if b.criterion != nil {
 		_, ok, err := b.criterion.Match(a.ctx, a.request, a.config.Family, a.config.Namespaces)
@@ -55,7 +55,7 @@ func (a *asking) params(b *binding, kind *served.Resource) ([]parameter, error) 
 // subject is the request as expressions see it.
 type subject struct{ *matcher.Subject }
 
-// of is the subject with a parameter, which is nil where there is none.
+// of returns the input with a parameter, which may be nil.
 func (s subject) of(param map[string]any) expressions.Input {
 	in := s.Input
 	in.Params = nil
@@ -65,7 +65,7 @@ func (s subject) of(param map[string]any) expressions.Input {
 	return in
 }
 
-// shown is the subject of a request that does not change.
+// shown returns the cached subject of a request that does not change.
 func (a *asking) shown(as matcher.As) (subject, error) {
 	if s, ok := a.subjects[as]; ok {
 		return s, nil
@@ -92,8 +92,8 @@ func (a *asking) subject(as matcher.As) (subject, *views.View, error) {
 	return s, view, nil
 }
 
-// namespaceObject is what expressions see of the namespace, which is nothing for what
-// stands in none.
+// namespaceObject returns the namespace as expressions see it. The function returns nil for
+// cluster-scoped objects.
 func (a *asking) namespaceObject() (func() any, error) {
 	if !a.looked {
 		n, err := a.config.namespaceOf(a.ctx, a.request)

@@ -19,24 +19,24 @@ import (
 	"binnacle/services/apiserver/internal/served"
 )
 
-// Config is what both plugins work with.
+// Config holds the dependencies of both plugins.
 type Config struct {
-	// Ready tells whether policies are loaded.
+	// Ready reports whether policies are loaded.
 	Ready func() bool
-	// Family, Namespaces and Authorizer are what requests are matched and judged by.
+	// Family, Namespaces and Authorizer match and authorize requests.
 	Family     matcher.Family
 	Namespaces matcher.Namespaces
 	Authorizer authorizer.Authorizer
-	// Namespace looks one up.
+	// Namespace looks up a namespace.
 	Namespace  func(ctx context.Context, name string) (*corev1.Namespace, error)
 	Parameters *Parameters
-	// Programs is asked for when it is first needed.
+	// Programs is called on first use.
 	Programs func() (*expressions.Programs, *expressions.Compiler, error)
 	Codec    *codec.Codec
-	// Shapes are those of the kinds of all requests.
+	// Shapes is shared by all requests.
 	Shapes *views.Shapes
-	// Configure merges what a policy wants set into an object of a kind; see
-	// apply.Fields. It is needed by the plugin that mutates.
+	// Configure merges the configuration of a policy into an object of a kind; see apply.Fields.
+	// Only the mutating plugin needs it.
 	Configure func(of schema.GroupVersionKind, obj runtime.Object, configuration map[string]any) (map[string]any, error)
 	Metrics   *Metrics
 	Logger    *slog.Logger
@@ -46,7 +46,7 @@ func (c *Config) views(ctx context.Context, r *admission.Request) *views.Views {
 	return views.Of(ctx, c.Codec, c.Shapes, r, func() []*served.Resource { return c.Family(r.Resource) })
 }
 
-// candidates are the policies whose rules match a request.
+// candidates returns the policies whose rules match a request.
 func candidates[P, B any](ctx context.Context, c *Config, of *configured[P, B], r *admission.Request) ([]matcher.Candidate[*bound[P, B]], error) {
 	if exempt(r) || request.Startup(ctx) {
 		return nil, nil
@@ -55,7 +55,7 @@ func candidates[P, B any](ctx context.Context, c *Config, of *configured[P, B], 
 	if err := of.seen(ctx); err != nil {
 		return nil, err
 	}
-	if !ready && !c.Ready() { // what was acknowledged may have mended it
+	if !ready && !c.Ready() { // waiting for acknowledged writes may have made it ready
 		return nil, r.Forbiddenf("not yet ready to handle request")
 	}
 	index, err := of.get()
@@ -65,8 +65,8 @@ func candidates[P, B any](ctx context.Context, c *Config, of *configured[P, B], 
 	return index.Candidates(r), nil
 }
 
-// exempt are policies and bindings, so that who configured one wrong can mend it, and
-// reviews, which are answered and not stored.
+// exempt reports whether a request bypasses policies: policies and bindings, so that invalid ones
+// can be repaired, and reviews, which are not stored.
 func exempt(r *admission.Request) bool {
 	switch r.Resource.Group {
 	case "admissionregistration.k8s.io":
@@ -80,7 +80,8 @@ func exempt(r *admission.Request) bool {
 	return false
 }
 
-// namespaceOf a request; nil for what stands in none, and for namespaces.
+// namespaceOf returns the namespace of a request. It returns nil for cluster-scoped objects and for
+// namespaces.
 func (c *Config) namespaceOf(ctx context.Context, r *admission.Request) (*corev1.Namespace, error) {
 	if r.Namespace == "" || r.Kind == corev1.SchemeGroupVersion.WithKind("Namespace") {
 		return nil, nil
@@ -88,7 +89,7 @@ func (c *Config) namespaceOf(ctx context.Context, r *admission.Request) (*corev1
 	return c.Namespace(ctx, r.Namespace)
 }
 
-// namespaceTree is what expressions see of a namespace.
+// namespaceTree returns the namespace as expressions see it.
 func namespaceTree(n *corev1.Namespace) func() any {
 	if n == nil {
 		return func() any { return nil }

@@ -15,26 +15,26 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// Source is where policies or bindings are read from.
+// Source is the source of policies or bindings.
 type Source struct {
 	Store *watchcache.Store
-	// Decode reads an entry.
+	// Decode decodes an entry.
 	Decode func(*watchcache.Entry) (metav1.Object, error)
-	// Seen waits until the store has what this server has acknowledged of it.
+	// Seen waits until the store contains all writes that this server has acknowledged.
 	Seen func(context.Context) error
 }
 
-// configured are the policies of one kind that have bindings. P is what is made of
-// a policy, B of a binding.
+// configured holds the policies of one kind that have bindings. P is a compiled policy, B a
+// compiled binding.
 type configured[P, B any] struct {
 	policies, bindings Source
 	family             matcher.Family
 	log                *slog.Logger
-	// policy and binding compile what was decoded.
+	// policy and binding compile decoded objects.
 	policy  func(metav1.Object) (P, *matcher.Criterion)
 	binding func(metav1.Object) (of string, b B)
 
-	mu           sync.Mutex // serializes making; a leaf
+	mu           sync.Mutex // serializes updates; leaf lock
 	madePolicies map[string]made[P]
 	madeBindings map[string]madeBinding[B]
 	current      atomic.Pointer[configuration[P, B]]
@@ -52,21 +52,21 @@ type madeBinding[B any] struct {
 	binding B
 }
 
-// bound is a policy with its bindings, in the order of their names.
+// bound is a policy with its bindings, sorted by name.
 type bound[P, B any] struct {
 	policy   P
 	bindings []B
 }
 
-// configuration is what was made of all entries.
+// configuration is the result of compiling all entries.
 type configuration[P, B any] struct {
 	policies, bindings watchcache.Version
 	index              *matcher.Index[*bound[P, B]]
-	// unread is why it is not known what all of them say.
+	// unread is the error of an entry whose content is unknown, or nil.
 	unread error
 }
 
-// seen waits until what this server has acknowledged is in force.
+// seen waits until all acknowledged writes are in effect.
 func (c *configured[P, B]) seen(ctx context.Context) error {
 	if err := c.policies.Seen(ctx); err != nil {
 		return err
@@ -74,8 +74,8 @@ func (c *configured[P, B]) seen(ctx context.Context) error {
 	return c.bindings.Seen(ctx)
 }
 
-// get returns the policies as they are now, in the order of their names. What one said
-// that cannot be read any more stays in force; one that could never be read is an error.
+// get returns the current policies, sorted by name. A policy that becomes unreadable stays in
+// effect as it was. A policy that could never be read is an error.
 func (c *configured[P, B]) get() (*matcher.Index[*bound[P, B]], error) {
 	policies, bindings := c.policies.Store.Snapshot(), c.bindings.Store.Snapshot()
 	if now := c.current.Load(); now != nil && now.policies == policies.Version() && now.bindings == bindings.Version() {
@@ -122,8 +122,8 @@ func (c *configured[P, B]) make() *configuration[P, B] {
 	return next
 }
 
-// unreadable tells of a policy or binding that cannot be read; the error is nil when it is
-// known what it said.
+// unreadable logs that a policy or binding cannot be read. It returns nil if its previous content
+// is known.
 func (c *configured[P, B]) unreadable(what string, e *watchcache.Entry, known bool, err error) error {
 	if known {
 		c.log.Error(what+" cannot be read; what it said before stays in force", "name", e.Name(), "error", err)
@@ -133,8 +133,8 @@ func (c *configured[P, B]) unreadable(what string, e *watchcache.Entry, known bo
 	return fmt.Errorf("%s %q: %w", what, e.Name(), err)
 }
 
-// pairs returns the names of the policies and bindings as they are now; false while it
-// is not known what all of them say.
+// pairs returns the names of the current pairs of policy and binding. It returns false if the
+// content of some entry is unknown.
 func (c *configured[P, B]) pairs() (map[[2]string]bool, bool) {
 	if _, err := c.get(); err != nil {
 		return nil, false
@@ -177,7 +177,7 @@ func (c *configured[P, B]) readBindings(s watchcache.Snapshot) (by map[string][]
 	return by, unread
 }
 
-// all entries below a prefix, by name.
+// all yields all entries below a prefix, sorted by name.
 func all(s watchcache.Snapshot, prefix string) func(yield func(*watchcache.Entry) bool) {
 	return func(yield func(*watchcache.Entry) bool) {
 		var entries []*watchcache.Entry

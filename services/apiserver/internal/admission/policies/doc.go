@@ -1,16 +1,16 @@
-// Package policies enforces what is written as expressions in the API itself:
-// ValidatingAdmissionPolicy and MutatingAdmissionPolicy, with their bindings.
+// Package policies enforces the admission policies that are API objects: ValidatingAdmissionPolicy
+// and MutatingAdmissionPolicy, with their bindings.
 //
-// A policy is compiled when a request first matches it; equal expressions share a
-// program. Policies, bindings and parameters are read from the watch cache with each
-// request, so that what was acknowledged is in force with the next one.
+// A policy is compiled when a request first matches it. Equal expressions share a program. Each
+// request reads policies, bindings and parameters from the watch cache, so that an acknowledged
+// write applies to the next request.
 //
 //	configured       the policies with bindings, indexed by what they match
-//	Validating       evaluates all that match and refuses, warns or notes
-//	Mutating         applies what matches, in order
-//	asking           what both find out about a request
-//	parameters       the objects that a binding names
+//	Validating       evaluates all matching policies and rejects, warns or annotates
+//	Mutating         applies all matching policies in order
+//	asking           the evaluation steps that both share
+//	parameters       the objects to which bindings refer
 //
-// The rules are those of "Validating Admission Policy" and "Mutating Admission
-// Policy" in the documentation of Kubernetes 1.33 (KEP-3488, KEP-3962).
+// The rules are those of "Validating Admission Policy" and "Mutating Admission Policy" in the
+// documentation of Kubernetes 1.33 (KEP-3488, KEP-3962).
 package policies

@@ -16,43 +16,43 @@ import (
 )
 
 const (
-	// policyBudget is what the validations of a policy, or its annotations, may
-	// cost for one request and parameter.
+	// policyBudget is the cost limit of a policy's validations, and also of its annotations, for
+	// one request and parameter.
 	policyBudget = 10_000_000
-	// maxMessage is the longest message that an expression may give, in bytes.
+	// maxMessage is the maximum length in bytes of a message from an expression.
 	maxMessage = 5 << 10
 )
 
-// errBudget has the words of Kubernetes.
+// errBudget has the wording of Kubernetes.
 var errBudget = errors.New("validation failed due to running out of cost budget, no further validation rules will be run")
 
-// decision is what a validation says of a request.
+// decision is the result of a validation.
 type decision struct {
-	// denied unless the expression was true.
+	// denied is true unless the expression was true.
 	denied bool
-	// failed tells that there is no verdict; what comes of that, the policy says.
+	// failed states that there is no result. The policy determines the consequence.
 	failed  bool
 	message string
 	reason  metav1.StatusReason
-	class   string // of the error, for metrics
+	class   string // error class for metrics
 	took    time.Duration
 }
 
-// note is an audit annotation; excluded ones are left out.
+// note is an audit annotation. Excluded annotations are omitted.
 type note struct {
 	key, value string
 	err        error
 }
 
-// occasion is one request, with one parameter, before one policy.
+// occasion is the evaluation of one policy for one request and one parameter.
 type occasion struct {
 	*rules
 	ctx   context.Context
 	input expressions.Input
 }
 
-// values that expressions see. The variables are found out anew for each occasion on
-// which others may see something else.
+// values returns the values that expressions see. Variables are evaluated again for each call,
+// because their inputs may differ.
 func (o *occasion) values(authorizer bool, budget *spending) map[string]any {
 	in := o.input
 	if !authorizer {
@@ -70,7 +70,7 @@ func (o *occasion) values(authorizer bool, budget *spending) map[string]any {
 	return values
 }
 
-// spending is a budget that remembers that it is used up, whoever used it.
+// spending is a budget that records that it is exhausted, whichever expression exhausted it.
 type spending struct {
 	budget *celenv.Budget
 	over   bool
@@ -93,8 +93,7 @@ func (s *spending) eval(ctx context.Context, p *program, values map[string]any) 
 	return v, err
 }
 
-// run evaluates the expression of a rule, with the words of Kubernetes for what went
-// wrong.
+// run evaluates the expression of a rule. Errors have the wording of Kubernetes.
 func (s *spending) run(ctx context.Context, p *program, values map[string]any) (ref.Val, error) {
 	v, err := s.eval(ctx, p, values)
 	if s.over {
@@ -132,7 +131,7 @@ func (o *occasion) judge() []decision {
 	return out
 }
 
-// explain finds the messages of what was denied.
+// explain sets the messages of failed validations.
 func (o *occasion) explain(out []decision, spent *spending) {
 	var values map[string]any
 	for i := range out {
@@ -184,7 +183,7 @@ func value[T any](v ref.Val) (T, bool) {
 	return t, ok
 }
 
-// notes runs the expressions of audit annotations.
+// notes evaluates the expressions of audit annotations.
 func (o *occasion) notes() ([]note, error) {
 	if len(o.annotations) == 0 {
 		return nil, nil

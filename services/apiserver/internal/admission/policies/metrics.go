@@ -8,7 +8,7 @@ import (
 	"binnacle/libs/serving/metrics"
 )
 
-// The values of the labels.
+// Values of the labels.
 const (
 	noError      = "no_error"
 	errorCompile = "compile_error"
@@ -21,7 +21,7 @@ const (
 	noted   = "audit"
 )
 
-// Metrics of one sort of policies, under the names that Kubernetes has for them.
+// Metrics holds the metrics of one sort of policies, under the names of Kubernetes.
 type Metrics struct {
 	series *metrics.Series[seen, handles]
 }
@@ -29,7 +29,7 @@ type Metrics struct {
 // maxSeries bounds the combinations of policy, binding, error and action.
 const maxSeries = 5000
 
-// seen are the values of labels.
+// seen holds the values of the labels.
 type seen struct{ policy, binding, class, action string }
 
 type handles struct {
@@ -37,10 +37,10 @@ type handles struct {
 	took   prometheus.Observer
 }
 
-// Sort is what policies do.
+// Sort distinguishes validating and mutating policies.
 type Sort string
 
-// The sorts.
+// Sorts of policies.
 const (
 	SortValidating Sort = "validating"
 	SortMutating   Sort = "mutating"
@@ -78,9 +78,8 @@ func NewMetrics(r prometheus.Registerer, sort Sort) *Metrics {
 	return m
 }
 
-// keepWhileBound has the series of policies and bindings removed that are not configured
-// any more. bound returns the present pairs of policy and binding, and false while they
-// are not known.
+// keepWhileBound removes the series of policies and bindings that no longer exist. bound returns
+// the current pairs of policy and binding, or false while they are unknown.
 func (m *Metrics) keepWhileBound(bound func() (map[[2]string]bool, bool)) {
 	m.series.KeepWhile(func() func(seen) bool {
 		pairs, ok := bound()

@@ -23,7 +23,7 @@ type Mutating struct {
 	configured *configured[*policy, *binding]
 }
 
-// NewMutating makes the plugin.
+// NewMutating returns the plugin.
 func NewMutating(c Config, policies, bindings Source) *Mutating {
 	m := &Mutating{Config: c}
 	m.configured = &configured[*policy, *binding]{
@@ -43,8 +43,8 @@ func NewMutating(c Config, policies, bindings Source) *Mutating {
 
 type turnsKey struct{}
 
-// Admit implements admission.Mutator. Which policies are for a request is found out
-// first; then they change it in their order, each sees what those before it made.
+// Admit implements admission.Mutator. It first determines the matching policies. Then they change
+// the object in order. Each policy sees the changes of earlier ones.
 func (m *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 	found, err := candidates(ctx, &m.Config, m.configured, r)
 	if err != nil || len(found) == 0 {
@@ -65,14 +65,14 @@ func (m *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 	if err := c.views.Settle(); err != nil {
 		return err
 	}
-	if c.changed { // also those that were asked after the last change
+	if c.changed { // including policies that were evaluated after the last change
 		c.turns.Changed()
 	}
 	c.turns.End()
 	return c.conclude()
 }
 
-// changing is one request before all policies that mutate.
+// changing is the evaluation of one request by all mutating policies.
 type changing struct {
 	asking
 	turns       *admission.Turns
@@ -81,8 +81,7 @@ type changing struct {
 	changed     bool
 }
 
-// invocation is a policy that is for the request, by one of its bindings and with one
-// parameter.
+// invocation is a matching policy with one of its bindings and one parameter.
 type invocation struct {
 	policy  *policy
 	binding *binding
@@ -90,12 +89,12 @@ type invocation struct {
 	param   parameter
 }
 
-// key tells invocations apart.
+// key identifies an invocation.
 func (i *invocation) key() string {
 	return i.policy.name + "\n" + i.binding.name + "\n" + i.param.name()
 }
 
-// refuse notes what stands against the request.
+// refuse records a rejection, unless the policy ignores failures.
 func (c *changing) refuse(p *policy, b *binding, reason metav1.StatusReason, err error) {
 	if p.ignore {
 		return
@@ -107,7 +106,8 @@ func (c *changing) refuse(p *policy, b *binding, reason metav1.StatusReason, err
 	c.refusals = append(c.refusals, f)
 }
 
-// gather finds the invocations of a policy. It fails where there is no time to.
+// gather collects the invocations of a policy. It returns an error if the request has ended or is
+// throttled.
 func (c *changing) gather(of *matcher.Candidate[*bound[*policy, *binding]]) error {
 	p := of.Value.policy
 	as, kind, ok, err := c.selects(of)
@@ -134,7 +134,7 @@ func (c *changing) gather(of *matcher.Candidate[*bound[*policy, *binding]]) erro
 	return nil
 }
 
-// invoke has a policy change the request, if its conditions hold.
+// invoke applies a policy to the request if its conditions hold.
 func (c *changing) invoke(i *invocation) error {
 	subject, view, err := c.subject(i.as)
 	if err != nil {
@@ -182,8 +182,8 @@ func (c *changing) invoke(i *invocation) error {
 	return nil
 }
 
-// conclude makes one answer of all refusals: the first one's words, the others as
-// further causes.
+// conclude returns one error for all rejections, with the message of the first one. Each rejection
+// is a cause.
 func (c *changing) conclude() error {
 	if len(c.refusals) == 0 {
 		return nil

@@ -21,17 +21,18 @@ import (
 )
 
 const (
-	// maxChange is the most that one expression may set, in bytes, about.
+	// maxChange is the approximate maximum size in bytes of an expression's change.
 	maxChange = 3 << 20
-	// maxOperations bounds a patch, as that of a client: each may move a whole list.
+	// maxOperations bounds a patch like that of a client, because each operation may move a whole
+	// list.
 	maxOperations = 10000
 )
 
-// mutation is one change that a policy makes.
+// mutation is one change of a policy.
 type mutation struct {
 	program
-	// patches tells that the program makes a JSON patch, not a configuration that is
-	// merged.
+	// patches states that the program returns a JSON patch. Otherwise it returns a configuration to
+	// merge.
 	patches bool
 }
 
@@ -75,7 +76,7 @@ func newMutatingBinding(b *alphav1.MutatingAdmissionPolicyBinding) (of string, o
 	return b.Spec.PolicyName, out
 }
 
-// result is the object as a mutation wants it; nil when it leaves it as it is.
+// result returns the object after a mutation, or nil if the mutation does not apply.
 func (o *occasion) result(c *Config, m *mutation, view *views.View) (obj runtime.Object, class string, err error) {
 	spent := newSpending()
 	v, err := spent.run(o.ctx, &m.program, o.values(true, spent))
@@ -95,7 +96,7 @@ func (o *occasion) result(c *Config, m *mutation, view *views.View) (obj runtime
 	return obj, class, err
 }
 
-// merged is the object with a configuration.
+// merged returns the object with a configuration merged into it.
 func merged(c *Config, v ref.Val, view *views.View) (runtime.Object, error) {
 	configuration, err := celenv.Configuration(v, maxChange)
 	if err != nil {
@@ -113,8 +114,8 @@ func merged(c *Config, v ref.Val, view *views.View) (runtime.Object, error) {
 	return obj, nil
 }
 
-// patched is the object with the operations of a JSON patch done. One that tests
-// something that is not so leaves it as it is.
+// patched returns the object with the operations of a JSON patch applied. It returns nil if a test
+// operation fails.
 func patched(_ *Config, v ref.Val, view *views.View) (runtime.Object, error) {
 	operations, err := celenv.Operations(v, maxChange)
 	if err != nil || len(operations) == 0 {

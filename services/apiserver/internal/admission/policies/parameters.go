@@ -19,17 +19,17 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// Parameters finds the objects that bindings name.
+// Parameters looks up the objects to which bindings refer.
 type Parameters struct {
-	// Kind finds a kind that is served now; nil when there is none.
+	// Kind returns a served kind, or nil.
 	Kind func(schema.GroupVersionKind) *served.Resource
-	// Seen waits until the cache of a kind has what this server has acknowledged.
+	// Seen waits until the cache of a kind contains all writes that this server has acknowledged.
 	Seen func(context.Context, *served.Resource) error
 
 	trees *trees
 }
 
-// NewParameters looks parameters up.
+// NewParameters returns a Parameters.
 func NewParameters(kind func(schema.GroupVersionKind) *served.Resource, seen func(context.Context, *served.Resource) error) (*Parameters, error) {
 	kept, err := newTrees()
 	return &Parameters{Kind: kind, Seen: seen, trees: kept}, err
@@ -39,7 +39,7 @@ func NewParameters(kind func(schema.GroupVersionKind) *served.Resource, seen fun
 type reference struct {
 	*admissionv1.ParamRef
 	selector labels.Selector
-	err      error // of reading the selector
+	err      error // of parsing the selector
 }
 
 func referenceOf(ref *admissionv1.ParamRef) *reference {
@@ -53,7 +53,7 @@ func referenceOf(ref *admissionv1.ParamRef) *reference {
 	return out
 }
 
-// resource is the kind of a policy's parameters; nil when it has none.
+// resource returns the kind of a policy's parameters, or nil if it has none.
 func (p *Parameters) resource(k *admissionv1.ParamKind) (*served.Resource, error) {
 	if k == nil {
 		return nil, nil
@@ -67,19 +67,19 @@ func (p *Parameters) resource(k *admissionv1.ParamKind) (*served.Resource, error
 	return nil, fmt.Errorf("failed to find resource referenced by paramKind: '%s, Kind=%s'", k.APIVersion, k.Kind)
 }
 
-// parameter is an object that a binding names, or none. It is decoded when it is looked at, as there may be
-// many, which together take much memory.
+// parameter is an object to which a binding refers, or none. It is decoded when it is evaluated,
+// because many decoded objects may take much memory.
 type parameter struct {
 	of    *Parameters // nil for none
 	kind  *served.Resource
 	entry *watchcache.Entry
-	keep  bool // it may be kept decoded
+	keep  bool // the decoded object may be cached
 }
 
-// none is the parameter of those that have none: they are evaluated once.
+// none returns the single empty parameter of a policy without parameters, which is evaluated once.
 func none() []parameter { return []parameter{{}} }
 
-// name tells parameters apart.
+// name identifies a parameter.
 func (p *parameter) name() string {
 	if p.of == nil {
 		return "/"
@@ -87,7 +87,7 @@ func (p *parameter) name() string {
 	return p.entry.Namespace() + "/" + p.entry.Name()
 }
 
-// tree is what expressions see, and do not change; nil for none.
+// tree returns the object as expressions see it. Callers must not change it. It is nil for none.
 func (p *parameter) tree(ctx context.Context) (map[string]any, error) {
 	if p.of == nil {
 		return nil, nil
@@ -95,7 +95,7 @@ func (p *parameter) tree(ctx context.Context) (map[string]any, error) {
 	return p.of.tree(ctx, p.kind, p.entry, p.keep)
 }
 
-// of returns what a binding names, for a request in a namespace.
+// of returns the parameters of a binding for a request in a namespace.
 func (p *Parameters) of(ctx context.Context, kind *served.Resource, ref *reference, namespace string) ([]parameter, error) {
 	if kind == nil || ref == nil {
 		return none(), nil
@@ -143,15 +143,15 @@ func (p *Parameters) find(ctx context.Context, kind *served.Resource, ref *refer
 	return p.selected(ctx, kind, ref.selector, prefix)
 }
 
-// selected are the parameters that a selector selects. All of them together may be large work, which begins in
-// the request's turn.
+// selected returns the parameters that a selector selects. If they are large together, it acquires
+// the limiter for large requests.
 func (p *Parameters) selected(ctx context.Context, kind *served.Resource, selector labels.Selector, prefix string) (found []parameter, err error) {
 	size := 0
 	kind.Store.Snapshot().Ascend(prefix, "", func(e *watchcache.Entry) bool {
-		if err = ctx.Err(); err != nil { // nobody waits for the answer any more
+		if err = ctx.Err(); err != nil { // the request has ended
 			return false
 		}
-		if err = e.Unreadable(); err != nil { // it may be one that is selected
+		if err = e.Unreadable(); err != nil { // the entry may be one that is selected
 			err = fmt.Errorf("read %s %q: %w", kind.GroupResource(), e.Name(), err)
 			return false
 		}
@@ -172,12 +172,13 @@ func (p *Parameters) selected(ctx context.Context, kind *served.Resource, select
 	return found, nil
 }
 
-// hurried tells an error that is not the policy's: there was no time to look at its parameters.
+// hurried reports whether an error means that the request has ended or is throttled. Such an error
+// is not a failure of the policy.
 func hurried(ctx context.Context, err error) bool {
 	return err != nil && (ctx.Err() != nil || apierrors.IsTooManyRequests(err))
 }
 
-// tree is an object for expressions, which do not change it.
+// tree returns an object for expressions, which must not change it.
 func (p *Parameters) tree(ctx context.Context, kind *served.Resource, e *watchcache.Entry, keep bool) (map[string]any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -188,7 +189,7 @@ func (p *Parameters) tree(ctx context.Context, kind *served.Resource, e *watchca
 	}
 	size := e.Size()
 	if size >= request.LargeBody {
-		request.Weigh(ctx, size) // or without a turn: a refusal would be taken for the policy's
+		request.Weigh(ctx, size) // continue even if the limiter rejects it, because an error would count as a failure of the policy
 	}
 	obj, err := kind.Coder.DecodeItem(ctx, codec.Item{Stored: e.Stored(), Revision: e.Revision})
 	if err != nil {

@@ -13,23 +13,21 @@ import (
 	"binnacle/services/apiserver/internal/admission/matcher"
 )
 
-// policy is a ValidatingAdmissionPolicy or a MutatingAdmissionPolicy. It is compiled
-// when it is first needed.
+// policy is a ValidatingAdmissionPolicy or a MutatingAdmissionPolicy. It is compiled on first use.
 type policy struct {
 	name   string
 	params *admissionv1.ParamKind
-	// ignore lets requests pass that it cannot judge.
+	// ignore admits requests that the policy cannot evaluate.
 	ignore bool
-	// again has it change a request once more when others changed it after it did.
+	// again applies the policy once more if the object changes after the policy ran.
 	again bool
-	// err is why it cannot be enforced at all.
+	// err is the reason why the policy cannot be enforced at all.
 	err error
 
 	compile func() *rules
 }
 
-// rules are the expressions of a policy: those of one that validates, or those of one
-// that mutates.
+// rules holds the expressions of a validating or mutating policy.
 type rules struct {
 	conditions  *matcher.Conditions
 	variables   variables
@@ -38,7 +36,7 @@ type rules struct {
 	mutations   []mutation
 }
 
-// program is an expression that is ready, or why it is not.
+// program is a compiled expression, or its error.
 type program struct {
 	expression string
 	*celenv.Program
@@ -48,7 +46,7 @@ type program struct {
 type rule struct {
 	program
 	message    string
-	expression *program // of the message; nil when there is none
+	expression *program // expression of the message; nil if there is none
 	reason     metav1.StatusReason
 }
 
@@ -57,7 +55,7 @@ type annotation struct {
 	key string
 }
 
-// variables of a policy, in the order in which they were declared.
+// variables holds the variables of a policy in the order of their declaration.
 type variables struct {
 	names    []string
 	programs map[string]program
@@ -75,8 +73,8 @@ func newPolicy(p *admissionv1.ValidatingAdmissionPolicy, programs func() (*expre
 	return out, criterion
 }
 
-// criterionOf what a policy or binding matches. Of one that cannot be read the rules
-// alone count.
+// criterionOf returns the criterion of a policy or binding. If the selectors are invalid, it
+// returns the error and a criterion with only the rules.
 func criterionOf(m *admissionv1.MatchResources) (*matcher.Criterion, error) {
 	if m == nil {
 		m = &admissionv1.MatchResources{}
@@ -88,7 +86,7 @@ func criterionOf(m *admissionv1.MatchResources) (*matcher.Criterion, error) {
 	c, err := matcher.Compile(criteria)
 	if err != nil {
 		criteria.Namespaces, criteria.Objects = nil, nil
-		c, _ = matcher.Compile(criteria) // rules are always understood
+		c, _ = matcher.Compile(criteria) // rules are always valid
 	}
 	return c, err
 }
@@ -138,11 +136,10 @@ func ready(scope *expressions.Scope, sees expressions.Sees, expression string, w
 type binding struct {
 	name      string
 	reference *reference
-	// criterion, if any, further limits what the policy matches; err is why it
-	// cannot be read.
+	// criterion, if not nil, further limits the policy's matches. err is its error.
 	criterion *matcher.Criterion
 	err       error
-	// actions of one that validates.
+	// actions holds the actions of a validating binding.
 	actions []admissionv1.ValidationAction
 }
 

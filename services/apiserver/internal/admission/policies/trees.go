@@ -9,33 +9,33 @@ import (
 )
 
 const (
-	// keptTrees is how many parameters are kept decoded.
+	// keptTrees is the maximum number of cached decoded parameters.
 	keptTrees = 512
-	// keptBytes bounds them by what is stored of them, in bytes: a tree of many small values takes
-	// twenty times as much.
+	// keptBytes is the maximum total stored size of cached parameters in bytes. A tree of many
+	// small values takes twenty times as much memory.
 	keptBytes = 4 << 20
-	// largestKept is how large one is, as it is stored, that is kept: large ones are few, and take as
-	// much as all others.
+	// largestKept is the maximum stored size of a cached parameter in bytes. Large parameters are
+	// rare, and one takes as much memory as all others.
 	largestKept = 64 << 10
-	// keptTogether is how much those that one binding selects may be that are kept: of more, each would
-	// have another go that is asked for sooner.
+	// keptTogether is the maximum total size of the parameters that one binding selects for them to
+	// be cached. More would evict each other before they are used again.
 	keptTogether = keptBytes / 2
 )
 
-// treeKey is an object, by its key in the store, in one version of its kind.
+// treeKey identifies an object in one version of its kind, by its key in the store.
 type treeKey struct {
 	object string
 	kind   schema.GroupVersionKind
 }
 
-// keptTree is a decoded object. It does not keep alive what it was decoded from.
+// keptTree is a decoded object. It does not reference the value from which it was decoded.
 type keptTree struct {
 	tree map[string]any
-	id   uint64 // of the entry; 0 for one that is not the cache's
-	size int    // of what is stored, in bytes
+	id   uint64 // of the entry; 0 for an entry that is not from the cache
+	size int    // stored size in bytes
 }
 
-// trees are the parameters that were asked for last.
+// trees is an LRU cache of decoded parameters.
 type trees struct {
 	mu    sync.Mutex
 	byKey *simplelru.LRU[treeKey, keptTree]
@@ -49,8 +49,8 @@ func newTrees() (*trees, error) {
 	return t, err
 }
 
-// get finds an object as it is in one entry. What was decoded of another leaves: the object is not
-// like that any more.
+// get returns the object as of one entry. It removes a cached object of another entry, which is
+// stale.
 func (t *trees) get(key treeKey, id uint64) (map[string]any, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -65,23 +65,23 @@ func (t *trees) get(key treeKey, id uint64) (map[string]any, bool) {
 	return k.tree, true
 }
 
-// drop forgets an object that is gone.
+// drop removes a deleted object.
 func (t *trees) drop(key treeKey) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.byKey.Remove(key)
 }
 
-// add keeps an object, unless it is large. Those leave for it that were not asked for for longest:
-// the ones of its kind that are not there any more, and as many others as there is no room for.
+// add caches an object unless it is large. To make room, it evicts the least recently used objects:
+// deleted ones of the same kind, and as many others as necessary.
 func (t *trees) add(key treeKey, k keptTree, there func(object string) bool) {
 	if k.size > largestKept || k.id == 0 {
 		return
 	}
-	key.object = strings.Clone(key.object) // which is a part of what an entry has
+	key.object = strings.Clone(key.object) // the key is a slice of the entry's memory
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.byKey.Remove(key) // somebody else may have been quicker
+	t.byKey.Remove(key) // another goroutine may have added it
 	for {
 		oldest, _, ok := t.byKey.GetOldest()
 		if !ok || oldest.kind != key.kind || there(oldest.object) {

@@ -28,7 +28,7 @@ type Validating struct {
 	configured *configured[*policy, *binding]
 }
 
-// NewValidating makes the plugin.
+// NewValidating returns the plugin.
 func NewValidating(c Config, policies, bindings Source) *Validating {
 	v := &Validating{Config: c}
 	v.configured = &configured[*policy, *binding]{
@@ -46,15 +46,15 @@ func NewValidating(c Config, policies, bindings Source) *Validating {
 	return v
 }
 
-// refusal is what a policy has against a request.
+// refusal is the rejection of a request by a policy.
 type refusal struct {
 	policy, binding string
 	message         string
 	reason          metav1.StatusReason
 }
 
-// Validate implements admission.Validator: all policies that match are asked, the
-// first refusal counts.
+// Validate implements admission.Validator. It evaluates all matching policies. The first rejection
+// is the result.
 func (v *Validating) Validate(ctx context.Context, r *admission.Request) error {
 	found, err := candidates(ctx, &v.Config, v.configured, r)
 	if err != nil || len(found) == 0 {
@@ -70,14 +70,14 @@ func (v *Validating) Validate(ctx context.Context, r *admission.Request) error {
 	return q.conclude()
 }
 
-// inquiry is one request before all policies.
+// inquiry is the evaluation of one request by all validating policies.
 type inquiry struct {
 	*Validating
 	asking
 	refusals []refusal
 }
 
-// refuse notes what a policy or binding cannot be asked for.
+// refuse records that a policy or binding could not be evaluated.
 func (q *inquiry) refuse(p *policy, b *binding, err error) {
 	if p.ignore {
 		return
@@ -91,7 +91,7 @@ func (q *inquiry) refuse(p *policy, b *binding, err error) {
 	q.refusals = append(q.refusals, f)
 }
 
-// ask asks one policy, by all of its bindings.
+// ask evaluates one policy with all of its bindings.
 func (q *inquiry) ask(c *matcher.Candidate[*bound[*policy, *binding]]) error {
 	p := c.Value.policy
 	as, kind, ok, err := q.selects(c)
@@ -149,7 +149,7 @@ func (q *inquiry) askBy(p *policy, b *binding, kind *served.Resource, as matcher
 	return nil
 }
 
-// hear takes up what a policy says of one occasion.
+// hear records the results of a policy for one parameter.
 func (q *inquiry) hear(p *policy, b *binding, o *occasion, notes annotations) {
 	ok, _, err := o.conditions.Hold(q.ctx, &o.input)
 	switch {
@@ -178,7 +178,7 @@ func (q *inquiry) hear(p *policy, b *binding, o *occasion, notes annotations) {
 	}
 }
 
-// decide does what a binding wants done with a verdict.
+// decide applies the actions of a binding to a result.
 func (q *inquiry) decide(p *policy, b *binding, index int, d decision) {
 	if !d.denied || d.failed && p.ignore {
 		q.Metrics.observe(p.name, b.name, d.class, allowed, d.took)
@@ -199,7 +199,7 @@ func (q *inquiry) decide(p *policy, b *binding, index int, d decision) {
 	}
 }
 
-// failureKey is the audit annotation of a validation that failed.
+// failureKey is the audit annotation of a failed validation.
 const failureKey = "validation.policy.admission.k8s.io/validation_failure"
 
 func (q *inquiry) annotateFailure(p *policy, b *binding, index int, message string) {
@@ -215,7 +215,7 @@ func (q *inquiry) annotateFailure(p *policy, b *binding, index int, message stri
 	}
 }
 
-// conclude makes one answer of all.
+// conclude returns one error for all rejections.
 func (q *inquiry) conclude() error {
 	if len(q.refusals) == 0 {
 		return nil
@@ -228,7 +228,7 @@ func (q *inquiry) conclude() error {
 	return refused(q.request, message, f.reason)
 }
 
-// refused is a Status of a reason.
+// refused returns a Status with a reason.
 func refused(r *admission.Request, message string, reason metav1.StatusReason) error {
 	err := r.Forbidden(errors.New(message))
 	var status *apierrors.StatusError
@@ -255,10 +255,10 @@ func codeOf(reason metav1.StatusReason) int32 {
 	return http.StatusUnprocessableEntity
 }
 
-// maxAnnotation is the longest value of an audit annotation, in bytes.
+// maxAnnotation is the maximum length in bytes of an audit annotation's value.
 const maxAnnotation = 10 << 10
 
-// annotations of one policy: each value once.
+// annotations holds the audit annotations of one policy without duplicate values.
 type annotations map[string][]string
 
 func (a annotations) add(key, value string) {

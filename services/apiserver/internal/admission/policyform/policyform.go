@@ -1,5 +1,5 @@
-// Package policyform turns what policies of v1alpha1 have in common with those of v1
-// into the form of v1. Nothing is copied that can be shared.
+// Package policyform converts the common parts of v1alpha1 policies to v1. The results share memory
+// with the arguments where possible.
 package policyform
 
 import (
@@ -7,7 +7,7 @@ import (
 	"k8s.io/api/admissionregistration/v1alpha1"
 )
 
-// Match is what a policy or binding is for.
+// Match converts the match constraints of a policy or binding.
 func Match(m *v1alpha1.MatchResources) *admissionv1.MatchResources {
 	if m == nil {
 		return nil
@@ -24,17 +24,17 @@ func rules(in []v1alpha1.NamedRuleWithOperations) []admissionv1.NamedRuleWithOpe
 	})
 }
 
-// Conditions are those of a policy.
+// Conditions converts the match conditions of a policy.
 func Conditions(in []v1alpha1.MatchCondition) []admissionv1.MatchCondition {
 	return each(in, func(c v1alpha1.MatchCondition) admissionv1.MatchCondition { return admissionv1.MatchCondition(c) })
 }
 
-// Variables are those of a policy.
+// Variables converts the variables of a policy.
 func Variables(in []v1alpha1.Variable) []admissionv1.Variable {
 	return each(in, func(v v1alpha1.Variable) admissionv1.Variable { return admissionv1.Variable(v) })
 }
 
-// ParamRef is what a binding names.
+// ParamRef converts the parameter reference of a binding.
 func ParamRef(r *v1alpha1.ParamRef) *admissionv1.ParamRef {
 	if r == nil {
 		return nil

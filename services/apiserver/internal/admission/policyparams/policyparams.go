@@ -1,7 +1,7 @@
-// Package policyparams keeps users from reading by admission policies what they may not
-// read: a policy shows in its verdicts what it is told by its parameters. Whoever writes
-// a policy needs the verb get on all objects of its kind of parameters; whoever writes a
-// binding, on the object that it names. It keeps no state.
+// Package policyparams prevents users from reading, through admission policies, objects that they
+// may not read. The results of a policy reveal the contents of its parameters. So the writer of a
+// policy needs the verb get on all objects of its parameter kind, and the writer of a binding on
+// the objects to which it refers. The plugin keeps no state.
 package policyparams
 
 import (
@@ -23,16 +23,16 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// Name of the plugin. It is no plugin of the flags: it cannot be switched off.
+// Name is the name of the plugin. Flags cannot disable it.
 const Name = "PolicyParameters"
 
-// Plugin implements admission.Validator: it looks at what will be stored.
+// Plugin implements admission.Validator, because it checks the object to be stored.
 type Plugin struct {
 	Authorizer authorizer.Authorizer
-	// Resource finds the resource of a kind that is served; empty when there is none.
+	// Resource returns the resource of a served kind, or "".
 	Resource func(schema.GroupVersionKind) string
-	// ParamKind is that of a policy, which mutates or validates; nil when it has none, or
-	// when there is no such policy.
+	// ParamKind returns the parameter kind of a mutating or validating policy. It returns nil if
+	// the policy has none or does not exist.
 	ParamKind func(ctx context.Context, name string, mutates bool) (*admissionv1.ParamKind, error)
 }
 
@@ -84,13 +84,14 @@ func (p *Plugin) binding(ctx context.Context, r *admission.Request, policy strin
 	}
 	want := p.reading(r, kind)
 	want.Namespace, want.Name = ref.Namespace, ref.Name
-	if ref.Name == "" { // a selector finds the objects by a list
+	if ref.Name == "" { // a selector finds objects by a list
 		want.Verb = "list"
 	}
 	return p.must(ctx, r, want, "paramRef", `does not have %q permission on the object referenced by paramRef`, want.Verb)
 }
 
-// reading is to read parameters of a kind; of one that is not known, everything.
+// reading returns the attributes for reading parameters of a kind. For an unknown kind, it requires
+// access to everything.
 func (p *Plugin) reading(r *admission.Request, kind *admissionv1.ParamKind) *authorizer.Attributes {
 	want := &authorizer.Attributes{User: r.User, Verb: "get", Resource: true, Group: "*", Version: "*", ResourceName: "*"}
 	if kind == nil {
@@ -105,10 +106,11 @@ func (p *Plugin) reading(r *admission.Request, kind *admissionv1.ParamKind) *aut
 	return want
 }
 
-// shown is a user as Kubernetes writes one, field by field.
+// shown formats a user field by field, like Kubernetes.
 type shown authorizer.User
 
-// must refuse what the user may not read. An authority that cannot answer allows nothing.
+// must returns an error unless the user may read the parameters. An authorizer error grants
+// nothing.
 func (p *Plugin) must(ctx context.Context, r *admission.Request, want *authorizer.Attributes, at, text string, args ...any) error {
 	err := errors.New("cannot identify user to authorize read access to parameters")
 	if u := r.User; u != nil {

@@ -1,5 +1,5 @@
-// Package priority turns the names of priority classes into numbers on pods, and
-// keeps the classes to one default.
+// Package priority sets the priority of pods from their priority classes, and ensures that only one
+// class is the default.
 package priority
 
 import (
@@ -13,19 +13,18 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "Priority"
 
-// Classes looks priority classes up.
+// Classes looks up priority classes.
 type Classes interface {
-	// Get returns a class; a NotFound error when there is none.
+	// Get returns a class, or a NotFound error.
 	Get(ctx context.Context, name string) (*schedulingv1.PriorityClass, error)
-	// Default is the class of pods that name none; nil when there is none.
+	// Default returns the class of pods without a class, or nil if there is none.
 	Default(ctx context.Context) (*schedulingv1.PriorityClass, error)
 }
 
-// Default is the one that counts among classes: the lowest of those that are
-// marked so, or nil.
+// Default returns the effective default class: the marked class with the lowest value, or nil.
 func Default(all []*schedulingv1.PriorityClass) (found *schedulingv1.PriorityClass) {
 	for _, c := range all {
 		if c.GlobalDefault && (found == nil || c.Value < found.Value) {
@@ -35,11 +34,10 @@ func Default(all []*schedulingv1.PriorityClass) (found *schedulingv1.PriorityCla
 	return found
 }
 
-// Plugin implements admission.Mutator for pods and admission.Validator for
-// priority classes.
+// Plugin implements admission.Mutator for pods and admission.Validator for priority classes.
 type Plugin struct{ Classes Classes }
 
-// Admit gives a new pod its priority, and keeps that of others.
+// Admit sets the priority of a new pod, and keeps the priority of an existing one.
 func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	pod, ok := r.Object.(*corev1.Pod)
 	if !ok || !r.IsObject("", "pods") {
@@ -59,7 +57,7 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	return nil
 }
 
-// class is what a pod gets.
+// class is the resulting priority of a pod.
 type class struct {
 	name   string
 	value  int32
@@ -108,7 +106,7 @@ func (p *Plugin) resolve(ctx context.Context, r *admission.Request, pod *corev1.
 	return nil
 }
 
-// Validate refuses a second default class, and to delete those of the system.
+// Validate rejects a second default class, and deletions of the system's classes.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if r.Operation == admission.Delete && r.IsObject(schedulingv1.GroupName, "priorityclasses") && (r.Name == "system-node-critical" || r.Name == "system-cluster-critical") {
 		return r.Forbiddenf("this is a system priority class and cannot be deleted")

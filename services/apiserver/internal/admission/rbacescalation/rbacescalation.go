@@ -1,8 +1,7 @@
-// Package rbacescalation keeps users from granting what they do not hold
-// (specification: "Authorization", RBAC): whoever writes a role needs all its
-// permissions at its scope, or the verb escalate; whoever writes a binding needs
-// the permissions of its role, or the verb bind on it. It keeps no state and
-// looks at the policy in process.
+// Package rbacescalation prevents users from granting permissions that they do not hold
+// (specification: "Authorization", RBAC). The writer of a role needs all its permissions at its
+// scope, or the verb escalate. The writer of a binding needs the permissions of its role, or the
+// verb bind on it. The plugin keeps no state and reads the RBAC policy in process.
 package rbacescalation
 
 import (
@@ -20,19 +19,19 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Name of the plugin. It is no plugin of the flags: it cannot be switched off.
+// Name is the name of the plugin. Flags cannot disable it.
 const Name = "RBACEscalation"
 
-// Policy is where permissions are looked up.
+// Policy gives access to the RBAC policy.
 type Policy interface{ Snapshot() *rbac.Snapshot }
 
-// Plugin implements admission.Validator: it looks at what will be stored.
+// Plugin implements admission.Validator, because it checks the object to be stored.
 type Plugin struct {
 	Policy     Policy
 	Authorizer authz.Authorizer
 }
 
-// everything is what an aggregated role may come to hold.
+// everything returns the permissions that an aggregated role may gain.
 func everything() []rbacv1.PolicyRule {
 	all := []string{rbacv1.VerbAll}
 	return []rbacv1.PolicyRule{{Verbs: all, APIGroups: all, Resources: all}, {Verbs: all, NonResourceURLs: all}}
@@ -74,7 +73,7 @@ func (p *Plugin) role(ctx context.Context, a *admission.Request, rules []rbacv1.
 		ResourceName: a.Resource.Resource, Namespace: a.Namespace,
 	}
 	if op := request.From(ctx); op != nil {
-		escalate.Name = op.Name // of the address: a creation by POST has none
+		escalate.Name = op.Name // name in the URL; a creation by POST has none
 	}
 	if p.may(ctx, escalate) {
 		return nil
@@ -105,7 +104,7 @@ func (p *Plugin) binding(ctx context.Context, a *admission.Request, ref rbacv1.R
 	s := p.Policy.Snapshot()
 	rules, err := s.RulesOf(ref, a.Namespace)
 	if err != nil {
-		// The resource that it names is the one that is written, as in Kubernetes.
+		// As in Kubernetes, the error names the resource that is written.
 		return apierrors.NewNotFound(a.Resource.GroupResource(), ref.Name)
 	}
 	if err := s.Escalation(a.User, a.Namespace, rules); err != nil {
@@ -114,8 +113,8 @@ func (p *Plugin) binding(ctx context.Context, a *admission.Request, ref rbacv1.R
 	return nil
 }
 
-// may asks the authorizer. An error is no permission; what is missing is said by
-// the refusal that follows.
+// may reports whether the authorizer allows an action. An error grants nothing. The caller's error
+// then names the missing permissions.
 func (p *Plugin) may(ctx context.Context, want *authz.Attributes) bool {
 	d, _, _ := p.Authorizer.Authorize(ctx, want)
 	return d == authz.Allow

@@ -14,10 +14,10 @@ type (
 	names   = []corev1.ResourceName
 )
 
-// one of something.
+// one returns the quantity 1.
 func one() resource.Quantity { return *resource.NewQuantity(1, resource.DecimalSI) }
 
-// plus is a + b.
+// plus returns a + b.
 func plus(a, b amounts) amounts {
 	sum := make(amounts, len(a))
 	for name, q := range a {
@@ -34,7 +34,7 @@ func plus(a, b amounts) amounts {
 	return sum
 }
 
-// minus is a - b where that is more than nothing; what is not is left out.
+// minus returns the positive amounts of a - b.
 func minus(a, b amounts) amounts {
 	rest := amounts{}
 	for name, q := range a {
@@ -47,7 +47,7 @@ func minus(a, b amounts) amounts {
 	return rest
 }
 
-// only is the part of a that keep has.
+// only returns the amounts of a whose names are in keep.
 func only(a amounts, keep amounts) amounts {
 	part := amounts{}
 	for name, q := range a {
@@ -58,7 +58,7 @@ func only(a amounts, keep amounts) amounts {
 	return part
 }
 
-// text shows amounts in the order of their names, for messages.
+// text formats amounts sorted by name, for messages.
 func text(a amounts) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(a)) {
@@ -68,7 +68,7 @@ func text(a amounts) string {
 	return strings.Join(parts, ",")
 }
 
-// list shows names in order, for messages.
+// list formats names in order, for messages.
 func list(n names) string {
 	var parts []string
 	for _, name := range slices.Sorted(slices.Values(n)) {
@@ -77,7 +77,7 @@ func list(n names) string {
 	return strings.Join(parts, ",")
 }
 
-// pick are the names of a that f is true of, in order.
+// pick returns the sorted names of a for which f returns true.
 func pick(a amounts, f func(corev1.ResourceName) bool) names {
 	var picked names
 	for name := range a {

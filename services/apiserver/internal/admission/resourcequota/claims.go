@@ -12,11 +12,10 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// ofStorageClass stands between the name of a class and what is limited of it.
+// ofStorageClass separates the name of a storage class from the limited resource.
 const ofStorageClass = ".storageclass.storage.k8s.io/"
 
-// claimEvaluator counts claims of volumes and what they ask for, as a whole and by
-// storage class.
+// claimEvaluator counts volume claims and their requests, in total and by storage class.
 func claimEvaluator(g Gates) *evaluator {
 	count := countName(schema.GroupResource{Resource: "persistentvolumeclaims"})
 	e := &evaluator{
@@ -72,7 +71,8 @@ func claimOf(obj runtime.Object) (*corev1.PersistentVolumeClaim, error) {
 	return nil, fmt.Errorf("a claim of a volume is a %T", obj)
 }
 
-// handlesClaim: claims may grow, also while they are resized.
+// handlesClaim reports whether an operation may change usage. Claims may grow, also while they are
+// resized.
 func handlesClaim(r *admission.Request) bool {
 	switch r.Subresource {
 	case "":
@@ -83,7 +83,7 @@ func handlesClaim(r *admission.Request) bool {
 	return false
 }
 
-// storage is what a claim asks for or has been given, if that is more, in whole
+// storage returns the requested storage of a claim, or the allocated one if that is more, in whole
 // bytes.
 func storage(c *corev1.PersistentVolumeClaim) (resource.Quantity, bool) {
 	q, ok := c.Spec.Resources.Requests[corev1.ResourceStorage]
@@ -95,8 +95,8 @@ func storage(c *corev1.PersistentVolumeClaim) (resource.Quantity, bool) {
 	return q, ok
 }
 
-// claimInScope knows the scope of attributes classes: that a claim asks for, has,
-// or is being given.
+// claimInScope supports the scope of volume attributes classes: the requested, the current and the
+// target class of a claim.
 func claimInScope(s requirement, obj runtime.Object) (bool, error) {
 	c, err := claimOf(obj)
 	if err != nil || s.ScopeName != corev1.ResourceQuotaScopeVolumeAttributesClass {

@@ -12,15 +12,15 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// Configuration says what may be used only where a quota limits it.
+// Configuration lists the resources that may be consumed only within a quota.
 type Configuration struct {
 	APIVersion       string            `json:"apiVersion"`
 	Kind             string            `json:"kind"`
 	LimitedResources []LimitedResource `json:"limitedResources"`
 }
 
-// LimitedResource is one that needs a quota: for names that contain one of
-// MatchContains, and for pods in one of MatchScopes.
+// LimitedResource is a resource that needs a quota: for names that contain one of MatchContains,
+// and for pods in one of MatchScopes.
 type LimitedResource struct {
 	APIGroup      string                                     `json:"apiGroup"`
 	Resource      string                                     `json:"resource"`
@@ -28,7 +28,7 @@ type LimitedResource struct {
 	MatchScopes   []corev1.ScopedResourceSelectorRequirement `json:"matchScopes"`
 }
 
-// Load reads a ResourceQuotaConfiguration; nil limits nothing.
+// Load decodes a ResourceQuotaConfiguration. A nil configuration limits nothing.
 func Load(data []byte) (*Configuration, error) {
 	var c Configuration
 	if data == nil {
@@ -53,7 +53,7 @@ func Load(data []byte) (*Configuration, error) {
 	return &c, nil
 }
 
-// limited are the names of what is used that has to be limited.
+// limited returns the names in used that need a quota.
 func (c *Configuration) limited(r schema.GroupResource, used amounts) names {
 	var found names
 	for _, l := range c.LimitedResources {
@@ -70,7 +70,7 @@ func (c *Configuration) limited(r schema.GroupResource, used amounts) names {
 	return found
 }
 
-// scopes are those that need a quota.
+// scopes returns the scopes that need a quota.
 func (c *Configuration) scopes() (all []requirement) {
 	for _, l := range c.LimitedResources {
 		all = append(all, l.MatchScopes...)

@@ -8,11 +8,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Manager is who API servers are in the field ownership of quotas.
+// Manager is the field manager of API servers in quotas.
 const Manager = "kube-apiserver"
 
-// countedBy tells when others than API servers wrote the status of a quota last,
-// as far as its field ownership tells.
+// countedBy returns when managers other than API servers last wrote the status of a quota,
+// according to its managed fields.
 func countedBy(q *corev1.ResourceQuota) map[string]metav1.Time {
 	times := map[string]metav1.Time{}
 	for i := range q.ManagedFields {
@@ -23,9 +23,9 @@ func countedBy(q *corev1.ResourceQuota) map[string]metav1.Time {
 	return times
 }
 
-// countedSince tells whether somebody may have counted since the charge: wrote the
-// status at another time, or owns an amount that became this server's with the
-// charge. Without field ownership nobody knows.
+// countedSince reports whether another manager may have counted since the charge: it wrote the
+// status at another time, or owns an amount that the charge made this server own. Without managed
+// fields, it returns true.
 func (c *charge) countedSince(q *corev1.ResourceQuota) bool {
 	if len(q.ManagedFields) == 0 || !maps.EqualFunc(countedBy(q), c.counted, func(a, b metav1.Time) bool { return a.Equal(&b) }) {
 		return true

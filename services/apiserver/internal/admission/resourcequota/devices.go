@@ -19,14 +19,14 @@ func resourceClaims() schema.GroupResource {
 	return schema.GroupResource{Group: resourcev1beta1.GroupName, Resource: "resourceclaims"}
 }
 
-// devices is what a claim asks for of a class; mode and count are the same words
-// in all versions.
+// devices is a claim's request for devices of a class. The values of mode are the same in all
+// versions.
 type devices struct {
 	class, mode string
 	count       int64
 }
 
-// number of devices in the worst case. What is not known does not count.
+// number returns the maximum number of devices. An unknown mode counts as 0.
 func (d devices) number() int64 {
 	switch d.mode {
 	case string(resourcev1beta1.DeviceAllocationModeExactCount):
@@ -37,7 +37,7 @@ func (d devices) number() int64 {
 	return 0
 }
 
-// deviceEvaluator counts claims of devices, and devices by their class.
+// deviceEvaluator counts device claims, and devices by class.
 func deviceEvaluator() *evaluator {
 	count := countName(resourceClaims())
 	return &evaluator{
@@ -70,7 +70,7 @@ func deviceEvaluator() *evaluator {
 	}
 }
 
-// asked are the requests of a claim, each with its alternatives.
+// asked returns the requests of a claim, each with its alternatives.
 func asked(obj runtime.Object) (all [][]devices, err error) {
 	switch c := obj.(type) {
 	case *resourcev1beta1.ResourceClaim:

@@ -1,17 +1,16 @@
-// Package resourcequota charges what is created, and what grows, to the quotas of
-// its namespace (specification: ResourceQuota).
+// Package resourcequota charges created and growing objects to the quotas of their namespace
+// (specification: ResourceQuota).
 //
-// The charge is a claim: it is taken after validation, right before the write, and
-// given back when the write fails or is tried again. It stands in the status of the
-// quota, which is changed by compare-and-swap; so replicas agree, and a limit holds
-// whoever is killed when. What was charged for a write that nobody knows the
-// outcome of stays charged, until the controller that counts the objects finds out.
+// The charge is a claim. It is made after validation, right before the write, and dropped if the
+// write fails or is retried. It is recorded in the status of the quota by compare-and-swap. So
+// replicas agree, and a limit holds even if a process is killed at any time. A charge for a write
+// with an unknown outcome stays until the quota controller counts the objects again.
 //
-//	Claim ─► judge: which quotas concern the object, and by how much (evaluator)
-//	      ─► lane of the namespace: requests that wait are charged together
+//	Claim ─► judge: which quotas apply to the object, and by how much (evaluator)
+//	      ─► lane of the namespace: waiting requests are charged together
 //	      ─► Quotas.Change: the quota as it is in the store, limits, new usage
-//	Drop  ─► the same lane, backwards
+//	Drop  ─► the same lane, to undo the charge
 //
-// A quota counts from when its status says what is limited and what is used, which
-// is the controller's work; so is giving back what deleted objects used.
+// A quota applies once its status contains limits and usage, which the controller writes. The
+// controller also releases the usage of deleted objects.
 package resourcequota

@@ -8,33 +8,33 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// Gates are the feature gates that change what is counted.
+// Gates holds the feature gates that affect usage.
 type Gates struct {
-	// InPlaceResize counts what a pod has beside what it asks for, PodLevel what
-	// it asks for as a whole, Devices what claims ask for of device classes, and
-	// AttributesClasses lets quotas select claims by them.
+	// InPlaceResize also counts the allocated resources of a pod. PodLevel counts the resources of
+	// whole pods. Devices counts the devices of claims by class. AttributesClasses lets quotas
+	// select claims by volume attributes class.
 	InPlaceResize, PodLevel, Devices, AttributesClasses bool
 }
 
 type requirement = corev1.ScopedResourceSelectorRequirement
 
-// evaluator measures the objects of one resource.
+// evaluator computes the usage of the objects of one resource.
 type evaluator struct {
-	// handles tells whether an operation may change the usage.
+	// handles reports whether an operation may change the usage.
 	handles func(*admission.Request) bool
-	// counts tells the names of quotas that concern the resource.
+	// counts reports whether a name in a quota applies to the resource.
 	counts func(corev1.ResourceName) bool
-	// usage is what an object uses.
+	// usage returns the usage of an object.
 	usage func(runtime.Object) (amounts, error)
-	// inScope tells whether an object is in a scope; nil: in none.
+	// inScope reports whether an object is in a scope. If it is nil, an object is in no scope.
 	inScope func(requirement, runtime.Object) (bool, error)
-	// covers tells that a limited scope has to be covered by a quota.
+	// covers states that a limited scope must be covered by a quota.
 	covers bool
-	// constraints refuses objects that do not say what is limited; nil: none.
+	// constraints rejects objects that do not set limited resources. It may be nil.
 	constraints func(required names, obj runtime.Object) error
 }
 
-// aliases are names of counts from before there were counts of everything.
+// aliases returns the names of counts that are older than generic object counts.
 func aliases() map[schema.GroupResource]corev1.ResourceName {
 	return map[schema.GroupResource]corev1.ResourceName{
 		{Resource: "configmaps"}:             corev1.ResourceConfigMaps,
@@ -44,7 +44,7 @@ func aliases() map[schema.GroupResource]corev1.ResourceName {
 	}
 }
 
-// countName is the name of the count of a resource.
+// countName returns the name of the object count of a resource.
 func countName(r schema.GroupResource) corev1.ResourceName {
 	return corev1.ResourceName("count/" + r.String())
 }
@@ -56,7 +56,7 @@ func (p *Plugin) evaluator(r schema.GroupResource) *evaluator {
 	return countOf(r, "")
 }
 
-// countOf counts objects, whatever they are.
+// countOf returns an evaluator that counts objects of any resource.
 func countOf(r schema.GroupResource, alias corev1.ResourceName) *evaluator {
 	count := countName(r)
 	return &evaluator{
@@ -89,12 +89,12 @@ func evaluators(g Gates, now func() int64) map[schema.GroupResource]*evaluator {
 	return all
 }
 
-// ignored tells the resources that are not counted.
+// ignored reports whether the request's resource is not counted.
 func ignored(r *admission.Request) bool {
 	return r.Resource.Virtual || r.Is("", "events") || r.Is("", "namespaces")
 }
 
-// selectors are the scopes of a quota, however it tells them.
+// selectors returns the scopes of a quota from both of its fields.
 func selectors(q *corev1.ResourceQuota) []requirement {
 	var all []requirement
 	for _, s := range q.Spec.Scopes {
@@ -106,7 +106,7 @@ func selectors(q *corev1.ResourceQuota) []requirement {
 	return all
 }
 
-// scopesOf are those of the requirements that an object fulfils.
+// scopesOf returns the requirements that an object meets.
 func (e *evaluator) scopesOf(obj runtime.Object, all []requirement) ([]requirement, error) {
 	var in []requirement
 	for _, s := range all {
@@ -124,7 +124,7 @@ func (e *evaluator) scopesOf(obj runtime.Object, all []requirement) ([]requireme
 	return in, nil
 }
 
-// matches tells whether a quota limits something of an object.
+// matches reports whether a quota limits any resource of an object.
 func (e *evaluator) matches(q *corev1.ResourceQuota, obj runtime.Object) (bool, error) {
 	all := selectors(q)
 	in, err := e.scopesOf(obj, all)

@@ -13,22 +13,22 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// judged is what comes of looking at the quotas of a namespace for a request.
+// judged is the evaluation of a namespace's quotas for a request.
 type judged struct {
 	request   *admission.Request
 	evaluator *evaluator
-	used      amounts // by the object
+	used      amounts // usage of the object
 
-	asked   []string // names of the quotas that are to be charged
+	asked   []string // names of the quotas to charge
 	matched bool     // some quota limits the object
-	grows   bool     // a quota that limits the object sees it use more
+	grows   bool     // the usage of some quota that limits the object grows
 	covered names
 	scopes  []requirement
 	refused error
 }
 
-// judge says which quotas are to be charged for a request, by what is known of
-// them, and refuses what needs a quota that is not there.
+// judge returns the names of the quotas to charge for a request, according to the cache. It rejects
+// a request that needs a missing quota.
 func (p *Plugin) judge(ctx context.Context, r *admission.Request, e *evaluator) (asked []string, err error) {
 	j := &judged{request: r, evaluator: e}
 	some := false
@@ -44,7 +44,7 @@ func (p *Plugin) judge(ctx context.Context, r *admission.Request, e *evaluator) 
 	switch {
 	case j.refused != nil:
 		return nil, j.refused
-	case err != nil && (ctx.Err() != nil || apierrors.IsTooManyRequests(err)): // there was no time to look
+	case err != nil && (ctx.Err() != nil || apierrors.IsTooManyRequests(err)): // the request has ended or is throttled
 		return nil, err
 	case err != nil:
 		return nil, apierrors.NewInternalError(err)
@@ -61,7 +61,7 @@ func (p *Plugin) judge(ctx context.Context, r *admission.Request, e *evaluator) 
 	return j.asked, nil
 }
 
-// measure finds out what the object uses.
+// measure computes the usage of the object.
 func (j *judged) measure() (err error) {
 	if j.used, err = j.evaluator.usage(j.request.Object); err != nil {
 		return apierrors.NewInternalError(err)
@@ -72,7 +72,7 @@ func (j *judged) measure() (err error) {
 	return nil
 }
 
-// look looks at one quota.
+// look evaluates one quota.
 func (j *judged) look(q *corev1.ResourceQuota) error {
 	in, err := j.evaluator.scopesOf(j.request.Object, selectors(q))
 	if err != nil {
@@ -93,9 +93,9 @@ func (j *judged) look(q *corev1.ResourceQuota) error {
 	return nil
 }
 
-// charges returns what a quota that limits the object sees it use more, whether
-// or not the quota limits that. It reports false for other quotas. used is what
-// the object uses.
+// charges returns the growth of usage under a quota that limits the object, including resources
+// that the quota does not limit. It returns false for other quotas. used is the usage of the
+// object.
 func (e *evaluator) charges(r *admission.Request, q *corev1.ResourceQuota, used amounts) (growth amounts, concerned bool, err error) {
 	if ok, err := e.matches(q, r.Object); err != nil {
 		return nil, false, r.Forbidden(err)
@@ -122,10 +122,10 @@ func (e *evaluator) charges(r *admission.Request, q *corev1.ResourceQuota, used 
 			}
 		}
 	}
-	return minus(used, nil), true, nil // without zeros
+	return minus(used, nil), true, nil // removes zeros
 }
 
-// growth is what is used more than before.
+// growth returns the amounts by which usage grows.
 func (e *evaluator) growth(used amounts, old runtime.Object) (amounts, error) {
 	before, err := e.usage(old)
 	if err != nil {
@@ -134,8 +134,8 @@ func (e *evaluator) growth(used amounts, old runtime.Object) (amounts, error) {
 	return minus(used, before), nil
 }
 
-// consumes reports whether the request uses more than before: of the quotas
-// that limit the object or, if there is none, of the namespace.
+// consumes reports whether the request increases usage: under the quotas that limit the object or,
+// without any, at all.
 func (j *judged) consumes() (bool, error) {
 	if j.matched {
 		return j.grows, nil
@@ -150,7 +150,7 @@ func (j *judged) consumes() (bool, error) {
 	return len(used) > 0, nil
 }
 
-// uncovered refuses what may be used only within a quota, and is not.
+// uncovered rejects usage that needs a quota but has none.
 func (p *Plugin) uncovered(j *judged) error {
 	if len(p.Configuration.LimitedResources) == 0 {
 		return nil
@@ -174,7 +174,7 @@ func (p *Plugin) uncovered(j *judged) error {
 		return slices.ContainsFunc(j.scopes, func(q requirement) bool { return q.ScopeName == s.ScopeName })
 	})
 	if len(limited) > 0 {
-		// Kubernetes says this without naming the object.
+		// The message of Kubernetes does not name the object.
 		refusal := apierrors.NewForbidden(r.Resource.GroupResource(), r.ObjectName(), nil)
 		refusal.ErrStatus.Message = fmt.Sprintf("insufficient quota to match these scopes: %v", limited)
 		return refusal
@@ -182,8 +182,8 @@ func (p *Plugin) uncovered(j *judged) error {
 	return nil
 }
 
-// take takes delta from what a quota has left, or says what is missing.
-// Statuses report what is, so they are counted even beyond the limit.
+// take adds delta to the usage of a quota, or returns an error if a limit would be exceeded. Status
+// updates report facts, so they are counted beyond the limit.
 func take(r *admission.Request, q *corev1.ResourceQuota, delta amounts) error {
 	sum := plus(q.Status.Used, delta)
 	exceeded := amounts{}
@@ -201,18 +201,18 @@ func take(r *admission.Request, q *corev1.ResourceQuota, delta amounts) error {
 	return nil
 }
 
-// charge is what was taken of a quota at a revision.
+// charge is a recorded charge of a quota at a revision.
 type charge struct {
 	quota    string
 	uid      string
 	amounts  amounts
 	revision int64
-	// counted is when others than API servers had counted last.
+	// counted holds the times at which managers other than API servers last counted.
 	counted map[string]metav1.Time
 }
 
-// giveBack returns a charge to a quota, unless somebody has counted the objects
-// since: then it is no longer in the count.
+// giveBack subtracts a charge from a quota, unless another manager has counted the objects since.
+// Then the usage no longer contains the charge.
 func (c *charge) giveBack(q *corev1.ResourceQuota) {
 	if string(q.UID) != c.uid || q.ResourceVersion != fmt.Sprint(c.revision) && c.countedSince(q) {
 		return

@@ -12,14 +12,14 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// job is a request to be charged, or charges to be given back.
+// job is a request to charge, or a list of charges to undo.
 type job struct {
 	request   *admission.Request
 	evaluator *evaluator
-	quotas    []string // names of those that may be charged
+	quotas    []string // names of the quotas that may be charged
 	back      []charge
 
-	// err and charged are what came of it, from when done is closed.
+	// err and charged are the result. They are valid once done is closed.
 	err     error
 	charged []charge
 	done    chan struct{}
@@ -29,7 +29,7 @@ type job struct {
 	abandoned bool
 }
 
-// abandon leaves a job alone; when it is over, its charges are the caller's.
+// abandon gives up waiting for a job. If the job has finished, its charges belong to the caller.
 func (j *job) abandon() (charges []charge, over bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -37,7 +37,7 @@ func (j *job) abandon() (charges []charge, over bool) {
 	return j.charged, j.finished
 }
 
-// over tells that nothing more is to be done: the job is refused, or nobody waits for it.
+// over reports whether the job needs no more work: it has failed, or its request was abandoned.
 func (j *job) over() bool {
 	if j.err != nil {
 		return true
@@ -47,7 +47,7 @@ func (j *job) over() bool {
 	return j.abandoned && j.request != nil
 }
 
-// finish tells whoever waits; false when nobody does.
+// finish ends the job and reports whether a caller still waits for it.
 func (j *job) finish() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -56,11 +56,12 @@ func (j *job) finish() bool {
 	return !j.abandoned
 }
 
-// lane is where jobs of a namespace wait while those before them are done. There
-// are at most as many as requests in flight.
+// lane is the queue of a namespace's jobs. Its length is bounded by the number of requests in
+// flight.
 type lane struct{ waiting []*job }
 
-// enter lines a job up. Whoever is first has the lane worked, until it is empty.
+// enter appends a job to the queue. The first job starts a goroutine that works until the queue is
+// empty.
 func (p *Plugin) enter(namespace string, j *job) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,8 +89,8 @@ func (p *Plugin) work(namespace string, l *lane) {
 	}
 }
 
-// together does jobs with one write for each quota that they concern. Those that
-// nobody waits for any more are left alone, but for what they give back.
+// together runs jobs with one write for each quota. It skips abandoned jobs, except for charges to
+// undo.
 func (p *Plugin) together(namespace string, jobs []*job) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -116,13 +117,13 @@ func (p *Plugin) together(namespace string, jobs []*job) {
 	}
 }
 
-// change charges a quota for jobs that were not refused yet and are waited for, and gives back.
+// change charges a quota for pending jobs, and undoes charges.
 func (p *Plugin) change(ctx context.Context, namespace, name string, jobs []*job) {
 	jobs = slices.DeleteFunc(slices.Clone(jobs), (*job).over)
 	if len(jobs) == 0 {
 		return
 	}
-	var attempt []charge // by job; made anew whenever somebody else was quicker
+	var attempt []charge // by job; recomputed after each conflict
 	var errs []error
 	revision, err := p.Quotas.Change(ctx, namespace, name, func(q *corev1.ResourceQuota) {
 		attempt, errs = make([]charge, len(jobs)), make([]error, len(jobs))
@@ -142,7 +143,7 @@ func (p *Plugin) change(ctx context.Context, namespace, name string, jobs []*job
 			attempt[i].counted = counted
 		}
 	})
-	if apierrors.IsNotFound(err) { // nothing limits any more
+	if apierrors.IsNotFound(err) { // the quota is gone and limits nothing
 		return
 	}
 	for i, j := range jobs {
@@ -158,7 +159,7 @@ func (p *Plugin) change(ctx context.Context, namespace, name string, jobs []*job
 	}
 }
 
-// charge charges a quota, and returns by what.
+// charge charges a quota and returns the amounts.
 func (j *job) charge(q *corev1.ResourceQuota) (amounts, error) {
 	used, err := j.evaluator.usage(j.request.Object)
 	if err != nil {

@@ -14,27 +14,26 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "ResourceQuota"
 
-// patience is how long a request waits for its turn and for the store.
+// patience is how long a request waits in the queue and for the store.
 const patience = 10 * time.Second
 
-// Quotas are those of the cluster.
+// Quotas gives access to the quotas of the cluster.
 type Quotas interface {
-	// Each shows those of a namespace, as the cache has them, which has all that
-	// this server acknowledged to clients: their names, scopes and statuses, one after the
-	// other, as there may be many that are large. They are shared: nobody may change them. It
-	// ends with what visit fails with, and with the request.
+	// Each calls visit for each quota of a namespace, with its name, scopes and status. It reads
+	// the cache, which contains all writes that this server has acknowledged. There may be many
+	// large quotas, so they are passed one at a time. They are shared and must not be changed. Each
+	// stops at an error of visit and when the request ends.
 	Each(ctx context.Context, namespace string, visit func(*corev1.ResourceQuota) error) error
-	// Change stores the status that change makes of a quota as it is in the store,
-	// and returns the version that was written; 0 when nothing changed. It calls
-	// change again when somebody else was quicker. A quota that is not there is a
-	// NotFound error.
+	// Change applies change to a quota as it is in the store and writes its status. It returns the
+	// written revision, or 0 if nothing changed. It calls change again after a conflict. A missing
+	// quota is a NotFound error.
 	Change(ctx context.Context, namespace, name string, change func(*corev1.ResourceQuota)) (revision int64, err error)
 }
 
-// Config is what the plugin works with.
+// Config holds the dependencies of the plugin.
 type Config struct {
 	Quotas        Quotas
 	Configuration *Configuration
@@ -48,10 +47,10 @@ type Plugin struct {
 	evaluators map[schema.GroupResource]*evaluator
 
 	mu    sync.Mutex
-	lanes map[string]*lane // by namespace, while somebody waits there
+	lanes map[string]*lane // by namespace, while jobs are waiting
 }
 
-// New makes the plugin.
+// New returns the plugin.
 func New(c Config) *Plugin {
 	return &Plugin{
 		Config: c, lanes: map[string]*lane{},
@@ -59,8 +58,7 @@ func New(c Config) *Plugin {
 	}
 }
 
-// Claim charges a request to the quotas of its namespace. A dry run is judged and
-// not charged.
+// Claim charges a request to the quotas of its namespace. A dry run is checked but not charged.
 func (p *Plugin) Claim(ctx context.Context, r *admission.Request) (admission.Claim, error) {
 	if r.Namespace == "" || r.Operation != admission.Create && r.Operation != admission.Update || ignored(r) {
 		return nil, nil
@@ -83,7 +81,7 @@ func (p *Plugin) Claim(ctx context.Context, r *admission.Request) (admission.Cla
 	return &claim{plugin: p, namespace: r.Namespace, charges: j.charged}, nil
 }
 
-// claim is what was charged for a write.
+// claim holds the charges for a write.
 type claim struct {
 	plugin    *Plugin
 	namespace string
@@ -93,16 +91,16 @@ type claim struct {
 // Keep implements admission.Claim.
 func (c *claim) Keep(context.Context) {}
 
-// Drop implements admission.Claim: it gives back. That goes on without whoever
-// asked for the write, and comes before the answer where it can.
+// Drop implements admission.Claim. It undoes the charges, even if the request has been canceled,
+// and waits for that before the response if possible.
 func (c *claim) Drop(ctx context.Context) {
-	_ = c.plugin.wait(context.WithoutCancel(ctx), c.namespace, &job{back: c.charges, done: make(chan struct{})}) // it is charged until the controller counts again
+	_ = c.plugin.wait(context.WithoutCancel(ctx), c.namespace, &job{back: c.charges, done: make(chan struct{})}) // on failure, the charge stays until the controller counts again
 }
 
 var errTooLong = errors.New("resource quota evaluation timed out")
 
-// wait has a job done in its turn. Others may have the request's turn of large work meanwhile: who works
-// in the lane needs one.
+// wait runs a job in the queue. It suspends the request meanwhile, because the goroutine that works
+// on the queue needs the limiter too.
 func (p *Plugin) wait(ctx context.Context, namespace string, j *job) error {
 	defer request.Aside(ctx)()
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -113,13 +111,13 @@ func (p *Plugin) wait(ctx context.Context, namespace string, j *job) error {
 		return j.err
 	case <-ctx.Done():
 	}
-	if charges, over := j.abandon(); over { // it was done meanwhile
+	if charges, over := j.abandon(); over { // the job has finished meanwhile
 		p.giveBack(namespace, charges)
 	}
 	return apierrors.NewInternalError(errTooLong)
 }
 
-// giveBack gives back what nobody waits for.
+// giveBack undoes charges without waiting.
 func (p *Plugin) giveBack(namespace string, charges []charge) {
 	if len(charges) > 0 {
 		p.enter(namespace, &job{back: charges, done: make(chan struct{})})

@@ -19,7 +19,7 @@ const requests = corev1.DefaultResourceRequestsPrefix
 
 func podCount() corev1.ResourceName { return countName(schema.GroupResource{Resource: "pods"}) }
 
-// podEvaluator counts pods and what they ask for. now is in seconds since the epoch.
+// podEvaluator counts pods and their resources. now returns seconds since the epoch.
 func podEvaluator(g Gates, now func() int64) *evaluator {
 	return &evaluator{
 		handles: handlesPod,
@@ -47,9 +47,8 @@ func podEvaluator(g Gates, now func() int64) *evaluator {
 	}
 }
 
-// handlesPod reports whether an operation may change what a quota counts of a
-// pod. An update of the pod itself does so only if the pod moves between the
-// scopes Terminating and NotTerminating.
+// handlesPod reports whether an operation may change the usage of a pod. An update of the pod
+// itself does so only if the pod moves between the scopes Terminating and NotTerminating.
 func handlesPod(r *admission.Request) bool {
 	switch r.Subresource {
 	case "":
@@ -76,7 +75,7 @@ func podOf(obj runtime.Object) (*corev1.Pod, error) {
 	return nil, fmt.Errorf("a pod is a %T", obj)
 }
 
-// countsOfPods are the names of what pods use.
+// countsOfPods reports whether a name in a quota applies to pods.
 func countsOfPods(name corev1.ResourceName) bool {
 	switch name {
 	case podCount(), corev1.ResourcePods,
@@ -89,17 +88,17 @@ func countsOfPods(name corev1.ResourceName) bool {
 		!native(name) && strings.HasPrefix(string(name), requests)
 }
 
-// native resources have no domain, or Kubernetes'.
+// native reports whether a resource has no domain, or that of Kubernetes.
 func native(name corev1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
 
-// extended resources are those of other domains.
+// extended reports whether a resource has another domain.
 func extended(name corev1.ResourceName) bool {
 	return !native(name) && !strings.HasPrefix(string(name), requests) && len(validation.IsQualifiedName(requests+string(name))) == 0
 }
 
-// compute is what requests and limits come to under the names of quotas.
+// compute converts requests and limits to the names of quotas.
 func compute(asked, limits amounts) amounts {
 	used := amounts{corev1.ResourcePods: one()}
 	for name, q := range asked {
@@ -120,8 +119,7 @@ func compute(asked, limits amounts) amounts {
 	return used
 }
 
-// specified refuses pods whose containers do not say what they use of processors
-// and memory, where that is limited.
+// specified rejects pods with containers that do not set the limited CPU and memory resources.
 func specified(required names, pod *corev1.Pod) error {
 	missing := map[corev1.ResourceName][]string{}
 	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
@@ -157,7 +155,7 @@ func mustBeSaid(name corev1.ResourceName) bool {
 	return false
 }
 
-// ended tells that a pod does not run any more, whatever it asked for.
+// ended reports whether a pod no longer runs, so that its resources do not count.
 func ended(pod *corev1.Pod, now int64) bool {
 	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
 		return true

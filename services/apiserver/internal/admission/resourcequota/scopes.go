@@ -9,8 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// podInScope tells whether a pod is in a scope. A scope that is not known has
-// nothing in it.
+// podInScope reports whether a pod is in a scope. No pod is in an unknown scope.
 func podInScope(s requirement, obj runtime.Object) (bool, error) {
 	pod, err := podOf(obj)
 	if err != nil {
@@ -42,7 +41,7 @@ func terminating(pod *corev1.Pod) bool {
 	return pod.Spec.ActiveDeadlineSeconds != nil && *pod.Spec.ActiveDeadlineSeconds >= 0
 }
 
-// selects tells whether a requirement selects one of the values, or their absence.
+// selects reports whether a requirement selects one of the values, or their absence.
 func selects(s requirement, values []string) (bool, error) {
 	if s.Operator == corev1.ScopeSelectorOpExists {
 		return len(values) > 0, nil
@@ -68,7 +67,7 @@ func selects(s requirement, values []string) (bool, error) {
 	return false, nil
 }
 
-// acrossNamespaces tells whether an affinity looks at pods of other namespaces.
+// acrossNamespaces reports whether an affinity refers to pods of other namespaces.
 func acrossNamespaces(a *corev1.Affinity) bool {
 	if a == nil {
 		return false

@@ -40,7 +40,7 @@ func serviceEvaluator() *evaluator {
 	}
 }
 
-// nodePorts are those that a service has or will be given.
+// nodePorts returns the number of node ports that a service has or will get.
 func nodePorts(s *corev1.Service) (n int64) {
 	switch allocate := s.Spec.AllocateLoadBalancerNodePorts; {
 	case s.Spec.Type == corev1.ServiceTypeNodePort, s.Spec.Type == corev1.ServiceTypeLoadBalancer && (allocate == nil || *allocate):

@@ -1,5 +1,5 @@
-// Package runtimeclass puts on pods what their runtime class says: what the
-// runtime itself needs, and on which nodes it is.
+// Package runtimeclass applies a pod's runtime class: the overhead of the runtime, and the nodes
+// that have it.
 package runtimeclass
 
 import (
@@ -18,10 +18,10 @@ import (
 	"binnacle/services/apiserver/internal/admission/tolerations"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "RuntimeClass"
 
-// Classes looks runtime classes up.
+// Classes looks up runtime classes.
 type Classes interface {
 	Get(ctx context.Context, name string) (*nodev1.RuntimeClass, error)
 }
@@ -34,7 +34,7 @@ var (
 	errOverheadAlone   = errors.New("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
 )
 
-// Admit puts overhead, node selector and tolerations on a new pod.
+// Admit sets overhead, node selector and tolerations of a new pod.
 func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	pod, class, err := p.find(ctx, r)
 	if err != nil || class == nil {
@@ -46,7 +46,7 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	return schedule(r, pod, class)
 }
 
-// Validate refuses an overhead that is not the class's.
+// Validate rejects an overhead that differs from that of the class.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	pod, class, err := p.find(ctx, r)
 	switch {
@@ -62,7 +62,7 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	return nil
 }
 
-// find returns a new pod and the class that it names; nil for what is missing.
+// find returns a new pod and its runtime class. It returns nil for a missing one.
 func (p *Plugin) find(ctx context.Context, r *admission.Request) (*corev1.Pod, *nodev1.RuntimeClass, error) {
 	pod, ok := r.Object.(*corev1.Pod)
 	if !ok || r.Operation != admission.Create || !r.IsObject("", "pods") {

@@ -1,5 +1,4 @@
-// Package serviceaccount gives pods the service account that they run as: its
-// name, a volume with its token, and its secrets for pulling images. It refuses
-// pods whose account does not exist, and, where an account says so, pods that
-// use secrets which the account does not list.
+// Package serviceaccount sets the service account of pods: its name, a volume with its token, and
+// its image pull secrets. It rejects pods whose account does not exist. If an account enforces it,
+// pods may use only the secrets that the account lists.
 package serviceaccount

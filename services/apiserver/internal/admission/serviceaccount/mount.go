@@ -12,14 +12,13 @@ import (
 const (
 	volumePrefix = "kube-api-access-"
 	mountPath    = "/var/run/secrets/kubernetes.io/serviceaccount"
-	// tokenSeconds is one hour and a little more: by the odd number the server
-	// knows the tokens of this volume, which older clients do not renew.
+	// tokenSeconds is slightly more than one hour. The server recognizes the tokens of this volume,
+	// which older clients do not renew, by the odd number.
 	tokenSeconds int64 = 60*60 + 7
 	fileMode     int32 = 0o644
 )
 
-// mount lets every container see the account's token, unless something else is
-// mounted there.
+// mount mounts the account's token in every container, unless the path is already used.
 func mount(pod *corev1.Pod) {
 	name, there := "", false
 	for i := range pod.Spec.Volumes {
@@ -50,7 +49,7 @@ func mountIn(containers []corev1.Container, volume string) (mounted bool) {
 	return mounted
 }
 
-// tokenVolume has what a client in the pod needs: a token, the cluster's
+// tokenVolume returns a volume with the data that clients in the pod need: a token, the cluster's
 // certificate authority, and the namespace.
 func tokenVolume() *corev1.ProjectedVolumeSource {
 	seconds, mode := tokenSeconds, fileMode

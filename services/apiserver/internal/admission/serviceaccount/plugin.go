@@ -12,17 +12,16 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "ServiceAccount"
 
-// defaultAccount is that of pods which name none.
+// defaultAccount is the account of pods without an account.
 const defaultAccount = "default"
 
 // enforce is the annotation by which an account limits pods to its secrets.
 const enforce = "kubernetes.io/enforce-mountable-secrets"
 
-// Accounts looks service accounts up. What has just been created elsewhere is
-// found, too.
+// Accounts looks up service accounts. It also finds accounts that another replica has just created.
 type Accounts interface {
 	ServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error)
 }
@@ -30,8 +29,7 @@ type Accounts interface {
 // Plugin implements admission.Mutator and admission.Validator.
 type Plugin struct{ Accounts Accounts }
 
-// podOf returns the pod that is created, or whose ephemeral containers change;
-// nil for all else.
+// podOf returns the pod of a request for a pod or its ephemeral containers, otherwise nil.
 func podOf(r *admission.Request) *corev1.Pod {
 	if !r.Is("", "pods") || r.Subresource != "" && r.Subresource != "ephemeralcontainers" {
 		return nil
@@ -45,7 +43,7 @@ func mirror(pod *corev1.Pod) bool {
 	return ok
 }
 
-// Admit completes a new pod. Mirror pods are as they are.
+// Admit completes a new pod. It does not change mirror pods.
 func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	pod := podOf(r)
 	if pod == nil || r.Operation != admission.Create {
@@ -74,7 +72,7 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	return p.Validate(ctx, r)
 }
 
-// weight is what names of secrets count in a pod.
+// weight returns the cost of secret names in a pod.
 func weight(secrets []corev1.LocalObjectReference) (size int) {
 	for i := range secrets {
 		size += request.PerValue + len(secrets[i].Name)
@@ -82,7 +80,7 @@ func weight(secrets []corev1.LocalObjectReference) (size int) {
 	return size
 }
 
-// Validate refuses what the account does not allow.
+// Validate rejects pods that the account does not allow.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	pod := podOf(r)
 	switch {
@@ -98,7 +96,7 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	return p.within(ctx, r, pod, limit)
 }
 
-// within refuses a pod without an account, and one beyond the limits of its account.
+// within rejects a pod without an account, and a pod beyond the limits of its account.
 func (p *Plugin) within(ctx context.Context, r *admission.Request, pod *corev1.Pod, limit func(*corev1.ServiceAccount, *corev1.Pod) error) error {
 	if pod.Spec.ServiceAccountName == "" {
 		return r.Forbiddenf("no service account specified for pod %s/%s", r.Namespace, pod.Name)
@@ -123,7 +121,7 @@ func (p *Plugin) account(ctx context.Context, r *admission.Request, pod *corev1.
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, r.Forbiddenf("error looking up service account %s/%s: serviceaccount %q not found", r.Namespace, name, name)
-	case err != nil: // nobody knows whether the pod may run as it
+	case err != nil: // it is unknown whether the pod may use the account
 		return nil, r.Forbiddenf("error looking up service account %s/%s: %v", r.Namespace, name, err)
 	}
 	return a, nil

@@ -9,7 +9,8 @@ import (
 	"binnacle/libs/node"
 )
 
-// checkMirror refuses mirror pods that use what a kubelet must not have by them.
+// checkMirror rejects mirror pods with references that would give a kubelet access to secrets or
+// tokens.
 func checkMirror(pod *corev1.Pod) error {
 	if pod.Spec.ServiceAccountName != "" {
 		return errors.New("a mirror pod may not reference service accounts")
@@ -29,7 +30,7 @@ func checkMirror(pod *corev1.Pod) error {
 	return nil
 }
 
-// limit refuses a pod that uses secrets which its account does not list.
+// limit rejects a pod that uses secrets that its account does not list.
 func limit(a *corev1.ServiceAccount, pod *corev1.Pod) error {
 	listed := map[string]bool{}
 	for _, s := range a.Secrets {
@@ -63,7 +64,7 @@ func limit(a *corev1.ServiceAccount, pod *corev1.Pod) error {
 	return nil
 }
 
-// limitEphemeral is limit for the containers that were added to a running pod.
+// limitEphemeral is limit for the ephemeral containers of a running pod.
 func limitEphemeral(a *corev1.ServiceAccount, pod *corev1.Pod) error {
 	listed := map[string]bool{}
 	for _, s := range a.Secrets {

@@ -1,6 +1,5 @@
-// Package storageprotection puts finalizers on volumes, claims and classes of
-// volume attributes, so that they stay while something uses them; controllers
-// take them away.
+// Package storageprotection adds finalizers to volumes, claims and volume attributes classes, so
+// that they remain while they are in use. Controllers remove the finalizers.
 package storageprotection
 
 import (
@@ -13,7 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Name of the plugin in flags and configuration.
+// Name is the name of the plugin in flags and configuration.
 const Name = "StorageObjectInUseProtection"
 
 // The finalizers.
@@ -25,12 +24,11 @@ const (
 
 // Plugin implements admission.Mutator.
 type Plugin struct {
-	// AttributesClasses includes classes of volume attributes (feature gate
-	// VolumeAttributesClass).
+	// AttributesClasses includes volume attributes classes (feature gate VolumeAttributesClass).
 	AttributesClasses bool
 }
 
-// Admit adds the finalizer that a new object lacks.
+// Admit adds the missing finalizer to a new object.
 func (p Plugin) Admit(_ context.Context, r *admission.Request) error {
 	if r.Operation != admission.Create || r.Subresource != "" {
 		return nil

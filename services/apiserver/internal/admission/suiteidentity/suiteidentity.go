@@ -1,7 +1,7 @@
-// Package suiteidentity keeps the identities of the suite's own services, whose
-// permissions are fixed, from being had by a CertificateSigningRequest, whoever its
-// signer is. Requests for them are refused; those that are there already are neither
-// approved nor given a certificate. It keeps no state, and cannot be switched off.
+// Package suiteidentity protects the identities of the suite's own services, whose permissions are
+// fixed, from CertificateSigningRequests of any signer. It rejects requests for these identities.
+// It also prevents the approval of existing requests and the issue of their certificates. It keeps
+// no state and cannot be disabled.
 package suiteidentity
 
 import (
@@ -18,7 +18,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/certificates"
 )
 
-// Name of the plugin. It is no plugin of the flags.
+// Name is the name of the plugin. Flags cannot disable it.
 const Name = "SuiteIdentity"
 
 var errReserved = errors.New("user names that begin with " + api.UserSuitePrefix + " and the group " + api.GroupSuite + " are reserved for the suite's own services")
@@ -38,15 +38,14 @@ func (Plugin) Validate(_ context.Context, r *admission.Request) error {
 	return apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, errReserved)
 }
 
-// claims tells whether a request asks for a reserved identity. One that cannot be
-// read cannot be signed either.
+// claims reports whether a request asks for a reserved identity. A request that cannot be parsed
+// cannot be signed either.
 func claims(request []byte) bool {
 	asked, err := certificates.ParseRequest(request)
 	if err != nil {
 		return false
 	}
-	// All names count, not only those that one reader would take: who signs may
-	// read another way.
+	// All names count, because a signer may parse the request in another way.
 	for _, n := range asked.Subject.Names {
 		if text, ok := n.Value.(string); ok && api.IsSuite(text, []string{text}) {
 			return true
@@ -55,7 +54,7 @@ func claims(request []byte) bool {
 	return false
 }
 
-// grants tells whether a change approves a request or gives it a certificate.
+// grants reports whether a change approves a request or adds a certificate.
 func grants(csr, old *certificatesv1.CertificateSigningRequest) bool {
 	return approved(csr) && !approved(old) || len(csr.Status.Certificate) > 0 && !bytes.Equal(csr.Status.Certificate, old.Status.Certificate)
 }

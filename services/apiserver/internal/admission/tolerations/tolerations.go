@@ -1,5 +1,4 @@
-// Package tolerations joins the tolerations of a pod with those that something
-// else adds to it.
+// Package tolerations merges the tolerations of a pod with additional ones.
 package tolerations
 
 import (
@@ -8,8 +7,7 @@ import (
 	"binnacle/libs/semantic"
 )
 
-// Merge returns the tolerations of both, in their order, without those that
-// another one makes superfluous.
+// Merge returns the tolerations of both lists in order, without those that another one covers.
 func Merge(first, second []corev1.Toleration) []corev1.Toleration {
 	all := append(append([]corev1.Toleration{}, first...), second...)
 	var merged []corev1.Toleration
@@ -21,8 +19,8 @@ func Merge(first, second []corev1.Toleration) []corev1.Toleration {
 	return merged
 }
 
-// superfluous tells whether another toleration covers the one at i. Of equal
-// ones the first stays.
+// superfluous reports whether another toleration covers the one at i. Of equal ones, the first is
+// kept.
 func superfluous(all []corev1.Toleration, i int) bool {
 	for j := range all {
 		if j == i || !Covers(&all[j], &all[i]) {
@@ -35,7 +33,7 @@ func superfluous(all []corev1.Toleration, i int) bool {
 	return false
 }
 
-// Covers tells whether a pod with the toleration a gains nothing by b.
+// Covers reports whether the toleration a makes b redundant.
 func Covers(a, b *corev1.Toleration) bool {
 	if semantic.Equal(a, b) {
 		return true

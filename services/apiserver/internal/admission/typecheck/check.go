@@ -13,35 +13,34 @@ import (
 	"binnacle/services/apiserver/internal/admission/expressions"
 )
 
-// Schemas are those of the kinds that are served at one time. They are for one
-// goroutine.
+// Schemas gives access to the schemas of the kinds that are served at one time. It is not safe for
+// concurrent use.
 type Schemas interface {
-	// Kinds are the kinds of a resource, which may be called by its plural or its
-	// singular. As clients of Kubernetes have it, the core group stands for every group.
+	// Kinds returns the kinds of a resource, given by its plural or singular name. As in
+	// Kubernetes' clients, the core group stands for every group.
 	Kinds(group, version, resource string) []schema.GroupVersionKind
-	// Schema of a kind's objects; nil where there is none.
+	// Schema returns the schema of a kind's objects, or nil.
 	Schema(schema.GroupVersionKind) *spec.Schema
-	// Follow returns what a reference in a schema stands for, and its name, which is
-	// empty for what is none.
+	// Follow resolves a reference in a schema. It returns the target and its name, which is empty
+	// if there is no reference.
 	Follow(*spec.Schema) (*spec.Schema, string)
 }
 
-// Bounds of what a status tells, in bytes: of one expression, and of all together. An
-// object has to have room for it.
+// Bounds of the warnings in a status, in bytes, for one expression and in total. The object must
+// have room for them.
 const (
 	maxWarning  = 16 << 10
 	maxWarnings = 256 << 10
 )
 
-// check is the check of policies against schemas, of which it keeps the types.
+// check checks policies against schemas and caches the types.
 type check struct {
 	compiler *expressions.Compiler
 	schemas  Schemas
 	declared map[declaration]declared
 }
 
-// declaration is the type of a kind's objects; those of parameters have names of their
-// own.
+// declaration identifies the type of a kind's objects. Types of parameters have separate names.
 type declaration struct {
 	kind  schema.GroupVersionKind
 	param bool
@@ -56,8 +55,8 @@ func newCheck(c *expressions.Compiler, s Schemas) *check {
 	return &check{compiler: c, schemas: s, declared: map[declaration]declared{}}
 }
 
-// typeOf the objects of a kind, without a root where it is not known; ok tells whether
-// there is a schema.
+// typeOf returns the type of a kind's objects. The root is nil if CEL does not see them. ok reports
+// whether there is a schema.
 func (c *check) typeOf(d declaration) (of declared, ok bool) {
 	if of, ok = c.declared[d]; ok {
 		return of, true
@@ -76,13 +75,13 @@ func (c *check) typeOf(d declaration) (of declared, ok bool) {
 	return of, true
 }
 
-// subject is a kind that expressions are checked for.
+// subject is a kind for which expressions are checked.
 type subject struct {
 	kind   schema.GroupVersionKind
 	policy *expressions.Policy
 }
 
-// warnings of a policy, for its validations and their messages in their order.
+// warnings returns the warnings for a policy's validations and their messages, in order.
 func (c *check) warnings(s *admissionv1.ValidatingAdmissionPolicySpec) []admissionv1.ExpressionWarning {
 	sees := expressions.Sees{Params: s.ParamKind != nil, Authorizer: true}
 	subjects := c.subjects(s, sees)
@@ -110,7 +109,7 @@ func (c *check) warnings(s *admissionv1.ValidatingAdmissionPolicySpec) []admissi
 	return out
 }
 
-// subjects are the kinds of a policy whose schemas are known.
+// subjects returns the kinds of a policy whose schemas are known.
 func (c *check) subjects(s *admissionv1.ValidatingAdmissionPolicySpec, sees expressions.Sees) []subject {
 	var params declared
 	if kind := paramKind(s.ParamKind); !kind.Empty() {
@@ -130,7 +129,7 @@ func (c *check) subjects(s *admissionv1.ValidatingAdmissionPolicySpec, sees expr
 		}
 		p := c.compiler.Against(expressions.Objects{Object: of.root, Params: params.root, Types: known})
 		for i := range s.Variables {
-			// What is wrong with a variable is not told of: it may be anything then.
+			// Errors of variables are not reported. An invalid variable has a dynamic type.
 			_ = p.Declare(sees, s.Variables[i].Name, s.Variables[i].Expression)
 		}
 		out = append(out, subject{kind, p})
@@ -138,8 +137,7 @@ func (c *check) subjects(s *admissionv1.ValidatingAdmissionPolicySpec, sees expr
 	return out
 }
 
-// warning is what is wrong with an expression, for one kind after the other; empty when
-// that is nothing.
+// warning returns the errors of an expression for all kinds, or "".
 func warning(subjects []subject, sees expressions.Sees, expression string) string {
 	var texts []string
 	for _, s := range subjects {
@@ -154,7 +152,7 @@ func warning(subjects []subject, sees expressions.Sees, expression string) strin
 	return shortened(strings.Join(texts, "\n"))
 }
 
-// shortened text ends at the end of a line.
+// shortened truncates a text at the end of a line.
 func shortened(text string) string {
 	if len(text) <= maxWarning {
 		return text
@@ -163,11 +161,11 @@ func shortened(text string) string {
 	return text[:strings.LastIndexByte(text, '\n')+1] + "..."
 }
 
-// numbers are what the names of types that Kubernetes makes up end with.
+// numbers matches the numbers that end the generated type names of Kubernetes.
 var numbers = regexp.MustCompile(`([A-Za-z])[0-9]+([.'),])`)
 
-// same tells whether two lists of warnings say the same. The names of types in them are
-// made up anew each time by some of those who write them.
+// same reports whether two lists of warnings are equal. It ignores the numbers in type names,
+// because some writers generate new ones each time.
 func same(a, b []admissionv1.ExpressionWarning) bool {
 	if len(a) != len(b) {
 		return false

@@ -9,23 +9,23 @@ import (
 	"binnacle/libs/celenv"
 )
 
-// objectTypes are the object types within others: their fields, by name.
+// objectTypes holds the fields of nested object types, by name.
 type objectTypes map[string]map[string]*cel.Type
 
-// declarer tells CEL of a schema, as Kubernetes does: values of several types may be
-// anything, and what has no type is not seen, nor what consists of such. An object type
-// has the name of its place, such as Deployment0.spec.template.
+// declarer converts a schema to CEL types, like Kubernetes. A value of several types is dynamic. A
+// value without a type is not visible, nor is a value that consists of such values. An object type
+// is named after its place, such as Deployment0.spec.template.
 type declarer struct {
-	// follow returns what a reference stands for, and its name; nil for nothing.
+	// follow resolves a reference. It returns the target and its name, or nil.
 	follow func(*spec.Schema) (*spec.Schema, string)
 	types  objectTypes
-	// inside are the references that are being followed: a type within itself is an
-	// object of which nothing is known.
+	// inside holds the references that are being resolved. A recursive type is an object without
+	// known fields.
 	inside map[string]bool
 }
 
-// declare returns the type of a schema at a place; nil when its values are not seen.
-// root tells of a resource, which has a type and a name always.
+// declare returns the type of a schema at a place, or nil if its values are not visible. root
+// states that it is a resource, which always has a type and a name.
 func (d *declarer) declare(at *spec.Schema, place string, root bool) *cel.Type {
 	s, name := d.follow(at)
 	if s == nil {
@@ -126,8 +126,8 @@ func (d *declarer) object(place string, properties map[string]spec.Schema) *cel.
 	return cel.ObjectType(place)
 }
 
-// withMeta are the properties of a resource: type, name and the prefix of a generated
-// name are there whether the schema tells them or not.
+// withMeta returns the properties of a resource. They always include the type, name and
+// generateName.
 func (d *declarer) withMeta(s *spec.Schema) map[string]spec.Schema {
 	isA := func(p spec.Schema, ok bool, kind string) bool { return ok && p.Type.Contains(kind) }
 	kind, hasKind := s.Properties["kind"]

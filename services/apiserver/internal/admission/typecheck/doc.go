@@ -1,15 +1,15 @@
-// Package typecheck tells in the status of a ValidatingAdmissionPolicy what is wrong
-// with its expressions for the kinds that it is for: fields that these do not have,
-// comparisons of what cannot be equal. Such a policy is enforced all the same.
+// Package typecheck reports type errors of a ValidatingAdmissionPolicy's expressions in its status:
+// missing fields of the matched kinds, and comparisons of incompatible types. The policy is
+// enforced nevertheless.
 //
 //	kinds       the kinds that rules name
-//	declare     the types that CEL is told of a schema
+//	declare     the CEL types of a schema
 //	check       the warnings
 //	keeper      the status
 //
-// In Kubernetes this is the work of a controller of kube-controller-manager,
-// validatingadmissionpolicy-status. A Keeper gives the answers of that controller (of
-// 1.33), as the same field manager, so that both may run; and it looks again when the
-// definitions of custom resources change. Every replica runs one: what a status says
-// already is not written again.
+// In Kubernetes, a controller of kube-controller-manager does this work,
+// validatingadmissionpolicy-status. A Keeper produces the results of that controller (of 1.33) as
+// the same field manager, so that both may run. It also checks again when definitions of custom
+// resources change. Every replica runs a Keeper. It does not write a status that is already
+// correct.
 package typecheck

@@ -19,22 +19,22 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// Manager is the field manager of what a Keeper writes.
+// Manager is the field manager of a Keeper.
 const Manager = "validatingadmissionpolicy-status"
 
 // Client writes policies as the server itself.
 type Client interface {
-	// ApplyStatus applies what is wanted of the status of a policy.
+	// ApplyStatus applies the wanted status of a policy.
 	ApplyStatus(ctx context.Context, name string, wanted *admissionapply.ValidatingAdmissionPolicyApplyConfiguration) error
 }
 
-// Config is what a Keeper works with.
+// Config holds the dependencies of a Keeper.
 type Config struct {
-	// Policies is their part of the watch cache, Decode reads an entry of it.
+	// Policies is the watch cache of policies. Decode decodes an entry.
 	Policies *watchcache.Store
 	Decode   func(*watchcache.Entry) (*admissionv1.ValidatingAdmissionPolicy, error)
-	// Schemas are those of what is served now; Settled waits until that is what was
-	// defined up to a revision.
+	// Schemas returns the schemas of the served kinds. Settled waits until they contain the
+	// definitions up to a revision.
 	Schemas  func() Schemas
 	Settled  func(ctx context.Context, revision int64)
 	Compiler func() (*expressions.Compiler, error)
@@ -42,35 +42,35 @@ type Config struct {
 	Logger   *slog.Logger
 }
 
-// Keeper keeps the statuses of all policies.
+// Keeper updates the statuses of all policies.
 type Keeper struct {
 	Config
-	// due are policies that are to be looked at, late those of them whose status could
-	// not be written; done says what was checked of the others.
+	// due holds the policies to check. late holds those whose status could not be written. done
+	// holds the checked state of the remaining ones.
 	due, late map[string]bool
 	done      map[string]checked
 
-	mu sync.Mutex // a leaf
-	// redefined are resources whose definition changed since policies were looked at.
+	mu sync.Mutex // leaf lock
+	// redefined holds the resources whose definition changed since the last check.
 	redefined map[schema.GroupResource]bool
 	wake      func()
 }
 
-// checked is what was looked at of a policy.
+// checked is the checked state of a policy.
 type checked struct {
 	uid        types.UID
 	generation int64
 }
 
-// retryPause is before writing a status anew.
+// retryPause is the pause before another attempt to write a status.
 const retryPause = time.Second
 
-// New returns a keeper, which works while Run does.
+// New returns a keeper. It works while Run runs.
 func New(c Config) *Keeper {
 	return &Keeper{Config: c, redefined: map[schema.GroupResource]bool{}, wake: func() {}}
 }
 
-// Redefined tells of resources that are defined otherwise than before, or no more.
+// Redefined reports resources whose definition changed or was removed.
 func (k *Keeper) Redefined(resources []schema.GroupResource) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -82,13 +82,12 @@ func (k *Keeper) Redefined(resources []schema.GroupResource) {
 	}
 }
 
-// Run keeps statuses until ctx ends or the watch cache stops.
+// Run updates statuses until ctx ends or the watch cache stops.
 func (k *Keeper) Run(ctx context.Context) error {
 	return watchcache.Follow(ctx, k.follow)
 }
 
-// follow looks at all policies and then at each change, until its place in the history
-// is lost.
+// follow checks all policies and then each changed one, until its position in the history is lost.
 func (k *Keeper) follow(ctx context.Context) error {
 	w, err := k.Policies.Watch(watchcache.WatchOptions{Initial: watchcache.InitialState})
 	if err != nil {
@@ -129,7 +128,7 @@ func (k *Keeper) wakes(wake func()) {
 	k.wake = wake
 }
 
-// next waits for events, or until those that are late are due again.
+// next waits for events, or until a retry is due.
 func (k *Keeper) next(ctx context.Context, w *watchcache.Watcher, buf []watchcache.Event) ([]watchcache.Event, error) {
 	if len(k.late) > 0 {
 		timer := time.AfterFunc(retryPause, w.Nudge)
@@ -138,8 +137,7 @@ func (k *Keeper) next(ctx context.Context, w *watchcache.Watcher, buf []watchcac
 	return w.Next(ctx, buf)
 }
 
-// work looks at the policies that are due, on what was defined up to a revision at
-// least.
+// work checks the due policies against definitions of at least the given revision.
 func (k *Keeper) work(ctx context.Context, at int64) {
 	maps.Copy(k.due, k.late)
 	clear(k.late)
@@ -162,7 +160,7 @@ func (k *Keeper) work(ctx context.Context, at int64) {
 		}
 		if err != nil {
 			level := slog.LevelError
-			if apierrors.IsTooManyRequests(err) || apierrors.IsConflict(err) { // the store is being loaded, or the policy has changed
+			if apierrors.IsTooManyRequests(err) || apierrors.IsConflict(err) { // the store is loading, or the policy has changed
 				level = slog.LevelDebug
 			}
 			k.Logger.Log(ctx, level, "the status of an admission policy could not be written; trying again", "policy", name, "error", err)
@@ -172,8 +170,7 @@ func (k *Keeper) work(ctx context.Context, at int64) {
 	clear(k.due)
 }
 
-// dueToDefinitions adds the policies that may be for something whose definition
-// changed.
+// dueToDefinitions adds the policies that may match a resource whose definition changed.
 func (k *Keeper) dueToDefinitions() {
 	k.mu.Lock()
 	redefined := k.redefined
@@ -184,11 +181,11 @@ func (k *Keeper) dueToDefinitions() {
 	}
 	k.Policies.Snapshot().Ascend(k.Policies.Prefix(), "", func(e *watchcache.Entry) bool {
 		if _, ok := k.done[e.Name()]; !ok {
-			return true // is due, or will be
+			return true // due already, or an event will follow
 		}
 		p, err := k.Decode(e)
 		if err != nil {
-			return true // is told of when it is due
+			return true // reported when it is due
 		}
 		for r := range redefined {
 			if mentions(&p.Spec, r) {
@@ -201,8 +198,8 @@ func (k *Keeper) dueToDefinitions() {
 	})
 }
 
-// keep writes the status of one policy where it is not what it should be. What others
-// make of it after that stays.
+// keep writes the status of one policy if it differs from the wanted one. It does not undo later
+// changes by other writers.
 func (k *Keeper) keep(ctx context.Context, c *check, name string) error {
 	e, ok := k.Policies.Get(k.Policies.Prefix() + name)
 	if !ok {
@@ -224,7 +221,7 @@ func (k *Keeper) keep(ctx context.Context, c *check, name string) error {
 		return nil
 	}
 	var told []admissionv1.ExpressionWarning
-	if p.Status.TypeChecking != nil { // applying no warnings in the place of some removes it
+	if p.Status.TypeChecking != nil { // applying an empty list in place of warnings removes it
 		told = p.Status.TypeChecking.ExpressionWarnings
 	}
 	if p.Status.ObservedGeneration != p.Generation || !same(told, warnings) {
@@ -236,8 +233,8 @@ func (k *Keeper) keep(ctx context.Context, c *check, name string) error {
 	return nil
 }
 
-// safely is warnings, of expressions that are whatever somebody wrote: a panic of the
-// compiler is an error.
+// safely is warnings, but converts a panic of the compiler into an error, because the expressions
+// are arbitrary user input.
 func (c *check) safely(s *admissionv1.ValidatingAdmissionPolicySpec) (w []admissionv1.ExpressionWarning, err error) {
 	defer func() {
 		if problem := recover(); problem != nil {
@@ -247,8 +244,8 @@ func (c *check) safely(s *admissionv1.ValidatingAdmissionPolicySpec) (w []admiss
 	return c.warnings(s), nil
 }
 
-// status that is wanted of a policy, and of no other state of it: another replica, with newer
-// definitions, may have written since.
+// status returns the wanted status for exactly this state of a policy. Another replica with newer
+// definitions may have written since.
 func status(p *admissionv1.ValidatingAdmissionPolicy, warnings []admissionv1.ExpressionWarning) *admissionapply.ValidatingAdmissionPolicyApplyConfiguration {
 	checking := admissionapply.TypeChecking()
 	for _, w := range warnings {

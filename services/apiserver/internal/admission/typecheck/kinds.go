@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// maxKinds is how many kinds of one rule are looked at; those of later rules are not
-	// then.
+	// maxKinds is the maximum number of kinds of one rule. If a rule reaches it, later rules are
+	// skipped.
 	maxKinds = 10
-	// enoughKinds of a policy have those of later rules not be looked at either, which
-	// is where this differs from Kubernetes: expressions are checked for each.
+	// enoughKinds is the number of kinds of a policy after which later rules are skipped.
+	// Kubernetes has no such limit. It is necessary because expressions are checked for each kind.
 	enoughKinds = 100
-	// maxLookups bounds how often kinds are looked for, as a rule stands for all that
-	// its groups, versions and resources may be put together to.
+	// maxLookups bounds the lookups of kinds, because a rule covers all combinations of its groups,
+	// versions and resources.
 	maxLookups = 10_000
 )
 
 const all = "*"
 
-// kindsOf are the kinds for which the expressions of a policy are checked: those that
-// its rules name, in the order of group, version and kind. A rule for every group or
-// version names none, and neither do patterns and sub-resources.
+// kindsOf returns the kinds for which a policy's expressions are checked: those that its rules
+// name, sorted by group, version and kind. A rule for every group or version names none, and
+// neither do patterns and subresources.
 func kindsOf(m *admissionv1.MatchResources, kinds func(group, version, resource string) []schema.GroupVersionKind) []schema.GroupVersionKind {
 	if m == nil {
 		return nil
@@ -71,7 +71,7 @@ func isPattern(list []string) bool {
 	return slices.ContainsFunc(list, func(s string) bool { return strings.Contains(s, all) })
 }
 
-// paramKind is the kind of a policy's parameters; empty when it has none.
+// paramKind returns the kind of a policy's parameters, or an empty one.
 func paramKind(k *admissionv1.ParamKind) schema.GroupVersionKind {
 	if k == nil {
 		return schema.GroupVersionKind{}
@@ -83,7 +83,7 @@ func paramKind(k *admissionv1.ParamKind) schema.GroupVersionKind {
 	return gv.WithKind(k.Kind)
 }
 
-// mentions tells whether a policy may be for what a definition of a resource defines.
+// mentions reports whether a policy may match a resource with a given definition.
 func mentions(s *admissionv1.ValidatingAdmissionPolicySpec, r schema.GroupResource) bool {
 	if paramKind(s.ParamKind).Group == r.Group {
 		return true

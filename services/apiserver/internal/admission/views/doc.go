@@ -1,7 +1,7 @@
-// Package views shows the objects of a request in the versions of their kind that
-// webhooks and policies ask for: as objects, as JSON, and as trees for
-// expressions. Each is made when it is first asked for and shared by all who ask.
+// Package views converts the objects of a request to the versions that webhooks and policies need:
+// as objects, as JSON, and as trees for expressions. Each form is created on first use and shared
+// by all users.
 //
-// Views are of one request and for one goroutine at a time; a View that has been
-// Prepared may be read by many.
+// Views belong to one request and are not safe for concurrent use. A View whose forms have been
+// created may be read concurrently.
 package views

@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// KindError reports that a change of an object made it one of another kind.
+// KindError reports that a change gave an object another kind.
 type KindError struct {
 	From, To schema.GroupVersionKind
 	Object   runtime.Object

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// lazyTree is Tree of which an expression has turned what it looks at, and no more. It
-// is for one goroutine at a time.
+// lazyTree is Tree that converts only the parts that an expression reads. It is not safe for
+// concurrent use.
 func lazyTree(shapes *Shapes, obj runtime.Object, kind schema.GroupVersionKind) any {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		return u.Object
@@ -22,17 +22,17 @@ func lazyTree(shapes *Shapes, obj runtime.Object, kind schema.GroupVersionKind) 
 	return s
 }
 
-// structure is a structure of Go as a map. Fields are turned when they are looked for;
-// for everything else the whole of it is turned.
+// structure presents a Go struct as a map. It converts a field when the field is first read. Any
+// other operation converts the whole struct.
 type structure struct {
 	shapes *Shapes
 	shape  *shape
 	of     reflect.Value
-	// kind of an object, which stands in it whatever the structure says.
+	// kind of an API object. It overrides the kind in the struct.
 	kind *schema.GroupVersionKind
-	// found are the fields that were turned, by their place in the shape.
+	// found holds the converted fields, by index in the shape.
 	found []ref.Val
-	// rest is what the converter makes of the fields that are left to it.
+	// rest is the converter's result for the fields that are left to it.
 	rest  map[string]any
 	whole traits.Mapper
 }
@@ -112,7 +112,7 @@ func (s *structure) turn(f *field, v reflect.Value) ref.Val {
 	return types.DefaultTypeAdapter.NativeToValue(s.converted()[f.name])
 }
 
-// converted are the fields that are left to the converter.
+// converted returns the fields that are left to the converter.
 func (s *structure) converted() map[string]any {
 	if s.rest == nil {
 		those := reflect.New(s.of.Type())
@@ -126,8 +126,8 @@ func (s *structure) converted() map[string]any {
 	return s.rest
 }
 
-// convert turns what a pointer points to. The types of the API can be turned; of one
-// that cannot, the evaluation fails.
+// convert converts the struct that p points to. All API types can be converted. For any other type,
+// the evaluation fails.
 func convert(p reflect.Value) map[string]any {
 	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p.Interface())
 	if err != nil {
@@ -152,7 +152,7 @@ func (s *structure) Get(key ref.Val) ref.Val {
 	if v, ok := s.Find(key); ok {
 		return v
 	}
-	return s.all().Get(key) // says what is wrong
+	return s.all().Get(key) // returns the right error
 }
 
 // Contains implements traits.Container.

@@ -8,12 +8,11 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 )
 
-// structures is a list of structures of Go, each of which is turned when it is looked
-// at.
+// structures is a list of Go structs. Each element is converted when it is first read.
 type structures struct {
 	shapes   *Shapes
 	of       reflect.Value
-	elements []ref.Val // nil before they are looked at
+	elements []ref.Val // nil until first read
 	whole    traits.Lister
 }
 
@@ -26,7 +25,7 @@ func (l *structures) at(i int) ref.Val {
 	return l.elements[i]
 }
 
-// all is the list as CEL has lists.
+// all returns the list as a CEL list.
 func (l *structures) all() traits.Lister {
 	if l.whole == nil {
 		for i := range l.elements {
@@ -42,7 +41,7 @@ func (l *structures) Get(index ref.Val) ref.Val {
 	if i, ok := index.(types.Int); ok && i >= 0 && int(i) < len(l.elements) {
 		return l.at(int(i))
 	}
-	return l.all().Get(index) // says what is wrong
+	return l.all().Get(index) // returns the right error
 }
 
 // Iterator implements traits.Iterable.
@@ -50,7 +49,7 @@ func (l *structures) Iterator() traits.Iterator { return &walk{of: l} }
 
 // walk is an iterator over structures.
 type walk struct {
-	traits.Iterator // for what nobody asks of an iterator
+	traits.Iterator // for methods that are never called
 	of              *structures
 	next            int
 }
@@ -93,7 +92,7 @@ func (l *structures) ConvertToType(to ref.Type) ref.Val { return l.all().Convert
 // IsZeroValue implements traits.Zeroer.
 func (l *structures) IsZeroValue() bool { return len(l.elements) == 0 }
 
-// Value implements ref.Val: a list of trees.
+// Value implements ref.Val. It returns a list of trees.
 func (l *structures) Value() any {
 	out := make([]any, len(l.elements))
 	for i := range out {

@@ -8,11 +8,11 @@ import (
 	"sync"
 )
 
-// Shapes remembers how the structures of Go are written as JSON. One is shared by many
-// requests; the zero value knows none yet.
+// Shapes caches how Go structs are encoded as JSON. It is safe for concurrent use. The zero value
+// is empty.
 type Shapes struct{ known sync.Map } // of *shape, by reflect.Type
 
-// shape is the fields of a structure, those of structures that are inlined among them.
+// shape holds the fields of a struct, including those of inlined structs.
 type shape struct {
 	fields []field
 	byName map[string]int
@@ -21,37 +21,37 @@ type shape struct {
 type field struct {
 	name  string
 	index []int
-	// omitted tells that the field is left out when it is empty.
+	// omitted states that an empty field is omitted.
 	omitted bool
 	turn    turning
 }
 
-// turning says how a value is turned.
+// turning selects the conversion of a value.
 type turning int
 
 const (
-	// byConverter leaves it to the converter of the field's library.
+	// byConverter leaves the field to the apimachinery converter.
 	byConverter turning = iota
 	asString
 	asBool
 	asInt
 	asStructure
-	asStructures // a list of them
+	asStructures // list of structs
 	asStrings
-	asTexts // a map of them
+	asTexts // map of strings
 )
 
 var marshaler = reflect.TypeFor[json.Marshaler]()
 
-// marshals tells of a type that is written by itself.
+// marshals reports whether a type encodes itself.
 func marshals(t reflect.Type) bool {
 	return t.Implements(marshaler) || reflect.PointerTo(t).Implements(marshaler)
 }
 
-// byFields tells of a structure that is written field by field.
+// byFields reports whether a struct is encoded field by field.
 func byFields(t reflect.Type) bool { return t.Kind() == reflect.Struct && !marshals(t) }
 
-// of is the shape of a structure.
+// of returns the shape of a struct.
 func (s *Shapes) of(t reflect.Type) *shape {
 	if known, ok := s.known.Load(t); ok {
 		return known.(*shape)
@@ -62,8 +62,8 @@ func (s *Shapes) of(t reflect.Type) *shape {
 	return made
 }
 
-// add the fields of a type that stands at an index of the structure. Of two fields of a
-// name the later one counts, as with the converter.
+// add adds the fields of a type at an index of the struct. Like in the converter, the later of two
+// fields with the same name wins.
 func (s *shape) add(t reflect.Type, at []int) {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -116,7 +116,7 @@ func turningOf(t reflect.Type) turning {
 	return byConverter
 }
 
-// isEmpty tells of a value that is left out where that is wanted.
+// isEmpty reports whether omitempty omits a value.
 func isEmpty(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Struct:

@@ -19,26 +19,25 @@ import (
 	"binnacle/services/apiserver/internal/served"
 )
 
-// Views are the objects of one request.
+// Views holds the objects of one request in several versions.
 type Views struct {
-	ctx     context.Context // of the request: a webhook may convert
+	ctx     context.Context // of the request, because conversion may call a webhook
 	codec   *codec.Codec
 	shapes  *Shapes
 	request *admission.Request
 	family  func() []*served.Resource
 	made    map[schema.GroupVersionKind]*View
-	// changed is the view that was changed and not yet written back.
+	// changed is the view with a change that is not yet written back.
 	changed *View
 }
 
-// Of makes the views of a request, whose end ends what a webhook is asked for them. shapes are
-// for all requests; family are the served versions of its resource.
+// Of returns the views of a request. ctx bounds calls of conversion webhooks. shapes is shared by
+// all requests. family returns the served versions of the request's resource.
 func Of(ctx context.Context, c *codec.Codec, shapes *Shapes, r *admission.Request, family func() []*served.Resource) *Views {
 	return &Views{ctx: ctx, codec: c, shapes: shapes, request: r, family: family}
 }
 
-// Object is the request's object as it is now, in the version in which it was last
-// changed; nil where there is none.
+// Object returns the current object in the version in which it was last changed, or nil.
 func (v *Views) Object() runtime.Object {
 	if v.changed != nil {
 		return v.changed.Object
@@ -46,11 +45,11 @@ func (v *Views) Object() runtime.Object {
 	return v.request.Object
 }
 
-// View is the objects in one version.
+// View holds the objects in one version.
 type View struct {
 	Kind schema.GroupVersionKind
-	// Object and Old are nil where the request has none. They are the request's
-	// own in its own version.
+	// Object and Old are nil if the request has none. In the request's own version they are the
+	// request's objects.
 	Object, Old runtime.Object
 
 	views                *Views
@@ -58,18 +57,19 @@ type View struct {
 	objectTree, oldTrees any
 }
 
-// In is the view in a kind. What was changed in another one is converted. An error is a Status.
+// In returns the view in a kind. It converts changes that were made in another kind. An error is a
+// Status.
 func (v *Views) In(kind schema.GroupVersionKind) (*View, error) {
 	w, err := v.in(kind)
 	return w, v.refusal(err)
 }
 
-// refusal is what a request learns of which something cannot be shown.
+// refusal converts an error of a view to a Status for the client.
 func (v *Views) refusal(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case v.ctx.Err() != nil: // no fault of whoever converts
+	case v.ctx.Err() != nil: // not a fault of the converter
 		return apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
 	}
 	return apierrors.NewInternalError(err)
@@ -99,7 +99,7 @@ func (v *Views) in(kind schema.GroupVersionKind) (*View, error) {
 	return w, nil
 }
 
-// Settle brings what was changed in a view back into the request's object. An error is a Status.
+// Settle writes a change in a view back to the request's object. An error is a Status.
 func (v *Views) Settle() error { return v.refusal(v.settle()) }
 
 func (v *Views) settle() error {
@@ -117,7 +117,7 @@ func (v *Views) settle() error {
 	return nil
 }
 
-// assign makes to what from is.
+// assign copies from to the object that to points to.
 func assign(to, from runtime.Object) {
 	if to == from {
 		return
@@ -131,7 +131,7 @@ func assign(to, from runtime.Object) {
 	reflect.ValueOf(to).Elem().Set(reflect.ValueOf(from).Elem())
 }
 
-// convert goes over the stored form, which all versions share.
+// convert converts an object through the stored form, which all versions share.
 func (v *Views) convert(obj runtime.Object, from, to schema.GroupVersionKind) (runtime.Object, error) {
 	if obj == nil || from == to {
 		return obj, nil
@@ -162,7 +162,7 @@ func (v *Views) member(kind schema.GroupVersionKind) *served.Resource {
 	return nil
 }
 
-// Replace makes obj the object; changed tells whether it differs.
+// Replace replaces the object with obj and reports whether it differs.
 func (w *View) Replace(obj runtime.Object) (changed bool) {
 	obj.GetObjectKind().SetGroupVersionKind(w.Object.GetObjectKind().GroupVersionKind())
 	if changed = !semantic.Equal(w.Object, obj); !changed {
@@ -182,10 +182,9 @@ func (w *View) Replace(obj runtime.Object) (changed bool) {
 	return true
 }
 
-// Decode reads JSON as what the view shows: its kind must be the view's. Fields
-// that the kind does not have are left out.
+// Decode decodes JSON as an object of the view, whose kind it must have. It drops unknown fields.
 func (w *View) Decode(doc []byte) (runtime.Object, error) {
-	if _, ok := w.Object.(*unstructured.Unstructured); ok { // nothing else says what it is
+	if _, ok := w.Object.(*unstructured.Unstructured); ok { // an unstructured object has no other type information
 		kind, err := kjson.DefaultMetaFactory.Interpret(doc)
 		switch {
 		case err != nil:
@@ -199,10 +198,10 @@ func (w *View) Decode(doc []byte) (runtime.Object, error) {
 	return w.decode(doc, false)
 }
 
-// DecodeStrict is Decode that refuses fields that a Go type does not have.
+// DecodeStrict is Decode, but rejects unknown fields of a Go type.
 func (w *View) DecodeStrict(doc []byte) (runtime.Object, error) { return w.decode(doc, true) }
 
-// Read makes what the view shows of a tree, which is not kept.
+// Read converts a tree to an object of the view. It does not retain the tree.
 func (w *View) Read(tree map[string]any) (runtime.Object, error) {
 	if _, ok := w.Object.(*unstructured.Unstructured); ok {
 		doc, err := json.Marshal(tree)
@@ -262,7 +261,7 @@ func sameKind(d codec.Decoded, err error, want schema.GroupVersionKind) (runtime
 	return d.Object, err
 }
 
-// ObjectJSON is the object with its kind, or null.
+// ObjectJSON returns the JSON of the object with its kind, or null.
 func (w *View) ObjectJSON() (b []byte, err error) {
 	if w.objectJSON == nil {
 		w.objectJSON, err = w.encode(w.Object)
@@ -270,7 +269,7 @@ func (w *View) ObjectJSON() (b []byte, err error) {
 	return w.objectJSON, err
 }
 
-// OldJSON is the old object with its kind, or null.
+// OldJSON returns the JSON of the old object with its kind, or null.
 func (w *View) OldJSON() (b []byte, err error) {
 	if w.oldJSON == nil {
 		w.oldJSON, err = w.encode(w.Old)
@@ -285,7 +284,7 @@ func (w *View) encode(obj runtime.Object) ([]byte, error) {
 	return Encode(w.views.codec, obj, w.Kind)
 }
 
-// Encode is an object as JSON with its kind, without the newline at its end.
+// Encode returns the JSON of an object with its kind, without a trailing newline.
 func Encode(c *codec.Codec, obj runtime.Object, kind schema.GroupVersionKind) ([]byte, error) {
 	had := obj.GetObjectKind().GroupVersionKind()
 	b, err := c.Encode(obj, kind, "application/json", false)
@@ -298,10 +297,10 @@ func Encode(c *codec.Codec, obj runtime.Object, kind schema.GroupVersionKind) ([
 	return b, err
 }
 
-// ObjectTree is the object for expressions, as a map; nil when there is none.
+// ObjectTree returns the object as a map for expressions, or nil.
 func (w *View) ObjectTree() any { return w.tree(&w.objectTree, w.Object) }
 
-// OldTree is the old object for expressions, as a map; nil when there is none.
+// OldTree returns the old object as a map for expressions, or nil.
 func (w *View) OldTree() any { return w.tree(&w.oldTrees, w.Old) }
 
 func (w *View) tree(made *any, obj runtime.Object) any {
@@ -311,7 +310,7 @@ func (w *View) tree(made *any, obj runtime.Object) any {
 	return *made
 }
 
-// Tree is an object for expressions.
+// Tree returns an object as a tree for expressions.
 func Tree(obj runtime.Object, kind schema.GroupVersionKind) (map[string]any, error) {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		return u.Object, nil

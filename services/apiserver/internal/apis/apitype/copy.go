@@ -7,14 +7,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Immutable is for types whose values nobody changes once they were read: copies of
-// what points to them point to the same.
+// Immutable marks types whose values do not change after they are read. Copies share such values.
 type Immutable interface{ Immutable() }
 
 var immutableType = reflect.TypeFor[Immutable]()
 
-// DeepCopy returns a copy of the struct that v points to which shares no memory
-// with it that either could write to. Nil stays nil.
+// DeepCopy returns a copy of the struct that v points to. The copy shares no memory that may be
+// written to. DeepCopy of nil returns nil.
 func DeepCopy[T any](v *T) *T {
 	if v == nil {
 		return nil
@@ -25,7 +24,7 @@ func DeepCopy[T any](v *T) *T {
 	return out
 }
 
-// flat caches which types hold no references, by type.
+// flat caches which types hold no references.
 var flat sync.Map
 
 func isFlat(t reflect.Type) bool {
@@ -40,8 +39,7 @@ func isFlat(t reflect.Type) bool {
 		}
 		is := true
 		for i := 0; i < t.NumField() && is; i++ {
-			// What a type hides, such as the location inside a time, it does
-			// not change in place.
+			// Unexported data, such as the location inside a time, is not changed in place.
 			f := t.Field(i)
 			is = !f.IsExported() || isFlat(f.Type)
 		}
@@ -52,8 +50,7 @@ func isFlat(t reflect.Type) bool {
 	}
 }
 
-// detach replaces every reference in v, which is a shallow copy, by a copy of
-// what it refers to.
+// detach replaces every reference in v, a shallow copy, by a copy of its target.
 func detach(v reflect.Value) {
 	if isFlat(v.Type()) {
 		return

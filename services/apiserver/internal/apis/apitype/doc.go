@@ -1,10 +1,8 @@
-// Package apitype gives Go structs what an API type needs beside its fields: a
-// protobuf form that agrees byte for byte with the one that Kubernetes'
-// generated code writes, and deep copies. Both follow the struct's definition
-// (its `protobuf:"…"` tags) by reflection, so that nothing generated is kept.
+// Package apitype implements the methods that a Go struct needs to be an API type: a protobuf form
+// that is byte for byte the one of Kubernetes' generated code, and deep copies. Both use reflection
+// on the struct's definition (its `protobuf:"…"` tags), so no code is generated.
 //
-// It owns no state but a cache of what it learnt about each type. It is called
-// by the types of internal/apis, whose methods Marshal, Size, Unmarshal and
-// DeepCopyObject are one line each. Types of other modules inside such a struct
-// keep their own protobuf methods.
+// It keeps no state except a cache per type. The types of internal/apis call it from their methods
+// Marshal, Size, Unmarshal and DeepCopyObject, one line each. Types of other modules inside such a
+// struct keep their own protobuf methods.
 package apitype

@@ -10,8 +10,8 @@ import (
 	"sort"
 )
 
-// Size is the number of bytes of v's protobuf form; v is a pointer to a struct.
-// A type that has no protobuf form has size 0, and Marshal says why.
+// Size returns the number of bytes of v's protobuf form. v is a pointer to a struct. The size of a
+// type without a protobuf form is 0, and Marshal returns the reason.
 func Size(v any) int {
 	rv, p, err := structOf(v)
 	if err != nil {
@@ -43,8 +43,7 @@ func MarshalTo(v any, buf []byte) (int, error) {
 	return MarshalToSizedBuffer(v, buf[:size])
 }
 
-// MarshalToSizedBuffer writes the protobuf form to the end of buf and returns
-// its size.
+// MarshalToSizedBuffer writes the protobuf form to the end of buf and returns its size.
 func MarshalToSizedBuffer(v any, buf []byte) (int, error) {
 	rv, p, err := structOf(v)
 	if err != nil {
@@ -91,7 +90,7 @@ func (p *program) size(v reflect.Value) int {
 
 func withLength(n int) int { return sizeVarint(uint64(n)) + n }
 
-// entrySize is the size of a map entry: key in field 1, value in field 2.
+// entrySize returns the size of a map entry: key in field 1, value in field 2.
 func (s *step) entrySize(key, value reflect.Value) int {
 	n := 1 + withLength(key.Len())
 	if s.elem.absent(value) {
@@ -100,8 +99,7 @@ func (s *step) entrySize(key, value reflect.Value) int {
 	return n + 1 + s.elem.size(value)
 }
 
-// absent tells whether a field that is no pointer is left out all the same:
-// only byte strings can be nil.
+// absent reports whether a field that is not a pointer is omitted. Only byte strings can be nil.
 func (e *element) absent(v reflect.Value) bool { return e.form == formBytes && v.IsNil() }
 
 // addressable copies a map's value so that its methods can be called.
@@ -111,7 +109,7 @@ func addressable(v reflect.Value) reflect.Value {
 	return c
 }
 
-// size of a value, with its length where it has one.
+// size returns the size of a value, including its length prefix if it has one.
 func (e *element) size(v reflect.Value) int {
 	switch e.form {
 	case formBool:
@@ -131,8 +129,7 @@ func (e *element) size(v reflect.Value) int {
 	}
 }
 
-// writer fills a buffer from its end, so that a length is known when it is
-// written.
+// writer fills a buffer from its end, so that a length is known when it is written.
 type writer struct {
 	buf []byte
 	at  int

@@ -19,7 +19,7 @@ const (
 	wireFixed32 = 5
 )
 
-// message is a type that knows its own protobuf form.
+// message is a type with its own protobuf methods.
 type message interface {
 	Size() int
 	MarshalToSizedBuffer([]byte) (int, error)
@@ -28,7 +28,7 @@ type message interface {
 
 var messageType = reflect.TypeOf((*message)(nil)).Elem()
 
-// form is how a value stands on the wire.
+// form is the wire representation of a value.
 type form uint8
 
 const (
@@ -38,7 +38,7 @@ const (
 	formDouble
 	formString
 	formBytes
-	// formStruct follows a program, formMessage the type's own methods.
+	// formStruct uses a program, formMessage the type's own methods.
 	formStruct
 	formMessage
 )
@@ -54,7 +54,7 @@ func (f form) wire() int {
 	}
 }
 
-// shape is how many values a field has.
+// shape is the multiplicity of a field.
 type shape uint8
 
 const (
@@ -79,16 +79,15 @@ type step struct {
 	elem  element
 }
 
-// program is what is known about a struct. Steps are in the order of their
-// numbers, which is the order on the wire.
+// program describes a struct. Steps are sorted by field number, which is the order on the wire.
 type program struct {
 	typ   reflect.Type
 	steps []step
 	byNum map[int]*step
 }
 
-// programs caches finished programs by type. It grows with the number of types
-// in the binary only.
+// programs caches finished programs by type. Its size is bounded by the number of types in the
+// binary.
 var programs sync.Map
 
 func programOf(t reflect.Type) (*program, error) {
@@ -104,8 +103,7 @@ func programOf(t reflect.Type) (*program, error) {
 	return p, nil
 }
 
-// compiler holds the programs of one compilation, for types that contain
-// themselves.
+// compiler holds the programs of one compilation, for recursive types.
 type compiler map[reflect.Type]*program
 
 func (c compiler) compile(t reflect.Type) (*program, error) {

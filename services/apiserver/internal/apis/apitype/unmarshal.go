@@ -9,7 +9,7 @@ import (
 	"reflect"
 )
 
-// maxDepth bounds how deep messages stand inside each other.
+// maxDepth is the maximum nesting depth of messages.
 const maxDepth = 10000
 
 var (
@@ -18,9 +18,8 @@ var (
 	errDepth    = errors.New("protobuf: messages are nested too deeply")
 )
 
-// Unmarshal reads a protobuf form into the struct that v points to. Fields that
-// data does not have keep their values; unknown fields are skipped. v does not
-// share memory with data afterwards.
+// Unmarshal decodes a protobuf form into the struct that v points to. Fields that data lacks keep
+// their values. Unknown fields are skipped. v does not share memory with data afterwards.
 func Unmarshal(data []byte, v any) error {
 	rv, p, err := structOf(v)
 	if err != nil {
@@ -29,7 +28,7 @@ func Unmarshal(data []byte, v any) error {
 	return p.read(data, rv, 0)
 }
 
-// value is what follows a tag on the wire: num for numbers, raw for bytes.
+// value is the content of a field on the wire: num for numbers, raw for bytes.
 type value struct {
 	field, wire int
 	num         uint64
@@ -48,8 +47,7 @@ func uvarint(b []byte) (uint64, []byte, error) {
 	}
 }
 
-// next reads one field. Groups come back as a value of wire type wireStart
-// without content.
+// next reads one field. It returns a group as a value of wire type wireStart without content.
 func next(b []byte) (v value, rest []byte, err error) {
 	tag, b, err := uvarint(b)
 	if err != nil {
@@ -89,7 +87,7 @@ func next(b []byte) (v value, rest []byte, err error) {
 	return v, b, err
 }
 
-// skipGroup skips to behind the end of a group, without recursion.
+// skipGroup skips to the end of a group, without recursion.
 func skipGroup(b []byte) ([]byte, error) {
 	for depth := 1; depth > 0; {
 		tag, rest, err := uvarint(b)

@@ -17,13 +17,13 @@ import (
 //go:embed types.gob
 var written []byte
 
-// document is what is written. Defaults stand apart: they are of any type.
+// document is the content of the file. Defaults are separate because they may have any type.
 type document struct {
 	Types    []smd.TypeDef
 	Defaults []fieldDefault
 }
 
-// fieldDefault is the default of a field, by the places of its type and of itself.
+// fieldDefault is the default of a field, by the indexes of the type and of the field.
 type fieldDefault struct {
 	Type, Field int
 	Kind        defaultKind
@@ -36,14 +36,14 @@ const (
 	isText defaultKind = iota
 	isNumber
 	isBool
-	isMap // an empty one
+	isMap // an empty map
 )
 
-// Known returns the schema of all types, which nobody must change; nil when it cannot be read,
-// which its test does not let happen. It is read once.
+// Known returns the schema of all types. Callers must not change it. It is nil if the embedded file
+// cannot be read, which a test rules out. The file is read once.
 func Known() *smd.Schema { return known() }
 
-// known is a constant that takes a while to read.
+// known is a constant that is read on first use.
 var known = sync.OnceValue(func() *smd.Schema {
 	types, err := Read(bytes.NewReader(written))
 	if err != nil {
@@ -52,7 +52,7 @@ var known = sync.OnceValue(func() *smd.Schema {
 	return &smd.Schema{Types: types}
 })
 
-// Read reads what Write has written.
+// Read decodes the output of Write.
 func Read(r io.Reader) ([]smd.TypeDef, error) {
 	var d document
 	if err := gob.NewDecoder(r).Decode(&d); err != nil {
@@ -71,7 +71,7 @@ func Read(r io.Reader) ([]smd.TypeDef, error) {
 	return d.Types, nil
 }
 
-// value is the default as YAML has it.
+// value returns the default as YAML decodes it.
 func (f fieldDefault) value() (any, error) {
 	switch f.Kind {
 	case isNumber:
@@ -84,7 +84,7 @@ func (f fieldDefault) value() (any, error) {
 	return f.Text, nil
 }
 
-// Write writes types, whose defaults it takes out.
+// Write encodes types and removes the defaults from them.
 func Write(w io.Writer, types []smd.TypeDef) error {
 	d := document{Types: types}
 	for i, t := range types {

@@ -1,5 +1,5 @@
-// Package typename names Go types as documents and schemas of the API do. It
-// keeps no state; packages openapi and apply call it.
+// Package typename returns the names of Go types in API documents and schemas. It keeps no state.
+// Packages openapi and apply use it.
 package typename
 
 import (
@@ -7,14 +7,13 @@ import (
 	"strings"
 )
 
-// homes are where clients expect the models of packages that live elsewhere
-// here.
+// homes maps packages of this module to the packages under whose names clients expect the models.
 var homes = []struct{ here, there string }{
 	{"binnacle/services/apiserver/internal/apis/apiextensions/", "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/"},
 	{"binnacle/services/apiserver/internal/apis/apiregistration/", "k8s.io/kube-aggregator/pkg/apis/apiregistration/"},
 }
 
-// Of is the name of a Go type in documents, such as io.k8s.api.core.v1.Pod for
+// Of returns the name of a Go type in documents, such as io.k8s.api.core.v1.Pod for
 // k8s.io/api/core/v1.Pod.
 func Of(t reflect.Type) string {
 	path := t.PkgPath()
@@ -26,7 +25,7 @@ func Of(t reflect.Type) string {
 	return Friendly(path) + "." + t.Name()
 }
 
-// Friendly writes a path with the labels of its host reversed, by dots.
+// Friendly returns a path with the labels of its host reversed and with dots as separators.
 func Friendly(path string) string {
 	host, rest, _ := strings.Cut(path, "/")
 	labels := strings.Split(host, ".")

@@ -8,20 +8,20 @@ import (
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 )
 
-// Approval is what the annotation of a definition in a protected group says.
+// Approval is the state of the approval annotation of a definition in a protected group.
 type Approval int
 
-// The approvals.
+// States of the approval.
 const (
 	ApprovalMissing Approval = iota
 	ApprovalInvalid
-	// Approved: by the page that the annotation names.
+	// Approved means that the annotation names the page of the approval.
 	Approved
-	// Unapproved: the author says so.
+	// Unapproved means that the author marked the definition as unapproved.
 	Unapproved
 )
 
-// IsProtected tells whether a group is one of Kubernetes' own.
+// IsProtected reports whether a group belongs to Kubernetes.
 func IsProtected(group string) bool {
 	for _, domain := range []string{"k8s.io", "kubernetes.io"} {
 		if group == domain || strings.HasSuffix(group, "."+domain) {
@@ -31,7 +31,7 @@ func IsProtected(group string) bool {
 	return false
 }
 
-// ApprovalOf reads the annotation of a definition, and says what it means.
+// ApprovalOf returns the approval of a definition and its explanation.
 func ApprovalOf(d *v1.CustomResourceDefinition) (Approval, string) {
 	const see = ", see https://github.com/kubernetes/enhancements/pull/1111"
 	needed := fmt.Sprintf("protected groups must have approval annotation %q", v1.KubeAPIApprovedAnnotation)

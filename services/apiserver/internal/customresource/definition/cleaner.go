@@ -12,31 +12,29 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Instances are the objects of resources that definitions define.
+// Instances gives access to the objects of custom resources.
 type Instances interface {
-	// Count is how many there are in the store.
+	// Count returns the number of objects in the store.
 	Count(ctx context.Context, group, resource string) (int64, error)
-	// Delete deletes them, respecting their finalizers: those that have some are
-	// marked and stay.
+	// Delete deletes the objects. It marks objects that have finalizers and leaves them.
 	Delete(ctx context.Context, group, resource string) error
-	// None is the premise that there is none.
+	// None returns the precondition that there is no object.
 	None(group, resource string) (storage.Premise, error)
 }
 
 // Times and numbers of a cleaner.
 const (
-	// cleaners is how many definitions are cleaned up after at a time.
+	// cleaners is the number of definitions whose objects are deleted at the same time.
 	cleaners = 8
-	// What is left is counted after pauses that grow from one to the other, and
-	// deleted again after others that do.
+	// The pause between counts of the remaining objects grows from firstLook to lastLook. The pause
+	// between deletions grows from firstPass to lastPass.
 	firstLook, lastLook = 50 * time.Millisecond, 5 * time.Second
 	firstPass, lastPass = time.Second, time.Minute
-	// confirmWithin is when the condition tells that objects stay.
+	// confirmWithin is the time after which the condition reports that objects remain.
 	confirmWithin = time.Minute
 )
 
-// cleaner removes the objects of definitions that are deleted, and then lets go
-// of the definitions.
+// cleaner deletes the objects of deleted definitions and then releases the definitions.
 type cleaner struct {
 	Config
 	slots chan struct{}
@@ -50,7 +48,7 @@ func newCleaner(c Config) *cleaner {
 	return &cleaner{Config: c, slots: make(chan struct{}, cleaners), running: map[string]bool{}}
 }
 
-// add begins to clean up after a definition, unless that is under way.
+// add starts the cleanup of a definition unless it is already running.
 func (c *cleaner) add(ctx context.Context, name string, established bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,24 +65,24 @@ func (c *cleaner) add(ctx context.Context, name string, established bool) {
 	})
 }
 
-// wait returns when nothing runs any more.
+// wait returns when all cleanups have ended.
 func (c *cleaner) wait() { c.work.Wait() }
 
-// job is the cleaning up after one definition. Any number of replicas may be at
-// it: what one has done the others find done.
+// job is the cleanup of one definition. Several replicas may run it at the same time. Each finds
+// done what another one has done.
 type job struct {
 	*cleaner
 	name        string
 	established bool
-	// left is how many objects were left when they were counted last.
+	// left is the number of objects at the last count.
 	left int64
-	// Objects are deleted at nextPass and, while they do not get fewer, again
-	// after pauses that grow.
+	// Objects are deleted at nextPass. While their number does not fall, they are deleted again
+	// after growing pauses.
 	nextPass  time.Time
 	passPause time.Duration
 }
 
-// run works until the definition is let go.
+// run works until the definition is released.
 func (j *job) run(ctx context.Context) {
 	pause := firstLook
 	for {
@@ -108,7 +106,7 @@ func (j *job) run(ctx context.Context) {
 	}
 }
 
-// live reads the definition; nil when it is gone or waits for somebody else.
+// live returns the definition, or nil if it is gone or if only other finalizers remain.
 func (j *job) live() (*v1.CustomResourceDefinition, int64) {
 	e, ok := j.Definitions.Get(j.Definitions.Prefix() + j.name)
 	if !ok {
@@ -121,8 +119,9 @@ func (j *job) live() (*v1.CustomResourceDefinition, int64) {
 	return d, e.Revision
 }
 
-// step does what is next. Whoever gets to say that the deletion is in progress
-// deletes at once; who finds that said waits whether objects get fewer.
+// step runs the next step of the cleanup. The replica that sets the condition to "in progress"
+// deletes at once. A replica that finds the condition set waits to see whether the number of
+// objects falls.
 func (j *job) step(ctx context.Context, d *v1.CustomResourceDefinition, revision int64) error {
 	w := &statusWrite{client: j.Client, d: d, revision: revision, now: metav1.NewTime(j.Now().UTC().Truncate(time.Second))}
 	switch t := find(&d.Status, v1.Terminating); {
@@ -146,11 +145,11 @@ func (j *job) step(ctx context.Context, d *v1.CustomResourceDefinition, revision
 	if err != nil {
 		return err
 	}
-	// Some may have come since they were counted.
+	// The precondition catches objects that were created since the count.
 	return w.release(ctx, "InstanceDeletionCompleted", "removed all instances", none)
 }
 
-// remove deletes the objects when that is due, and counts what is left.
+// remove deletes the objects if a deletion is due, and counts the remaining ones.
 func (j *job) remove(ctx context.Context, w *statusWrite) error {
 	select {
 	case j.slots <- struct{}{}:

@@ -13,14 +13,14 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// IsTrue tells whether a condition of a definition holds.
+// IsTrue reports whether a condition of a definition is true.
 func IsTrue(d *v1.CustomResourceDefinition, kind v1.CustomResourceDefinitionConditionType) bool {
 	c := find(&d.Status, kind)
 	return c != nil && c.Status == v1.ConditionTrue
 }
 
-// IsTerminating tells whether a definition is on its way out, so that no
-// objects of it may be created.
+// IsTerminating reports whether a definition is being deleted, so that its objects cannot be
+// created.
 func IsTerminating(d *v1.CustomResourceDefinition) bool {
 	return d.DeletionTimestamp != nil || IsTrue(d, v1.Terminating)
 }
@@ -34,8 +34,8 @@ func find(s *v1.CustomResourceDefinitionStatus, kind v1.CustomResourceDefinition
 	return nil
 }
 
-// SetCondition sets a condition; its time is that of its last change of status.
-// It tells whether anything changed.
+// SetCondition sets a condition and reports whether anything changed. The transition time is that
+// of the last change of status.
 func SetCondition(s *v1.CustomResourceDefinitionStatus, c v1.CustomResourceDefinitionCondition, now metav1.Time) bool {
 	c.LastTransitionTime = now
 	has := find(s, c.Type)
@@ -53,8 +53,8 @@ func SetCondition(s *v1.CustomResourceDefinitionStatus, c v1.CustomResourceDefin
 	return true
 }
 
-// Status brings the status of a definition in line with what it gets, and tells
-// whether anything changed. The list of conditions is replaced, not changed.
+// Status updates the status of a definition to a verdict and reports whether anything changed. It
+// replaces the list of conditions and does not change the old one.
 func Status(d *v1.CustomResourceDefinition, v Verdict, now metav1.Time) bool {
 	s := &d.Status
 	s.Conditions = slices.Clone(s.Conditions)
@@ -94,8 +94,8 @@ func namesAccepted(v Verdict) *v1.CustomResourceDefinitionCondition {
 	return condition(v1.NamesAccepted, true, "NoConflicts", "no conflicts found")
 }
 
-// established is what it was once it holds: other names may be refused later,
-// and the reason is somebody else's then.
+// established returns nil once the condition holds: later names may be rejected, but the definition
+// stays established.
 func established(d *v1.CustomResourceDefinition, v Verdict) *v1.CustomResourceDefinitionCondition {
 	switch {
 	case IsTrue(d, v1.Established):
@@ -126,8 +126,7 @@ func approved(d *v1.CustomResourceDefinition) *v1.CustomResourceDefinitionCondit
 	return condition(v1.KubernetesAPIApprovalPolicyConformant, state == Approved, reason, message)
 }
 
-// nonStructural tells of schemas that were stored before they had to be
-// structural.
+// nonStructural returns a condition for schemas that were stored before they had to be structural.
 func nonStructural(d *v1.CustomResourceDefinition) *v1.CustomResourceDefinitionCondition {
 	var errs field.ErrorList
 	if d.Spec.PreserveUnknownFields {

@@ -8,7 +8,7 @@ import (
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 )
 
-// Terminate marks a definition whose deletion begins: its objects come first.
+// Terminate marks a definition whose deletion starts. Its objects are deleted first.
 func Terminate(d *v1.CustomResourceDefinition, now metav1.Time) {
 	if !slices.Contains(d.Finalizers, v1.CustomResourceCleanupFinalizer) {
 		d.Finalizers = append(d.Finalizers, v1.CustomResourceCleanupFinalizer)

@@ -10,7 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// The parts of a stored definition that are read.
+// Paths of the parts of a stored definition that Head reads.
 var (
 	headPaths = peek.Compile(
 		peek.Fields("metadata", "name"), peek.Fields("metadata", "uid"), peek.Fields("metadata", "annotations"),
@@ -24,7 +24,7 @@ var (
 	)
 )
 
-// HeadOf is Head of an entry of the watch cache.
+// HeadOf is Head for an entry of the watch cache.
 func HeadOf(e *watchcache.Entry) (*v1.CustomResourceDefinition, error) {
 	d, err := Head(e.Outline())
 	if err == nil && d.Spec.PreserveUnknownFields {
@@ -33,10 +33,9 @@ func HeadOf(e *watchcache.Entry) (*v1.CustomResourceDefinition, error) {
 	return d, err
 }
 
-// Head reads a definition as it is stored, without what is large in it: it has
-// no managed fields, and its versions have names and switches alone. Only one
-// that preserves unknown fields is read as a whole, because its schemas need not
-// be structural.
+// Head reads a stored definition without its large parts: managed fields are omitted, and versions
+// have only their names and flags. A definition that preserves unknown fields is read as a whole,
+// because its schemas need not be structural.
 func Head(stored []byte) (*v1.CustomResourceDefinition, error) {
 	parts, err := headPaths.Find(stored, nil)
 	if err != nil {
@@ -92,7 +91,7 @@ func headVersions(list []byte) (out []v1beta1.CustomResourceDefinitionVersion, e
 	return out, err
 }
 
-// read decodes a part of a definition, if it is there.
+// read decodes a part of a definition if it exists.
 func read(part []byte, into any) error {
 	if part == nil {
 		return nil

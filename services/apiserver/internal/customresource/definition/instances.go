@@ -15,12 +15,12 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Stored are the objects as they stand in the store. They are deleted there
-// and not by requests, as Kubernetes does: no admission can keep them, and
-// definitions that are not served have objects too.
+// Stored accesses the objects in the store. Like Kubernetes, it deletes them there and not by
+// requests: admission cannot prevent the deletion, and definitions that are not served may have
+// objects too.
 type Stored struct {
 	Store storage.Interface
-	// Root is the prefix of all keys, without a slash at its end.
+	// Root is the prefix of all keys, without a trailing slash.
 	Root string
 	Now  func() time.Time
 }
@@ -33,7 +33,8 @@ const (
 	instanceTries   = 5
 )
 
-// prefix of the objects, refused where others stand too.
+// prefix returns the key prefix of the objects. It returns an error if other data shares the
+// prefix.
 func (s *Stored) prefix(group, resource string) (string, error) {
 	if !HasOwnPlace(group, resource) {
 		return "", fmt.Errorf("%s.%s has no place of its own in the store", resource, group)
@@ -57,8 +58,7 @@ func (s *Stored) Count(ctx context.Context, group, resource string) (int64, erro
 	return res.Count, err
 }
 
-// Delete implements Instances. Errors about single objects do not keep the
-// others.
+// Delete implements Instances. An error for one object does not stop the deletion of the rest.
 func (s *Stored) Delete(ctx context.Context, group, resource string) error {
 	prefix, err := s.prefix(group, resource)
 	if err != nil {
@@ -104,7 +104,7 @@ func (s *Stored) deletePage(ctx context.Context, items []storage.KeyValue) (fail
 	return failed
 }
 
-// delete removes one object or, if finalizers hold it, marks it.
+// delete deletes one object or, if it has finalizers, marks it.
 func (s *Stored) delete(ctx context.Context, kv storage.KeyValue) error {
 	for range instanceTries {
 		if err := kv.Unreadable(); err != nil {
@@ -133,8 +133,8 @@ func (s *Stored) delete(ctx context.Context, kv storage.KeyValue) error {
 	return fmt.Errorf("%s: somebody else keeps changing it", kv.Key)
 }
 
-// mark returns an object with the mark of its deletion; nil when nothing holds
-// it, and nothing when it is marked already.
+// mark returns an object marked for deletion. It returns nil if the object has no finalizers, and
+// an empty slice if it is already marked.
 func mark(doc []byte, now time.Time) ([]byte, error) {
 	raw, err := peek.Find(doc, "metadata")
 	if err != nil {

@@ -16,62 +16,59 @@ import (
 
 // Client writes definitions as the server itself.
 type Client interface {
-	// PatchStatus sends a JSON merge patch to the status of a definition. Unless all
-	// premises hold it is a conflict.
+	// PatchStatus sends a JSON merge patch to the status of a definition. It returns a conflict
+	// unless all preconditions hold.
 	PatchStatus(ctx context.Context, name string, patch any, while ...storage.Premise) error
 }
 
-// Config is what a Keeper works with.
+// Config holds the dependencies of a Keeper.
 type Config struct {
-	// Definitions is their part of the watch cache.
+	// Definitions is the watch cache of definitions.
 	Definitions *watchcache.Store
 	Client      Client
 	Instances   Instances
-	// Definable tells of the resources that definitions may define: those that are
-	// not built in and have a place of their own in the store (HasOwnPlace).
+	// Definable reports whether definitions may define a resource: it is not built in and has a key
+	// prefix of its own in the store (HasOwnPlace).
 	Definable func(group, resource string) bool
 	Logger    *slog.Logger
 	Now       func() time.Time
 }
 
-// Keeper writes the status of definitions, and cleans up after those that go.
-// Every replica runs one.
+// Keeper writes the status of definitions and cleans up after deleted ones. Every replica runs one.
 type Keeper struct {
 	Config
 	names *Names
-	// late are definitions whose status could not be written.
+	// late holds the definitions whose status could not be written.
 	late map[string]bool
-	// heads were read of what changed, and are used up by write.
+	// heads holds the definitions that were read from changed entries. write clears it.
 	heads map[*watchcache.Entry]*v1.CustomResourceDefinition
 	clean *cleaner
-	// passed reports whether all definitions of the first state were acted on.
+	// passed reports whether the keeper has handled all definitions of the initial state.
 	passed atomic.Bool
 
 	mu sync.Mutex
-	// done is the revision up to which everything was acted on; moved is closed
-	// when it grows.
+	// done is the revision up to which all changes are handled. moved is closed when it grows.
 	done  int64
 	moved chan struct{}
 }
 
-// Times of a Keeper.
+// Times and limits of a Keeper.
 const (
-	// retryPause is before writing a status anew.
+	// retryPause is the pause before another attempt to write a status.
 	retryPause = time.Second
 	// settleWithin bounds Settled.
 	settleWithin = 2 * time.Second
-	// writers is how many statuses are written at a time.
+	// writers is the number of concurrent status writes.
 	writers = 8
 )
 
-// NewKeeper returns a keeper, which works while Run does.
+// NewKeeper returns a keeper. It works while Run runs.
 func NewKeeper(c Config) *Keeper {
 	return &Keeper{Config: c, clean: newCleaner(c), moved: make(chan struct{})}
 }
 
-// Settled waits until the keeper has acted on the changes up to a revision, so
-// that a client who is told of its definition finds it established. The wait is
-// bounded: the status comes later then.
+// Settled waits until the keeper has handled the changes up to a revision, so that a client finds
+// its new definition established. It waits at most settleWithin. The status may follow later.
 func (k *Keeper) Settled(ctx context.Context, revision int64) {
 	timer := time.NewTimer(settleWithin)
 	defer timer.Stop()
@@ -92,8 +89,7 @@ func (k *Keeper) Settled(ctx context.Context, revision int64) {
 	}
 }
 
-// begin forgets what was acted on: it may be of a history that the store has no
-// more.
+// begin resets the handled revision, which may belong to a history that the store no longer has.
 func (k *Keeper) begin() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -110,7 +106,7 @@ func (k *Keeper) actedUpTo(revision int64) {
 	}
 }
 
-// Run keeps definitions until ctx ends or the watch cache stops.
+// Run keeps the status of definitions up to date until ctx ends or the watch cache stops.
 func (k *Keeper) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer k.clean.wait()
@@ -118,8 +114,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return watchcache.Follow(ctx, k.follow)
 }
 
-// follow looks at all definitions and then at each change, until its place in
-// the history is lost.
+// follow handles all definitions and then each change, until its position in the history is lost.
 func (k *Keeper) follow(ctx context.Context) error {
 	w, err := k.Definitions.Watch(watchcache.WatchOptions{Initial: watchcache.InitialState})
 	if err != nil {
@@ -155,11 +150,11 @@ func (k *Keeper) follow(ctx context.Context) error {
 	}
 }
 
-// Started reports whether the keeper has acted on all definitions that existed at its start.
-// A status that it could not write does not count: the keeper retries it.
+// Started reports whether the keeper has handled all definitions that existed at its start. A
+// status that it could not write does not count: the keeper retries it.
 func (k *Keeper) Started() bool { return k.passed.Load() }
 
-// next waits for events, or until those that are late are due again.
+// next waits for events, or until a retry is due.
 func (k *Keeper) next(ctx context.Context, w *watchcache.Watcher, buf []watchcache.Event) ([]watchcache.Event, error) {
 	if len(k.late) > 0 {
 		timer := time.AfterFunc(retryPause, w.Nudge)
@@ -168,7 +163,7 @@ func (k *Keeper) next(ctx context.Context, w *watchcache.Watcher, buf []watchcac
 	return w.Next(ctx, buf)
 }
 
-// note takes a change into the set of definitions.
+// note adds a change to the set of definitions.
 func (k *Keeper) note(ev watchcache.Event) {
 	group := groupOf(ev.Entry.Name())
 	if ev.Type == watchcache.Deleted {
@@ -177,7 +172,7 @@ func (k *Keeper) note(ev watchcache.Event) {
 	}
 	d, err := HeadOf(ev.Entry)
 	if err != nil {
-		// It keeps the names that it had: no other definition may take them meanwhile.
+		// It keeps its names: no other definition may take them meanwhile.
 		k.Logger.Error("a definition cannot be read", "definition", ev.Entry.Name(), "error", err)
 		return
 	}
@@ -185,7 +180,7 @@ func (k *Keeper) note(ev watchcache.Event) {
 	k.heads[ev.Entry] = d
 }
 
-// write brings the statuses of what changed, and of what is late, in line.
+// write updates the statuses of changed definitions and retries failed ones.
 func (k *Keeper) write(ctx context.Context) {
 	due := map[string]bool{}
 	for _, c := range k.names.Settle() {
@@ -217,7 +212,7 @@ func (k *Keeper) write(ctx context.Context) {
 	work.Wait()
 }
 
-// keep writes the status of one definition where it is not what it should be.
+// keep writes the status of one definition if it differs from the desired one.
 func (k *Keeper) keep(ctx context.Context, name string) error {
 	e, ok := k.Definitions.Get(k.Definitions.Prefix() + name)
 	if !ok {
@@ -227,7 +222,7 @@ func (k *Keeper) keep(ctx context.Context, name string) error {
 	if d == nil {
 		var err error
 		if d, err = HeadOf(e); err != nil {
-			return nil // it was told of
+			return nil // note has logged the error
 		}
 	}
 	verdict, ok := k.names.Of(groupOf(name), name)

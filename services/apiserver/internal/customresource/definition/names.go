@@ -9,39 +9,38 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// Claim is a definition as far as names go: what it asks for and what it was
-// given before.
+// Claim holds the names that a definition asks for and those that it already holds.
 type Claim struct {
-	// Name of the definition, and the revision at which it was created.
+	// Name is the name of the definition. Created is the revision of its creation.
 	Name    string
 	Created int64
-	// Wanted are the names of its specification, Held those of its status.
+	// Wanted holds the names of the spec, Held those of the status.
 	Wanted, Held v1.CustomResourceDefinitionNames
-	// Established tells that its status says so.
+	// Established reports whether the status states that the definition is established.
 	Established bool
-	// Broken tells that it cannot be established: its webhook's certificates
-	// cannot be read.
+	// Broken reports whether the definition cannot be established because its webhook's CA bundle
+	// is invalid.
 	Broken bool
 }
 
-// Verdict is what a definition gets.
+// Verdict is the decision on a definition.
 type Verdict struct {
-	// Accepted names; they are those that are served.
+	// Accepted holds the accepted names, under which the resource is served.
 	Accepted v1.CustomResourceDefinitionNames
-	// Conflict is why not all wanted names are accepted; nil when all are.
+	// Conflict explains why not all wanted names are accepted. It is nil if all are.
 	Conflict *Conflict
-	// Established reports whether the definition is established. Its resource is served if Config.Definable
-	// allows that.
+	// Established reports whether the definition is established. Its resource is served if
+	// Config.Definable allows that.
 	Established bool
 }
 
-// Conflict is a name that somebody else has.
+// Conflict reports a name that another definition holds.
 type Conflict struct {
-	// Reason is that of the condition, such as "KindConflict".
+	// Reason is the reason of the condition, such as "KindConflict".
 	Reason, Message string
 }
 
-// ClaimOf reads a definition that was created at a revision.
+// ClaimOf returns the claim of a definition that was created at a revision.
 func ClaimOf(d *v1.CustomResourceDefinition, created int64) Claim {
 	return Claim{
 		Name: d.Name, Created: created, Wanted: d.Spec.Names, Held: d.Status.AcceptedNames,
@@ -49,13 +48,13 @@ func ClaimOf(d *v1.CustomResourceDefinition, created int64) Claim {
 	}
 }
 
-// Decide says what each definition of a group gets, in the order of the claims,
-// which may come in any: the result depends on their contents alone. The caller
-// keeps the claims.
+// Decide returns the verdict for each definition of a group, in the order of the claims. The
+// verdicts depend only on the contents of the claims, not on their order. Decide does not change
+// the claims.
 //
-// In the order of their creation, definitions are given those wanted names that
-// nobody has. Who is given a name may give one back, which may be what an older
-// definition waits for; so the search starts anew with the oldest then.
+// Definitions get the wanted names that are free, in the order of their creation. A definition that
+// gets a name may free another one, for which an older definition may wait. Then the search
+// restarts with the oldest definition.
 func Decide(claims []Claim) []Verdict {
 	used := newInUse()
 	for i := range claims {
@@ -64,8 +63,7 @@ func Decide(claims []Claim) []Verdict {
 	return used.decide(claims)
 }
 
-// inUse counts the names that are accepted in a group. Resources and kinds are
-// called by different names.
+// inUse counts the accepted names of a group. Resources and kinds are separate namespaces.
 type inUse struct{ resources, kinds map[string]int }
 
 func newInUse() *inUse { return &inUse{resources: map[string]int{}, kinds: map[string]int{}} }
@@ -88,8 +86,8 @@ func (u *inUse) count(n *v1.CustomResourceDefinitionNames, by int) {
 	add(u.kinds, n.ListKind)
 }
 
-// decide is Decide where what is held is counted already; the counts are the
-// same afterwards.
+// decide is Decide for claims whose held names are already counted. It restores the counts before
+// it returns.
 func (u *inUse) decide(claims []Claim) []Verdict {
 	order := make([]int, len(claims))
 	verdicts := make([]Verdict, len(claims))
@@ -106,7 +104,7 @@ func (u *inUse) decide(claims []Claim) []Verdict {
 			at = -1
 		}
 	}
-	// What is refused is told as it is in the end.
+	// Conflicts are reported as of the final assignment.
 	for i := range claims {
 		u.give(claims[i].Wanted, &verdicts[i])
 	}
@@ -119,8 +117,7 @@ func (u *inUse) decide(claims []Claim) []Verdict {
 	return verdicts
 }
 
-// give gives a definition what it wants and nobody has, and tells whether it
-// gave anything back.
+// give assigns the wanted names that are free, and reports whether the definition freed any name.
 func (u *inUse) give(want v1.CustomResourceDefinitionNames, v *Verdict) (gaveBack bool) {
 	now := v.Accepted
 	v.Conflict = nil
@@ -135,7 +132,7 @@ func (u *inUse) give(want v1.CustomResourceDefinitionNames, v *Verdict) (gaveBac
 			*has = want
 		}
 	}
-	// The last reason is the one that is told.
+	// The last conflict is the one that is reported.
 	single("PluralConflict", u.resources, want.Plural, &now.Plural)
 	single("SingularConflict", u.resources, want.Singular, &now.Singular)
 	if err := u.takenOf(want.ShortNames, now.ShortNames); err != nil {
@@ -153,8 +150,8 @@ func (u *inUse) give(want v1.CustomResourceDefinitionNames, v *Verdict) (gaveBac
 	return gaveBack
 }
 
-// takenOf tells which short names others have. They are given together or not
-// at all.
+// takenOf returns an error that lists the wanted short names that other definitions hold. Short
+// names are assigned all together or not at all.
 func (u *inUse) takenOf(want, has []string) error {
 	var errs []error
 	for _, short := range want {
@@ -167,7 +164,7 @@ func (u *inUse) takenOf(want, has []string) error {
 
 func taken(name string) error { return fmt.Errorf("%q is already in use", name) }
 
-// sameNames tells whether nothing would change by writing the one for the other.
+// sameNames reports whether two sets of names are equal.
 func sameNames(a, b *v1.CustomResourceDefinitionNames) bool {
 	return a.Plural == b.Plural && a.Singular == b.Singular && a.Kind == b.Kind && a.ListKind == b.ListKind &&
 		slices.Equal(a.ShortNames, b.ShortNames) && slices.Equal(a.Categories, b.Categories)

@@ -13,37 +13,37 @@ import (
 	"binnacle/services/apiserver/internal/customresource/peek"
 )
 
-// Outline is the JSON of a definition without its schemas, which are most of it and
-// which most rules do not look at.
+// Outline is the JSON of a definition without its schemas. They are most of the JSON, and most
+// rules do not need them.
 type Outline struct {
-	// Text is the JSON of the rest, which decodes as the whole does.
+	// Text is the JSON without schemas. It decodes like the whole definition.
 	Text []byte
-	// common is what a stored definition says once for all its versions, and versions
-	// what each says itself; nil where there is none.
+	// common is the schema that a stored definition has for all versions. versions holds the schema
+	// of each version, nil for a version without one.
 	common   []byte
 	versions [][]byte
 }
 
-// OutlineOf a definition as it is stored. False is for what is not laid out as
-// definitions are: the whole has to be read then.
+// OutlineOf returns the outline of a stored definition. It returns false if the definition has an
+// unusual layout. The caller then has to read the whole definition.
 func OutlineOf(stored []byte) (Outline, bool) { return outlineOf(stored, true, false) }
 
-// OutlineOfServed is OutlineOf for a definition in the version v1.
+// OutlineOfServed is OutlineOf for a definition in v1.
 func OutlineOfServed(text []byte) (Outline, bool) { return outlineOf(text, false, false) }
 
-// Unowned is the JSON of a stored definition without its schemas and without who owns
-// its fields. What is not laid out as definitions are comes back as it is.
+// Unowned returns the JSON of a stored definition without schemas and managed fields. It returns a
+// definition with an unusual layout unchanged.
 func Unowned(stored []byte) []byte { return (*Outliner)(nil).Unowned(stored) }
 
-// Outliner makes outlines of definitions that follow each other. Most changes of a
-// definition leave its schema alone, so that the text of one that was seen lately need
-// not be gone through to know where it ends. It may be used by many at a time.
+// Outliner computes the outlines of successive definitions. Most changes of a definition leave its
+// schema unchanged. The Outliner remembers recent schemas and skips them without scanning. It is
+// safe for concurrent use.
 type Outliner struct {
 	lately [4]atomic.Pointer[[]byte]
 	next   atomic.Uint32
 }
 
-// Unowned is the function of that name.
+// Unowned is the function Unowned with the Outliner's memory.
 func (l *Outliner) Unowned(stored []byte) []byte {
 	c := cutter{doc: stored, stored: true, unowned: true, lately: l}
 	if !c.cut() {
@@ -58,7 +58,7 @@ func (l *Outliner) skip(doc []byte, at int) (end int, err error) {
 		return peek.Skip(doc, at)
 	}
 	for i := range l.lately {
-		// What begins with a whole object has that object there.
+		// A text that starts with a complete object has that object at its start.
 		if seen := l.lately[i].Load(); seen != nil && bytes.HasPrefix(doc[at:], *seen) {
 			return at + len(*seen), nil
 		}
@@ -76,21 +76,21 @@ func outlineOf(text []byte, stored, unowned bool) (Outline, bool) {
 	return c.Outline, ok
 }
 
-// cutter takes schemas out of a definition.
+// cutter removes schemas from a definition.
 type cutter struct {
 	Outline
 	doc             []byte
-	lately          *Outliner // nil: nothing is remembered
+	lately          *Outliner // nil: no schema is remembered
 	stored, unowned bool
-	// marking has marks stand for schemas, whose texts marked has.
+	// marking inserts marks in place of schemas. marked holds the schemas.
 	marking bool
 	marked  [][]byte
 }
 
-// errUnusual tells that a definition is not laid out as definitions are.
+// errUnusual reports that a definition has an unusual layout.
 var errUnusual = errors.New("unusual definition")
 
-// cut goes through the definition once.
+// cut scans the definition once.
 func (c *cutter) cut() bool {
 	if len(c.doc) == 0 || c.doc[0] != '{' {
 		return false
@@ -99,12 +99,12 @@ func (c *cutter) cut() bool {
 	return err == nil
 }
 
-// a taker appends the value at a position, or tells that it is left out, and returns the
-// position after it.
+// A taker appends the value at a position, or reports that it is left out. It returns the position
+// after the value.
 type taker func(name []byte, at int) (end int, keep bool, err error)
 
-// members copies an object, member by member. each is not asked about members that have
-// escapes in their names, because then the definition is not laid out as usual.
+// members copies an object, member by member. It does not call each for names with escapes, because
+// such a definition has an unusual layout.
 func (c *cutter) members(at int, each taker) (end int, keep bool, err error) {
 	if at == len(c.doc) || c.doc[at] != '{' {
 		return c.copied(nil, at)
@@ -131,7 +131,7 @@ func (c *cutter) members(at int, each taker) (end int, keep bool, err error) {
 	return end, true, err
 }
 
-// copied appends a value as it is.
+// copied appends a value unchanged.
 func (c *cutter) copied(_ []byte, at int) (end int, keep bool, err error) {
 	if end, err = peek.Skip(c.doc, at); err == nil {
 		c.Text = append(c.Text, c.doc[at:end]...)
@@ -147,7 +147,7 @@ func (c *cutter) root(name []byte, at int) (end int, keep bool, err error) {
 		}
 	case "spec":
 		if c.versions != nil || c.common != nil {
-			return 0, false, errUnusual // twice
+			return 0, false, errUnusual // repeated
 		}
 		return c.members(at, c.spec)
 	}
@@ -200,7 +200,7 @@ func (c *cutter) version(name []byte, at int) (end int, keep bool, err error) {
 	return c.schema(&c.versions[len(c.versions)-1], at)
 }
 
-// schema notes a schema, of which there is one in its place.
+// schema records a schema. It returns an error if there is already one in its place.
 func (c *cutter) schema(into *[]byte, at int) (end int, keep bool, err error) {
 	if *into != nil || at == len(c.doc) || c.doc[at] != '{' {
 		return 0, false, errUnusual
@@ -212,7 +212,7 @@ func (c *cutter) schema(into *[]byte, at int) (end int, keep bool, err error) {
 	return end, c.mark(*into), nil
 }
 
-// mark appends what stands for a schema, where that is not just left out.
+// mark appends the mark of a schema. It returns false if marking is off and the schema is left out.
 func (c *cutter) mark(schema []byte) (keep bool) {
 	if !c.marking {
 		return false
@@ -226,13 +226,13 @@ func (c *cutter) mark(schema []byte) (keep bool) {
 	return true
 }
 
-// markOf is what a schema would say that has nothing but a title.
+// markOf returns a mark: a schema that contains only a title.
 func markOf(i int) string { return fmt.Sprintf(`{"openAPIV3Schema":{"title":"#%d"}}`, i) }
 
-// Marked is the JSON of a stored definition with marks in place of its schemas, which
-// decodes to a definition and is encoded as any; restore puts the schemas where the
-// marks are in the JSON of such a one. False is for what is not laid out as definitions
-// are, or has lost a mark.
+// Marked returns the JSON of a stored definition with marks in place of its schemas. The text
+// decodes to a definition and can be encoded like any other. restore replaces the marks in encoded
+// JSON by the schemas. It returns false if a mark is lost. ok is false if the definition has an
+// unusual layout.
 func Marked(stored []byte) (text []byte, restore func([]byte) ([]byte, bool), ok bool) {
 	c := cutter{doc: stored, stored: true, marking: true}
 	if !c.cut() {
@@ -241,8 +241,8 @@ func Marked(stored []byte) (text []byte, restore func([]byte) ([]byte, bool), ok
 	return c.Text, func(text []byte) ([]byte, bool) { return unmarked(text, c.marked) }, true
 }
 
-// unmarked has schemas where a text has marks, each at least once. They are marks
-// wherever they are: within strings there would be escapes.
+// unmarked replaces the marks in a text by schemas. Each schema must occur at least once. A mark
+// cannot occur within a string, because its quotes would be escaped.
 func unmarked(text []byte, schemas [][]byte) ([]byte, bool) {
 	before, after, _ := strings.Cut(markOf(0), "0")
 	out := make([]byte, 0, len(text)+size(schemas))
@@ -262,7 +262,7 @@ func unmarked(text []byte, schemas [][]byte) ([]byte, bool) {
 	}
 }
 
-// of is what version i says of its schema; nil when that is nothing.
+// of returns the schema of version i, or nil.
 func (o *Outline) of(i int) []byte {
 	if o.common != nil {
 		return o.common
@@ -270,8 +270,8 @@ func (o *Outline) of(i int) []byte {
 	return o.versions[i]
 }
 
-// Read gives a definition in v1, which was decoded from the outline, its schemas.
-// False is for what is unusual about them: the whole has to be read then.
+// Read adds the schemas to a definition in v1 that was decoded from the outline. It returns false
+// if the schemas are unusual. The caller then has to read the whole definition.
 func (o *Outline) Read(d *v1.CustomResourceDefinition) bool {
 	if len(o.versions) != len(d.Spec.Versions) {
 		return false
@@ -297,7 +297,7 @@ func (o *Outline) Read(d *v1.CustomResourceDefinition) bool {
 	return true
 }
 
-// Whole is the JSON of a definition in v1 with its schemas, given that without them.
+// Whole returns the JSON of a definition in v1 with its schemas. served is the JSON without them.
 func (o *Outline) Whole(served []byte) ([]byte, bool) {
 	list, err := peek.Find(served, "spec", "versions")
 	if err != nil {
@@ -307,7 +307,7 @@ func (o *Outline) Whole(served []byte) ([]byte, bool) {
 		return served, list == nil || list[0] != '['
 	}
 	out := make([]byte, 0, len(served)+len(o.common)*len(o.versions)+size(o.versions))
-	at := cap(served) - cap(list) // the list is a part of what is served
+	at := cap(served) - cap(list) // list is a slice of served
 	out = append(append(out, served[:at]...), '[')
 	n := 0
 	err = peek.Elements(list, func(i int, version []byte) bool {
@@ -333,8 +333,8 @@ func size(parts [][]byte) (n int) {
 	return n
 }
 
-// appendVersion appends a version in v1, which has a name, with its schema where Go
-// writes it.
+// appendVersion appends a version in v1 with its schema at the position where Go encodes it. The
+// version has a name.
 func appendVersion(dst, version, schema []byte) []byte {
 	if schema == nil {
 		return append(dst, version...)
@@ -342,7 +342,7 @@ func appendVersion(dst, version, schema []byte) []byte {
 	at := len(version) - 1
 	_ = peek.Members(version, func(name, value []byte) bool {
 		switch string(name) {
-		case "subresources", "additionalPrinterColumns", "selectableFields": // these come after it
+		case "subresources", "additionalPrinterColumns", "selectableFields": // these follow the schema
 			at = cap(version) - cap(name) - 1
 			return false
 		}

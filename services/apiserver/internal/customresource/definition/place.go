@@ -6,9 +6,9 @@ import (
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 )
 
-// HasOwnPlace tells whether the objects of a custom resource stand in the store where
-// nothing else does. Of the built-in kinds only two are kept below a group with a dot;
-// the others, and what the server keeps besides, have no dot where the group is.
+// HasOwnPlace reports whether the objects of a custom resource have a key prefix in the store that
+// nothing else shares. Only two built-in kinds are stored below a group with a dot. The keys of
+// other built-in kinds, and other keys of the server, have no dot in the position of the group.
 func HasOwnPlace(group, resource string) bool {
 	if !strings.Contains(group, ".") || resource == "" || strings.Contains(group+resource, "/") {
 		return false

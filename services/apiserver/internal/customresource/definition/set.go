@@ -6,21 +6,20 @@ import (
 	"slices"
 )
 
-// Names decides for a set of definitions that changes. It works only on those
-// whose names are not settled and on those that changed. It is for one caller
-// at a time.
+// Names decides for a changing set of definitions. It recomputes only changed definitions and those
+// whose names are not settled. It is not safe for concurrent use.
 type Names struct {
 	groups map[string]*group
 	dirty  map[string]*group
 }
 
-// group has the definitions of one API group.
+// group holds the definitions of one API group.
 type group struct {
 	members map[string]*member
-	// open are the members that do not have all that they want by their status.
+	// open holds the members whose status lacks some of the wanted names.
 	open map[string]*member
 	held *inUse
-	// touched are those that changed, came or went.
+	// touched holds the names of added, changed and removed definitions.
 	touched map[string]bool
 }
 
@@ -29,8 +28,8 @@ type member struct {
 	verdict Verdict
 }
 
-// Change tells of a definition that gets something else than before. Gone
-// definitions are told with the zero Verdict.
+// Change reports that the verdict on a definition changed. A removed definition has the zero
+// Verdict.
 type Change struct {
 	Group, Name string
 	Verdict     Verdict
@@ -42,7 +41,7 @@ func NewNames() *Names {
 	return &Names{groups: map[string]*group{}, dirty: map[string]*group{}}
 }
 
-// Put adds a definition of a group or replaces it.
+// Put adds or replaces a definition of a group.
 func (n *Names) Put(name string, c Claim) {
 	g := n.groups[name]
 	if g == nil {
@@ -66,7 +65,7 @@ func (n *Names) Put(name string, c Claim) {
 	n.dirty[name] = g
 }
 
-// Remove takes a definition out of a group.
+// Remove removes a definition from a group.
 func (n *Names) Remove(name, definition string) {
 	g := n.groups[name]
 	if g == nil || g.members[definition] == nil {
@@ -79,7 +78,7 @@ func (n *Names) Remove(name, definition string) {
 	n.dirty[name] = g
 }
 
-// Of is what a definition gets, as of the last call of Settle.
+// Of returns the verdict on a definition as of the last call of Settle.
 func (n *Names) Of(name, definition string) (Verdict, bool) {
 	if g := n.groups[name]; g != nil {
 		if m := g.members[definition]; m != nil {
@@ -89,8 +88,8 @@ func (n *Names) Of(name, definition string) (Verdict, bool) {
 	return Verdict{}, false
 }
 
-// Settle decides and returns what changed since it was called last, in the
-// order of groups and names; what was put counts as changed.
+// Settle decides and returns the changes since the last call, sorted by group and name. Every
+// definition that was put counts as changed.
 func (n *Names) Settle() []Change {
 	var changes []Change
 	for name, g := range n.dirty {

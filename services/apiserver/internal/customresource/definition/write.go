@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// statusWrite is a change of the status of a definition that is at a revision.
+// statusWrite is a change of the status of a definition at a known revision.
 type statusWrite struct {
 	client   Client
 	d        *v1.CustomResourceDefinition
@@ -21,9 +21,9 @@ type statusWrite struct {
 	now      metav1.Time
 }
 
-// send writes the status and, unless it is nil, other metadata. It returns false when
-// somebody else was quicker, then the change is on its way to us, or a premise does not
-// hold.
+// send writes the status and, unless it is nil, other metadata. It returns false if another write
+// was faster or if a precondition does not hold. In the first case, the change will arrive through
+// the watch.
 func (w *statusWrite) send(ctx context.Context, metadata map[string]any, while ...storage.Premise) (bool, error) {
 	if metadata == nil {
 		metadata = map[string]any{}
@@ -39,21 +39,21 @@ func (w *statusWrite) send(ctx context.Context, metadata map[string]any, while .
 	return err == nil, err
 }
 
-// tell says how far the deletion has come.
+// tell records the progress of the deletion.
 func (w *statusWrite) tell(ctx context.Context, reason, message string) (bool, error) {
 	SetCondition(&w.d.Status, *condition(v1.Terminating, true, reason, message), w.now)
 	return w.send(ctx, nil)
 }
 
-// fail says what went wrong with it, and returns the error.
+// fail records an error of the deletion, and returns it.
 func (w *statusWrite) fail(ctx context.Context, what string, err error) error {
 	if ctx.Err() == nil && SetCondition(&w.d.Status, *condition(v1.Terminating, true, "InstanceDeletionFailed", what+err.Error()), w.now) {
-		_, _ = w.send(ctx, nil) // the error is told anyway
+		_, _ = w.send(ctx, nil) // the caller gets the original error
 	}
 	return err
 }
 
-// release lets go of the definition, whose objects are gone.
+// release removes the finalizer of a definition whose objects are gone.
 func (w *statusWrite) release(ctx context.Context, reason, message string, while ...storage.Premise) error {
 	SetCondition(&w.d.Status, *condition(v1.Terminating, false, reason, message), w.now)
 	left := slices.DeleteFunc(slices.Clone(w.d.Finalizers), func(f string) bool { return f == v1.CustomResourceCleanupFinalizer })
@@ -61,13 +61,13 @@ func (w *statusWrite) release(ctx context.Context, reason, message string, while
 	return err
 }
 
-// groupOf the resource that a definition of a name defines.
+// groupOf returns the group of the resource that a definition with the given name defines.
 func groupOf(name string) string {
 	_, group, _ := strings.Cut(name, ".")
 	return group
 }
 
-// namesPatch is the merge patch after which names are as given.
+// namesPatch returns the merge patch that sets the names.
 func namesPatch(n *v1.CustomResourceDefinitionNames) map[string]any {
 	text := func(s string) any {
 		if s == "" {

@@ -10,17 +10,17 @@ import (
 	"binnacle/services/apiserver/internal/codec"
 )
 
-// schema is what is read of one: where defaults are.
+// schema is the part of a schema that contains defaults.
 type schema struct {
 	Default    json.RawMessage    `json:"default"`
 	Nullable   bool               `json:"nullable"`
 	Properties map[string]*schema `json:"properties"`
 
-	value any // the default, once it is read
+	value any // decoded default, if read
 	read  bool
 }
 
-// version is what is read of a version of a definition.
+// version is the part of a definition's version that contains the schema.
 type version struct {
 	Name   string `json:"name"`
 	Schema struct {
@@ -28,10 +28,10 @@ type version struct {
 	} `json:"schema"`
 }
 
-// defaults are what fields have in documents of each version that leave them, or what they are in,
-// out: objects are shown, and selected, with the defaults of the version that they are stored in.
-// Versions without any are left out. There may be many versions, and many fields of each: what is looked
-// at is what both a schema and the paths have.
+// defaults returns the values of fields in documents that omit them or a part of their path, by
+// version. Objects are shown and selected with the defaults of their stored version. Versions
+// without such defaults are omitted. There may be many versions with many fields each. The search
+// visits only fields that occur in both a schema and the paths.
 func defaults(paths []string, versions []byte) (codec.Absences, error) {
 	if len(paths) == 0 || versions == nil {
 		return nil, nil
@@ -52,10 +52,10 @@ func defaults(paths []string, versions []byte) (codec.Absences, error) {
 	return out, nil
 }
 
-// place is where paths lead to or through.
+// place is a node in the tree of paths.
 type place struct {
-	path   int // which ends here; negative: none
-	length int // of that
+	path   int // index of the path that ends here; negative if none
+	length int // number of names in that path
 	below  map[string]*place
 }
 
@@ -79,14 +79,14 @@ func placesOf(paths []string) *place {
 	return top
 }
 
-// filler finds what fields are without a part of their paths.
+// filler finds the values of fields for each missing part of their paths.
 type filler struct {
 	parts    map[int][]codec.Absent
-	depth    int // of the part that is missing
+	depth    int // depth of the missing part
 	nullable bool
 }
 
-// schema looks for defaults below a schema, which is at a depth.
+// schema finds defaults below a schema at a depth.
 func (f *filler) schema(s *schema, at *place, depth int) {
 	if s == nil {
 		return
@@ -104,7 +104,8 @@ func (f *filler) schema(s *schema, at *place, depth int) {
 	})
 }
 
-// value tells what is in a value, which has its default where it is nil. The schema may be nil.
+// value records the fields in a value. If the value is nil, it uses the default of the schema,
+// which may be nil.
 func (f *filler) value(s *schema, at *place, v any) {
 	if v == nil && s != nil {
 		v = s.filled()
@@ -147,8 +148,8 @@ func (f *filler) tell(at *place, text string) {
 	}
 }
 
-// each goes through the places of those names, of which there are so many, that have one; it may go through
-// others, too, when these are fewer.
+// each calls do for the places below at that have one of the names. many is the number of names. If
+// there are fewer places than names, it calls do for all places.
 func each(at *place, many int, names iter.Seq[string], do func(name string, below *place)) {
 	if len(at.below) < many {
 		names = maps.Keys(at.below)
@@ -160,7 +161,7 @@ func each(at *place, many int, names iter.Seq[string], do func(name string, belo
 	}
 }
 
-// property is the schema of a member, nil where there is none.
+// property returns the schema of a member, or nil.
 func (s *schema) property(name string) *schema {
 	if s == nil {
 		return nil
@@ -168,7 +169,7 @@ func (s *schema) property(name string) *schema {
 	return s.Properties[name]
 }
 
-// filled is the default, nil where there is none that can be read.
+// filled returns the default, or nil if there is no readable default.
 func (s *schema) filled() any {
 	if s.Default != nil && !s.read {
 		d := json.NewDecoder(bytes.NewReader(s.Default))
@@ -181,7 +182,7 @@ func (s *schema) filled() any {
 	return s.value
 }
 
-// text is that of a scalar, as selectors have it.
+// text returns the text of a scalar as selectors see it.
 func text(v any) string {
 	switch v := v.(type) {
 	case string:

@@ -14,8 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// storePaths are the parts of a stored definition that say where its objects are and
-// by what they are selected.
+// storePaths are the parts of a stored definition that determine the location of its objects and
+// the fields that select them.
 var storePaths = peek.Compile(
 	peek.Fields("spec", "group"), peek.Fields("spec", "names", "plural"), peek.Fields("status", "conditions"),
 	peek.Fields("spec", "selectableFields"), peek.Fields("spec", "versions"),
@@ -23,12 +23,11 @@ var storePaths = peek.Compile(
 
 var versionFields = peek.Compile(peek.Fields("selectableFields"))
 
-// Defines reads from a stored definition the resource of the watch cache that has its
-// objects, of all versions: none before the definition is established, nor of
-// what is not definable. Objects are
-// selected by what they say in the version that is stored. What the codec makes of
-// each object is read from its document, so schemas are looked at for the defaults of selectable
-// fields alone. noFields ignores selectable fields.
+// Defines returns a function that reads the watch cache resource for the objects of all versions
+// from a stored definition. It returns false before the definition is established, and for a
+// resource that is not definable. Selectors match the fields of the stored version. Attributes are
+// read from the documents, so only the defaults of selectable fields are read from schemas.
+// noFields ignores selectable fields.
 func Defines(c *codec.Codec, root string, definable func(group, resource string) bool, noFields bool) func(stored []byte) (watchcache.Resource, bool) {
 	return func(stored []byte) (watchcache.Resource, bool) {
 		parts, err := storePaths.Find(stored, nil)
@@ -76,18 +75,18 @@ func resource(c *codec.Codec, root, group, plural string, paths []string, absent
 	}
 }
 
-// variant tells apart what selectors find in the same objects.
+// variant identifies the attributes that selectors find in the same objects.
 func variant(paths []string, absent codec.Absences) string {
 	v := strings.Join(paths, " ")
 	if len(absent) > 0 {
-		text, _ := json.Marshal(absent) // strings, in the order of their keys
+		text, _ := json.Marshal(absent) // strings, with sorted keys
 		v += " " + string(text)
 	}
 	return v
 }
 
-// damaged says what is wrong with a value. What knows that is large, and made only for
-// it.
+// damaged returns the error of an invalid value. It creates a large codec, so it runs only for
+// invalid values.
 func damaged(c *codec.Codec, group, plural string, value []byte, found error) error {
 	k, err := c.Custom(&registry.Kind{
 		Names:    registry.Names{Group: group, Resource: plural},
@@ -105,8 +104,8 @@ func damaged(c *codec.Codec, group, plural string, value []byte, found error) er
 
 var conditionFields = peek.Compile(peek.Fields("type"), peek.Fields("status"))
 
-// established tells whether the conditions of a definition say so. It is asked of every
-// change of one.
+// established reports whether the conditions of a definition contain Established. It runs for every
+// change of a definition.
 func established(conditions []byte) (is bool) {
 	if conditions == nil {
 		return false
@@ -125,8 +124,7 @@ func established(conditions []byte) (is bool) {
 	return is && err == nil
 }
 
-// selectable are the paths of the fields by which objects of any version are
-// selected, in order.
+// selectable returns the sorted paths of the selectable fields of all versions.
 func selectable(common, versions []byte) ([]string, error) {
 	paths := map[string]bool{}
 	add := func(list []byte) error {

@@ -1,8 +1,7 @@
-// Package follow keeps the set of kinds that are served in line with the
-// definitions of custom resources. A Follower reads them from the watch cache:
-// those that are established are served, by their accepted names, with the next
-// set; the watch cache itself has a store for their objects as long as the definition
-// is there (Defines). A request that began before sees the set that it began with.
+// Package follow updates the set of served kinds when definitions of custom resources change. A
+// Follower reads definitions from the watch cache. Each established definition is served under its
+// accepted names from the next set on. The watch cache has a store for the objects as long as the
+// definition exists (Defines). A running request keeps the set that it started with.
 //
 //	definition changes ─► watch cache: stores ─► Follower: resources ─► Live.Swap
 package follow

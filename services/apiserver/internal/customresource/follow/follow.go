@@ -21,22 +21,21 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// Config is what a Follower works with.
+// Config holds the dependencies of a Follower.
 type Config struct {
-	// Definitions is their part of the watch cache.
+	// Definitions is the watch cache of definitions.
 	Definitions *watchcache.Store
-	// Decode reads a stored definition.
+	// Decode decodes a stored definition.
 	Decode func(stored []byte, revision int64) (*apiextensionsv1.CustomResourceDefinition, error)
 	Maker  *kind.Maker
-	// Definable tells of the resources that definitions may define.
+	// Definable reports whether definitions may define a resource.
 	Definable func(group, resource string) bool
-	// Builder makes resources. Its cache has a store for each of them (Defines).
+	// Builder builds resources. Its cache has a store for each of them (Defines).
 	Builder served.Builder
-	// Live are where built-in kinds are served from; each gets the custom ones too, from
-	// the follower alone.
+	// Live are the served sets of the built-in kinds. Only the follower adds custom kinds to them.
 	Live []*served.Live
-	// Swapping, if set, is told of each new set of definitions before it is served, Swapped
-	// when it is.
+	// Swapping, if set, is called with each new set of definitions before the set is served,
+	// Swapped afterwards.
 	Swapping func(Swap)
 	Swapped  func(Swap)
 	Logger   *slog.Logger
@@ -44,40 +43,39 @@ type Config struct {
 
 // Swap is a new set of definitions.
 type Swap struct {
-	// Changed are those that are not as they were in the set before.
+	// Changed holds the definitions that differ from the previous set.
 	Changed []Changed
-	// All are those that are served, in the order of their keys. It stays what it is.
+	// All yields the served definitions in the order of their keys. It does not change.
 	All iter.Seq[*kind.Definition]
-	// Complete reports whether every stored definition could be read. If not, resources
-	// may be defined that are not among them.
+	// Complete reports whether every stored definition could be read. If not, resources may be
+	// defined that are missing from All.
 	Complete bool
 }
 
-// Changed is a definition before and since; nil where it is not served.
+// Changed is a definition before and after a change, nil where it is not served.
 type Changed struct{ Before, Now *kind.Definition }
 
-// Follower follows definitions. Run does the work, the other methods may be
-// called at any time.
+// Follower follows definitions. Run does the work. The other methods are safe for concurrent use.
 type Follower struct {
 	Config
 	defined map[string]*defined // by key
-	// all are the definitions among them, with copies that are shown to others.
+	// all holds their definitions. Swap receives copies of it.
 	all *btree.Map[string, *kind.Definition]
-	// pending are the keys that are not as in the newest set, with what that has.
+	// pending holds the keys that differ from the newest set, with their definitions in that set.
 	pending map[string]*defined
-	// unread are the keys of the definitions that cannot be read or served.
+	// unread holds the keys of definitions that cannot be read or served.
 	unread map[string]bool
-	// nextSlot is the next slot for kept encodings. Slots are not used twice, so that a
-	// definition never serves what an older one of its resource encoded.
+	// nextSlot is the next free slot for cached encodings. Slots are not reused, so that a
+	// definition never serves an encoding of an older definition of its resource.
 	nextSlot int
-	// seed of the sums of definitions.
+	// seed is the seed of the definitions' sums.
 	seed maphash.Seed
-	// era of the watch cache whose definitions are served; -1 before any.
+	// era is the era of the watch cache whose definitions are served, or -1.
 	era   atomic.Int64
 	looks looks
 }
 
-// defined is a definition that is served.
+// defined is a served definition.
 type defined struct {
 	definition *kind.Definition
 	term       *term
@@ -94,11 +92,11 @@ func New(c Config) *Follower {
 	return f
 }
 
-// batchSize is how many changes become one set at most.
+// batchSize is the maximum number of changes per set.
 const batchSize = 64
 
-// Run follows definitions until ctx ends or the watch cache stops. When the
-// cache's history is lost it begins anew.
+// Run follows definitions until ctx ends or the watch cache stops. It restarts when the cache loses
+// its history.
 func (f *Follower) Run(ctx context.Context) error {
 	for {
 		err := f.follow(ctx)
@@ -161,7 +159,7 @@ func (f *Follower) follow(ctx context.Context) error {
 
 var conditionsPath = peek.Compile(peek.Fields("status", "conditions"))
 
-// put takes up what a definition says now.
+// put applies the new state of a definition.
 func (f *Follower) put(e *watchcache.Entry) {
 	revision, outline := e.Revision, e.Outline()
 	delete(f.unread, e.Key())
@@ -184,7 +182,7 @@ func (f *Follower) put(e *watchcache.Entry) {
 		f.remove(e.Key())
 		return
 	}
-	// A store is found by what is accepted, which is nothing but what is asked for.
+	// The store is found by the accepted plural name, which must be the wanted one.
 	if names := &d.Spec.Names; d.Status.AcceptedNames.Plural != names.Plural || !f.Definable(d.Spec.Group, names.Plural) {
 		f.remove(e.Key())
 		return
@@ -196,7 +194,7 @@ func (f *Follower) put(e *watchcache.Entry) {
 	}
 }
 
-// define makes the resources of a definition.
+// define builds the resources of a definition.
 func (f *Follower) define(e *watchcache.Entry, d *kind.Definition) error {
 	key := e.Key()
 	kinds := f.Maker.All(d)
@@ -206,7 +204,7 @@ func (f *Follower) define(e *watchcache.Entry, d *kind.Definition) error {
 	}
 	prefix := served.KeyPrefix(f.Builder.Root, kinds[0])
 	store := f.Builder.Cache.Store(prefix)
-	if store == nil { // the cache is ahead: the definition is gone, which is told soon
+	if store == nil { // the cache is ahead: the definition is gone, and an event will follow
 		f.remove(key)
 		return nil
 	}
@@ -231,7 +229,7 @@ func (f *Follower) define(e *watchcache.Entry, d *kind.Definition) error {
 	return nil
 }
 
-// remove gives a definition up.
+// remove removes a definition from the set.
 func (f *Follower) remove(key string) {
 	if f.defined[key] == nil {
 		return
@@ -241,14 +239,14 @@ func (f *Follower) remove(key string) {
 	f.all.Delete(key)
 }
 
-// changes remembers what the newest set has of a definition.
+// changes records the definition in the newest set before its first change.
 func (f *Follower) changes(key string) {
 	if _, ok := f.pending[key]; !ok {
 		f.pending[key] = f.defined[key]
 	}
 }
 
-// swap serves what is defined as of a revision. What did not change is not looked at.
+// swap serves the definitions as of a revision. It visits only changed definitions.
 func (f *Follower) swap(revision int64) {
 	var changed []served.Defined
 	var told []Changed
@@ -264,7 +262,7 @@ func (f *Follower) swap(revision int64) {
 			changed = append(changed, is.Defined)
 		case was != nil:
 			changed = append(changed, served.Defined{Resource: was.Resource})
-		default: // came and went
+		default: // added and removed since the last set
 			continue
 		}
 		told = append(told, c)
@@ -286,17 +284,17 @@ func (f *Follower) swap(revision int64) {
 	}
 }
 
-// values of a map that is not changed any more.
+// values returns the values of a map that no longer changes.
 func values(m *btree.Map[string, *kind.Definition]) iter.Seq[*kind.Definition] {
 	return func(yield func(*kind.Definition) bool) {
 		m.Scan(func(_ string, d *kind.Definition) bool { return yield(d) })
 	}
 }
 
-// Synced tells whether the definitions are served that were there at the start, or
-// when the store turned out to have gone back.
+// Synced reports whether the follower serves the definitions of the cache's current era. A new era
+// starts when the store has gone back.
 func (f *Follower) Synced() bool { return f.era.Load() == int64(f.Builder.Cache.Era()) }
 
-// Loaded reports whether the definitions of any state of the cache were served. It stays true
-// while the cache reloads.
+// Loaded reports whether the definitions of any state of the cache were served. It stays true while
+// the cache reloads.
 func (f *Follower) Loaded() bool { return f.era.Load() >= 0 }

@@ -8,19 +8,19 @@ import (
 	"binnacle/services/apiserver/internal/served"
 )
 
-// settleTime bounds how long a request waits for definitions that others wrote.
+// settleTime bounds how long a request waits for definitions that other replicas wrote.
 const settleTime = 2 * time.Second
 
-// gatherTime is from the beginning of one look to that of the next. A look that nobody
-// precedes begins at once.
+// gatherTime is the minimum interval between the starts of two reads. A read starts at once if none
+// started before within that time.
 const gatherTime = 5 * time.Millisecond
 
-// looks shares looks for the newest revision, so that many requests that name what is
-// unknown cost the store no more than some of them.
+// looks shares reads of the newest revision, so that many requests for unknown resources cost the
+// store only few reads.
 type looks struct {
-	mu    sync.Mutex // leaf
-	next  *look      // the one that callers may join: it has not begun
-	began time.Time  // the last one
+	mu    sync.Mutex // leaf lock
+	next  *look      // the read that callers may join, because it has not started
+	began time.Time  // start of the last read
 }
 
 type look struct {
@@ -29,7 +29,7 @@ type look struct {
 	err      error
 }
 
-// revision is that of a read which begins after the call.
+// revision returns the revision of a read that starts after the call.
 func (l *looks) revision(ctx context.Context, read func(context.Context) (int64, error)) (int64, error) {
 	l.mu.Lock()
 	lk := l.next
@@ -47,32 +47,32 @@ func (l *looks) revision(ctx context.Context, read func(context.Context) (int64,
 	}
 }
 
-// begin reads for all who have come until now.
+// begin reads for all callers that joined until now.
 func (l *looks) begin(read func(context.Context) (int64, error)) {
 	l.mu.Lock()
 	lk := l.next
 	l.next, l.began = nil, time.Now()
 	l.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), settleTime) // not the callers' own
+	ctx, cancel := context.WithTimeout(context.Background(), settleTime) // independent of the callers' contexts
 	defer cancel()
 	lk.revision, lk.err = read(ctx)
 	close(lk.done)
 }
 
-// Settled waits until the set has what the definitions said at a revision, and
-// all that the watch cache has of them by then. The wait is bounded.
+// Settled waits until the set contains the definitions as of a revision, and everything that the
+// watch cache has of them by then. The wait is bounded by settleTime.
 func (f *Follower) Settled(ctx context.Context, revision int64) {
 	ctx, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
 	if f.Definitions.WaitFor(ctx, revision) != nil {
 		return
 	}
-	_, _ = f.Live[0].Wait(ctx, f.Definitions.Snapshot().Changed()) // bounded: the set comes later then
+	_, _ = f.Live[0].Wait(ctx, f.Definitions.Snapshot().Changed()) // bounded: the set may follow later
 }
 
-// Newest is the set as the newest definitions of the whole suite make it: what
-// another replica has acknowledged is in it. The wait is bounded, after it the
-// set is what it is.
+// Newest returns the set of the newest definitions in the store. It contains every definition that
+// another replica has acknowledged. The wait is bounded by settleTime. After that, Newest returns
+// the current set.
 func (f *Follower) Newest(ctx context.Context, live *served.Live) *served.Set {
 	ctx, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()

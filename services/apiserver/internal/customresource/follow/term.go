@@ -9,9 +9,9 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// term is the time in which a definition says the same of its resource.
+// term is the period in which a definition describes its resource in the same way.
 type term struct {
-	entry *watchcache.Entry // the first that says so
+	entry *watchcache.Entry // the first entry of the period
 	slot  int
 	life  context.Context
 	end   context.CancelFunc
@@ -32,10 +32,11 @@ func (f *Follower) term(key string, e *watchcache.Entry, versions int) *term {
 	return t
 }
 
-// meaning is what objects are served by.
+// meaning selects the parts of a definition that affect how its objects are served.
 var meaning = peek.Compile(peek.Fields("spec"), peek.Fields("status", "acceptedNames"))
 
-// says tells whether two definitions are of one resource, and say the same of it.
+// says reports whether two entries are the same definition and describe its resource in the same
+// way.
 func says(a, b *watchcache.Entry) bool {
 	if a.CreateRevision != b.CreateRevision {
 		return false
@@ -48,8 +49,9 @@ func says(a, b *watchcache.Entry) bool {
 	return err == nil && bytes.Equal(x[0], y[0]) && bytes.Equal(x[1], y[1])
 }
 
-// over are what ends the terms that are served no more. Those of definitions that are gone go on,
-// as watches tell of the last of their objects, and end with the store.
+// over returns the functions that end the terms that are no longer served. It omits terms of
+// deleted definitions, because watches still report the deletion of their last objects. They end
+// with the store.
 func (f *Follower) over() (ends []context.CancelFunc) {
 	for key, was := range f.pending {
 		switch is := f.defined[key]; {

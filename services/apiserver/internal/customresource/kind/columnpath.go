@@ -6,40 +6,42 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 )
 
-// Bounds of a column's path. All that it finds is collected, to show the first of it.
+// Bounds of a column's path. An evaluation collects all matches, although only the first is shown.
 const (
-	// maxPath is how many bytes it has: what parses it calls itself for each step.
+	// maxPath is the maximum length in bytes. The parser recurses for each step.
 	maxPath = 16 << 10
-	// maxSteps is how many steps it has: objects are no deeper, so that more find nothing.
+	// maxSteps is the maximum number of steps. Objects are not deeper, so more steps match nothing.
 	maxSteps = 500
-	// maxInner is how many of them stand in brackets: each is taken from every value that is found before.
+	// maxInner is the maximum number of steps in brackets. They are evaluated for each value that
+	// the preceding steps match.
 	maxInner = 64
-	// maxTimes is how often it may come to one value.
+	// maxTimes is how often a path may match one value.
 	maxTimes = 8
 )
 
-// parsePath parses the path of a column, if it can and what the path finds is bounded by what there is
-// in an object. Names, indexes, filters and stars come to a value once, and so does one descent.
+// parsePath parses the path of a column. It returns false if the path is invalid or if its matches
+// are not bounded by the size of the object. Names, indexes, filters and wildcards match a value
+// once, and so does a single descent.
 func parsePath(path string) (*jsonpath.ListNode, bool) {
 	if len(path) > maxPath {
 		return nil, false
 	}
 	parsed, err := jsonpath.Parse("", "{"+path+"}")
-	if err != nil { // definitions may have such a path
+	if err != nil { // definitions may contain an invalid path
 		return nil, false
 	}
-	g := growth{times: max(1, len(parsed.Root.Nodes))} // after }{ another path begins
+	g := growth{times: max(1, len(parsed.Root.Nodes))} // }{ starts another path
 	g.list(parsed.Root)
 	return parsed.Root, g.steps <= maxSteps && g.inner <= maxInner && g.descents <= 1 && g.times <= maxTimes && !g.ranges
 }
 
-// growth is what makes a path come to more values than there are in an object.
+// growth counts the elements that let a path match more values than an object has.
 type growth struct {
 	steps    int
 	inner    int  // steps in brackets
-	descents int  // ..
-	times    int  // that it comes to one value, for its lists in brackets
-	ranges   bool // for each value all that follows begins anew, and the parsed path changes
+	descents int  // recursive descents (..)
+	times    int  // how often it matches one value, because of lists in brackets
+	ranges   bool // a range restarts the rest of the path for each value and changes the parsed path
 }
 
 func (g *growth) list(l *jsonpath.ListNode) {
@@ -47,7 +49,7 @@ func (g *growth) list(l *jsonpath.ListNode) {
 		g.steps++
 		switch n := n.(type) {
 		case *jsonpath.ListNode:
-			g.steps-- // it has them
+			g.steps-- // its nodes are counted instead
 			g.list(n)
 		case *jsonpath.RecursiveNode:
 			g.descents++
@@ -70,8 +72,8 @@ func (g *growth) within(brackets ...*jsonpath.ListNode) {
 	g.inner += g.steps - before
 }
 
-// again is how often the entries of a list in brackets can come to one value: different names, and
-// different indexes from the beginning, do not.
+// again returns how often the entries of a list in brackets may match one value. Different names,
+// and different indexes from the beginning, match different values.
 func again(u *jsonpath.UnionNode) int {
 	same, others := 0, 0
 	times := map[string]int{}
@@ -87,7 +89,7 @@ func again(u *jsonpath.UnionNode) int {
 	return max(1, same+others)
 }
 
-// single tells what an entry is called that is a name or an index from the beginning.
+// single returns the identity of an entry that is a name or an index from the beginning.
 func single(entry *jsonpath.ListNode) (string, bool) {
 	if len(entry.Nodes) != 1 {
 		return "", false

@@ -13,19 +13,18 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// table is the columns of a version, and how their cells are read from the text of
-// a document.
+// table holds the columns of a version, and how to read their cells from the text of a document.
 type table struct {
 	columns []registry.Column
-	// paths are those of simple columns; the i-th column's is number at[i], or none
-	// when that is negative: then it looks at the whole object.
+	// paths are the paths of simple columns. at[i] is the number of column i's path. It is negative
+	// if the column needs the whole object.
 	paths *peek.Set
 	at    []int
-	// show makes a cell of what a simple column's path found.
+	// show converts the value found at a simple column's path to a cell.
 	show []func(found any) any
 }
 
-// columns of a version. Those that add nothing share theirs.
+// columns returns the columns of a version. Versions without additional columns share one table.
 func (m *Maker) columns(v *apiextensionsv1.CustomResourceDefinitionVersion) *table {
 	if len(v.AdditionalPrinterColumns) > 0 {
 		return columns(v)
@@ -34,8 +33,8 @@ func (m *Maker) columns(v *apiextensionsv1.CustomResourceDefinitionVersion) *tab
 	return m.usualTable
 }
 
-// columns of a version: the name, and what the definition adds; the age where it
-// adds nothing.
+// columns returns the columns of a version: the name and those of the definition. A definition
+// without columns gets the age.
 func columns(v *apiextensionsv1.CustomResourceDefinitionVersion) *table {
 	doc := metav1.ObjectMeta{}.SwaggerDoc()
 	t := &table{}
@@ -73,8 +72,8 @@ func columns(v *apiextensionsv1.CustomResourceDefinitionVersion) *table {
 	return t
 }
 
-// mostLooked is how many bytes of a document the columns of a row look at together: each that is not
-// simple looks at all of it. Those for which nothing is left show nothing.
+// mostLooked is the maximum number of document bytes that the columns of a row read together. Each
+// column that is not simple reads the whole document. Columns beyond the limit stay empty.
 const mostLooked = 16 << 20
 
 // row implements registry.Document.
@@ -104,7 +103,7 @@ func (t *table) row(doc []byte, whole func() (registry.Object, error)) ([]any, e
 			cells[i] = t.columns[i].Cell(obj)
 		case found[at] == nil:
 			if i == 0 {
-				cells[i] = t.show[i](nil) // every object has a name, be it empty
+				cells[i] = t.show[i](nil) // every object has a name, which may be empty
 			}
 		default:
 			v, err := decode(found[at])
@@ -117,8 +116,8 @@ func (t *table) row(doc []byte, whole func() (registry.Object, error)) ([]any, e
 	return cells, nil
 }
 
-// simplePath is a path of nothing but fields and single elements, to what stands in
-// the document as it does in the object; nil for any other.
+// simplePath returns a path of only fields and single elements to a value that is equal in the
+// document and in the object. It returns nil for any other path.
 func simplePath(path string) peek.Path {
 	parsed, ok := parsePath(path)
 	if !ok || len(parsed.Nodes) != 1 {
@@ -143,7 +142,7 @@ func simplePath(path string) peek.Path {
 			return nil
 		}
 	}
-	// The server says what the version is, and what kind the object is of.
+	// The server sets apiVersion, kind and resourceVersion.
 	if len(out) == 0 || out[0].Element || out[0].Name == "apiVersion" || out[0].Name == "kind" {
 		return nil
 	}
@@ -153,15 +152,15 @@ func simplePath(path string) peek.Path {
 	return out
 }
 
-// cell finds the first value at a path and shows it as a type. There is none where the path is none
-// or finds too much.
+// cell returns a function that shows the first value at a path as a type. The cell is nil if the
+// path is invalid or may match too much.
 func cell(kind, path string) func(registry.Object) any {
 	parsed := jsonpath.New(path).AllowMissingKeys(true)
 	if _, ok := parsePath(path); !ok || parsed.Parse("{"+path+"}") != nil {
 		return func(registry.Object) any { return nil }
 	}
 	return func(o registry.Object) any {
-		p := *parsed // finding keeps state
+		p := *parsed // FindResults keeps state in the parser
 		found, err := p.FindResults(tree(o))
 		if err != nil || len(found) == 0 || len(found[0]) == 0 {
 			return nil
@@ -170,7 +169,7 @@ func cell(kind, path string) func(registry.Object) any {
 	}
 }
 
-// shown is a value of JSON as a cell of a type; nil when it is of another one.
+// shown returns a JSON value as a cell of a type, or nil if the value has another type.
 func shown(kind string, v any) any {
 	if kind != "string" {
 		return typedCell(kind, v)
@@ -185,7 +184,7 @@ func shown(kind string, v any) any {
 	return w.String()
 }
 
-// typedCell is shown for what is no string.
+// typedCell is shown for columns that are not strings.
 func typedCell(kind string, v any) any {
 	switch x := v.(type) {
 	case int64:

@@ -1,5 +1,5 @@
-// Package kind makes the declaration of a kind out of the definition of a custom
-// resource: what the folders of package registry say of built-in kinds, for each
-// served version. Nothing is compiled before it is needed: schemas on the first
-// object, rules on the first write, the merge rules on the first apply.
+// Package kind converts the definition of a custom resource to declarations of kinds, one per
+// version. They correspond to the declarations of built-in kinds in package registry. Everything is
+// compiled on first use: schemas for the first object, rules for the first write, merge rules for
+// the first apply.
 package kind

@@ -16,19 +16,18 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Conversion brings documents of one definition to other versions.
+// Conversion converts documents of one definition to other versions.
 type Conversion interface {
-	// Convert returns documents in the version given, in the same order, with their
-	// metadata. Those that have it already are as they were.
+	// Convert returns documents in the given version, in the same order and with their metadata.
+	// Documents that already have the version are unchanged.
 	Convert(ctx context.Context, docs [][]byte, version string) ([][]byte, error)
 }
 
-// Maker makes declarations.
+// Maker creates declarations of kinds.
 type Maker struct {
 	// Rules compiles the rules of all definitions.
 	Rules *rules.Compiler
-	// Conversion returns what converts the objects of a definition whose versions
-	// are converted by a webhook.
+	// Conversion returns the converter of a definition whose versions are converted by a webhook.
 	Conversion func(*Definition) Conversion
 	// NoSelectableFields ignores the selectable fields of definitions (gate
 	// CustomResourceFieldSelectors off).
@@ -37,15 +36,15 @@ type Maker struct {
 	patterns patterns
 
 	usual sync.Once
-	// usualTable is of versions that say nothing of columns.
+	// usualTable is the table of versions without additional columns.
 	usualTable *table
 }
 
-// scaleKind is what the sub-resource scale shows.
+// scaleKind is the kind of the scale subresource.
 var scaleKind = schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}
 
-// All returns the served versions of a definition, in its order. The definition
-// must have been accepted and must not change afterwards.
+// All returns the served versions of a definition, in the definition's order. The definition must
+// have been accepted and must not change afterwards.
 func (m *Maker) All(d *Definition) []*registry.Kind {
 	var all, unserved []*registry.Kind
 	f := m.family(d)
@@ -64,25 +63,24 @@ func (m *Maker) All(d *Definition) []*registry.Kind {
 	return all
 }
 
-// Definition is a definition without its schemas, which are read again when they
-// are needed.
+// Definition is a definition without its schemas, which are read again on demand.
 type Definition struct {
 	*apiextensionsv1.CustomResourceDefinition
-	// Kinds are the served versions, in its order, where somebody has made them.
+	// Kinds holds the served versions in order, once they are created.
 	Kinds []*registry.Kind
-	// Sum is another one when anything else is stored: after a store was restored it may
-	// tell the same resourceVersion with another definition.
+	// Sum changes whenever the stored value changes. After a restore of the store, the same
+	// resourceVersion may denote another definition.
 	Sum   uint64
 	whole func() (*apiextensionsv1.CustomResourceDefinition, error)
 }
 
-// Same tells whether o was read of the same that is stored.
+// Same reports whether o was read from the same stored value.
 func (d *Definition) Same(o *Definition) bool {
 	return d.UID == o.UID && d.ResourceVersion == o.ResourceVersion && d.Sum == o.Sum
 }
 
-// Read reads a definition. whole decodes it, anew each time it is called; outline does
-// so too, and may leave its schemas out.
+// Read reads a definition. outline and whole decode it again on each call. outline may omit the
+// schemas.
 func Read(outline, whole func() (*apiextensionsv1.CustomResourceDefinition, error)) (*Definition, error) {
 	all, err := outline()
 	if err != nil {
@@ -95,21 +93,22 @@ func Read(outline, whole func() (*apiextensionsv1.CustomResourceDefinition, erro
 	return &Definition{CustomResourceDefinition: all, whole: whole}, nil
 }
 
-// Schema reads the schema of a version; nil when it has none.
+// Schema reads the schema of a version. It returns nil if the version has none.
 func (d *Definition) Schema(version string) (*apiextensionsv1.JSONSchemaProps, error) {
 	return d.Whole().Schema(version)
 }
 
-// Whole is a definition with its schemas, read once for all who ask it; they must not
-// change what it returns.
+// Whole is a definition with its schemas, read once for all callers. Callers must not change the
+// result.
 type Whole struct {
 	read func() (*apiextensionsv1.CustomResourceDefinition, error)
 }
 
-// Whole returns the definition to be read when a schema is asked for, which is large.
+// Whole returns the definition with its schemas. It is large and is read when a schema is first
+// requested.
 func (d *Definition) Whole() *Whole { return &Whole{sync.OnceValues(d.whole)} }
 
-// Schema is the schema of a version; nil when it has none.
+// Schema returns the schema of a version, or nil if it has none.
 func (w *Whole) Schema(version string) (*apiextensionsv1.JSONSchemaProps, error) {
 	all, err := w.read()
 	if err != nil {
@@ -123,7 +122,7 @@ func (w *Whole) Schema(version string) (*apiextensionsv1.JSONSchemaProps, error)
 	return nil, nil
 }
 
-// Has tells whether a condition of a definition holds.
+// Has reports whether a condition of a definition is true.
 func (d *Definition) Has(condition apiextensionsv1.CustomResourceDefinitionConditionType) bool {
 	return slices.ContainsFunc(d.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
 		return c.Type == condition && c.Status == apiextensionsv1.ConditionTrue
@@ -180,7 +179,7 @@ func storageVersion(d *Definition) string {
 	return ""
 }
 
-// deprecation is the warning of a version that is deprecated.
+// deprecation returns the deprecation warning of a version, or "".
 func deprecation(d *Definition, v *apiextensionsv1.CustomResourceDefinitionVersion) string {
 	if !v.Deprecated {
 		return ""

@@ -11,7 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/customresource/tape"
 )
 
-// mergeRules say how the fields of a kind's objects are merged.
+// mergeRules describes how the fields of a kind's objects are merged.
 type mergeRules struct {
 	schema *smd.Schema
 	root   smd.TypeRef
@@ -28,14 +28,14 @@ func (s *versionSchema) mergeType() typed.ParseableType {
 
 const (
 	metadataType = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
-	// deduced is a value of any type, merged as the value tells.
+	// deduced is the type of a value that is merged according to its own type.
 	deduced = "__untyped_deduced_"
-	// whole is a value of any type, merged as a whole.
+	// whole is the type of a value that is replaced as a whole.
 	whole = "__untyped_atomic_"
 )
 
-// newMergeRules returns the merge rules of a schema, as schemaconv of kube-openapi derives
-// them. preserve is preserveUnknownFields of the definition.
+// newMergeRules returns the merge rules of a schema, as schemaconv of kube-openapi derives them.
+// preserve is preserveUnknownFields of the definition.
 func newMergeRules(s *apiextensionsv1.JSONSchemaProps, preserve bool) mergeRules {
 	known := mergetypes.Known()
 	if known == nil || s == nil || s.Type != "object" && len(s.Properties) == 0 {
@@ -54,7 +54,7 @@ func named(name string) smd.TypeRef { return smd.TypeRef{NamedType: &name} }
 
 func scalar(kind smd.Scalar) smd.Atom { return smd.Atom{Scalar: &kind} }
 
-// refOf returns the rule of a field. preserve tells that unknown fields are allowed above it.
+// refOf returns the rule of a field. preserve states that unknown fields are allowed above it.
 func refOf(s *apiextensionsv1.JSONSchemaProps, preserve bool) smd.TypeRef {
 	if s == nil || s.Type == "" && !s.XEmbeddedResource && s.XMapType == nil && s.XListType == nil &&
 		len(s.Properties) == 0 && s.AdditionalProperties == nil && s.Items == nil {

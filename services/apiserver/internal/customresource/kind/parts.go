@@ -9,7 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// tree is an object's fields; nil for what is no document.
+// tree returns an object's fields, or nil for an object that is not a document.
 func tree(o registry.Object) map[string]any {
 	if u, ok := o.(*unstructured.Unstructured); ok {
 		return u.Object
@@ -17,8 +17,8 @@ func tree(o registry.Object) map[string]any {
 	return nil
 }
 
-// parts takes documents apart: the status is the field of that name, the
-// specification all else beside the metadata.
+// parts returns the accessors of a document's parts. The status is the field of that name. The spec
+// is everything else except the metadata.
 func parts(hasStatus bool) registry.Parts {
 	return registry.Parts{
 		CopyStatus: func(to, from registry.Object) {
@@ -48,13 +48,13 @@ func parts(hasStatus bool) registry.Parts {
 	}
 }
 
-// keptBy tells which fields are not of the specification.
+// keptBy reports whether a field is not part of the spec.
 func keptBy(name string) bool {
 	return name == "metadata" || name == "status" || name == "apiVersion" || name == "kind"
 }
 
-// changed tells whether anything but metadata, and status where it is a
-// sub-resource, differs.
+// changed reports whether anything but metadata differs. It ignores the status if that is a
+// subresource.
 func changed(a, b map[string]any, hasStatus bool) bool {
 	counts := func(name string) bool {
 		return name != "metadata" && name != "apiVersion" && name != "kind" && (name != "status" || !hasStatus)
@@ -78,8 +78,8 @@ func changed(a, b map[string]any, hasStatus bool) bool {
 	return n != 0
 }
 
-// keepAllButStatus is what a write through the status leaves of an object: its
-// status and who owns its fields.
+// keepAllButStatus restores an object after a write through the status subresource. The write keeps
+// only its status and managed fields.
 func keepAllButStatus(obj, old registry.Object) {
 	t, was := tree(obj), tree(old)
 	status, ok := t["status"]

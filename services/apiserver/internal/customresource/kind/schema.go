@@ -14,7 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// patterns have one room in the schemas of all definitions.
+// patterns holds the Room that the schemas of all definitions share.
 type patterns struct {
 	once sync.Once
 	room *schema.Room
@@ -25,11 +25,11 @@ func (p *patterns) of() *schema.Room {
 	return p.room
 }
 
-// family is the versions of one definition.
+// family holds the versions of one definition.
 type family struct {
 	group    string
-	stored   string     // the version that is stored
-	convert  Conversion // nil: versions differ in their name alone
+	stored   string     // the storage version
+	convert  Conversion // nil: versions differ only in their apiVersion
 	versions map[string]*versionSchema
 }
 
@@ -45,18 +45,18 @@ func (m *Maker) family(d *Definition) *family {
 	return f
 }
 
-// versionSchema is the schema of one version, with what follows from it.
+// versionSchema is the schema of one version, with everything that is compiled from it.
 type versionSchema struct {
 	*family
 	maker *Maker
-	// props reads the schema anew: it is large, and needed only to compile; nil
-	// where there is none.
+	// props reads the schema from the store. The schema is large, and only compilation needs it.
+	// props returns nil if there is no schema.
 	props   func() (*apiextensionsv1.JSONSchemaProps, error)
 	lenient bool
 	version string
 	scale   *apiextensionsv1.CustomResourceSubresourceScale
 	status  bool
-	ruled   bool // after rules
+	ruled   bool // the schema has rules; set by rules
 
 	program *schema.Lazy
 	rules   func() (*rules.Rules, error)

@@ -29,7 +29,7 @@ func (s *versionSchema) shape(raw []byte, o registry.ShapeOptions) (out registry
 		return out, errNoObject
 	}
 	if o.Unknown {
-		out.Duplicates = d.Duplicates() // which cleaning would lose
+		out.Duplicates = d.Duplicates() // cleaning removes them
 	}
 	if d, out.Unknown, err = cleanMetadata(d, o.Unknown); err != nil {
 		return out, err
@@ -50,8 +50,8 @@ func (s *versionSchema) shape(raw []byte, o registry.ShapeOptions) (out registry
 	return out, nil
 }
 
-// cleanMetadata brings the metadata of a document into the form in which it is
-// stored. It gives back the document that it was given, or passes it on.
+// cleanMetadata converts the metadata of a document to its stored form. It returns d if nothing
+// changes. Otherwise it releases d and returns a new document.
 func cleanMetadata(d *tape.Doc, wantUnknown bool) (*tape.Doc, []string, error) {
 	m := d.Find(tape.Root, "metadata")
 	if m == tape.None {
@@ -80,8 +80,8 @@ func cleanMetadata(d *tape.Doc, wantUnknown bool) (*tape.Doc, []string, error) {
 	return next, paths, nil
 }
 
-// takeUp reads what the store has, filled in, pruned and cleaned by its own version's
-// schema; what malformed metadata embedded resources have goes. It tells the version.
+// takeUp reads a stored document, and defaults, prunes and cleans it by the schema of its own
+// version. It removes malformed metadata of embedded resources. It returns the version.
 func (f *family) takeUp(raw []byte) (*tape.Doc, string, error) {
 	d, err := tape.Parse(raw)
 	if err != nil {
@@ -96,14 +96,14 @@ func (f *family) takeUp(raw []byte) (*tape.Doc, string, error) {
 	}
 	version := versionOf(d)
 	s := f.versions[version]
-	if s == nil { // of a version that is gone
+	if s == nil { // the version no longer exists
 		return d, version, nil
 	}
 	d, err = s.shaped(d, false)
 	return d, version, err
 }
 
-// versionOf is the version in a document's apiVersion.
+// versionOf returns the version in a document's apiVersion.
 func versionOf(d *tape.Doc) string {
 	v := d.Find(tape.Root, "apiVersion")
 	if v == tape.None || d.Kind(v) != tape.String {
@@ -113,8 +113,9 @@ func versionOf(d *tape.Doc) string {
 	return strings.Clone(name[strings.LastIndexByte(name, '/')+1:])
 }
 
-// shaped is a document from the store in form. It takes the one that it is given. One that defaults which
-// were declared since would make too large goes without any, so that it can be read and deleted.
+// shaped returns a stored document in its served form. It takes ownership of d. If defaults that
+// were declared later make the document too large, it gets no defaults, so that it can be read and
+// deleted.
 func (s *versionSchema) shaped(d *tape.Doc, converted bool) (*tape.Doc, error) {
 	p, err := s.program.Get()
 	if err != nil {
@@ -137,7 +138,7 @@ func (s *versionSchema) shaped(d *tape.Doc, converted bool) (*tape.Doc, error) {
 	return out.Doc, nil
 }
 
-// pruned is a document that was converted to this version, in form.
+// pruned returns the served form of a document that was converted to this version.
 func (s *versionSchema) pruned(raw []byte) (*tape.Doc, error) {
 	d, err := tape.Parse(raw)
 	if err != nil {
@@ -146,7 +147,7 @@ func (s *versionSchema) pruned(raw []byte) (*tape.Doc, error) {
 	return s.shaped(d, true)
 }
 
-// textOf is that of a document, which is given back.
+// textOf returns the text of a document and releases the document.
 func textOf(d *tape.Doc, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
@@ -213,7 +214,7 @@ func (s *versionSchema) store(ctx context.Context, served []byte) ([]byte, error
 	return converted[0], nil
 }
 
-// to implements registry.Document: documents of any version in another one.
+// to implements registry.Document. It converts documents of any version to the given one.
 func (f *family) to(ctx context.Context, docs [][]byte, version string) ([][]byte, error) {
 	if f.convert != nil {
 		return f.convert.Convert(ctx, docs, version)
@@ -228,7 +229,7 @@ func (f *family) to(ctx context.Context, docs [][]byte, version string) ([][]byt
 	return out, nil
 }
 
-// renamed is a document with another apiVersion, and else as it was.
+// renamed returns a document with another apiVersion.
 func renamed(raw []byte, apiVersion string) ([]byte, error) {
 	d, err := tape.Parse(raw)
 	if err != nil {

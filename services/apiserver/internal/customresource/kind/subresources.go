@@ -12,7 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// subresources declares scale and status, where the version has them.
+// subresources declares scale and status if the version has them.
 func (s *versionSchema) subresources(k *registry.Kind) {
 	verbs := []string{"get", "patch", "update"}
 	if s.scale != nil {
@@ -46,7 +46,7 @@ func (s *versionSchema) scaleOf() *registry.Scale {
 			return int32(n)
 		},
 		SetReplicas: func(o registry.Object, n int32) {
-			_ = unstructured.SetNestedField(tree(o), int64(n), path(spec)...) // what is in the way is no object, and is told by the schema
+			_ = unstructured.SetNestedField(tree(o), int64(n), path(spec)...) // a value that is not an object is in the way; the schema check reports it
 		},
 		Status: func(o registry.Object) (int32, string) {
 			n, _ := intAt(o, status)
@@ -59,8 +59,8 @@ func (s *versionSchema) scaleOf() *registry.Scale {
 	}
 }
 
-// replicasPaths returns where each version of the definition keeps its replicas, by apiVersion; nil
-// where a version has no scale.
+// replicasPaths returns the path of the replicas in each version of the definition, by apiVersion;
+// nil for a version without scale.
 func (f *family) replicasPaths() map[string][]string {
 	all := make(map[string][]string, len(f.versions))
 	for name, v := range f.versions {
@@ -73,8 +73,8 @@ func (f *family) replicasPaths() map[string][]string {
 	return all
 }
 
-// scaleErrors are what is wrong with the numbers of the scale. A write of the status alone is not refused for
-// what the specification has.
+// scaleErrors returns the errors in the numbers of the scale. A write of the status does not check
+// the spec.
 func (s *versionSchema) scaleErrors(o registry.Object, statusAlone bool) (errs []*field.Error) {
 	if s.scale == nil {
 		return nil
@@ -103,7 +103,7 @@ func (s *versionSchema) scaleErrors(o registry.Object, statusAlone bool) (errs [
 	return errs
 }
 
-// hasRules tells whether a schema or one below it has rules.
+// hasRules reports whether a schema or one below it has rules.
 func hasRules(s *apiextensionsv1.JSONSchemaProps) bool {
 	if s == nil {
 		return false
@@ -112,7 +112,7 @@ func hasRules(s *apiextensionsv1.JSONSchemaProps) bool {
 		return true
 	}
 	if len(s.Properties) > 0 {
-		var p apiextensionsv1.JSONSchemaProps // one for all: schemas are large
+		var p apiextensionsv1.JSONSchemaProps // reused, because schemas are large
 		for _, p = range s.Properties {
 			if hasRules(&p) {
 				return true

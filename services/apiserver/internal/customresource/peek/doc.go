@@ -1,6 +1,4 @@
-// Package peek reads single values from a JSON document by their paths, in one
-// pass and without decoding the rest. It is for documents that were checked
-// when they were stored: what it passes over is only told apart from what
-// follows it, and of fields that are given twice the last one counts. It keeps
-// no state.
+// Package peek reads single values from a JSON document by their paths, in one pass and without
+// decoding the rest. It is for documents that were validated when they were stored. It does not
+// validate skipped values. If a field is repeated, the last one counts. It keeps no state.
 package peek

@@ -6,16 +6,15 @@ import (
 	"strings"
 )
 
-// NotObjectError tells that there is a value where an object would have to be.
+// NotObjectError reports a value in place of an object.
 type NotObjectError struct{ Path []string }
 
 func (e *NotObjectError) Error() string {
 	return fmt.Sprintf("value cannot be set because .%s is not a map[string]interface{}", strings.Join(e.Path, "."))
 }
 
-// Put returns a document with another value at a path through objects, which
-// are made where there are none. What is new stands where its name belongs in
-// the order of names. The error is *NotObjectError or ErrMalformed.
+// Put returns a document with another value at a path through objects. It creates missing objects.
+// New members are inserted in the order of names. The error is *NotObjectError or ErrMalformed.
 func Put(doc, value []byte, path ...string) ([]byte, error) {
 	return put(doc, value, path, nil)
 }
@@ -28,11 +27,11 @@ func put(doc, value []byte, path, done []string) ([]byte, error) {
 		return nil, &NotObjectError{done}
 	}
 	name := []byte(path[0])
-	var has, next []byte // the member, or the name before which it belongs
+	var has, next []byte // the member, or the name before which to insert it
 	err := Members(doc, func(n, v []byte) bool {
 		switch {
 		case sameName(n, name):
-			has = v // of fields that are given twice the last one counts
+			has = v // the last of repeated fields counts
 		case next == nil && has == nil && plain(n) > path[0]:
 			next = n
 		}
@@ -56,14 +55,14 @@ func put(doc, value []byte, path, done []string) ([]byte, error) {
 	return insert(doc, append(quoted(path[0]), inner...), next), nil
 }
 
-// insert adds a member to an object before the one of a name, or at its end.
+// insert adds a member to an object before the member with the name next, or at its end.
 func insert(doc, member, next []byte) []byte {
 	at := len(doc) - 1
 	for doc[at] != '}' {
 		at--
 	}
 	if next != nil {
-		at = cap(doc) - cap(next) - 1 // its quote
+		at = cap(doc) - cap(next) - 1 // the quote before the name
 	}
 	out := make([]byte, 0, len(doc)+len(member)+1)
 	out = append(out, doc[:at]...)
@@ -76,8 +75,8 @@ func insert(doc, member, next []byte) []byte {
 	return append(append(out, member...), doc[at:]...)
 }
 
-// quoted is a name as it stands before a value.
+// quoted returns a name in quotes, followed by a colon.
 func quoted(name string) []byte {
-	b, _ := json.Marshal(name) // a string
+	b, _ := json.Marshal(name) // a string can always be encoded
 	return append(b, ':')
 }

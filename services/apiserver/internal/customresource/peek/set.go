@@ -9,15 +9,15 @@ import (
 // Step is one part of a path: a member of an object or an element of a list.
 type Step struct {
 	Name string
-	// Index of an element; it is looked at when Element is set.
+	// Index is the index of an element. It is used if Element is set.
 	Index   int
 	Element bool
 }
 
-// Path leads from the document to a value. An empty one is the document.
+// Path is the path from the document to a value. An empty path denotes the document.
 type Path []Step
 
-// Fields is the path through members of objects.
+// Fields returns the path through members of objects.
 func Fields(names ...string) Path {
 	p := make(Path, len(names))
 	for i, n := range names {
@@ -26,28 +26,28 @@ func Fields(names ...string) Path {
 	return p
 }
 
-// Set is a set of paths that are followed together. It is immutable.
+// Set is a set of paths that are searched together. It is immutable.
 type Set struct {
 	root node
 	size int
 }
 
-// node is a place in the document that paths lead through or to.
+// node is a position in the document on at least one path.
 type node struct {
 	name  []byte
 	index int
-	// ends are the numbers of the paths that end here.
+	// ends holds the numbers of the paths that end here.
 	ends             []int
 	fields, elements []*node
-	// named and indexed have the same, where there are many.
+	// named and indexed index the same nodes if there are many.
 	named   map[string]*node
 	indexed map[int]*node
 }
 
-// many places are looked up, fewer are compared one after the other.
+// many is the number of nodes from which they are indexed. Fewer are compared one by one.
 const many = 16
 
-// Compile makes a set of paths.
+// Compile returns a set of paths.
 func Compile(paths ...Path) *Set {
 	s := &Set{size: len(paths)}
 	for i, p := range paths {
@@ -79,7 +79,7 @@ func (n *node) child(s Step) *node {
 	return c
 }
 
-// lookup finds all by their keys, of which the last is new, if they are many.
+// lookup returns the index of all nodes by key, or nil if they are few. Only the last one is new.
 func lookup[K comparable](has map[K]*node, all []*node, key func(*node) K) map[K]*node {
 	if len(all) < many {
 		return nil
@@ -95,7 +95,7 @@ func lookup[K comparable](has map[K]*node, all []*node, key func(*node) K) map[K
 	return has
 }
 
-// field is the place of a member of that name, nil where no path leads there.
+// field returns the node of a member, or nil if no path leads there.
 func (n *node) field(name []byte) *node {
 	if n.named != nil {
 		return n.named[string(name)]
@@ -121,8 +121,8 @@ func (n *node) element(index int) *node {
 	return nil
 }
 
-// Find returns the text of the values by the number of their paths, nil for
-// those that are not there. It uses into, and the results are parts of doc.
+// Find returns the texts of the values by path number, nil for missing values. It reuses into. The
+// results are slices of doc.
 func (s *Set) Find(doc []byte, into [][]byte) ([][]byte, error) {
 	into = append(into[:0], make([][]byte, s.size)...)
 	doc = bytes.TrimSpace(doc)
@@ -139,23 +139,23 @@ func (s *Set) Find(doc []byte, into [][]byte) ([][]byte, error) {
 	return into, err
 }
 
-// Find returns the text of the value at a path, nil when it is not there.
+// Find returns the text of the value at a path, or nil if there is none.
 func Find(doc []byte, path ...string) ([]byte, error) {
 	var found [1][]byte
 	out, err := Compile(Fields(path...)).Find(doc, found[:])
 	return out[0], err
 }
 
-// leaf: no path leads further.
+// leaf reports whether no path leads further.
 func (n *node) leaf() bool { return len(n.fields)+len(n.elements) == 0 }
 
-// find takes the value that begins at a position, and what is looked for within it. It
-// returns the position after the value.
+// find records the value that starts at a position, and the wanted values within it. It returns the
+// position after the value.
 func (n *node) find(doc []byte, at int, found [][]byte) (end int, err error) {
 	if n.leaf() {
 		end, err = Skip(doc, at)
 	} else {
-		n.forget(found) // of fields that are given twice the last one counts
+		n.forget(found) // the last of repeated fields counts
 		end, err = n.within(doc, at, found)
 	}
 	if err == nil {
@@ -166,7 +166,7 @@ func (n *node) find(doc []byte, at int, found [][]byte) (end int, err error) {
 	return end, err
 }
 
-// within finds what is looked for within a value.
+// within finds the wanted values within a value.
 func (n *node) within(doc []byte, at int, found [][]byte) (end int, err error) {
 	switch {
 	case at < len(doc) && doc[at] == '{' && len(n.fields) > 0:
@@ -197,7 +197,7 @@ func (n *node) within(doc []byte, at int, found [][]byte) (end int, err error) {
 	}
 }
 
-// forget empties what was found at and below a place.
+// forget clears the values found at and below a node.
 func (n *node) forget(found [][]byte) {
 	for _, i := range n.ends {
 		found[i] = nil
@@ -218,14 +218,14 @@ func sameName(text, name []byte) bool {
 	return plain(text) == string(name)
 }
 
-// plain is the name that stands between quotes.
+// plain returns the name for the text between its quotes.
 func plain(text []byte) string {
 	quoted := make([]byte, 0, len(text)+2)
 	s, _ := Text(append(append(append(quoted, '"'), text...), '"'))
 	return s
 }
 
-// Text returns the string that a text is in JSON; false when it is none.
+// Text returns the value of a JSON string, or false if the text is not a string.
 func Text(value []byte) (string, bool) {
 	if len(value) < 2 || value[0] != '"' {
 		return "", false
@@ -237,19 +237,18 @@ func Text(value []byte) (string, bool) {
 	return s, json.Unmarshal(value, &s) == nil
 }
 
-// Int returns the integer that a text is in JSON; false when it is none.
+// Int returns the value of a JSON integer, or false if the text is not an integer.
 func Int(value []byte) (int64, bool) {
 	n, err := strconv.ParseInt(string(value), 10, 64)
 	return n, err == nil
 }
 
-// IsNull tells whether a text is null.
+// IsNull reports whether a text is null.
 func IsNull(value []byte) bool { return string(value) == "null" }
 
-// Replace returns a document in which another text stands in place of a value
-// that was found in it.
+// Replace returns a document in which another text replaces a value that was found in it.
 func Replace(doc, value, with []byte) []byte {
-	at := cap(doc) - cap(value) // value is a part of doc
+	at := cap(doc) - cap(value) // value is a slice of doc
 	out := make([]byte, 0, len(doc)-len(value)+len(with))
 	return append(append(append(out, doc[:at]...), with...), doc[at+len(value):]...)
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// ErrMalformed tells that a document is not JSON.
+// ErrMalformed reports that a document is not valid JSON.
 var ErrMalformed = errors.New("malformed JSON")
 
 // errEnough ends a walk whose rest does not matter.
@@ -18,8 +18,7 @@ func unlessEnough(err error) error {
 	return err
 }
 
-// Skip returns the position after the value that begins at i, before which
-// there may be white space.
+// Skip returns the position after the value that starts at i. White space may precede the value.
 func Skip(doc []byte, i int) (int, error) {
 	i = Space(doc, i)
 	if i == len(doc) {
@@ -39,10 +38,10 @@ func Skip(doc []byte, i int) (int, error) {
 	return i, nil
 }
 
-// ends are the bytes after which a number or a word has ended.
+// ends holds the bytes that end a number or a word.
 var ends = [256]bool{' ': true, '\t': true, '\n': true, '\r': true, ',': true, '}': true, ']': true, ':': true}
 
-// Space returns the position of the next byte that is no white space.
+// Space returns the position of the next byte that is not white space.
 func Space(doc []byte, i int) int {
 	for i < len(doc) && (doc[i] == ' ' || doc[i] == '\n' || doc[i] == '\t' || doc[i] == '\r') {
 		i++
@@ -67,14 +66,13 @@ func skipString(doc []byte, i int) (int, error) {
 	}
 }
 
-// structural are the bytes that matter between the beginning and the end of an
-// object or a list.
+// structural holds the bytes that matter within an object or list.
 var structural = [256]bool{'"': true, '{': true, '}': true, '[': true, ']': true}
 
 func skipContainer(doc []byte, i int) (int, error) { return leave(doc, i, 0) }
 
-// leave returns the position after the object or list that ends when so many that are
-// open at i have ended, with all that begin in between.
+// leave returns the position after the end of the outermost of depth objects and lists that are
+// open at i.
 func leave(doc []byte, i, depth int) (int, error) {
 	for i < len(doc) {
 		b := doc[i]
@@ -102,9 +100,8 @@ func leave(doc []byte, i, depth int) (int, error) {
 	return 0, ErrMalformed
 }
 
-// Members calls each for the members of an object, with the text between the
-// quotes of the name and that of the value, until it returns false. What is no
-// object has none.
+// Members calls each for the members of an object until it returns false. name is the text between
+// the quotes. A value that is not an object has no members.
 func Members(doc []byte, each func(name, value []byte) bool) error {
 	i := Space(doc, 0)
 	if i == len(doc) {
@@ -123,10 +120,10 @@ func Members(doc []byte, each func(name, value []byte) bool) error {
 	return unlessEnough(err)
 }
 
-// MembersAt calls each for the members of the object that begins at i, with the text
-// between the quotes of the name and the position of the value, and returns the position
-// after it. each returns that after the value, and whether it is to be called again: so
-// what it looks into is gone through once.
+// MembersAt calls each for the members of the object that starts at i. It returns the position
+// after the object. each receives the text between the quotes of the name and the position of the
+// value. It returns the position after the value, and whether to continue. So nested values are
+// scanned only once.
 func MembersAt(doc []byte, i int, each func(name []byte, at int) (end int, more bool, err error)) (int, error) {
 	i = Space(doc, i+1)
 	if i < len(doc) && doc[i] == '}' {
@@ -165,8 +162,8 @@ func MembersAt(doc []byte, i int, each func(name []byte, at int) (end int, more 
 	}
 }
 
-// Elements calls each for the elements of a list, until it returns false. What
-// is no list has none.
+// Elements calls each for the elements of a list until it returns false. A value that is not a list
+// has no elements.
 func Elements(doc []byte, each func(i int, value []byte) bool) error {
 	i := Space(doc, 0)
 	if i == len(doc) {

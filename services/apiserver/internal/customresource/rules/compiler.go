@@ -18,52 +18,50 @@ const (
 	oldSelfName = "oldSelf"
 )
 
-// Compiler compiles rules and shares programs among those who have equal ones
-// at the time.
+// Compiler compiles rules. Equal expressions share a program while any of them is in use.
 type Compiler struct {
-	// Metrics may be nil. They are set before anything is compiled.
+	// Metrics may be nil. It must be set before the first compilation.
 	Metrics *Metrics
-	// NoRatcheting reports what did not change as well, and does not evaluate
-	// rules with optionalOldSelf where there is no old value (gate
-	// CRDValidationRatcheting off). It is set before anything is compiled.
+	// NoRatcheting also reports errors in unchanged values, and skips rules with optionalOldSelf if
+	// there is no old value (gate CRDValidationRatcheting off). It must be set before the first
+	// compilation.
 	NoRatcheting bool
 	base         func() (*celenv.Base, error)
 
-	mu     sync.Mutex // guards shared alone
+	mu     sync.Mutex // guards only shared
 	shared map[string]weak.Pointer[program]
-	sweep  int // at this many entries of shared, dead ones are looked for
+	sweep  int // number of entries of shared at which dead ones are removed
 }
 
-// NewCompiler returns a compiler. One is enough for a server.
+// NewCompiler returns a compiler. One per server is enough.
 func NewCompiler() *Compiler {
 	return &Compiler{base: sync.OnceValues(celenv.NewBase), shared: map[string]weak.Pointer[program]{}, sweep: 256}
 }
 
-// program is an expression that is ready to run.
+// program is a compiled expression.
 type program struct {
 	run         *celenv.Runner
 	usesOldSelf bool
 }
 
-// scope is where rules of one schema are compiled: a type of self, with which
-// an environment is made when it is needed.
+// scope compiles the rules of one schema, with the type of self.
 type scope struct {
 	*session
 	self *decl
 }
 
-// problem is why an expression cannot be compiled, in Kubernetes' words.
+// problem is a compilation error in Kubernetes' words.
 type problem string
 
-// checked is an expression whose types were checked.
+// checked is a type-checked expression.
 type checked struct {
 	env         *celenv.Env
 	ast         *cel.Ast
 	usesOldSelf bool
 }
 
-// check parses an expression and checks its types. what stands before messages
-// that are about a messageExpression.
+// check parses and type-checks an expression. what is the prefix of errors about a
+// messageExpression.
 func (s *scope) check(expression string, optional bool, want *cel.Type, what string) (*checked, problem) {
 	key := checkKey{envKey{s.self.cel.String(), optional}, expression, want == cel.BoolType}
 	if known, ok := s.outcomes[key]; ok {
@@ -96,10 +94,10 @@ func (s *scope) checkAnew(expression string, optional bool, want *cel.Type, what
 	return c, ""
 }
 
-// cost returns what the expression costs at most.
+// cost returns the maximum cost of an expression.
 func (s *scope) cost(c *checked) (uint64, error) { return c.env.Estimate(c.ast, sizes{self: s.self}) }
 
-// compile returns an expression ready to run, another's if that is equal.
+// compile returns the program of an expression. Equal expressions share one.
 func (s *scope) compile(expression string, optional bool, want *cel.Type) (*program, error) {
 	key := fmt.Sprintf("%t %s %s\n%s", optional, want, s.self.cel, expression)
 	if p := s.compiler.find(key); p != nil {

@@ -13,7 +13,7 @@ import (
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 )
 
-// Sizes in JSON text that estimates assume, in bytes with quotes.
+// Sizes of JSON text that estimates assume, in bytes and with quotes.
 const (
 	requestSize      = 3 << 20 // the largest request
 	minText          = 2
@@ -27,26 +27,25 @@ const (
 	emptyObject      = 2
 	bytesPerRune     = 4
 	memberOverhead   = 4 // quotes, colon and comma
-	mapEntryOverhead = 6 // the shortest key with its marks
+	mapEntryOverhead = 6 // the shortest key with quotes, colon and comma
 )
 
-// decl is what CEL is told of a schema: its type, and how large values can be.
+// decl declares the values of a schema to CEL: their type and their maximum size.
 type decl struct {
 	cel    *cel.Type
-	fields map[string]*decl     // by escaped name, of objects
+	fields map[string]*decl     // of objects, by escaped name
 	types  map[string]*cel.Type // of fields
-	within []*decl              // of fields, those that are or have objects
+	within []*decl              // the fields that are or contain objects
 	key    *decl                // of maps
 	elem   *decl                // of lists and maps
-	max    int64                // elements or bytes
-	min    int64                // size of the JSON text
+	max    int64                // maximum number of elements or bytes
+	min    int64                // minimum size of the JSON text
 }
 
 func simple(t *cel.Type, min, max int64) *decl { return &decl{cel: t, min: min, max: max} }
 
-// declare returns the type of a schema, or nil if CEL does not see its values.
-// root tells that the schema is that of a resource, or embedded one, which has
-// a type and metadata always.
+// declare returns the type of a schema, or nil if CEL does not see its values. root states that the
+// schema describes a resource or an embedded one, which always has a type and metadata.
 func declare(s *v1.JSONSchemaProps, root bool) *decl {
 	if s == nil {
 		return nil
@@ -137,8 +136,8 @@ func declareText(s *v1.JSONSchemaProps) *decl {
 	return simple(cel.StringType, minText, whole)
 }
 
-// withMeta returns the properties of a resource: type, name and the prefix of
-// a generated name are there whether the schema tells them or not.
+// withMeta returns the properties of a resource. They always include the type, name and
+// generateName.
 func withMeta(s *v1.JSONSchemaProps) map[string]v1.JSONSchemaProps {
 	text := v1.JSONSchemaProps{Type: "string"}
 	meta := s.Properties["metadata"]
@@ -188,8 +187,8 @@ func hasDefault(s *v1.JSONSchemaProps) bool {
 	return s.Default != nil && len(s.Default.Raw) > 0 && string(s.Default.Raw) != "null"
 }
 
-// property is the type of a property of a schema with type d, nil if d does not tell. Of resources d may have
-// another one for their type and metadata than the schema says.
+// property returns the type of a property of a schema with type d, or nil if d does not contain it.
+// For the type and metadata of resources, d may differ from the schema, and property returns nil.
 func (d *decl) property(name string, resource bool) *decl {
 	if d == nil || d.fields == nil || resource && (name == "kind" || name == "apiVersion" || name == "metadata") {
 		return nil
@@ -201,7 +200,8 @@ func (d *decl) property(name string, resource bool) *decl {
 	return d.fields[escaped]
 }
 
-// each is the type of what is in the lists or maps of a schema with type d, nil if d does not tell.
+// each returns the type of the elements of a list or map schema with type d, or nil if d does not
+// contain it.
 func (d *decl) each(s *v1.JSONSchemaProps) *decl {
 	if d == nil || (s.Type == "array") != (d.key == nil) {
 		return nil
@@ -209,8 +209,8 @@ func (d *decl) each(s *v1.JSONSchemaProps) *decl {
 	return d.elem
 }
 
-// signature names an object type by its fields, so that equal types have one
-// name and rules over them can be shared.
+// signature returns the name of an object type. It depends only on the fields, so that equal types
+// have the same name and share their rules.
 func (d *decl) signature() string {
 	h := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(d.fields)) {
@@ -219,7 +219,7 @@ func (d *decl) signature() string {
 	return "selfType" + hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// objects are the object types within a type, by their names.
+// objects holds the object types within a type, by name.
 type objects map[string]map[string]*cel.Type
 
 // Fields implements celenv.TypeFinder.

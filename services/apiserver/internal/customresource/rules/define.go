@@ -14,35 +14,35 @@ import (
 )
 
 const (
-	// maxRuleCost is what a rule may be estimated to cost, as often as it can
-	// be evaluated for one resource.
+	// maxRuleCost is the limit of a rule's estimated cost, multiplied by the number of its
+	// evaluations per resource.
 	maxRuleCost = 10_000_000
-	// maxSchemaCost is what all rules of a schema may.
+	// maxSchemaCost is the limit for all rules of a schema.
 	maxSchemaCost = 100_000_000
-	// mentioned is how many of the dearest rules are named.
+	// mentioned is the number of the most expensive rules that are named in errors.
 	mentioned = 4
 )
 
-// Definition is the schema of a definition's version, to be checked.
+// Definition is the schema of a definition's version to check.
 type Definition struct {
 	Schema *v1.JSONSchemaProps
-	// Path of the schema, such as spec.versions[0].schema.openAPIV3Schema.
+	// Path is the path of the schema, such as spec.versions[0].schema.openAPIV3Schema.
 	Path *field.Path
-	// Found is what was found wrong with the schema otherwise. Rules at or
-	// above such a place are not compiled.
+	// Found holds other errors of the schema. Rules at or above the place of such an error are not
+	// compiled.
 	Found field.ErrorList
-	// AllowCost lets single rules cost more than allowed: the definition
-	// before the update had such rules.
+	// AllowCost lets single rules exceed the cost limit, because the definition had such rules
+	// before the update.
 	AllowCost bool
 }
 
-// CheckSchema compiles the rules and their messages, and returns what does
-// not compile, what costs too much, and what refers to an old value that
-// cannot be known. They come after all other errors of the schema.
+// CheckSchema compiles the rules and their messages. It returns errors for rules that do not
+// compile, that cost too much, or that refer to an old value that cannot be known. They follow all
+// other errors of the schema.
 func (c *Compiler) CheckSchema(d Definition) field.ErrorList { return c.Checks()(d) }
 
-// Checks is CheckSchema for the schemas of one definition, one after the other: what they have alike is
-// compiled once.
+// Checks returns CheckSchema for the schemas of one definition, one after the other. Equal
+// expressions are compiled once.
 func (c *Compiler) Checks() func(Definition) field.ErrorList { return c.session().checkSchema }
 
 func (s *session) checkSchema(d Definition) field.ErrorList {
@@ -59,7 +59,7 @@ func (s *session) checkSchema(d Definition) field.ErrorList {
 	return append(k.errs, k.total(d.Path)...)
 }
 
-// hasRules tells whether a schema has rules, in it or below.
+// hasRules reports whether a schema or one below it has rules.
 func hasRules(s *v1.JSONSchemaProps) bool {
 	if s == nil {
 		return false
@@ -73,7 +73,7 @@ func hasRules(s *v1.JSONSchemaProps) bool {
 	if len(s.Properties) == 0 {
 		return false
 	}
-	var p v1.JSONSchemaProps // one for all: schemas are large
+	var p v1.JSONSchemaProps // reused, because schemas are large
 	for _, p = range s.Properties {
 		if hasRules(&p) {
 			return true
@@ -96,17 +96,16 @@ type ruleCost struct {
 	cost uint64
 }
 
-// position is where a schema is.
+// position is the context of a schema.
 type position struct {
 	root bool
-	// times is how often values of the schema can be in one resource; nil is
-	// without bounds.
+	// times is the maximum number of values of the schema in one resource, nil if unbounded.
 	times *uint64
-	// unrelated is the schema above whose items have no known old values.
+	// unrelated is the enclosing schema whose items have no known old values, or nil.
 	unrelated *field.Path
 }
 
-// below returns the position of a schema within one that is here.
+// below returns the position of a schema within s, which is at p.
 func (p *position) below(s *v1.JSONSchemaProps) *position {
 	sub := &position{unrelated: p.unrelated}
 	if each := elements(s); p.times != nil && each != nil {
@@ -116,8 +115,7 @@ func (p *position) below(s *v1.JSONSchemaProps) *position {
 	return sub
 }
 
-// elements returns how many values a value of a schema can have, nil if there
-// are no bounds.
+// elements returns the maximum number of elements of a schema's value, or nil if unbounded.
 func elements(s *v1.JSONSchemaProps) *uint64 {
 	limit := func(n *int64) *uint64 {
 		if n == nil {
@@ -136,7 +134,7 @@ func elements(s *v1.JSONSchemaProps) *uint64 {
 	return &one
 }
 
-// product multiplies without overflow.
+// product multiplies and saturates on overflow.
 func product(a, b uint64) uint64 {
 	if a != 0 && b > math.MaxUint64/a {
 		return math.MaxUint64
@@ -146,8 +144,8 @@ func product(a, b uint64) uint64 {
 
 func (k *schemaCheck) add(e *field.Error) { k.errs = append(k.errs, e) }
 
-// node checks the rules of a schema and of those below it. self is the type of its values where that is
-// known: each is made once, with those of the schemas below.
+// node checks the rules of a schema and of those below it. self is the type of its values if it is
+// known. Each type is built once, together with the types below it.
 func (k *schemaCheck) node(at *field.Path, s *v1.JSONSchemaProps, self *decl, where *position) {
 	root := where.root || s.XEmbeddedResource
 	if self == nil && len(s.XValidations) > 0 {
@@ -172,7 +170,7 @@ func (k *schemaCheck) node(at *field.Path, s *v1.JSONSchemaProps, self *decl, wh
 	}
 }
 
-// isBroken tells whether something is wrong with a schema at or below a path.
+// isBroken reports whether there is an error at or below a path.
 func (k *schemaCheck) isBroken(at *field.Path) bool {
 	if len(k.broken) == 0 {
 		return false
@@ -200,7 +198,7 @@ func (k *schemaCheck) rules(at *field.Path, s *v1.JSONSchemaProps, self *decl, w
 	}
 }
 
-// rule checks one rule, with what Kubernetes says of it in its order.
+// rule checks one rule and reports its errors in Kubernetes' order.
 func (k *schemaCheck) rule(at *field.Path, sc *scope, r *v1.ValidationRule, times uint64, unrelated *field.Path) {
 	optional := r.OptionalOldSelf != nil && *r.OptionalOldSelf
 	var cost uint64
@@ -252,7 +250,7 @@ func (k *schemaCheck) message(at *field.Path, sc *scope, r *v1.ValidationRule, o
 	k.observe(at, cost)
 }
 
-// observe adds a cost to the sum and remembers the dearest.
+// observe adds a cost to the sum and records the most expensive rules.
 func (k *schemaCheck) observe(at *field.Path, cost uint64) {
 	if k.sum > math.MaxUint64-cost {
 		k.sum = math.MaxUint64
@@ -301,7 +299,7 @@ func tooDear(what string, cost, limit uint64) string {
 		" (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)"
 }
 
-// ruleText shows a rule as Kubernetes' messages do.
+// ruleText formats a rule like Kubernetes' messages.
 type ruleText struct{ rule *v1.ValidationRule }
 
 // String implements fmt.Stringer.

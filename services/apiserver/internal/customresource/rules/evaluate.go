@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	// maxMessage is how long the message of a messageExpression may be.
+	// maxMessage is the maximum length in bytes of a message from a messageExpression.
 	maxMessage = 5 << 10
 	// spent is a budget that ends the evaluation.
 	spent = -1
 )
 
-// Evaluate holds a resource to the rules. old is the resource before an
-// update, nil on a create. warn is told what is tolerated because it did not
-// change, costly is called once they have cost a lot, in the middle of one; either
-// may be nil. All rules together may cost schema.RulesBudget, each
-// of them celenv.PerCallLimit. Documents must be clean.
+// Evaluate checks a resource against the rules. old is the resource before an update, or nil on a
+// create. warn receives errors that are tolerated because the value has not changed. costly is
+// called, possibly in the middle of a rule, once the rules have cost a lot. Either may be nil. All
+// rules together may cost schema.RulesBudget, each of them celenv.PerCallLimit. Documents must be
+// clean.
 func (r *Rules) Evaluate(ctx context.Context, doc, old *tape.Doc, warn func(string), costly func()) field.ErrorList {
 	if r == nil {
 		return nil
@@ -69,7 +69,7 @@ func (c *Compiler) CheckDefault(ctx context.Context, at *field.Path, s *v1.JSONS
 		return field.ErrorList{field.Invalid(at, "", err.Error())}, budget
 	}
 	defer doc.Release()
-	// The value must be good both as one that stays and as a new one.
+	// The value must be valid both as an unchanged value and as a new one.
 	e := evaluation{ctx: ctx, doc: doc, old: doc, budget: budget, ratchets: !c.NoRatcheting}
 	e.level(top, at, tape.Root, tape.Root, related{})
 	if len(e.errs) > 0 || c.NoRatcheting {
@@ -80,7 +80,7 @@ func (c *Compiler) CheckDefault(ctx context.Context, at *field.Path, s *v1.JSONS
 	return fresh.errs, min(e.budget, fresh.budget)
 }
 
-// evaluation is one run of all rules.
+// evaluation is one evaluation of all rules.
 type evaluation struct {
 	ctx      context.Context
 	doc, old *tape.Doc
@@ -88,18 +88,17 @@ type evaluation struct {
 	warn     func(string)
 	budget   int64
 	errs     field.ErrorList
-	// ratchets is that of the rules.
+	// ratchets is Rules.ratchets.
 	ratchets bool
 }
 
-// relation is a value and the one that it was, as ratcheting relates them.
+// relation is a pair of a value and its old value in the sense of ratcheting.
 type relation struct {
 	place      schema.Place
 	value, old tape.Ref
 }
 
-// related is the relation of a value, or else that of the nearest one around
-// it that has one.
+// related is the relation of a value, or that of the nearest enclosing value that has one.
 type related struct{ now, around *relation }
 
 // key returns the relation of a member.
@@ -119,7 +118,7 @@ func (e *evaluation) key(r related, key tape.Ref, place schema.Place) related {
 	return sub
 }
 
-// unchanged tells whether errors of a value are tolerated.
+// unchanged reports whether errors of a value are tolerated.
 func (e *evaluation) unchanged(r related) bool {
 	at := r.now
 	if at == nil {
@@ -128,8 +127,8 @@ func (e *evaluation) unchanged(r related) bool {
 	return at != nil && e.comparer.Equal(at.place, at.value, at.old)
 }
 
-// level evaluates the rules of a value and of what is in it. before is the
-// value's old value, for rules, or None.
+// level evaluates the rules of a value and of the values within it. before is the old value for
+// rules, or tape.None.
 func (e *evaluation) level(l *level, at *field.Path, v, before tape.Ref, r related) {
 	if e.doc.Kind(v) == tape.Null {
 		return
@@ -180,7 +179,7 @@ func (e *evaluation) array(l *level, at *field.Path, v, before tape.Ref, r relat
 	}
 }
 
-// members goes through the members with rules: those of a map, or properties.
+// members evaluates the members that have rules: the values of a map, or properties.
 func (e *evaluation) members(l *level, at *field.Path, v, before tape.Ref, r related, values bool) {
 	d := e.doc
 	for k, end := d.First(v), d.Next(v); k < end; k = d.Next(k + 1) {
@@ -254,7 +253,7 @@ func (e *evaluation) rules(l *level, at *field.Path, v, before tape.Ref, r relat
 			continue
 		}
 		if rule.usesOld() && plain.old == nil && !(rule.optional && e.ratchets) {
-			continue // a transition rule needs something before
+			continue // a transition rule needs an old value
 		}
 		vars := plain
 		if rule.optional {
@@ -271,7 +270,7 @@ func (e *evaluation) outOfBudget(l *level, at *field.Path) {
 	e.budget = spent
 }
 
-// rule evaluates one rule and tells whether others follow.
+// rule evaluates one rule and reports whether to continue.
 func (e *evaluation) rule(l *level, rule *rule, at *field.Path, vars *variables, r related) bool {
 	result, cost, err := rule.check.run.Run(e.ctx, vars)
 	if cost > math.MaxInt64 || int64(cost) > e.budget {
@@ -300,10 +299,10 @@ func (e *evaluation) rule(l *level, rule *rule, at *field.Path, vars *variables,
 	return true
 }
 
-// cheap is what rules of one occasion may cost before it is a lot: some two milliseconds.
+// cheap is the cost from which the rules of one evaluation count as costly: about two milliseconds.
 const cheap = 20_000
 
-// spend takes a cost off the budget.
+// spend subtracts a cost from the budget.
 func (e *evaluation) spend(cost int64) {
 	e.budget -= cost
 }
@@ -315,7 +314,7 @@ func within(at *field.Path, r *rule) *field.Path {
 	return at
 }
 
-// report adds an error, or a warning for what is tolerated.
+// report adds an error, or a warning if the error is tolerated.
 func (e *evaluation) report(rule *rule, err *field.Error, r related) {
 	if !rule.usesOld() && e.comparer != nil && e.unchanged(r) {
 		if e.warn != nil {
@@ -328,7 +327,7 @@ func (e *evaluation) report(rule *rule, err *field.Error, r related) {
 
 const overLimit = "operation cancelled: actual cost limit exceeded"
 
-// broken reports a rule that could not be evaluated.
+// broken reports a rule that failed to evaluate.
 func (e *evaluation) broken(l *level, rule *rule, at *field.Path, err error) bool {
 	switch text := err.Error(); {
 	case strings.HasPrefix(text, "no such overload"):
@@ -343,8 +342,8 @@ func (e *evaluation) broken(l *level, rule *rule, at *field.Path, err error) boo
 	return true
 }
 
-// message evaluates the messageExpression. ok tells whether there is a text.
-// detail ends the evaluation of all rules.
+// message evaluates the messageExpression. ok reports whether there is a text. A non-empty detail
+// ends the evaluation of all rules.
 func (e *evaluation) message(rule *rule, vars *variables) (text string, ok bool, detail string) {
 	result, cost, err := rule.message.run.Run(e.ctx, vars)
 	if cost > math.MaxInt64 || int64(cost) > e.budget {
@@ -367,7 +366,7 @@ func (e *evaluation) message(rule *rule, vars *variables) (text string, ok bool,
 
 func hasText(s string) bool { return strings.TrimSpace(s) != "" }
 
-// ruleOrMessage is what errors call a rule by.
+// ruleOrMessage returns the text that identifies a rule in errors.
 func ruleOrMessage(r *v1.ValidationRule) string {
 	if r.Message != "" {
 		return strings.TrimSpace(r.Message)
@@ -375,7 +374,7 @@ func ruleOrMessage(r *v1.ValidationRule) string {
 	return strings.TrimSpace(r.Rule)
 }
 
-// fixedMessage is the message of a rule without a messageExpression.
+// fixedMessage returns the message of a rule without a messageExpression.
 func fixedMessage(r *v1.ValidationRule) string {
 	if r.Message != "" {
 		return strings.TrimSpace(r.Message)

@@ -13,8 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/customresource/tape"
 )
 
-// list is an array of a document, or one that was made of others: then made
-// has its items.
+// list is an array of a document, or a list that was computed from others. Then made holds its
+// items.
 type list struct {
 	shape *shape
 	doc   *tape.Doc
@@ -105,7 +105,7 @@ func (l *list) Iterator() traits.Iterator {
 type items struct {
 	*list
 	next tape.Ref // of a document
-	i    int      // of what was made
+	i    int      // of a computed list
 }
 
 // HasNext implements traits.Iterator.
@@ -203,8 +203,8 @@ func (l *list) equalKeyed(o traits.Lister) ref.Val {
 	return types.True
 }
 
-// Add implements traits.Adder. To a set what is new is added; in a keyed list
-// items with known keys are replaced, in their places.
+// Add implements traits.Adder. A set gains only new items. In a keyed list, items with known keys
+// are replaced in place.
 func (l *list) Add(other ref.Val) ref.Val {
 	o, ok := other.(traits.Lister)
 	if !ok {
@@ -240,7 +240,7 @@ func (l *list) Add(other ref.Val) ref.Val {
 	return sum
 }
 
-// identity returns a text that is the same for equal values.
+// identity returns a string that is equal for equal values.
 func identity(v ref.Val) string {
 	switch v := v.(type) {
 	case *object:
@@ -253,7 +253,7 @@ func identity(v ref.Val) string {
 	return fmt.Sprintf("%s %v", v.Type().TypeName(), v.Value())
 }
 
-// keysOf returns a text that is the same for items with the same keys.
+// keysOf returns a string that is equal for items with equal keys.
 func (l *list) keysOf(v ref.Val) string {
 	m, ok := v.(traits.Mapper)
 	if !ok {

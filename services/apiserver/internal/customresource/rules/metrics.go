@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics of rules, and of what is tolerated because it did not change, under the names
-// that Kubernetes has for them. Nil ones measure nothing.
+// Metrics holds the metrics of rules and of ratcheting, under Kubernetes' names. A nil Metrics
+// records nothing.
 type Metrics struct{ compilation, evaluation, ratcheting prometheus.Observer }
 
 // NewMetrics registers the metrics.
@@ -25,7 +25,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	}
 }
 
-// Compared notes how long the values of an update were compared with the old ones.
+// Compared records the time spent on comparing the values of an update with the old ones.
 func (m *Metrics) Compared(took time.Duration) {
 	if m != nil {
 		m.ratcheting.Observe(took.Seconds())

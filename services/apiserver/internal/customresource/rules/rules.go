@@ -9,7 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/customresource/schema"
 )
 
-// Rules are the rules of a resource's schema. A nil *Rules has none.
+// Rules holds the rules of a resource's schema. A nil *Rules has none.
 type Rules struct {
 	program *schema.Program
 	top     *level
@@ -18,37 +18,37 @@ type Rules struct {
 	ratchets bool
 }
 
-// level is the rules of a schema and of those below it.
+// level holds the rules of a schema and of those below it.
 type level struct {
 	rules []rule
 	shape *shape
 	place schema.Place
-	// untyped reports that there are rules here for values whose schema has no CEL type.
+	// untyped reports that a schema without a CEL type has rules.
 	untyped bool
-	// usesOld tells that a rule here has to do with the old value.
+	// usesOld reports whether a rule of the schema refers to the old value.
 	usesOld bool
 	props   map[string]*level
 	items   *level
 	values  *level
 }
 
-// rule is one rule, compiled.
+// rule is a compiled rule.
 type rule struct {
 	check    *program
 	message  *program // of the messageExpression, or nil
 	err      error    // why check is nil
 	optional bool     // oldSelf is an optional value
-	text     string   // of the message, or of the rule
-	fixed    string   // message
+	text     string   // the message, or else the rule
+	fixed    string   // message without a messageExpression
 	reason   v1.FieldValueErrorReason
 	path     string // of the field within the value
 	// messageText is the messageExpression.
 	messageText string
 }
 
-// Compile returns the rules of a schema, or nil when it has none. p is the
-// program of the same schema; without it nothing is tolerated that was wrong
-// before. The result does not hold on to the schema.
+// Compile returns the rules of a schema, or nil if it has none. p is the program of the same
+// schema. Without it, no errors of unchanged values are tolerated. The result does not reference
+// the schema.
 func (c *Compiler) Compile(s *v1.JSONSchemaProps, p *schema.Program) *Rules {
 	at := schema.Root
 	if p == nil {
@@ -61,9 +61,9 @@ func (c *Compiler) Compile(s *v1.JSONSchemaProps, p *schema.Program) *Rules {
 	return &Rules{program: p, top: top, metrics: c.Metrics, ratchets: !c.NoRatcheting}
 }
 
-// compile returns the rules of a schema and below, or nil. h is the shape of
-// the schema's values, self their type, nil if they have no type in CEL. Rules for such values
-// cannot be compiled, so every value is rejected. Properties without a type are ignored.
+// compile returns the rules of a schema and below, or nil. h is the shape of the schema's values.
+// self is their type, nil if they have no type in CEL. Rules for such values cannot be compiled, so
+// every value is rejected. Properties without a type are ignored.
 func (c *session) compile(s *v1.JSONSchemaProps, h *shape, self *decl, p *schema.Program, at schema.Place) *level {
 	if !hasRules(s) {
 		return nil
@@ -110,8 +110,8 @@ func (c *session) compile(s *v1.JSONSchemaProps, h *shape, self *decl, p *schema
 	return l
 }
 
-// ofProperty returns the type of a property. One whose name cannot be escaped
-// is not among the fields, but may have rules of its own.
+// ofProperty returns the type of a property. A property whose name cannot be escaped is not a field
+// in CEL, but may have rules of its own.
 func (c *session) ofProperty(self *decl, name string, s *v1.JSONSchemaProps) *decl {
 	escaped, ok := celenv.Escape(name)
 	if !ok {
@@ -137,8 +137,8 @@ func (s *scope) rule(in *v1.JSONSchemaProps, r *v1.ValidationRule) rule {
 		return out
 	}
 	if r.MessageExpression != "" {
-		// One that does not compile was refused with the definition; the fixed
-		// message stands in for it.
+		// An invalid messageExpression was rejected with the definition. The fixed message replaces
+		// it.
 		out.message, _ = s.compile(r.MessageExpression, out.optional, cel.StringType)
 	}
 	return out
@@ -146,7 +146,7 @@ func (s *scope) rule(in *v1.JSONSchemaProps, r *v1.ValidationRule) rule {
 
 func (r *rule) usesOld() bool { return r.check != nil && r.check.usesOldSelf }
 
-// failure returns the error of a rule that does not hold.
+// failure returns the error of a violated rule.
 func (r *rule) failure(at *field.Path, typeName, message string) *field.Error {
 	if r.path != "" {
 		at = at.Child(r.path)

@@ -7,19 +7,20 @@ import (
 )
 
 const (
-	// keptEnvs is how many environments a session keeps, of some 100 KiB each.
+	// keptEnvs is the number of environments that a session caches. Each takes about 100 KiB.
 	keptEnvs = 64
-	// keptText is how long the expressions are together of which it keeps what they were found to be.
+	// keptText is the total length in bytes of the expressions whose outcomes a session caches.
 	keptText = 16 << 10
 )
 
-// session compiles the rules of one definition, whose versions mostly have the same, and whose schemas have
-// few types: what was made for one rule serves the next ones. It is for one goroutine.
+// session compiles the rules of one definition. Its versions usually have the same rules, and its
+// schemas have few types, so the session caches environments and outcomes. It is not safe for
+// concurrent use.
 type session struct {
 	compiler *Compiler
 	envs     map[envKey]*celenv.Env
 	outcomes map[checkKey]outcome
-	text     int // of outcomes
+	text     int // total length of the expressions in outcomes
 }
 
 // envKey is the type of self, and whether oldSelf is an optional value.
@@ -31,10 +32,10 @@ type envKey struct {
 type checkKey struct {
 	envKey
 	expression string
-	rule       bool // not a message
+	rule       bool // false for a message
 }
 
-// outcome is what checking an expression gave.
+// outcome is the result of checking an expression.
 type outcome struct {
 	checked *checked
 	problem problem
@@ -44,7 +45,7 @@ func (c *Compiler) session() *session {
 	return &session{compiler: c, envs: map[envKey]*celenv.Env{}, outcomes: map[checkKey]outcome{}}
 }
 
-// env is where expressions over values of a type are checked. Equal types have one name.
+// env returns the environment for expressions over values of a type. Equal types have one name.
 func (s *session) env(self *decl, optional bool) (*celenv.Env, error) {
 	key, old := envKey{self.cel.String(), optional}, self.cel
 	if env := s.envs[key]; env != nil {
@@ -65,15 +66,15 @@ func (s *session) env(self *decl, optional bool) (*celenv.Env, error) {
 	}
 	if len(s.envs) >= keptEnvs {
 		clear(s.envs)
-		clear(s.outcomes) // which have them too
+		clear(s.outcomes) // outcomes reference environments too
 		s.text = 0
 	}
 	s.envs[key] = env
 	return env, nil
 }
 
-// keep remembers an outcome. Expressions that are all different would fill the memory, and nobody asks for
-// them again.
+// keep caches an outcome. The cache is bounded because many different expressions, which are never
+// looked up again, would exhaust memory.
 func (s *session) keep(key checkKey, o outcome) {
 	if s.text += len(key.expression); s.text > keptText {
 		clear(s.outcomes)

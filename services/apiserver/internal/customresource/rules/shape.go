@@ -9,15 +9,15 @@ import (
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 )
 
-// form is how values of a schema look to rules.
+// form is the representation of a schema's values in rules.
 type form uint8
 
 const (
 	formUnknown form = iota // a schema without type
-	formOpaque              // anything, preserved
-	formObject              // properties
-	formMap                 // values of one schema
-	formEmpty               // an object of which nothing is known
+	formOpaque              // any value, preserved
+	formObject              // an object with properties
+	formMap                 // a map with values of one schema
+	formEmpty               // an object without a schema for its members
 	formList
 	formText
 	formBytes
@@ -39,13 +39,13 @@ const (
 	keyedList
 )
 
-// shape is what rules have to know of a schema to read its values.
+// shape holds the parts of a schema that rules need to read its values.
 type shape struct {
 	form     form
 	nullable bool
 	typeName string
-	props    []propShape // by name
-	escaped  []int32     // props by escaped name, which is another order
+	props    []propShape // sorted by name
+	escaped  []int32     // indexes of props sorted by escaped name
 	values   *shape      // of maps and lists
 	list     listType
 	keys     []string
@@ -57,8 +57,7 @@ type propShape struct {
 	shape   *shape
 }
 
-// shapeOf returns the shape of a schema. root adds the type and metadata of
-// resources.
+// shapeOf returns the shape of a schema. root adds the type and metadata of resources.
 func shapeOf(s *v1.JSONSchemaProps, root bool) *shape {
 	h := &shape{nullable: s.Nullable, typeName: s.Type, form: formOf(s, root)}
 	switch h.form {
@@ -143,8 +142,7 @@ func textForm(format string) form {
 	return formText
 }
 
-// below returns the shape of a property, or of the values without a name, whose
-// schema is s.
+// below returns the shape of a property, or of unnamed values if name is empty. s is its schema.
 func (h *shape) below(name string, s *v1.JSONSchemaProps) *shape {
 	var sub *shape
 	if name == "" {
@@ -158,7 +156,7 @@ func (h *shape) below(name string, s *v1.JSONSchemaProps) *shape {
 	return sub
 }
 
-// find returns the property that an escaped name stands for.
+// find returns the property with an escaped name.
 func (h *shape) find(escaped string) (*propShape, bool) {
 	i, ok := slices.BinarySearchFunc(h.escaped, escaped, func(p int32, escaped string) int { return strings.Compare(h.props[p].escaped, escaped) })
 	if !ok {
@@ -167,7 +165,7 @@ func (h *shape) find(escaped string) (*propShape, bool) {
 	return &h.props[h.escaped[i]], true
 }
 
-// named returns the shape of a member by its own name.
+// named returns the shape of a member by its unescaped name.
 func (h *shape) named(name string) *shape {
 	if h.form == formMap {
 		return h.values

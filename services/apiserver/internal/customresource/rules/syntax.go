@@ -12,12 +12,12 @@ import (
 	"binnacle/services/apiserver/internal/customresource/structural"
 )
 
-// reasons are those that a rule may have.
+// reasons are the reasons that a rule may have.
 var reasons = []v1.FieldValueErrorReason{v1.FieldValueDuplicate, v1.FieldValueForbidden, v1.FieldValueInvalid, v1.FieldValueRequired}
 
-// CheckSyntax returns what is wrong with one schema's own rules apart from
-// what compiling them tells: texts that are missing or blank or have line
-// breaks, unknown reasons, paths of no field. at is the path of s.
+// CheckSyntax returns the errors of one schema's own rules, except for compilation errors: texts
+// that are missing, blank or contain line breaks, unknown reasons, and paths that name no field. at
+// is the path of s.
 func CheckSyntax(at *field.Path, s *v1.JSONSchemaProps) field.ErrorList {
 	var errs field.ErrorList
 	for i := range s.XValidations {
@@ -68,7 +68,7 @@ func checkFieldPath(at *field.Path, s *v1.JSONSchemaProps, path string) field.Er
 	if hasBreak(path) {
 		errs = append(errs, field.Invalid(at, path, "fieldPath must not contain line breaks"))
 	}
-	// Of a schema that is refused for more, nothing is known.
+	// A schema with unsupported keywords is rejected for them.
 	if _, _, err := ValidFieldPath(path, s, true); err != nil && structural.Unsupported(s) == nil {
 		errs = append(errs, field.Invalid(at, path, "fieldPath must be a valid path"))
 	}
@@ -79,9 +79,9 @@ func hasBreak(s string) bool { return strings.ContainsAny(s, "\n\r") }
 
 var errNoField = errors.New("does not refer to a valid field")
 
-// ValidFieldPath tells whether a path such as .spec['a'] names a field of a
-// schema, and returns its field path and the schema of that field. brackets
-// allows the form with brackets.
+// ValidFieldPath resolves a path such as .spec['a'] in a schema. It returns the field path and the
+// schema of the field, or an error if the path names no field. brackets allows the form with
+// brackets.
 func ValidFieldPath(path string, s *v1.JSONSchemaProps, brackets bool) (*field.Path, *v1.JSONSchemaProps, error) {
 	var at *field.Path
 	for rest := path; rest != ""; {
@@ -109,7 +109,7 @@ func ValidFieldPath(path string, s *v1.JSONSchemaProps, brackets bool) (*field.P
 	return at, s, nil
 }
 
-// enter goes to a property, or to a value of a map.
+// enter steps into a property or a value of a map.
 func enter(at *field.Path, s *v1.JSONSchemaProps, name string) (*field.Path, *v1.JSONSchemaProps, error) {
 	switch {
 	case s == nil:
@@ -119,13 +119,13 @@ func enter(at *field.Path, s *v1.JSONSchemaProps, name string) (*field.Path, *v1
 			return nil, nil, errNoField
 		}
 		return at.Child(name), &p, nil
-	case s.AdditionalProperties != nil: // perhaps without a schema
+	case s.AdditionalProperties != nil: // possibly without a schema
 		return at.Key(name), s.AdditionalProperties.Schema, nil
 	}
 	return nil, nil, errNoField
 }
 
-// nextWord returns what stands before the next mark, or the mark.
+// nextWord returns the text before the next delimiter, or the delimiter.
 func nextWord(s string) string {
 	if i := strings.IndexAny(s, ".[]"); i > 0 {
 		return s[:i]
@@ -150,8 +150,7 @@ func dotted(s string) (name, rest string, err error) {
 	return name, s[len(name):], nil
 }
 
-// quotedEnd returns where a text in quotes, with which s begins, has ended; 0
-// if it does not.
+// quotedEnd returns the index after the quoted text that starts s, or 0 if the quote is not closed.
 func quotedEnd(s string) int {
 	for i := 1; i < len(s); i++ {
 		if s[i] == '\'' && s[i-1] != '\\' {

@@ -14,8 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/customresource/tape"
 )
 
-// value returns a value of a document as CEL sees it. Objects and lists are
-// read when they are asked.
+// value returns a value of a document as CEL sees it. Objects and lists are read lazily.
 func value(h *shape, d *tape.Doc, r tape.Ref) ref.Val {
 	kind := d.Kind(r)
 	if kind == tape.Null {
@@ -78,7 +77,7 @@ func numberValue(f form, d *tape.Doc, r tape.Ref) ref.Val {
 	return types.NewErr("invalid data, expected int, got %s", goType(d, r))
 }
 
-// goType names the type that a decoded value has, for messages.
+// goType returns the Go type of a decoded value, for messages.
 func goType(d *tape.Doc, r tape.Ref) string { return fmt.Sprintf("%T", d.Any(r)) }
 
 func textValue(f form, s string) ref.Val {
@@ -111,7 +110,7 @@ func textValue(f form, s string) ref.Val {
 	return types.String(s)
 }
 
-// opaque is a value of which no schema tells the type. It can be compared.
+// opaque is a value whose type no schema defines. It can only be compared.
 type opaque struct {
 	doc *tape.Doc
 	at  tape.Ref
@@ -167,8 +166,7 @@ func (o *object) ConvertToType(want ref.Type) ref.Val {
 	return types.NewErr("type conversion error from '%s' to '%s'", o.Type(), want.TypeName())
 }
 
-// Equal implements ref.Val. Members that the schema does not know are compared
-// where both have them.
+// Equal implements ref.Val. Members without a schema are compared only if both objects have them.
 func (o *object) Equal(other ref.Val) ref.Val {
 	m, ok := other.(traits.Mapper)
 	if !ok {
@@ -199,7 +197,7 @@ func (o *object) Equal(other ref.Val) ref.Val {
 	return types.True
 }
 
-// findNamed finds a member by its own name, not the escaped one.
+// findNamed returns a member by its unescaped name.
 func findNamed(m traits.Mapper, name string) (ref.Val, bool) {
 	if o, ok := m.(*object); ok {
 		return o.get(name, o.shape.named(name))
@@ -267,7 +265,7 @@ func (o *object) Iterator() traits.Iterator {
 	return it
 }
 
-// keys goes through the names of an object's members that the schema knows.
+// keys iterates over the names of an object's members that have a schema.
 type keys struct {
 	*object
 	next tape.Ref

@@ -8,21 +8,20 @@ import (
 	"binnacle/services/apiserver/internal/customresource/tape"
 )
 
-// Report is what a check found, in the groups between which other checks of a
-// resource stand: those of its scale come after Schema.
+// Report is the result of a check. Its groups are separate because other checks of a resource
+// report between them: errors of the scale come after Schema.
 type Report struct {
-	// Schema has what breaks the keywords of the schema.
+	// Schema holds the violations of the schema's keywords.
 	Schema field.ErrorList
-	// Embedded has what is wrong with the metadata of embedded resources.
+	// Embedded holds the errors in the metadata of embedded resources.
 	Embedded field.ErrorList
-	// Lists has duplicates in lists of type set and map.
+	// Lists holds the duplicates in lists of type set and map.
 	Lists field.ErrorList
-	// Compared is how long what was wrong was compared with what had been there.
+	// Compared is the time spent on comparing invalid values with the old ones.
 	Compared time.Duration
 }
 
-// All returns everything in Kubernetes' order. between are the errors of the
-// scale.
+// All returns all errors in Kubernetes' order. between are the errors of the scale.
 func (r Report) All(between ...*field.Error) field.ErrorList {
 	var all field.ErrorList
 	all = append(all, r.Schema...)
@@ -31,9 +30,9 @@ func (r Report) All(between ...*field.Error) field.ErrorList {
 	return append(all, r.Lists...)
 }
 
-// Check holds a resource to the schema. old is the resource before an update,
-// nil on a create; ratchets tolerates what was wrong in it and has not changed. costly, which may be
-// nil, is called once when that takes long, before it goes on.
+// Check checks a resource against the schema. old is the resource before an update, or nil on a
+// create. ratchets tolerates errors in values that have not changed. Check calls costly, which may
+// be nil, once when the check takes long, before it continues.
 func (p *Program) Check(d, old *tape.Doc, ratchets bool, costly func()) Report {
 	var r Report
 	before := tape.None
@@ -49,9 +48,8 @@ func (p *Program) Check(d, old *tape.Doc, ratchets bool, costly func()) Report {
 	return r
 }
 
-// CheckStatus holds a resource, of which the status alone may have changed, to
-// the schema. The fields in Report.Schema begin with status, their messages do
-// not name it.
+// CheckStatus checks a resource against the schema when only its status may have changed. The
+// fields in Report.Schema start with status, but their messages do not mention it.
 func (p *Program) CheckStatus(d, old *tape.Doc, ratchets bool, costly func()) Report {
 	var r Report
 	status := d.Find(tape.Root, "status")
@@ -69,8 +67,8 @@ func (p *Program) CheckStatus(d, old *tape.Doc, ratchets bool, costly func()) Re
 	return r
 }
 
-// Blocking returns the error that takes the place of the schema's rules when
-// what was found before makes them meaningless, else nil.
+// Blocking returns the error that replaces the schema's rules if the errors found make the rules
+// meaningless. Otherwise it returns nil.
 func Blocking(found field.ErrorList) *field.Error {
 	for _, e := range found {
 		switch e.Type {
@@ -88,50 +86,49 @@ func oldRoot(old *tape.Doc) tape.Ref {
 	return tape.Root
 }
 
-// checker holds values to the keywords of schemas.
+// checker checks values against the keywords of schemas.
 //
-// Which branch of an anyOf or oneOf the errors are taken from depends on how
-// many checks each passed, so every check counts.
+// The number of checks that each branch of an anyOf or oneOf passed determines which branch the
+// errors come from. So every check counts.
 type checker struct {
 	Comparer
 	base  *field.Path
 	steps []step
-	// fails counts what fails; errs has it, without duplicates and up to
-	// maxErrors and maxTold, unless quiet; size is that of errs, in bytes.
+	// fails counts the failed checks. errs holds their errors without duplicates, unless quiet, up
+	// to maxErrors and maxTold. size is the size of errs in bytes.
 	fails int
 	quiet int
 	errs  field.ErrorList
 	size  int
 	seen  map[telling]bool
-	told  *node // whose enum is put into words
+	told  *node // the node whose enum tells holds as text
 	tells string
-	// compared is how long values were compared with the old ones.
+	// compared is the time spent on comparing values with the old ones.
 	compared time.Duration
 
 	costly func()
 	spent  int // see spend
 }
 
-// keywords checks the value v by the schema at a place. base is the path of v. The time
-// is that of comparing with the value before.
+// keywords checks the value v against the schema at a place. base is the path of v. It also returns
+// the time spent on comparing v with the old value.
 func (p *Program) keywords(at Place, d *tape.Doc, v tape.Ref, old *tape.Doc, before tape.Ref, base *field.Path, costly func()) (field.ErrorList, time.Duration) {
 	c := checker{Comparer: Comparer{program: p, doc: d, old: old}, base: base, costly: costly}
 	return c.all(at, v, before), c.compared
 }
 
-// all is everything that is wrong with a value.
+// all returns all errors of a value.
 func (c *checker) all(at Place, v, before tape.Ref) field.ErrorList {
 	c.value(at, v, before)
 	if c.spent > c.program.most {
-		e := field.TooLong(c.base, "", c.program.most) // told instead of what was not looked at
+		e := field.TooLong(c.base, "", c.program.most) // reported in place of the unchecked values
 		e.Detail = "is of more parts, times the schemas that they have to validate, than can be looked at"
 		c.errs = append(c.errs, e)
 	}
 	return c.errs
 }
 
-// value checks a value. old is the value before, if it is known. It returns
-// how many checks passed.
+// value checks a value. old is the old value, or tape.None. It returns the number of passed checks.
 func (c *checker) value(at Place, v, old tape.Ref) int {
 	n := &c.program.nodes[at]
 	fails, errs := c.fails, len(c.errs)
@@ -146,7 +143,7 @@ func (c *checker) value(at Place, v, old tape.Ref) int {
 	return matches
 }
 
-// forget takes back what was reported since.
+// forget removes the errors that were reported since fails and errs had the given values.
 func (c *checker) forget(fails, errs int) {
 	for _, e := range c.errs[errs:] {
 		told := tellingOf(e)
@@ -264,8 +261,8 @@ func (c *checker) others(n *node, v, old tape.Ref) int {
 func (c *checker) memberOf(at Place, kind stepKind, key, old tape.Ref) int {
 	before := tape.None
 	if old != tape.None && c.old.Kind(old) == tape.Object {
-		// The type of a resource is not what it was sent with, so it cannot
-		// be told whether it changed.
+		// The type of the resource may differ from the one that the client sent. So it is unknown
+		// whether it changed.
 		if len(c.steps) > 0 || !c.doc.IsText(key, "kind") && !c.doc.IsText(key, "apiVersion") {
 			before = c.old.Find(old, c.doc.String(key))
 		}
@@ -299,7 +296,7 @@ func (c *checker) combined(n *node, v tape.Ref) int {
 	return matches
 }
 
-// try checks a branch without reporting.
+// try checks a branch without reporting errors.
 func (c *checker) try(at Place, v tape.Ref) (ok bool, matches int) {
 	fails := c.fails
 	c.quiet++
@@ -310,7 +307,7 @@ func (c *checker) try(at Place, v tape.Ref) (ok bool, matches int) {
 	return ok, matches
 }
 
-// report checks a branch that was tried, for its errors.
+// report checks a branch again to report its errors.
 func (c *checker) report(at Place, v tape.Ref) int {
 	return c.plain(&c.program.nodes[at], v, tape.None)
 }
@@ -327,7 +324,7 @@ func (c *checker) anyOf(branches []Place, v tape.Ref) int {
 		}
 	}
 	c.composite("must validate at least one schema (anyOf)")
-	if c.quiet > 0 { // nobody hears it: to check again would double the time with each anyOf in another
+	if c.quiet > 0 { // Nothing is reported. Checking again would double the time with each nested anyOf.
 		return most
 	}
 	return c.report(best, v)

@@ -7,30 +7,30 @@ import (
 	"binnacle/services/apiserver/internal/customresource/tape"
 )
 
-// Comparer finds the value before an update for values after it, and tells
-// whether they are the same, as ratcheting understands it. It is for one
-// goroutine.
+// Comparer finds the old value that corresponds to a new one, and reports whether they are equal in
+// the sense of ratcheting. It is not safe for concurrent use.
 type Comparer struct {
 	program  *Program
 	doc, old *tape.Doc
-	keyed    map[tape.Ref]map[string]tape.Ref // old lists of type map by their keys
+	keyed    map[tape.Ref]map[string]tape.Ref // items of old lists of type map, by their keys
 	asked    map[comparison]bool
 }
 
-// comparison is of a value with the one before. What is wrong in a value asks for all around it, and each
-// of many wrong items for their list: the same is looked at once.
+// comparison is a pair of a new and an old value. Each invalid value compares all the values around
+// it, and each invalid item compares its list. Results are cached so that each pair is compared
+// once.
 type comparison struct {
 	at     Place
 	v, old tape.Ref
 }
 
-// NewComparer compares a document with the one before.
+// NewComparer returns a Comparer of a document with the old one.
 func (p *Program) NewComparer(d, old *tape.Doc) *Comparer {
 	return &Comparer{program: p, doc: d, old: old}
 }
 
-// Equal tells whether a value is what it was. An object with members of which
-// the schema says nothing never is.
+// Equal reports whether a value is unchanged. An object with members that the schema does not
+// describe is never equal.
 func (c *Comparer) Equal(at Place, v, old tape.Ref) bool {
 	if kind := c.doc.Kind(v); kind != tape.Object && kind != tape.Array {
 		return c.equal(at, v, old)
@@ -47,8 +47,8 @@ func (c *Comparer) Equal(at Place, v, old tape.Ref) bool {
 	return same
 }
 
-// Keyed returns the item of an old list of type map that has the keys of an
-// item, or tape.None. Items of other lists stand for no old ones.
+// Keyed returns the item of an old list of type map with the same keys as item, or tape.None. Items
+// of other lists have no old item.
 func (c *Comparer) Keyed(at Place, old, item tape.Ref) tape.Ref {
 	return c.keyedItem(&c.program.nodes[at], old, item)
 }
@@ -60,7 +60,7 @@ func (c *Comparer) keyedItem(n *node, old, item tape.Ref) tape.Ref {
 	return c.byKeys(n, old, item)
 }
 
-// byKeys returns the first old item with the keys of an item, or None.
+// byKeys returns the first old item with the keys of item, or tape.None.
 func (c *Comparer) byKeys(n *node, old, item tape.Ref) tape.Ref {
 	if len(n.keys) == 0 {
 		return tape.None
@@ -89,7 +89,8 @@ func (c *Comparer) byKeys(n *node, old, item tape.Ref) tape.Ref {
 	return tape.None
 }
 
-// keysOf returns a text that is the same for items with the same keys.
+// keysOf returns a string that is equal for items with equal keys. It returns false if the item
+// lacks a key or if a key is not a scalar.
 func keysOf(d *tape.Doc, keys []string, item tape.Ref) (string, bool) {
 	if d.Kind(item) != tape.Object {
 		return "", false
@@ -108,7 +109,7 @@ func keysOf(d *tape.Doc, keys []string, item tape.Ref) (string, bool) {
 				fmt.Fprintf(&b, "%d", i)
 			} else if len(keys) == 1 {
 				fmt.Fprintf(&b, "f%g", d.Float(v))
-			} else { // Kubernetes takes six digits of one among others
+			} else { // with several keys, Kubernetes compares six digits
 				fmt.Fprintf(&b, "%f", d.Float(v))
 			}
 		case tape.String:
@@ -121,7 +122,7 @@ func keysOf(d *tape.Doc, keys []string, item tape.Ref) (string, bool) {
 	return b.String(), true
 }
 
-// equal is Equal for what is within a value, which is not remembered: there may be much of it.
+// equal is Equal without caching its result, for values within a value. There may be many.
 func (c *Comparer) equal(at Place, v, old tape.Ref) bool {
 	kind, was := c.doc.Kind(v), c.old.Kind(old)
 	if kind == tape.Object || kind == tape.Array {

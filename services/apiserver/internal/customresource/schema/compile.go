@@ -12,13 +12,12 @@ import (
 	"binnacle/services/apiserver/internal/customresource/tape"
 )
 
-// Compile makes a program of the schema of a definition's version. The program
-// of a nil schema knows no field. The schema is expected to be structural;
-// what such a schema cannot have is ignored. The error tells of a default or
-// an enum that is no JSON.
+// Compile compiles the schema of a definition's version. The program of a nil schema knows no
+// field. The schema should be structural. Compile ignores everything that a structural schema
+// cannot have. It returns an error for a default or an enum that is not valid JSON.
 func Compile(s *v1.JSONSchemaProps) (*Program, error) { return NewRoom().Compile(s) }
 
-// Compile is Compile for one of many programs, whose patterns share the room.
+// Compile compiles a schema. The patterns of all programs of a Room share its memory budget.
 func (r *Room) Compile(s *v1.JSONSchemaProps) (*Program, error) { return compile(s, r, false) }
 
 func compile(s *v1.JSONSchemaProps, room *Room, defaults bool) (*Program, error) {
@@ -38,7 +37,7 @@ func compile(s *v1.JSONSchemaProps, room *Room, defaults bool) (*Program, error)
 	return c.program, nil
 }
 
-// measure finds out what defaults may add.
+// measure computes the sizes of the defaults.
 func (p *Program) measure() {
 	for i := range p.nodes {
 		filled := 0
@@ -56,8 +55,8 @@ type compiler struct {
 	room    *share
 }
 
-// add appends the node of a schema and those below it. spine tells that the
-// schema is not within allOf, anyOf, oneOf or not.
+// add appends the node of a schema and the nodes below it. spine states that the schema is not
+// within allOf, anyOf, oneOf or not.
 func (c *compiler) add(s *v1.JSONSchemaProps, spine bool) (Place, error) {
 	at := Place(len(c.program.nodes))
 	c.program.nodes = append(c.program.nodes, node{items: nowhere, values: nowhere})
@@ -273,8 +272,8 @@ func (c *compiler) list(schemas []v1.JSONSchemaProps) ([]Place, error) {
 	return places, nil
 }
 
-// fallbacks sets the default values, the innermost first: each is shaped by
-// its own schema, so that it is inserted as it is.
+// fallbacks sets the default values, innermost first. Each default is shaped by its own schema, so
+// that it can be inserted unchanged.
 func (c *compiler) fallbacks(s *v1.JSONSchemaProps, at Place, m metaPlace) error {
 	n := &c.program.nodes[at]
 	for i, p := range n.props {
@@ -307,7 +306,7 @@ func (c *compiler) fallbacks(s *v1.JSONSchemaProps, at Place, m metaPlace) error
 	return nil
 }
 
-// supportedFormats are those that Kubernetes 1.33 checks, without dashes.
+// supportedFormats holds the formats that Kubernetes 1.33 checks, without dashes.
 var supportedFormats = map[string]bool{
 	"bsonobjectid": true, "uri": true, "email": true, "hostname": true, "ipv4": true, "ipv6": true, "cidr": true,
 	"mac": true, "uuid": true, "uuid3": true, "uuid4": true, "uuid5": true, "isbn": true, "isbn10": true,

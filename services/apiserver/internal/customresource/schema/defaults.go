@@ -13,25 +13,23 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// RulesBudget is what all rules of one occasion may cost together, in CEL's
-// units of cost.
+// RulesBudget is the cost limit of all rules that are evaluated together, in CEL cost units.
 const RulesBudget = 10_000_000
 
-// RulesOfDefault evaluates the rules of a schema on one of its default values
-// and returns what is left of the budget; less than 0 ends the whole check.
-// root tells that s is the schema of a resource.
+// RulesOfDefault evaluates the rules of a schema on one of its default values. It returns the
+// remaining budget. A negative budget ends the whole check. root states that s is the schema of a
+// resource.
 type RulesOfDefault func(ctx context.Context, at *field.Path, s *v1.JSONSchemaProps, root bool, value []byte, budget int64) (field.ErrorList, int64)
 
-// CheckDefaults holds the default values within the schema of a resource to
-// the schema. at is the path of the schema, which must be structural.
-// requirePruned refuses defaults with unknown fields. rules may be nil.
-// Defaults below additionalProperties are not looked at, as in Kubernetes.
+// CheckDefaults checks the default values in a resource's schema against the schema, which must be
+// structural. at is the path of the schema. requirePruned rejects defaults with unknown fields.
+// rules may be nil. Like Kubernetes, CheckDefaults ignores defaults below additionalProperties.
 func CheckDefaults(ctx context.Context, at *field.Path, s *v1.JSONSchemaProps, requirePruned bool, rules RulesOfDefault) field.ErrorList {
 	if !anyDefault(s) {
 		return nil
 	}
 	whole := *s
-	whole.XEmbeddedResource = true // the resource itself has type and metadata
+	whole.XEmbeddedResource = true // the resource itself has a type and metadata
 	p, err := compile(&whole, NewRoom(), true)
 	if err != nil {
 		return field.ErrorList{field.Invalid(at, "", err.Error())}
@@ -41,7 +39,7 @@ func CheckDefaults(ctx context.Context, at *field.Path, s *v1.JSONSchemaProps, r
 	return c.errs
 }
 
-// anyDefault tells whether a schema has a default that is looked at.
+// anyDefault reports whether a schema has a default to check.
 func anyDefault(s *v1.JSONSchemaProps) bool {
 	if hasDefault(s) || s.Items != nil && s.Items.Schema != nil && anyDefault(s.Items.Schema) {
 		return true
@@ -64,13 +62,13 @@ type defaultsCheck struct {
 	errs          field.ErrorList
 }
 
-// surrounding is the resource that a schema is within.
+// surrounding is the resource that contains a schema.
 type surrounding struct {
 	root Place
-	// meta tells that the schema is one of the resource's type and metadata,
-	// reached by the steps.
+	// meta states that the schema describes the type or metadata of the resource, or a part of it.
+	// steps is the path to it.
 	meta  bool
-	steps []string // names of properties, "" for an item
+	steps []string // property names; "" for an item
 }
 
 func (s *surrounding) below(name string, meta bool) *surrounding {
@@ -92,7 +90,7 @@ func (s *surrounding) object(value []byte) []byte {
 	return value
 }
 
-// typed1 returns a resource that has a member beside its type.
+// typed1 returns a resource with its type and one more member.
 func typed1(name string, value []byte) []byte {
 	out := append(append(tape.AppendString([]byte{'{'}, name), ':'), value...)
 	if name != "apiVersion" {
@@ -127,7 +125,7 @@ func (c *defaultsCheck) node(at *field.Path, s *v1.JSONSchemaProps, node Place, 
 	}
 }
 
-// value checks one default; the first sort of errors that it has ends it.
+// value checks one default. It stops after the first group of checks that reports errors.
 func (c *defaultsCheck) value(at *field.Path, s *v1.JSONSchemaProps, node Place, around *surrounding) {
 	d, err := tape.Parse(s.Default.Raw)
 	if err == nil && !d.Clean() {
@@ -187,8 +185,8 @@ func (c *defaultsCheck) wouldPrune(d *tape.Doc, node Place) bool {
 	return s.out != nil
 }
 
-// cleaned returns a document with the metadata of embedded resources cleaned.
-// The error is a *field.Error when that is malformed.
+// cleaned returns a document with the metadata of embedded resources cleaned. It returns a
+// *field.Error if the metadata is malformed.
 func (p *Program) cleaned(d *tape.Doc, at Place, base *field.Path) (*tape.Doc, error) {
 	s := shaper{program: p, doc: d, raw: d.Raw(), parts: cleans, base: base}
 	s.value(at, tape.Root, keep)
@@ -198,8 +196,8 @@ func (p *Program) cleaned(d *tape.Doc, at Place, base *field.Path) (*tape.Doc, e
 	return tape.Parse(s.finish())
 }
 
-// inMetadata checks a default of a resource's type or metadata within a
-// resource that has nothing else.
+// inMetadata checks a default of a resource's type or metadata, within a resource that has nothing
+// else.
 func (c *defaultsCheck) inMetadata(value *tape.Doc, around *surrounding) error {
 	d, err := tape.Parse(around.object(value.Raw()))
 	if err != nil {

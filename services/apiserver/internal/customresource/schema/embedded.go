@@ -16,7 +16,7 @@ import (
 
 func hasEmbedded(n *node) bool { return n.anyEmbedded }
 
-// embedded checks type and metadata of embedded resources.
+// embedded checks the type and metadata of embedded resources.
 func (p *Program) embedded(d *tape.Doc, base *field.Path) field.ErrorList {
 	if !p.nodes[root].anyEmbedded {
 		return nil
@@ -34,8 +34,8 @@ func (w *walker) embedded(at Place, v tape.Ref) {
 	w.down(n, v, hasEmbedded, w.embedded)
 }
 
-// putBelow keeps errors whose fields stand below the current place: the path to it is only put before
-// those that are kept, as there may be many and it may be long.
+// putBelow records errors whose fields are relative to the current path. It prefixes the path only
+// to errors that it records, because there may be many and the path may be long.
 func (w *walker) putBelow(errs field.ErrorList) {
 	if len(errs) == 0 {
 		return
@@ -48,13 +48,13 @@ func (w *walker) putBelow(errs field.ErrorList) {
 		if !w.heard() {
 			return
 		}
-		below := *e // which may stand for several
+		below := *e // an error may be shared by several places
 		below.Field = prefix + e.Field
 		w.put(&below)
 	}
 }
 
-// checkEmbedded checks an embedded resource, or the default of one.
+// checkEmbedded checks an embedded resource, or a default of one.
 func checkEmbedded(d *tape.Doc, v tape.Ref, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	apiVersion, kind, metadata := d.Find(v, "apiVersion"), d.Find(v, "kind"), d.Find(v, "metadata")
@@ -86,8 +86,7 @@ func checkEmbedded(d *tape.Doc, v tape.Ref, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// checkTypeField checks an apiVersion or kind. problem tells what is wrong
-// with a text.
+// checkTypeField checks an apiVersion or kind. problem returns the error text of a string, or "".
 func checkTypeField(d *tape.Doc, v tape.Ref, at *field.Path, problem func(string) string) field.ErrorList {
 	if d.Kind(v) != tape.String {
 		return field.ErrorList{field.Invalid(at, d.Any(v), "must be a string")}

@@ -2,10 +2,10 @@ package schema
 
 import "binnacle/services/apiserver/internal/customresource/tape"
 
-// manyValues of an enum are looked up, fewer are compared one after the other.
+// manyValues is the number of values from which an enum is indexed. Fewer are compared one by one.
 const manyValues = 16
 
-// enumIndex finds the values of an enum that has many.
+// enumIndex indexes the values of a long enum.
 type enumIndex struct {
 	texts  map[string]struct{}
 	ints   map[int64]struct{}
@@ -13,7 +13,7 @@ type enumIndex struct {
 	rest   []*enumValue
 }
 
-// indexOf is nil for few values.
+// indexOf returns the index of an enum, or nil if it has few values.
 func indexOf(enum []enumValue) *enumIndex {
 	if len(enum) < manyValues {
 		return nil
@@ -34,7 +34,7 @@ func indexOf(enum []enumValue) *enumIndex {
 	return x
 }
 
-// isOneOf tells whether a value is one of an enum: see isValue.
+// isOneOf reports whether a value is in an enum, by the conversions of isValue.
 func (c *checker) isOneOf(n *node, v tape.Ref) bool {
 	x := n.listed
 	if x == nil {

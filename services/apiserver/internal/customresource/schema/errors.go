@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// maxErrors is how many errors of one document are reported.
+	// maxErrors is the maximum number of errors that are reported for one document.
 	maxErrors = 1000
-	// maxTold is how many bytes they may have before no more are kept, and so for unknown fields: the
-	// path to each may be nearly as long as the document.
+	// maxTold is the total size in bytes after which no more errors are recorded. The same limit
+	// applies to unknown fields. Each path may be nearly as long as the document.
 	maxTold = 1 << 20
 )
 
-// heard tells whether an error is to be put into words.
+// heard reports whether to format another error.
 func (c *checker) heard() bool {
 	return c.quiet == 0 && len(c.errs) < maxErrors && c.size < maxTold && c.spent <= c.program.most
 }
 
-// add reports an error at the current place. make gets the path of the value
-// and its name in messages.
+// add reports an error at the current path. make receives the path of the value and its name in
+// messages.
 func (c *checker) add(make func(at *field.Path, name string) *field.Error) {
 	c.fails++
 	if !c.heard() {
@@ -37,7 +37,7 @@ func (c *checker) add(make func(at *field.Path, name string) *field.Error) {
 	c.put(make(at, name))
 }
 
-// telling is what an error tells. Its detail may be long, and one for many.
+// telling identifies an error. Its detail may be long and shared by many errors.
 type telling struct{ field, value, detail string }
 
 func tellingOf(e *field.Error) telling {
@@ -45,13 +45,13 @@ func tellingOf(e *field.Error) telling {
 	return telling{e.Field, short.ErrorBody(), e.Detail}
 }
 
-// size is in bytes.
+// size returns the size in bytes.
 func (t telling) size() int { return len(t.field) + len(t.value) + len(t.detail) }
 
-// put keeps an error that is not yet there.
+// put records an error unless an equal one is recorded.
 func (c *checker) put(e *field.Error) {
 	told := tellingOf(e)
-	c.spend(told.size() / toldBytes) // it may be forgotten, and the next one be as long
+	c.spend(told.size() / toldBytes) // forget may remove the error, and the next one may be as long
 	if c.seen[told] {
 		return
 	}
@@ -63,22 +63,22 @@ func (c *checker) put(e *field.Error) {
 	c.errs = append(c.errs, e)
 }
 
-// invalid reports a value.
+// invalid reports an invalid value.
 func (c *checker) invalid(value func() any, format string, args ...any) {
 	c.add(func(at *field.Path, name string) *field.Error {
 		return field.Invalid(at, value(), name+" in body "+fmt.Sprintf(format, args...))
 	})
 }
 
-// wrongType reports a value that is not of a type or format. got says what it
-// is, or is the text that has not the format.
+// wrongType reports a value of a wrong type or format. got is the actual type, or the text that
+// does not have the format.
 func (c *checker) wrongType(want, got string) {
 	c.add(func(at *field.Path, name string) *field.Error {
 		return field.TypeInvalid(at, got, fmt.Sprintf("%s in body must be of type %s: %q", name, want, got))
 	})
 }
 
-// composite reports what a combination of schemas says of a value.
+// composite reports that a combination of schemas rejects a value.
 func (c *checker) composite(format string, args ...any) {
 	c.fails++
 	if !c.heard() {
@@ -88,10 +88,10 @@ func (c *checker) composite(format string, args ...any) {
 	c.put(field.Invalid(c.base, "", message))
 }
 
-// missing reports a property that is required.
+// missing reports a missing required property.
 func (c *checker) missing(property string) {
 	c.fails++
-	c.spend(1) // many may be missing in each of many objects
+	c.spend(1) // many properties may be missing in each of many objects
 	if !c.heard() {
 		return
 	}
@@ -99,7 +99,7 @@ func (c *checker) missing(property string) {
 	c.put(field.Required(c.base.Child(at), ""))
 }
 
-// forbidden reports a member where the schema allows no others.
+// forbidden reports a member where the schema allows no further ones.
 func (c *checker) forbidden(key tape.Ref) {
 	c.add(func(at *field.Path, name string) *field.Error {
 		property := c.doc.String(key)

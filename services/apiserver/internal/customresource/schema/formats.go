@@ -2,8 +2,8 @@ package schema
 
 import "k8s.io/kube-openapi/pkg/validation/strfmt"
 
-// hasFormat tells whether a text has a format. Times in their common form are
-// seen at once, because the general way takes microseconds.
+// hasFormat reports whether a text has a format. Times in the common form have a fast path because
+// the general check takes microseconds.
 func hasFormat(format, text string) bool {
 	if (format == "date-time" || format == "datetime") && isPlainTime(text) {
 		return true
@@ -11,8 +11,8 @@ func hasFormat(format, text string) bool {
 	return strfmt.Default.Validates(format, text)
 }
 
-// isPlainTime tells whether a text is a time such as 2006-01-02T15:04:05Z, and
-// not on a day or at a time that may not exist.
+// isPlainTime reports whether a text is a time such as 2006-01-02T15:04:05Z. It returns false for
+// days and times that may not exist.
 func isPlainTime(s string) bool {
 	const form = "0000-00-00T00:00:00Z"
 	if len(s) != len(form) {

@@ -6,7 +6,7 @@ import (
 	"binnacle/services/apiserver/internal/customresource/tape"
 )
 
-// walker goes through a document along a schema for one sort of check.
+// walker walks a document along a schema for one kind of check.
 type walker struct {
 	program *Program
 	doc     *tape.Doc
@@ -16,7 +16,7 @@ type walker struct {
 	size    int // of errs, in bytes
 }
 
-// heard tells whether an error is to be put into words.
+// heard reports whether to format another error.
 func (w *walker) heard() bool { return len(w.errs) < maxErrors && w.size < maxTold }
 
 func (w *walker) put(e *field.Error) {
@@ -24,7 +24,7 @@ func (w *walker) put(e *field.Error) {
 	w.size += tellingOf(e).size()
 }
 
-// down visits the members or items of a value whose nodes want it.
+// down visits the members or items of a value for whose nodes want returns true.
 func (w *walker) down(n *node, v tape.Ref, want func(*node) bool, visit func(at Place, v tape.Ref)) {
 	d := w.doc
 	switch d.Kind(v) {
@@ -90,7 +90,7 @@ func (w *walker) duplicate(index int, value any) {
 	}
 }
 
-// set reports each value that comes again, once.
+// set reports each repeated value once.
 func (w *walker) set(v tape.Ref) {
 	d := w.doc
 	if d.Len(v) <= 1 {
@@ -106,7 +106,7 @@ func (w *walker) set(v tape.Ref) {
 	}
 }
 
-// counts tells which texts come a second time.
+// counts counts the occurrences of strings.
 type counts map[string]int
 
 func (c counts) again(s string) bool {
@@ -114,8 +114,8 @@ func (c counts) again(s string) bool {
 	return c[s] == 2
 }
 
-// identity returns a text that is the same for the same values. Scalars are
-// the same when their types are: 1 and 1.0 differ, but not within objects.
+// identity returns a string that is equal for equal values. Scalars are equal only if their types
+// are: 1 and 1.0 differ, but not within objects.
 func identity(d *tape.Doc, v tape.Ref) string {
 	switch d.Kind(v) {
 	case tape.Number:
@@ -128,7 +128,7 @@ func identity(d *tape.Doc, v tape.Ref) string {
 	return string(d.AppendCanonical(nil, v))
 }
 
-// keyed reports items with the same keys.
+// keyed reports items with equal keys.
 func (w *walker) keyed(n *node, v tape.Ref) {
 	d := w.doc
 	index := 0

@@ -11,8 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/customresource/tape"
 )
 
-// badType tells whether apiVersion or kind of an embedded resource is to go
-// because it is no string. Where that is an error it stays.
+// badType reports whether to remove the apiVersion or kind of an embedded resource because it is
+// not a string. Unless DropMalformed is set, that is an error instead.
 func (s *shaper) badType(key tape.Ref) bool {
 	if s.doc.IsText(key, "metadata") || s.doc.Kind(key+1) == tape.String {
 		return false
@@ -31,9 +31,8 @@ func (s *shaper) fail(err error) {
 	}
 }
 
-// embeddedMeta cleans the metadata of an embedded resource. at is the place of
-// a schema that the resource's schema has for it. The last step is the
-// member's.
+// embeddedMeta cleans the metadata of an embedded resource. at is the place of the resource's
+// schema for it, or nowhere. The last step is that of the member.
 func (s *shaper) embeddedMeta(at Place, key tape.Ref) {
 	if !s.doc.IsText(key, "metadata") {
 		return
@@ -64,7 +63,7 @@ func (s *shaper) embeddedMeta(at Place, key tape.Ref) {
 	}
 }
 
-// reportMeta reports fields of embedded metadata that nothing knows.
+// reportMeta reports unknown fields of embedded metadata.
 func (s *shaper) reportMeta(unknown []string) {
 	if len(unknown) == 0 || s.told >= maxTold {
 		return
@@ -79,8 +78,7 @@ func (s *shaper) reportMeta(unknown []string) {
 	}
 }
 
-// filledMeta gives metadata the defaults of a schema and takes the nulls out
-// that it does not want.
+// filledMeta adds a schema's defaults to metadata and removes unwanted nulls.
 func (s *shaper) filledMeta(at Place, text []byte) []byte {
 	d, err := tape.Parse(text)
 	if err != nil {
@@ -96,8 +94,8 @@ func (s *shaper) filledMeta(at Place, text []byte) []byte {
 	return sub.finish()
 }
 
-// tidy tells whether metadata has known fields alone, each of the right type
-// and not empty, so that cleaning changes nothing.
+// tidy reports whether metadata has only known, non-empty fields of the right types, so that
+// cleaning changes nothing.
 func tidy(d *tape.Doc, v tape.Ref) bool {
 	if d.Kind(v) != tape.Object {
 		return false
@@ -119,8 +117,8 @@ func tidy(d *tape.Doc, v tape.Ref) bool {
 	return true
 }
 
-// stringsOnly tells whether an array or object has something, and strings
-// alone. keys is 1 for objects.
+// stringsOnly reports whether an array or object is not empty and contains only strings. keys is 1
+// for objects.
 func stringsOnly(d *tape.Doc, v tape.Ref, keys tape.Ref) bool {
 	for i, end := d.First(v), d.Next(v); i < end; i = d.Next(i + keys) {
 		if d.Kind(i+keys) != tape.String {
@@ -130,10 +128,10 @@ func stringsOnly(d *tape.Doc, v tape.Ref, keys tape.Ref) bool {
 	return d.Len(v) > 0
 }
 
-// CleanMetadata returns object metadata as it is stored: unknown and empty
-// fields go, and so do fields of a wrong type if dropMalformed is set, else
-// they are an error. unknown are the paths of unknown fields below the
-// metadata, if asked for. A time of creation that is not set is left out.
+// CleanMetadata returns object metadata in its stored form, without unknown and empty fields. With
+// dropMalformed, it also removes fields of a wrong type; otherwise they are an error. unknown holds
+// the paths of unknown fields below the metadata, if wantUnknown is set. An unset creationTimestamp
+// is omitted.
 func CleanMetadata(text []byte, wantUnknown, dropMalformed bool) (out []byte, unknown []string, err error) {
 	d, err := tape.Parse(text)
 	if err != nil {
@@ -197,7 +195,7 @@ func marshalMeta(meta *metav1.ObjectMeta) ([]byte, error) {
 	return out, nil
 }
 
-// same tells whether a document's canonical form is sorted.
+// same reports whether a document's canonical form equals sorted.
 func same(text, sorted []byte) bool {
 	d, err := tape.Parse(text)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/customresource/tape"
 )
 
-// step is one step from the root of a document to a value.
+// step is one step on the path from the root of a document to a value.
 type step struct {
 	kind  stepKind
 	key   tape.Ref
@@ -24,8 +24,7 @@ const (
 	stepIndex                 // an item
 )
 
-// name renders steps as the messages of schemas do: a.b[0].c, without a mark
-// for keys of maps.
+// name formats steps like the messages of schemas: a.b[0].c, with no special form for map keys.
 func name(d *tape.Doc, steps []step) string {
 	var b strings.Builder
 	for _, s := range steps {
@@ -47,12 +46,12 @@ func name(d *tape.Doc, steps []step) string {
 	return b.String()
 }
 
-// unknownName renders steps as warnings of unknown fields do.
+// unknownName formats steps like warnings about unknown fields.
 func unknownName(d *tape.Doc, steps []step) string {
 	return strings.TrimPrefix(name(d, steps), ".")
 }
 
-// fieldPath renders steps below a path, with keys of maps in brackets.
+// fieldPath appends steps to a path, with map keys in brackets.
 func fieldPath(d *tape.Doc, base *field.Path, steps []step) *field.Path {
 	at := base
 	for _, s := range steps {

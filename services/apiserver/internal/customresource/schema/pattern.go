@@ -7,23 +7,23 @@ import (
 	"sync/atomic"
 )
 
-// pattern is a regular expression that is compiled when it is first needed, and kept while there is room:
-// a few bytes may become some hundred KiB.
+// pattern is a regular expression that is compiled on first use and cached while the memory budget
+// lasts. A few bytes of text may compile to some hundred KiB.
 type pattern struct {
 	text string
 	room *share
 	kept atomic.Pointer[compiled]
-	size atomic.Int64 // in instructions, once it is known
+	size atomic.Int64 // in instructions; 0 until it is known
 }
 
-// compiled is what became of a pattern.
+// compiled is the result of compiling a pattern.
 type compiled struct {
 	re   *regexp.Regexp
-	size int // in instructions, each of which a byte may take
+	size int // in instructions, each of which may run for each byte of text
 	err  error
 }
 
-// get compiles the pattern where it is not kept, and tells that it did.
+// get returns the compiled pattern and reports whether it had to compile it.
 func (p *pattern) get() (c *compiled, fresh bool) {
 	if c = p.kept.Load(); c != nil {
 		return c, false
@@ -35,35 +35,38 @@ func (p *pattern) get() (c *compiled, fresh bool) {
 	p.size.Store(int64(c.size))
 	bytes := int64(len(p.text) + c.size*perInstruction)
 	if p.room.take(bytes) && !p.kept.CompareAndSwap(nil, c) {
-		p.room.take(-bytes) // somebody was quicker
+		p.room.take(-bytes) // another goroutine cached it first
 	}
 	return c, true
 }
 
-// Room is for the compiled patterns of many programs, which other ones compile each time.
+// Room is the memory budget for compiled patterns of many programs. Patterns that do not fit are
+// compiled on each use.
 type Room struct{ left atomic.Int64 }
 
 const (
-	// roomForPatterns is in bytes: some ten thousand ordinary ones, of 50 instructions.
+	// roomForPatterns is in bytes. It suffices for some ten thousand ordinary patterns of 50
+	// instructions.
 	roomForPatterns = 64 << 20
-	// perInstruction is how many bytes it takes, about.
+	// perInstruction is the approximate size of an instruction in bytes.
 	perInstruction = 100
 )
 
-// NewRoom returns an empty one.
+// NewRoom returns a Room with its full budget.
 func NewRoom() *Room {
 	r := &Room{}
 	r.left.Store(roomForPatterns)
 	return r
 }
 
-// share is what one program has of a room.
+// share is the part of a Room that one program uses.
 type share struct {
 	room  *Room
 	taken atomic.Int64
 }
 
-// shareOf is given back when the program is not used any more.
+// shareOf returns a program's share. The garbage collector returns it to the Room when the program
+// is unreachable.
 func shareOf(room *Room, p *Program) *share {
 	s := &share{room: room}
 	runtime.AddCleanup(p, func(s *share) { s.room.left.Add(s.taken.Load()) }, s)
@@ -79,7 +82,7 @@ func (s *share) take(bytes int64) bool {
 	return true
 }
 
-// instructions of an expression that can be compiled.
+// instructions returns the number of instructions of an expression, or 0 if it does not compile.
 func instructions(text string) int {
 	parsed, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
@@ -92,24 +95,26 @@ func instructions(text string) int {
 	return len(program.Inst)
 }
 
-// What is costly is counted in bytes that one instruction of a pattern looks at, some 10 ns each.
+// Cost is counted in steps of one pattern instruction on one byte, of about 10 ns each.
 const (
-	// cheap is what one check may take before it is a lot: some two milliseconds.
+	// cheap is the cost from which one check counts as costly: about two milliseconds.
 	cheap = 200_000
-	// mostMatched is what all patterns of a resource, and all else, may take, as none can be
-	// interrupted: some three seconds. Patterns of 100 instructions look at 2.6 MB.
+	// mostMatched is the maximum cost of all patterns and other checks of a resource, about three
+	// seconds, because pattern matching cannot be interrupted. It suffices for patterns of 100
+	// instructions on 2.6 MB.
 	mostMatched = 1 << 28
-	// perNode is what a value and one schema take: there may be many branches for each value.
+	// perNode is the cost of checking a value against one schema. There may be many branches per
+	// value.
 	perNode = 3
-	// perValue is what comparing with an enum's value takes.
+	// perValue is the cost of a comparison with an enum value.
 	perValue = 8
-	// perCompiled is what compiling an instruction takes, some microsecond.
+	// perCompiled is the cost of compiling an instruction, about a microsecond.
 	perCompiled = 100
-	// toldBytes is how many bytes of an error are put into words in the time of one that a pattern looks at.
+	// toldBytes is the number of error bytes that are formatted at a cost of 1.
 	toldBytes = 4
 )
 
-// spend counts what is costly.
+// spend adds to the cost and calls costly once the cost exceeds cheap.
 func (c *checker) spend(n int) {
 	c.spent += n
 	if c.spent >= cheap && c.costly != nil {
@@ -118,7 +123,7 @@ func (c *checker) spend(n int) {
 	}
 }
 
-// mayMatch tells whether there is so much left for patterns, and takes it.
+// mayMatch reports whether n fits into the remaining budget, and spends it.
 func (c *checker) mayMatch(n int) bool {
 	if n > c.program.most-c.spent {
 		return false
@@ -127,7 +132,7 @@ func (c *checker) mayMatch(n int) bool {
 	return true
 }
 
-// compiled is a pattern that is ready; nil when there is not so much left that it could be compiled.
+// compiled returns a compiled pattern, or nil if the remaining budget is too small to compile it.
 func (c *checker) compiled(p *pattern) *compiled {
 	if p.kept.Load() == nil && int(p.size.Load())*perCompiled > c.program.most-c.spent {
 		return nil

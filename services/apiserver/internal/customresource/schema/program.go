@@ -7,22 +7,22 @@ import (
 	"binnacle/services/apiserver/internal/customresource/tape"
 )
 
-// Program is a compiled schema: a table of nodes, the root first. It may be
-// nil, which is the program of no schema.
+// Program is a compiled schema: a table of nodes, the root first.
 type Program struct {
 	nodes []node
-	// defaults tells that the program checks default values, to which other
-	// rules apply than to resources.
+	// defaults states that the program checks default values, which follow other rules than
+	// resources.
 	defaults bool
-	// mostFilled is how many bytes of defaults an object is given at most, beside those of what is in
-	// it, and mostFallback how many stand for a null.
+	// mostFilled is the maximum size in bytes of the defaults that one object receives, without
+	// those of nested objects. mostFallback is the maximum size of a default that replaces a null.
 	mostFilled, mostFallback int
-	// most is what one check may take: mostMatched.
+	// most is the maximum cost of one check: mostMatched.
 	most int
 }
 
-// Weight is how many bytes a document of JSON, YAML or CBOR may have once its defaults are filled in,
-// about: what has none of them counts what it is.
+// Weight returns the approximate maximum size in bytes of a JSON, YAML or CBOR document with its
+// defaults filled in. Without defaults it is the size of the document. Weight accepts a nil
+// Program.
 func (p *Program) Weight(doc []byte, cbor bool) int {
 	if p == nil || p.mostFallback == 0 {
 		return len(doc)
@@ -34,7 +34,7 @@ func (p *Program) Weight(doc []byte, cbor bool) int {
 			objects++
 		case cbor && b == cborNull:
 			nulls++
-		case !cbor && (b == '{' || b == '\n' || b == '\r'): // a line of YAML may be one
+		case !cbor && (b == '{' || b == '\n' || b == '\r'): // a line of YAML may be an object
 			objects++
 		}
 	}
@@ -44,11 +44,11 @@ func (p *Program) Weight(doc []byte, cbor bool) int {
 	return min(MaxShaped, len(doc)+p.mostFilled*objects+p.mostFallback*nulls)
 }
 
-// How CBOR begins a map, by the highest bits of a byte, and a null (RFC 8949, "Specification of the CBOR
-// Encoding").
+// The major type of a CBOR map, in the highest bits of a byte, and the encoding of null (RFC 8949,
+// "Specification of the CBOR Encoding").
 const cborMap, cborNull = 5, 0xf6
 
-// Place is a node of a program, which stands for a schema.
+// Place is the index of a schema's node in a program.
 type Place int32
 
 const (
@@ -56,7 +56,7 @@ const (
 	root    Place = 0
 )
 
-// Nowhere is the place of no schema, Root that of the resource's.
+// Nowhere is the place of no schema. Root is the place of the resource's schema.
 const (
 	Nowhere = nowhere
 	Root    = root
@@ -74,11 +74,10 @@ func (p *Program) Property(at Place, name string) Place {
 // Items returns the place of the items' schema, or Nowhere.
 func (p *Program) Items(at Place) Place { return p.nodes[at].items }
 
-// Values returns the place of the schema of properties that are not named, or
-// Nowhere.
+// Values returns the place of the schema of unnamed properties, or Nowhere.
 func (p *Program) Values(at Place) Place { return p.nodes[at].values }
 
-// additional says what a schema says of properties that it does not name.
+// additional is the rule of a schema for properties that it does not name.
 type additional uint8
 
 const (
@@ -88,11 +87,11 @@ const (
 	typed             // additionalProperties: a schema
 )
 
-// listType is x-kubernetes-list-type.
+// listType is the value of x-kubernetes-list-type.
 type listType uint8
 
 const (
-	listAtomic listType = iota // also when nothing is said
+	listAtomic listType = iota // also the default
 	listSet
 	listMap
 )
@@ -111,10 +110,10 @@ const (
 )
 
 type node struct {
-	props    []prop // by name
+	props    []prop // sorted by name
 	required []requirement
 	items    Place
-	values   Place // the schema of properties that are not named
+	values   Place // schema of unnamed properties
 
 	additional additional
 	list       listType
@@ -124,20 +123,20 @@ type node struct {
 	preserve   bool
 	embedded   bool
 	fills      bool // a property has a default
-	// filled are the properties with one, of props.
+	// filled holds the indexes in props of the properties with a default.
 	filled []int32
-	// below, in the node or under it, is
+	// Whether the node or a node below it is
 	anyLists    bool // a list of type set or map
 	anyEmbedded bool // an embedded resource
 
-	typeText string   // as messages have it
-	keys     []string // of a list map
+	typeText string   // as in messages
+	keys     []string // of a list of type map
 	// fallback is the default value with the defaults within it, or nil.
 	fallback []byte
 
-	// What few schemas have.
+	// Fields that few schemas need.
 	enum   []enumValue
-	listed *enumIndex // of many values
+	listed *enumIndex // index of a long enum
 	bounds *bounds
 	combo  *combination
 	text   *textRules
@@ -153,7 +152,7 @@ type requirement struct {
 	prop int // its index in props, or -1
 }
 
-// bounds are limits of numbers, lengths and counts; nil is none.
+// bounds holds limits of numbers, lengths and counts. A nil field is no limit.
 type bounds struct {
 	min, max, multipleOf       *float64
 	exclusiveMin, exclusiveMax bool
@@ -161,7 +160,7 @@ type bounds struct {
 	minProps, maxProps         *int64
 }
 
-// textRules are what a schema asks of strings.
+// textRules holds a schema's rules for strings.
 type textRules struct {
 	minLength, maxLength *int64
 	format               string
@@ -169,20 +168,20 @@ type textRules struct {
 	pattern              *pattern
 }
 
-// combination are the schemas that a schema combines.
+// combination holds the schemas that a schema combines.
 type combination struct {
 	allOf, anyOf, oneOf []Place
 	not                 Place
 }
 
 type enumValue struct {
-	value any       // as decoded
-	doc   *tape.Doc // of objects and arrays
-	shown string    // in messages
+	value any       // decoded
+	doc   *tape.Doc // for objects and arrays
+	shown string    // as in messages
 }
 
-// find returns the index of a property. next is the index after the one found
-// before: documents mostly have their keys in order.
+// find returns the index of a property, or -1. next is the index after the previous match, because
+// documents usually have their keys in order.
 func (n *node) find(d *tape.Doc, key tape.Ref, next int) int {
 	if next < len(n.props) && d.IsText(key, n.props[next].name) {
 		return next
@@ -193,7 +192,7 @@ func (n *node) find(d *tape.Doc, key tape.Ref, next int) int {
 	return n.named(d.String(key))
 }
 
-// named is the number of the property of that name, -1 when there is none. They are in order.
+// named returns the index of the property with the given name, or -1. Properties are sorted.
 func (n *node) named(name string) int {
 	low, high := 0, len(n.props)
 	for low < high {
@@ -210,8 +209,8 @@ func (n *node) named(name string) int {
 	return -1
 }
 
-// child returns the node of a member: that of the property, else that of
-// values that are not named, else nowhere.
+// child returns the place of a member's schema: of the property, else of unnamed values, else
+// nowhere.
 func (n *node) child(d *tape.Doc, key tape.Ref) Place {
 	if i := n.find(d, key, 0); i >= 0 {
 		return n.props[i].at
@@ -219,7 +218,7 @@ func (n *node) child(d *tape.Doc, key tape.Ref) Place {
 	return n.values
 }
 
-// Lazy compiles a schema when it is first needed.
+// Lazy compiles a schema on first use.
 type Lazy struct {
 	once    sync.Once
 	make    func() (*Program, error)
@@ -227,7 +226,7 @@ type Lazy struct {
 	err     error
 }
 
-// NewLazy returns what calls compile on the first Get and keeps its results.
+// NewLazy returns a Lazy that calls compile on the first Get and caches its results.
 func NewLazy(compile func() (*Program, error)) *Lazy { return &Lazy{make: compile} }
 
 // Get returns the program.

@@ -10,51 +10,46 @@ import (
 	"binnacle/services/apiserver/internal/customresource/tape"
 )
 
-// MaxShaped is how long a document may become when defaults are filled in, in
-// bytes. More is refused with ErrTooLarge, else a small request could fill the
-// memory.
+// MaxShaped is the maximum size in bytes of a document with its defaults. A larger document is
+// rejected with ErrTooLarge. Without the limit, a small request could exhaust memory.
 const MaxShaped = 6 << 20
 
-// maxUnknown is how many unknown fields of one document are reported.
+// maxUnknown is the maximum number of unknown fields that are reported for one document.
 const maxUnknown = 1000
 
-// ErrTooLarge tells that a document with its defaults is too large.
+// ErrTooLarge reports that a document with its defaults is too large.
 var ErrTooLarge = errors.New("the object with its defaults is too large")
 
-// ShapeOptions say how a document is shaped.
+// ShapeOptions controls how Shape changes a document.
 type ShapeOptions struct {
-	// Unknown asks for the paths of unknown and repeated fields.
+	// Unknown requests the paths of unknown and repeated fields.
 	Unknown bool
-	// DropMalformed lets malformed metadata of embedded resources go, instead
-	// of failing: for documents from the store.
+	// DropMalformed removes malformed metadata of embedded resources instead of failing. It is for
+	// documents from the store.
 	DropMalformed bool
-	// Lenient keeps unknown fields and nulls: the definition has
-	// preserveUnknownFields.
+	// Lenient keeps unknown fields and nulls, for definitions with preserveUnknownFields.
 	Lenient bool
-	// Undefaulted is for a document that was converted: it gets no defaults, and keeps its nulls.
+	// Undefaulted is for a converted document, which gets no defaults and keeps its nulls.
 	Undefaulted bool
 	// KeepNulls keeps nulls that are not allowed and have no default, so that Check reports them.
 	KeepNulls bool
 }
 
-// Shaped is a document that fits its schema as far as its fields are concerned.
+// Shaped is the result of Shape.
 type Shaped struct {
-	// Doc is the document that was given when nothing changed.
+	// Doc is the original document if nothing changed.
 	Doc     *tape.Doc
 	Changed bool
-	// Duplicates are the paths of fields that came twice.
+	// Duplicates holds the paths of repeated fields.
 	Duplicates []string
-	// Unknown are the paths of unknown fields, in the order in which
-	// Kubernetes reports them. Those of the resource's own metadata, which
-	// come first, are not among them.
+	// Unknown holds the paths of unknown fields in the order in which Kubernetes reports them. It
+	// does not contain fields of the resource's own metadata, which are reported first.
 	Unknown []string
 }
 
-// Shape fills in defaults, prunes unknown fields and nulls that are not
-// wanted, and cleans the metadata of embedded resources. It leaves apiVersion,
-// kind and metadata of the resource alone. The error is a *field.Error for
-// malformed metadata of an embedded resource, ErrTooLarge or
-// tape.ErrTooLarge.
+// Shape fills in defaults, prunes unknown fields and unwanted nulls, and cleans the metadata of
+// embedded resources. It does not change apiVersion, kind and metadata of the resource. It returns
+// a *field.Error for malformed metadata of an embedded resource, ErrTooLarge or tape.ErrTooLarge.
 func (p *Program) Shape(d *tape.Doc, o ShapeOptions) (Shaped, error) {
 	result := Shaped{Doc: d}
 	if !d.Clean() {
@@ -95,17 +90,17 @@ func (p *Program) Shape(d *tape.Doc, o ShapeOptions) (Shaped, error) {
 	return result, nil
 }
 
-// mode is what happens to fields that no schema names.
+// mode is the treatment of fields that no schema names.
 type mode uint8
 
 const (
-	prune    mode = iota // they go
-	preserve             // they stay, but what is named is pruned
-	keep                 // nothing is pruned
+	prune    mode = iota // removes them
+	preserve             // keeps them, but prunes the values of named fields
+	keep                 // prunes nothing
 )
 
-// shaper copies a document with changes. As long as there is none, out is nil;
-// then out has what stands before copied in the document, changed.
+// shaper copies a document with changes. out is nil until the first change. Then it holds the
+// changed copy of the document up to the offset copied.
 type shaper struct {
 	program *Program
 	doc     *tape.Doc
@@ -117,9 +112,9 @@ type shaper struct {
 	copied  int
 	steps   []step
 	unknown []string
-	// unknownMeta are the paths of unknown fields in embedded metadata.
+	// unknownMeta holds the paths of unknown fields in embedded metadata.
 	unknownMeta []string
-	told        int // bytes of both
+	told        int // size of both in bytes
 	err         error
 }
 
@@ -127,7 +122,7 @@ func isMeta(d *tape.Doc, key tape.Ref) bool {
 	return d.IsText(key, "metadata") || d.IsText(key, "apiVersion") || d.IsText(key, "kind")
 }
 
-// replace puts text in the place of what stands between two offsets.
+// replace replaces the text between two offsets.
 func (s *shaper) replace(start, end int, text ...[]byte) {
 	if s.out == nil {
 		s.out = make([]byte, 0, len(s.raw)+len(s.raw)/4+64)
@@ -144,7 +139,7 @@ func (s *shaper) replace(start, end int, text ...[]byte) {
 
 func (s *shaper) finish() []byte { return append(s.out, s.raw[s.copied:]...) }
 
-// mode is that of the outermost value.
+// mode returns the mode of the outermost value.
 func (s *shaper) mode() mode {
 	if s.parts&prunes == 0 {
 		return keep
@@ -184,8 +179,7 @@ func (s *shaper) value(at Place, v tape.Ref, m mode) {
 	s.array(at, v, m)
 }
 
-// empty prunes a value of which no schema knows anything: objects become
-// empty.
+// empty prunes a value that no schema describes. It empties objects.
 func (s *shaper) empty(v tape.Ref) {
 	d := s.doc
 	switch d.Kind(v) {
@@ -243,8 +237,8 @@ func (s *shaper) array(at Place, v tape.Ref, m mode) {
 	})
 }
 
-// metaPlace is where a schema stands with regard to the metadata of an embedded resource. Kubernetes
-// prunes metadata by the fields of ObjectMeta, not by the schema.
+// metaPlace is the position of a schema relative to the metadata of an embedded resource.
+// Kubernetes prunes metadata by the fields of ObjectMeta, not by the schema.
 type metaPlace uint8
 
 const (
@@ -253,7 +247,8 @@ const (
 	within             // the schema describes a part of the metadata
 )
 
-// below returns the place of a schema within s: of the named property, or of items or values.
+// below returns the position of a schema within s: that of the named property, or of items or
+// values.
 func (m metaPlace) below(s *v1.JSONSchemaProps, name string) metaPlace {
 	switch {
 	case m != outside:

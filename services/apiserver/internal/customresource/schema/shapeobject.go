@@ -4,24 +4,24 @@ import (
 	"binnacle/services/apiserver/internal/customresource/tape"
 )
 
-// parts are what a shaper does.
+// parts is the set of operations of a shaper.
 type parts uint8
 
 const (
 	prunes     parts = 1 << iota
-	fills            // defaults
-	nulls            // takes out nulls that are not wanted
-	cleans           // embedded metadata
+	fills            // adds defaults
+	nulls            // removes unwanted nulls
+	cleans           // cleans embedded metadata
 	everything = prunes | fills | nulls | cleans
 )
 
-// member is what becomes of a member of an object.
+// member is the fate of an object's member.
 type member uint8
 
 const (
 	stays member = iota
 	goes
-	isFilled // a null gives way to the default
+	isFilled // the default replaces a null
 )
 
 func (s *shaper) object(at Place, v tape.Ref, m mode, resource bool) {
@@ -36,7 +36,7 @@ func (s *shaper) object(at Place, v tape.Ref, m mode, resource bool) {
 		seen = newMarks(len(n.props))
 	}
 	start, end := d.Span(v)
-	last := start + 1 // where the last member ended, or the object began
+	last := start + 1 // end of the last member, or start of the content
 	kept, next := 0, 0
 	for k, stop := d.First(v), d.Next(v); k < stop && s.err == nil; k = d.Next(k + 1) {
 		i := n.find(d, k, next)
@@ -70,8 +70,8 @@ func (s *shaper) object(at Place, v tape.Ref, m mode, resource bool) {
 	}
 }
 
-// fate decides on a member. sub is the place of its schema, named whether the
-// schema names the property.
+// fate decides on a member. sub is the place of its schema. named states whether the schema names
+// the property.
 func (s *shaper) fate(n *node, sub Place, named, meta bool, key tape.Ref, m mode) member {
 	if m == prune && !named && !meta && n.additional == unsaid {
 		s.report(key, stepValue)
@@ -93,8 +93,8 @@ func (s *shaper) fate(n *node, sub Place, named, meta bool, key tape.Ref, m mode
 	return stays
 }
 
-// drop takes a member out together with a comma: the one before it if
-// something is kept before it, else the one after it.
+// drop removes a member and a comma: the one before it if an earlier member is kept, else the one
+// after it.
 func (s *shaper) drop(key tape.Ref, last, kept, end int) {
 	keyStart, _ := s.doc.Span(key)
 	_, valueEnd := s.doc.Span(key + 1)
@@ -124,7 +124,7 @@ func (s *shaper) member(n *node, sub Place, named, meta bool, key tape.Ref, m mo
 		s.embeddedMeta(sub, key)
 	case meta:
 	case !named && n.additional == unsaid:
-		// Nothing knows it, and it stays.
+		// No schema describes it, and it stays unchanged.
 	case m == keep:
 		s.value(sub, key+1, keep)
 	default:
@@ -133,7 +133,7 @@ func (s *shaper) member(n *node, sub Place, named, meta bool, key tape.Ref, m mo
 	s.steps = s.steps[:len(s.steps)-1]
 }
 
-// fill appends the defaults of properties that are missing.
+// fill appends the defaults of missing properties.
 func (s *shaper) fill(n *node, seen *marks, last, brace, kept int) {
 	for _, i := range n.filled {
 		if seen.has(int(i)) {

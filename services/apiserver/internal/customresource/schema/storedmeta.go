@@ -7,9 +7,9 @@ import (
 	"binnacle/services/apiserver/internal/customresource/tape"
 )
 
-// RepairMetadata returns a stored document with metadata that clients can decode: unknown fields
-// and fields of a wrong type go, and a missing generation becomes 1. It takes d, and returns it
-// where nothing changes.
+// RepairMetadata returns a stored document with metadata that clients can decode. It removes
+// unknown fields and fields of a wrong type, and sets a missing generation to 1. It takes ownership
+// of d, and returns d if nothing changes.
 func RepairMetadata(d *tape.Doc) (*tape.Doc, error) {
 	m := d.Find(tape.Root, "metadata")
 	if m == tape.None || d.Kind(m) != tape.Object || decodable(d, m) {
@@ -36,7 +36,8 @@ func RepairMetadata(d *tape.Doc) (*tape.Doc, error) {
 
 var generationPath = peek.Compile(peek.Fields("generation"))
 
-// metaFields are the types of the fields of metadata, of its owners and of its managers.
+// metaFields, ownerFields and managerFields hold the type checks for the fields of metadata, of
+// owner references and of managed fields entries.
 var (
 	metaFields = map[string]func(*tape.Doc, tape.Ref) bool{
 		"name": isString, "generateName": isString, "namespace": isString, "uid": isString, "resourceVersion": isString, "selfLink": isString,
@@ -58,8 +59,8 @@ var (
 	isMetadata = objectOf(metaFields)
 )
 
-// decodable tells whether metadata has a generation, and known fields alone, each of its type. It
-// decodes nothing, as it looks at each object that is read.
+// decodable reports whether metadata has a generation and only known fields of the right types. It
+// decodes nothing because it runs for each object that is read.
 func decodable(d *tape.Doc, m tape.Ref) bool {
 	return d.Find(m, "generation") != tape.None && isMetadata(d, m)
 }

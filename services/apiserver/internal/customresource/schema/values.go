@@ -10,7 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/customresource/tape"
 )
 
-// typeOf returns the type of a value, by the names of schemas.
+// typeOf returns the type of a value and its name in schemas.
 func typeOf(d *tape.Doc, v tape.Ref, kind tape.Kind) (types, string) {
 	switch kind {
 	case tape.Object:
@@ -28,8 +28,8 @@ func typeOf(d *tape.Doc, v tape.Ref, kind tape.Kind) (types, string) {
 	return typeBoolean, "boolean"
 }
 
-// checkType checks type, and format as far as it stands for a type: a string
-// or array passes wherever a schema that is not of numbers has a format.
+// checkType checks the type, and the format where it denotes a type. A string or array always
+// passes if the schema has a format and is not numeric.
 func (c *checker) checkType(n *node, v tape.Ref, kind tape.Kind) bool {
 	is, name := typeOf(c.doc, v, kind)
 	numbers := n.types & (typeNumber | typeInteger)
@@ -52,7 +52,7 @@ func (c *checker) checkType(n *node, v tape.Ref, kind tape.Kind) bool {
 	return fits
 }
 
-// formatOf returns the format that Go's values of a type stand for.
+// formatOf returns the format of the Go type for a JSON type.
 func formatOf(is types) string {
 	switch is {
 	case typeInteger:
@@ -63,8 +63,7 @@ func formatOf(is types) string {
 	return ""
 }
 
-// checkText checks a string and returns how many checks there were beside the
-// first.
+// checkText checks a string and returns the number of checks beyond the first.
 func (c *checker) checkText(n *node, v tape.Ref) int {
 	t := n.text
 	if t == nil {
@@ -218,12 +217,13 @@ func (c *checker) checkEnum(n *node, v tape.Ref) {
 	c.add(func(at *field.Path, name string) *field.Error {
 		err := field.NotSupported[string](at, c.doc.Any(v), nil)
 		err.Detail = c.supported(n)
-		c.spend(len(err.Detail)) // it is looked at again
+		c.spend(len(err.Detail)) // the detail is inspected again later
 		return err
 	})
 }
 
-// supported tells the values of an enum, which many values may be none of.
+// supported returns the error detail that lists the values of an enum. It caches the text because
+// many values may violate the same enum.
 func (c *checker) supported(n *node) string {
 	if c.told != n {
 		shown := make([]string, len(n.enum))
@@ -235,8 +235,8 @@ func (c *checker) supported(n *node) string {
 	return c.tells
 }
 
-// isValue tells whether a value is one of an enum once it is converted to the
-// type of that: 2.5 is 2, and 97 is "a". A null is none.
+// isValue reports whether a value equals an enum value after conversion to the enum value's type:
+// 2.5 equals 2, and 97 equals "a". A null equals nothing.
 func (c *checker) isValue(e *enumValue, v tape.Ref) bool {
 	switch want := e.value.(type) {
 	case string:

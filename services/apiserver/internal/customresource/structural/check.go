@@ -12,8 +12,8 @@ import (
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 )
 
-// Check returns what keeps a schema from being structural, in the order of the
-// messages. at is the path of the schema, which has nothing that is Unsupported.
+// Check returns the violations that keep a schema from being structural, sorted by message. at is
+// the path of the schema, for which Unsupported must return nil.
 func Check(at *field.Path, s *v1.JSONSchemaProps) field.ErrorList {
 	if s == nil {
 		return nil
@@ -25,7 +25,7 @@ func Check(at *field.Path, s *v1.JSONSchemaProps) field.ErrorList {
 	return c.errs
 }
 
-// place is what a schema describes.
+// place is the kind of value that a schema describes.
 type place int
 
 const (
@@ -38,7 +38,7 @@ type checker struct{ errs field.ErrorList }
 
 func (c *checker) add(err *field.Error) { c.errs = append(c.errs, err) }
 
-// schema checks one that types what it describes, and those within it.
+// schema checks a schema that defines the type of its value, and the schemas within it.
 func (c *checker) schema(at *field.Path, s *v1.JSONSchemaProps, p place) {
 	each := items(s)
 	if s.Type == "array" && each == nil {
@@ -68,7 +68,7 @@ func preserves(s *v1.JSONSchemaProps) bool {
 	return s.XPreserveUnknownFields != nil && *s.XPreserveUnknownFields
 }
 
-// extensions checks those that contradict each other.
+// extensions rejects contradictory extensions.
 func (c *checker) extensions(at *field.Path, s *v1.JSONSchemaProps) {
 	if s.XIntOrString && preserves(s) {
 		c.add(field.Invalid(at.Child("x-kubernetes-preserve-unknown-fields"), true, "must be false if x-kubernetes-int-or-string is true"))
@@ -87,7 +87,7 @@ func (c *checker) extensions(at *field.Path, s *v1.JSONSchemaProps) {
 	}
 }
 
-// typed wants a type.
+// typed requires a type.
 func (c *checker) typed(at *field.Path, s *v1.JSONSchemaProps, p place) {
 	const embedded = "must be object if x-kubernetes-embedded-resource is true"
 	at = at.Child("type")
@@ -107,8 +107,8 @@ func (c *checker) typed(at *field.Path, s *v1.JSONSchemaProps, p place) {
 	}
 }
 
-// head checks what a schema says of the fields that every object has: no more
-// than their types and, at the root, the names.
+// head checks a schema of the fields that every object has. It may define only their types and, at
+// the root, the names.
 func (c *checker) head(at *field.Path, s *v1.JSONSchemaProps, p place) {
 	at = at.Child("properties")
 	if p != root && !s.XEmbeddedResource {
@@ -131,8 +131,8 @@ func (c *checker) head(at *field.Path, s *v1.JSONSchemaProps, p place) {
 	}
 }
 
-// restrictsMetadata tells whether a schema of metadata says more than the rules
-// of names. Defaults are told of elsewhere.
+// restrictsMetadata reports whether a schema of metadata contains more than rules for names.
+// Another check reports defaults.
 func restrictsMetadata(m v1.JSONSchemaProps) bool {
 	named := 0
 	for _, name := range []string{"name", "generateName"} {
@@ -147,8 +147,8 @@ func restrictsMetadata(m v1.JSONSchemaProps) bool {
 	return !reflect.DeepEqual(m, v1.JSONSchemaProps{})
 }
 
-// isIntOrString recognizes the alternatives that x-kubernetes-int-or-string may
-// be written out with, whose types are allowed for that.
+// isIntOrString reports whether anyOf is the long form of x-kubernetes-int-or-string. Its
+// alternatives may have types.
 func isIntOrString(anyOf []v1.JSONSchemaProps) bool {
 	if len(anyOf) != 2 {
 		return false
@@ -163,8 +163,8 @@ func isIntOrString(anyOf []v1.JSONSchemaProps) bool {
 	return true
 }
 
-// values checks the rules for values and the logic of a schema; alternatives
-// are those of isIntOrString, of itself or of its first allOf.
+// values checks the value rules and the logic of a schema. alternatives and firstAlternatives
+// report isIntOrString for the schema itself and for its first allOf.
 func (c *checker) values(at *field.Path, s *v1.JSONSchemaProps, alternatives, firstAlternatives bool) {
 	logic(at, s, func(at *field.Path, keyword string, i int, s *v1.JSONSchemaProps) {
 		if keyword == "anyOf" && alternatives {
@@ -180,7 +180,7 @@ func (c *checker) values(at *field.Path, s *v1.JSONSchemaProps, alternatives, fi
 	}
 }
 
-// nested checks a schema below logic, which must not type anything.
+// nested checks a schema below logic, which must not define types.
 func (c *checker) nested(at *field.Path, s *v1.JSONSchemaProps, alternatives bool) {
 	c.values(at, s, alternatives, false)
 	if each := items(s); each != nil {
@@ -218,11 +218,11 @@ func (c *checker) nested(at *field.Path, s *v1.JSONSchemaProps, alternatives boo
 	}
 }
 
-// complete wants that what the logic of the root speaks of exists outside of it.
+// complete requires that every field in the logic of the root is also defined outside of it.
 func (c *checker) complete(at *field.Path, s *v1.JSONSchemaProps) { c.counterparts(at, at, s, s) }
 
-// counterparts holds the logic of a schema against the schema that types the
-// same values; here and there are their paths.
+// counterparts compares the logic of a schema with the schema that defines the types of the same
+// values. there is the path of typed, here that of s.
 func (c *checker) counterparts(there, here *field.Path, typed, s *v1.JSONSchemaProps) {
 	logic(here, s, func(here *field.Path, _ string, _ int, s *v1.JSONSchemaProps) {
 		c.counterpart(there, here, typed, s)

@@ -1,8 +1,7 @@
-// Package structural tells whether the schema of a custom resource is
-// structural: every field has a type that does not hang on logic (allOf, anyOf,
-// oneOf, not), what logic speaks of exists outside of it, and metadata is left
-// alone (specification: "Custom resources").
+// Package structural reports whether the schema of a custom resource is structural: every field has
+// a type that does not depend on logic (allOf, anyOf, oneOf, not), every field in the logic is also
+// defined outside of it, and metadata is not restricted (specification: "Custom resources").
 //
-// It looks at definitions alone and keeps no state. The rules of definitions
-// and the condition NonStructuralSchema call it.
+// It inspects definitions only and keeps no state. The validation of definitions and the condition
+// NonStructuralSchema use it.
 package structural

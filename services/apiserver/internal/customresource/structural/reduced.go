@@ -6,11 +6,10 @@ import (
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 )
 
-// Reduced is the schema of a version without the properties of which no rule of
-// definitions can find anything wrong, which are most of them: what is wrong with it is
-// what is wrong with the whole, in the same order. Below a schema that has logic, rules of
-// its own or anything else that speaks of what is in it, nothing is left out. It shares
-// memory with the schema.
+// Reduced returns a version's schema without the properties in which no rule of definitions can
+// find an error, which are most of them. The reduced schema has the same errors as the whole
+// schema, in the same order. Nothing is left out below a schema with logic, rules of its own or
+// anything else that refers to its contents. The result shares memory with the schema.
 func Reduced(s *v1.JSONSchemaProps) *v1.JSONSchemaProps {
 	if s == nil {
 		return nil
@@ -22,14 +21,14 @@ func Reduced(s *v1.JSONSchemaProps) *v1.JSONSchemaProps {
 	return r.without(s, true)
 }
 
-// reducer remembers which patterns are regular expressions.
+// reducer caches which patterns are valid regular expressions.
 type reducer struct{ patterns map[string]bool }
 
-// without is a quiet schema without its plain properties.
+// without returns a quiet schema without its plain properties.
 func (r *reducer) without(s *v1.JSONSchemaProps, root bool) *v1.JSONSchemaProps {
 	out := *s
 	out.Properties = nil
-	var p v1.JSONSchemaProps // one for all: schemas are large
+	var p v1.JSONSchemaProps // reused, because schemas are large
 	for name := range s.Properties {
 		p = s.Properties[name]
 		head := root && (name == "metadata" || name == "kind" || name == "apiVersion")
@@ -47,8 +46,8 @@ func (r *reducer) without(s *v1.JSONSchemaProps, root bool) *v1.JSONSchemaProps 
 	return &out
 }
 
-// plain tells whether a schema, and all within it, has nothing that could be wrong
-// wherever it stands below the root.
+// plain reports whether a schema and everything within it is valid wherever it is used below the
+// root.
 func (r *reducer) plain(s *v1.JSONSchemaProps) bool {
 	if !r.quiet(s) {
 		return false
@@ -72,8 +71,8 @@ func (r *reducer) plain(s *v1.JSONSchemaProps) bool {
 	return true
 }
 
-// quiet tells whether there is nothing wrong with a schema apart from those within it,
-// and nothing that speaks of those.
+// quiet reports whether a schema is valid apart from the schemas within it, and does not refer to
+// them.
 func (r *reducer) quiet(s *v1.JSONSchemaProps) bool {
 	switch s.Type {
 	case "object", "string", "integer", "number", "boolean":
@@ -100,7 +99,7 @@ func (r *reducer) quiet(s *v1.JSONSchemaProps) bool {
 func (r *reducer) compiles(pattern string) bool {
 	ok, known := r.patterns[pattern]
 	if !known {
-		_, err := syntax.Parse(pattern, syntax.Perl) // all that can fail of compiling it, which takes ten times as long
+		_, err := syntax.Parse(pattern, syntax.Perl) // covers all errors of compiling the pattern, which takes ten times as long
 		ok = err == nil
 		r.patterns[pattern] = ok
 	}

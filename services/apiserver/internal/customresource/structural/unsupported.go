@@ -7,8 +7,8 @@ import (
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 )
 
-// Unsupported returns the first keyword that is found in a schema and that no
-// structural schema can have; such a schema cannot be checked further.
+// Unsupported returns an error for the first keyword of a schema that no structural schema may
+// have. Such a schema cannot be checked further.
 func Unsupported(s *v1.JSONSchemaProps) error {
 	var err error
 	Any(s, func(s *v1.JSONSchemaProps) bool {

@@ -9,7 +9,7 @@ import (
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 )
 
-// Any tells whether a schema, or any schema within it, has a quality.
+// Any reports whether has returns true for a schema or for any schema within it.
 func Any(s *v1.JSONSchemaProps, has func(*v1.JSONSchemaProps) bool) bool {
 	if s == nil {
 		return false
@@ -28,7 +28,7 @@ func Any(s *v1.JSONSchemaProps, has func(*v1.JSONSchemaProps) bool) bool {
 		if len(named) == 0 {
 			continue
 		}
-		var child v1.JSONSchemaProps // one for all: schemas are large
+		var child v1.JSONSchemaProps // reused, because schemas are large
 		for _, child = range named {
 			if within(&child) {
 				return true
@@ -57,8 +57,8 @@ func anyOf(list []v1.JSONSchemaProps, has func(*v1.JSONSchemaProps) bool) bool {
 	return false
 }
 
-// properties of a schema in the order of their names. What each is given is its for
-// the time of the call.
+// properties calls each for properties in the order of their names. The schema is valid only during
+// the call.
 func properties(named map[string]v1.JSONSchemaProps, each func(name string, s *v1.JSONSchemaProps)) {
 	if len(named) == 0 {
 		return
@@ -70,7 +70,7 @@ func properties(named map[string]v1.JSONSchemaProps, each func(name string, s *v
 	}
 }
 
-// items is the schema of a list's elements; nil when there is none.
+// items returns the schema of a list's elements, or nil.
 func items(s *v1.JSONSchemaProps) *v1.JSONSchemaProps {
 	if s.Items == nil {
 		return nil
@@ -78,8 +78,8 @@ func items(s *v1.JSONSchemaProps) *v1.JSONSchemaProps {
 	return s.Items.Schema
 }
 
-// logic calls each for the schemas by which a schema is held to something
-// without being typed by them.
+// logic calls each for the schemas in anyOf, allOf, oneOf and not, which restrict a value without
+// defining its type.
 func logic(at *field.Path, s *v1.JSONSchemaProps, each func(at *field.Path, keyword string, i int, s *v1.JSONSchemaProps)) {
 	list := func(keyword string, list []v1.JSONSchemaProps) {
 		for i := range list {

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// AppendValue appends the JSON of a decoded value as encoding/json writes it, keys in
-// their order. Values are those of Any; others are left to that.
+// AppendValue appends the JSON of a decoded value as encoding/json writes it, with sorted keys. It
+// writes the types of Any itself and leaves other types to encoding/json.
 func AppendValue(dst []byte, v any) ([]byte, error) {
 	switch v := v.(type) {
 	case nil:
@@ -31,8 +31,8 @@ func AppendValue(dst []byte, v any) ([]byte, error) {
 	return append(dst, b...), err
 }
 
-// EqualValues tells whether two decoded values are the same to reflect.DeepEqual, of
-// those that Any makes; it may be false for others.
+// EqualValues reports whether two decoded values are equal in the sense of reflect.DeepEqual. It
+// supports the types of Any, and may return false for others.
 func EqualValues(a, b any) bool {
 	switch a := a.(type) {
 	case nil:
@@ -75,7 +75,7 @@ func EqualValues(a, b any) bool {
 	return false
 }
 
-// fewKeys is up to how many keys of a map are put in order without allocating.
+// fewKeys is the number of map keys up to which sorting does not allocate.
 const fewKeys = 32
 
 func appendMap(dst []byte, m map[string]any) ([]byte, error) {

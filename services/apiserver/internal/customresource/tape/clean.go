@@ -2,8 +2,8 @@ package tape
 
 import "strconv"
 
-// Cleaned returns the document without keys that come again later and with
-// U+FFFD for what is not UTF-8.
+// Cleaned returns the document with only the last of repeated keys, and with U+FFFD in place of
+// invalid UTF-8.
 func (d *Doc) Cleaned() (*Doc, error) {
 	return Parse(d.clean(make([]byte, 0, len(d.raw)), Root))
 }
@@ -43,16 +43,17 @@ func (d *Doc) clean(out []byte, r Ref) []byte {
 }
 
 const (
-	// maxDuplicates is how many of them Kubernetes reports.
+	// maxDuplicates is the number of duplicates that Kubernetes reports.
 	maxDuplicates = 100
-	// maxTold is how many bytes their paths may have before no more are.
+	// maxTold is the total size in bytes of the paths after which no more are reported.
 	maxTold = 1 << 20
-	// maxAgain is how many bytes the paths may have that were told already: each is compared.
+	// maxAgain limits the total size in bytes of paths that were already reported, because each is
+	// compared.
 	maxAgain = 64 << 20
 )
 
-// Duplicates returns the paths of keys that come again in their object, such
-// as spec.list[0].a, up to 100, and no more once they have 1 MiB.
+// Duplicates returns the paths of repeated keys, such as spec.list[0].a. It returns at most 100,
+// and stops at 1 MiB of paths.
 func (d *Doc) Duplicates() []string {
 	if !d.unclean {
 		return nil
@@ -64,11 +65,11 @@ func (d *Doc) Duplicates() []string {
 
 type duplicates struct {
 	doc   *Doc
-	path  []byte // to what is looked at: one for all, as it may be nearly as long as the document
+	path  []byte // path of the current value; shared, because it may be nearly as long as the document
 	seen  map[string]bool
 	found []string
-	told  int // bytes of found
-	again int // bytes of what was found again
+	told  int // size of found in bytes
+	again int // size in bytes of the paths that were found again
 }
 
 func (w *duplicates) full() bool {

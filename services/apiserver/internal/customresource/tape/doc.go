@@ -1,19 +1,17 @@
-// Package tape reads a JSON document into a flat list of its values, so that
-// schemas, rules and comparisons walk it without decoding it.
+// Package tape parses a JSON document into a flat list of its values, so that schemas, rules and
+// comparisons walk it without decoding it.
 //
-// A Doc owns the list; a Ref is a place in it. The list has the values in the
-// order of the text, and in objects a key before each value:
+// A Doc owns the list. A Ref is an index into it. The list holds the values in the order of the
+// text. In objects, a key precedes each value:
 //
 //	{"a":[1,"x"]}   →   object, key a, array, 1, "x"
 //
-// Each entry tells where its text stands and which entry follows the value as
-// a whole, so that siblings are found without looking into values. Numbers are
-// int64 where the text is an integer that fits, else float64, as Kubernetes
-// decodes them; their text is kept.
+// Each entry records the position of its text and the entry that follows the whole value. So
+// siblings are found without visiting nested values. Like in Kubernetes, a number is an int64 if
+// its text is an integer that fits, else a float64. Its text is kept.
 //
-// Memory is 16 bytes per entry, pooled: Parse takes a list from the pool and
-// Release returns it. Documents deeper than MaxDepth or longer than MaxBytes
-// are refused.
+// An entry takes 16 bytes. Parse takes a list from a pool and Release returns it. Documents deeper
+// than MaxDepth or longer than MaxBytes are rejected.
 //
 // A Doc is immutable and safe for concurrent use until it is released.
 package tape

@@ -2,7 +2,7 @@ package tape
 
 import "errors"
 
-// SyntaxError tells why a text is no JSON, and where.
+// SyntaxError reports why and where a text is not valid JSON.
 type SyntaxError struct {
 	Problem string
 	Offset  int // in bytes

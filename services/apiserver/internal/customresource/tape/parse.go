@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxCount is what fits beside kind and flags.
+// maxCount is the largest count that fits next to kind and flags.
 const maxCount = 1<<24 - 1
 
 type parser struct {
@@ -15,7 +15,7 @@ type parser struct {
 	entries []entry
 	open    []Ref // arrays and objects that have not ended
 	unclean bool
-	seen    map[string]Ref // keys of the object at hand
+	seen    map[string]Ref // keys of the current object
 	// outOfRange is the error of a number that is too large.
 	outOfRange error
 }
@@ -53,8 +53,8 @@ func (p *parser) unexpected(where string) error {
 	return p.fail("invalid character %s %s", quoteByte(p.raw[p.at]), where)
 }
 
-// unexpectedWithin is of literals, which the end of the text ends like a space,
-// in the words of Go's decoder.
+// unexpectedWithin returns the error for a character within a literal. Like in Go's decoder, the
+// end of the text counts as a space.
 func (p *parser) unexpectedWithin(where string) error {
 	c := byte(' ')
 	if p.at < len(p.raw) {
@@ -85,8 +85,8 @@ func (p *parser) space() {
 	}
 }
 
-// document reads values until the outermost has ended. Nesting is held in
-// p.open, so that deep documents need no deep stack.
+// document reads values until the outermost has ended. p.open holds the nesting, so that deep
+// documents need no deep stack.
 func (p *parser) document() error {
 	for {
 		p.space()
@@ -107,8 +107,9 @@ func (p *parser) document() error {
 	}
 }
 
-// value reads the beginning of a value: all of a scalar or of an empty array
-// or object, else up to the first value within it, in which case opened.
+// value reads the beginning of a value. It reads a scalar or an empty array or object completely.
+// Of another array or object it reads everything up to the first value within it, and returns
+// opened.
 func (p *parser) value() (opened bool, err error) {
 	if p.at >= len(p.raw) {
 		return false, p.unexpected("")
@@ -201,8 +202,8 @@ func (p *parser) leave() {
 	}
 }
 
-// closeAll goes on after a value: it ends what ends there, up to the next
-// value or the end of the document.
+// closeAll continues after a value. It ends all arrays and objects that end there, and stops at the
+// next value or at the end of the document.
 func (p *parser) closeAll() (done bool, err error) {
 	for {
 		p.space()
@@ -293,8 +294,8 @@ func (p *parser) number() error {
 	return nil
 }
 
-// tooFar remembers the first number that no float64 can be. What is wrong with
-// the rest of the text counts more.
+// tooFar records the first number that does not fit into a float64. Syntax errors in the rest of
+// the text take precedence.
 func (p *parser) tooFar(start int) {
 	if p.outOfRange == nil {
 		p.outOfRange = &SyntaxError{
@@ -303,8 +304,7 @@ func (p *parser) tooFar(start int) {
 	}
 }
 
-// afterNumber tells what is wrong with a character that cannot follow a
-// number.
+// afterNumber returns the error for a character that cannot follow a number.
 func (p *parser) afterNumber() error {
 	switch {
 	case len(p.open) == 0:
@@ -358,7 +358,7 @@ func (p *parser) text(kind Kind) error {
 	}
 }
 
-// plain are the characters of strings that need no look.
+// plain holds the bytes of strings that need no special handling.
 var plain = func() (t [256]bool) {
 	for c := 0x20; c < 0x80; c++ {
 		t[c] = c != '"' && c != '\\'

@@ -5,13 +5,13 @@ import (
 	"unsafe"
 )
 
-// pairwise is up to how many members keys are compared with each other.
+// pairwise is the number of members up to which keys are compared in pairs.
 const pairwise = 12
 
-// keptKeys bounds the maps of keys that are used again.
+// keptKeys is the maximum size of a key map that is reused.
 const keptKeys = 256
 
-// markShadowed marks the keys of an object that come again later.
+// markShadowed marks the keys of an object that occur again later.
 func (p *parser) markShadowed(object Ref) {
 	if p.ascending(object) {
 		return
@@ -38,8 +38,8 @@ func (p *parser) markShadowed(object Ref) {
 	}
 }
 
-// ascending tells whether the keys of an object are written as they are and in their order,
-// as the server writes them: then none comes again.
+// ascending reports whether the keys of an object have no escapes and are sorted, as the server
+// writes them. Then no key is repeated.
 func (p *parser) ascending(object Ref) bool {
 	var before []byte
 	for k, end := object+1, p.entries[object].next; k < end; k = p.entries[k+1].next {

@@ -6,20 +6,20 @@ import (
 )
 
 const (
-	// MaxDepth is how deep values may be nested; Go's decoder has the same.
+	// MaxDepth is the maximum nesting depth, the same as that of Go's decoder.
 	MaxDepth = 10_000
-	// MaxBytes is how long a document may be. It is more than a request or a
-	// stored value can have.
+	// MaxBytes is the maximum length of a document. It exceeds the limits of requests and stored
+	// values.
 	MaxBytes = 64 << 20
 )
 
-// ErrTooLarge tells that a document is longer than MaxBytes.
+// ErrTooLarge reports that a document is longer than MaxBytes.
 var ErrTooLarge = errors.New("the document is too large")
 
 // Kind is the type of a value.
 type Kind uint8
 
-// The kinds. Key is an object's key, which stands before its value.
+// The kinds of values. Key is an object's key, which precedes its value.
 const (
 	Null Kind = iota
 	False
@@ -34,27 +34,27 @@ const (
 const (
 	// escaped: the text of a string or key has escapes.
 	escaped = 1 << iota
-	// malformed: the text of a string or key is not UTF-8.
+	// malformed: the text of a string or key is not valid UTF-8.
 	malformed
-	// shadowed: the key comes again later in its object, which counts.
+	// shadowed: the key occurs again later in its object, and the last occurrence counts.
 	shadowed
-	// wide: the text of a string or key is not ASCII only.
+	// wide: the text of a string or key is not pure ASCII.
 	wide
 )
 
-// Ref is a place in the list of a Doc. None is no place.
+// Ref is an index into the list of a Doc. None is not a valid index.
 type Ref uint32
 
 // Root is the document as a whole.
 const Root Ref = 0
 
-// None stands for a value that is not there.
+// None stands for a missing value.
 const None Ref = 1<<32 - 1
 
 type entry struct {
-	start, end uint32 // of the text; without the quotes in strings and keys
-	next       Ref    // what follows the value
-	count      uint32 // of members or items, 24 bits; then 4 bits of kind and of flags
+	start, end uint32 // of the text; without quotes for strings and keys
+	next       Ref    // the entry after the value
+	count      uint32 // of members or items, 24 bits; then 4 bits of kind and 4 of flags
 }
 
 func (e *entry) kind() Kind   { return Kind(e.count >> 4 & 15) }
@@ -65,23 +65,22 @@ type Doc struct {
 	raw     []byte
 	entries []entry
 	unclean bool
-	// keys is for the parser, which finds keys that come twice by it.
+	// keys is scratch space of the parser, which finds repeated keys with it.
 	keys map[string]Ref
 
-	mu sync.Mutex // guards what follows
-	// members and items are the places within large objects and arrays, from
-	// when they were first asked for.
+	mu sync.Mutex // guards the fields below
+	// members and items index large objects and arrays. They are built on first use.
 	members map[Ref]map[string]Ref
 	items   map[Ref][]Ref
 }
 
 var pool = sync.Pool{New: func() any { return new(Doc) }}
 
-// keptEntries bounds the lists that the pool keeps.
+// keptEntries is the maximum capacity of a list that the pool retains.
 const keptEntries = 1 << 16
 
-// Release gives the memory of the list back. The document must not be used
-// after it. Releasing nil does nothing.
+// Release returns the memory of the list to the pool. The document must not be used afterwards.
+// Releasing nil does nothing.
 func (d *Doc) Release() {
 	if d == nil || cap(d.entries) > keptEntries {
 		return
@@ -93,8 +92,8 @@ func (d *Doc) Release() {
 // Raw returns the document's text.
 func (d *Doc) Raw() []byte { return d.raw }
 
-// Clean tells whether the document has no key twice and only UTF-8. Cleaned
-// makes another one so.
+// Clean reports whether the document has no repeated key and only valid UTF-8. Cleaned returns such
+// a document.
 func (d *Doc) Clean() bool { return !d.unclean }
 
 // Kind returns the kind of a value.
@@ -103,18 +102,18 @@ func (d *Doc) Kind(r Ref) Kind { return d.entries[r].kind() }
 // Len returns the number of members of an object or items of an array.
 func (d *Doc) Len(r Ref) int { return int(d.entries[r].count >> 8) }
 
-// First returns the first key of an object or item of an array; it is Next(r)
-// when there is none.
+// First returns the first key of an object or the first item of an array. It equals Next(r) if
+// there is none.
 func (d *Doc) First(r Ref) Ref { return r + 1 }
 
-// Next returns what follows a value: the next item, or the next key. It is
-// Next of the array or object after the last.
+// Next returns the next item or key after a value. After the last one, it is Next of the array or
+// object.
 func (d *Doc) Next(r Ref) Ref { return d.entries[r].next }
 
 // Value returns the value of a key.
 func (d *Doc) Value(key Ref) Ref { return key + 1 }
 
-// Span returns where the text of a value stands, with its quotes.
+// Span returns the position of the text of a value, including quotes.
 func (d *Doc) Span(r Ref) (start, end int) {
 	e := &d.entries[r]
 	if k := e.kind(); k == String || k == Key {
@@ -123,13 +122,13 @@ func (d *Doc) Span(r Ref) (start, end int) {
 	return int(e.start), int(e.end)
 }
 
-// Text returns the text of a value, with its quotes.
+// Text returns the text of a value, including quotes.
 func (d *Doc) Text(r Ref) []byte {
 	start, end := d.Span(r)
 	return d.raw[start:end]
 }
 
-// few is up to how many members or items are looked for one by one.
+// few is the number of members or items up to which a search is linear.
 const few = 24
 
 // Find returns the value of an object's key, or None.
@@ -155,7 +154,7 @@ func (d *Doc) findAmongMany(object Ref, key string) Ref {
 	if !ok {
 		index = make(map[string]Ref, d.Len(object))
 		for k, end := d.First(object), d.Next(object); k < end; k = d.Next(k + 1) {
-			index[d.String(k)] = k + 1 // the last counts
+			index[d.String(k)] = k + 1 // the last occurrence counts
 		}
 		if d.members == nil {
 			d.members = map[Ref]map[string]Ref{}
@@ -168,7 +167,7 @@ func (d *Doc) findAmongMany(object Ref, key string) Ref {
 	return None
 }
 
-// Item returns an item of an array; the index must be within it.
+// Item returns an item of an array. The index must be in range.
 func (d *Doc) Item(array Ref, index int) Ref {
 	if d.Len(array) > few {
 		return d.itemAmongMany(array, index)
@@ -197,7 +196,7 @@ func (d *Doc) itemAmongMany(array Ref, index int) Ref {
 	return places[index]
 }
 
-// IsText tells whether a string or key says s.
+// IsText reports whether a string or key equals s.
 func (d *Doc) IsText(r Ref, s string) bool {
 	e := &d.entries[r]
 	if e.flags()&(escaped|malformed) != 0 {
@@ -206,8 +205,8 @@ func (d *Doc) IsText(r Ref, s string) bool {
 	return int(e.end-e.start) == len(s) && string(d.raw[e.start:e.end]) == s
 }
 
-// Shadowed tells whether a key comes again later in its object.
+// Shadowed reports whether a key occurs again later in its object.
 func (d *Doc) Shadowed(key Ref) bool { return d.entries[key].flags()&shadowed != 0 }
 
-// Entries returns the length of the list: a Ref is less.
+// Entries returns the length of the list. Every valid Ref is less.
 func (d *Doc) Entries() int { return len(d.entries) }

@@ -12,8 +12,8 @@ import (
 	"unsafe"
 )
 
-// String returns what a string or key says. It shares the document's memory
-// where the text has no escapes.
+// String returns the value of a string or key. It shares the document's memory if the text has no
+// escapes.
 func (d *Doc) String(r Ref) string {
 	e := &d.entries[r]
 	b := d.raw[e.start:e.end]
@@ -35,8 +35,8 @@ func (d *Doc) Runes(r Ref) int {
 	return int(e.end - e.start)
 }
 
-// unescape decodes the inside of a string. What is not UTF-8 and lone
-// surrogates become U+FFFD, as in Go's decoder.
+// unescape decodes the content of a string. Like in Go's decoder, invalid UTF-8 and lone surrogates
+// become U+FFFD.
 func unescape(b []byte) []byte {
 	out := make([]byte, 0, len(b))
 	for i := 0; i < len(b); {
@@ -101,7 +101,7 @@ func hexRune(b []byte) rune {
 	return r
 }
 
-// Int returns the value of a number whose text is an integer of 64 bits.
+// Int returns the value of a number whose text is a 64-bit integer. It returns false for any other.
 func (d *Doc) Int(r Ref) (int64, bool) {
 	e := &d.entries[r]
 	b := d.raw[e.start:e.end]
@@ -148,8 +148,8 @@ func (d *Doc) Any(r Ref) any {
 	return nil
 }
 
-// Equal tells whether two values are the same to Go's reflect.DeepEqual once
-// decoded: the order of keys does not matter, 1 and 1.0 differ.
+// Equal reports whether two values are equal in the sense of reflect.DeepEqual after decoding. The
+// order of keys does not matter; 1 and 1.0 differ.
 func Equal(a *Doc, x Ref, b *Doc, y Ref) bool {
 	kind := a.Kind(x)
 	if kind != b.Kind(y) {
@@ -202,8 +202,8 @@ func equalObjects(a *Doc, x Ref, b *Doc, y Ref) bool {
 	return true
 }
 
-// AppendCanonical appends a value in the form of Go's encoder: keys sorted, no
-// spaces, numbers in their shortest form.
+// AppendCanonical appends a value in the form of Go's encoder: sorted keys, no spaces, and numbers
+// in their shortest form.
 func (d *Doc) AppendCanonical(out []byte, r Ref) []byte {
 	switch d.Kind(r) {
 	case Number:
@@ -244,7 +244,7 @@ func (d *Doc) AppendCanonical(out []byte, r Ref) []byte {
 	return append(out, d.Text(r)...)
 }
 
-// appendFloat writes a float as Go's encoder does, but negative zero as 0, as Kubernetes does.
+// appendFloat appends a float like Go's encoder, but writes negative zero as 0, as Kubernetes does.
 func appendFloat(out []byte, f float64) []byte {
 	if f == 0 {
 		return append(out, '0')
@@ -262,12 +262,12 @@ func appendFloat(out []byte, f float64) []byte {
 	return out
 }
 
-// AppendString appends a string with its quotes.
+// AppendString appends a string in quotes.
 func AppendString(out []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; !plain[c] || c == '<' || c == '>' || c == '&' {
 			b, err := json.Marshal(s)
-			if err != nil { // a string can always be encoded
+			if err != nil { // cannot happen: every string can be encoded
 				return append(out, `""`...)
 			}
 			return append(out, b...)

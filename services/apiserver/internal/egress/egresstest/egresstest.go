@@ -1,4 +1,4 @@
-// Package egresstest has proxies for tests: of HTTP CONNECT, and of konnectivity's gRPC.
+// Package egresstest contains proxies for tests: for HTTP CONNECT, and for konnectivity's gRPC.
 package egresstest
 
 import (
@@ -21,9 +21,9 @@ import (
 	"time"
 )
 
-// Proxy leads addresses that it knows to others, and remembers what it was asked for.
+// Proxy forwards known addresses to other ones, and records the requested addresses.
 type Proxy struct {
-	// Deaf has tunnels agree to a connection, to anywhere, and read no more then.
+	// Deaf makes tunnels accept any connection and then stop reading.
 	Deaf bool
 
 	mu    sync.Mutex
@@ -31,7 +31,7 @@ type Proxy struct {
 	asked []string
 }
 
-// Leads has an address lead to another: both are host:port.
+// Leads forwards an address to another one. Both are host:port.
 func (p *Proxy) Leads(addr, to string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -41,7 +41,7 @@ func (p *Proxy) Leads(addr, to string) {
 	p.known[addr] = to
 }
 
-// Asked are the addresses that were asked for, each once.
+// Asked returns the requested addresses without duplicates, sorted.
 func (p *Proxy) Asked() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,10 +102,10 @@ func (p *Proxy) serve(conn net.Conn) {
 	_, _ = io.Copy(conn, server)
 }
 
-// Socket listens at a socket of the test.
+// Socket listens on a Unix domain socket of the test.
 func Socket(t testing.TB) (net.Listener, string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "egress") // names of sockets are short
+	dir, err := os.MkdirTemp("", "egress") // socket paths must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func Socket(t testing.TB) (net.Listener, string) {
 	return l, path
 }
 
-// Files are a key pair that is its own authority, good for both ends at 127.0.0.1.
+// Files returns a self-signed key pair for client and server at 127.0.0.1.
 func Files(t testing.TB) (cert, key string) {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -147,8 +147,7 @@ func Files(t testing.TB) (cert, key string) {
 	return cert, key
 }
 
-// Secure listens with TLS at an address of this machine, for clients that the same files
-// prove.
+// Secure listens with TLS at 127.0.0.1, for clients with a certificate from the same files.
 func Secure(t testing.TB, cert, key string) net.Listener {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(cert, key)

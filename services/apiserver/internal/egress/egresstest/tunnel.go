@@ -30,11 +30,11 @@ type tunnels struct {
 	proxy *Proxy
 }
 
-// Proxy implements the service: one connection for each stream, as its clients have it.
+// Proxy implements the service, with one connection per stream like its clients.
 func (s *tunnels) Proxy(stream client.ProxyService_ProxyServer) error {
 	const id = 1
 	var (
-		mu     sync.Mutex // of sending
+		mu     sync.Mutex // guards sending
 		server net.Conn
 	)
 	send := func(p *client.Packet) error {

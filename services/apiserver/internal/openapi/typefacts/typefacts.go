@@ -17,36 +17,34 @@ var text string
 
 var errUnknown = errors.New("there is no such fact")
 
-// Facts of all types, by their full names such as k8s.io/api/core/v1.Pod. What is not
-// known has none.
+// Facts holds the facts of all types, by full names such as k8s.io/api/core/v1.Pod.
 type Facts struct {
-	// Versions are the group versions that the API has or had.
+	// Versions holds the group versions that the API has or had.
 	Versions []schema.GroupVersion
 
 	types map[string]*Type
 	enums map[string][]Value
 }
 
-// Type is what is known of a struct.
+// Type holds the facts of a struct.
 type Type struct {
-	// Doc is its description where the type itself tells none or another one.
+	// Doc is its description if the type itself carries none or another one.
 	Doc *string
-	// MapType is how it is merged.
+	// MapType is the merge rule.
 	MapType string
-	// Union is what it is a union of, as the extension says it.
+	// Union describes the union, in the form of the extension.
 	Union []any
-	// Fields by their names in JSON.
+	// Fields holds the fields by JSON name.
 	Fields map[string]*Field
 }
 
-// Field is what is known of a field.
+// Field holds the facts of a field.
 type Field struct {
 	Doc               *string
 	ListType, MapType string
 	Keys              []string
 	Default           any
-	// Required tells whether it has to be given, where that differs from what the
-	// field's tag says.
+	// Required states whether the field is required if that differs from the field's tag.
 	Required *bool
 	// Cut hides the description of the field's enum.
 	Cut bool
@@ -55,10 +53,10 @@ type Field struct {
 // Value is a value of an enum.
 type Value struct{ Text, Doc string }
 
-// Enum are the values of a type of strings, none where any will do.
+// Enum returns the values of a string type, or nil if any value is allowed.
 func (f *Facts) Enum(name string) []Value { return f.enums[name] }
 
-// Type is what is known of a struct; it may be empty.
+// Type returns the facts of a struct. They may be empty but not nil.
 func (f *Facts) Type(name string) *Type {
 	if t := f.types[name]; t != nil {
 		return t
@@ -66,7 +64,7 @@ func (f *Facts) Type(name string) *Type {
 	return &Type{}
 }
 
-// Field is what is known of a field; it may be empty.
+// Field returns the facts of a field. They may be empty but not nil.
 func (t *Type) Field(name string) *Field {
 	if f := t.Fields[name]; f != nil {
 		return f
@@ -74,7 +72,7 @@ func (t *Type) Field(name string) *Field {
 	return &Field{}
 }
 
-// Read reads the facts.
+// Read parses the facts.
 func Read() (*Facts, error) { return parse(text) }
 
 func parse(text string) (*Facts, error) {

@@ -1,5 +1,5 @@
-// Package kubelettest is a kubelet for tests: it speaks the protocols in which the API
-// server asks kubelets for logs, commands and forwarded ports (KEP-4006), and leaves
-// what a container does to whoever starts it. The tests of package upstream run it in
-// their process; cmd/kubelet is a program of it, whose containers are processes.
+// Package kubelettest is a kubelet for tests. It speaks the protocols by which the API server
+// requests logs, commands and forwarded ports from kubelets (KEP-4006). Functions of the caller
+// implement the containers. The tests of package upstream run it in process. cmd/kubelet is a
+// program whose containers are processes.
 package kubelettest

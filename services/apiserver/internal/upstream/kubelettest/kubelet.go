@@ -15,22 +15,22 @@ import (
 	"k8s.io/apimachinery/pkg/util/remotecommand"
 )
 
-// Timeout bounds the wait for a client: to open its streams, and to read what is left.
+// Timeout bounds the wait for a client to open its streams and to read the remaining output.
 const Timeout = 20 * time.Second
 
-// Streams are those of a command by their type (corev1.StreamTypeStdin and so on);
-// what was not asked for is missing.
+// Streams holds the streams of a command by type (corev1.StreamTypeStdin and so on). Streams that
+// the client did not request are missing.
 type Streams map[string]io.ReadWriteCloser
 
-// A Kubelet serves pods whose containers do what its functions say.
+// A Kubelet serves pods whose containers are implemented by its functions.
 type Kubelet struct {
-	// Run runs a command, or attaches where there is none, and returns how it ended.
+	// Run runs a command, or attaches if there is none, and returns the result.
 	Run func(ctx context.Context, command []string, streams Streams) *metav1.Status
 	// Forward serves one connection to a port of a pod, and closes it.
 	Forward func(port string, conn io.ReadWriteCloser)
-	// Logs answers requests for logs.
+	// Logs serves requests for logs.
 	Logs http.HandlerFunc
-	// Refuse answers a request instead, and says whether it did; nil: never.
+	// Refuse may respond to a request itself, and reports whether it did. It may be nil.
 	Refuse func(w http.ResponseWriter, r *http.Request) bool
 }
 
@@ -50,7 +50,7 @@ func (k Kubelet) Handler() http.Handler {
 	return mux
 }
 
-// accept upgrades a request and hands over the streams that the client opens.
+// accept upgrades a request and returns the streams that the client opens.
 func accept(w http.ResponseWriter, r *http.Request, protocols ...string) (httpstream.Connection, <-chan httpstream.Stream) {
 	if _, err := httpstream.Handshake(r, w, protocols); err != nil {
 		return nil, nil
@@ -73,7 +73,7 @@ func (k Kubelet) command(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer conn.Close()
-	want := 1 // how it ended
+	want := 1 // the stream for the result
 	for _, name := range []string{corev1.ExecStdinParam, corev1.ExecStdoutParam, corev1.ExecStderrParam, corev1.ExecTTYParam} {
 		if q.Get(name) == "1" {
 			want++
@@ -96,7 +96,7 @@ func (k Kubelet) command(w http.ResponseWriter, r *http.Request) {
 		_ = s.Close()
 	}
 	select {
-	case <-conn.CloseChan(): // the other side has read it all
+	case <-conn.CloseChan(): // the other side has read everything
 	case <-time.After(Timeout):
 	}
 }
@@ -121,7 +121,7 @@ func (k Kubelet) forward(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Exited is how a command ends that returns a code of its own.
+// Exited returns the result of a command with a nonzero exit code.
 func Exited(code string) *metav1.Status {
 	return &metav1.Status{
 		Status: metav1.StatusFailure, Reason: remotecommand.NonZeroExitCodeReason,

@@ -1,7 +1,7 @@
 package v1
 
-// The documentation of the fields by JSON name, and of the type by "". It is
-// shown by `kubectl explain`.
+// The SwaggerDoc methods document the fields by JSON name, and the type by "". `kubectl explain`
+// shows the texts.
 
 const objectMetaDoc = "Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata"
 

@@ -9,7 +9,7 @@ import (
 
 var jsonNull = []byte("null")
 
-// MarshalJSON writes the value as it is.
+// MarshalJSON returns the text unchanged, or null.
 func (j JSON) MarshalJSON() ([]byte, error) {
 	if len(j.Raw) == 0 {
 		return jsonNull, nil
@@ -25,8 +25,8 @@ func (j *JSON) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// marshalSchema writes a schema at once: encoding/json goes through what a MarshalJSON returns, so that
-// schemas in each other's MarshalJSON would be gone through once for each level.
+// marshalSchema encodes a schema in one pass. encoding/json scans the result of MarshalJSON, so
+// with nested MarshalJSON calls it would scan a schema once for each level above it.
 func marshalSchema(s *JSONSchemaProps) ([]byte, error) {
 	if s == nil {
 		return jsonNull, nil
@@ -34,7 +34,7 @@ func marshalSchema(s *JSONSchemaProps) ([]byte, error) {
 	return s.AppendJSON(nil), nil
 }
 
-// MarshalJSON writes the list if there is one, the schema otherwise.
+// MarshalJSON encodes the list if it is not empty, otherwise the schema.
 func (s JSONSchemaPropsOrArray) MarshalJSON() ([]byte, error) {
 	if len(s.JSONSchemas) == 0 {
 		return marshalSchema(s.Schema)
@@ -49,8 +49,7 @@ func (s JSONSchemaPropsOrArray) MarshalJSON() ([]byte, error) {
 	return append(out, ']'), nil
 }
 
-// UnmarshalJSON takes an object for a schema and an array for a list; anything
-// else is neither.
+// UnmarshalJSON decodes an object as a schema and an array as a list. It ignores any other value.
 func (s *JSONSchemaPropsOrArray) UnmarshalJSON(data []byte) error {
 	*s = JSONSchemaPropsOrArray{}
 	switch first(data) {
@@ -63,7 +62,7 @@ func (s *JSONSchemaPropsOrArray) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// MarshalJSON writes the names if there are any, the schema otherwise.
+// MarshalJSON encodes the names if there are any, otherwise the schema.
 func (s JSONSchemaPropsOrStringArray) MarshalJSON() ([]byte, error) {
 	if len(s.Property) > 0 {
 		return json.Marshal(s.Property)
@@ -71,8 +70,7 @@ func (s JSONSchemaPropsOrStringArray) MarshalJSON() ([]byte, error) {
 	return marshalSchema(s.Schema)
 }
 
-// UnmarshalJSON takes an object for a schema and an array for names; anything
-// else is neither.
+// UnmarshalJSON decodes an object as a schema and an array as names. It ignores any other value.
 func (s *JSONSchemaPropsOrStringArray) UnmarshalJSON(data []byte) error {
 	*s = JSONSchemaPropsOrStringArray{}
 	switch first(data) {
@@ -85,7 +83,7 @@ func (s *JSONSchemaPropsOrStringArray) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// MarshalJSON writes the schema if there is one, the boolean otherwise.
+// MarshalJSON encodes the schema if there is one, otherwise the boolean.
 func (s JSONSchemaPropsOrBool) MarshalJSON() ([]byte, error) {
 	if s.Schema != nil {
 		return marshalSchema(s.Schema)
@@ -93,7 +91,7 @@ func (s JSONSchemaPropsOrBool) MarshalJSON() ([]byte, error) {
 	return json.Marshal(s.Allows)
 }
 
-// UnmarshalJSON takes a schema or a boolean. A schema allows.
+// UnmarshalJSON decodes a schema or a boolean. A schema sets Allows.
 func (s *JSONSchemaPropsOrBool) UnmarshalJSON(data []byte) error {
 	*s = JSONSchemaPropsOrBool{}
 	switch {
@@ -116,28 +114,28 @@ func first(data []byte) byte {
 	return data[0]
 }
 
-// The types below are of no one type in JSON, which is what their schemas say.
+// The types below have no single JSON type, and their OpenAPI schemas state none.
 
-// OpenAPISchemaType is any.
+// OpenAPISchemaType returns nil: any type.
 func (JSON) OpenAPISchemaType() []string { return nil }
 
-// OpenAPISchemaFormat is none.
+// OpenAPISchemaFormat returns "": no format.
 func (JSON) OpenAPISchemaFormat() string { return "" }
 
-// OpenAPISchemaType is any.
+// OpenAPISchemaType returns nil: any type.
 func (JSONSchemaPropsOrArray) OpenAPISchemaType() []string { return nil }
 
-// OpenAPISchemaFormat is none.
+// OpenAPISchemaFormat returns "": no format.
 func (JSONSchemaPropsOrArray) OpenAPISchemaFormat() string { return "" }
 
-// OpenAPISchemaType is any.
+// OpenAPISchemaType returns nil: any type.
 func (JSONSchemaPropsOrBool) OpenAPISchemaType() []string { return nil }
 
-// OpenAPISchemaFormat is none.
+// OpenAPISchemaFormat returns "": no format.
 func (JSONSchemaPropsOrBool) OpenAPISchemaFormat() string { return "" }
 
-// OpenAPISchemaType is any.
+// OpenAPISchemaType returns nil: any type.
 func (JSONSchemaPropsOrStringArray) OpenAPISchemaType() []string { return nil }
 
-// OpenAPISchemaFormat is none.
+// OpenAPISchemaFormat returns "": no format.
 func (JSONSchemaPropsOrStringArray) OpenAPISchemaFormat() string { return "" }

@@ -9,8 +9,8 @@ import (
 	"binnacle/services/apiserver/internal/customresource/tape"
 )
 
-// ReadSchema reads a schema from its JSON as encoding/json does, ten times as fast:
-// whatever is not as this package writes it is left to that.
+// ReadSchema decodes a schema with the result of encoding/json, but ten times as fast. It leaves
+// JSON that this package would not write to encoding/json.
 func ReadSchema(text []byte) (*JSONSchemaProps, error) {
 	if s, ok := ReadPlainSchema(text); ok {
 		return s, nil
@@ -19,8 +19,8 @@ func ReadSchema(text []byte) (*JSONSchemaProps, error) {
 	return s, json.Unmarshal(text, s)
 }
 
-// ReadPlainSchema is ReadSchema for schemas in which no keyword is unknown, none is
-// there twice, and all have the type that they should. It returns false for others.
+// ReadPlainSchema is ReadSchema for schemas without unknown or repeated keywords whose values all
+// have the right types. It returns false for any other schema.
 func ReadPlainSchema(text []byte) (*JSONSchemaProps, bool) {
 	d, err := tape.Parse(text)
 	if err != nil {
@@ -31,15 +31,15 @@ func ReadPlainSchema(text []byte) (*JSONSchemaProps, bool) {
 	return s, d.Clean() && (&schemaReader{d}).schema(tape.Root, s)
 }
 
-// schemaReader fills schemas from a document without keys that come twice. Its methods
-// return false for what is unusual.
+// schemaReader fills schemas from a document without repeated keys. Its methods return false for
+// unusual values.
 type schemaReader struct{ *tape.Doc }
 
 func (r *schemaReader) schema(at tape.Ref, s *JSONSchemaProps) bool {
 	return r.members(at, func(name string, v tape.Ref) bool { return r.keyword(name, v, s) })
 }
 
-// members calls each for the members of an object, until it returns false.
+// members calls each for the members of an object until it returns false.
 func (r *schemaReader) members(at tape.Ref, each func(name string, v tape.Ref) bool) bool {
 	if r.Kind(at) != tape.Object {
 		return false
@@ -148,10 +148,10 @@ func (r *schemaReader) rareKeyword(name string, v tape.Ref, s *JSONSchemaProps) 
 			return false
 		})
 	}
-	return false // those that no structural schema has, and what is no keyword
+	return false // keywords that no structural schema may have, and unknown names
 }
 
-// known are the keywords that are read here.
+// known holds the keywords that schemaReader reads.
 var known = func() map[string]bool {
 	all := map[string]bool{}
 	for _, name := range strings.Fields(`type description properties items additionalProperties required format pattern enum default minimum maximum
@@ -208,7 +208,7 @@ func (r *schemaReader) texts(v tape.Ref, into *[]string) bool {
 	return each(r, v, into, r.text)
 }
 
-// each fills a list from an array; a null in it is unusual.
+// each fills a list from an array. fill returns false for an unusual element, such as null.
 func each[T any](r *schemaReader, v tape.Ref, into *[]T, fill func(tape.Ref, *T) bool) bool {
 	if r.Kind(v) != tape.Array {
 		return false
@@ -247,7 +247,7 @@ func (r *schemaReader) schemas(v tape.Ref, into *map[string]JSONSchemaProps) boo
 		return false
 	}
 	*into = make(map[string]JSONSchemaProps, r.Len(v))
-	var s JSONSchemaProps // one for all: schemas are large, and the map has its own
+	var s JSONSchemaProps // reused, because schemas are large and the map holds copies
 	return r.members(v, func(name string, v tape.Ref) bool {
 		s = JSONSchemaProps{}
 		if !r.schema(v, &s) {

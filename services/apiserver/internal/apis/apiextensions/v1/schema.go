@@ -1,7 +1,6 @@
 package v1
 
-// JSONSchemaProps is a JSON schema in the dialect of OpenAPI v3, with the
-// extensions of Kubernetes.
+// JSONSchemaProps is a JSON schema in the dialect of OpenAPI v3, with the extensions of Kubernetes.
 type JSONSchemaProps struct {
 	ID          string        `json:"id,omitempty" protobuf:"bytes,1,opt,name=id"`
 	Schema      JSONSchemaURL `json:"$schema,omitempty" protobuf:"bytes,2,opt,name=schema"`
@@ -55,10 +54,10 @@ type JSONSchemaProps struct {
 // JSONSchemaURL is the URL of a schema's dialect.
 type JSONSchemaURL string
 
-// JSONSchemaDependencies are schemas or property names by property.
+// JSONSchemaDependencies maps a property to a schema or to property names.
 type JSONSchemaDependencies map[string]JSONSchemaPropsOrStringArray
 
-// JSONSchemaDefinitions are schemas by name.
+// JSONSchemaDefinitions maps names to schemas.
 type JSONSchemaDefinitions map[string]JSONSchemaProps
 
 // ExternalDocumentation points to documentation elsewhere.
@@ -103,7 +102,7 @@ type JSONSchemaPropsOrArray struct {
 	JSONSchemas []JSONSchemaProps `protobuf:"bytes,2,rep,name=jSONSchemas"`
 }
 
-// JSONSchemaPropsOrBool is a schema or whether anything is allowed.
+// JSONSchemaPropsOrBool is a schema or a boolean that allows or forbids every value.
 type JSONSchemaPropsOrBool struct {
 	Allows bool             `protobuf:"varint,1,opt,name=allows"`
 	Schema *JSONSchemaProps `protobuf:"bytes,2,opt,name=schema"`

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// CustomResourceDefinition declares a resource that is served like the built-in
-// ones. Its name is plural.group.
+// CustomResourceDefinition declares a resource that is served like the built-in ones. Its name is
+// plural.group.
 type CustomResourceDefinition struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
@@ -24,7 +24,7 @@ type CustomResourceDefinitionList struct {
 	Items []CustomResourceDefinition `json:"items" protobuf:"bytes,2,rep,name=items"`
 }
 
-// CustomResourceDefinitionSpec is what the author asks for.
+// CustomResourceDefinitionSpec is the desired resource.
 type CustomResourceDefinitionSpec struct {
 	Group                 string                            `json:"group" protobuf:"bytes,1,opt,name=group"`
 	Names                 CustomResourceDefinitionNames     `json:"names" protobuf:"bytes,3,opt,name=names"`
@@ -34,7 +34,7 @@ type CustomResourceDefinitionSpec struct {
 	PreserveUnknownFields bool                              `json:"preserveUnknownFields,omitempty" protobuf:"varint,10,opt,name=preserveUnknownFields"`
 }
 
-// ResourceScope is where objects live.
+// ResourceScope is the scope of objects.
 type ResourceScope string
 
 // The scopes.
@@ -43,8 +43,8 @@ const (
 	NamespaceScoped ResourceScope = "Namespaced"
 )
 
-// CustomResourceDefinitionNames are the names of the resource in paths, in
-// objects and on command lines.
+// CustomResourceDefinitionNames holds the names of the resource in paths, in objects and on command
+// lines.
 type CustomResourceDefinitionNames struct {
 	Plural     string   `json:"plural" protobuf:"bytes,1,opt,name=plural"`
 	Singular   string   `json:"singular,omitempty" protobuf:"bytes,2,opt,name=singular"`
@@ -78,10 +78,10 @@ type CustomResourceSubresources struct {
 	Scale  *CustomResourceSubresourceScale  `json:"scale,omitempty" protobuf:"bytes,2,opt,name=scale"`
 }
 
-// CustomResourceSubresourceStatus turns the status sub-resource on.
+// CustomResourceSubresourceStatus enables the status subresource.
 type CustomResourceSubresourceStatus struct{}
 
-// CustomResourceSubresourceScale turns the scale sub-resource on.
+// CustomResourceSubresourceScale enables the scale subresource.
 type CustomResourceSubresourceScale struct {
 	SpecReplicasPath   string  `json:"specReplicasPath" protobuf:"bytes,1,name=specReplicasPath"`
 	StatusReplicasPath string  `json:"statusReplicasPath" protobuf:"bytes,2,opt,name=statusReplicasPath"`
@@ -103,28 +103,28 @@ type SelectableField struct {
 	JSONPath string `json:"jsonPath" protobuf:"bytes,1,opt,name=jsonPath"`
 }
 
-// CustomResourceConversion says how objects change between versions.
+// CustomResourceConversion defines how objects are converted between versions.
 type CustomResourceConversion struct {
 	Strategy ConversionStrategyType `json:"strategy" protobuf:"bytes,1,name=strategy"`
 	Webhook  *WebhookConversion     `json:"webhook,omitempty" protobuf:"bytes,2,opt,name=webhook"`
 }
 
-// ConversionStrategyType names a way to convert.
+// ConversionStrategyType names a conversion strategy.
 type ConversionStrategyType string
 
-// The ways to convert: change the apiVersion only, or ask a webhook.
+// Conversion strategies: change only the apiVersion, or call a webhook.
 const (
 	NoneConverter    ConversionStrategyType = "None"
 	WebhookConverter ConversionStrategyType = "Webhook"
 )
 
-// WebhookConversion says which webhook converts.
+// WebhookConversion defines the webhook that converts objects.
 type WebhookConversion struct {
 	ClientConfig             *WebhookClientConfig `json:"clientConfig,omitempty" protobuf:"bytes,2,name=clientConfig"`
 	ConversionReviewVersions []string             `json:"conversionReviewVersions" protobuf:"bytes,3,rep,name=conversionReviewVersions" listType:"atomic"`
 }
 
-// WebhookClientConfig says where a webhook is; one of URL and Service is set.
+// WebhookClientConfig locates a webhook. Either URL or Service is set.
 type WebhookClientConfig struct {
 	URL      *string           `json:"url,omitempty" protobuf:"bytes,3,opt,name=url"`
 	Service  *ServiceReference `json:"service,omitempty" protobuf:"bytes,1,opt,name=service"`
@@ -139,7 +139,7 @@ type ServiceReference struct {
 	Port      *int32  `json:"port,omitempty" protobuf:"varint,4,opt,name=port"`
 }
 
-// CustomResourceDefinitionStatus is what the server made of a definition.
+// CustomResourceDefinitionStatus is the observed state of a definition.
 type CustomResourceDefinitionStatus struct {
 	// +optional
 	Conditions []CustomResourceDefinitionCondition `json:"conditions" protobuf:"bytes,1,opt,name=conditions" listType:"map" listMapKey:"type"`
@@ -149,7 +149,7 @@ type CustomResourceDefinitionStatus struct {
 	StoredVersions []string `json:"storedVersions" protobuf:"bytes,3,rep,name=storedVersions" listType:"atomic"`
 }
 
-// CustomResourceDefinitionCondition is one thing the server found out.
+// CustomResourceDefinitionCondition is one condition of a definition.
 type CustomResourceDefinitionCondition struct {
 	Type               CustomResourceDefinitionConditionType `json:"type" protobuf:"bytes,1,opt,name=type,casttype=CustomResourceDefinitionConditionType"`
 	Status             ConditionStatus                       `json:"status" protobuf:"bytes,2,opt,name=status,casttype=ConditionStatus"`
@@ -165,11 +165,11 @@ type CustomResourceDefinitionConditionType string
 const (
 	// Established: the resource is served.
 	Established CustomResourceDefinitionConditionType = "Established"
-	// NamesAccepted: the names collide with no other resource's.
+	// NamesAccepted: the names conflict with no other resource.
 	NamesAccepted CustomResourceDefinitionConditionType = "NamesAccepted"
-	// NonStructuralSchema: a schema breaks the rules of structural schemas.
+	// NonStructuralSchema: a schema violates the rules of structural schemas.
 	NonStructuralSchema CustomResourceDefinitionConditionType = "NonStructuralSchema"
-	// Terminating: the definition is being deleted and its objects with it.
+	// Terminating: the definition and its objects are being deleted.
 	Terminating CustomResourceDefinitionConditionType = "Terminating"
 	// KubernetesAPIApprovalPolicyConformant: a definition in a protected group
 	// has a valid approval.
@@ -187,15 +187,14 @@ const (
 )
 
 const (
-	// CustomResourceCleanupFinalizer keeps a definition until its objects are
-	// gone.
+	// CustomResourceCleanupFinalizer keeps a definition until its objects are gone.
 	CustomResourceCleanupFinalizer = "customresourcecleanup.apiextensions.k8s.io"
-	// KubeAPIApprovedAnnotation approves a definition in a protected group; its
-	// value is the URL of the approval, or begins with "unapproved".
+	// KubeAPIApprovedAnnotation approves a definition in a protected group. Its value is the URL of
+	// the approval, or starts with "unapproved".
 	KubeAPIApprovedAnnotation = "api-approved.kubernetes.io"
 )
 
-// ConversionReview is what is sent to a conversion webhook and what it answers.
+// ConversionReview is the request to a conversion webhook and its response.
 type ConversionReview struct {
 	metav1.TypeMeta `json:",inline"`
 
@@ -203,7 +202,7 @@ type ConversionReview struct {
 	Response *ConversionResponse `json:"response,omitempty" protobuf:"bytes,2,opt,name=response"`
 }
 
-// ConversionRequest asks to convert objects.
+// ConversionRequest requests the conversion of objects.
 type ConversionRequest struct {
 	UID               types.UID              `json:"uid" protobuf:"bytes,1,name=uid"`
 	DesiredAPIVersion string                 `json:"desiredAPIVersion" protobuf:"bytes,2,name=desiredAPIVersion"`

@@ -10,8 +10,8 @@ import (
 	"binnacle/services/apiserver/internal/customresource/tape"
 )
 
-// AppendJSON appends the JSON of the schema, as encoding/json writes it but for the
-// values of users (defaults, enumerations and examples), which are appended as they are.
+// AppendJSON appends the JSON of the schema as encoding/json writes it, except that it appends
+// users' values (defaults, enums and examples) unchanged.
 func (s *JSONSchemaProps) AppendJSON(dst []byte) []byte {
 	w := schemaWriter{dst: append(dst, '{')}
 	w.text("id", s.ID)
@@ -77,13 +77,13 @@ func (s *JSONSchemaProps) AppendJSON(dst []byte) []byte {
 	return append(w.dst, '}')
 }
 
-// schemaWriter appends members; what is empty is left out.
+// schemaWriter appends members and omits empty ones.
 type schemaWriter struct{ dst []byte }
 
 func (w *schemaWriter) open(c byte)  { w.dst = append(w.dst, c) }
 func (w *schemaWriter) close(c byte) { w.dst = append(w.dst, c) }
 
-// separate appends a comma, unless nothing stands before in what was opened.
+// separate appends a comma, except at the start of an object or list.
 func (w *schemaWriter) separate() {
 	if c := w.dst[len(w.dst)-1]; c != '{' && c != '[' {
 		w.dst = append(w.dst, ',')
@@ -139,7 +139,7 @@ func (w *schemaWriter) float(name string, value *float64) {
 		return
 	}
 	b, err := json.Marshal(*value)
-	if err != nil { // what JSON has no number for, and came from none
+	if err != nil { // JSON has no number for this value, which did not come from JSON
 		b = []byte("null")
 	}
 	w.dst = append(w.dst, b...)
@@ -159,7 +159,7 @@ func (w *schemaWriter) value(name string, value *JSON) {
 	}
 }
 
-// writeList appends a list, each of whose elements write appends.
+// writeList appends a list. write appends each of its elements.
 func writeList[T any](w *schemaWriter, name string, list []T, write func(*T)) {
 	if len(list) == 0 {
 		return

@@ -8,7 +8,7 @@ import (
 	"binnacle/services/apiserver/internal/apis/apitype"
 )
 
-// FromV1 makes the stored form. It shares memory with what it is made from.
+// FromV1 returns the stored form of a definition. The result shares memory with the argument.
 func FromV1(in *v1.CustomResourceDefinition) *CustomResourceDefinition {
 	s := &in.Spec
 	out := &CustomResourceDefinition{
@@ -36,7 +36,7 @@ func FromV1(in *v1.CustomResourceDefinition) *CustomResourceDefinition {
 	return out
 }
 
-// raise moves what is the same in all versions to the top.
+// raise moves values that are equal in all versions to the top level.
 func raise(s *CustomResourceDefinitionSpec) {
 	if len(s.Versions) == 0 {
 		return
@@ -68,8 +68,8 @@ func raise(s *CustomResourceDefinitionSpec) {
 	}
 }
 
-// ToV1 makes the served form. It shares memory with what it is made from, but
-// its versions share none with each other.
+// ToV1 returns the served form of a definition. The result shares memory with the argument, but its
+// versions share none with each other.
 func ToV1(in *CustomResourceDefinition) *v1.CustomResourceDefinition {
 	s := &in.Spec
 	out := &v1.CustomResourceDefinition{
@@ -112,7 +112,7 @@ func ToV1(in *CustomResourceDefinition) *v1.CustomResourceDefinition {
 			out.Spec.Conversion.Webhook = &v1.WebhookConversion{ClientConfig: c.WebhookClientConfig, ConversionReviewVersions: c.ConversionReviewVersions}
 		}
 		if c.Strategy == v1.WebhookConverter && len(c.ConversionReviewVersions) == 0 {
-			// What the version says that it means.
+			// The default is the version of this group version.
 			if out.Spec.Conversion.Webhook == nil {
 				out.Spec.Conversion.Webhook = &v1.WebhookConversion{}
 			}

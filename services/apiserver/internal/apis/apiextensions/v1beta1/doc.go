@@ -1,7 +1,7 @@
-// Package v1beta1 holds the form in which definitions of custom resources are
-// stored: that of apiextensions.k8s.io/v1beta1, which Kubernetes 1.33 still
-// writes because it says what is common to all versions once. It is not served.
+// Package v1beta1 holds the stored form of CustomResourceDefinitions: apiextensions.k8s.io/v1beta1.
+// Kubernetes 1.33 still writes it because it stores values that all versions share only once. It is
+// not served.
 //
-// Only what differs from v1 has types of its own. FromV1 and ToV1 convert;
-// registry/apiextensions declares them.
+// Only the parts that differ from v1 have types of their own. FromV1 and ToV1 convert;
+// registry/apiextensions declares the conversion.
 package v1beta1

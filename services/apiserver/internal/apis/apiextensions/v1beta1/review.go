@@ -7,7 +7,7 @@ import (
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 )
 
-// ConversionReview is that of v1, as older webhooks know it.
+// ConversionReview is the review of v1 in the version that older webhooks expect.
 type ConversionReview struct {
 	metav1.TypeMeta `json:",inline"`
 
@@ -15,7 +15,7 @@ type ConversionReview struct {
 	Response *v1.ConversionResponse `json:"response,omitempty"`
 }
 
-// DeepCopyObject makes the type an object.
+// DeepCopyObject implements runtime.Object.
 func (c *ConversionReview) DeepCopyObject() runtime.Object {
 	out := (&v1.ConversionReview{Request: c.Request, Response: c.Response}).DeepCopy()
 	return &ConversionReview{TypeMeta: c.TypeMeta, Request: out.Request, Response: out.Response}

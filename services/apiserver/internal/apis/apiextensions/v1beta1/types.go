@@ -21,8 +21,8 @@ type CustomResourceDefinition struct {
 	Status v1.CustomResourceDefinitionStatus `json:"status,omitempty" protobuf:"bytes,3,opt,name=status"`
 }
 
-// CustomResourceDefinitionSpec may hold what is the same in all versions at its
-// top. Version is the first version's name.
+// CustomResourceDefinitionSpec may hold values that all versions share at its top level. Version is
+// the name of the first version.
 type CustomResourceDefinitionSpec struct {
 	Group                    string                            `json:"group" protobuf:"bytes,1,opt,name=group"`
 	Version                  string                            `json:"version,omitempty" protobuf:"bytes,2,opt,name=version"`
@@ -34,7 +34,7 @@ type CustomResourceDefinitionSpec struct {
 	AdditionalPrinterColumns []CustomResourceColumnDefinition  `json:"additionalPrinterColumns,omitempty" protobuf:"bytes,8,rep,name=additionalPrinterColumns"`
 	SelectableFields         []v1.SelectableField              `json:"selectableFields,omitempty" protobuf:"bytes,11,rep,name=selectableFields"`
 	Conversion               *CustomResourceConversion         `json:"conversion,omitempty" protobuf:"bytes,9,opt,name=conversion"`
-	// PreserveUnknownFields is true when it is absent.
+	// PreserveUnknownFields defaults to true.
 	PreserveUnknownFields *bool `json:"preserveUnknownFields,omitempty" protobuf:"varint,10,opt,name=preserveUnknownFields"`
 }
 
@@ -51,8 +51,7 @@ type CustomResourceDefinitionVersion struct {
 	SelectableFields         []v1.SelectableField             `json:"selectableFields,omitempty" protobuf:"bytes,9,rep,name=selectableFields"`
 }
 
-// CustomResourceColumnDefinition is a column; its path has another JSON name
-// than in v1.
+// CustomResourceColumnDefinition is a column. The JSON name of its path differs from v1.
 type CustomResourceColumnDefinition struct {
 	Name        string `json:"name" protobuf:"bytes,1,opt,name=name"`
 	Type        string `json:"type" protobuf:"bytes,2,opt,name=type"`
@@ -62,14 +61,14 @@ type CustomResourceColumnDefinition struct {
 	JSONPath    string `json:"JSONPath" protobuf:"bytes,6,opt,name=JSONPath"`
 }
 
-// CustomResourceConversion says how objects are converted.
+// CustomResourceConversion defines how objects are converted.
 type CustomResourceConversion struct {
 	Strategy                 v1.ConversionStrategyType `json:"strategy" protobuf:"bytes,1,name=strategy"`
 	WebhookClientConfig      *v1.WebhookClientConfig   `json:"webhookClientConfig,omitempty" protobuf:"bytes,2,name=webhookClientConfig"`
 	ConversionReviewVersions []string                  `json:"conversionReviewVersions,omitempty" protobuf:"bytes,3,rep,name=conversionReviewVersions"`
 }
 
-// AddToScheme makes the type known to a scheme.
+// AddToScheme registers the type in a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(SchemeGroupVersion, &CustomResourceDefinition{})
 	return nil
@@ -78,34 +77,34 @@ func AddToScheme(s *runtime.Scheme) error {
 // ProtoMessage and the methods below make the type a protobuf message.
 func (*CustomResourceDefinition) ProtoMessage() {}
 
-// Reset empties the object.
+// Reset clears the object.
 func (c *CustomResourceDefinition) Reset() { *c = CustomResourceDefinition{} }
 
-// String is for messages.
+// String returns the name, for messages.
 func (c *CustomResourceDefinition) String() string { return c.Name }
 
-// Size of the protobuf form.
+// Size returns the size of the protobuf form in bytes.
 func (c *CustomResourceDefinition) Size() int { return apitype.Size(c) }
 
-// Marshal to protobuf.
+// Marshal returns the protobuf form.
 func (c *CustomResourceDefinition) Marshal() ([]byte, error) { return apitype.Marshal(c) }
 
-// MarshalTo the beginning of a buffer.
+// MarshalTo encodes to the beginning of a buffer.
 func (c *CustomResourceDefinition) MarshalTo(b []byte) (int, error) { return apitype.MarshalTo(c, b) }
 
-// MarshalToSizedBuffer writes to the end of a buffer.
+// MarshalToSizedBuffer encodes to the end of a buffer.
 func (c *CustomResourceDefinition) MarshalToSizedBuffer(b []byte) (int, error) {
 	return apitype.MarshalToSizedBuffer(c, b)
 }
 
-// Unmarshal from protobuf.
+// Unmarshal decodes the protobuf form.
 func (c *CustomResourceDefinition) Unmarshal(b []byte) error { return apitype.Unmarshal(b, c) }
 
-// DeepCopy copies the object.
+// DeepCopy returns a copy of the object.
 func (c *CustomResourceDefinition) DeepCopy() *CustomResourceDefinition { return apitype.DeepCopy(c) }
 
-// DeepCopyInto overrides what ObjectMeta would do to its own part only.
+// DeepCopyInto overrides the method of the embedded ObjectMeta, which copies only its own part.
 func (c *CustomResourceDefinition) DeepCopyInto(out *CustomResourceDefinition) { *out = *c.DeepCopy() }
 
-// DeepCopyObject makes the type an object.
+// DeepCopyObject implements runtime.Object.
 func (c *CustomResourceDefinition) DeepCopyObject() runtime.Object { return c.DeepCopy() }

@@ -8,13 +8,13 @@ import (
 	"binnacle/services/apiserver/internal/customresource/peek"
 )
 
-// CustomResourceValidation is that of v1. Its JSON, the most of what is stored of a
-// definition, is read and written without reflection.
+// CustomResourceValidation is that of v1. Its JSON is most of a stored definition, and is read and
+// written without reflection.
 type CustomResourceValidation struct {
 	OpenAPIV3Schema *v1.JSONSchemaProps `json:"openAPIV3Schema,omitempty" protobuf:"bytes,1,opt,name=openAPIV3Schema"`
 }
 
-// room is where schemas are written before it is known how long they are.
+// room is a pool of buffers for schemas whose encoded size is not yet known.
 var room = sync.Pool{New: func() any { return new([]byte) }}
 
 // MarshalJSON implements json.Marshaler.

@@ -17,14 +17,14 @@ const GroupName = "apiregistration." + api.Domain
 // SchemeGroupVersion is the group version of these types.
 var SchemeGroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1"}
 
-// AddToScheme makes the types known to a scheme.
+// AddToScheme registers the types in a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(SchemeGroupVersion, &APIService{}, &APIServiceList{})
 	metav1.AddToGroupVersion(s, SchemeGroupVersion)
 	return nil
 }
 
-// text is the form of an object in messages.
+// text returns the JSON of an object for messages.
 func text(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -36,75 +36,75 @@ func text(v any) string {
 // ProtoMessage and the methods below make the type a protobuf message.
 func (*APIService) ProtoMessage() {}
 
-// Reset empties the object.
+// Reset clears the object.
 func (a *APIService) Reset() { *a = APIService{} }
 
-// String is for messages.
+// String returns the object's JSON for messages.
 func (a *APIService) String() string { return text(a) }
 
-// Size of the protobuf form.
+// Size returns the size of the protobuf form in bytes.
 func (a *APIService) Size() int { return apitype.Size(a) }
 
-// Marshal to protobuf.
+// Marshal returns the protobuf form.
 func (a *APIService) Marshal() ([]byte, error) { return apitype.Marshal(a) }
 
-// MarshalTo the beginning of a buffer.
+// MarshalTo encodes to the beginning of a buffer.
 func (a *APIService) MarshalTo(b []byte) (int, error) { return apitype.MarshalTo(a, b) }
 
-// MarshalToSizedBuffer writes to the end of a buffer.
+// MarshalToSizedBuffer encodes to the end of a buffer.
 func (a *APIService) MarshalToSizedBuffer(b []byte) (int, error) {
 	return apitype.MarshalToSizedBuffer(a, b)
 }
 
-// Unmarshal from protobuf.
+// Unmarshal decodes the protobuf form.
 func (a *APIService) Unmarshal(b []byte) error { return apitype.Unmarshal(b, a) }
 
-// DeepCopy copies the object.
+// DeepCopy returns a copy of the object.
 func (a *APIService) DeepCopy() *APIService { return apitype.DeepCopy(a) }
 
-// DeepCopyInto overrides what ObjectMeta would do to its own part only.
+// DeepCopyInto overrides the method of the embedded ObjectMeta, which copies only its own part.
 func (a *APIService) DeepCopyInto(out *APIService) { *out = *a.DeepCopy() }
 
-// DeepCopyObject makes the type an object.
+// DeepCopyObject implements runtime.Object.
 func (a *APIService) DeepCopyObject() runtime.Object { return a.DeepCopy() }
 
 // ProtoMessage and the methods below make the type a protobuf message.
 func (*APIServiceList) ProtoMessage() {}
 
-// Reset empties the list.
+// Reset clears the list.
 func (a *APIServiceList) Reset() { *a = APIServiceList{} }
 
-// String is for messages.
+// String returns the list's JSON for messages.
 func (a *APIServiceList) String() string { return text(a) }
 
-// Size of the protobuf form.
+// Size returns the size of the protobuf form in bytes.
 func (a *APIServiceList) Size() int { return apitype.Size(a) }
 
-// Marshal to protobuf.
+// Marshal returns the protobuf form.
 func (a *APIServiceList) Marshal() ([]byte, error) { return apitype.Marshal(a) }
 
-// MarshalTo the beginning of a buffer.
+// MarshalTo encodes to the beginning of a buffer.
 func (a *APIServiceList) MarshalTo(b []byte) (int, error) {
 	return apitype.MarshalTo(a, b)
 }
 
-// MarshalToSizedBuffer writes to the end of a buffer.
+// MarshalToSizedBuffer encodes to the end of a buffer.
 func (a *APIServiceList) MarshalToSizedBuffer(b []byte) (int, error) {
 	return apitype.MarshalToSizedBuffer(a, b)
 }
 
-// Unmarshal from protobuf.
+// Unmarshal decodes the protobuf form.
 func (a *APIServiceList) Unmarshal(b []byte) error { return apitype.Unmarshal(b, a) }
 
-// DeepCopy copies the list.
+// DeepCopy returns a copy of the list.
 func (a *APIServiceList) DeepCopy() *APIServiceList {
 	return apitype.DeepCopy(a)
 }
 
-// DeepCopyInto overrides what ListMeta would do to its own part only.
+// DeepCopyInto overrides the method of the embedded ListMeta, which copies only its own part.
 func (a *APIServiceList) DeepCopyInto(out *APIServiceList) {
 	*out = *a.DeepCopy()
 }
 
-// DeepCopyObject makes the type an object.
+// DeepCopyObject implements runtime.Object.
 func (a *APIServiceList) DeepCopyObject() runtime.Object { return a.DeepCopy() }

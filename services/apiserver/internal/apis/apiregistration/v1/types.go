@@ -4,7 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// APIService says who serves a group version. Its name is version.group.
+// APIService defines the server of a group version. Its name is version.group.
 type APIService struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
@@ -21,8 +21,8 @@ type APIServiceList struct {
 	Items []APIService `json:"items" protobuf:"bytes,2,rep,name=items"`
 }
 
-// APIServiceSpec says where the server is, and how its group and version rank
-// in discovery. Without a service this server answers itself.
+// APIServiceSpec locates the server and ranks its group and version in discovery. Without a
+// service, this server serves the group version itself.
 type APIServiceSpec struct {
 	Service               *ServiceReference `json:"service,omitempty" protobuf:"bytes,1,opt,name=service"`
 	Group                 string            `json:"group,omitempty" protobuf:"bytes,2,opt,name=group"`
@@ -40,12 +40,12 @@ type ServiceReference struct {
 	Port      *int32 `json:"port,omitempty" protobuf:"varint,3,opt,name=port"`
 }
 
-// APIServiceStatus is what is known of the server.
+// APIServiceStatus is the observed state of the server.
 type APIServiceStatus struct {
 	Conditions []APIServiceCondition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type" protobuf:"bytes,1,rep,name=conditions" listType:"map" listMapKey:"type"`
 }
 
-// APIServiceCondition is one thing that is known of the server.
+// APIServiceCondition is one condition of the server.
 type APIServiceCondition struct {
 	Type               APIServiceConditionType `json:"type" protobuf:"bytes,1,opt,name=type,casttype=APIServiceConditionType"`
 	Status             ConditionStatus         `json:"status" protobuf:"bytes,2,opt,name=status,casttype=ConditionStatus"`
@@ -57,7 +57,7 @@ type APIServiceCondition struct {
 // APIServiceConditionType names a condition.
 type APIServiceConditionType string
 
-// Available: the server can be reached and answers.
+// Available: the server is reachable and responds.
 const Available APIServiceConditionType = "Available"
 
 // ConditionStatus is True, False or Unknown.

@@ -1,4 +1,4 @@
-// Command generate writes types.gob of package mergetypes from what client-go carries. `go
+// Command generate writes types.gob of package mergetypes from the rules in client-go. `go
 // generate` in that package runs it.
 package main
 
@@ -22,7 +22,7 @@ func main() {
 }
 
 func generate() error {
-	// Any type leads to the schema of all.
+	// The schema of any type is the schema of all types.
 	known := applyconfigurations.NewTypeConverter(runtime.NewScheme()).TypeResolver.Type("io.k8s.api.core.v1.Pod").Schema
 	if known == nil {
 		return errors.New("client-go has no schema")

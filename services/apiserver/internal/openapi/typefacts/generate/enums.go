@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// value is one of the values of an enum.
+// value is a value of an enum.
 type value struct{ text, description string }
 
 var blanks = regexp.MustCompile(`\s+`)
 
-// enums returns the values of all enums, by the full names of their types. If several
-// constants have one value, the longest comment counts. A constant may have an alias as its
-// type, and may equal a constant of another package.
+// enums returns the values of all enums, by the full names of their types. If several constants
+// have one value, the longest comment counts. A constant may have an alias as its type, and may
+// equal a constant of another package.
 func enums(all []*source) map[string][]value {
 	packages, aliases := map[string]*source{}, map[string]string{}
 	for _, s := range all {
@@ -55,9 +55,9 @@ func enums(all []*source) map[string][]value {
 	return out
 }
 
-// marked returns an empty map of constants for each enum. The generator of Kubernetes takes
-// the mark from the comment of an alias where the type has one, so a type with an alias
-// without the mark is no enum.
+// marked returns an empty map of constants for each enum. The generator of Kubernetes takes the
+// mark from the comment of an alias if the type has one. So a type with an alias without the mark
+// is not an enum.
 func marked(all []*source) map[string]map[string]constant {
 	out := map[string]map[string]constant{}
 	for _, s := range all {

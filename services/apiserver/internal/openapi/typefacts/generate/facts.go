@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// sources are the packages whose types documents may describe.
+// sources returns the packages whose types documents may describe.
 func sources() []string {
 	return []string{
 		"k8s.io/api/...",
@@ -25,7 +25,7 @@ func sources() []string {
 	}
 }
 
-// facts reads all sources, and writes what typefacts reads.
+// facts reads all sources and returns the text that typefacts reads.
 func facts() ([]byte, error) {
 	list := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,GoFiles"}, sources()...)...)
 	out, err := list.Output()
@@ -93,8 +93,8 @@ func (w *writer) source(s *source) error {
 	return nil
 }
 
-// needed leaves out the types that no document describes, of packages that have others
-// too.
+// needed reports whether documents describe a type. It excludes the other types of packages that
+// are only partly described.
 func needed(pkg, name string) bool {
 	switch path.Base(pkg) {
 	case "runtime":
@@ -105,7 +105,7 @@ func needed(pkg, name string) bool {
 	return true
 }
 
-// structure writes a type, if there is anything to say of it.
+// structure writes a type if there are facts about it.
 func (w *writer) structure(s *source, t *structure) error {
 	said := s.said[t.name]
 	facts, err := about(t, said[""], s.own())
@@ -130,7 +130,7 @@ func (w *writer) structure(s *source, t *structure) error {
 	return nil
 }
 
-// about is what is to be said of a type that says something of itself at run time.
+// about returns the facts about a type. said is the description that the type carries at run time.
 func about(t *structure, said string, own bool) (facts []string, err error) {
 	if d := description(t.doc); d != said && !own {
 		facts = append(facts, "doc="+quoted(d))
@@ -145,7 +145,7 @@ func about(t *structure, said string, own bool) (facts []string, err error) {
 	return facts, err
 }
 
-// about is what is to be said of a field.
+// about returns the facts about a field.
 func (s *source) about(f field, said string) ([]string, error) {
 	var facts []string
 	marks := tags(f.doc)
@@ -181,7 +181,7 @@ func (s *source) about(f field, said string) ([]string, error) {
 	return facts, nil
 }
 
-// union is what a type says of a union that it is, as JSON.
+// union returns the union that a type declares, as JSON.
 func union(t *structure) (string, error) {
 	if len(tags(t.doc)["union"]) == 0 {
 		return "", nil
@@ -199,11 +199,11 @@ func union(t *structure) (string, error) {
 	return string(text), err
 }
 
-// quoted is text in one line.
+// quoted returns a string as JSON on one line.
 func quoted(s string) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(s) // text can be written
+	_ = e.Encode(s) // a string can always be encoded
 	return strings.TrimSuffix(b.String(), "\n")
 }

@@ -1,5 +1,5 @@
-// Command generate writes facts.txt of package typefacts from the source of the types
-// that the API is made of. `go generate` in that package runs it.
+// Command generate writes facts.txt of package typefacts from the source of the API's types. `go
+// generate` in that package runs it.
 package main
 
 import (

@@ -15,26 +15,27 @@ import (
 	"strings"
 )
 
-// source is what is known of a package.
+// source is a parsed package.
 type source struct {
 	path    string
 	structs []*structure
-	enums   map[string]bool   // types of strings that list their values
-	consts  map[string]string // the values of constants that are strings
+	enums   map[string]bool   // string types that list their values
+	consts  map[string]string // values of string constants
 	typed   []constant
 	// linked maps the name of a constant to the full name of the constant that it equals.
 	linked map[string]string
-	// aliases are the other names of types of strings.
+	// aliases holds the aliases of string types.
 	aliases []alias
-	// said is what types tell of themselves at run time, by their names.
+	// said holds the documentation that types carry at run time, by type name.
 	said map[string]map[string]string
 }
 
-// own packages have types that describe themselves in full.
+// own reports whether the package belongs to this project. Its types carry their full
+// documentation.
 func (s *source) own() bool { return strings.HasPrefix(s.path, "binnacle/") }
 
-// speaks tells whether a package has a group version that clients of the API speak.
-// Discovery has a scheme of its own.
+// speaks reports whether a package has a group version that API clients use. Discovery has a scheme
+// of its own.
 func (s *source) speaks() bool {
 	return strings.HasPrefix(s.path, "k8s.io/api/") && !strings.HasPrefix(s.path, "k8s.io/api/apidiscovery/")
 }
@@ -51,8 +52,8 @@ type field struct {
 	doc        string
 }
 
-// constant is a constant of a type that may be an enum, by the type's full name. A constant
-// that equals another constant has the full name of that one in place of a text.
+// constant is a constant of a type that may be an enum. typ is the type's full name. If it equals
+// another constant, equals is the full name of that constant and text is empty.
 type constant struct {
 	typ, name, text, doc, equals string
 }
@@ -105,7 +106,8 @@ func (s *source) declared(f *ast.File, g *ast.GenDecl) {
 	}
 }
 
-// docOf is the comment of a declaration, which stands before the whole where it is one.
+// docOf returns the comment of a declaration. A declaration without parentheses has the comment
+// before it.
 func docOf(g *ast.GenDecl, own *ast.CommentGroup) string {
 	if own == nil && !g.Lparen.IsValid() {
 		own = g.Doc
@@ -143,7 +145,7 @@ func (s *source) typeSpec(f *ast.File, t *ast.TypeSpec, doc string) {
 	}
 }
 
-// asField reads a field. The types of this project have their marks in tags.
+// asField returns a field. The types of this project have their marks in tags.
 func asField(f *ast.Field, tag reflect.StructTag) field {
 	name, options, _ := strings.Cut(tag.Get("json"), ",")
 	doc := f.Doc.Text()
@@ -173,7 +175,7 @@ func fieldName(f *ast.Field) string {
 	return ""
 }
 
-// constants collects the constants that are strings, or that equal another constant.
+// constants collects the constants that are strings or equal another constant.
 func (s *source) constants(f *ast.File, spec *ast.ValueSpec, doc string) {
 	for i, name := range spec.Names {
 		if i >= len(spec.Values) {
@@ -230,7 +232,7 @@ func literal(e ast.Expr) (string, bool) {
 	return text, err == nil
 }
 
-// texts reads a map of texts.
+// texts returns a map of strings from its literal.
 func texts(spec *ast.ValueSpec) map[string]string {
 	out := map[string]string{}
 	if len(spec.Values) != 1 {
@@ -249,7 +251,7 @@ func texts(spec *ast.ValueSpec) map[string]string {
 	return out
 }
 
-// fallback is a default as JSON; it may be the name of a constant.
+// fallback returns a default as JSON. It resolves the name of a constant.
 func (s *source) fallback(text string) (string, error) {
 	if name, ok := strings.CutPrefix(text, "ref("); ok {
 		v, ok := s.consts[strings.TrimSuffix(name, ")")]
@@ -264,7 +266,7 @@ func (s *source) fallback(text string) (string, error) {
 	return text, nil
 }
 
-// tags are the marks of a comment: lines of +name or +name=value.
+// tags returns the marks of a comment: lines of +name or +name=value.
 func tags(doc string) map[string][]string {
 	out := map[string][]string{}
 	for line := range strings.Lines(doc) {
@@ -278,11 +280,11 @@ func tags(doc string) map[string][]string {
 	return out
 }
 
-// description is what a comment tells readers: paragraphs stay, what is indented keeps
-// its lines, and what follows three dashes is for developers, as are marks and TODOs.
+// description returns the part of a comment for users. Paragraphs and indented lines are kept. Text
+// after three dashes, marks and TODOs are for developers and removed.
 func description(doc string) string {
 	var b strings.Builder
-	pending := "" // what stands between the last words and the next
+	pending := "" // separator between the last text and the next
 	write := func(s, then string) {
 		b.WriteString(pending + s)
 		pending = then

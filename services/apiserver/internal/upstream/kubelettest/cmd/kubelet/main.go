@@ -1,5 +1,5 @@
-// Command kubelet serves pods whose containers are processes of this machine, for as
-// long as a command runs, and whose ports are those of this machine. It is for tests.
+// Command kubelet serves pods whose containers are processes of this machine while a command runs,
+// and whose ports are those of this machine. It is for tests.
 package main
 
 import (
@@ -50,7 +50,7 @@ func serve(listen, cert, key, ca string) error {
 		Handler:           kubelettest.Kubelet{Run: run, Forward: forward, Logs: logs}.Handler(),
 		ReadHeaderTimeout: kubelettest.Timeout,
 		TLSConfig:         &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool},
-		// What is upgraded is HTTP/1.1.
+		// Upgraded connections need HTTP/1.1.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 	}
 	return server.ListenAndServeTLS(cert, key)
@@ -65,14 +65,14 @@ func logs(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// run runs a command; attaching runs cat.
+// run runs a command. Attaching runs cat.
 func run(ctx context.Context, command []string, streams kubelettest.Streams) *metav1.Status {
 	if len(command) == 0 {
 		command = []string{"cat"}
 	}
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	if s := streams[corev1.StreamTypeStdin]; s != nil {
-		// A process that does not read to the end must not keep us waiting.
+		// Run must not wait for a process that does not read all of its input.
 		in, err := cmd.StdinPipe()
 		if err != nil {
 			return ended(err)
