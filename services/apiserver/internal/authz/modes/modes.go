@@ -15,10 +15,10 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Builder makes authorizers.
+// Builder creates authorizers.
 type Builder struct {
 	Policy *authz.Policy
-	// Nodes tells whether the policy follows what the node authorizer asks for.
+	// Nodes is whether the policy follows the resources of the node authorizer.
 	Nodes bool
 	// FeatureEnabled reports whether a feature gate is on.
 	FeatureEnabled func(features.Gate) bool
@@ -26,11 +26,11 @@ type Builder struct {
 	Metrics        *authz.Metrics
 	WebhookMetrics *webhook.Metrics
 	Calls          *callout.Metrics // of webhooks; may be nil
-	Dial           callout.Dial     // leads to webhooks; nil goes straight there
+	Dial           callout.Dial     // connects to webhooks; nil connects directly
 	Logger         *slog.Logger
 }
 
-// chain is the authorizers of one configuration.
+// chain holds the authorizers of one configuration.
 type chain struct {
 	authorizer.Chain
 	webhooks []*webhook.Authorizer
@@ -48,8 +48,8 @@ func (c *chain) retire() {
 	}
 }
 
-// build makes the authorizers, behind those that every server has: the group
-// that may do everything, and the suite's own services.
+// build creates the authorizers, after those of every server: the group with all permissions, and
+// the suite's own services.
 func (b *Builder) build(c *config.Configuration) (*chain, error) {
 	out := &chain{Chain: authorizer.Chain{authorizer.Masters{}, authz.NewSuite()}}
 	for i := range c.Authorizers {
