@@ -10,5 +10,4 @@
 //
 // Ended spans wait in a queue of maxQueue. A span is lost and counted if the queue is full, or if
 // the collector does not accept it within exportTimeout. Requests never wait for it.
-// collector within exportTimeout, is lost and counted. Nobody ever waits for it.
 package tracing
