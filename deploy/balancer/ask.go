@@ -26,7 +26,7 @@ const (
 
 var errNotReady = errors.New("not all are ready")
 
-// asker asks whether instances are ready.
+// asker checks the readiness of instances.
 type asker struct{ client *http.Client }
 
 func newAsker(ca string) (*asker, error) {
@@ -37,7 +37,7 @@ func newAsker(ca string) (*asker, error) {
 	return &asker{&http.Client{Timeout: askTimeout, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: bundle.Pool()}}}}, nil
 }
 
-// state is an instance's, by its host and port.
+// state returns the state of an instance, given as host:port.
 func (a *asker) state(ctx context.Context, instance string) balancer.State {
 	code, _, err := a.readyz(ctx, instance)
 	switch {
@@ -63,7 +63,7 @@ func (a *asker) readyz(ctx context.Context, instance string) (code int, body str
 	return resp.StatusCode, string(text), err
 }
 
-// check asks once and says who is not ready, and why.
+// check checks once and prints the instances that are not ready, with the reasons.
 func check(ctx context.Context, args []string) error {
 	flags := pflag.NewFlagSet("balancer check", pflag.ContinueOnError)
 	ca := flags.String("ca-file", "", "CA bundle that verifies the instances")

@@ -17,8 +17,8 @@ import (
 	"binnacle/deploy/internal/balancer"
 )
 
-// patience is how long an instance may not answer before its connections are
-// closed: longer than a busy machine takes, shorter than clients wait.
+// patience is how long an instance may not respond before its connections are closed: longer than
+// delays on a busy machine, shorter than client timeouts.
 const patience = 10 * time.Second
 
 func main() {
@@ -29,7 +29,7 @@ func main() {
 		run, args = check, args[1:]
 	}
 	if err := run(ctx, args); err != nil && !errors.Is(err, context.Canceled) {
-		if !errors.Is(err, errNotReady) { // which has been said
+		if !errors.Is(err, errNotReady) { // already printed
 			fmt.Fprintln(os.Stderr, "balancer:", err)
 		}
 		stop()
@@ -37,13 +37,13 @@ func main() {
 	}
 }
 
-// service is an address and the instances behind it.
+// service is an address and its instances.
 type service struct {
 	listen    string
 	instances []string
 }
 
-// parse reads LISTEN=INSTANCE,INSTANCE.
+// parse parses LISTEN=INSTANCE,INSTANCE.
 func parse(text string) (service, error) {
 	listen, list, ok := strings.Cut(text, "=")
 	s := service{listen: listen, instances: strings.Split(list, ",")}

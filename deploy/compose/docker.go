@@ -11,15 +11,14 @@ import (
 	"time"
 )
 
-// pullTimeout bounds what an image from a registry may take: without a registry it
-// has to be made here, and that should be known soon.
+// pullTimeout bounds the pull of an image. Without a registry the image must be built here, which
+// should be detected soon.
 const pullTimeout = 2 * time.Minute
 
-// console is the profile of the compose file that has the console in it, and the
-// console's name there.
+// console is the compose profile that includes the console, and the console's name there.
 const console = "console"
 
-// findCompose is the program that reads compose files.
+// findCompose returns the program that reads compose files.
 func findCompose(ctx context.Context) ([]string, error) {
 	var errs []error
 	for _, program := range [][]string{{"docker", "compose"}, {"docker-compose"}} {
@@ -32,7 +31,7 @@ func findCompose(ctx context.Context) ([]string, error) {
 	return nil, fmt.Errorf("neither docker compose nor docker-compose works here: %w", errors.Join(errs...))
 }
 
-// run runs a command of compose with the variables of the file.
+// run runs a compose command with the variables of the compose file.
 func (c *config) run(ctx context.Context, compose, env []string, args ...string) error {
 	all := append(append([]string{}, compose[1:]...), "--project-name", c.Project, "--file", c.File)
 	cmd := exec.CommandContext(ctx, compose[0], append(all, args...)...)
@@ -44,7 +43,7 @@ func (c *config) run(ctx context.Context, compose, env []string, args ...string)
 	return nil
 }
 
-// variables are those of the compose file, but for the images of others.
+// variables returns the variables of the compose file, except for third-party images.
 func (c *config) variables() []string {
 	uid, gid := owner()
 	var profiles []string
@@ -58,8 +57,8 @@ func (c *config) variables() []string {
 	}
 }
 
-// owner is who the containers run as: who runs this, so that he may remove what
-// they write; but never root.
+// owner returns the user of the containers: the current user, who can then remove their files, but
+// never root.
 func owner() (uid, gid int) {
 	const nonroot = 65532
 	if uid, gid = os.Getuid(), os.Getgid(); uid <= 0 {
@@ -76,8 +75,8 @@ func docker(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// stock are the images of others, by the variable of the compose file, and the
-// programs that take their place.
+// stock returns the third-party images, by the variable of the compose file, and the programs that
+// can replace them.
 func stock() map[string][2]string {
 	return map[string][2]string{
 		"ETCD_IMAGE": {"quay.io/coreos/etcd:v3.6.16", "etcd"},
@@ -85,8 +84,7 @@ func stock() map[string][2]string {
 	}
 }
 
-// images makes or finds all images, and returns the variables that name those of
-// etcd and NATS.
+// images builds or finds all images, and returns the variables with the images of etcd and NATS.
 func (c *config) images(ctx context.Context) (env []string, err error) {
 	var missing []string
 	for variable, image := range stock() {
@@ -112,7 +110,7 @@ func (c *config) images(ctx context.Context) (env []string, err error) {
 	return env, c.goRun(ctx, append(args, "--out=bin/images-stock", "--service="+strings.Join(missing, ","))...)
 }
 
-// has tells whether an image of others is here, or can be pulled.
+// has reports whether a third-party image exists here, or can be pulled.
 func (c *config) has(ctx context.Context, image string) bool {
 	if _, err := docker(ctx, "image", "inspect", image); err == nil {
 		return true
@@ -124,7 +122,7 @@ func (c *config) has(ctx context.Context, image string) bool {
 	defer cancel()
 	c.say("pull %s", image)
 	_, err := docker(ctx, "pull", image)
-	c.NoPull = err != nil // nor is the next one there
+	c.NoPull = err != nil // the next one would fail too
 	return err == nil
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// config is what the command line says.
+// config holds the command line.
 type config struct {
 	State, Project, File string
 	Images, Tag          string
@@ -114,7 +114,7 @@ func (c *config) down(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.Console = true // which may run
+	c.Console = true // it may be running
 	return c.run(ctx, compose, nil, "down", "--remove-orphans")
 }
 

@@ -14,14 +14,14 @@ import (
 
 func (c *config) layout() certs.Layout { return certs.Layout{Dir: filepath.Join(c.State, "certs")} }
 
-// prepare makes the folders that are mounted.
+// prepare creates the mounted folders.
 func (c *config) prepare() error {
 	for i := range 3 {
 		if err := os.MkdirAll(filepath.Join(c.State, "data", fmt.Sprintf("etcd-%d", i)), 0o700); err != nil {
 			return err
 		}
 	}
-	// Docker looks for what it mounts as root; others need not.
+	// Docker checks mounted folders as root, so they may be private.
 	return own(filepath.Join(c.State, "data"))
 }
 
@@ -42,7 +42,7 @@ func (c *config) certificates() error {
 	return nil
 }
 
-// own gives files to whom the containers run as, where that is not who runs this.
+// own changes the owner of files to the user of the containers, if that is not the current user.
 func own(dir string) error {
 	uid, gid := owner()
 	if uid == os.Getuid() {
@@ -56,7 +56,7 @@ func own(dir string) error {
 	})
 }
 
-// kubeconfig writes that of the administrator.
+// kubeconfig writes the kubeconfig of the administrator.
 func (c *config) kubeconfig() (path string, err error) {
 	const name, user = "binnacle", "binnacle-admin"
 	l := c.layout()

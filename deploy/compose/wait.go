@@ -15,8 +15,8 @@ const (
 	shownLines     = "20"
 )
 
-// instances are what has to be ready, as the balancer asks them. That of the API
-// server needs etcd, so etcd is not asked; nobody but API servers reaches NATS.
+// instances returns the instances that must be ready, as the balancer addresses them. The API
+// server needs etcd, so etcd is not checked. Only API servers reach NATS.
 func (c *config) instances() (out []string) {
 	for port, s := range []string{"apiserver", "authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner"} {
 		for i := 1; i <= 2; i++ {
@@ -29,7 +29,7 @@ func (c *config) instances() (out []string) {
 	return out
 }
 
-// wait waits until everything is ready, and tells what it waits for.
+// wait waits until everything is ready, and logs what it waits for.
 func (c *config) wait(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
@@ -56,7 +56,7 @@ func (c *config) wait(ctx context.Context) error {
 	}
 }
 
-// waiting are those that are not ready, and why; "" for none.
+// waiting returns the instances that are not ready, with the reasons; "" for none.
 func (c *config) waiting(ctx context.Context) string {
 	if dead := c.dead(ctx); dead != "" {
 		return dead
@@ -76,7 +76,7 @@ func (c *config) waiting(ctx context.Context) string {
 	return strings.TrimSpace(string(out))
 }
 
-// container is the id of that of a service.
+// container returns the id of a service's container.
 func (c *config) container(ctx context.Context, service string) (string, error) {
 	out, err := docker(ctx, "ps", "--quiet", "--filter=label=com.docker.compose.project="+c.Project, "--filter=label=com.docker.compose.service="+service)
 	if err != nil {
@@ -89,7 +89,7 @@ func (c *config) container(ctx context.Context, service string) (string, error) 
 	return ids[0], nil
 }
 
-// dead are the containers that do not run, a line each.
+// dead returns the containers that are not running, one per line.
 func (c *config) dead(ctx context.Context) string {
 	out, err := docker(ctx, "ps", "--all", "--format={{.Names}} {{.State}}", "--filter=label=com.docker.compose.project="+c.Project)
 	if err != nil {
@@ -100,7 +100,7 @@ func (c *config) dead(ctx context.Context) string {
 	return strings.Join(lines, "\n")
 }
 
-// showDead tells the last lines of containers that do not live.
+// showDead logs the last lines of containers that are not running.
 func (c *config) showDead(ctx context.Context) {
 	for line := range strings.Lines(c.dead(ctx)) {
 		name, state, _ := strings.Cut(strings.TrimSpace(line), " ")

@@ -11,15 +11,16 @@ import (
 	"time"
 )
 
-// entry is a file of an archive: what stands at path, else content.
+// entry is a file of an archive. Its content is that of the file path, if set, and content
+// otherwise.
 type entry struct {
 	name, path string
 	content    []byte
 	executable bool
 }
 
-// writeArchive writes a tar.gz of files below one folder. What it writes hangs on their
-// names and contents, and on the time, alone.
+// writeArchive writes a tar.gz of files below one folder. The output depends only on their names
+// and contents, and on the time.
 func writeArchive(w io.Writer, folder string, at time.Time, entries []entry) error {
 	z, err := gzip.NewWriterLevel(w, gzip.BestCompression)
 	if err != nil {

@@ -1,10 +1,10 @@
-// Command dist makes a release of the suite, for `make dist`: for each architecture an
-// archive of the binary that holds everything, with the licences of what is inside and
-// a bill of materials (SPDX 2.3), and the SHA-256 of each file.
+// Command dist creates a release of the suite, for `make dist`: for each architecture an archive of
+// the binary that contains everything, with the licences of its modules and a bill of materials
+// (SPDX 2.3), and the SHA-256 of each file.
 //
-// The same sources, version and Go toolchain make the same bytes: paths of this machine
-// are trimmed, entries are sorted and belong to nobody, and the only time that is
-// written down is SOURCE_DATE_EPOCH, else the commit's.
+// Builds are reproducible from the same sources, version and Go toolchain: local paths are trimmed,
+// entries are sorted and have no owner, and the only recorded time is SOURCE_DATE_EPOCH, or that of
+// the commit.
 //
-// A module without a licence ends it: what may not be given away is not.
+// A module without a licence fails the build, because it may not be distributed.
 package main

@@ -16,17 +16,17 @@ import (
 	"strings"
 )
 
-// standard is what the standard library is called among modules.
+// standard is the module name of the standard library.
 const standard = "std"
 
-// module is what a part of the program was built from.
+// module is a module of the program.
 type module struct {
 	path, version, dir string
-	// packages are the folders of those that are inside.
+	// packages holds the folders of its packages in the program.
 	packages []string
 }
 
-// modules are what the program is built from, the standard library first.
+// modules returns the modules of the program, the standard library first.
 func modules(ctx context.Context, arch string) ([]module, error) {
 	root, err := output(ctx, "go", "env", "GOROOT")
 	if err != nil {
@@ -75,20 +75,20 @@ func modules(ctx context.Context, arch string) ([]module, error) {
 	return list, nil
 }
 
-// notice is a text about who may do what with a module.
+// notice is a licence text of a module.
 type notice struct{ name, path string }
 
-// noticesOf are the notices of each module, by its path.
+// noticesOf holds the notices of each module, by its path.
 type noticesOf map[string][]notice
 
-// licenceFile names files of licences and of what these want to be passed on.
+// licenceFile matches the names of licences and of files that licences require to be distributed.
 var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]es?|copying|copyright|notice|patents)([-.][a-z0-9.-]*)?$`)
 
-// code is how files end that are no text about licences, whatever they are called.
+// code matches the names of code files, which are not licence texts.
 var code = regexp.MustCompile(`(?i)\.(go|s|c|h|py|sh|json|ya?ml)$`)
 
-// licences collects the notices of modules: those in the folder of each package that is
-// inside, and above it up to the module's. A module without any is an error.
+// licences collects the notices of modules: those in the folder of each included package, and in
+// the folders above it up to the module's. A module without a notice is an error.
 func licences(list []module) (noticesOf, error) {
 	out := noticesOf{}
 	var errs []error
@@ -122,7 +122,7 @@ func licences(list []module) (noticesOf, error) {
 	return out, errors.Join(errs...)
 }
 
-// entries are the notices as files of an archive.
+// entries returns the notices as files of an archive.
 func (n noticesOf) entries() (out []entry) {
 	for module, list := range n {
 		for _, l := range list {
@@ -132,7 +132,7 @@ func (n noticesOf) entries() (out []entry) {
 	return out
 }
 
-// phrases tell licences by words that stand in no other; the first that fits counts.
+// phrases returns phrases that identify licences. The first match counts.
 func phrases() []struct{ id, words string } {
 	return []struct{ id, words string }{
 		{"Apache-2.0", "apache license version 2.0"},
@@ -148,7 +148,7 @@ func phrases() []struct{ id, words string } {
 
 const unknown = "NOASSERTION"
 
-// declared is the SPDX name of the licence of a module, as its first text reads.
+// declared returns the SPDX name of a module's licence, according to its first licence text.
 func (n noticesOf) declared(module string) (string, error) {
 	for _, l := range n[module] {
 		if lower := strings.ToLower(l.name); strings.Contains(l.name, "/") || !strings.HasPrefix(lower, "licen") && !strings.HasPrefix(lower, "copying") {

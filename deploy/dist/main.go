@@ -21,14 +21,14 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// program is what is released: its name and its package.
+// The released program: its name and its package.
 const (
 	program     = "binnacle"
 	programPath = "./cmd/binnacle"
 	versionPath = "binnacle/libs/version"
 )
 
-// config is what the command line and the checkout say.
+// config holds the command line and the data of the checkout.
 type config struct {
 	Out, Version, Commit string
 	Architectures        []string
@@ -68,7 +68,7 @@ func (c *config) run(ctx context.Context) error {
 	return writeSums(c.Out, made)
 }
 
-// complete asks the checkout for what was not said.
+// complete fills in missing values from the checkout.
 func (c *config) complete(ctx context.Context) error {
 	var err error
 	if c.Version == "" {
@@ -80,7 +80,7 @@ func (c *config) complete(ctx context.Context) error {
 		return fmt.Errorf("--version %q cannot be part of a file's name", c.Version)
 	}
 	if c.Commit, err = output(ctx, "git", "rev-parse", "HEAD"); err != nil {
-		c.Commit = "" // sources without their history
+		c.Commit = "" // sources without a git history
 	}
 	epoch := os.Getenv("SOURCE_DATE_EPOCH")
 	if epoch == "" {
@@ -96,7 +96,7 @@ func (c *config) complete(ctx context.Context) error {
 	return nil
 }
 
-// release makes the files of one architecture and returns their names.
+// release creates the files of one architecture and returns their names.
 func (c *config) release(ctx context.Context, arch string) ([]string, error) {
 	name := fmt.Sprintf("%s-%s-linux-%s", program, c.Version, arch)
 	work, err := os.MkdirTemp(c.Out, ".work-")
@@ -143,7 +143,7 @@ func (c *config) release(ctx context.Context, arch string) ([]string, error) {
 	return []string{archive, sbom}, nil
 }
 
-// documents are the files below a folder of pages.
+// documents returns the files below a folder of documentation.
 func documents(folder string) (out []entry, err error) {
 	err = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
@@ -167,12 +167,12 @@ func (c *config) build(ctx context.Context, arch, path string) error {
 	return nil
 }
 
-// environment is that of a build for an architecture.
+// environment returns the environment of a build for an architecture.
 func environment(arch string) []string {
 	return append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
 }
 
-// output is what a program prints, without the end of its line.
+// output returns the output of a program, without the trailing newline.
 func output(ctx context.Context, name string, args ...string) (string, error) {
 	out, err := exec.CommandContext(ctx, name, args...).Output()
 	var exit *exec.ExitError
@@ -182,7 +182,7 @@ func output(ctx context.Context, name string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// writeSums writes what `sha256sum --check` reads.
+// writeSums writes a file for `sha256sum --check`.
 func writeSums(dir string, names []string) error {
 	var text strings.Builder
 	for _, n := range names {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// document is a bill of materials, as SPDX 2.3 has it in JSON.
+// document is a bill of materials in the JSON form of SPDX 2.3.
 type document struct {
 	Version       string         `json:"spdxVersion"`
 	DataLicense   string         `json:"dataLicense"`
@@ -65,7 +65,7 @@ const (
 	programID  = "SPDXRef-Program"
 )
 
-// newBill tells what a binary was built from, as the Go toolchain recorded it there.
+// newBill returns the modules of a binary, as recorded in it by the Go toolchain.
 func newBill(name, binary string, at time.Time, notices noticesOf) ([]byte, error) {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
@@ -77,7 +77,7 @@ func newBill(name, binary string, at time.Time, notices noticesOf) ([]byte, erro
 	}
 	doc := document{
 		Version: "SPDX-2.3", DataLicense: "CC0-1.0", ID: documentID, Name: name,
-		// A name of its own for each binary; nothing has to be there.
+		// A unique name for each binary; it need not resolve.
 		Namespace: "https://binnacle.invalid/spdx/" + url.PathEscape(name) + "-" + sum,
 		Creation:  creation{Created: at.UTC().Format(time.RFC3339), Creators: []string{"Tool: binnacle-dist"}},
 		Packages: []spdxPackage{{
@@ -102,7 +102,7 @@ func newBill(name, binary string, at time.Time, notices noticesOf) ([]byte, erro
 	return append(out, '\n'), err
 }
 
-// notInID are what names of SPDX cannot have.
+// notInID matches characters that SPDX identifiers must not contain.
 var notInID = regexp.MustCompile(`[^A-Za-z0-9.-]+`)
 
 func packageOf(i int, d *debug.Module, notices noticesOf) (spdxPackage, error) {
@@ -124,7 +124,7 @@ func packageOf(i int, d *debug.Module, notices noticesOf) (spdxPackage, error) {
 	return p, nil
 }
 
-// escaped is a path as module proxies know it.
+// escaped returns a path in the form of module proxies.
 func escaped(path string) string {
 	var out strings.Builder
 	for _, r := range path {

@@ -1,7 +1,7 @@
-// Command local runs the whole suite on this machine, for `make up`: it builds
-// the binaries, makes certificates and kubeconfigs, starts every service,
-// waits until all are ready, and stays until one dies or it is told to end; with --ha,
-// for `make ha`, what dies is started again.
+// Command local runs the whole suite on this machine, for `make up`: it builds the binaries,
+// creates certificates and kubeconfigs, starts every service, waits until all are ready, and runs
+// until a service exits or it receives a signal. With --ha, for `make ha`, it restarts services
+// that exit.
 package main
 
 import (

@@ -22,12 +22,12 @@ const (
 	apiVersion = "abac.authorization.kubernetes.io/v1beta1"
 	kind       = "Policy"
 	all        = "*"
-	// maxLine and maxPolicies bound what is read.
+	// maxLine and maxPolicies bound the input.
 	maxLine     = 1 << 20
 	maxPolicies = 100_000
 )
 
-// Spec is what a policy says.
+// Spec is the content of a policy.
 type Spec struct {
 	User            string `json:"user,omitempty"`
 	Group           string `json:"group,omitempty"`
@@ -47,7 +47,7 @@ type policy struct {
 // Authorizer decides by a list of policies.
 type Authorizer struct {
 	policies []Spec
-	// unversioned counts the policies that were read in the unversioned form.
+	// unversioned counts the policies in the unversioned form.
 	unversioned int
 }
 
@@ -69,7 +69,7 @@ func Load(file string, log *slog.Logger) (*Authorizer, error) {
 	return z, nil
 }
 
-// Parse reads policies.
+// Parse parses policies.
 func Parse(r io.Reader) (*Authorizer, error) {
 	z := &Authorizer{}
 	lines := bufio.NewScanner(r)
@@ -99,7 +99,7 @@ func Parse(r io.Reader) (*Authorizer, error) {
 	return z, nil
 }
 
-// parseLine reads one policy and reports whether the line names its version.
+// parseLine parses one policy and reports whether the line contains its version.
 func parseLine(line []byte) (s Spec, versioned bool, err error) {
 	var head struct {
 		APIVersion string `json:"apiVersion"`
@@ -160,8 +160,8 @@ func (s *Spec) allows(a *authorizer.Attributes) bool {
 
 func matches(pattern, value string) bool { return pattern == all || pattern == value }
 
-// concerns tells whether a policy is for a user; one that names neither a user
-// nor a group is for nobody.
+// concerns reports whether a policy applies to a user. A policy without a user and a group applies
+// to none.
 func (s *Spec) concerns(u *authorizer.User) bool {
 	if u == nil || s.User == "" && s.Group == "" {
 		return false

@@ -19,9 +19,9 @@ type policyV0 struct {
 	Namespace  string `json:"namespace"`
 }
 
-// parseV0 reads a policy in the unversioned form. In contrast to v1beta1, a field that
-// is not set matches everything: without a user and a group the policy is for every
-// authenticated user, and without a namespace and a resource it also allows all paths.
+// parseV0 parses a policy in the unversioned form. In contrast to v1beta1, an unset field matches
+// everything: without a user and a group the policy applies to every authenticated user, and
+// without a namespace and a resource it also allows all paths.
 func parseV0(line []byte) (Spec, error) {
 	var p policyV0
 	if err := decodeStrictly(line, &p); err != nil {

@@ -1,13 +1,11 @@
-// Package authenticator is the contract between whoever holds a bearer token and
-// whoever knows what it is worth. The packages of token kinds (satoken,
-// bootstraptoken, tokenfile and others) implement Token; the API server's front
-// end and the token review service call it. It keeps no state.
+// Package authenticator is the contract between holders of bearer tokens and their verifiers. The
+// packages of token kinds (satoken, bootstraptoken, tokenfile and others) implement Token. The API
+// server's front end and the token review service call it. It keeps no state.
 //
-// An authenticator is in one of three minds about a token: it knows the user
-// (true, no error), the token is not of its kind (false, no error), or the token
-// is of its kind and no good (false, and an error). An error made by Unavailable
-// means that it could not make up its mind: nobody is let in, but the next try may
-// end differently. Errors never hold the token.
+// An authenticator has three results: the user is known (true, no error), the token is not of its
+// kind (false, no error), or the token is of its kind and invalid (false, and an error). An error
+// of Unavailable means that it could not decide: the request is not authenticated, but a retry may
+// succeed. Errors never contain the token.
 package authenticator
 
 import (
@@ -22,25 +20,24 @@ import (
 	"binnacle/libs/api"
 )
 
-// MaxTokenBytes bounds a token. Longer ones are refused before any of it is
-// parsed.
+// MaxTokenBytes bounds a token. Longer ones are rejected before parsing.
 const MaxTokenBytes = 64 << 10
 
-// ErrTooLong tells of a token longer than MaxTokenBytes.
+// ErrTooLong reports a token longer than MaxTokenBytes.
 var ErrTooLong = errors.New("token is too long")
 
-// ErrUnavailable tells that an authenticator could not decide, because what it
-// needs for that does not answer or has not been loaded.
+// ErrUnavailable means that an authenticator could not decide, because a dependency does not
+// respond or is not loaded.
 var ErrUnavailable = errors.New("authentication is unavailable")
 
-// Unavailable marks an error as one that says nothing about the token.
+// Unavailable marks an error that does not concern the validity of the token.
 func Unavailable(err error) error { return &unavailable{err} }
 
 type unavailable struct{ error }
 
 func (u *unavailable) Unwrap() []error { return []error{u.error, ErrUnavailable} }
 
-// User is who a token speaks for.
+// User is the user of a token.
 type User struct {
 	Name   string
 	UID    string
@@ -48,41 +45,38 @@ type User struct {
 	Extra  map[string][]string
 }
 
-// ExtraCredentialID is the extra key of users under which the credential is named
-// that they came with.
+// ExtraCredentialID is the extra key of users with the id of their credential.
 const ExtraCredentialID = "authentication." + api.LabelDomain + "/credential-id"
 
-// TokenID is how the id of a JSON web token, its claim "jti", names it as a
-// credential.
+// TokenID returns the credential id for the claim "jti" of a JSON web token.
 func TokenID(jti string) string { return "JTI=" + jti }
 
-// Response is what a good token says. Audiences are those of the asked that the
-// token is good for; empty where the asker named none and the kind of token
-// knows none.
+// Response is the result for a valid token. Audiences are the requested ones that the token is
+// valid for. It is empty if the caller requested none and the kind of token has none.
 type Response struct {
 	User      User
 	Audiences []string
-	// Expires is when the answer ceases to be true at the latest, as far as the
-	// authenticator knows; zero when it does not.
+	// Expires is when the result becomes invalid at the latest, as far as the authenticator knows;
+	// zero if unknown.
 	Expires time.Time
-	// Words are what an audit log should tell of the token, by the keys of its annotations.
+	// Words are audit annotations about the token, by their keys.
 	Words map[string]string
 }
 
-// Refused is why a token is refused of which an audit log should tell something.
+// Refused is the error for a rejected token with audit annotations.
 type Refused struct {
 	error
-	// Words are as those of a Response.
+	// Words are as in Response.
 	Words map[string]string
 }
 
-// Refuse makes a Refused.
+// Refuse returns a Refused error.
 func Refuse(why error, words map[string]string) error { return &Refused{why, words} }
 
-// Unwrap serves errors.Is.
+// Unwrap supports errors.Is.
 func (r *Refused) Unwrap() error { return r.error }
 
-// WordsOf are those of an error of a Token.
+// WordsOf returns the audit annotations of an error of a Token.
 func WordsOf(err error) map[string]string {
 	var all utilerrors.Aggregate
 	if errors.As(err, &all) {
@@ -98,14 +92,14 @@ func WordsOf(err error) map[string]string {
 	return nil
 }
 
-// Token authenticates one kind of bearer token for one of the audiences, which
-// are the asker's; none means that the asker does not care. Implementations are
-// safe for concurrent use and do not keep the token.
+// Token authenticates one kind of bearer token for one of the audiences, which the caller requests.
+// No audiences means that any will do. Implementations are safe for concurrent use and do not keep
+// the token.
 type Token interface {
 	AuthenticateToken(ctx context.Context, token string, audiences []string) (*Response, bool, error)
 }
 
-// TokenFunc makes an authenticator of a function.
+// TokenFunc adapts a function to Token.
 type TokenFunc func(ctx context.Context, token string, audiences []string) (*Response, bool, error)
 
 // AuthenticateToken implements Token.
@@ -113,8 +107,8 @@ func (f TokenFunc) AuthenticateToken(ctx context.Context, token string, audience
 	return f(ctx, token, audiences)
 }
 
-// Union asks its members in order; the first that knows the user decides. What
-// others say against the token counts only when none does.
+// Union calls its members in order. The first that knows the user decides. Errors of other members
+// count only if none does.
 type Union []Token
 
 // AuthenticateToken implements Token.
@@ -135,9 +129,9 @@ func (u Union) AuthenticateToken(ctx context.Context, token string, audiences []
 	return nil, false, utilerrors.NewAggregate(errs)
 }
 
-// ForAudiences makes an authenticator that knows nothing of audiences one of the
-// server's own: its tokens are good for the server's audiences alone. Where the
-// asker names audiences, one of them must be among the server's.
+// ForAudiences wraps an authenticator that does not support audiences: its tokens are valid for the
+// server's audiences only. If the caller requests audiences, one of them must be among the
+// server's.
 func ForAudiences(own []string, t Token) Token { return &agnostic{own: own, token: t} }
 
 type agnostic struct {
@@ -160,9 +154,9 @@ func (a *agnostic) AuthenticateToken(ctx context.Context, token string, audience
 	return &Response{User: r.User, Audiences: both, Expires: r.Expires}, true, nil
 }
 
-// Unreserved makes an authenticator that knows nobody as one of the suite's own
-// services, which are known by their certificates alone: a provider, a service or a
-// file that claimed to be one would have its permissions.
+// Unreserved wraps an authenticator so that it rejects users that are the suite's own services.
+// These authenticate only by certificates: a provider, a service or a file that claimed to be one
+// would have its permissions.
 func Unreserved(t Token) Token { return &unreserved{t} }
 
 type unreserved struct{ token Token }

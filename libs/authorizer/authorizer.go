@@ -12,7 +12,7 @@ import (
 	"binnacle/libs/api"
 )
 
-// User is who asks.
+// User is the user of a request.
 type User struct {
 	Name   string
 	UID    string
@@ -20,13 +20,13 @@ type User struct {
 	Extra  map[string][]string
 }
 
-// InGroup tells whether the user is a member of a group.
+// InGroup reports whether the user is a member of a group.
 func (u *User) InGroup(group string) bool { return slices.Contains(u.Groups, group) }
 
-// Decision of an authorizer.
+// Decision is the result of an authorizer.
 type Decision uint8
 
-// The decisions.
+// Decisions.
 const (
 	NoOpinion Decision = iota
 	Allow
@@ -35,30 +35,29 @@ const (
 
 func (d Decision) String() string { return [...]string{"no-opinion", "allowed", "denied"}[d] }
 
-// Attributes are what a decision is made on (specification: "Authorization").
-// An authorizer neither changes nor keeps them.
+// Attributes is the input of a decision (specification: "Authorization"). An authorizer neither
+// changes nor keeps it.
 type Attributes struct {
 	User *User
 	Verb string
-	// Resource tells resource requests from those for a path.
+	// Resource distinguishes resource requests from requests for a path.
 	Resource                        bool
 	Namespace, Group, Version, Name string
 	ResourceName, Subresource       string
 	Path                            string
-	// FieldSelector and LabelSelector are what a request for many objects
-	// limits itself to. All of them hold, so leaving one out asks for more.
+	// FieldSelector and LabelSelector limit a request for many objects. All requirements apply, so
+	// omitting one requests more.
 	FieldSelector fields.Requirements
 	LabelSelector labels.Requirements
 }
 
-// Authorizer decides. The reason is for people; an error means that the
-// authorizer could not decide and is no permission. Implementations are safe
-// for concurrent use.
+// Authorizer decides requests. The reason is for people. An error means that the authorizer could
+// not decide, and is no permission. Implementations are safe for concurrent use.
 type Authorizer interface {
 	Authorize(ctx context.Context, a *Attributes) (Decision, string, error)
 }
 
-// Chain consults its members in order.
+// Chain calls its members in order.
 type Chain []Authorizer
 
 // Authorize implements Authorizer.
@@ -80,7 +79,7 @@ func (c Chain) Authorize(ctx context.Context, a *Attributes) (Decision, string, 
 	return NoOpinion, strings.Join(reasons, "\n"), aggregate(errs)
 }
 
-// aggregate keeps a nil error nil.
+// aggregate returns nil for no errors.
 func aggregate(errs []error) error {
 	if len(errs) == 0 {
 		return nil

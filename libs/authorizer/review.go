@@ -12,17 +12,17 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// SelectorError tells that a part of a review's selectors could not be read and
-// was left out. The decision then stands for a request that asks for more.
+// SelectorError reports that a part of a review's selectors was invalid and ignored. The decision
+// then applies to a broader request.
 type SelectorError struct {
 	// Field is "fieldSelector" or "labelSelector".
 	Field string
-	// Partially tells that other parts of it are looked at.
+	// Partially means that the other parts of the selector are used.
 	Partially bool
 	Err       error
 }
 
-// Error is the text of a review's evaluation error.
+// Error returns the text for the evaluation error of a review.
 func (e *SelectorError) Error() string {
 	how := ""
 	if e.Partially {
@@ -31,11 +31,11 @@ func (e *SelectorError) Error() string {
 	return fmt.Sprintf("spec.resourceAttributes.%s %signored due to parse error", e.Field, how)
 }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the parse error.
 func (e *SelectorError) Unwrap() error { return e.Err }
 
-// AttributesOf reads what a review asks for; ra takes precedence over na. The
-// errors are about selectors alone and do not keep from deciding.
+// AttributesOf returns the attributes of a review. ra takes precedence over na. The errors concern
+// only selectors and do not prevent a decision.
 func AttributesOf(u *User, ra *authorizationv1.ResourceAttributes, na *authorizationv1.NonResourceAttributes) (*Attributes, []*SelectorError) {
 	if ra == nil {
 		a := &Attributes{User: u}
@@ -70,7 +70,7 @@ func AttributesOf(u *User, ra *authorizationv1.ResourceAttributes, na *authoriza
 	return a, problems
 }
 
-// UserOf reads whom a review asks about.
+// UserOf returns the user of a review.
 func UserOf(spec *authorizationv1.SubjectAccessReviewSpec) *User {
 	u := &User{Name: spec.User, UID: spec.UID, Groups: spec.Groups}
 	for k, v := range spec.Extra {
@@ -82,7 +82,7 @@ func UserOf(spec *authorizationv1.SubjectAccessReviewSpec) *User {
 	return u
 }
 
-// StatusOf is the answer to a review.
+// StatusOf returns the status of a review.
 func StatusOf(d Decision, reason string, err error, problems []*SelectorError) authorizationv1.SubjectAccessReviewStatus {
 	var texts []string
 	if err != nil {
@@ -96,7 +96,8 @@ func StatusOf(d Decision, reason string, err error, problems []*SelectorError) a
 	}
 }
 
-// maxRawSelector is how many bytes of a selector are read: a megabyte takes a third of a second.
+// maxRawSelector bounds the size of a parsed selector, in bytes: a megabyte takes a third of a
+// second.
 const maxRawSelector = 16 << 10
 
 var errLongSelector = fmt.Errorf("rawSelector has more than %d bytes", maxRawSelector)
@@ -187,7 +188,7 @@ func labelOperator(op metav1.LabelSelectorOperator) (selection.Operator, bool) {
 	return "", false
 }
 
-// Spec is the review that asks for a decision on the attributes.
+// Spec returns the review for the attributes.
 func (a *Attributes) Spec() authorizationv1.SubjectAccessReviewSpec {
 	var spec authorizationv1.SubjectAccessReviewSpec
 	if u := a.User; u != nil {
@@ -216,7 +217,7 @@ func (a *Attributes) Spec() authorizationv1.SubjectAccessReviewSpec {
 	return spec
 }
 
-// sentFields leaves out what a review cannot say, which asks for more.
+// sentFields omits requirements that a review cannot express, which broadens the request.
 func sentFields(in fields.Requirements) []metav1.FieldSelectorRequirement {
 	var out []metav1.FieldSelectorRequirement
 	for _, r := range in {

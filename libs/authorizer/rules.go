@@ -6,22 +6,22 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// Rules are what a user may do in a namespace, as far as it can be listed.
+// Rules holds the permissions of a user in a namespace, as far as they can be listed.
 type Rules struct {
 	Resource    []authorizationv1.ResourceRule
 	NonResource []authorizationv1.NonResourceRule
-	// Incomplete tells that there may be more.
+	// Incomplete means that there may be more.
 	Incomplete bool
 }
 
-// RuleResolver lists what a user may do in a namespace. It may return rules and
-// an error: what it found, and why there may be more.
+// RuleResolver lists the permissions of a user in a namespace. It may return both rules and an
+// error, which states why there may be more.
 type RuleResolver interface {
 	RulesFor(ctx context.Context, u *User, namespace string) (Rules, error)
 }
 
-// RulesFor lists what any member allows. Members that list nothing, and allow
-// nothing beyond what others say, are not asked.
+// RulesFor lists the permissions that any member grants. It skips members that cannot list rules,
+// and that allow nothing beyond the other members.
 func (c Chain) RulesFor(ctx context.Context, u *User, namespace string) (Rules, error) {
 	var all Rules
 	var errs []error

@@ -13,19 +13,18 @@ import (
 	"binnacle/libs/authenticator"
 )
 
-// Secrets looks up secrets; an error for which apierrors.IsNotFound holds where
-// there is none.
+// Secrets looks up secrets. For a missing secret the error satisfies apierrors.IsNotFound.
 type Secrets interface {
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 }
 
-// Authenticator knows the bearers of bootstrap tokens.
+// Authenticator authenticates bootstrap tokens.
 type Authenticator struct {
 	secrets Secrets
 	now     func() time.Time
 }
 
-// New makes an authenticator; now is the clock, nil for time.Now.
+// New returns an authenticator. now is the clock; nil means time.Now.
 func New(secrets Secrets, now func() time.Time) *Authenticator {
 	if now == nil {
 		now = time.Now
@@ -33,8 +32,8 @@ func New(secrets Secrets, now func() time.Time) *Authenticator {
 	return &Authenticator{secrets: secrets, now: now}
 }
 
-// AuthenticateToken implements authenticator.Token. What does not have the form
-// of a bootstrap token is left to others. It knows nothing of audiences.
+// AuthenticateToken implements authenticator.Token. It ignores values without the form of a
+// bootstrap token. It does not support audiences.
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, _ []string) (*authenticator.Response, bool, error) {
 	id, secret, ok := Split(token)
 	if !ok {

@@ -1,11 +1,9 @@
-// Package bootstraptoken is the tokens that let a new node join (specification:
-// "Bootstrap token" and "Methods"): what their secrets say, whether they are
-// expired, and whom they speak for.
+// Package bootstraptoken implements the tokens with which a new node joins (specification:
+// "Bootstrap token" and "Methods"): the content of their secrets, their expiry, and their users.
 //
-// Parse reads a secret into a Token, the way that every reader of such secrets
-// does: the authenticator here, the controller that deletes expired ones and the
-// one that signs the cluster's information. Authenticator compares in constant
-// time. It does not count wrong tries: a secret has more than 80 bits, which nobody
-// guesses, and whoever could use up the tries on an id, which is no secret, would
-// keep the node out that the token is for.
+// Parse converts a secret to a Token for all readers of such secrets: the authenticator here, the
+// controller that deletes expired ones, and the controller that signs cluster-info. Authenticator
+// compares in constant time. It does not limit attempts. A secret has more than 80 bits, so it
+// cannot be guessed. Token ids are not secret, so a client that used up the attempts for an id
+// would lock out the node with that token.
 package bootstraptoken

@@ -42,7 +42,7 @@ var (
 // tokenBytes is the length of a token.
 const tokenBytes = 6 + 1 + 16
 
-// Split a token into its id and its secret; false for what is none.
+// Split splits a token into its id and its secret. It returns false for other values.
 func Split(token string) (id, secret string, ok bool) {
 	if len(token) != tokenBytes {
 		return "", "", false
@@ -54,30 +54,30 @@ func Split(token string) (id, secret string, ok bool) {
 	return m[1], m[2], true
 }
 
-// ValidID tells whether a text has the form of a token id.
+// ValidID reports whether a text has the form of a token id.
 func ValidID(id string) bool { return idPattern.MatchString(id) }
 
-// SecretName is the name of the secret that holds a token.
+// SecretName returns the name of the secret of a token.
 func SecretName(id string) string { return SecretPrefix + id }
 
-// Token is what a secret says.
+// Token is the content of a secret.
 type Token struct {
 	ID, Secret string
-	// Expires is zero for tokens that never do.
+	// Expires is zero for tokens without expiry.
 	Expires                 time.Time
 	Description             string
 	Authentication, Signing bool
-	// Groups of its bearer: the default one and the extra ones, sorted.
+	// Groups are the groups of the user: the default one and the extra ones, sorted.
 	Groups []string
 }
 
-// String is the whole token.
+// String returns the whole token.
 func (t *Token) String() string { return t.ID + "." + t.Secret }
 
-// Expired tells whether the token's time is over.
+// Expired reports whether the token has expired.
 func (t *Token) Expired(now time.Time) bool { return !t.Expires.IsZero() && !now.Before(t.Expires) }
 
-// Parse reads a secret. Errors say which key is wrong and do not quote secrets.
+// Parse parses a secret. Errors contain the invalid key but no secret.
 func Parse(s *corev1.Secret) (*Token, error) {
 	t := &Token{
 		ID: string(s.Data[KeyID]), Secret: string(s.Data[KeySecret]), Description: string(s.Data[KeyDescription]),
@@ -104,7 +104,7 @@ func Parse(s *corev1.Secret) (*Token, error) {
 	return t, nil
 }
 
-// expiration of a token; a time that cannot be read is an error, not for ever.
+// expiration returns the expiry of a token. An invalid time is an error, not unlimited.
 func expiration(s *corev1.Secret) (time.Time, error) {
 	text := string(s.Data[KeyExpiration])
 	if text == "" {
@@ -117,7 +117,7 @@ func expiration(s *corev1.Secret) (time.Time, error) {
 	return at, nil
 }
 
-// groups of the bearer.
+// groups returns the groups of the user.
 func groups(extra string) ([]string, error) {
 	out := []string{DefaultGroup}
 	if extra == "" {

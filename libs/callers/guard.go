@@ -15,30 +15,29 @@ import (
 var errNoCertificate = errors.New("no client certificate")
 
 const (
-	// What was found good is kept for as many connections, and so long.
+	// Bounds of the cache of valid certificates.
 	keptClients = 256
 	keptFor     = time.Minute
 )
 
-// Guard decides who may ask.
+// Guard authorizes callers.
 type Guard struct {
 	options *Options
 	verify  func() (x509.VerifyOptions, bool)
 	now     func() time.Time
 
-	mu    sync.Mutex // a leaf
+	mu    sync.Mutex // a leaf lock
 	known *simplelru.LRU[*x509.Certificate, verified]
 }
 
-// verified is a certificate, which lives as long as its connection, that was
-// found good by a pool of roots.
+// verified is a certificate that a pool of roots verified. It lives as long as its connection.
 type verified struct {
 	roots *x509.CertPool
 	until time.Time
 }
 
-// NewGuard makes a guard. What certificates are verified by is asked for with each
-// request, as it may change; false means that there is nothing.
+// NewGuard returns a guard. verify is called with each request, because the options may change;
+// false means that there are none.
 func NewGuard(o *Options, verify func() (x509.VerifyOptions, bool)) (*Guard, error) {
 	known, err := simplelru.NewLRU[*x509.Certificate, verified](keptClients, nil)
 	if err != nil {
@@ -47,7 +46,7 @@ func NewGuard(o *Options, verify func() (x509.VerifyOptions, bool)) (*Guard, err
 	return &Guard{options: o, verify: verify, now: time.Now, known: known}, nil
 }
 
-// Check returns why a request is not answered.
+// Check returns an error if a request must be rejected.
 func (g *Guard) Check(r *http.Request) error {
 	if g.options.Anybody {
 		return nil
@@ -55,7 +54,7 @@ func (g *Guard) Check(r *http.Request) error {
 	return g.verified(r)
 }
 
-// Knows tells whether who asks shows a certificate that is good, also where anybody may ask.
+// Knows reports whether the client presents a valid certificate, also if any client is allowed.
 func (g *Guard) Knows(r *http.Request) bool { return g.verified(r) == nil }
 
 func (g *Guard) verified(r *http.Request) error {
@@ -68,7 +67,7 @@ func (g *Guard) verified(r *http.Request) error {
 	g.mu.Lock()
 	v, ok := g.known.Get(leaf)
 	g.mu.Unlock()
-	// The wall clock may have been set meanwhile.
+	// The wall clock may have changed in the meantime.
 	if ok && v.roots == options.Roots && now.Before(v.until) && !now.Before(leaf.NotBefore) && !now.After(leaf.NotAfter) {
 		return nil
 	}

@@ -9,21 +9,21 @@ import (
 
 const anybodyFlag = "insecure-allow-any-client"
 
-// Options say who may ask.
+// Options configures the allowed callers.
 type Options struct {
-	// Anybody lets everybody ask who reaches the port.
+	// Anybody allows every client that reaches the port.
 	Anybody bool
-	// Names are the common names of callers; none means that any will do.
+	// Names holds the allowed common names; none allows any.
 	Names []string
 }
 
-// AddFlags adds the flags.
+// AddFlags binds the options to flags.
 func (o *Options) AddFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.Anybody, anybodyFlag, o.Anybody, "INSECURE: answer everybody who reaches the port, not only clients with a certificate that --client-ca-file verifies")
 	f.StringSliceVar(&o.Names, "allowed-client-names", o.Names, "common names that the certificate of a client must have one of; any when not given")
 }
 
-// Validate says what is wrong; clientCA is the file that verifies callers.
+// Validate returns the errors of the options. clientCA is the file that verifies callers.
 func (o *Options) Validate(clientCA string) (errs []error) {
 	switch {
 	case !o.Anybody && clientCA == "":

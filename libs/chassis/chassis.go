@@ -20,14 +20,14 @@ import (
 	"binnacle/libs/tracing"
 )
 
-// Options are the flags that every small service has.
+// Options holds the flags of every small service.
 type Options struct {
 	Serving *serving.Options
 	Client  *kubeclient.Options
 	Tracing tracing.Options
 }
 
-// NewOptions returns the defaults of a service.
+// NewOptions returns the default options of a service.
 func NewOptions(name string, port int) *Options {
 	return &Options{Serving: serving.NewOptions(name, port), Client: kubeclient.NewOptions()}
 }
@@ -56,18 +56,17 @@ type Service struct {
 	Server  *serving.Server
 	// Client is the configuration of clients of the API server.
 	Client *rest.Config
-	// APIServer tells whether the API server is reached; it is the check
-	// "apiserver" on /readyz.
+	// APIServer tracks whether the API server is reachable. It is the check "apiserver" on /readyz.
 	APIServer *kubeclient.Probe
-	// Traces are nil when none are made. Those of Client go on with the trace of the request
-	// that they are sent for.
+	// Traces is nil without tracing. Requests of Client continue the trace of the request that they
+	// are sent for.
 	Traces *tracing.Provider
-	// Follow tells of callers whose traces requests go on with, who are services of the
-	// suite: nobody else decides what is sampled. nil is nobody.
+	// Follow reports whether to continue the traces of a caller: only those of the suite's
+	// services, so that other clients do not decide on sampling. nil continues none.
 	Follow func(*http.Request) bool
 }
 
-// New makes a service and binds its port. One that is not run must be closed.
+// New returns a service and binds its port. A service that is not run must be closed.
 func New(name string, o *Options, log *slog.Logger) (*Service, error) {
 	s := &Service{Log: log, Metrics: metrics.New()}
 	var err error
@@ -99,7 +98,7 @@ func New(name string, o *Options, log *slog.Logger) (*Service, error) {
 	return s, nil
 }
 
-// trace has requests of both directions traced, when that is wanted.
+// trace enables tracing of incoming and outgoing requests, if configured.
 func (s *Service) trace(name string, o *Options) error {
 	config, err := o.Tracing.Read()
 	if config == nil || err != nil {
@@ -116,14 +115,13 @@ func (s *Service) trace(name string, o *Options) error {
 	return err
 }
 
-// Close gives up a service that is not run.
+// Close closes a service that is not run.
 func (s *Service) Close() error {
 	s.Traces.Close()
 	return s.Server.Close()
 }
 
-// Run serves, with the tasks beside, until ctx ends. The tasks end after the
-// last request.
+// Run serves and runs the tasks until ctx ends. The tasks end after the last request.
 func (s *Service) Run(ctx context.Context, tasks ...task.Task) error {
 	tasks = append([]task.Task{{Name: "probe the API server", Run: s.APIServer.Run}}, tasks...)
 	defer s.Traces.Close()

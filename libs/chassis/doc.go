@@ -1,5 +1,4 @@
-// Package chassis is what the small services of the suite have in common: an
-// HTTPS server with health and metrics, and a way to the API server. A service
-// adds its routes to Engine, its checks to Health, and gives its long tasks to
-// Run.
+// Package chassis is the common base of the suite's small services: an HTTPS server with health
+// checks and metrics, and a client of the API server. A service adds its routes to Engine and its
+// checks to Health, and passes its long-running tasks to Run.
 package chassis

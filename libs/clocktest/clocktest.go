@@ -1,4 +1,4 @@
-// Package clocktest tells times as a clock does that was set.
+// Package clocktest simulates changes of the wall clock.
 package clocktest
 
 import (
@@ -7,12 +7,11 @@ import (
 	"unsafe"
 )
 
-// Set is a time that was read from a clock now, as it would be had somebody set that
-// clock ahead before, or back, by whole seconds: what passes between it and others that
-// were read, before or after, is what really passes.
+// Set returns a time that was just read from a clock as if that clock had been set forward or back
+// by whole seconds before. Differences to other times, read before or after, remain the real ones.
 func Set(t testing.TB, read time.Time, ahead time.Duration) time.Time {
 	t.Helper()
-	// Package time tells of its seconds of 1885, beside the monotonic clock.
+	// With the monotonic clock, package time stores the seconds since 1885 here.
 	const hasMonotonic, secondsAt = 1 << 63, 30
 	set := read
 	raw := (*struct {

@@ -1,12 +1,11 @@
-// Package clusterinfo is the config map by which a new node learns how to reach
-// the cluster and whom to trust there (specification: "Cluster-info config
-// map"): its names, and the signatures that make it trustworthy to a joiner who
-// knows nothing but a bootstrap token.
+// Package clusterinfo defines the config map from which a new node learns the address and the CA of
+// the cluster (specification: "Cluster-info config map"): its names, and the signatures by which a
+// node that has only a bootstrap token can trust it.
 //
-// A signature is a JSON Web Signature of the kubeconfig with detached content
-// (RFC 7515, appendix F): HEADER..SIGNATURE, both in base64url without padding.
-// The header is {"alg":"HS256","kid":"TOKEN_ID"}, the key is the token's secret.
-// Sign is for whoever keeps the map, Verify for joiners. Neither has any state.
+// A signature is a JSON Web Signature of the kubeconfig with detached content (RFC 7515, appendix
+// F): HEADER..SIGNATURE, both in base64url without padding. The header is
+// {"alg":"HS256","kid":"TOKEN_ID"}, the key is the token's secret. The writer of the map calls
+// Sign, joining nodes call Verify. Neither has state.
 package clusterinfo
 
 import (
@@ -21,7 +20,7 @@ import (
 	"binnacle/libs/api"
 )
 
-// Where the map is, and its keys.
+// Name and keys of the config map.
 const (
 	Namespace       = api.PublicNamespace
 	Name            = "cluster-info"
@@ -29,34 +28,34 @@ const (
 	SignaturePrefix = "jws-kubeconfig-"
 )
 
-// algorithm is the only one that is made or taken.
+// algorithm is the only supported algorithm.
 const algorithm = "HS256"
 
-// maxSignature bounds what Verify looks into; a signature has about 90 bytes.
+// maxSignature bounds the input of Verify in bytes. A signature has about 90 bytes.
 const maxSignature = 1 << 10
 
-// ErrSignature is what Verify's errors are.
+// ErrSignature is wrapped by all errors of Verify.
 var ErrSignature = errors.New("the signature of cluster-info is not valid")
 
-// header is protected by the signature; its fields are in this order.
+// header is protected by the signature. The order of its fields is fixed.
 type header struct {
 	Algorithm string `json:"alg"`
 	KeyID     string `json:"kid"`
 }
 
-// SignatureKey is the key of a token's signature in the map.
+// SignatureKey returns the key of a token's signature in the map.
 func SignatureKey(id string) string { return SignaturePrefix + id }
 
-// Sign a kubeconfig with a token. The same arguments give the same signature.
+// Sign returns the signature of a kubeconfig by a token. It is deterministic.
 func Sign(kubeconfig, id, secret string) string {
-	// Two strings can always be encoded.
+	// Encoding two strings cannot fail.
 	h, _ := json.Marshal(header{Algorithm: algorithm, KeyID: id})
 	protected := base64.RawURLEncoding.EncodeToString(h)
 	return protected + ".." + base64.RawURLEncoding.EncodeToString(mac(protected, kubeconfig, secret))
 }
 
-// Verify that a signature is that of a kubeconfig by a token. Only HS256 by that
-// token's id is taken, whatever the signature says of itself.
+// Verify returns an error unless a signature is that of a kubeconfig by a token. It accepts only
+// HS256 with the id of that token, regardless of the header.
 func Verify(signature, kubeconfig, id, secret string) error {
 	if secret == "" {
 		return fmt.Errorf("%w: no secret to check it with", ErrSignature)
@@ -71,7 +70,7 @@ func Verify(signature, kubeconfig, id, secret string) error {
 	if err := checkHeader(parts[0], id); err != nil {
 		return err
 	}
-	// As text: Go's decoder takes line breaks for nothing.
+	// The comparison is on the text, because Go's decoder ignores line breaks.
 	want := base64.RawURLEncoding.EncodeToString(mac(parts[0], kubeconfig, secret))
 	if !hmac.Equal([]byte(parts[2]), []byte(want)) {
 		return fmt.Errorf("%w: not made from this kubeconfig with this token", ErrSignature)
@@ -94,13 +93,13 @@ func checkHeader(protected, id string) error {
 	case fields["kid"] != id:
 		return fmt.Errorf("%w: the key is not that of token %s", ErrSignature, id)
 	case fields["crit"] != nil, fields["b64"] != nil:
-		// RFC 7515, section 4.1.11: what is critical and not understood is refused.
+		// RFC 7515, section 4.1.11: unsupported critical parameters are rejected.
 		return fmt.Errorf("%w: the header asks for an extension", ErrSignature)
 	}
 	return nil
 }
 
-// mac signs as RFC 7515, section 5.1 says.
+// mac computes the signature of RFC 7515, section 5.1.
 func mac(protected, kubeconfig, secret string) []byte {
 	m := hmac.New(sha256.New, []byte(secret))
 	m.Write([]byte(protected + "." + base64.RawURLEncoding.EncodeToString([]byte(kubeconfig))))

@@ -1,11 +1,9 @@
-// Package filewatch follows a configuration file, so that a service takes up a
-// new one without a restart. The file is read again when its folder changes (a
-// rename, as well as the symbolic links of mounted volumes) or is replaced, and at least
-// once a minute.
+// Package filewatch follows a configuration file, so that a service applies changes without a
+// restart. It reads the file again when its folder changes (by a rename, or through the symbolic
+// links of mounted volumes) or is replaced, and at least once a minute.
 //
-// It knows contents alone: what a content means, and what is to be done about a
-// bad one, is the caller's affair. Packages whose configuration is reloaded call
-// it from one of their tasks.
+// It handles only contents: their meaning, and the treatment of invalid ones, are up to the caller.
+// Packages with reloadable configuration call it from one of their tasks.
 package filewatch
 
 import (
@@ -23,28 +21,28 @@ import (
 )
 
 const (
-	// pollInterval is how often files are read whatever happens.
+	// pollInterval is the interval of unconditional reads.
 	pollInterval = time.Minute
-	// awayInterval is how often it is looked for a folder that is not there.
+	// awayInterval is the interval of checks for a missing folder.
 	awayInterval = time.Second
-	// settleDelay gives a writer the time to finish, and to replace all files of a set.
+	// settleDelay allows a writer to finish, and to replace all files of a set.
 	settleDelay = 50 * time.Millisecond
-	// maxBytes bounds a file.
+	// maxBytes bounds the size of a file.
 	maxBytes = 4 << 20
-	// readTimeout bounds how long a pipe's writer is waited for.
+	// readTimeout bounds the wait for the writer of a pipe.
 	readTimeout = 10 * time.Second
 )
 
-// Read returns the content of a file of bounded size. A pipe may be in its place, such as
-// shells give for the output of a command; one that nobody writes to is empty, as to wait
-// for a writer would be to wait for good.
+// Read returns the content of a file of bounded size. The file may be a pipe, such as a shell
+// creates for the output of a command. A pipe without a writer reads as empty, because waiting for
+// a writer could take forever.
 func Read(file string) ([]byte, error) {
 	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	_ = f.SetReadDeadline(time.Now().Add(readTimeout)) // files have none
+	_ = f.SetReadDeadline(time.Now().Add(readTimeout)) // no effect on regular files
 	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", file, err)
@@ -55,11 +53,10 @@ func Read(file string) ([]byte, error) {
 	return data, nil
 }
 
-// Follow calls changed, from one goroutine, with each content of the file that
-// is another than that before, which is known at first; and with an error when
-// the file cannot be read, once for each different error. It ends with ctx and
-// returns ctx's error. When the operating system cannot report changes, they are
-// found by polling alone.
+// Follow calls changed, from one goroutine, with each new content of the file that differs from the
+// previous one, initially known. If the file is unreadable, it calls changed with the error, once
+// for each different error. It ends with ctx and returns its error. If the operating system cannot
+// report changes, Follow only polls.
 func Follow(ctx context.Context, log *slog.Logger, file string, known []byte, changed func(ctx context.Context, data []byte, err error)) error {
 	return FollowUntilTaken(ctx, log, file, known, func(ctx context.Context, data []byte, err error) bool {
 		changed(ctx, data, err)
@@ -67,16 +64,16 @@ func Follow(ctx context.Context, log *slog.Logger, file string, known []byte, ch
 	})
 }
 
-// FollowUntilTaken is Follow for who may not be able to take a content yet: as long as
-// that is told, it is called with it again, whenever the file's folder changes and at
-// least once a minute.
+// FollowUntilTaken is Follow for callers that may be unable to apply a content yet. Until changed
+// returns true, it is called again with the content whenever the file's folder changes and at least
+// once a minute.
 func FollowUntilTaken(ctx context.Context, log *slog.Logger, file string, known []byte, changed func(ctx context.Context, data []byte, err error) (taken bool)) error {
 	r := reader{file: file, known: known, taken: true, changed: changed}
 	return Look(ctx, log, []string{file}, r.read)
 }
 
-// Look calls look, from one goroutine, at first and whenever files may have changed,
-// and at least once a minute. It ends with ctx and returns ctx's error.
+// Look calls look, from one goroutine, initially, whenever files may have changed, and at least
+// once a minute. It ends with ctx and returns its error.
 func Look(ctx context.Context, log *slog.Logger, files []string, look func(context.Context)) error {
 	var events chan fsnotify.Event
 	var failures chan error
@@ -89,12 +86,12 @@ func Look(ctx context.Context, log *slog.Logger, files []string, look func(conte
 	}
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
-	settle := time.NewTimer(0) // also catches what changed since they were read
+	settle := time.NewTimer(0) // also detects changes since the files were read
 	defer settle.Stop()
 	pending, all := true, true
 	for {
 		var again <-chan time.Time
-		if !all { // a folder is away
+		if !all { // a folder is missing
 			again = time.After(awayInterval)
 		}
 		select {
@@ -109,7 +106,7 @@ func Look(ctx context.Context, log *slog.Logger, files []string, look func(conte
 			log.Warn("watching files", "files", files, "error", err)
 		case <-settle.C:
 			pending = false
-			all = folders.renew() // before the look, which then misses nothing
+			all = folders.renew() // before look, so that no change is missed
 			look(ctx)
 		case <-again:
 			all = folders.renew()
@@ -121,10 +118,10 @@ func Look(ctx context.Context, log *slog.Logger, files []string, look func(conte
 	}
 }
 
-// folders are watched rather than the files, because files are replaced by renaming.
+// folders watches folders rather than files, because files are replaced by renaming.
 type folders struct {
 	watcher *fsnotify.Watcher
-	watched map[string]os.FileInfo // nil while it is away
+	watched map[string]os.FileInfo // nil while the folder is missing
 }
 
 func watchFolders(files []string) (*folders, error) {
@@ -149,8 +146,8 @@ func watchFolders(files []string) (*folders, error) {
 	return f, nil
 }
 
-// renew watches the folders that are there now: one that was replaced is another, of
-// which nothing would be told. It is false while one is away.
+// renew watches the folders that exist now: a replaced folder is a new one, without events for the
+// old watch. It returns false while a folder is missing.
 func (f *folders) renew() bool {
 	if f == nil {
 		return true
@@ -159,10 +156,10 @@ func (f *folders) renew() bool {
 	for dir, was := range f.watched {
 		now, err := os.Stat(dir)
 		if was != nil && (err != nil || !os.SameFile(was, now)) {
-			_ = f.watcher.Remove(dir) // of what is deleted it knows already
+			_ = f.watcher.Remove(dir) // a deleted folder is already removed
 		}
 		if err == nil {
-			err = f.watcher.Add(dir) // changes nothing where it is watched
+			err = f.watcher.Add(dir) // no effect on a watched folder
 		}
 		if f.watched[dir] = now; err != nil {
 			f.watched[dir], all = nil, false
@@ -174,8 +171,8 @@ func (f *folders) renew() bool {
 type reader struct {
 	file    string
 	known   []byte
-	taken   bool   // what is known
-	failed  string // the last error, so that it is told once
+	taken   bool   // whether known was applied
+	failed  string // the last error, so that it is reported once
 	changed func(context.Context, []byte, error) bool
 }
 

@@ -10,10 +10,9 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 )
 
-// Certificates returns the client certificate of a configuration, and the CAs
-// that it trusts, as far as it names any. client-go reads a client certificate
-// that is a file again every few minutes, and opens its connections anew when it
-// has changed.
+// Certificates returns the client certificate and the trusted CAs of a configuration, as far as it
+// has any. client-go reads a client certificate file again every few minutes, and reopens its
+// connections if it has changed.
 func Certificates(use string, config *rest.Config) ([]serving.Certificate, error) {
 	var out []serving.Certificate
 	c := &config.TLSClientConfig

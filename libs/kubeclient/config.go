@@ -21,7 +21,7 @@ const (
 	keepAlive    = 30 * time.Second
 )
 
-// Options say where the API server is and who we are there.
+// Options holds the address of the API server and the client credentials.
 type Options struct {
 	Kubeconfig string
 	Master     string
@@ -53,8 +53,7 @@ func (o *Options) Validate() []error {
 	return errs
 }
 
-// Config returns the configuration for clients of a component, which the
-// User-Agent names.
+// Config returns the configuration for clients of a component, whose name is in the User-Agent.
 func (o *Options) Config(component string) (*rest.Config, error) {
 	config, err := o.load()
 	if err != nil {
@@ -76,7 +75,7 @@ func (o *Options) load() (*rest.Config, error) {
 		}
 		return config, err
 	}
-	// An empty path must not fall back to the caller's own kubeconfig.
+	// An empty path must not select the caller's own kubeconfig.
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.Kubeconfig}
 	overrides := &clientcmd.ConfigOverrides{}
 	overrides.ClusterInfo.Server = o.Master

@@ -1,8 +1,7 @@
-// Package kubeclient is how the small services reach the API server: flags, a
-// client configuration made from them, and a Probe that follows whether the
-// API server can be reached.
+// Package kubeclient connects the small services to the API server: flags, a client configuration,
+// and a Probe that tracks whether the API server is reachable.
 //
-// A service without --kubeconfig and --master runs in a pod and uses what the
-// pod is given. Watches may last, so the configuration sets no timeout for
-// whole requests; callers bound theirs by contexts.
+// A service without --kubeconfig and --master runs in a pod and uses the credentials of the pod.
+// Watches are long-lived, so the configuration sets no timeout for whole requests; callers use
+// contexts.
 package kubeclient

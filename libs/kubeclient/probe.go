@@ -16,26 +16,26 @@ import (
 
 const (
 	probeTimeout = 5 * time.Second
-	// The pause between probes starts at probeFirst while the API server is
-	// not reached, doubles up to probeLast, and is probeLast once it is.
+	// The delay between probes starts at probeFirst while the API server is unreachable and doubles
+	// up to probeLast. It is probeLast while the server is reachable.
 	probeFirst = 100 * time.Millisecond
 	probeLast  = 10 * time.Second
-	// maxProbeAnswer bounds what is read of the API server's answer.
+	// maxProbeAnswer bounds the response of the API server, in bytes.
 	maxProbeAnswer = 4 << 10
 )
 
-// Probe follows whether the API server answers.
+// Probe tracks whether the API server responds.
 type Probe struct {
 	log    *slog.Logger
 	client *http.Client
 	url    string
 
-	mu      sync.Mutex // leaf
+	mu      sync.Mutex // a leaf lock
 	failure error
-	reached chan struct{} // closed once it was reached
+	reached chan struct{} // closed after the first success
 }
 
-// NewProbe returns a probe that waits for its first answer.
+// NewProbe returns a probe that waits for its first response.
 func NewProbe(config *rest.Config, log *slog.Logger) (*Probe, error) {
 	config = rest.CopyConfig(config)
 	config.Timeout = probeTimeout
@@ -56,7 +56,7 @@ func NewProbe(config *rest.Config, log *slog.Logger) (*Probe, error) {
 	}, nil
 }
 
-// Check is a health check: it fails with what is being waited for.
+// Check is a health check. It fails with the reason why the API server is not reachable.
 func (p *Probe) Check(*http.Request) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,10 +66,10 @@ func (p *Probe) Check(*http.Request) error {
 	return nil
 }
 
-// Reached is closed once the API server has answered.
+// Reached returns a channel that is closed after the API server has responded.
 func (p *Probe) Reached() <-chan struct{} { return p.reached }
 
-// Run asks until ctx ends, and returns ctx's error.
+// Run probes until ctx ends, and returns the error of ctx.
 func (p *Probe) Run(ctx context.Context) error {
 	defer p.client.CloseIdleConnections()
 	pause := probeFirst
@@ -98,8 +98,8 @@ func (p *Probe) Run(ctx context.Context) error {
 	}
 }
 
-// note records an outcome, logs it if it is new, and tells whether the API
-// server was out of reach before.
+// note records a result and logs it if it is new. It reports whether the API server was unreachable
+// before.
 func (p *Probe) note(err error) (wasDown bool) {
 	p.mu.Lock()
 	before := p.failure
@@ -138,7 +138,7 @@ func (p *Probe) ask(ctx context.Context) error {
 	case http.StatusOK:
 		return nil
 	case http.StatusForbidden:
-		// It knows us and serves; what we may do is decided elsewhere.
+		// The server accepts the credentials; permissions are checked elsewhere.
 		return nil
 	case http.StatusUnauthorized:
 		return fmt.Errorf("%s does not accept our credentials (status 401)", p.url)
@@ -146,7 +146,7 @@ func (p *Probe) ask(ctx context.Context) error {
 	return fmt.Errorf("%s answers with status %d", p.url, resp.StatusCode)
 }
 
-// drain reads a bounded answer to its end, so that the connection is reused.
+// drain reads a bounded response to its end, so that the connection is reused.
 func drain(resp *http.Response) error {
 	_, err := io.Copy(io.Discard, io.LimitReader(resp.Body, maxProbeAnswer))
 	return err

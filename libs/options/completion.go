@@ -6,10 +6,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Suggest returns what may stand for the last word of a command line, as shells ask
-// for it: names of flags and of further commands, each with its description behind
-// a tab. words are those between the command's name and the last one. Nil leaves the
-// word to the shell, for instance the file of a flag's value.
+// Suggest returns shell completions for the last word of a command line: names of flags and of
+// subcommands, each followed by a tab and its description. words are the words between the
+// command's name and the last one. Nil leaves the word to the shell, for example for a file as the
+// value of a flag.
 func (c Command) Suggest(words []string, last string) []string {
 	for _, sub := range c.Commands {
 		if len(words) > 0 && words[0] == sub.Name {

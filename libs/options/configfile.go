@@ -10,11 +10,10 @@ import (
 	"sigs.k8s.io/yaml/goyaml.v3"
 )
 
-// maxConfigBytes bounds the file given by --config.
+// maxConfigBytes bounds the file of --config.
 const maxConfigBytes = 1 << 20
 
-// applyConfigFile sets every flag that the file names and the command line
-// did not.
+// applyConfigFile sets every flag that the file contains and the command line does not.
 func applyConfigFile(fs *pflag.FlagSet, path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -67,14 +66,14 @@ func applyKey(fs *pflag.FlagSet, key, value *yaml.Node, seen map[string]int) err
 	}
 	seen[flag.Name] = key.Line
 	if flag.Changed {
-		return nil // the command line wins
+		return nil // the command line takes precedence
 	}
 	values, err := flagValues(value)
 	if err != nil {
 		return fmt.Errorf("%s: %w", key.Value, err)
 	}
 	if list, ok := flag.Value.(pflag.SliceValue); ok && value.Kind == yaml.SequenceNode {
-		// Replace takes elements as they are, commas included.
+		// Replace takes elements literally, including commas.
 		if err := list.Replace(values); err != nil {
 			return fmt.Errorf("%s: %w", key.Value, err)
 		}
@@ -89,9 +88,8 @@ func applyKey(fs *pflag.FlagSet, key, value *yaml.Node, seen map[string]int) err
 	return nil
 }
 
-// flagValues turns a YAML value into what the command line would carry: a
-// scalar into one value, a sequence into one per element, a mapping into
-// key=value pairs.
+// flagValues converts a YAML value to command line values: a scalar into one value, a sequence into
+// one per element, a mapping into key=value pairs.
 func flagValues(n *yaml.Node) ([]string, error) {
 	switch n.Kind {
 	case yaml.ScalarNode:

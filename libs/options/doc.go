@@ -1,15 +1,14 @@
-// Package options turns a command line into a running process, the same way
-// for every service: parse, complete, validate, run.
+// Package options turns a command line into a running process, in the same way for every service:
+// parse, complete, validate, run.
 //
-// A service declares its flags in named sections, which is how --help shows
-// them. Values come from the command line first, then from the YAML file named
-// by --config, whose keys are flag names, then from the flags' defaults. An
-// unknown flag or key is an error; for a key it names file and line.
+// A service declares its flags in named sections, which --help prints. Values come from the command
+// line, then from the YAML file of --config, whose keys are flag names, then from the defaults. An
+// unknown flag or key is an error. For a key the error contains file and line.
 //
-// A binary may do other things beside its service, each a Command with flags of its
-// own, which the first argument names.
+// A binary may have further commands, each a Command with its own flags, which the first argument
+// selects.
 //
-// The first SIGTERM or SIGINT ends the context of the run function, a second
-// one ends the process at once. Exit codes: 0 for a clean end, --help and
-// --version, 1 for a failed run, 2 for a wrong command line or configuration.
+// The first SIGTERM or SIGINT ends the context of the run function. A second one ends the process
+// at once. Exit codes: 0 for a clean end, --help and --version, 1 for a failed run, 2 for an
+// invalid command line or configuration.
 package options

@@ -6,7 +6,7 @@ import (
 	"log/slog"
 )
 
-// logging holds the flags that decide how a process logs.
+// logging holds the flags for the log of a process.
 type logging struct {
 	verbosity int
 	format    string
@@ -29,8 +29,8 @@ func (l *logging) validate() []error {
 	return errs
 }
 
-// Level is the slog level of a klog-style verbosity: 0 is Info, 1 is Debug,
-// and each number above lets one level below Debug through.
+// Level returns the slog level for a klog-style verbosity: 0 is Info, 1 is Debug, and each higher
+// number enables one more level below Debug.
 func Level(verbosity int) slog.Level {
 	if verbosity <= 0 {
 		return slog.LevelInfo

@@ -30,13 +30,13 @@ const (
 type Options interface {
 	// AddFlags declares the flags, with their defaults.
 	AddFlags(*Sections)
-	// Complete fills in what follows from other values, once, after parsing.
+	// Complete derives values from other ones. It is called once, after parsing.
 	Complete() error
-	// Validate returns everything that is wrong, not only the first thing.
+	// Validate returns all errors, not only the first one.
 	Validate() []error
 }
 
-// RunFunc is a service: it works until ctx ends, then shuts down gracefully.
+// RunFunc runs a service until ctx ends, then shuts down gracefully.
 type RunFunc func(ctx context.Context, log *slog.Logger) error
 
 // Command is a service or a subcommand of one.
@@ -48,7 +48,7 @@ type Command struct {
 	Commands []Command
 }
 
-// common are the flags that every command has.
+// common holds the flags of every command.
 type common struct {
 	logs    logging
 	version versionFlag
@@ -64,8 +64,8 @@ func (c *common) addFlags(s *Sections) {
 	global.StringVar(&c.config, configFlag, "", "YAML file with values for flags; its keys are flag names, and the command line wins over it")
 }
 
-// Run is a service's whole main function, with the arguments after its name. It does
-// not return.
+// Run is the complete main function of a service, with the arguments after its name. It does not
+// return.
 func Run(c Command, args []string) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -78,15 +78,15 @@ func Run(c Command, args []string) {
 		os.Exit(ExitFailed)
 	}()
 	code := Main(ctx, c.Name, c.Short, c.Options, func(ctx context.Context, log *slog.Logger) error {
-		// client-go logs through klog, which is one per process.
+		// client-go logs through klog, which is global to the process.
 		klog.SetSlogLogger(log)
 		return c.Run(ctx, log)
 	}, args, os.Stdout, os.Stderr, c.Commands...)
 	os.Exit(code)
 }
 
-// Main is Run without the process around it: it returns the exit code, writes
-// help and version to stdout, and logs and errors to stderr.
+// Main is Run without process state: it returns the exit code, writes help and version to stdout,
+// and logs and errors to stderr.
 func Main(ctx context.Context, name, short string, o Options, run RunFunc, args []string, stdout, stderr io.Writer, commands ...Command) int {
 	for _, c := range commands {
 		if len(args) > 0 && args[0] == c.Name {

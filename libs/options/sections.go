@@ -39,8 +39,8 @@ func (s *Sections) Values() (out [][2]string) {
 	return out
 }
 
-// addTo adds every section's flags to one set. A name declared twice panics,
-// as pflag does: it is a mistake in the program.
+// addTo adds the flags of all sections to one set. A duplicate name panics, as in pflag: it is a
+// bug in the program.
 func (s *Sections) addTo(fs *pflag.FlagSet) {
 	for _, name := range s.order {
 		fs.AddFlagSet(s.sets[name])
@@ -57,7 +57,7 @@ func (s *Sections) print(w io.Writer, columns int) {
 	}
 }
 
-// dashes lets a flag be written with underscores, as Kubernetes components do.
+// dashes allows underscores in flag names, as Kubernetes components do.
 func dashes(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 }

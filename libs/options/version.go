@@ -7,12 +7,12 @@ import (
 	"binnacle/libs/version"
 )
 
-// versionFlag is how the version is asked for: "", "false", "true" or "raw".
+// versionFlag is the requested form of the version: "", "false", "true" or "raw".
 type versionFlag string
 
 func (v *versionFlag) String() string { return string(*v) }
 
-// Type names the values in help.
+// Type returns the values for the help text.
 func (v *versionFlag) Type() string { return "true|raw" }
 
 // Set implements pflag.Value.

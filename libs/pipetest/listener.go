@@ -1,7 +1,7 @@
-// Package pipetest connects clients and servers in memory, for tests in a synctest bubble. The
-// time of a bubble stands still while a goroutine waits for a real socket.
+// Package pipetest connects clients and servers in memory, for tests in a synctest bubble: the time
+// of a bubble stands still while a goroutine waits for a real socket.
 //
-// Called by tests only.
+// It is for tests only.
 package pipetest
 
 import (
@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// Listener accepts the connections that Dial makes. Its methods may be called at the same time.
+// Listener accepts the connections of Dial. Its methods are safe for concurrent use.
 type Listener struct {
 	port   int
 	conns  chan net.Conn
@@ -18,7 +18,7 @@ type Listener struct {
 	once   sync.Once
 }
 
-// Listen returns a Listener. Its address is 127.0.0.1 with the port, which nothing listens on.
+// Listen returns a Listener. Its address is 127.0.0.1 with the port, on which nothing listens.
 func Listen(port int) *Listener {
 	return &Listener{port: port, conns: make(chan net.Conn), closed: make(chan struct{})}
 }
@@ -42,8 +42,8 @@ func (l *Listener) Close() error {
 // Addr implements net.Listener.
 func (l *Listener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: l.port} }
 
-// Dial returns the client's end of a connection once the server accepts it. Writes wait for reads
-// of the other end. It returns net.ErrClosed after Close.
+// Dial returns the client end of a connection once the server accepts it. Writes block until the
+// other end reads. It returns net.ErrClosed after Close.
 func (l *Listener) Dial(ctx context.Context) (net.Conn, error) {
 	client, server := net.Pipe()
 	select {

@@ -1,10 +1,9 @@
 // Package quantity bounds the text of resource quantities before a library parses it.
 //
-// A quantity is short in text and can be large in meaning: the parser of
-// k8s.io/apimachinery computes a power of ten for an exponent, so "1e-2147483647"
-// occupies a processor for hours. Every place that parses a quantity from outside calls
-// Check first. The API accepts no value that needs a larger exponent or more digits:
-// values are rounded to 1n and capped at 2^63-1.
+// A quantity is short as text but can denote a large number: the parser of k8s.io/apimachinery
+// computes a power of ten for an exponent, so "1e-2147483647" occupies a processor for hours. All
+// code that parses a quantity from outside calls Check first. The API accepts no value that needs a
+// larger exponent or more digits: values are rounded to 1n and capped at 2^63-1.
 package quantity
 
 import (
@@ -17,17 +16,17 @@ import (
 )
 
 const (
-	// MaxLength is the largest number of bytes in the text of a quantity.
+	// MaxLength is the maximum size of the text of a quantity, in bytes.
 	MaxLength = 256
-	// MaxExponentDigits is the largest number of digits in a decimal exponent, without
-	// leading zeros.
+	// MaxExponentDigits is the maximum number of digits in a decimal exponent, without leading
+	// zeros.
 	MaxExponentDigits = 3
 
-	// suspectRun is shorter than the digits of any text longer than MaxLength.
+	// suspectRun is less than the number of digits in any text longer than MaxLength.
 	suspectRun = 128
 )
 
-// Parse is resource.ParseQuantity for text from outside, which Check accepts.
+// Parse is resource.ParseQuantity for text from outside. It calls Check first.
 func Parse(text string) (resource.Quantity, error) {
 	if err := Check(text); err != nil {
 		return resource.Quantity{}, err
@@ -35,9 +34,9 @@ func Parse(text string) (resource.Quantity, error) {
 	return resource.ParseQuantity(text)
 }
 
-// Check returns an error if text is a quantity that is too expensive to parse. It accepts
-// text that is no quantity at all, which the parser rejects. Space around the text does
-// not count, because the decoder of quantities removes it.
+// Check returns an error if text is a quantity that is too expensive to parse. It accepts text that
+// is not a quantity, which the parser rejects. It ignores surrounding space, because the decoder of
+// quantities removes it.
 func Check(text string) error {
 	text = strings.TrimSpace(text)
 	if len(text) > MaxLength {
@@ -63,8 +62,8 @@ func Check(text string) error {
 	return nil
 }
 
-// CheckJSON applies Check to every string and number of a document, for JSON that is read
-// outside of the decoders of requests. It returns nil for text that is not JSON.
+// CheckJSON applies Check to every string and number of a document, for JSON that is read outside
+// of the decoders of requests. It returns nil for text that is not JSON.
 func CheckJSON(doc []byte) error {
 	if !Suspect(doc) {
 		return nil
@@ -88,8 +87,8 @@ func CheckJSON(doc []byte) error {
 	}
 }
 
-// Suspect reports whether b may contain a quantity that Check rejects. It reads b once
-// and has no false negatives for quantities that stand in b without escapes.
+// Suspect reports whether b may contain a quantity that Check rejects. It reads b once. It has no
+// false negatives for quantities in b without escapes.
 func Suspect(b []byte) bool {
 	run := 0
 	for i, c := range b {

@@ -10,9 +10,9 @@ import (
 	"binnacle/libs/semantic"
 )
 
-// Aggregate computes the rules of an aggregated cluster role: those of the
-// cluster roles that a selector matches, in the order of their names, each rule
-// once. A controller manager computes the same, so that both may write.
+// Aggregate returns the rules of an aggregated cluster role: those of the cluster roles that a
+// selector matches, in the order of their names, without duplicates. A controller manager computes
+// the same, so both may write.
 func (s *Snapshot) Aggregate(name string, a *rbacv1.AggregationRule) ([]rbacv1.PolicyRule, error) {
 	var rules []rbacv1.PolicyRule
 	for i := range a.ClusterRoleSelectors {
@@ -55,8 +55,8 @@ func (s *Snapshot) clusterRoles(each func(name string, r *role)) {
 	})
 }
 
-// Stale returns the rules that aggregated cluster roles should have and do not,
-// by name. Those with a selector that cannot be read are left as they are.
+// Stale returns the rules that aggregated cluster roles should have but do not, by name. It skips
+// roles with an invalid selector.
 func (s *Snapshot) Stale() map[string][]rbacv1.PolicyRule {
 	var stale map[string][]rbacv1.PolicyRule
 	s.clusterRoles(func(name string, r *role) {

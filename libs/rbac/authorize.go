@@ -14,15 +14,14 @@ import (
 	"binnacle/libs/authorizer"
 )
 
-// Authorize implements authorizer.Authorizer on the present policy.
+// Authorize implements authorizer.Authorizer on the current policy.
 func (e *Engine) Authorize(_ context.Context, a *authorizer.Attributes) (authorizer.Decision, string, error) {
 	d, reason := e.Snapshot().Authorize(a)
 	return d, reason, nil
 }
 
-// Authorize decides; roles only allow, so the answer is Allow or NoOpinion. The
-// reason names the binding that allows, or the roles that bindings of the user
-// name and that do not exist.
+// Authorize decides a request. Roles only allow, so the result is Allow or NoOpinion. The reason
+// names the binding that allows it, or the missing roles that the user's bindings refer to.
 func (s *Snapshot) Authorize(a *authorizer.Attributes) (authorizer.Decision, string) {
 	q := newQuery(a)
 	var missing missingRoles
@@ -47,15 +46,15 @@ func (s *Snapshot) Authorize(a *authorizer.Attributes) (authorizer.Decision, str
 	return authorizer.NoOpinion, ""
 }
 
-// askedRoles are those that did not allow a request: thousands of bindings may name one of thousands of
-// rules.
+// askedRoles holds the roles that did not allow a request: thousands of bindings may refer to one
+// role with thousands of rules.
 type askedRoles struct {
 	few  [8]*role
 	n    int
-	many map[*role]bool // when there are more
+	many map[*role]bool // used for more than few
 }
 
-// isNew tells whether a role has not been asked yet, and takes it in.
+// isNew reports whether a role has not been evaluated yet, and adds it.
 func (a *askedRoles) isNew(r *role) bool {
 	if a.many != nil {
 		if a.many[r] {
@@ -79,21 +78,21 @@ func (a *askedRoles) isNew(r *role) bool {
 	return true
 }
 
-// manyRules are looked at until others may go on: some 100 µs.
+// manyRules is the number of rules after which the goroutine yields: about 100 µs.
 const manyRules = 5000
 
-// Bounds of a reason. Names of roles and subjects have no other bound, and a binding may
-// name any.
+// Bounds of a reason. Names of roles and subjects have no other bound, and a binding may contain
+// any.
 const (
-	// maxUnresolved is the largest number of missing roles that a reason names, and
-	// maxUnresolvedBytes the size of their names from which it names no more.
+	// maxUnresolved bounds the missing roles in a reason. maxUnresolvedBytes is the size of their
+	// names after which no more are added.
 	maxUnresolved      = 100
 	maxUnresolvedBytes = 4 << 10
-	// maxName is the largest number of bytes of a name in a reason.
+	// maxName bounds a name in a reason, in bytes.
 	maxName = 253
 )
 
-// missingRoles collects the roles that bindings refer to and that do not exist.
+// missingRoles collects missing roles that bindings refer to.
 type missingRoles struct {
 	errs  []error
 	bytes int
@@ -106,7 +105,7 @@ func (m *missingRoles) add(b *binding) {
 	}
 }
 
-// shorten returns the beginning of a name that is longer than maxName.
+// shorten truncates a name that is longer than maxName.
 func shorten(name string) string {
 	if len(name) <= maxName {
 		return name
@@ -114,8 +113,8 @@ func shorten(name string) string {
 	return strings.ToValidUTF8(name[:maxName], "") + "..."
 }
 
-// bindingsOf yields the bindings that concern a user: of the cluster, then of
-// the namespace, if any. One may come more than once.
+// bindingsOf yields the bindings of a user: those of the cluster, then those of the namespace, if
+// any. A binding may be yielded more than once.
 func (s *Snapshot) bindingsOf(u *authorizer.User, namespace string) func(yield func(*binding) bool) {
 	return func(yield func(*binding) bool) {
 		if u == nil {
@@ -148,7 +147,7 @@ func (s *Snapshot) each(key string, yield func(*binding) bool) bool {
 	return true
 }
 
-// NotFoundError tells of a role that a binding names and that does not exist.
+// NotFoundError reports that the role of a binding does not exist.
 type NotFoundError struct{ Ref rbacv1.RoleRef }
 
 func (e *NotFoundError) Error() string {
@@ -163,7 +162,7 @@ func (e *NotFoundError) Error() string {
 
 func notFound(ref rbacv1.RoleRef) error { return &NotFoundError{Ref: ref} }
 
-// reason says through which subject the binding allows.
+// reason names the subject through which the binding allows a request.
 func (b *binding) reason(u *authorizer.User) string {
 	subject := ""
 	for i := range b.subjects {
@@ -189,8 +188,8 @@ func (b *binding) reason(u *authorizer.User) string {
 	return fmt.Sprintf("RBAC: allowed by %s %q of %s %q to %s", kind, shorten(name), b.ref.Kind, shorten(b.ref.Name), subject)
 }
 
-// heldRules are the rules that a user is granted at the cluster's scope and in a namespace, if one is
-// given, those of each role once, and the roles that are missing.
+// heldRules returns the rules granted to a user at cluster scope and, if given, in a namespace. It
+// lists the rules of each role once. It also returns the missing roles.
 func (s *Snapshot) heldRules(u *authorizer.User, namespace string) (rules []rbacv1.PolicyRule, missing []error) {
 	seen := map[*role]bool{}
 	missing = s.rolesOf(u, namespace, func(r *role) {
@@ -202,7 +201,7 @@ func (s *Snapshot) heldRules(u *authorizer.User, namespace string) (rules []rbac
 	return rules, missing
 }
 
-// rolesOf goes through the roles that a user's bindings name, and returns those that are missing.
+// rolesOf calls visit for the roles of a user's bindings, and returns the missing ones.
 func (s *Snapshot) rolesOf(u *authorizer.User, namespace string, visit func(*role)) []error {
 	var missing missingRoles
 	seen := map[*binding]bool{}
@@ -220,8 +219,8 @@ func (s *Snapshot) rolesOf(u *authorizer.User, namespace string, visit func(*rol
 	return missing.errs
 }
 
-// RulesOf returns the rules of the role that a binding in a namespace (none: of
-// the cluster) refers to, or *NotFoundError.
+// RulesOf returns the rules of the role that a binding in a namespace (none: at cluster scope)
+// refers to, or *NotFoundError.
 func (s *Snapshot) RulesOf(ref rbacv1.RoleRef, namespace string) ([]rbacv1.PolicyRule, error) {
 	if r, ok := s.image.roles.Get(compileBinding(namespace, "", ref, nil).role); ok {
 		return r.rules, nil
@@ -230,16 +229,16 @@ func (s *Snapshot) RulesOf(ref rbacv1.RoleRef, namespace string) ([]rbacv1.Polic
 }
 
 const (
-	// maxListed rules are listed of a user, which say maxListedBytes together at most.
+	// maxListed and maxListedBytes bound the rules that are listed for a user.
 	maxListed      = 10_000
 	maxListedBytes = 1 << 20
 )
 
-// errMore tells of a user who has more rules than are listed.
+// errMore means that a user has more rules than are listed.
 var errMore = fmt.Errorf("the user has more rules than %d, or more than %d bytes of them: the others are left out", maxListed, maxListedBytes)
 
-// RulesFor implements authorizer.RuleResolver. Like Kubernetes it lists the rules of a role once for
-// each binding, but no more than so many.
+// RulesFor implements authorizer.RuleResolver. Like Kubernetes it lists the rules of a role once
+// for each binding, but only within the bounds above.
 func (e *Engine) RulesFor(_ context.Context, u *authorizer.User, namespace string) (authorizer.Rules, error) {
 	var rules []rbacv1.PolicyRule
 	bytes, more := 0, false
@@ -252,7 +251,7 @@ func (e *Engine) RulesFor(_ context.Context, u *authorizer.User, namespace strin
 			bytes += textsOf(&r.rules[i])
 		}
 	})
-	if bytes > maxListedBytes { // which the last one may say alone
+	if bytes > maxListedBytes { // the last rule alone may exceed the bound
 		rules, more = rules[:len(rules)-1], true
 	}
 	out := RulesOf(rules)
@@ -265,7 +264,7 @@ func (e *Engine) RulesFor(_ context.Context, u *authorizer.User, namespace strin
 	return out, nil
 }
 
-// textsOf is how many bytes a rule says.
+// textsOf returns the size of a rule's texts in bytes.
 func textsOf(r *rbacv1.PolicyRule) (n int) {
 	for _, list := range [][]string{r.Verbs, r.APIGroups, r.Resources, r.ResourceNames, r.NonResourceURLs} {
 		for _, v := range list {
@@ -275,7 +274,7 @@ func textsOf(r *rbacv1.PolicyRule) (n int) {
 	return n
 }
 
-// RulesOf shows rules as a rules review does.
+// RulesOf converts rules to the form of a rules review.
 func RulesOf(rules []rbacv1.PolicyRule) authorizer.Rules {
 	var out authorizer.Rules
 	for i := range rules {

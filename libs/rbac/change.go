@@ -13,7 +13,8 @@ type Change struct {
 	Namespaces map[string]struct{}
 }
 
-// add notes a change of a role or binding in a namespace, or of a cluster-scoped one.
+// add records a change of a role or binding in a namespace, or of a cluster-scoped one if it is
+// empty.
 func (c *Change) add(namespace string) {
 	if namespace == "" {
 		c.All = true

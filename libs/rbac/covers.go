@@ -12,21 +12,21 @@ import (
 	"binnacle/libs/authorizer"
 )
 
-// Covers tells whether whoever holds the rules of owner may do all that wanted
-// allows, and returns what is missing, each rule for one verb of one resource
-// or path. It takes as long as wanted has such parts.
+// Covers reports whether a holder of the rules owner may do everything that wanted allows. It also
+// returns the missing rules, each for one verb of one resource or path. The time is proportional to
+// the number of such parts of wanted.
 func Covers(owner, wanted []rbacv1.PolicyRule) (bool, []rbacv1.PolicyRule) {
 	c := compare(owner, wanted, math.MaxInt, math.MaxInt)
 	return len(c.missing) == 0, c.missing
 }
 
-// EscalationError tells that a user wants to grant what it does not hold.
+// EscalationError reports that a user tries to grant permissions that it does not hold.
 type EscalationError struct {
 	User    *authorizer.User
 	Missing []rbacv1.PolicyRule
-	// More tells that more may be missing: rules have too many parts to look at all of them.
+	// More means that more may be missing: the rules have too many parts to check all of them.
 	More bool
-	// Unresolved are roles of the user that could not be looked at.
+	// Unresolved holds the roles of the user that are missing.
 	Unresolved []error
 }
 
@@ -46,8 +46,8 @@ func (e *EscalationError) Error() string {
 	return msg
 }
 
-// Escalation tells whether a user would grant more than it holds by granting
-// rules in a namespace (none: in the cluster); the error is *EscalationError.
+// Escalation returns *EscalationError if a user, by granting rules in a namespace (none: at cluster
+// scope), would grant more than it holds.
 func (s *Snapshot) Escalation(u *authorizer.User, namespace string, rules []rbacv1.PolicyRule) error {
 	held, unresolved := s.heldRules(u, namespace)
 	c := compare(held, rules, maxMissing, maxCompared)
@@ -57,7 +57,7 @@ func (s *Snapshot) Escalation(u *authorizer.User, namespace string, rules []rbac
 	return &EscalationError{User: u, Missing: c.missing, More: c.more, Unresolved: unresolved}
 }
 
-// compact puts the verbs of rules for the same resource together.
+// compact merges the verbs of rules for the same resource.
 func compact(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	type key struct{ group, resource, name string }
 	at := map[key]int{}
@@ -87,7 +87,7 @@ func compact(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	return out
 }
 
-// text is a rule in one line.
+// text formats a rule in one line.
 func text(r *rbacv1.PolicyRule) string {
 	var parts []string
 	for _, p := range []struct {

@@ -15,14 +15,14 @@ import (
 	"binnacle/libs/semantic"
 )
 
-// Engine holds the policy. The zero value is not usable; see New.
+// Engine holds the policy. Use New; the zero value is not usable.
 type Engine struct {
-	mu        sync.Mutex // writers alone; a leaf
+	mu        sync.Mutex // for writers only; a leaf lock
 	working   image
 	published atomic.Pointer[Snapshot]
 }
 
-// New makes an engine without any policy.
+// New returns an engine with an empty policy.
 func New() *Engine {
 	e := &Engine{}
 	e.published.Store(&Snapshot{})
@@ -33,16 +33,16 @@ func New() *Engine {
 type image struct {
 	roles    btree.Map[string, *role]    // by roleKey
 	bindings btree.Map[string, *binding] // by bindingKey
-	// index finds the bindings of a subject at a scope, by subjectKey. The
-	// lists are not changed once they were published.
+	// index maps a subject at a scope to its bindings, by subjectKey. Published lists are not
+	// changed.
 	index    btree.Map[string, []*binding]
 	position Position
 }
 
-// Snapshot is the policy at a time. It is immutable.
+// Snapshot is the policy at one time. It is immutable.
 type Snapshot struct{ image image }
 
-// Position tells up to which change of each kind the snapshot goes.
+// Position returns up to which change of each kind the snapshot includes changes.
 func (s *Snapshot) Position() Position { return s.image.position }
 
 // binding is a compiled RoleBinding or ClusterRoleBinding.
@@ -57,8 +57,8 @@ type binding struct {
 func roleKey(namespace, name string) string    { return namespace + "/" + name }
 func bindingKey(namespace, name string) string { return namespace + "/" + name }
 
-// subjectKey names a subject at a scope; kind is 'u' or 'g'. A service account
-// is the user that its tokens speak for.
+// subjectKey returns the key of a subject at a scope. kind is 'u' or 'g'. A service account is the
+// user of its tokens.
 func subjectKey(namespace string, kind byte, name string) string {
 	b := make([]byte, 0, len(namespace)+len(name)+2)
 	b = append(b, namespace...)
@@ -66,7 +66,7 @@ func subjectKey(namespace string, kind byte, name string) string {
 	return string(append(b, name...))
 }
 
-// serviceAccountUser is the name of a service account as a user.
+// serviceAccountUser returns the user name of a service account.
 func serviceAccountUser(namespace, name string) string {
 	return "system:serviceaccount:" + namespace + ":" + name
 }
@@ -89,8 +89,8 @@ func compileBinding(namespace, name string, ref rbacv1.RoleRef, subjects []rbacv
 	return b
 }
 
-// userOf returns the user or group that a subject of a binding in a namespace
-// stands for; no kind when it stands for nobody.
+// userOf returns the user or group that a subject of a binding in a namespace denotes. The kind is
+// 0 if it denotes none.
 func userOf(s *rbacv1.Subject, namespace string) (kind byte, name string) {
 	switch s.Kind {
 	case rbacv1.UserKind:
@@ -108,7 +108,7 @@ func userOf(s *rbacv1.Subject, namespace string) (kind byte, name string) {
 	return 0, ""
 }
 
-// The kinds of roles and bindings.
+// Kinds of roles and bindings.
 const (
 	KindRole               = "Role"
 	KindClusterRole        = "ClusterRole"
@@ -116,8 +116,8 @@ const (
 	KindClusterRoleBinding = "ClusterRoleBinding"
 )
 
-// Update makes changes, publishes them together and returns which decisions they
-// may affect. Objects given to the Tx must not change afterwards.
+// Update applies changes, publishes them together and returns which decisions they may affect.
+// Objects given to the Tx must not change afterwards.
 func (e *Engine) Update(set func(*Tx)) Change {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -131,22 +131,22 @@ func (e *Engine) Update(set func(*Tx)) Change {
 	return tx.change
 }
 
-// Snapshot is the present policy.
+// Snapshot returns the current policy.
 func (e *Engine) Snapshot() *Snapshot { return e.published.Load() }
 
-// Tx is a set of changes under way, for the time of the call of Update.
+// Tx is a set of pending changes. It is valid during the call of Update.
 type Tx struct {
 	image  *image
-	own    map[string]bool // keys of index whose lists were made by this Tx
+	own    map[string]bool // keys of index whose lists this Tx created
 	change Change
 }
 
-// Advance tells of a revision up to which all changes of a kind have been made;
-// but for Clear it never goes back.
+// Advance sets the revision up to which all changes of a kind are included. Except through Clear it
+// never decreases.
 func (t *Tx) Advance(kind string, revision int64) { t.image.position.advance(kind, revision) }
 
-// Set adds or replaces an object of one of the four kinds, and advances to its
-// resourceVersion. Anything else is a fault of the caller and panics.
+// Set adds or replaces an object of one of the four kinds, and advances to its resourceVersion. It
+// panics for other objects.
 func (t *Tx) Set(obj metav1.Object) {
 	kind := KindOf(obj)
 	if rv, err := strconv.ParseInt(obj.GetResourceVersion(), 10, 64); err == nil {
@@ -166,7 +166,7 @@ func (t *Tx) Set(obj metav1.Object) {
 	}
 }
 
-// KindOf returns the kind of an object of a policy; anything else panics.
+// KindOf returns the kind of an object of a policy. It panics for other objects.
 func KindOf(obj metav1.Object) string {
 	switch obj.(type) {
 	case *rbacv1.Role:
@@ -181,7 +181,7 @@ func KindOf(obj metav1.Object) string {
 	panic(fmt.Sprintf("rbac: %T is no part of a policy", obj))
 }
 
-// Delete removes an object, if it is there.
+// Delete removes an object if it exists.
 func (t *Tx) Delete(kind, namespace, name string) {
 	switch kind {
 	case KindRole, KindClusterRole:
@@ -195,8 +195,8 @@ func (t *Tx) Delete(kind, namespace, name string) {
 	}
 }
 
-// Clear removes all objects of a kind, and begins its position anew: what comes next
-// is the whole state of the kind, maybe of a store that went back.
+// Clear removes all objects of a kind and resets its position. The complete state of the kind must
+// follow, possibly from a store whose revision went backwards.
 func (t *Tx) Clear(kind string) {
 	if i := positionIndex(kind); i >= 0 {
 		t.image.position[i] = 0
@@ -214,7 +214,7 @@ func (t *Tx) Clear(kind string) {
 	case KindRoleBinding, KindClusterRoleBinding:
 		t.image.bindings.Scan(func(k string, _ *binding) bool { return note(k) })
 	}
-	if len(keys) > 0 { // objects may be gone, or differ at the same resourceVersion
+	if len(keys) > 0 { // objects may be deleted, or differ at the same resourceVersion
 		t.change.All = true
 	}
 	for _, key := range keys {
@@ -246,7 +246,7 @@ func (t *Tx) setBinding(b *binding) {
 	}
 }
 
-// deleteBinding returns the binding that was there, or nil.
+// deleteBinding removes a binding and returns it, or nil if there is none.
 func (t *Tx) deleteBinding(namespace, name string) *binding {
 	old, ok := t.image.bindings.Delete(bindingKey(namespace, name))
 	if !ok {

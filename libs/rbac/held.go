@@ -10,31 +10,31 @@ import (
 )
 
 const (
-	// maxMissing is how many parts of rules that nobody holds are told.
+	// maxMissing bounds the missing parts of rules in an error.
 	maxMissing = 1000
-	// maxCompared is how many words of bits are looked at for rules that somebody writes: a rule of a few
+	// maxCompared bounds the words of bits that are compared for submitted rules: a rule of a few
 	// hundred bytes has millions of parts.
 	maxCompared = 1 << 20
 )
 
-// comparison finds out what of rules is held by others. For each value that is wanted it knows the
-// rules that hold it, as bits.
+// comparison finds the parts of wanted rules that held rules lack. For each wanted value it keeps
+// the set of rules that contain it, as bits.
 type comparison struct {
 	rules []rbacv1.PolicyRule
-	words int // of a set of rules
+	words int // size of a set of rules
 
 	groups, resources, names, verbs, paths map[string]ruleBits
-	patterns                               []string // the paths that end with a star
-	unnamed                                ruleBits // the rules for all names
+	patterns                               []string // held paths that end with a star
+	unnamed                                ruleBits // held rules for all names
 
-	left    int // words that may be looked at
+	left    int // words that may still be compared
 	missing []rbacv1.PolicyRule
-	most    int // of the missing parts
-	// more is missing, or nobody has looked.
+	most    int // maximum number of missing parts
+	// more means that more parts may be missing, or were not compared.
 	more bool
 }
 
-// ruleBits are some of the rules.
+// ruleBits is a set of rules.
 type ruleBits []uint64
 
 func (b ruleBits) add(more ruleBits) {
@@ -43,14 +43,14 @@ func (b ruleBits) add(more ruleBits) {
 	}
 }
 
-// both sets the rules that are among two others.
+// both stores the intersection of two sets.
 func (b ruleBits) both(one, other ruleBits) {
 	for i := range b {
 		b[i] = one[i] & other[i]
 	}
 }
 
-// meets tells whether a rule is in both.
+// meets reports whether the sets intersect.
 func (b ruleBits) meets(other ruleBits) bool {
 	for i := range b {
 		if b[i]&other[i] != 0 {
@@ -60,7 +60,7 @@ func (b ruleBits) meets(other ruleBits) bool {
 	return false
 }
 
-// compare compares rules that are wanted with those that are held.
+// compare compares wanted rules with held ones.
 func compare(held, wanted []rbacv1.PolicyRule, missing, words int) *comparison {
 	c := &comparison{
 		rules: held, words: (len(held) + bits.UintSize - 1) / bits.UintSize, left: words, most: missing,
@@ -81,7 +81,8 @@ func compare(held, wanted []rbacv1.PolicyRule, missing, words int) *comparison {
 	return c
 }
 
-// wants makes room for what is held of each value that is wanted, and of all; false when that is too much.
+// wants allocates a set for each wanted value, and for the star. It returns false if that exceeds
+// the limit.
 func (c *comparison) wants(wanted []rbacv1.PolicyRule) bool {
 	for i := range wanted {
 		w := &wanted[i]
@@ -104,7 +105,7 @@ func (c *comparison) wants(wanted []rbacv1.PolicyRule) bool {
 	return true
 }
 
-// room makes room for the rules that hold a value.
+// room allocates the set of rules that contain a value.
 func (c *comparison) room(by map[string]ruleBits, value string) bool {
 	if _, ok := by[value]; ok {
 		return true
@@ -116,7 +117,7 @@ func (c *comparison) room(by map[string]ruleBits, value string) bool {
 	return true
 }
 
-// hold notes which rules hold the values that are wanted, and all paths if any are.
+// hold records which rules contain the wanted values, and all paths if any are wanted.
 func (c *comparison) hold(paths bool) {
 	for i := range c.rules {
 		r := &c.rules[i]
@@ -141,7 +142,7 @@ func (c *comparison) hold(paths bool) {
 	}
 }
 
-// note adds a rule to those that hold values, where there is room.
+// note adds a rule to the sets of values that have one.
 func note(by map[string]ruleBits, values []string, rule int) {
 	for _, v := range values {
 		if held := by[v]; held != nil {
@@ -152,7 +153,7 @@ func note(by map[string]ruleBits, values []string, rule int) {
 
 func (b ruleBits) set(rule int) { b[rule/bits.UintSize] |= 1 << (rule % bits.UintSize) }
 
-// look tells whether so many sets of rules may still be looked at.
+// look charges the given number of sets, and reports whether the limit permits them.
 func (c *comparison) look(sets int) bool {
 	if c.left -= sets * max(1, c.words); c.left < 0 {
 		c.more = true
@@ -162,7 +163,7 @@ func (c *comparison) look(sets int) bool {
 
 func (c *comparison) over() bool { return c.more }
 
-// want looks for what of a rule is not held, part by part.
+// want finds the parts of a rule that are not held.
 func (c *comparison) want(w *rbacv1.PolicyRule) {
 	verbs := c.holding(w.Verbs, c.byVerb)
 	if verbs == nil && len(w.Verbs) > 0 {
@@ -215,7 +216,7 @@ func (c *comparison) wantResources(w *rbacv1.PolicyRule, verbs []ruleBits) {
 	}
 }
 
-// heldByOne tells whether one rule holds all values of each kind.
+// heldByOne reports whether a single rule contains all values of each kind.
 func (c *comparison) heldByOne(kinds ...[]ruleBits) bool {
 	every := slices.Repeat(ruleBits{^uint64(0)}, c.words)
 	held := slices.Clone(every)
@@ -227,7 +228,8 @@ func (c *comparison) heldByOne(kinds ...[]ruleBits) bool {
 	return held.meets(every)
 }
 
-// holding are the rules that hold each of some values; nil when that is too much to be looked at.
+// holding returns, for each value, the set of rules that contain it, or nil if that exceeds the
+// limit.
 func (c *comparison) holding(values []string, by func(ruleBits, string)) []ruleBits {
 	if len(values) == 0 || c.over() || !c.look(len(values)) {
 		return nil
@@ -246,7 +248,7 @@ func (c *comparison) byVerb(b ruleBits, v string) { b.add(c.verbs[v]); b.add(c.v
 
 func (c *comparison) byName(b ruleBits, v string) { b.add(c.names[v]); b.add(c.unnamed) }
 
-// byResource: a sub-resource of all resources is held by itself, too.
+// byResource also adds the rules for a subresource of all resources.
 func (c *comparison) byResource(b ruleBits, v string) {
 	b.add(c.resources[v])
 	b.add(c.resources[all])

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// PositionHeader is the header of an access review's answer that carries the
-// position of the policy that the decision was made on.
+// PositionHeader is the response header of an access review with the position of the policy that
+// the decision is based on.
 const PositionHeader = "X-Binnacle-Policy-Revision"
 
-// Position tells up to which resourceVersion the changes of each kind have been
-// seen. Its text form is "clusterrolebindings=4,clusterroles=2,rolebindings=9,roles=3".
+// Position holds the resourceVersion up to which the changes of each kind are included. Its text
+// form is "clusterrolebindings=4,clusterroles=2,rolebindings=9,roles=3".
 type Position [4]int64
 
-// positionNames are the resources in the order of Position.
+// positionNames holds the resources in the order of Position.
 var positionNames = [...]string{"clusterrolebindings", "clusterroles", "rolebindings", "roles"}
 
 func positionIndex(kind string) int {
@@ -34,7 +34,7 @@ func (p Position) Advance(kind string, revision int64) Position {
 	return p
 }
 
-// Covers tells whether whoever is at p has seen all that somebody at q has.
+// Covers reports whether p includes all changes that q includes.
 func (p Position) Covers(q Position) bool {
 	for i := range p {
 		if p[i] < q[i] {
@@ -44,7 +44,7 @@ func (p Position) Covers(q Position) bool {
 	return true
 }
 
-// String is the text form.
+// String returns the text form.
 func (p Position) String() string {
 	var b strings.Builder
 	for i, name := range positionNames {
@@ -58,8 +58,8 @@ func (p Position) String() string {
 	return b.String()
 }
 
-// ParsePosition reads the text form. A number alone stands for all kinds; a kind
-// that is not named has not been seen at all.
+// ParsePosition parses the text form. A single number stands for all kinds. The position of an
+// absent kind is 0.
 func ParsePosition(text string) (Position, error) {
 	var p Position
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil && n >= 0 {

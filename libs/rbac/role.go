@@ -11,14 +11,14 @@ import (
 
 const all = "*"
 
-// role is a compiled role. Its rules are indexed by what they say in
-// resources, so that a request looks at few of them.
+// role is a compiled role. Its rules are indexed by their resources, so a request evaluates few of
+// them.
 type role struct {
 	rules      []rbacv1.PolicyRule
 	byResource map[string][]int32 // into rules: "pods", "pods/log", "*/scale", "*"
 	paths      []int32            // rules with nonResourceURLs
 
-	// Of cluster roles alone.
+	// Set for cluster roles only.
 	labels      map[string]string
 	aggregation *rbacv1.AggregationRule
 }
@@ -39,12 +39,12 @@ func compile(rules []rbacv1.PolicyRule) *role {
 	return r
 }
 
-// query is a request in the form that rules are asked with.
+// query is a request in the form used to evaluate rules.
 type query struct {
 	*authorizer.Attributes
-	resource string // with its sub-resource
+	resource string // includes the subresource
 	anyScope string // "*/subresource", or empty
-	looked   int    // how many rules it was held against
+	looked   int    // number of rules evaluated so far
 }
 
 func newQuery(a *authorizer.Attributes) query {
@@ -83,7 +83,7 @@ func (r *role) anyAllows(rules []int32, q *query) bool {
 	return false
 }
 
-// holds tells whether a list has a value, or a star.
+// holds reports whether a list contains a value, or a star.
 func holds(list []string, value string) bool {
 	for _, v := range list {
 		if v == all || v == value {
@@ -93,8 +93,8 @@ func holds(list []string, value string) bool {
 	return false
 }
 
-// matchesPath compares a path with patterns: equal, or the same up to the star
-// at a pattern's end.
+// matchesPath reports whether a path equals a pattern, or begins with a pattern that ends with a
+// star.
 func matchesPath(patterns []string, path string) bool {
 	for _, p := range patterns {
 		if p == all || p == path || strings.HasSuffix(p, all) && strings.HasPrefix(path, strings.TrimRight(p, all)) {
@@ -104,17 +104,17 @@ func matchesPath(patterns []string, path string) bool {
 	return false
 }
 
-// RuleSet is a fixed set of rules, for those whose permissions are no objects.
+// RuleSet is a fixed set of rules, for permissions that are not stored as objects.
 type RuleSet struct{ role *role }
 
 // NewRuleSet compiles rules, which must not change afterwards.
 func NewRuleSet(rules []rbacv1.PolicyRule) *RuleSet { return &RuleSet{role: compile(rules)} }
 
-// Allows tells whether any of the rules allows what is asked.
+// Allows reports whether any of the rules allows a request.
 func (s *RuleSet) Allows(a *authorizer.Attributes) bool {
 	q := newQuery(a)
 	return s.role.allows(&q)
 }
 
-// Rules are those that the set was made of. They must not be changed.
+// Rules returns the rules of the set. They must not be changed.
 func (s *RuleSet) Rules() []rbacv1.PolicyRule { return s.role.rules }

@@ -1,6 +1,6 @@
-// Package reviews is what services have in common that answer reviews over HTTP: who
-// may ask, how a review is read, and how one is refused, which is never kept by caches.
-// What a review means is each service's own.
+// Package reviews is the common base of services that answer reviews over HTTP: authorization of
+// callers, reading a review, and rejections, which must not be cached. Each service evaluates its
+// own reviews.
 package reviews
 
 import (
@@ -17,22 +17,22 @@ import (
 	"binnacle/libs/callers"
 )
 
-// retryAfter is in seconds.
+// retryAfter is the value of the header Retry-After, in seconds.
 const retryAfter = "1"
 
-// Refusal is an answer to what is no review, or cannot be answered.
+// Refusal is the response to an invalid or unanswerable review.
 type Refusal struct {
 	Code    int
 	Reason  metav1.StatusReason
 	Message string
 }
 
-// Invalid refuses a body.
+// Invalid returns the rejection of an invalid body.
 func Invalid(format string, args ...any) *Refusal {
 	return &Refusal{http.StatusBadRequest, metav1.StatusReasonBadRequest, fmt.Sprintf(format, args...)}
 }
 
-// Read reads the body of a review, which is JSON of at most limit bytes.
+// Read reads the body of a review. It must be JSON of at most limit bytes.
 func Read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *Refusal) {
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != api.MediaJSON {
 		return nil, &Refusal{http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, "the body must be of type " + api.MediaJSON}
@@ -47,7 +47,7 @@ func Read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *Refusal
 	return body, nil
 }
 
-// Refuse answers with a Status.
+// Refuse responds with a Status.
 func Refuse(c *gin.Context, r Refusal) {
 	c.Header("Cache-Control", "no-store")
 	c.JSON(r.Code, &metav1.Status{
@@ -56,19 +56,19 @@ func Refuse(c *gin.Context, r Refusal) {
 	})
 }
 
-// Unavailable asks to come back: there is no answer now.
+// Unavailable responds that the client should retry.
 func Unavailable(c *gin.Context, message string) {
 	c.Header("Retry-After", retryAfter)
 	Refuse(c, Refusal{http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, message})
 }
 
-// NotAllowed answers requests of other methods than POST; what names the reviews.
+// NotAllowed rejects requests with methods other than POST. what is the plural name of the reviews.
 func NotAllowed(c *gin.Context, what string) {
 	c.Header("Allow", http.MethodPost)
 	Refuse(c, Refusal{http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, what + " are sent by POST"})
 }
 
-// Mount answers reviews at paths to those who may ask.
+// Mount serves reviews at paths to authorized callers.
 func Mount(engine *gin.Engine, who *callers.Guard, serve, notAllowed gin.HandlerFunc, paths ...string) {
 	guard := func(c *gin.Context) {
 		if who.Check(c.Request) != nil {

@@ -13,8 +13,8 @@ import (
 	"binnacle/libs/authenticator"
 )
 
-// Objects looks up what tokens are bound to. What does not exist is an error for
-// which apierrors.IsNotFound holds; any other error means that it is not known.
+// Objects looks up the objects that tokens are bound to. For a missing object the error satisfies
+// apierrors.IsNotFound. Any other error means that the state is unknown.
 type Objects interface {
 	ServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error)
 	Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error)
@@ -22,13 +22,12 @@ type Objects interface {
 	Node(ctx context.Context, name string) (*corev1.Node, error)
 }
 
-// Use is how a token was used, for metrics.
+// Use is a kind of token use, for metrics.
 type Use string
 
-// The uses: a token in its time, one that should have been renewed, and one
-// that lives in a secret; of these, which was made with its account (the account
-// lists the secret), which by somebody, and which was refused for being marked
-// invalid.
+// Uses: a valid token, a token that should have been renewed, and a token in a secret. Of the
+// latter: created with its account (the account lists the secret), created by a user, and rejected
+// because the secret is marked invalid.
 const (
 	UseValid         Use = "valid"
 	UseStale         Use = "stale"
@@ -38,38 +37,38 @@ const (
 	UseLegacyInvalid Use = "legacy invalid"
 )
 
-// Config of an Authenticator.
+// Config configures an Authenticator.
 type Config struct {
-	// Issuers whose tokens are accepted, beside LegacyIssuer.
+	// Issuers whose tokens are accepted, in addition to LegacyIssuer.
 	Issuers []string
 	Keys    []PublicKey
 	// Source returns the keys that may have signed a token with a key id, which may be
 	// empty. If nil, these are Keys.
 	Source func(ctx context.Context, id string) []PublicKey
-	// Audiences that tokens must be for when the asker names none, and that
-	// tokens which name none are for.
+	// Audiences that tokens must have if the caller requests none, and that tokens without
+	// audiences have.
 	Audiences []string
-	// Lookup tells whether tokens in secrets are good only as long as their
-	// secret and account are there. Bound tokens always are.
+	// Lookup is whether tokens in secrets are valid only while their secret and account exist.
+	// Bound tokens are always checked.
 	Lookup  bool
 	Objects Objects
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// Observe is told of the use of each good token; may be nil.
+	// Observe receives the use of each valid token; may be nil.
 	Observe func(Use)
 }
 
-// Leeway is how far clocks may differ, and how long something that was marked
-// for deletion still counts as there.
+// Leeway is the tolerated clock difference, and how long an object that is marked for deletion
+// still counts as existing.
 const Leeway = time.Minute
 
-// Authenticator knows the bearers of service account tokens.
+// Authenticator authenticates service account tokens.
 type Authenticator struct {
 	Config
 	parser *jwt.Parser
 }
 
-// New makes an authenticator.
+// New returns an authenticator.
 func New(c Config) (*Authenticator, error) {
 	switch {
 	case len(c.Issuers) == 0:
@@ -85,15 +84,15 @@ func New(c Config) (*Authenticator, error) {
 	if c.Observe == nil {
 		c.Observe = func(Use) {}
 	}
-	// Times are checked here, with the texts and the leeway of Kubernetes.
+	// Times are checked by this package, with the texts and the leeway of Kubernetes.
 	parser := jwt.NewParser(jwt.WithoutClaimsValidation(), jwt.WithStrictDecoding())
 	return &Authenticator{Config: c, parser: parser}, nil
 }
 
 var errForeign = errors.New("not a token of this issuer")
 
-// AuthenticateToken implements authenticator.Token. Tokens of other issuers, and
-// whatever is no signed token at all, are left to others.
+// AuthenticateToken implements authenticator.Token. It ignores tokens of other issuers, and values
+// that are not signed tokens.
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, audiences []string) (*authenticator.Response, bool, error) {
 	if len(token) > authenticator.MaxTokenBytes {
 		return nil, false, authenticator.ErrTooLong
@@ -104,7 +103,7 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, aud
 	case err != nil && !a.issues(claims.Issuer):
 		return nil, false, nil
 	case err != nil:
-		// The library's errors may quote what they could not read.
+		// The library's errors may quote parts of the token.
 		return nil, false, errors.New("service account token: the signature cannot be verified")
 	}
 	own := a.Audiences
@@ -136,8 +135,8 @@ func (a *Authenticator) issues(issuer string) bool {
 	return issuer == LegacyIssuer || slices.Contains(a.Issuers, issuer)
 }
 
-// keys that may have signed a token: those with its algorithm, and its key id
-// where it names one that is known.
+// keys returns the keys that may have signed a token: those with its algorithm and, if the token
+// has a known key id, with that id.
 func (a *Authenticator) keys(ctx context.Context, t *jwt.Token, issuer string) (any, error) {
 	if !a.issues(issuer) {
 		return nil, errForeign
@@ -166,7 +165,7 @@ func (a *Authenticator) keys(ctx context.Context, t *jwt.Token, issuer string) (
 	return set, nil
 }
 
-// inTime checks the registered times.
+// inTime checks the registered time claims.
 func (a *Authenticator) inTime(c *Claims, now time.Time) error {
 	switch {
 	case c.ExpiresAt != nil && now.Add(-Leeway).After(c.ExpiresAt.Time):

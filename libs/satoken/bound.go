@@ -12,8 +12,8 @@ import (
 	"binnacle/libs/authenticator"
 )
 
-// bound checks a token of TokenRequest: its times, and that its account and what
-// it is bound to are still the same.
+// bound checks a token of TokenRequest: its times, and that its account and the bound objects are
+// unchanged.
 func (a *Authenticator) bound(ctx context.Context, c *Claims) (*authenticator.Response, error) {
 	now, b := a.Now(), c.Binding
 	switch {
@@ -41,8 +41,8 @@ func (a *Authenticator) bound(ctx context.Context, c *Claims) (*authenticator.Re
 	return r, nil
 }
 
-// stillThere looks up the account and the bound objects, and shortens until to
-// the time when the first of them counts as gone.
+// stillThere looks up the account and the bound objects. It reduces until to the time when the
+// first of them counts as deleted.
 func (a *Authenticator) stillThere(ctx context.Context, b *Binding, now time.Time, until *time.Time) error {
 	check := func(kind string, ref Ref, o metav1.Object, err error) error {
 		if apierrors.IsNotFound(err) {
@@ -79,14 +79,14 @@ func (a *Authenticator) stillThere(ctx context.Context, b *Binding, now time.Tim
 		pod, err := a.Objects.Pod(ctx, b.Namespace, b.Pod.Name)
 		return check("pod", *b.Pod, pod, err)
 	}
-	if b.Node != nil { // of a token that is bound to a pod, the node is told, not checked
+	if b.Node != nil { // for a token bound to a pod, the node is informational and not checked
 		node, err := a.Objects.Node(ctx, b.Node.Name)
 		return check("node", *b.Node, node, err)
 	}
 	return nil
 }
 
-// user that a token with this id speaks for.
+// user returns the user of a token with this id.
 func (b *Binding) user(id string) authenticator.User {
 	extra := map[string][]string{}
 	add := func(key, value string) {

@@ -10,14 +10,14 @@ import (
 	"binnacle/libs/api"
 )
 
-// Names of users and groups that service accounts have.
+// Names of the users and groups of service accounts.
 const (
 	userPrefix  = "system:serviceaccount:"
 	groupAll    = "system:serviceaccounts"
 	groupPrefix = groupAll + ":"
 )
 
-// Extra keys of the users that bound tokens speak for.
+// Extra keys of the users of bound tokens.
 const (
 	extraPrefix = "authentication." + api.LabelDomain + "/"
 
@@ -27,17 +27,17 @@ const (
 	ExtraNodeUID  = extraPrefix + "node-uid"
 )
 
-// LegacyIssuer is the issuer of tokens that live in secrets.
+// LegacyIssuer is the issuer of tokens in secrets.
 const LegacyIssuer = "kubernetes/serviceaccount"
 
-// Username of a service account.
+// Username returns the user name of a service account.
 func Username(namespace, name string) string { return userPrefix + namespace + ":" + name }
 
-// Groups of a namespace's service accounts.
+// Groups returns the groups of the service accounts in a namespace.
 func Groups(namespace string) []string { return []string{groupAll, groupPrefix + namespace} }
 
-// SplitUsername is the reverse of Username; false for names of other users, such as those that no
-// service account can have.
+// SplitUsername is the inverse of Username. It returns false for other user names, including those
+// that no service account can have.
 func SplitUsername(user string) (namespace, name string, ok bool) {
 	rest, ok := strings.CutPrefix(user, userPrefix)
 	if !ok {
@@ -50,24 +50,24 @@ func SplitUsername(user string) (namespace, name string, ok bool) {
 	return namespace, name, true
 }
 
-// Ref names an object as it was when the token was made.
+// Ref identifies an object at the time when the token was issued.
 type Ref struct {
 	Name string `json:"name,omitempty"`
 	UID  string `json:"uid,omitempty"`
 }
 
-// Binding says whom a token speaks for, and what it is bound to.
+// Binding holds the service account of a token, and the objects that it is bound to.
 type Binding struct {
 	Namespace      string `json:"namespace,omitempty"`
 	ServiceAccount Ref    `json:"serviceaccount,omitempty"`
 	Pod            *Ref   `json:"pod,omitempty"`
 	Secret         *Ref   `json:"secret,omitempty"`
 	Node           *Ref   `json:"node,omitempty"`
-	// WarnAfter is when the token's user should have fetched another one.
+	// WarnAfter is when the client should have requested another token.
 	WarnAfter *jwt.NumericDate `json:"warnafter,omitempty"`
 }
 
-// Claims of a token.
+// Claims are the claims of a token.
 type Claims struct {
 	jwt.RegisteredClaims
 	Binding *Binding `json:"kubernetes.io,omitempty"`

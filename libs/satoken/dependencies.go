@@ -9,10 +9,10 @@ import (
 	"binnacle/libs/authenticator"
 )
 
-// Kind of an object that a token depends on.
+// Kind is the kind of an object that a token depends on.
 type Kind string
 
-// The kinds.
+// Kinds of objects.
 const (
 	KindServiceAccount Kind = "ServiceAccount"
 	KindPod            Kind = "Pod"
@@ -20,27 +20,26 @@ const (
 	KindNode           Kind = "Node"
 )
 
-// Object is one that the worth of a token hangs on. An empty UID means whichever
-// has the name.
+// Object is an object that the validity of a token depends on. An empty UID matches any object with
+// the name.
 type Object struct {
 	Kind            Kind
 	Namespace, Name string
 	UID             string
 }
 
-// Hint is what an unverified token tells of itself: which objects its worth
-// hangs on, and when it expires at the latest. It can shorten the time that an
-// answer is kept, so that much is taken on trust.
+// Hint is what an unverified token claims: the objects that its validity depends on, and its latest
+// expiry. It can only shorten the caching of a result, so it needs no verification.
 type Hint struct {
 	Objects []Object
-	Expires time.Time // zero when not told
-	// Legacy is the secret that a token of the older kind lives in, and User its
-	// account's name as a user; nil for other tokens.
+	Expires time.Time // zero if absent
+	// Legacy is the secret of a token of the older kind, and User the user name of its account.
+	// Legacy is nil for other tokens.
 	Legacy *Object
 	User   string
 }
 
-// HintOf reads a token; what is no such token tells nothing.
+// HintOf parses a token. It returns an empty Hint for other values.
 func HintOf(token string) Hint {
 	_, rest, ok := strings.Cut(token, ".")
 	if !ok || len(token) > authenticator.MaxTokenBytes {

@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// Paths and media types of the documents that let others verify tokens.
+// Paths and media types of the documents with which clients verify tokens.
 const (
 	DiscoveryPath = "/.well-known/openid-configuration"
 	JWKSPath      = "/openid/v1/jwks"
@@ -27,9 +27,8 @@ type discovery struct {
 	Algorithms    []string `json:"id_token_signing_alg_values_supported"`
 }
 
-// Discovery makes the document of an issuer; issuer and jwksURI are https URLs,
-// else there is nothing to discover and the result is an error. As in Kubernetes,
-// jwksURI may lack a host.
+// Discovery returns the discovery document of an issuer. issuer and jwksURI must be https URLs. As
+// in Kubernetes, jwksURI may lack a host.
 func Discovery(issuer, jwksURI string, keys []PublicKey) ([]byte, error) {
 	for _, s := range []string{issuer, jwksURI} {
 		u, err := url.Parse(s)
@@ -65,7 +64,7 @@ type jwk struct {
 	Y         string `json:"y,omitempty"`
 }
 
-// JWKS makes the set of keys.
+// JWKS returns the set of keys as a document.
 func JWKS(keys []PublicKey) ([]byte, error) {
 	set := struct {
 		Keys []jwk `json:"keys"`
@@ -77,7 +76,7 @@ func JWKS(keys []PublicKey) ([]byte, error) {
 		case *rsa.PublicKey:
 			j.Type, j.N, j.E = "RSA", enc(key.N.Bytes()), enc(big.NewInt(int64(key.E)).Bytes())
 		case *ecdsa.PublicKey:
-			point, err := key.Bytes() // 4, x, y: both of the field's size
+			point, err := key.Bytes() // 4, x, y: both of the size of the field
 			if err != nil {
 				return nil, fmt.Errorf("encode key %s: %w", k.ID, err)
 			}

@@ -1,16 +1,13 @@
-// Package satoken is the tokens of service accounts: it signs them, verifies
-// them, and publishes the keys that verify them (specification: "Methods",
-// Service account token).
+// Package satoken implements the tokens of service accounts: it signs them, verifies them, and
+// publishes the keys to verify them (specification: "Methods", Service account token).
 //
-// Signer makes the bound tokens of TokenRequest; Authenticator knows their
-// bearer. A bound token names its account by uid, and possibly the pod, secret
-// or node that it lives with, and is worth nothing once one of them is gone:
-// Objects looks them up. Tokens of the older kind, which live in a secret and
-// never expire, are known too. Discovery and JWKS are the documents that let
-// others verify tokens; HintOf says which objects the worth of a token hangs on,
-// for whoever keeps answers.
+// Signer issues the bound tokens of TokenRequest. Authenticator authenticates them. A bound token
+// contains the uid of its account, and possibly that of a pod, secret or node. It becomes invalid
+// when one of them is deleted: Objects looks them up. Tokens of the older kind, which live in a
+// secret and never expire, are supported too. Discovery and JWKS return the documents with which
+// clients verify tokens. HintOf returns the objects that the validity of a token depends on, for
+// caches of results.
 //
-// The API server signs, verifies and publishes; the token review service
-// verifies. All values are immutable after their making and safe for concurrent
-// use. No error holds a token.
+// The API server signs, verifies and publishes. The token review service verifies. All values are
+// immutable after creation and safe for concurrent use. No error contains a token.
 package satoken

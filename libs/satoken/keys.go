@@ -17,15 +17,15 @@ import (
 // PublicKey verifies tokens.
 type PublicKey struct {
 	Key crypto.PublicKey // *rsa.PublicKey or *ecdsa.PublicKey
-	// ID is the key's id in token headers, made of the key itself.
+	// ID is the key id in token headers, derived from the key.
 	ID string
-	// Algorithm is the only one that the key verifies.
+	// Algorithm is the only algorithm that the key verifies.
 	Algorithm string
-	// Undiscoverable keys verify tokens and are not published.
+	// Undiscoverable keys verify tokens but are not published.
 	Undiscoverable bool
 }
 
-// NewPublicKey describes a key.
+// NewPublicKey returns the description of a key.
 func NewPublicKey(key crypto.PublicKey) (PublicKey, error) {
 	alg, err := algorithm(key)
 	if err != nil {
@@ -39,7 +39,7 @@ func NewPublicKey(key crypto.PublicKey) (PublicKey, error) {
 	return PublicKey{Key: key, ID: base64.RawURLEncoding.EncodeToString(sum[:]), Algorithm: alg}, nil
 }
 
-// algorithm that goes with a key.
+// algorithm returns the algorithm for a key.
 func algorithm(key crypto.PublicKey) (string, error) {
 	switch k := key.(type) {
 	case *rsa.PublicKey:
@@ -58,7 +58,7 @@ func algorithm(key crypto.PublicKey) (string, error) {
 	return "", fmt.Errorf("%T is neither an RSA nor an ECDSA key", key)
 }
 
-// LoadPublicKeys reads the keys of several files, each once.
+// LoadPublicKeys reads the keys of several files, without duplicates.
 func LoadPublicKeys(files ...string) ([]PublicKey, error) {
 	var keys []PublicKey
 	seen := map[string]bool{}
@@ -81,8 +81,8 @@ func LoadPublicKeys(files ...string) ([]PublicKey, error) {
 	return keys, nil
 }
 
-// ParsePublicKeys reads PEM: public keys, private keys and certificates, RSA or
-// ECDSA. Blocks of other types are passed over; to find no key is an error.
+// ParsePublicKeys parses PEM data with public keys, private keys and certificates, RSA or ECDSA. It
+// skips blocks of other types. It returns an error if there is no key.
 func ParsePublicKeys(data []byte) ([]PublicKey, error) {
 	var keys []PublicKey
 	for {
@@ -112,8 +112,8 @@ func ParsePublicKeys(data []byte) ([]PublicKey, error) {
 	return keys, nil
 }
 
-// parseBlock returns the key of a block, nil for blocks that hold none, such as
-// the parameters of a curve.
+// parseBlock returns the key of a block, or nil for blocks without a key, such as the parameters of
+// a curve.
 func parseBlock(block *pem.Block) (any, error) {
 	switch block.Type {
 	case "RSA PRIVATE KEY":

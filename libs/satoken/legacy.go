@@ -14,14 +14,13 @@ import (
 	"binnacle/libs/authenticator"
 )
 
-// Labels of secrets that hold a token: since when it has been withdrawn, and on
-// which day it was used last.
+// Labels of secrets with a token: since when the token is invalidated, and the day of its last use.
 const (
 	InvalidSince = api.LabelDomain + "/legacy-token-invalid-since"
 	LastUsed     = api.LabelDomain + "/legacy-token-last-used"
 )
 
-// What is told of tokens in the audit log.
+// Keys of audit annotations about tokens.
 const (
 	staleToken      = "authentication." + api.Domain + "/stale-token"
 	legacyToken     = "authentication." + api.Domain + "/legacy-token"
@@ -30,7 +29,7 @@ const (
 	invalidated     = legacyToken + "-invalidated"
 )
 
-// legacy checks a token that lives in a secret.
+// legacy checks a token in a secret.
 func (a *Authenticator) legacy(ctx context.Context, token string, c *Claims) (*authenticator.Response, error) {
 	switch {
 	case c.LegacyNamespace == "":
@@ -69,8 +68,8 @@ func (a *Authenticator) legacy(ctx context.Context, token string, c *Claims) (*a
 	return r, nil
 }
 
-// secretHolds checks that the token is still the one in its secret, and that the
-// account is still the same, and tells who made that secret.
+// secretHolds checks that the token equals the one in its secret and that the account is unchanged.
+// It returns how the secret was created.
 func (a *Authenticator) secretHolds(ctx context.Context, token string, c *Claims) (Use, error) {
 	secret, err := a.Objects.Secret(ctx, c.LegacyNamespace, c.LegacySecretName)
 	switch {

@@ -2,7 +2,7 @@ package satoken
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// metricsOfUses are counters under the names that Kubernetes has for them.
+// metricsOfUses holds counters under the names of Kubernetes.
 var metricsOfUses = map[Use]struct{ name, help string }{
 	UseValid:         {"serviceaccount_valid_tokens_total", "used in their time"},
 	UseStale:         {"serviceaccount_stale_tokens_total", "used although they should have been renewed"},
@@ -12,8 +12,8 @@ var metricsOfUses = map[Use]struct{ name, help string }{
 	UseLegacyInvalid: {"serviceaccount_invalid_legacy_auto_token_uses_total", "refused because their secret is marked invalid"},
 }
 
-// CountUses registers counters of some uses of tokens and returns what counts one
-// (Config.Observe). Others are not counted.
+// CountUses registers counters for some uses of tokens and returns a function for Config.Observe.
+// Other uses are not counted.
 func CountUses(r prometheus.Registerer, uses ...Use) func(Use) {
 	counters := map[Use]prometheus.Counter{}
 	for _, use := range uses {

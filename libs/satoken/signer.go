@@ -14,7 +14,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Signer makes tokens.
+// Signer signs tokens with a local key.
 type Signer struct {
 	issuer string
 	key    crypto.Signer
@@ -22,7 +22,7 @@ type Signer struct {
 	method jwt.SigningMethod
 }
 
-// NewSigner makes a signer of an issuer's tokens.
+// NewSigner returns a signer for an issuer.
 func NewSigner(issuer string, key crypto.Signer) (*Signer, error) {
 	if issuer == "" {
 		return nil, errors.New("tokens need an issuer")
@@ -34,10 +34,10 @@ func NewSigner(issuer string, key crypto.Signer) (*Signer, error) {
 	return &Signer{issuer: issuer, key: key, public: public, method: jwt.GetSigningMethod(public.Algorithm)}, nil
 }
 
-// PublicKey verifies what the signer signs.
+// PublicKey returns the key that verifies the signer's tokens.
 func (s *Signer) PublicKey() PublicKey { return s.public }
 
-// Issuer is whom the tokens name as their maker.
+// Issuer returns the issuer of the tokens.
 func (s *Signer) Issuer() string { return s.issuer }
 
 // Bounds of the lifetime of a token, in seconds.
@@ -46,17 +46,17 @@ const (
 	MaxLifetimeSeconds = 1 << 32
 )
 
-// Request is what a token is to say.
+// Request describes a token to issue.
 type Request struct {
 	Binding   Binding // without WarnAfter
 	Audiences []string
 	IssuedAt  time.Time
 	Lifetime  time.Duration
-	// WarnAfter is when the token counts as stale; 0 for never.
+	// WarnAfter is the age at which the token counts as stale; 0 means never.
 	WarnAfter time.Duration
 }
 
-// Sign makes a token and returns it with its id.
+// Sign issues a token and returns it with its id.
 func (s *Signer) Sign(r Request) (token, id string, err error) {
 	c := r.Claims(s.issuer)
 	token, err = s.SignClaims(context.Background(), c)
@@ -89,9 +89,8 @@ func (s *Signer) SignClaims(_ context.Context, c Claims) (string, error) {
 	return token, nil
 }
 
-// ValidateIssuers returns everything that is wrong with the issuers that a
-// server is given: each is an https URL or a plain text without a colon, and
-// stands once.
+// ValidateIssuers returns the errors of the issuers in a server's configuration. Each must be an
+// https URL or a text without a colon, and must not repeat.
 func ValidateIssuers(issuers []string) (errs []error) {
 	for i, issuer := range issuers {
 		switch {

@@ -6,17 +6,17 @@ import (
 )
 
 const (
-	// rests is how many times as long as work took who did it rests.
+	// rests is the ratio of the rest to the duration of the work.
 	rests = 4
-	// shortest is how long a rest is at least; waiting for less costs more than it gives.
+	// shortest is the minimum rest; shorter waits cost more than they save.
 	shortest = time.Millisecond
-	// longest is how long it is at most: work may have waited for others.
+	// longest is the maximum rest: the work may include waiting.
 	longest = 250 * time.Millisecond
 )
 
-// Rest is for work that each change of many things asks for, and that looks at all of them: it waits
-// four times as long as the work has taken, which began at a time, a quarter of a second at most, or
-// until ctx ends. What changes meanwhile is looked at together.
+// Rest delays repeated work that processes everything after each change. It waits four times as
+// long as the work has taken since begun, at most a quarter of a second, or until ctx ends. Changes
+// in the meantime are processed together.
 func Rest(ctx context.Context, begun time.Time) {
 	d := min(rests*time.Since(begun), longest)
 	if d < shortest {

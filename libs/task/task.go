@@ -14,7 +14,7 @@ type Task struct {
 	Run  func(ctx context.Context) error
 }
 
-// PanicError is what a panic in a task becomes.
+// PanicError is the error for a panic in a task.
 type PanicError struct {
 	Value any
 	Stack []byte
@@ -22,13 +22,13 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack) }
 
-// Group runs tasks until all have ended. Its zero value is not usable.
+// Group runs tasks until all have ended. Use NewGroup; the zero value is not usable.
 type Group struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu  sync.Mutex // leaf
+	mu  sync.Mutex // a leaf lock
 	err error
 }
 
@@ -51,7 +51,7 @@ func (g *Group) Go(name string, run func(ctx context.Context) error) {
 	})
 }
 
-// Stop ends the tasks' context without an error.
+// Stop ends the context of the tasks without an error.
 func (g *Group) Stop() { g.cancel() }
 
 // Wait blocks until every task has ended and returns the first failure.
@@ -81,9 +81,9 @@ func Run(ctx context.Context, tasks ...Task) error {
 	return g.Wait()
 }
 
-// Around runs foreground with background tasks around it. The end of ctx, or
-// a failing background task, ends the foreground's context only; background
-// tasks end when the foreground has returned. The first failure is returned.
+// Around runs foreground together with background tasks. The end of ctx, or a failing background
+// task, ends only the foreground's context. Background tasks end after the foreground has returned.
+// Around returns the first failure.
 func Around(ctx context.Context, foreground Task, background ...Task) error {
 	back := NewGroup(context.WithoutCancel(ctx))
 	front, stopFront := context.WithCancel(ctx)
@@ -95,8 +95,8 @@ func Around(ctx context.Context, foreground Task, background ...Task) error {
 			if err == nil || isEnd(ctx, err) {
 				return nil
 			}
-			// Recorded without ending the other background tasks, which the
-			// foreground needs until it has drained.
+			// The error is recorded without ending the other background tasks, which the foreground
+			// needs until it has drained.
 			stopFront()
 			back.record(fmt.Errorf("%s: %w", t.Name, err))
 			return nil
@@ -117,7 +117,7 @@ func (g *Group) record(err error) {
 	}
 }
 
-// isEnd tells whether err only repeats that ctx has ended.
+// isEnd reports whether err only repeats that ctx has ended.
 func isEnd(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, ctx.Err()))
 }
@@ -126,8 +126,8 @@ func protect(ctx context.Context, run func(context.Context) error) error {
 	return Protect(func() error { return run(ctx) })
 }
 
-// Protect runs a function and makes a panic of it a *PanicError: for goroutines
-// outside of a group, where it would end the process.
+// Protect runs a function and converts a panic to a *PanicError. It is for goroutines outside of a
+// group, where a panic would end the process.
 func Protect(run func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -1,7 +1,6 @@
-// Package tokenfile is the static token file (specification: "Methods", Static
-// token file): lines of token, user name, uid and, optionally, a quoted list of
-// groups. It is read once; its tokens last as long as the process. The API
-// server and the token review service use it.
+// Package tokenfile implements the static token file (specification: "Methods", Static token file):
+// lines of token, user name, uid and, optionally, a quoted list of groups. It is read once; its
+// tokens are valid as long as the process runs. The API server and the token review service use it.
 package tokenfile
 
 import (
@@ -18,10 +17,10 @@ import (
 	"binnacle/libs/authenticator"
 )
 
-// maxFileBytes bounds the file.
+// maxFileBytes bounds the size of the file.
 const maxFileBytes = 64 << 20
 
-// columns of a line: token, user, uid, groups.
+// Columns of a line: token, user, uid, groups.
 const (
 	columnToken = iota
 	columnUser
@@ -29,14 +28,13 @@ const (
 	columnGroups
 )
 
-// Authenticator knows the bearers of the file's tokens. It keeps no tokens, only
-// their digests: a digest's place in a map tells nobody how much of a guess was
-// right.
+// Authenticator authenticates the tokens of the file. It keeps only their digests: the timing of a
+// map lookup by digest does not reveal how much of a guessed token is correct.
 type Authenticator struct {
 	users map[[sha256.Size]byte]*authenticator.User
 }
 
-// Load reads a file. Warnings are for lines that are passed over.
+// Load reads a file. Warnings concern skipped lines.
 func Load(path string) (*Authenticator, []string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -57,8 +55,8 @@ func Load(path string) (*Authenticator, []string, error) {
 	return a, warnings, nil
 }
 
-// Parse reads the content of a file. Errors and warnings give the line and never
-// quote it.
+// Parse parses the content of a file. Errors and warnings contain the line number and never quote
+// the line.
 func Parse(data []byte) (*Authenticator, []string, error) {
 	r := csv.NewReader(bytes.NewReader(data))
 	r.FieldsPerRecord = -1
@@ -106,11 +104,10 @@ func user(record []string) *authenticator.User {
 	return u
 }
 
-// Len is the number of tokens.
+// Len returns the number of tokens.
 func (a *Authenticator) Len() int { return len(a.users) }
 
-// AuthenticateToken implements authenticator.Token. It knows nothing of
-// audiences.
+// AuthenticateToken implements authenticator.Token. It does not support audiences.
 func (a *Authenticator) AuthenticateToken(_ context.Context, token string, _ []string) (*authenticator.Response, bool, error) {
 	u, ok := a.users[sha256.Sum256([]byte(token))]
 	if !ok {

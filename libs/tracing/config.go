@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Options are the flags of tracing.
+// Options holds the flags of tracing.
 type Options struct{ ConfigFile string }
 
 // AddFlags declares the flag.
@@ -23,7 +23,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.ConfigFile, "tracing-config-file", o.ConfigFile, "File with the configuration of tracing: the collector and the share of requests (TracingConfiguration, apiserver.config.k8s.io/v1beta1). If empty, no traces are made.")
 }
 
-// Read reads and checks the file; nil without one.
+// Read reads and validates the file. It returns nil without a file.
 func (o *Options) Read() (*Configuration, error) {
 	if o.ConfigFile == "" {
 		return nil, nil
@@ -38,13 +38,13 @@ func (o *Options) Read() (*Configuration, error) {
 	return c, nil
 }
 
-// Configuration is the file's content (Kubernetes: TracingConfiguration).
+// Configuration is the content of the file (Kubernetes: TracingConfiguration).
 type Configuration struct {
 	metav1.TypeMeta `json:",inline"`
-	// Endpoint of the collector, host:port, or a target of gRPC with the scheme dns, unix
-	// or unix-abstract; nil is localhost:4317. The connection is plain.
+	// Endpoint of the collector: host:port, or a gRPC target with the scheme dns, unix or
+	// unix-abstract; nil means localhost:4317. The connection is not encrypted.
 	Endpoint *string `json:"endpoint,omitempty"`
-	// SamplingRatePerMillion of spans without a parent; nil is none.
+	// SamplingRatePerMillion is the rate for spans without a parent; nil means none.
 	SamplingRatePerMillion *int32 `json:"samplingRatePerMillion,omitempty"`
 }
 
@@ -63,7 +63,7 @@ func (c *Configuration) DeepCopyObject() runtime.Object {
 const (
 	configGroup = "apiserver.config.k8s.io"
 	configKind  = "TracingConfiguration"
-	// maxConfigBytes bounds the file.
+	// maxConfigBytes bounds the size of the file.
 	maxConfigBytes = 1 << 20
 )
 

@@ -14,9 +14,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Incoming says how the spans of requests are made.
+// Incoming configures the spans of requests.
 type Incoming struct {
-	// Name is what a span is called; nil is the method.
+	// Name returns the name of a span; nil uses the method.
 	Name func(*http.Request) string
 	// Follow reports whether the span continues the trace that the request brings, or the
 	// span that the context of the request has. That trace decides whether the span is
@@ -28,7 +28,7 @@ type Incoming struct {
 	Start func(*http.Request) time.Time
 }
 
-// Handler makes a span of each request; without a provider it is next itself.
+// Handler creates a span for each request. Without a provider it returns next.
 func (p *Provider) Handler(in Incoming, next http.Handler) http.Handler {
 	if p == nil {
 		return next
@@ -69,13 +69,13 @@ func (p *Provider) Handler(in Incoming, next http.Handler) http.Handler {
 			if code >= http.StatusInternalServerError {
 				span.SetStatus(codes.Error, "")
 			}
-			span.End() // also of a panic, which notes nothing else
+			span.End() // also after a panic, which records nothing else
 		}()
 		next.ServeHTTP(written, r)
 	})
 }
 
-// asked is what is told of a request, under the names that Kubernetes has.
+// asked returns the attributes of a request, under the names of Kubernetes.
 func asked(r *http.Request) []attribute.KeyValue {
 	out := []attribute.KeyValue{
 		attribute.String("http.method", r.Method), attribute.String("http.scheme", "https"),
@@ -93,7 +93,7 @@ func asked(r *http.Request) []attribute.KeyValue {
 	return out
 }
 
-// address is a host and its port, if it has one.
+// address returns the attributes of a host and its port, if any.
 func address(host, port, of string) []attribute.KeyValue {
 	name, number, err := net.SplitHostPort(of)
 	if err != nil {
@@ -106,7 +106,7 @@ func address(host, port, of string) []attribute.KeyValue {
 	return out
 }
 
-// answer remembers the status of an answer.
+// answer records the status and size of a response.
 type answer struct {
 	http.ResponseWriter
 	code  int
@@ -129,24 +129,24 @@ func (w *answer) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Flush keeps the writer an http.Flusher.
+// Flush implements http.Flusher.
 func (w *answer) Flush() {
 	if f, ok := w.ResponseWriter.(http.Flusher); ok {
 		f.Flush()
 	}
 }
 
-// Hijack serves upgrades.
+// Hijack supports upgrades.
 func (w *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.code = http.StatusSwitchingProtocols
 	return http.NewResponseController(w.ResponseWriter).Hijack()
 }
 
-// Unwrap serves http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Transport makes a span of each request that is sent for one that is traced, and sends
-// the trace on; without a provider it is next itself.
+// Transport creates a span for each outgoing request within a traced one, and propagates the trace.
+// Without a provider it returns next.
 func (p *Provider) Transport(next http.RoundTripper) http.RoundTripper {
 	if p == nil {
 		return next
@@ -154,8 +154,8 @@ func (p *Provider) Transport(next http.RoundTripper) http.RoundTripper {
 	return &transport{next, p.inner.Tracer(scope), false}
 }
 
-// Client is Transport for what a service asks by itself, too: such a request is the first
-// of a trace, and sampled by the rate.
+// Client is Transport that also traces requests of the service's background work. Such a request
+// begins a trace, sampled by the rate.
 func (p *Provider) Client(next http.RoundTripper) http.RoundTripper {
 	if p == nil {
 		return next
@@ -175,7 +175,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return t.next.RoundTrip(r)
 	}
 	ctx, span := t.tracer.Start(r.Context(), "HTTP "+r.Method, trace.WithSpanKind(trace.SpanKindClient))
-	defer span.End() // when the answer begins: what reads it may do so for ever
+	defer span.End() // when the response begins: reading it may never end
 	r = r.Clone(ctx)
 	propagator.Inject(ctx, propagation.HeaderCarrier(r.Header))
 	if span.IsRecording() {
@@ -196,10 +196,10 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return got, err
 }
 
-// WrappedRoundTripper serves those who look for the connections behind.
+// WrappedRoundTripper returns the wrapped transport.
 func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
-// CloseIdleConnections serves http.Client.
+// CloseIdleConnections supports http.Client.
 func (t *transport) CloseIdleConnections() {
 	if c, ok := t.next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()

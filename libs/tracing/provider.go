@@ -20,41 +20,40 @@ import (
 )
 
 const (
-	// maxQueue and maxBatch bound the spans that wait, and that are sent at once.
+	// maxQueue bounds the waiting spans, maxBatch the spans per export.
 	maxQueue = 2048
 	maxBatch = 512
-	// batchEvery is how long a span waits for others, and exportTimeout how long the
-	// collector may take.
+	// batchEvery is how long a span waits for a batch. exportTimeout bounds an export.
 	batchEvery    = 5 * time.Second
 	exportTimeout = 10 * time.Second
-	// flushTimeout bounds what Close waits for.
+	// flushTimeout bounds the wait in Close.
 	flushTimeout = 5 * time.Second
-	// maxValue and maxName bound what a span tells, in bytes: callers choose much of it.
+	// maxValue and maxName bound the texts of a span, in bytes: callers choose many of them.
 	maxValue = 4 << 10
 	maxName  = 256
 )
 
-// scope names what made a span.
+// scope is the instrumentation scope of the spans.
 const scope = "binnacle"
 
-// Config of a Provider.
+// Config configures a Provider.
 type Config struct {
 	*Configuration
-	// Service and Instance name the process to the collector.
+	// Service and Instance identify the process to the collector.
 	Service, Instance string
 	Logger            *slog.Logger
 	Metrics           prometheus.Registerer
-	// Dial leads to the collector; nil goes straight there.
+	// Dial connects to the collector; nil connects directly.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// Provider makes spans. A nil one makes none.
+// Provider creates spans. A nil Provider creates none.
 type Provider struct {
 	roots, inner *sdk.TracerProvider
 	exporter     *exporter
 }
 
-// New makes a provider. The collector need not be there. Without a Configuration it is
+// New returns a provider. The collector need not be reachable. Without a Configuration it returns
 // nil.
 func New(ctx context.Context, c Config) (*Provider, error) {
 	if c.Configuration == nil {
@@ -101,8 +100,8 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	return &Provider{roots: with(rate), inner: with(sdk.NeverSample()), exporter: e}, nil
 }
 
-// Inner makes spans of those who have a parent that is sampled, and no others; nil
-// without a provider.
+// Inner returns a provider that creates spans only below a sampled parent, or nil without a
+// provider.
 func (p *Provider) Inner() trace.TracerProvider {
 	if p == nil {
 		return nil
@@ -110,7 +109,7 @@ func (p *Provider) Inner() trace.TracerProvider {
 	return p.inner
 }
 
-// Close sends what waits, for a few seconds at most.
+// Close sends the waiting spans, within flushTimeout.
 func (p *Provider) Close() {
 	if p == nil {
 		return
@@ -125,7 +124,7 @@ func (p *Provider) Close() {
 	p.exporter.close()
 }
 
-// counted counts the spans that end.
+// counted counts ended spans.
 type counted struct {
 	sdk.SpanProcessor
 	ended prometheus.Counter
@@ -138,19 +137,19 @@ func (c counted) OnEnd(s sdk.ReadOnlySpan) {
 	c.SpanProcessor.OnEnd(s)
 }
 
-// exporter tells of the collector when it fails first, and when it is back: the library's
-// own way to tell is the process's.
+// exporter logs when the collector begins to fail and when it recovers. The library's own error
+// handler is global to the process.
 type exporter struct {
 	next           sdk.SpanExporter
 	log            *slog.Logger
 	exported, lost prometheus.Counter
 	life           context.Context
 	end            context.CancelFunc
-	failing        bool // belongs to the goroutine of the queue
+	failing        bool // used by the goroutine of the queue only
 	closed         sync.Once
 }
 
-// ExportSpans implements sdk.SpanExporter. One call runs at a time.
+// ExportSpans implements sdk.SpanExporter. Calls do not overlap.
 func (e *exporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -177,7 +176,7 @@ func (e *exporter) Shutdown(context.Context) error {
 	return nil
 }
 
-// close lets go of the connection.
+// close closes the connection.
 func (e *exporter) close() {
 	e.closed.Do(func() {
 		if err := e.next.Shutdown(context.Background()); err != nil {
@@ -186,15 +185,15 @@ func (e *exporter) close() {
 	})
 }
 
-// propagator is how traces go from one service to the next (W3C Trace Context). Baggage
-// is carried on as Kubernetes does.
+// propagator propagates traces between services (W3C Trace Context). Baggage is forwarded as in
+// Kubernetes.
 var propagator = propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
 
-// Propagator puts traces into headers and takes them from there.
+// Propagator returns the propagator that writes traces to headers and reads them.
 func Propagator() propagation.TextMapPropagator { return propagator }
 
-// Begin begins a span of what a service does by itself: below the one of ctx, or the first
-// of a trace, sampled by the rate. Without a provider it gives ctx back.
+// Begin starts a span for background work: below the span of ctx, or as the first of a trace,
+// sampled by the rate. Without a provider it returns ctx.
 func (p *Provider) Begin(ctx context.Context, name func() string) (context.Context, Span) {
 	if p == nil {
 		return ctx, Span{}
@@ -203,21 +202,21 @@ func (p *Provider) Begin(ctx context.Context, name func() string) (context.Conte
 	return ctx, Span{s}
 }
 
-// Inject puts the trace of ctx, if there is one, into the headers of a request that is sent
-// on, in the place of what is there.
+// Inject writes the trace of ctx, if any, to the headers of an outgoing request, replacing existing
+// ones.
 func (p *Provider) Inject(ctx context.Context, h http.Header) {
 	if p != nil && trace.SpanContextFromContext(ctx).IsValid() {
 		propagator.Inject(ctx, propagation.HeaderCarrier(h))
 	}
 }
 
-// Start begins a span below the one of ctx. Where nothing is traced it costs one look at
-// ctx, and gives ctx back. What is told of the span is asked only where it is sampled.
+// Start starts a span below the span of ctx. Without tracing it costs one lookup in ctx and returns
+// ctx. attributes is called only if the span is sampled.
 func Start(ctx context.Context, name string, attributes func() []attribute.KeyValue) (context.Context, Span) {
 	return StartAt(ctx, name, time.Time{}, attributes)
 }
 
-// StartAt is Start for a span that began at a time; the zero time is now.
+// StartAt is Start with a start time; the zero time means now.
 func StartAt(ctx context.Context, name string, at time.Time, attributes func() []attribute.KeyValue) (context.Context, Span) {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.IsRecording() {
@@ -244,34 +243,34 @@ func Event(ctx context.Context, name string, attributes ...attribute.KeyValue) {
 // Recording reports whether the span of ctx is sampled.
 func Recording(ctx context.Context) bool { return trace.SpanFromContext(ctx).IsRecording() }
 
-// Span is one that runs; the zero Span is none.
+// Span is a running span. The zero Span does nothing.
 type Span struct{ span trace.Span }
 
 // Recording reports whether the span is sampled.
 func (s Span) Recording() bool { return s.span != nil && s.span.IsRecording() }
 
-// EventAt adds an event that happened at a time.
+// EventAt adds an event with a time.
 func (s Span) EventAt(name string, at time.Time, attributes ...attribute.KeyValue) {
 	if s.span != nil {
 		s.span.AddEvent(name, trace.WithAttributes(attributes...), trace.WithTimestamp(at))
 	}
 }
 
-// Event notes a point in time.
+// Event adds an event.
 func (s Span) Event(name string, attributes ...attribute.KeyValue) {
 	if s.span != nil {
 		s.span.AddEvent(name, trace.WithAttributes(attributes...))
 	}
 }
 
-// Fail notes an error; nil is none.
+// Fail records an error; nil is ignored.
 func (s Span) Fail(err error) {
 	if s.span != nil && err != nil {
 		s.span.RecordError(err)
 	}
 }
 
-// End ends it.
+// End ends the span.
 func (s Span) End() {
 	if s.span != nil {
 		s.span.End()

@@ -1,4 +1,4 @@
-// Command authn-webhook is the process around package app.
+// Command authn-webhook runs the service of package app.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command authz-webhook is the process around package app.
+// Command authz-webhook runs the service of package app.
 package main
 
 import (

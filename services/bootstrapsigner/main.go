@@ -1,4 +1,4 @@
-// Command bootstrapsigner is the process around package app.
+// Command bootstrapsigner runs the service of package app.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command console is the process around package app.
+// Command console runs the service of package app.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command tokencleaner is the process around package app.
+// Command tokencleaner runs the service of package app.
 package main
 
 import (

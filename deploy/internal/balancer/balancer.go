@@ -1,14 +1,13 @@
-// Package balancer spreads the connections to one address over replicas, as the
-// load balancer before a service does. It looks at no byte of a connection.
+// Package balancer distributes the connections to one address over replicas, like the load balancer
+// of a service. It does not inspect the data of a connection.
 //
-// Each replica is asked at an interval whether it is ready; new connections go to
-// the ready ones in turn, and to any that takes them when none is. A connection
-// stays where it is until one of its ends closes it: a replica that shuts down
-// tells its clients to connect anew. One that has not answered at all for a while
-// is cut off, so that its clients need not find out by themselves.
+// It polls the readiness of each replica. New connections go to the ready replicas in turn, and to
+// any that accepts them if none is ready. A connection stays on its replica until one of its ends
+// closes it: a replica that shuts down makes its clients reconnect. The connections to a replica
+// that has not responded for a while are closed, so that its clients need not detect it themselves.
 //
-// A Balancer listens from New on and serves while Run runs. Package suite and
-// command balancer have one for each service of which there are several.
+// A Balancer listens from New on and serves while Run runs. Package suite and command balancer use
+// one for each service with several instances.
 package balancer
 
 import (
@@ -26,41 +25,40 @@ const (
 	dialTimeout = 2 * time.Second
 )
 
-// Config says what is balanced.
+// Config configures a Balancer.
 type Config struct {
 	Listen   string   // host:port
 	Backends []string // host:port
-	// Ready asks a backend for its state.
+	// Ready returns the state of a backend.
 	Ready func(ctx context.Context, backend string) State
-	// Patience is how long a backend may not answer before its connections are
-	// closed; 0 for ever.
+	// Patience is how long a backend may not respond before its connections are closed; 0 means
+	// unlimited.
 	Patience time.Duration
 }
 
-// State of a backend.
+// State is the state of a backend.
 type State int
 
-// A backend gives no answer, answers that it takes no new connections, or takes
-// them.
+// States: the backend does not respond, accepts no new connections, or accepts them.
 const (
 	Silent State = iota
 	Busy
 	Ready
 )
 
-// Balancer spreads connections.
+// Balancer distributes connections.
 type Balancer struct {
 	Config
 	listener net.Listener
 
-	mu      sync.Mutex // leaf
+	mu      sync.Mutex // a leaf lock
 	changed chan struct{}
 	ready   map[string]bool
 	next    int
-	open    map[net.Conn]string // the backend
+	open    map[net.Conn]string // backend of each connection
 }
 
-// New binds the address. Run gives it back.
+// New binds the address. Run releases it.
 func New(c Config) (*Balancer, error) {
 	l, err := net.Listen("tcp", c.Listen)
 	if err != nil {
@@ -69,7 +67,7 @@ func New(c Config) (*Balancer, error) {
 	return &Balancer{Config: c, listener: l, changed: make(chan struct{}), ready: map[string]bool{}, open: map[net.Conn]string{}}, nil
 }
 
-// Addr is the address that clients connect to.
+// Addr returns the address that clients connect to.
 func (b *Balancer) Addr() string { return b.listener.Addr().String() }
 
 // Run serves until ctx ends, and then closes all connections.
@@ -94,7 +92,7 @@ func (b *Balancer) Run(ctx context.Context) error {
 	}
 }
 
-// Await waits until a backend is known to be ready, or not to be.
+// Await waits until a backend has the given readiness.
 func (b *Balancer) Await(ctx context.Context, backend string, ready bool) error {
 	for {
 		b.mu.Lock()
@@ -138,7 +136,7 @@ func (b *Balancer) follow(ctx context.Context, backend string) {
 	}
 }
 
-// candidates are the backends to try for a connection, in order.
+// candidates returns the backends to try for a connection, in order.
 func (b *Balancer) candidates() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -177,7 +175,7 @@ func (b *Balancer) serve(ctx context.Context, client net.Conn) {
 	}
 }
 
-// join copies both ways until both ends are closed.
+// join copies in both directions until both ends are closed.
 func join(client, server net.Conn) {
 	var group sync.WaitGroup
 	for _, way := range [2][2]net.Conn{{client, server}, {server, client}} {
@@ -193,8 +191,8 @@ func join(client, server net.Conn) {
 	group.Wait()
 }
 
-// keep connections until they are forgotten or all are closed; false when that
-// has happened.
+// keep registers connections until they are forgotten or all are closed. It returns false if all
+// were closed.
 func (b *Balancer) keep(ctx context.Context, backend string, conns ...net.Conn) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -215,7 +213,7 @@ func (b *Balancer) forget(conns ...net.Conn) {
 	}
 }
 
-// closeAll closes the connections to some backends, to all when none is named.
+// closeAll closes the connections to some backends, or all connections if none is given.
 func (b *Balancer) closeAll(backends ...string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package command is the command line of the supervisor that runs a whole suite on
-// this machine: of `local`, which builds the services from a checkout, and of the
-// binary that holds them all.
+// Package command is the command line of the supervisor that runs a whole suite on this machine. It
+// is used by `local`, which builds the services from a checkout, and by the binary that contains
+// all of them.
 package command
 
 import (
@@ -19,23 +19,23 @@ import (
 	"binnacle/deploy/local/internal/suite"
 )
 
-// Program says which supervisor it is.
+// Program describes a supervisor.
 type Program struct {
 	Name, Short string
-	// Self is an executable that runs each service, etcd and nats-server by its first
-	// argument. If empty, they are binaries of their own, built from the checkout in
-	// the working folder.
+	// Self is an executable that runs each service, etcd and nats-server, selected by its first
+	// argument. If empty, they are separate binaries, built from the checkout in the working
+	// folder.
 	Self string
-	// Replicated runs several of everything; else, without Self, a flag says so.
+	// Replicated runs several instances of everything. Without Self, a flag can also enable it.
 	Replicated bool
-	// Dir is where data, certificates and kubeconfigs go by default.
+	// Dir is the default folder of data, certificates and kubeconfigs.
 	Dir string
 }
 
-// NewFlags are the program's flags, for whoever wants to know of them.
+// NewFlags returns the flags of the program, for documentation.
 func (p Program) NewFlags() *pflag.FlagSet { return p.flags(&suite.Config{}) }
 
-// flags are those of the program, which set c.
+// flags returns the flags of the program, which set c.
 func (p Program) flags(c *suite.Config) *pflag.FlagSet {
 	f := pflag.NewFlagSet(p.Name, pflag.ContinueOnError)
 	f.StringVar(&c.Dir, "dir", p.Dir, "folder of data, certificates and kubeconfigs")
@@ -50,9 +50,8 @@ func (p Program) flags(c *suite.Config) *pflag.FlagSet {
 	return f
 }
 
-// Main is the whole program, with the arguments after its name, until it is told to
-// end. It returns the exit code: 0 for a clean end, 1 for a failure, 2 for a wrong
-// command line.
+// Main is the whole program, with the arguments after its name, until it receives a signal. It
+// returns the exit code: 0 for a clean end, 1 for a failure, 2 for an invalid command line.
 func (p Program) Main(args []string, out *os.File, errs io.Writer) int {
 	c := suite.Config{Out: out, Colour: suite.IsTerminal(out)}
 	f := p.flags(&c)
@@ -94,10 +93,10 @@ func run(c suite.Config) error {
 	if c.HA {
 		signal.Notify(hangups, syscall.SIGHUP)
 		defer signal.Stop(hangups)
-	} else if !signal.Ignored(syscall.SIGHUP) { // the terminal is gone, and nobody else would end the services
+	} else if !signal.Ignored(syscall.SIGHUP) { // the terminal is gone, and nothing else would end the services
 		signal.Notify(signals, syscall.SIGHUP)
 	}
-	// A second signal ends the patience with services that take their time.
+	// A second signal kills services that are still stopping.
 	hurry, kill := context.WithCancel(context.Background())
 	defer kill()
 	go func() {

@@ -1,7 +1,6 @@
-// Package etcd runs an ordinary member of an ordinary etcd cluster, with etcd's own
-// flags, for suites that bring everything in one binary. It leaves out what etcd's own
-// program does beside: its gateway and proxy, variables of the environment, and flags
-// that were renamed.
+// Package etcd runs an ordinary member of an ordinary etcd cluster, with etcd's own flags, for
+// suites that contain everything in one binary. It omits other functions of etcd's program: its
+// gateway and proxy, environment variables, and renamed flags.
 package etcd
 
 import (
@@ -16,7 +15,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// Run runs a member until ctx ends. Help goes to out; flag.ErrHelp then says so.
+// Run runs a member until ctx ends. For --help it writes to out and returns flag.ErrHelp.
 func Run(ctx context.Context, args []string, out io.Writer) error {
 	c, err := configure(args, out)
 	if err != nil {
@@ -37,7 +36,7 @@ func Run(ctx context.Context, args []string, out io.Writer) error {
 	}
 }
 
-// Flags are those that Run knows.
+// Flags returns the flags of Run.
 func Flags() *flag.FlagSet {
 	set, _, _ := flagSet(embed.NewConfig())
 	return set
@@ -52,7 +51,7 @@ func flagSet(c *embed.Config) (set *flag.FlagSet, state *flags.SelectiveStringVa
 	return set, state, file
 }
 
-// configure reads the flags as etcd's own program does.
+// configure parses the flags like etcd's own program.
 func configure(args []string, out io.Writer) (*embed.Config, error) {
 	c := embed.NewConfig()
 	set, state, file := flagSet(c)
@@ -83,7 +82,7 @@ func configure(args []string, out io.Writer) (*embed.Config, error) {
 	c.DiscoveryCfg.Endpoints = flags.UniqueStringsFromFlag(set, "discovery-endpoints")
 	c.ClusterState = state.String()
 	if flags.IsSet(set, "listen-client-urls") && !flags.IsSet(set, "advertise-client-urls") {
-		c.AdvertiseClientUrls = nil // which is then an error
+		c.AdvertiseClientUrls = nil // an error follows
 	}
 	if c.Dir == "" {
 		c.Dir = c.Name + ".etcd"
@@ -104,7 +103,7 @@ func configure(args []string, out io.Writer) (*embed.Config, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	// A cluster of one is called after its member.
+	// A cluster of one is named after its member.
 	if _, err := c.UpdateDefaultClusterFromName(embed.NewConfig().InitialCluster); err != nil {
 		c.GetLogger().Debug("no default host to advertise")
 	}

@@ -1,5 +1,5 @@
-// Package nats runs an ordinary NATS server, with NATS' own flags, for suites that
-// bring everything in one binary.
+// Package nats runs an ordinary NATS server, with NATS' own flags, for suites that contain
+// everything in one binary.
 package nats
 
 import (
@@ -12,12 +12,12 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Run runs a server until ctx ends. Help and what is said of a configuration that is
-// only checked go to out; flag.ErrHelp says so of the former.
+// Run runs a server until ctx ends. It writes help, the version and the result of a configuration
+// check to out. For help and version it returns flag.ErrHelp.
 func Run(ctx context.Context, args []string, out io.Writer) error {
 	set := flag.NewFlagSet("nats-server", flag.ContinueOnError)
 	set.SetOutput(out)
-	asked := false // for help, which is told without an error
+	asked := false // help or version was requested, which is no error
 	help := func() {
 		asked = true
 		set.PrintDefaults()
@@ -36,7 +36,7 @@ func Run(ctx context.Context, args []string, out io.Writer) error {
 		_, err := fmt.Fprintf(out, "configuration file %s is valid (%s)\n", opts.ConfigFile, opts.ConfigDigest())
 		return err
 	}
-	opts.NoSigs = true // ctx tells the end
+	opts.NoSigs = true // ctx ends the server
 	s, err := server.NewServer(opts)
 	if err != nil {
 		return err

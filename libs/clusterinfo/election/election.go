@@ -18,11 +18,11 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// healthTolerance is how long after the lease's end a leader that still leads is
-// taken for hung.
+// healthTolerance is the time after the end of the lease at which a replica that still leads counts
+// as hung.
 const healthTolerance = 20 * time.Second
 
-// Election is one replica's part in it.
+// Election is one replica's part in an election.
 type Election struct {
 	o        Options
 	client   kubernetes.Interface
@@ -31,12 +31,12 @@ type Election struct {
 	watchdog *leaderelection.HealthzAdaptor
 	status   prometheus.Gauge
 
-	mu     sync.Mutex // leaf
-	leader string     // last seen; "" before
+	mu     sync.Mutex // a leaf lock
+	leader string     // last known leader; "" initially
 }
 
-// New prepares an election. Its requests to the API server are shorter than the
-// lease. The metric leader_election_master_status goes to r.
+// New prepares an election. The timeout of its requests to the API server is shorter than the
+// lease. It registers the metric leader_election_master_status in r.
 func New(o *Options, config *rest.Config, log *slog.Logger, r prometheus.Registerer) (*Election, error) {
 	config = rest.CopyConfig(config)
 	config.Timeout = max(o.RenewDeadline/2, time.Second)
@@ -51,8 +51,7 @@ func New(o *Options, config *rest.Config, log *slog.Logger, r prometheus.Registe
 	return NewWithClient(o, client, host+"_"+string(uuid.NewUUID()), log, r), nil
 }
 
-// NewWithClient is New with a client and an identity, which no other replica may
-// have.
+// NewWithClient is New with a client and an identity, which must be unique among the replicas.
 func NewWithClient(o *Options, client kubernetes.Interface, identity string, log *slog.Logger, r prometheus.Registerer) *Election {
 	e := &Election{
 		o: *o, client: client, log: log, identity: identity,
@@ -67,7 +66,7 @@ func NewWithClient(o *Options, client kubernetes.Interface, identity string, log
 	return e
 }
 
-// Ready is a health check: it fails until it is known who leads.
+// Ready is a health check. It fails until the leader is known.
 func (e *Election) Ready(*http.Request) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -77,12 +76,11 @@ func (e *Election) Ready(*http.Request) error {
 	return nil
 }
 
-// Alive is a health check: it fails when the lease is over and this replica has
-// not noticed.
+// Alive is a health check. It fails if the lease has expired without this replica noticing.
 func (e *Election) Alive(r *http.Request) error { return e.watchdog.Check(r) }
 
-// Run lets work run whenever this replica leads, until ctx ends or work returns
-// by itself, whose error it returns. The context of work ends with the lease.
+// Run runs work whenever this replica leads, until ctx ends or work returns by itself. It returns
+// the error of work. The context of work ends with the lease.
 func (e *Election) Run(ctx context.Context, work func(context.Context) error) error {
 	if !e.o.Enabled {
 		return work(ctx)
@@ -98,10 +96,9 @@ func (e *Election) Run(ctx context.Context, work func(context.Context) error) er
 	return nil
 }
 
-// stand for one term of office. It tells whether the work ended by itself.
+// stand campaigns for one term. It reports whether the work ended by itself.
 func (e *Election) stand(ctx context.Context, work func(context.Context) error) (ended bool, err error) {
-	// The elector gives the lease up when its context ends, which therefore
-	// outlives the work.
+	// The elector releases the lease when its context ends, so the context must outlive the work.
 	electorCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	t := &term{done: make(chan struct{})}
@@ -162,7 +159,7 @@ func (e *Election) elector(lead func(context.Context)) (*leaderelection.LeaderEl
 
 func (e *Election) sawLeader(identity string) {
 	if identity == "" {
-		return // given up; the next one will be told
+		return // released; the next leader will be reported
 	}
 	e.mu.Lock()
 	e.leader = identity
@@ -170,13 +167,13 @@ func (e *Election) sawLeader(identity string) {
 	e.log.Info("leader", "identity", identity, "self", identity == e.identity)
 }
 
-// term tells whether the work of one term of office has begun, or never will.
+// term tracks whether the work of one term has begun, or never will.
 type term struct {
-	done  chan struct{} // closed when begun work is over
+	done  chan struct{} // closed when started work has ended
 	err   error         // of the work; read after done
 	ended bool          // the work ended by itself; read after done
 
-	mu     sync.Mutex // leaf
+	mu     sync.Mutex // a leaf lock
 	begun  bool
 	closed bool
 }
@@ -188,7 +185,7 @@ func (t *term) begin() bool {
 	return t.begun
 }
 
-// close the term unless work has begun; it tells whether it has not.
+// close ends the term unless work has begun, and reports whether it ended it.
 func (t *term) close() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

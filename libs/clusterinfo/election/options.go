@@ -12,14 +12,14 @@ import (
 	"binnacle/libs/options"
 )
 
-// The defaults of Kubernetes' controllers.
+// Defaults of Kubernetes' controllers.
 const (
 	defaultLease   = 15 * time.Second
 	defaultRenewal = 10 * time.Second
 	defaultRetry   = 2 * time.Second
 )
 
-// Options are the flags of leader election.
+// Options holds the flags of leader election.
 type Options struct {
 	Enabled                         bool
 	LeaseDuration                   time.Duration

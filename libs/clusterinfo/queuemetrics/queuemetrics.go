@@ -1,9 +1,8 @@
-// Package queuemetrics tells a registry what client-go's work queues do, under
-// the names that Kubernetes' own controllers use, with the queue's name as the
-// label "name".
+// Package queuemetrics registers the metrics of client-go's work queues, under the names of
+// Kubernetes' controllers, with the queue's name as the label "name".
 //
-// A Provider is passed to each queue; nothing is global. A queue that is made
-// again under the same name goes on in the same series, with its gauges at zero.
+// Each queue gets a Provider; nothing is global. A queue that is created again under the same name
+// continues the same series, with its gauges at zero.
 package queuemetrics
 
 import (
@@ -22,7 +21,7 @@ type Provider struct {
 
 var _ workqueue.MetricsProvider = (*Provider)(nil)
 
-// New registers the metrics; once per registry.
+// New returns a Provider and registers its metrics. Call it once per registry.
 func New(r prometheus.Registerer) *Provider {
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "workqueue_" + name, Help: "[ALPHA] " + help}, []string{nameLabel})
@@ -33,7 +32,7 @@ func New(r prometheus.Registerer) *Provider {
 	histogram := func(name, help string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "workqueue_" + name, Help: "[ALPHA] " + help,
-			// From ten nanoseconds to ten seconds, as Kubernetes has them.
+			// From ten nanoseconds to ten seconds, as in Kubernetes.
 			Buckets: prometheus.ExponentialBuckets(10e-9, 10, 10),
 		}, []string{nameLabel})
 	}
@@ -52,7 +51,7 @@ func New(r prometheus.Registerer) *Provider {
 
 func fresh(v *prometheus.GaugeVec, name string) prometheus.Gauge {
 	g := v.WithLabelValues(name)
-	g.Set(0) // what a former queue of that name has left
+	g.Set(0) // value of an earlier queue with that name
 	return g
 }
 

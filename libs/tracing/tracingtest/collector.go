@@ -1,4 +1,4 @@
-// Package tracingtest has a collector of traces for tests: a gRPC server that speaks OTLP.
+// Package tracingtest provides a collector of traces for tests: a gRPC server for OTLP.
 package tracingtest
 
 import (
@@ -17,9 +17,9 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Span is one that came.
+// Span is a received span.
 type Span struct {
-	Trace, ID, Parent string // in hex; Parent is empty for the first of a trace
+	Trace, ID, Parent string // in hex; Parent is empty for the first span of a trace
 	Links             []string
 	Service, Instance string
 	Name              string
@@ -27,14 +27,14 @@ type Span struct {
 	Events            []string
 }
 
-// Collector takes spans.
+// Collector receives spans.
 type Collector struct {
 	collector.UnimplementedTraceServiceServer
 	Endpoint string
 
-	mu    sync.Mutex // a leaf
+	mu    sync.Mutex // a leaf lock
 	spans []Span
-	more  chan struct{} // closed when spans come
+	more  chan struct{} // closed when spans arrive
 	hang  bool
 }
 
@@ -54,7 +54,7 @@ func Start(t testing.TB) *Collector {
 	return c
 }
 
-// Hang has the collector take calls and answer none.
+// Hang makes the collector accept calls without responding.
 func (c *Collector) Hang() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,14 +110,14 @@ func values(attributes []*common.KeyValue) map[string]string {
 	return out
 }
 
-// Spans are those that came so far.
+// Spans returns the spans received so far.
 func (c *Collector) Spans() []Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]Span(nil), c.spans...)
 }
 
-// Wait waits until what came satisfies a condition, and returns it.
+// Wait blocks until the received spans satisfy a condition, and returns them.
 func (c *Collector) Wait(t testing.TB, enough func([]Span) bool) []Span {
 	t.Helper()
 	limit := time.NewTimer(time.Minute)
@@ -137,14 +137,13 @@ func (c *Collector) Wait(t testing.TB, enough func([]Span) bool) []Span {
 	}
 }
 
-// Config writes a configuration that sends everything to the collector, and returns its
-// file.
+// Config writes a configuration that sends all spans to the collector, and returns its file name.
 func (c *Collector) Config(t testing.TB) string {
 	t.Helper()
 	return File(t, fmt.Sprintf("apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nendpoint: %s\nsamplingRatePerMillion: 1000000\n", c.Endpoint))
 }
 
-// File writes a configuration.
+// File writes a configuration and returns its file name.
 func File(t testing.TB, content string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "tracing.yaml")

@@ -1,5 +1,5 @@
-// Package program is the service's door for a binary: its command line, and what it
-// runs. The service's own main calls it, and the binary that holds the whole suite.
+// Package program exposes the service to binaries: its command line and its run function. The
+// service's own main and the binary of the whole suite call it.
 package program
 
 import (
@@ -7,7 +7,7 @@ import (
 	"binnacle/services/console/internal/app"
 )
 
-// Command is the service with its defaults. Each call makes another one.
+// Command returns the service with its default options. Each call returns a new one.
 func Command() options.Command {
 	o := app.NewOptions()
 	return options.Command{Name: app.Name, Short: app.Short, Options: o, Run: o.Run}

@@ -8,11 +8,10 @@ import (
 	"path/filepath"
 )
 
-// program is a binary that is run.
+// program is a binary of the suite.
 type program struct {
 	name string
-	// module is the folder of its module, below the working folder, and pkg its
-	// package there.
+	// module is the folder of its module, below the working folder, and pkg its package there.
 	module, pkg string
 }
 

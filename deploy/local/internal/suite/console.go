@@ -16,15 +16,15 @@ const (
 	maxLineSize = 64 << 10
 )
 
-// console writes whole lines of several sources, each behind its name.
+// console writes whole lines of several sources, prefixed with their names.
 type console struct {
-	mu     sync.Mutex // leaf; held while writing
+	mu     sync.Mutex // a leaf lock, held while writing
 	out    io.Writer
 	colour bool
 	begin  time.Time
 }
 
-// IsTerminal tells whether lines can be coloured.
+// IsTerminal reports whether lines can be coloured.
 func IsTerminal(f *os.File) bool {
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
@@ -38,18 +38,18 @@ func (c *console) line(name string, colour int, text []byte) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Where the console cannot be written to, there is nobody to tell.
+	// If the console cannot be written, the error cannot be reported.
 	_, _ = fmt.Fprintf(c.out, "%s%s\n", prefix, text)
 }
 
-// say writes a line of the supervisor's own, with the time since its start.
+// say writes a line of the supervisor, with the time since its start.
 func (c *console) say(format string, args ...any) {
 	const bold = 1
 	elapsed := fmt.Sprintf("%6.1fs  ", time.Since(c.begin).Seconds())
 	c.line(ownName, bold, append([]byte(elapsed), fmt.Sprintf(format, args...)...))
 }
 
-// step runs one step and says when it begins, and how long it took.
+// step runs one step. It logs its start and its duration.
 func (c *console) step(what string, do func() error) error {
 	c.say("%s ...", what)
 	begin := time.Now()
@@ -60,8 +60,7 @@ func (c *console) step(what string, do func() error) error {
 	return nil
 }
 
-// lines is the output of one service: it passes whole lines on and keeps the
-// last ones.
+// lines is the output of one service: it forwards whole lines and keeps the last ones.
 type lines struct {
 	console *console
 	name    string
@@ -101,7 +100,7 @@ func (l *lines) emit(text []byte) {
 	l.console.line(l.name, l.colour, text)
 }
 
-// end passes on what came without a line end, and returns the last lines.
+// end forwards an unterminated line, and returns the last lines.
 func (l *lines) end() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

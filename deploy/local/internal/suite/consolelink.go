@@ -11,15 +11,15 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 )
 
-// viewer is who looks at the console by its link.
+// viewer is the user of the console's link.
 const viewer = "binnacle-viewer"
 
-// writeConsoleLink makes a token for those who look at the console, once, and the link
-// that has it. Both files are for this user alone.
+// writeConsoleLink creates a token for users of the console, once, and the link that contains it.
+// Both files are accessible to this user only.
 func writeConsoleLink(p paths, url string) error {
 	line, err := os.ReadFile(p.tokens())
 	if errors.Is(err, fs.ErrNotExist) {
-		// What monitoring may: read metrics and health.
+		// The permissions of monitoring: reading metrics and health.
 		line = []byte(rand.Text() + "," + viewer + "," + viewer + ",\"system:monitoring\"\n")
 		err = tlsfiles.WriteFile(p.tokens(), line, 0o600)
 	}
@@ -30,6 +30,6 @@ func writeConsoleLink(p paths, url string) error {
 	if !strings.HasPrefix(rest, viewer+",") {
 		return fmt.Errorf("%s does not begin with the token of %s", p.tokens(), viewer)
 	}
-	// What is behind # goes to no server.
+	// Browsers do not send the part after #.
 	return tlsfiles.WriteFile(p.consoleLink(), []byte(url+"/#token="+token+"\n"), 0o600)
 }

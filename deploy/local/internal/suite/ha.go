@@ -14,31 +14,31 @@ import (
 	"binnacle/deploy/internal/balancer"
 )
 
-// What runs several times. A client of a service with several instances reaches
-// them at the service's own port, where a balancer listens.
+// Numbers of replicated instances. Clients reach a service with several instances at the service's
+// own port, where a balancer listens.
 const (
 	apiservers = 3
 	replicas   = 2
-	members    = 3 // of the etcd and of the NATS cluster
+	members    = 3 // of the etcd and the NATS cluster each
 )
 
-// The ports from the API server's on: the balancers, the instances, etcd's
-// clients and peers, and NATS' clients and routes.
+// Ports after that of the API server: the balancers, the instances, etcd's clients and peers, and
+// NATS' clients and routes.
 const (
 	instanceOffset = 6
 	etcdOffset     = instanceOffset + apiservers + 4*replicas
 	natsOffset     = etcdOffset + 2*members
-	// Ports is how many ports a replicated suite takes.
+	// Ports is the number of ports of a replicated suite.
 	Ports = natsOffset + 2*members
 )
 
-// clusterID is the suite's name on NATS, of which NATS' permissions speak.
+// clusterID is the name of the suite on NATS, which the NATS permissions use.
 const clusterID = "local"
 
-// shutdownDelay gives a balancer the time to notice.
+// shutdownDelay allows a balancer to notice.
 const shutdownDelay = "--shutdown-delay-duration=1s"
 
-// replicated is a plan of several instances of everything.
+// replicated returns a plan with several instances of everything.
 func replicated(c Config) plan {
 	out := plan{
 		services: table(),
@@ -48,7 +48,7 @@ func replicated(c Config) plan {
 	next := c.Port + instanceOffset
 	for _, s := range out.services {
 		out.programs = append(out.programs, serviceProgram(s))
-		if s.name == consoleService { // one is enough, and nobody is between
+		if s.name == consoleService { // one is enough, without a balancer
 			out.groups = append(out.groups, []instance{serviceInstance(s, s.name, c, c.Port+s.offset, out.shown(s)...)})
 			continue
 		}
@@ -86,7 +86,7 @@ func natsPort(c Config, i int) (client, route int) {
 	return client, client + 1
 }
 
-// clusterFlags are those by which an API server finds etcd and NATS.
+// clusterFlags returns the flags with which an API server connects to etcd and NATS.
 func clusterFlags(c Config) []string {
 	l := paths{dir: c.Dir}.certs()
 	var etcds, natses []string
@@ -151,8 +151,9 @@ func natsMembers(c Config) []instance {
 	return out
 }
 
-// natsTemplate is what flags cannot say: who may connect, told by certificates,
-// and what API servers may say and hear. A member is who has a member's name.
+// natsTemplate is the configuration that flags cannot express: authentication by certificates, and
+// the subjects that API servers may publish and subscribe to. Cluster members authenticate by the
+// name of a member.
 const natsTemplate = `tls { cert_file: "{{.Pair.Cert}}", key_file: "{{.Pair.Key}}", ca_file: "{{.CA}}", verify_and_map: true }
 max_payload: 8388608
 authorization {
@@ -234,8 +235,8 @@ func (r *run) balance(ctx context.Context) error {
 	return nil
 }
 
-// restart ends and starts every process, one at a time, each when the one before
-// is ready and its balancer knows.
+// restart restarts every process, one at a time, each when the one before is ready and its balancer
+// has noticed.
 func (r *run) restart(ctx, hurry context.Context) error {
 	r.out.say("rolling restart ...")
 	for n, g := range r.groups {

@@ -9,8 +9,8 @@ import (
 	"binnacle/deploy/certs"
 )
 
-// writeKubeconfigs writes one kubeconfig for the admin, one for each service
-// that is a client of the API server, and one for each that the API server asks.
+// writeKubeconfigs writes one kubeconfig for the admin, one for each service that is a client of
+// the API server, and one for each service that the API server calls.
 func writeKubeconfigs(p paths, services []service, port int) error {
 	l, server := p.certs(), address(port)
 	if err := writeKubeconfig(p.adminKubeconfig(), server, "binnacle-admin", l.AdminTrust(), l.Admin()); err != nil {

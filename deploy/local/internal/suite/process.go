@@ -13,15 +13,15 @@ import (
 const (
 	// stopPatience is how long a service may take to stop by itself.
 	stopPatience = 15 * time.Second
-	// outputPatience is how long output is waited for after the end, when
-	// something that the service started still holds its pipe.
+	// outputPatience is how long to wait for output after the exit, if a child process of the
+	// service still holds the pipe.
 	outputPatience = time.Second
 )
 
 // process is a running instance of a service.
 type process struct {
 	instance
-	told   atomic.Bool // to end
+	told   atomic.Bool // the process was asked to end
 	cmd    *exec.Cmd
 	begin  time.Time
 	output *lines
@@ -29,9 +29,8 @@ type process struct {
 	err    error         // of cmd.Wait; valid once done is closed
 }
 
-// start starts an instance in a process group of its own, so that Ctrl-C
-// reaches it through the supervisor, in order. Its end is sent to exited unless
-// it was told to end.
+// start starts an instance in its own process group, so that Ctrl-C reaches it through the
+// supervisor, in order. Its exit is sent to exited unless it was asked to end.
 func start(i instance, c Config, out *lines, exited chan<- *process) (*process, error) {
 	path, args := filepath.Join(c.BinDir, i.binary), i.args
 	if c.Self != "" {
@@ -56,7 +55,7 @@ func start(i instance, c Config, out *lines, exited chan<- *process) (*process, 
 	return proc, nil
 }
 
-// while is a context that ends with the process, or when the supervisor does.
+// while returns a context that ends with the process or with the supervisor.
 func (p *process) while(ended <-chan struct{}) context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
@@ -69,8 +68,8 @@ func (p *process) while(ended <-chan struct{}) context.Context {
 	return ctx
 }
 
-// stop ends the process, gracefully unless hurry ends or it takes too long,
-// and tells whether it had to be killed.
+// stop ends the process, gracefully unless hurry ends or it takes too long. It reports whether the
+// process had to be killed.
 func (p *process) stop(hurry context.Context) (killed bool) {
 	select {
 	case <-p.done:
@@ -78,7 +77,7 @@ func (p *process) stop(hurry context.Context) (killed bool) {
 	default:
 	}
 	p.told.Store(true)
-	// Fails only when the process has ended meanwhile.
+	// This fails only if the process has ended meanwhile.
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	timer := time.NewTimer(stopPatience)
 	defer timer.Stop()

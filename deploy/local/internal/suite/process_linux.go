@@ -2,7 +2,7 @@ package suite
 
 import "syscall"
 
-// processAttributes: no service outlives the supervisor, however that ends.
+// processAttributes ensures that no service outlives the supervisor, however that ends.
 func processAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 }

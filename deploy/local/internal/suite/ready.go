@@ -22,16 +22,16 @@ const (
 	maxAnswer      = 64 << 10
 )
 
-// identity is as whom an instance is asked whether it is ready.
+// identity selects the credentials of a readiness check.
 type identity int
 
 const (
 	asAdmin identity = iota
 	asEtcdClient
-	atNATS // which greets everybody
+	atNATS // which sends its greeting to every client
 )
 
-// asker asks instances whether they are ready.
+// asker checks the readiness of instances.
 type asker struct{ admin, etcd *http.Client }
 
 func newAsker(l certs.Layout, etcd bool) (*asker, error) {
@@ -66,8 +66,8 @@ func newClient(ca string, pair certs.Pair) (*http.Client, error) {
 	}}, nil
 }
 
-// awaitReady gives processes time to be ready, so that those that are started next
-// find them. Who takes longer is waited for by them.
+// awaitReady gives processes time to become ready, so that those started next find them. Later
+// processes wait for slower ones themselves.
 func (a *asker) awaitReady(group []*process) {
 	ctx, cancel := context.WithTimeout(context.Background(), settlePatience)
 	defer cancel()
@@ -86,8 +86,7 @@ func (a *asker) awaitReady(group []*process) {
 	}
 }
 
-// wait asks a service until it is ready, and reports now and then what it is
-// waiting for.
+// wait polls a service until it is ready, and periodically logs the state.
 func (a *asker) wait(ctx context.Context, c *console, p *process) error {
 	ask := time.NewTicker(askInterval)
 	defer ask.Stop()
@@ -114,7 +113,7 @@ func (a *asker) wait(ctx context.Context, c *console, p *process) error {
 	}
 }
 
-// ready asks once. When the answer is no, it returns why.
+// ready checks once. If the instance is not ready, it returns the reason.
 func (a *asker) ready(ctx context.Context, i instance) (ready bool, why string) {
 	switch i.asks {
 	case atNATS:
@@ -125,7 +124,7 @@ func (a *asker) ready(ctx context.Context, i instance) (ready bool, why string) 
 	return answers(ctx, a.admin, i.health)
 }
 
-// greets tells whether NATS takes clients: it speaks first, before TLS.
+// greets reports whether NATS accepts clients: it sends a greeting before TLS.
 func greets(ctx context.Context, address string) (ready bool, why string) {
 	const greeting = "INFO "
 	dialer := net.Dialer{Timeout: askTimeout}
@@ -147,7 +146,7 @@ func greets(ctx context.Context, address string) (ready bool, why string) {
 	return true, ""
 }
 
-// answers tells whether a URL answers 200.
+// answers reports whether a URL answers 200.
 func answers(ctx context.Context, client *http.Client, url string) (ready bool, why string) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -7,28 +7,28 @@ import (
 	"time"
 )
 
-// A replicated suite is there to be broken: what dies is started again, after a wait
-// that doubles with each death until the process has lived for a while.
+// A replicated suite is meant for failure tests: a process that exits is restarted, after a delay
+// that doubles with each exit until the process has run for a while.
 const (
 	firstWait = time.Second
 	longest   = 30 * time.Second
 	stable    = time.Minute
-	// quorumInterval is how often etcd is asked whether it has a quorum.
+	// quorumInterval is the interval of quorum checks of etcd.
 	quorumInterval = time.Second
 )
 
-// revivals knows what has died. It belongs to the goroutine of Up.
+// revivals tracks exited processes. The goroutine of Up owns it.
 type revivals struct {
-	deaths map[string]int         // in a row, by instance
-	timers map[string]*time.Timer // of those that wait
-	due    chan instance          // holds all of them
+	deaths map[string]int         // consecutive exits, by instance
+	timers map[string]*time.Timer // of waiting instances
+	due    chan instance          // has capacity for all instances
 }
 
 func newRevivals(instances int) *revivals {
 	return &revivals{deaths: map[string]int{}, timers: map[string]*time.Timer{}, due: make(chan instance, instances)}
 }
 
-// after is how long an instance waits that has just died.
+// after returns the restart delay of an instance that has just exited.
 func (v *revivals) after(p *process) (wait time.Duration, death int) {
 	if time.Since(p.begin) >= stable {
 		v.deaths[p.name] = 0
@@ -42,7 +42,7 @@ func (v *revivals) after(p *process) (wait time.Duration, death int) {
 	return wait, death
 }
 
-// schedule lets an instance be due.
+// schedule makes an instance due after a delay.
 func (v *revivals) schedule(i instance, wait time.Duration) {
 	if old := v.timers[i.name]; old != nil {
 		old.Stop()
@@ -61,8 +61,8 @@ func (v *revivals) stop() {
 	}
 }
 
-// dead takes a process that ended though nobody told it to: the end of a suite of
-// one of each, and something to mend in a replicated one.
+// dead handles a process that ended without being asked to. It ends a suite with one instance of
+// each. In a replicated suite it schedules a restart.
 func (r *run) dead(p *process) error {
 	if !r.c.HA {
 		return r.died(p)
@@ -74,7 +74,7 @@ func (r *run) dead(p *process) error {
 	return nil
 }
 
-// revive starts an instance that has died, unless it runs again already.
+// revive restarts an exited instance, unless it runs again already.
 func (r *run) revive(i instance) {
 	for n, g := range r.groups {
 		for k, old := range g {
@@ -93,14 +93,14 @@ func (r *run) revive(i instance) {
 				return
 			}
 			r.groups[n][k] = p
-			// It says when it is ready; its death is told elsewhere.
+			// wait logs when it is ready. Its exit is reported elsewhere.
 			r.waiting.Go(func() { _ = r.asker.wait(p.while(r.ended), r.out, p) })
 			return
 		}
 	}
 }
 
-// mourn says who has died, and its last words.
+// mourn logs an exited process with its last lines.
 func (r *run) mourn(p *process) {
 	last := p.output.end()
 	r.out.say("%s", strings.Repeat("!", 60))
@@ -111,8 +111,7 @@ func (r *run) mourn(p *process) {
 	r.out.say("%s", strings.Repeat("!", 60))
 }
 
-// watchQuorum tells when no member of etcd has answered for as long as that can be
-// borne, until ctx ends.
+// watchQuorum reports when no member of etcd has responded for QuorumPatience, until ctx ends.
 func (r *run) watchQuorum(ctx context.Context, members []instance) {
 	tick := time.NewTicker(quorumInterval)
 	defer tick.Stop()

@@ -11,47 +11,47 @@ const (
 	apiserver    = "apiserver"
 	authnWebhook = "authn-webhook"
 	authzWebhook = "authz-webhook"
-	// consoleService shows the others.
+	// consoleService shows the state of the other services.
 	consoleService = "console"
-	// tokenIssuer signs service account tokens, and is their audience.
+	// tokenIssuer is the issuer and the audience of service account tokens.
 	tokenIssuer = "https://kubernetes.default.svc"
 )
 
-// service is a process of the suite.
+// service is a service of the suite.
 type service struct {
 	name   string
-	offset int // of its port from the API server's
+	offset int // of its port from that of the API server
 	args   func(p paths, port int) []string
 }
 
 // instance is a process to run.
 type instance struct {
-	name   string // of this one
+	name   string // of this instance
 	binary string
 	port   int
-	health string // URL that answers 200 when it is ready, host:port of NATS
+	health string // URL that answers 200 when it is ready; host:port for NATS
 	asks   identity
 	args   []string
 }
 
-// plan is what a run consists of.
+// plan is the content of a run.
 type plan struct {
 	programs []program
 	services []service
-	// groups are started in their order, and ended in the reverse one. The
-	// instances of one group are alike.
+	// groups are started in order, and ended in reverse order. The instances of one group are
+	// equal.
 	groups    [][]instance
 	balancers []balanced
 }
 
-// balanced is a service whose connections are spread over its instances.
+// balanced is a service whose connections are distributed over its instances.
 type balanced struct {
 	name      string
 	port      int
 	instances []instance
 }
 
-// single is a plan of one instance of each service, on ports in a row.
+// single returns a plan with one instance of each service, on consecutive ports.
 func single(c Config) plan {
 	out := plan{services: table()}
 	for _, s := range out.services {
@@ -62,7 +62,7 @@ func single(c Config) plan {
 	return out
 }
 
-// consolePort is where people look.
+// consolePort returns the port of the console.
 func (p plan) consolePort(c Config) int {
 	for _, s := range p.services {
 		if s.name == consoleService {
@@ -72,7 +72,7 @@ func (p plan) consolePort(c Config) int {
 	return 0
 }
 
-// shown are the flags by which a service that shows the others finds those of the plan.
+// shown returns the flags with which the console finds the other services of the plan.
 func (p plan) shown(s service) (args []string) {
 	if s.name != consoleService {
 		return nil
@@ -96,11 +96,10 @@ func serviceInstance(s service, name string, c Config, port int, more ...string)
 	}
 }
 
-// isAuthority tells whether the API server asks a service, which then answers
-// nobody else.
+// isAuthority reports whether the API server calls a service, which then accepts no other callers.
 func isAuthority(name string) bool { return name == authnWebhook || name == authzWebhook }
 
-// table lists the services in the order of their start.
+// table returns the services in the order of their start.
 func table() []service {
 	services := []service{{name: apiserver, args: apiserverArgs}}
 	for i, name := range certs.Services() {
@@ -124,7 +123,7 @@ func apiserverArgs(p paths, port int) []string {
 		"--authentication-token-webhook-config-file=" + p.webhookKubeconfig(authnWebhook),
 		"--authentication-token-webhook-version=v1",
 		"--service-cluster-ip-range=10.0.0.0/24",
-		// No controller makes the service accounts that pods would need.
+		// There is no controller that creates the service accounts that pods would need.
 		"--disable-admission-plugins=ServiceAccount",
 		"--authorization-mode=Webhook",
 		"--authorization-webhook-config-file=" + p.webhookKubeconfig(authzWebhook),
@@ -142,7 +141,7 @@ func apiserverArgs(p paths, port int) []string {
 	}
 }
 
-// tokenArgs say which tokens are known.
+// tokenArgs returns the flags for the accepted tokens.
 func tokenArgs(l certs.Layout) []string {
 	return []string{
 		"--enable-bootstrap-token-auth",
@@ -152,7 +151,7 @@ func tokenArgs(l certs.Layout) []string {
 	}
 }
 
-// clientArgs are the flags that every service beside the API server has.
+// clientArgs returns the flags of every service other than the API server.
 func clientArgs(name string) func(paths, int) []string {
 	return func(p paths, port int) []string {
 		l := p.certs()
@@ -174,13 +173,13 @@ func clientArgs(name string) func(paths, int) []string {
 	}
 }
 
-// paths names the files below the suite's folder.
+// paths returns the names of files below the suite's folder.
 type paths struct{ dir string }
 
 func (p paths) certs() certs.Layout     { return certs.Layout{Dir: filepath.Join(p.dir, "certs")} }
 func (p paths) adminKubeconfig() string { return filepath.Join(p.dir, "kubeconfig") }
 
-// tokens has the token of the console's link.
+// tokens returns the file with the token of the console's link.
 func (p paths) tokens() string      { return filepath.Join(p.dir, "tokens.csv") }
 func (p paths) consoleLink() string { return filepath.Join(p.dir, "console.url") }
 
@@ -188,7 +187,7 @@ func (p paths) kubeconfig(service string) string {
 	return filepath.Join(p.dir, service+".kubeconfig")
 }
 
-// webhookKubeconfig is how the API server reaches an authority.
+// webhookKubeconfig returns the kubeconfig with which the API server calls an authority.
 func (p paths) webhookKubeconfig(service string) string {
 	return filepath.Join(p.dir, "apiserver-"+service+".kubeconfig")
 }

@@ -16,30 +16,29 @@ import (
 	"binnacle/deploy/internal/balancer"
 )
 
-// Config of a run.
+// Config configures a run.
 type Config struct {
 	Dir    string // absolute: data, certificates, kubeconfigs
 	BinDir string // absolute
-	// Self is an executable that runs each program by its first argument. Nothing is
-	// built then, and BinDir does not count.
+	// Self is an executable that runs each program, selected by its first argument. With Self
+	// nothing is built, and BinDir is unused.
 	Self    string
-	Port    int // of the API server; the others follow
+	Port    int // of the API server; the other ports follow
 	NoBuild bool
 	Timeout time.Duration // until all are ready
-	// HA runs several of everything, with etcd and NATS clusters.
+	// HA runs several instances of everything, with etcd and NATS clusters.
 	HA bool
-	// Restart asks for a rolling restart, one instance after the other.
+	// Restart triggers a rolling restart, one instance after the other.
 	Restart <-chan struct{}
-	// QuorumPatience is how long a replicated suite goes on without an etcd that
-	// answers; 0 means a minute.
+	// QuorumPatience is how long a replicated suite continues without a responding etcd; 0 means a
+	// minute.
 	QuorumPatience time.Duration
 	Out            io.Writer
 	Colour         bool
 }
 
-// Up runs the suite until ctx ends, which is no error, or until something
-// fails: with HA, until it cannot go on. When hurry ends, services that are still
-// stopping are killed.
+// Up runs the suite until ctx ends, which is no error, or until a failure; with HA, until it cannot
+// continue. When hurry ends, services that are still stopping are killed.
 func Up(ctx, hurry context.Context, c Config) error {
 	if c.QuorumPatience == 0 {
 		c.QuorumPatience = time.Minute
@@ -104,7 +103,7 @@ func Up(ctx, hurry context.Context, c Config) error {
 	}
 }
 
-// prepare makes everything that the services need to start.
+// prepare creates everything that the services need to start.
 func prepare(ctx context.Context, c Config, out *console, todo plan) error {
 	p := paths{dir: c.Dir}
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
@@ -136,7 +135,7 @@ func prepare(ctx context.Context, c Config, out *console, todo plan) error {
 	})
 }
 
-// makePrograms builds what is run, or looks whether it is there.
+// makePrograms builds the programs, or checks that they exist.
 func makePrograms(ctx context.Context, c Config, out *console, programs []program) error {
 	if c.Self != "" {
 		return nil
@@ -158,21 +157,21 @@ func makePrograms(ctx context.Context, c Config, out *console, programs []progra
 	return nil
 }
 
-// run is the suite while its processes run.
+// run is the state of a running suite.
 type run struct {
 	c         Config
 	out       *console
 	paths     paths
 	asker     *asker
 	todo      plan
-	groups    [][]*process // as those of the plan; as far as they are started
+	groups    [][]*process // like those of the plan, as far as they are started
 	outputs   map[string]*lines
 	balancers map[string]*balancer.Balancer // by service
-	exited    chan *process                 // holds all of them
+	exited    chan *process                 // has capacity for all processes
 	revivals  *revivals
-	hopeless  chan error     // why a replicated suite cannot go on
-	ended     chan struct{}  // closed when nothing is started or asked any more
-	waiting   sync.WaitGroup // what looks on meanwhile
+	hopeless  chan error     // why a replicated suite cannot continue
+	ended     chan struct{}  // closed when nothing is started or checked any more
+	waiting   sync.WaitGroup // background checks
 }
 
 func newRun(c Config, out *console, todo plan) (*run, error) {
@@ -221,8 +220,8 @@ func (r *run) run(i instance) (*process, error) {
 	return proc, err
 }
 
-// waitReady waits for all services at once, and fails when one of them dies
-// or the time is over.
+// waitReady waits for all services concurrently, and fails if one of them exits or the timeout
+// expires.
 func (r *run) waitReady(ctx context.Context) error {
 	return r.whileAllLive(ctx, func(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
@@ -235,8 +234,7 @@ func (r *run) waitReady(ctx context.Context) error {
 	})
 }
 
-// whileAllLive waits for something, and fails when the suite cannot go on meanwhile
-// or the time is over.
+// whileAllLive runs wait, and fails if the suite cannot continue meanwhile or the timeout expires.
 func (r *run) whileAllLive(ctx context.Context, wait func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, r.c.Timeout)
 	defer cancel()
@@ -261,7 +259,7 @@ func (r *run) whileAllLive(ctx context.Context, wait func(context.Context) error
 	}
 }
 
-// explain says how to use what is running.
+// explain prints how to use the running suite.
 func (r *run) explain() {
 	r.out.say("all services are ready")
 	kubectl, hint := "kubectl", "No kubectl at hand? `make kubectl` builds one as bin/kubectl. "
@@ -276,14 +274,13 @@ func (r *run) explain() {
 		r.paths.adminKubeconfig(), kubectl, address(r.todo.consolePort(r.c)), r.paths.consoleLink(), hint)
 }
 
-// died reports a process that ended though nobody told it to.
+// died reports a process that ended without being asked to.
 func (r *run) died(p *process) error {
 	r.mourn(p)
 	return fmt.Errorf("%s has died: %s", p.name, p.fate())
 }
 
-// stop ends the processes in the reverse order of their start, those of one
-// group together.
+// stop ends the processes in the reverse order of their start, those of one group concurrently.
 func (r *run) stop(hurry context.Context) {
 	for _, g := range slices.Backward(r.groups) {
 		var group sync.WaitGroup

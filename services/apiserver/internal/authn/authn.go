@@ -11,32 +11,31 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// ErrInvalid tells that a credential was given and is not good. What is wrong
-// with it is not told to the client.
+// ErrInvalid means that a credential was given but is invalid. The client does not learn the
+// reason.
 var ErrInvalid = errors.New("invalid credentials")
 
-// Authenticator finds the user of a request: nil when the request carries
-// nothing that it understands, ErrInvalid (wrapped) when it carries something
-// that is no good.
+// Authenticator authenticates a request. It returns the user, nil if the request carries no
+// credential that it handles, or ErrInvalid (wrapped) if it carries an invalid one.
 type Authenticator interface {
 	Authenticate(r *http.Request) (*request.User, error)
 }
 
-// Review is what a token says.
+// Review is the result of a token review.
 type Review struct {
 	Authenticated bool
-	// User is in the group of the authenticated already.
+	// User includes the group of authenticated users.
 	User      request.User
 	Audiences []string
 	Error     string
-	// Warnings are for the client that uses the token.
+	// Warnings are sent to the client that uses the token.
 	Warnings []string
-	// Words are what the audit log tells of the token.
+	// Words are audit annotations about the token.
 	Words map[string]string
 }
 
-// Tokens reviews bearer tokens. No audiences means the server's own. The review
-// is shared and must not be changed; an error means that none could be made.
+// Tokens reviews bearer tokens. No audiences means those of the server. The review is shared and
+// must not be changed. An error means that the review failed.
 type Tokens interface {
 	Review(ctx context.Context, token string, audiences []string) (*Review, error)
 }
@@ -44,8 +43,8 @@ type Tokens interface {
 // Chain tries its members in order.
 type Chain []Authenticator
 
-// Authenticate returns the first user found, with the group of the
-// authenticated; nil when no member knows anybody.
+// Authenticate returns the first user found, with the group of authenticated users. It returns nil
+// if no member authenticates the request.
 func (c Chain) Authenticate(r *http.Request) (*request.User, error) {
 	var refused error
 	for _, a := range c {
@@ -66,9 +65,8 @@ func (c Chain) Authenticate(r *http.Request) (*request.User, error) {
 	return nil, refused
 }
 
-// conceal removes what tells or proves who somebody is from a request that goes on,
-// whether it was looked at or not: servers that requests are carried on to take it for
-// the word of this one.
+// conceal removes identity and credentials from the headers of a request that is forwarded,
+// regardless of whether they were used. Backends would otherwise trust them as set by this server.
 func conceal(h http.Header) {
 	h.Del("Authorization")
 	dropTokens(h)
@@ -79,21 +77,21 @@ func conceal(h http.Header) {
 	}
 }
 
-// usualPrefix begins the headers in which proxies commonly tell the user.
+// usualPrefix is the prefix of the headers in which proxies commonly pass the user.
 const usualPrefix = "x-remote-"
 
-// tellsUser knows those headers. Servers that hand headers on as variables do not tell
-// - and _ apart.
+// tellsUser reports whether a header is one of those. Servers that pass headers as variables do not
+// distinguish - and _.
 func tellsUser(name string) bool {
 	if len(name) < len(usualPrefix) || name[0] != 'X' && name[0] != 'x' {
-		return false // as nearly all, without a copy
+		return false // the common case, without a copy
 	}
 	rest, usual := strings.CutPrefix(strings.ReplaceAll(strings.ToLower(name), "_", "-"), usualPrefix)
 	return usual && (rest == "user" || rest == "uid" || rest == "group" || strings.HasPrefix(rest, "extra-"))
 }
 
-// Authenticated returns the user with the group of the authenticated, unless it
-// is told already whether the user is.
+// Authenticated returns the user with the group of authenticated users, unless the user is already
+// marked as authenticated or not.
 func Authenticated(u *request.User) *request.User {
 	if u.Name == api.UserAnonymous || u.InGroup(api.GroupAuthenticated) || u.InGroup(api.GroupUnauthenticated) {
 		return u
@@ -103,9 +101,9 @@ func Authenticated(u *request.User) *request.User {
 	return &out
 }
 
-// Anonymous knows everybody as the anonymous user.
+// Anonymous authenticates every request as the anonymous user.
 type Anonymous struct {
-	// Allowed tells the paths that may be asked for so; nil for all.
+	// Allowed reports whether anonymous requests for a path are allowed; nil allows all.
 	Allowed func(path string) bool
 }
 
@@ -119,7 +117,7 @@ func (a Anonymous) Authenticate(r *http.Request) (*request.User, error) {
 	return &anonymous, nil
 }
 
-// Bearer takes the token of the Authorization header to a reviewer.
+// Bearer passes the token of the Authorization header to a reviewer.
 type Bearer struct{ Tokens Tokens }
 
 // Authenticate implements Authenticator.
@@ -136,11 +134,10 @@ func (b Bearer) Authenticate(r *http.Request) (*request.User, error) {
 	return userOf(r.Context(), b.Tokens, token)
 }
 
-// extraSpace warns that a header is ignored because more than one space stands
-// before its token.
+// extraSpace warns that a header with more than one space before its token is ignored.
 const extraSpace = "the provided Authorization header contains extra space before the bearer token, and is ignored"
 
-// userOf is the user that a token speaks for.
+// userOf returns the user of a token.
 func userOf(ctx context.Context, tokens Tokens, token string) (*request.User, error) {
 	rev, err := tokens.Review(ctx, token, nil)
 	if err != nil {
@@ -156,7 +153,7 @@ func userOf(ctx context.Context, tokens Tokens, token string) (*request.User, er
 	return &rev.User, nil
 }
 
-// NoTokens knows no token.
+// NoTokens rejects every token.
 type NoTokens struct{}
 
 // Review implements Tokens.
@@ -164,5 +161,5 @@ func (NoTokens) Review(context.Context, string, []string) (*Review, error) {
 	return &Review{Error: UnknownToken}, nil
 }
 
-// UnknownToken is said of a token that nobody knows.
+// UnknownToken is the error for an unknown token.
 const UnknownToken = "invalid bearer token"

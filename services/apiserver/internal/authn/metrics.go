@@ -10,8 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Measured counts what an authenticator says, under the names that Kubernetes
-// has for it.
+// Measured counts the results of an authenticator, under the names of Kubernetes.
 type Measured struct {
 	next     Authenticator
 	users    *prometheus.CounterVec
@@ -26,7 +25,7 @@ const (
 	resultError   = "error"
 )
 
-// NewMeasured registers the metrics of an authenticator.
+// NewMeasured wraps an authenticator and registers its metrics.
 func NewMeasured(next Authenticator, r prometheus.Registerer) *Measured {
 	m := &Measured{next: next, attempts: map[string]prometheus.Counter{}, duration: map[string]prometheus.Observer{}}
 	m.users = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -67,7 +66,7 @@ func (m *Measured) Authenticate(r *http.Request) (*request.User, error) {
 	return u, err
 }
 
-// kindOfName keeps the label's values few.
+// kindOfName bounds the values of the label.
 func kindOfName(name string) string {
 	switch {
 	case name == "admin", name == "client", name == "kube_proxy", name == "kubelet", name == "system:serviceaccount:kube-system:default":
@@ -78,8 +77,8 @@ func kindOfName(name string) string {
 	return "other"
 }
 
-// Measure registers how long the certificates of requests are still good for. It is
-// called before the first request.
+// Measure registers a histogram of the remaining lifetime of client certificates. It is called
+// before the first request.
 func (c *Certificates) Measure(r prometheus.Registerer) {
 	const hour, day = 3600, 24 * 3600
 	h := prometheus.NewHistogram(prometheus.HistogramOpts{

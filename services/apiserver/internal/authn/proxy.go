@@ -16,15 +16,15 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// ProxyHeaders are the headers in which an authenticating proxy tells the user
-// (specification: "Authenticating proxy headers").
+// ProxyHeaders are the headers in which an authenticating proxy passes the user (specification:
+// "Authenticating proxy headers").
 type ProxyHeaders struct {
 	Username, UID, Group []string
 	ExtraPrefix          []string
 }
 
-// FrontProxy takes the user from the headers of a proxy that is known by its
-// client certificate.
+// FrontProxy takes the user from the headers of a proxy that authenticates by its client
+// certificate.
 type FrontProxy struct {
 	headers  ProxyHeaders
 	cas      func() *x509.CertPool
@@ -32,8 +32,8 @@ type FrontProxy struct {
 	verified *lru.Cache[[sha256.Size]byte, verified]
 }
 
-// NewFrontProxy makes the authenticator; cas returns the proxies' own bundle as
-// it is now, names are the common names allowed, all if none is given.
+// NewFrontProxy returns the authenticator. cas returns the current CA bundle of proxies. names are
+// the allowed common names; none allows all.
 func NewFrontProxy(cas func() *x509.CertPool, names []string, h ProxyHeaders) (*FrontProxy, error) {
 	cache, err := lru.New[[sha256.Size]byte, verified](verifiedCertificates)
 	if err != nil {
@@ -42,9 +42,9 @@ func NewFrontProxy(cas func() *x509.CertPool, names []string, h ProxyHeaders) (*
 	return &FrontProxy{headers: h, cas: cas, names: names, verified: cache}, nil
 }
 
-// Authenticate implements Authenticator. The suite's own services are known by their
-// certificates alone, so a proxy cannot name one. The headers of the user are removed,
-// whoever sent them: they mean nothing further on.
+// Authenticate implements Authenticator. The suite's own services authenticate only by their
+// certificates, so a proxy cannot name one. It always removes the user headers, because they have
+// no meaning for later handlers.
 func (p *FrontProxy) Authenticate(r *http.Request) (*request.User, error) {
 	u := p.headers.take(r.Header)
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
@@ -71,7 +71,7 @@ func (p *FrontProxy) verify(presented []*x509.Certificate) error {
 		if v.until, v.err = verifyClient(pool, presented, now); v.err != nil {
 			v.until = now.Add(refusedFor)
 		}
-		// With another chain, the same certificate may be good.
+		// The same certificate may be valid with another chain.
 		if v.err == nil || len(presented) == 1 {
 			p.verified.Add(id, v)
 		}
@@ -85,7 +85,7 @@ func (p *FrontProxy) verify(presented []*x509.Certificate) error {
 	return nil
 }
 
-// take the user out of the headers; nil when they name none.
+// take removes the user from the headers and returns it, or nil if they name none.
 func (h *ProxyHeaders) take(in http.Header) *request.User {
 	u := &request.User{}
 	for _, name := range h.Username {
@@ -125,8 +125,8 @@ func (h *ProxyHeaders) take(in http.Header) *request.User {
 	return u
 }
 
-// ExtraKey reads the key of extra information from the rest of a header's name:
-// lower case, percent-encoded where a header's name cannot hold a character.
+// ExtraKey decodes the key of extra information from the rest of a header name: lower case,
+// percent-encoded where a header name cannot contain a character.
 func ExtraKey(encoded string) string {
 	key, err := url.PathUnescape(strings.ToLower(encoded))
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// tokenProtocol begins the name of the subprotocol that carries a token: scripts
-// in browsers can give a WebSocket no other header.
+// tokenProtocol is the prefix of the subprotocol that carries a token: browser scripts cannot set
+// other headers of a WebSocket.
 const tokenProtocol = "base64url.bearer.authorization." + api.Domain + "."
 
-// WebSocket takes the token of a WebSocket's subprotocols to a reviewer.
+// WebSocket passes the token in a WebSocket's subprotocols to a reviewer.
 type WebSocket struct{ Tokens Tokens }
 
 // Authenticate implements Authenticator.
@@ -46,7 +46,7 @@ func (s WebSocket) Authenticate(r *http.Request) (*request.User, error) {
 	if token == "" {
 		return nil, nil
 	}
-	// The server answers with one of the protocols: there must be one to name.
+	// The server must respond with one of the protocols, so another one is required.
 	if len(others) == 0 {
 		return nil, fmt.Errorf("%w: missing additional subprotocol", ErrInvalid)
 	}

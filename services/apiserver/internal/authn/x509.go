@@ -17,37 +17,36 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Certificates takes the user from a client certificate (specification:
-// "Methods", Client certificate): the common name is the user, each
-// organization a group, and the element of apimachinery's X509UID the uid.
+// Certificates takes the user from a client certificate (specification: "Methods", Client
+// certificate): the common name is the user, each organization a group, and the element of
+// apimachinery's X509UID the uid.
 type Certificates struct {
 	cas func() *x509.CertPool
 	uid bool
-	// verified are good certificates, by where they are in memory: the requests of
-	// a connection share theirs.
+	// verified caches valid certificates by their address: the requests of a connection share one.
 	verified *lru.Cache[*x509.Certificate, verified]
-	// remaining is told how long presented certificates are good for; may be nil.
+	// remaining observes the remaining lifetime of presented certificates; may be nil.
 	remaining prometheus.Observer
 }
 
-// verified is a certificate that was found good: verifying a signature costs
-// more than all else of a request.
+// verified is the cached result of verifying a certificate: a signature check costs more than the
+// rest of a request.
 type verified struct {
-	pool  *x509.CertPool // by which; another pool means another bundle
+	pool  *x509.CertPool // the CA bundle used; another pool means another bundle
 	until time.Time
 	user  *request.User
-	// err is why it was found not to be good: of the two authorities that clients
-	// and proxies have, each sees the certificates of the other.
+	// err is why the certificate is invalid. Clients and proxies have different authorities, and
+	// each authenticator sees the certificates of the other one.
 	err error
 }
 
-// refusedFor is how long it is remembered that a certificate is no good.
+// refusedFor is how long an invalid certificate is remembered.
 const refusedFor = time.Minute
 
 const verifiedCertificates = 4096
 
-// NewCertificates makes the authenticator; cas returns the bundle as it is now,
-// uid tells whether certificates may name the user's uid.
+// NewCertificates returns the authenticator. cas returns the current CA bundle. uid is whether
+// certificates may contain the user's uid.
 func NewCertificates(cas func() *x509.CertPool, uid bool) (*Certificates, error) {
 	cache, err := lru.New[*x509.Certificate, verified](verifiedCertificates)
 	if err != nil {
@@ -77,7 +76,7 @@ func (c *Certificates) Authenticate(r *http.Request) (*request.User, error) {
 	if err != nil {
 		return nil, err
 	}
-	if leaf.Subject.CommonName == "" { // it is good, and names no user
+	if leaf.Subject.CommonName == "" { // valid, but without a user
 		c.verified.Add(leaf, verified{pool: pool, until: until})
 		return nil, nil
 	}
@@ -95,7 +94,7 @@ func (c *Certificates) Authenticate(r *http.Request) (*request.User, error) {
 	return u, nil
 }
 
-// uidOf is the uid that a certificate names, if it does: once, as a text.
+// uidOf returns the uid in a certificate, if any. It must occur once, as a text.
 func (c *Certificates) uidOf(leaf *x509.Certificate) (uid string, err error) {
 	if !c.uid {
 		return "", nil
@@ -117,13 +116,12 @@ func (c *Certificates) uidOf(leaf *x509.Certificate) (uid string, err error) {
 	return uid, nil
 }
 
-// good tells whether the certificate that was found good still is.
+// good reports whether a cached certificate is still valid.
 func (v *verified) good(pool *x509.CertPool, leaf *x509.Certificate, now time.Time) bool {
 	return v.pool == pool && now.Before(v.until) && !now.Before(leaf.NotBefore)
 }
 
-// verifyClient verifies a chain that a client presented and returns until when
-// it is good.
+// verifyClient verifies the chain presented by a client and returns its expiry.
 func verifyClient(pool *x509.CertPool, presented []*x509.Certificate, now time.Time) (time.Time, error) {
 	inter := x509.NewCertPool()
 	for _, cert := range presented[1:] {
@@ -138,7 +136,7 @@ func verifyClient(pool *x509.CertPool, presented []*x509.Certificate, now time.T
 	return earliestEnd(chains), nil
 }
 
-// earliestEnd is when the first certificate of the best chain expires.
+// earliestEnd returns the earliest expiry in the best chain.
 func earliestEnd(chains [][]*x509.Certificate) time.Time {
 	var best time.Time
 	for _, chain := range chains {

@@ -12,7 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// The contract of package authorizer, under the names that the front end uses.
+// Types of package authorizer, under the names that the front end uses.
 type (
 	Decision    = authorizer.Decision
 	Attributes  = authorizer.Attributes
@@ -23,15 +23,15 @@ type (
 	Masters     = authorizer.Masters
 )
 
-// The decisions.
+// Decisions.
 const (
 	NoOpinion = authorizer.NoOpinion
 	Allow     = authorizer.Allow
 	Deny      = authorizer.Deny
 )
 
-// AttributesOf a request. Selectors that cannot be read, or will not be, are left out: the
-// request is then judged as one for everything.
+// AttributesOf returns the attributes of a request. It omits selectors that are invalid or too
+// large: the request is then authorized as one for all objects.
 func AttributesOf(u *request.User, i *request.Operation) *Attributes {
 	a := &Attributes{
 		User: u, Verb: i.Verb, Resource: i.IsResource, Namespace: i.Namespace, Group: i.Group, Version: i.Version,
@@ -53,7 +53,7 @@ func AttributesOf(u *request.User, i *request.Operation) *Attributes {
 	return a
 }
 
-// Message is what is told of a refusal.
+// Message returns the description of a rejected request.
 func Message(a *Attributes) string {
 	name := ""
 	if a.User != nil {
@@ -73,7 +73,7 @@ func Message(a *Attributes) string {
 	return fmt.Sprintf("%s cannot %s resource %q in API group %q at the cluster scope", user, a.Verb, resource, a.Group)
 }
 
-// Forbidden is the 403 of a refusal.
+// Forbidden returns the 403 error of a rejected request.
 func Forbidden(a *Attributes, reason string) error {
 	msg := Message(a)
 	if reason != "" {

@@ -1,24 +1,22 @@
-// Package authz decides whether a user may do what a request asks: the front
-// end's side of authorization (specification: "Authorization"). Authorizers are
-// consulted in order; the first that allows or denies is final, and when none
-// has an opinion the answer is no. The contract and the engines are libraries
-// (authorizer, rbac, node, abac), which the access review service uses too.
+// Package authz decides whether a user may perform a request: the front end's side of authorization
+// (specification: "Authorization"). Authorizers are called in order. The first that allows or
+// denies is final. If none has an opinion, the request is rejected. The contract and the engines
+// are libraries (authorizer, rbac, node, abac), which the access review service uses too.
 //
-// Here stand the words of requests and refusals (authz.go), the fixed rules of
-// the suite's own services (suite.go), the policy in process (policy.go, feed.go)
-// and the metrics around the chain (observe.go). Package webhook below it asks
-// other services, package config reads which authorizers there are.
+// This package contains the attributes and messages of requests (authz.go), the fixed rules of the
+// suite's own services (suite.go), the policy in process (policy.go, feed.go) and the metrics
+// around the chain (observe.go). Package webhook calls external services. Package config reads the
+// list of authorizers.
 //
 // # The policy
 //
 // Policy follows roles, bindings and, for the node authorizer, pods, volumes and
 // attachments in the watch cache:
 //
-//	loading ── all kinds told ──► synced ── a kind's history lost ──► that kind loaded anew
+//	loading ── all kinds loaded ──► synced ── history of a kind lost ──► that kind reloads
 //
-// It stays as it was while a kind is loaded anew; when the store went back it is not
-// synced until all are, and positions begin anew. Each change of a role or
-// binding is told to listeners (caches of decisions) after the engine has it, with
-// the revision, by kind: Positions tells up to which change of each kind a
-// decision has seen the policy.
+// The policy stays as it was while a kind reloads. When the store's revision goes backwards, the
+// policy is not synced until all kinds are reloaded, and positions start again. After the engine
+// has applied a change of a role or binding, listeners (caches of decisions) receive it with its
+// revision, by kind. Positions is up to which change of each kind a decision includes the policy.
 package authz

@@ -13,26 +13,26 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// feed follows one resource into the policy.
+// feed loads one resource into the policy and follows it.
 type feed struct {
 	name    string
 	policy  *Policy
 	source  Source
 	into    sink
-	at      atomic.Int64 // everything up to here is in the policy; 0 before it is loaded
-	era     atomic.Int64 // of the watch cache, to which at belongs; -1 before the first load
+	at      atomic.Int64 // everything up to this revision is in the policy; 0 before it is loaded
+	era     atomic.Int64 // era of the watch cache that at belongs to; -1 before the first load
 	watcher atomic.Pointer[watchcache.Watcher]
 }
 
-// sink takes what a feed reads. Its methods are called by one goroutine.
+// sink receives the data of a feed. One goroutine calls its methods.
 type sink interface {
-	// replace takes the whole state at a revision; again says that changes
-	// before it were missed.
+	// replace replaces the whole state at a revision. again means that changes before the revision
+	// were missed.
 	replace(objs []metav1.Object, revision int64, again bool)
 	apply([]change)
 }
 
-// change is a version of an object, or a deletion.
+// change is a new version of an object, or a deletion.
 type change struct {
 	object          metav1.Object // nil when deleted
 	namespace, name string
@@ -41,7 +41,7 @@ type change struct {
 
 const (
 	feedBatch = 256
-	// retryPause is between attempts to follow a resource.
+	// retryPause is the delay between attempts to follow a resource.
 	retryPause = 100 * time.Millisecond
 )
 
@@ -50,7 +50,7 @@ func (f *feed) run(ctx context.Context) error {
 		err := f.follow(ctx)
 		var expired *watchcache.ExpiredError
 		if errors.Is(err, watchcache.ErrStopped) {
-			return nil // why, the cache itself tells
+			return nil // the cache itself reports the reason
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -63,7 +63,7 @@ func (f *feed) run(ctx context.Context) error {
 			return f.policy.waited(err)
 		}
 		if int64(f.policy.cfg.Cache.Era()) != f.era.Load() {
-			continue // at once: what is known is of a history that the store has no more
+			continue // at once: the known state belongs to a discarded history
 		}
 		select {
 		case <-time.After(retryPause):
@@ -73,8 +73,7 @@ func (f *feed) run(ctx context.Context) error {
 	}
 }
 
-// follow loads the resource and then tells each change, until its place is
-// lost.
+// follow loads the resource and then applies each change, until its position is lost.
 func (f *feed) follow(ctx context.Context) error {
 	w, err := f.source.Store.Watch(watchcache.WatchOptions{Initial: watchcache.InitialState})
 	if err != nil {
@@ -128,7 +127,7 @@ func (f *feed) change(ev watchcache.Event) change {
 	return c
 }
 
-// decode returns nil for what cannot be read, which then grants nothing.
+// decode returns nil for an unreadable object, which then grants nothing.
 func (f *feed) decode(e *watchcache.Entry) metav1.Object {
 	obj, err := f.source.Decode(e)
 	if err != nil {
@@ -144,7 +143,7 @@ func (f *feed) nudge() {
 	}
 }
 
-// ruleSink feeds a kind of role or binding to the engine.
+// ruleSink applies a kind of role or binding to the engine.
 type ruleSink struct {
 	policy *Policy
 	kind   string
@@ -156,7 +155,7 @@ func (s *ruleSink) replace(objs []metav1.Object, revision int64, again bool) {
 		for _, o := range objs {
 			tx.Set(o)
 		}
-		if again { // something may have been deleted up to here
+		if again { // objects may have been deleted up to this revision
 			tx.Advance(s.kind, revision)
 		}
 	})
@@ -175,7 +174,7 @@ func (s *ruleSink) apply(changes []change) {
 	})
 }
 
-// nodeSink feeds a resource to the graph of nodes.
+// nodeSink applies a resource to the graph of nodes.
 type nodeSink struct {
 	policy *Policy
 	kind   node.Kind

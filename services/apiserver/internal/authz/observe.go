@@ -9,13 +9,13 @@ import (
 	"binnacle/libs/authorizer"
 )
 
-// Metrics tell of decisions.
+// Metrics counts decisions.
 type Metrics struct {
 	decisions, attempts *prometheus.CounterVec
 	duration            *prometheus.HistogramVec
 }
 
-// NewMetrics registers the metrics.
+// NewMetrics returns the metrics and registers them.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -33,7 +33,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// Decisions counts what an authorizer decides.
+// Decisions counts the decisions of an authorizer.
 func (m *Metrics) Decisions(kind, name string, z Authorizer) Authorizer {
 	c := counted{Authorizer: z, allowed: m.decisions.WithLabelValues(kind, name, "allowed"), denied: m.decisions.WithLabelValues(kind, name, "denied")}
 	if r, ok := z.(authorizer.RuleResolver); ok {
@@ -47,7 +47,7 @@ type counted struct {
 	allowed, denied prometheus.Counter
 }
 
-// countedResolver keeps the rules of an authorizer that lists them.
+// countedResolver preserves RulesFor of an authorizer that lists rules.
 type countedResolver struct {
 	counted
 	authorizer.RuleResolver
@@ -65,7 +65,7 @@ func (c *counted) Authorize(ctx context.Context, a *Attributes) (Decision, strin
 	return d, reason, err
 }
 
-// Requests observes the decisions on requests to the server.
+// Requests counts and times the decisions on requests to the server.
 func (m *Metrics) Requests(z Authorizer) Authorizer {
 	r := &requests{Authorizer: z}
 	for i, result := range results {
@@ -75,7 +75,7 @@ func (m *Metrics) Requests(z Authorizer) Authorizer {
 	return r
 }
 
-// results by decision, and "error" for no opinion because of one.
+// results holds the labels by decision, and "error" for no opinion because of an error.
 var results = [...]string{NoOpinion: "no-opinion", Allow: "allowed", Deny: "denied", 3: "error"}
 
 type requests struct {

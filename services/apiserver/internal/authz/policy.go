@@ -15,25 +15,25 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// Source is a resource that the policy is made of.
+// Source is a resource that the policy consists of.
 type Source struct {
 	Store *watchcache.Store
-	// Decode makes the object of an entry.
+	// Decode returns the object of an entry.
 	Decode func(*watchcache.Entry) (metav1.Object, error)
 }
 
-// PolicyConfig says what a policy follows.
+// PolicyConfig configures a Policy.
 type PolicyConfig struct {
 	Cache *watchcache.Cache
-	// Rules are the four resources of roles and bindings, by kind.
+	// Rules holds the four resources of roles and bindings, by kind.
 	Rules map[string]Source
-	// Nodes are pods, persistent volumes, volume attachments and resource slices;
-	// empty where no node authorizer asks for them.
+	// Nodes holds pods, persistent volumes, volume attachments and resource slices. It is empty
+	// without a node authorizer.
 	Nodes  map[node.Kind]Source
 	Logger *slog.Logger
 }
 
-// Policy is the policy in process.
+// Policy is the policy in process: the RBAC engine and the graph of the node authorizer.
 type Policy struct {
 	Engine *rbac.Engine
 	Graph  *node.Graph
@@ -41,17 +41,17 @@ type Policy struct {
 	cfg   PolicyConfig
 	feeds []*feed
 
-	// updates orders updates of the engine together with the calls of listeners, so
-	// that listeners receive changes in order: a position that is before the last one
-	// shows that the store went back.
+	// updates orders updates of the engine together with the calls of listeners, so that listeners
+	// receive changes in order. A position before the last one shows that the store's revision went
+	// backwards.
 	updates sync.Mutex
 
-	mu        sync.Mutex // a leaf; listeners are called without it
+	mu        sync.Mutex // a leaf lock; listeners are called without it
 	moved     chan struct{}
 	listeners []func(rbac.Change)
 }
 
-// NewPolicy makes a policy that is empty before Run.
+// NewPolicy returns a policy, which is empty before Run.
 func NewPolicy(c PolicyConfig) *Policy {
 	p := &Policy{Engine: rbac.New(), Graph: node.NewGraph(), cfg: c, moved: make(chan struct{})}
 	for kind, s := range c.Rules {
@@ -68,8 +68,8 @@ func (p *Policy) add(f *feed) {
 	p.feeds = append(p.feeds, f)
 }
 
-// OnChange calls f after each update of roles or bindings, once the engine decides
-// by it. Updates that affect no decision are included.
+// OnChange registers f. It is called after each update of roles or bindings, once the engine uses
+// it, including updates that affect no decision.
 func (p *Policy) OnChange(f func(rbac.Change)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,7 +89,7 @@ func (p *Policy) update(set func(*rbac.Tx)) {
 	}
 }
 
-// Run follows until ctx ends or the cache stops.
+// Run follows the resources until ctx ends or the cache stops.
 func (p *Policy) Run(ctx context.Context) error {
 	if err := p.cfg.Cache.WaitReady(ctx); err != nil {
 		return p.waited(err)
@@ -101,15 +101,15 @@ func (p *Policy) Run(ctx context.Context) error {
 	return task.Run(ctx, tasks...)
 }
 
-// waited is why waiting for the cache ended.
+// waited returns the error for a failed wait for the cache.
 func (p *Policy) waited(err error) error {
 	if errors.Is(err, watchcache.ErrStopped) {
-		return nil // why, the cache itself tells
+		return nil // the cache itself reports the reason
 	}
 	return err
 }
 
-// noteMove wakes those who wait for a position.
+// noteMove wakes the callers that wait for a position.
 func (p *Policy) noteMove() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,7 +133,7 @@ func (p *Policy) Synced() bool {
 	return true
 }
 
-// Check is the health check of Synced.
+// Check is the health check for Synced.
 func (p *Policy) Check(*http.Request) error {
 	if !p.Synced() {
 		return errNotSynced
@@ -141,7 +141,7 @@ func (p *Policy) Check(*http.Request) error {
 	return nil
 }
 
-// WaitFor waits until the policy has seen all changes up to a revision.
+// WaitFor blocks until the policy includes all changes up to a revision.
 func (p *Policy) WaitFor(ctx context.Context, revision int64) error {
 	if err := p.cfg.Cache.WaitFor(ctx, revision); err != nil {
 		return err
@@ -168,8 +168,7 @@ func (p *Policy) WaitFor(ctx context.Context, revision int64) error {
 	}
 }
 
-// MostRecent waits until the policy has seen all changes that were acknowledged
-// before the call.
+// MostRecent blocks until the policy includes all changes that were acknowledged before the call.
 func (p *Policy) MostRecent(ctx context.Context) error {
 	revision, err := p.cfg.Cache.MostRecent(ctx)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// MayOnSigner tells whether a user has a verb, such as "approve" or "sign", on a
-// signer of certificates: on its name, or on all signers of its domain, which is
-// the name domain/*. An authorizer that fails has not allowed it.
+// MayOnSigner reports whether a user has a verb, such as "approve" or "sign", on a signer of
+// certificates: on its name, or on all signers of its domain, which is the name domain/*. A failing
+// authorizer does not allow it.
 func MayOnSigner(ctx context.Context, z Authorizer, u *request.User, verb, signer string) bool {
 	domain, _, _ := strings.Cut(signer, "/")
 	for _, name := range []string{signer, domain + "/*"} {

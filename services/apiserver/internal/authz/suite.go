@@ -11,18 +11,18 @@ import (
 	"binnacle/libs/rbac"
 )
 
-// Suite gives the suite's own services the permissions that they need to start,
-// before any role exists and whatever the other authorizers say, and nothing
-// else. It allows, or has no opinion.
+// Suite grants the suite's own services the permissions that they need to start, before any role
+// exists and regardless of the other authorizers. It grants nothing else. It allows or has no
+// opinion.
 type Suite struct{ services map[string]suiteRules }
 
-// suiteRules are a service's permissions: in the cluster, and in namespaces.
+// suiteRules holds the permissions of a service: in the cluster, and in namespaces.
 type suiteRules struct {
 	cluster    *rbac.RuleSet
 	namespaces map[string]*rbac.RuleSet
 }
 
-// NewSuite compiles the rules.
+// NewSuite returns the compiled rules.
 func NewSuite() *Suite {
 	const core, leases = "", "coordination.k8s.io"
 	read := "get list watch"
@@ -44,8 +44,8 @@ func NewSuite() *Suite {
 		fixed(core, "configmaps", "create"), named(core, "configmaps", "get list watch update patch", "cluster-info"),
 	})
 	return &Suite{services: map[string]suiteRules{
-		// Tokens of service accounts are bound to these objects; bootstrap and
-		// legacy tokens are secrets.
+		// Service account tokens are bound to these objects. Bootstrap and legacy tokens are
+		// secrets.
 		"authn-webhook": {cluster: only(fixed(core, "serviceaccounts pods nodes secrets", read))},
 		"authz-webhook": {cluster: only(
 			fixed(rbacv1.GroupName, "roles rolebindings clusterroles clusterrolebindings", read),
@@ -55,7 +55,7 @@ func NewSuite() *Suite {
 		)},
 		"tokencleaner":    {cluster: only(), namespaces: in(api.SystemNamespace, append(leader("tokencleaner"), fixed(core, "secrets", read+" delete"))...)},
 		"bootstrapsigner": {cluster: only(), namespaces: signer},
-		// It asks who may look, and shows what metrics say.
+		// The console checks who may use it, and shows metrics.
 		"console": {cluster: only(
 			fixed("authentication.k8s.io", "tokenreviews", "create"),
 			fixed("authorization.k8s.io", "subjectaccessreviews", "create"),

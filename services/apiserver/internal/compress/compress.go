@@ -18,12 +18,11 @@ import (
 	"binnacle/services/apiserver/internal/memory"
 )
 
-// Key names a segment by its content.
+// Key identifies a segment by its content.
 type Key [16]byte
 
-// KeyOf makes the key of what describes a segment's content. It is hashed with a
-// secret of the cache: what clients choose, such as names, cannot be chosen so
-// that two descriptions share a key.
+// KeyOf returns the key for a description of a segment's content. The hash includes a secret of the
+// cache, so clients cannot choose names that give two descriptions the same key.
 func (c *Cache) KeyOf(description []byte) (k Key) {
 	h := sha256.New()
 	_, _ = h.Write(c.secret[:]) // a hash does not fail
@@ -33,11 +32,11 @@ func (c *Cache) KeyOf(description []byte) (k Key) {
 	return k
 }
 
-// Ends tells whether a segment ends behind an item of this name, which is so for
-// one of n, a power of two. Which ones, nobody can know.
+// Ends reports whether a segment ends after an item with this name. It is true for about one of n
+// names, where n is a power of two. The choice is unpredictable.
 func (c *Cache) Ends(name string, n uint64) bool { return maphash.String(c.seed, name)&(n-1) == 0 }
 
-// Cache keeps compressed segments within the server's memory budget.
+// Cache holds compressed segments within the server's memory budget.
 type Cache struct {
 	budget *memory.Budget
 	part   *memory.Part
@@ -46,16 +45,16 @@ type Cache struct {
 	hits   prometheus.Counter
 	misses prometheus.Counter
 
-	mu       sync.Mutex // a leaf
+	mu       sync.Mutex // a leaf lock
 	size     int64
 	segments *lru.LRU[Key, *segment]
 	flights  map[Key]*flight
 	writers  sync.Pool
 }
 
-// segment is compressed text that stands for itself.
+// segment is independently compressed text.
 type segment struct {
-	data   []byte // deflate blocks that end on a byte's boundary, none final
+	data   []byte // deflate blocks that end on a byte boundary, none final
 	crc    uint32 // of the text
 	length int64  // of the text
 }
@@ -64,7 +63,7 @@ const segmentOverhead = 160
 
 func (s *segment) size() int64 { return int64(cap(s.data)) + segmentOverhead }
 
-// flight is a segment that is being compressed; others wait for it.
+// flight is a segment that is being compressed. Other requests wait for it.
 type flight struct {
 	done chan struct{}
 	seg  *segment
@@ -74,10 +73,10 @@ type flight struct {
 // maxSegments bounds the number of segments beside their bytes.
 const maxSegments = 1 << 20
 
-// share is that of segments in the memory of all caches.
+// share is the share of segments in the memory of all caches.
 const share = 1
 
-// New makes a cache within a budget of memory. The registerer may be nil.
+// New returns a cache within a memory budget. The registerer may be nil.
 func New(budget *memory.Budget, r prometheus.Registerer) (*Cache, error) {
 	c := &Cache{
 		budget: budget, flights: map[Key]*flight{}, seed: maphash.MakeSeed(),
@@ -109,8 +108,8 @@ func New(budget *memory.Budget, r prometheus.Registerer) (*Cache, error) {
 	return c, nil
 }
 
-// get returns a segment, compressing what fill makes unless it is kept. Of
-// several that ask at once, one compresses.
+// get returns a segment, and compresses the text of fill if the segment is not cached. Of several
+// concurrent callers, one compresses.
 func (c *Cache) get(k Key, fill func([]byte) ([]byte, error)) (*segment, error) {
 	c.mu.Lock()
 	if s, ok := c.segments.Get(k); ok {
@@ -124,7 +123,7 @@ func (c *Cache) get(k Key, fill func([]byte) ([]byte, error)) (*segment, error) 
 		if f.seg != nil || f.err != nil {
 			return f.seg, f.err
 		}
-		return c.get(k, fill) // whoever compressed it panicked
+		return c.get(k, fill) // the compressing caller panicked
 	}
 	f := &flight{done: make(chan struct{})}
 	c.flights[k] = f
@@ -164,8 +163,8 @@ func (c *Cache) add(bytes int64) {
 	c.part.Add(bytes)
 }
 
-// shrink forgets at least so many bytes, those that were used least recently
-// first.
+// shrink drops segments of at least the given number of bytes, the least recently used first. It
+// returns how many bytes it freed.
 func (c *Cache) shrink(bytes int64) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,7 +177,7 @@ func (c *Cache) shrink(bytes int64) int64 {
 	return was - c.size
 }
 
-// compress makes a segment of a text.
+// compress returns the segment of a text.
 func (c *Cache) compress(text []byte) (*segment, error) {
 	w := c.writers.Get().(*flate.Writer)
 	defer c.writers.Put(w)
@@ -188,14 +187,14 @@ func (c *Cache) compress(text []byte) (*segment, error) {
 	if _, err := w.Write(text); err != nil {
 		return nil, fmt.Errorf("compress: %w", err)
 	}
-	// Flush ends on a byte's boundary; Close would mark the last block final.
+	// Flush ends on a byte boundary. Close would mark the last block final.
 	if err := w.Flush(); err != nil {
 		return nil, fmt.Errorf("compress: %w", err)
 	}
 	return &segment{data: bytes.Clone(out.Bytes()), crc: crc32.ChecksumIEEE(text), length: int64(len(text))}, nil
 }
 
-// Stream writes one gzip answer.
+// Stream writes one gzip response.
 type Stream struct {
 	cache  *Cache
 	w      io.Writer
@@ -204,16 +203,16 @@ type Stream struct {
 	length int64
 }
 
-// NewStream begins an answer on w.
+// NewStream begins a response on w.
 func (c *Cache) NewStream(w io.Writer) *Stream { return &Stream{cache: c, w: w} }
 
-// header of a gzip stream: deflate, no name, no time, unknown system.
+// header is the header of a gzip stream: deflate, no name, no time, unknown system.
 var header = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff}
 
 // final is an empty final block.
 var final = []byte{1, 0, 0, 0xff, 0xff}
 
-// Text appends text that is this answer's alone.
+// Text appends text that is specific to this response.
 func (s *Stream) Text(b []byte) error {
 	if len(b) == 0 {
 		return nil
@@ -225,7 +224,7 @@ func (s *Stream) Text(b []byte) error {
 	return s.append(seg)
 }
 
-// Segment appends a shared segment; fill appends its text when it is not kept.
+// Segment appends a shared segment. fill appends its text if it is not cached.
 func (s *Stream) Segment(k Key, fill func([]byte) ([]byte, error)) error {
 	seg, err := s.cache.get(k, fill)
 	if err != nil {
@@ -253,7 +252,7 @@ func (s *Stream) begin() error {
 	return err
 }
 
-// Close ends the answer.
+// Close ends the response.
 func (s *Stream) Close() error {
 	if err := s.begin(); err != nil {
 		return err

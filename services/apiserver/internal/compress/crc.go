@@ -2,9 +2,8 @@ package compress
 
 import "hash/crc32"
 
-// combine returns the checksum of two parts, of which the second has the length
-// given: appending n zero bits to a message multiplies its remainder by x^n
-// modulo the polynomial.
+// combine returns the checksum of two concatenated parts, where length is that of the second:
+// appending n zero bits to a message multiplies its remainder by x^n modulo the polynomial.
 func combine(first, second uint32, length int64) uint32 {
 	if length <= 0 {
 		return first

@@ -1,15 +1,13 @@
-// Package compress makes gzip answers from segments that are compressed once
-// and shared.
+// Package compress writes gzip responses from segments that are compressed once and shared.
 //
-// A thousand informers that start together list the same objects. A gzip stream
-// (RFC 1952) is a header, deflate blocks (RFC 1951) and a checksum; blocks that
-// were compressed without looking at what stood before them, and that end on a
-// byte's boundary, can be joined in any order, and the checksum of the whole
-// follows from those of the parts. So an answer is divided into segments of a
-// few objects, each is compressed by the first request that needs it and kept
-// within a budget of bytes, and the next request only copies.
+// A thousand informers that start together list the same objects. A gzip stream (RFC 1952) consists
+// of a header, deflate blocks (RFC 1951) and a checksum. Blocks that were compressed without
+// earlier context, and that end on a byte boundary, can be joined in any order. The checksum of the
+// whole follows from those of the parts. So a response is divided into segments of a few objects.
+// The first request that needs a segment compresses it, the cache keeps it within a byte budget,
+// and later requests only copy it.
 //
-// A segment is named by what it holds: the caller describes the representation
-// and every object's version in it, so a segment is never out of date, and the Key
-// is a keyed hash of that. Lists of the endpoints use the package.
+// A segment is identified by its content: the caller describes the representation and the version
+// of every object in it, so a segment is never outdated. The Key is a keyed hash of the
+// description. The lists of the endpoints use the package.
 package compress

@@ -1,6 +1,7 @@
-// Package connections has those to servers that know this one by a client certificate. When it is
-// renewed, requests that follow have new connections: a server that looks at certificates with each
-// request would refuse all of them on a connection that outlives the old one.
+// Package connections manages connections to servers that authenticate this server by a client
+// certificate. After a renewal, new requests use new connections: a server that checks the
+// certificate with each request would reject all requests on a connection that outlives the old
+// certificate.
 package connections
 
 import (
@@ -13,41 +14,41 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 )
 
-// Show is a tls.Config's GetClientCertificate.
+// Show is the type of GetClientCertificate of a tls.Config.
 type Show = func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
 
-// Pool has the connections to one server, or to several. It can be used by many at a time.
+// Pool holds the connections to one or several servers. It is safe for concurrent use.
 type Pool struct {
 	certificate func() *tls.Certificate
 	open        func(Show) *http.Transport
 
-	mu      sync.Mutex // serialises renewals; a leaf
+	mu      sync.Mutex // serializes renewals; a leaf lock
 	current atomic.Pointer[shown]
 }
 
-// shown are the connections on which one certificate is shown.
+// shown holds the connections that use one certificate.
 type shown struct {
 	certificate *tls.Certificate
 	*http.Transport
 }
 
-// NewPool makes a pool. The function certificate is asked with each request, and returns the same
-// pointer until there is another certificate; nil is none. By open, connections are made that
-// show one.
+// NewPool returns a pool. certificate is called with each request and returns the same pointer
+// until the certificate changes; nil means none. open creates a transport that presents a
+// certificate.
 func NewPool(certificate func() *tls.Certificate, open func(Show) *http.Transport) *Pool {
 	p := &Pool{certificate: certificate, open: open}
 	p.renew()
 	return p
 }
 
-// Fixed are connections whose certificate, if they have any, does not change.
+// Fixed returns a pool for connections whose certificate, if any, does not change.
 func Fixed(t *http.Transport) *Pool {
 	p := &Pool{certificate: func() *tls.Certificate { return nil }}
 	p.current.Store(&shown{Transport: t})
 	return p
 }
 
-// Transport returns the connections for the next request.
+// Transport returns the transport for the next request.
 func (p *Pool) Transport() *http.Transport {
 	c := p.certificate()
 	if now := p.current.Load(); now.certificate == c {
@@ -59,19 +60,19 @@ func (p *Pool) Transport() *http.Transport {
 func (p *Pool) renew() *http.Transport {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := p.certificate() // who waited for another has seen an older one
+	c := p.certificate() // another renewal may have happened while waiting for the lock
 	before := p.current.Load()
 	if before != nil && before.certificate == c {
 		return before.Transport
 	}
 	show := c
 	if show == nil {
-		show = &tls.Certificate{} // none, as crypto/tls has it
+		show = &tls.Certificate{} // an empty certificate means none for crypto/tls
 	}
 	next := p.open(func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return show, nil })
 	p.current.Store(&shown{c, next})
 	if before != nil {
-		before.CloseIdleConnections() // others when they are idle for as long as they may be
+		before.CloseIdleConnections() // busy ones close after their idle timeout
 	}
 	return next
 }
@@ -81,22 +82,22 @@ func (p *Pool) RoundTrip(r *http.Request) (*http.Response, error) {
 	return p.Transport().RoundTrip(r)
 }
 
-// CloseIdleConnections lets go of connections that nobody uses.
+// CloseIdleConnections closes the idle connections.
 func (p *Pool) CloseIdleConnections() { p.current.Load().CloseIdleConnections() }
 
-// lookAgain is how often files are looked at.
+// lookAgain is the minimum interval between two reads of the files.
 const lookAgain = time.Second
 
-// Followed returns what a pool asks for the certificate of a pair of files: who asks has them read
-// again, once a second at most. While they cannot be read, or do not belong to each other, as halves of
-// what is being renewed, the certificate stays what it was.
+// Followed returns a certificate function for a pool from a pair of files. Calls read the files
+// again, at most once a second. While they are unreadable or do not match, for example during a
+// renewal, the certificate stays unchanged.
 func Followed(pair *tlsfiles.Pair) func() *tls.Certificate {
 	var last atomic.Int64
 	begun := time.Now()
 	return func() *tls.Certificate {
 		now := int64(time.Since(begun))
 		if before := last.Load(); now-before >= int64(lookAgain) && last.CompareAndSwap(before, now) {
-			_, _ = pair.Reload() // which keeps what it has
+			_, _ = pair.Reload() // on failure it keeps the current pair
 		}
 		return pair.Certificate()
 	}

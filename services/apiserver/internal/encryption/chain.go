@@ -12,10 +12,10 @@ import (
 	"binnacle/services/apiserver/internal/encryption/kms"
 )
 
-// sealedPrefix is what all sealed values begin with, and no plain one.
+// sealedPrefix is the prefix of all encrypted values. No plain value begins with it.
 const sealedPrefix = "k8s:enc:"
 
-// Errors in the words of Kubernetes.
+// Errors with the texts of Kubernetes.
 var (
 	errNoPrefix = errors.New("no matching prefix found")
 	errSealed   = errors.New("identity transformer tried to read encrypted data")
@@ -25,16 +25,16 @@ var (
 
 func isSealed(value []byte) bool { return bytes.HasPrefix(value, []byte(sealedPrefix)) }
 
-// Transformer seals and opens the values of one provider, or of one key of it.
+// Transformer encrypts and decrypts the values of one provider, or of one of its keys.
 type Transformer interface {
-	// Seal appends the sealed value to dst.
+	// Seal appends the encrypted value to dst.
 	Seal(ctx context.Context, dst, value []byte, of Of) ([]byte, error)
-	// Open tells beside the value whether it would be sealed otherwise today.
+	// Open returns the value, and whether it would be encrypted differently today.
 	Open(ctx context.Context, sealed []byte, of Of) (value []byte, stale bool, err error)
 }
 
-// Of is what a value is of: the key that it is stored by, to which it is bound, and its
-// resource for metrics.
+// Of identifies a value: the key that it is stored under, to which it is bound, and its resource
+// for metrics.
 type Of struct{ Key, Resource string }
 
 // link is a transformer of values that begin with a prefix.
@@ -43,15 +43,15 @@ type link struct {
 	with   Transformer
 }
 
-// chain seals with its first link and opens with those whose prefix fits.
+// chain encrypts with its first link and decrypts with the links whose prefix matches.
 type chain struct {
 	links []link
-	// none is told when no prefix fits.
+	// none is the error if no prefix matches.
 	none    error
 	metrics *Metrics
 }
 
-// Names of links without a prefix, in metrics.
+// Names in metrics of links without a prefix.
 const (
 	prefixIdentity = "identity"
 	prefixUnknown  = "unknown"
@@ -73,7 +73,7 @@ func (c *chain) Seal(ctx context.Context, dst, value []byte, of Of) ([]byte, err
 	return out, err
 }
 
-// Open implements Transformer. Prefixes may be there twice, as keys of one name may.
+// Open implements Transformer. A prefix may occur twice, because key names may.
 func (c *chain) Open(ctx context.Context, sealed []byte, of Of) ([]byte, bool, error) {
 	start := time.Now()
 	var failed []error
@@ -100,7 +100,7 @@ func hasPrefix(b []byte, prefix string) bool {
 	return len(b) >= len(prefix) && string(b[:len(prefix)]) == prefix
 }
 
-// several are errors of keys of one name; what is wrong with each is told once.
+// several joins the errors of keys with the same name. It omits duplicate texts.
 func several(errs []error) error {
 	if len(errs) == 1 {
 		return errs[0]
@@ -127,7 +127,7 @@ func (s *severalErrors) Error() string {
 	return "[" + strings.Join(texts, ", ") + "]"
 }
 
-// identity stores values as they are.
+// identity stores values unencrypted.
 type identity struct{}
 
 // Seal implements Transformer.
@@ -146,7 +146,7 @@ func (identity) Open(_ context.Context, sealed []byte, _ Of) ([]byte, bool, erro
 	return sealed, false, nil
 }
 
-// keyed is a cipher as a Transformer.
+// keyed adapts a cipher to Transformer.
 type keyed struct{ ciphers.Cipher }
 
 // Seal implements Transformer.
@@ -160,7 +160,7 @@ func (k keyed) Open(_ context.Context, sealed []byte, of Of) ([]byte, bool, erro
 	return value, false, err
 }
 
-// plugin is a KMS provider as a Transformer.
+// plugin adapts a KMS provider to Transformer.
 type plugin struct{ kms.Provider }
 
 // Seal implements Transformer.

@@ -14,27 +14,27 @@ import (
 	"binnacle/libs/filewatch"
 )
 
-// The configuration file's type.
+// Type of the configuration file.
 const (
 	configGroup = "apiserver.config.k8s.io"
 	configKind  = "EncryptionConfiguration"
-	// oldKind is the kind in the core group by which early documentation called the file.
+	// oldKind is the kind, in the core group, that early documentation used for the file.
 	oldKind = "EncryptionConfig"
 )
 
-// Configuration says which resources are sealed by which providers.
+// Configuration maps resources to the providers that encrypt them.
 type Configuration struct {
 	metav1.TypeMeta `json:",inline"`
 	Resources       []ResourceConfiguration `json:"resources"`
 }
 
-// ResourceConfiguration is a rule: of the providers the first seals, all open.
+// ResourceConfiguration is a rule: the first provider encrypts, all providers decrypt.
 type ResourceConfiguration struct {
 	Resources []string                `json:"resources"`
 	Providers []ProviderConfiguration `json:"providers"`
 }
 
-// ProviderConfiguration is one of its fields.
+// ProviderConfiguration is a provider. Exactly one field is set.
 type ProviderConfiguration struct {
 	AESGCM    *KeysConfiguration     `json:"aesgcm,omitempty"`
 	AESCBC    *KeysConfiguration     `json:"aescbc,omitempty"`
@@ -43,21 +43,21 @@ type ProviderConfiguration struct {
 	KMS       *KMSConfiguration      `json:"kms,omitempty"`
 }
 
-// KeysConfiguration are keys that stand in the file.
+// KeysConfiguration holds keys that the file contains.
 type KeysConfiguration struct {
 	Keys []Key `json:"keys"`
 }
 
-// Key is a key with its name; the secret is base64.
+// Key is a named key. The secret is base64.
 type Key struct {
 	Name   string `json:"name"`
 	Secret string `json:"secret"`
 }
 
-// IdentityConfiguration seals nothing.
+// IdentityConfiguration configures no encryption.
 type IdentityConfiguration struct{}
 
-// KMSConfiguration names a plugin.
+// KMSConfiguration configures a plugin.
 type KMSConfiguration struct {
 	APIVersion string           `json:"apiVersion"`
 	Name       string           `json:"name"`
@@ -66,8 +66,8 @@ type KMSConfiguration struct {
 	Timeout    *metav1.Duration `json:"timeout,omitempty"`
 }
 
-// Read reads and checks a configuration file; reload tells that it will be followed. It
-// returns the content too, also with an error if there is one.
+// Read reads and validates a configuration file. reload means that the file will be followed. It
+// returns the content also together with a validation error.
 func Read(file string, reload bool) (*Configuration, []byte, error) {
 	data, err := filewatch.Read(file)
 	if err != nil {
@@ -83,7 +83,7 @@ func unread(file string, err error) error {
 
 func parsing(err error) error { return fmt.Errorf("error while parsing file: %w", err) }
 
-// Parse reads and checks the content of a configuration file.
+// Parse parses and validates the content of a configuration file.
 func Parse(file string, data []byte, reload bool) (*Configuration, error) {
 	if len(data) == 0 {
 		return nil, parsing(fmt.Errorf("error while loading file: encryption provider configuration file %q is empty", file))
@@ -99,11 +99,11 @@ func Parse(file string, data []byte, reload bool) (*Configuration, error) {
 	return c, nil
 }
 
-// decode reads one document, strictly.
+// decode parses one document strictly.
 func decode(data []byte) (*Configuration, error) {
 	text, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
-		// What is wrong with it is told of a document that can be read at all.
+		// If lenient parsing succeeds, the error is reported as a strict decoding error.
 		if text, lenient := yaml.YAMLToJSON(data); lenient == nil {
 			if err := checkKind(text); err != nil {
 				return nil, err
@@ -176,5 +176,5 @@ func (c *Configuration) setDefaults() {
 	}
 }
 
-// ErrWithoutFile: there is nothing to reload.
+// ErrWithoutFile: automatic reload needs a file.
 var ErrWithoutFile = errors.New("--encryption-provider-config-automatic-reload must be set with --encryption-provider-config")

@@ -16,36 +16,35 @@ import (
 )
 
 const (
-	// grace is how long a Set lives on that was replaced: for who began with it.
+	// grace is how long a replaced Set remains usable for operations that began with it.
 	grace = 10 * time.Second
-	// wellWithin is how long the plugins of a new configuration have to be well, mostly.
+	// wellWithin is the default time for the plugins of a new configuration to become healthy.
 	wellWithin = 10 * time.Second
 )
 
-// Live has the current Set.
+// Live holds the current Set.
 type Live struct {
 	file    string
 	data    []byte
 	builder *Builder
 	log     *slog.Logger
 	current atomic.Pointer[Set]
-	// awaited is the content whose plugins are not well yet; of Run alone.
+	// awaited is the content whose plugins are not healthy yet. Only Run uses it.
 	awaited []byte
 	// following is set while Run follows the file.
 	following atomic.Bool
 
-	mu      sync.Mutex // a leaf
+	mu      sync.Mutex // a leaf lock
 	old     map[*Set]*time.Timer
 	closing bool
-	// reopened is told that what can be read may have changed.
+	// reopened receives a signal when readability may have changed.
 	reopened []chan<- struct{}
 }
 
-// Plain seals nothing, and opens nothing that is sealed.
+// Plain returns a Live that does not encrypt, and cannot decrypt.
 func Plain() *Live { return &Live{} }
 
-// Open reads a configuration file and puts it to work. reload tells that Run is to
-// follow it.
+// Open reads a configuration file and activates it. reload means that Run will follow the file.
 func Open(ctx context.Context, file string, reload bool, b *Builder) (*Live, error) {
 	c, data, err := Read(file, reload)
 	if err != nil {
@@ -60,7 +59,7 @@ func Open(ctx context.Context, file string, reload bool, b *Builder) (*Live, err
 	return l, nil
 }
 
-// Current is the Set; nil when nothing is sealed.
+// Current returns the current Set, or nil if nothing is encrypted.
 func (l *Live) Current() *Set { return l.current.Load() }
 
 // Following reports whether Run follows the file.
@@ -70,12 +69,12 @@ func (l *Live) Following() bool { return l.following.Load() }
 func (l *Live) Run(ctx context.Context) error {
 	l.following.Store(true)
 	defer l.following.Store(false)
-	_ = filewatch.FollowUntilTaken(ctx, l.log, l.file, l.data, l.changed) // the context's
+	_ = filewatch.FollowUntilTaken(ctx, l.log, l.file, l.data, l.changed) // the error is that of the context
 	return nil
 }
 
-// changed takes a new content of the file. One whose plugins are not well is tried again,
-// which is told of once.
+// changed handles new content of the file. Content whose plugins are not healthy is retried, and
+// logged once.
 func (l *Live) changed(ctx context.Context, data []byte, err error) (done bool) {
 	again := err == nil && l.awaited != nil && bytes.Equal(data, l.awaited)
 	if err != nil {
@@ -102,7 +101,7 @@ func (l *Live) changed(ctx context.Context, data []byte, err error) (done bool) 
 	return true
 }
 
-// take puts a configuration in the place of the current one.
+// take replaces the current configuration.
 func (l *Live) take(ctx context.Context, data []byte) error {
 	c, err := Parse(l.file, data, true)
 	if err != nil {
@@ -126,11 +125,11 @@ func (l *Live) take(ctx context.Context, data []byte) error {
 	return nil
 }
 
-// errClosed tells that a configuration came when nothing is sealed any more.
+// errClosed means that a configuration arrived after Close.
 var errClosed = errors.New("encryption has ended")
 
-// swap puts a Set in the place of the current one, which is closed after its grace; false
-// once all were closed, as nobody would close this one.
+// swap replaces the current Set, which is closed after its grace period. It returns false after
+// Close, because nothing would close the new Set.
 func (l *Live) swap(next *Set) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,19 +149,19 @@ func (l *Live) swap(next *Set) bool {
 	return true
 }
 
-// reopen tells who keeps what was opened.
+// reopen notifies the holders of decrypted values.
 func (l *Live) reopen() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, ch := range l.reopened {
 		select {
 		case ch <- struct{}{}:
-		default: // it is due already
+		default: // one is pending already
 		}
 	}
 }
 
-// follow returns what is told of each such change.
+// follow returns a channel that receives a signal for each such change.
 func (l *Live) follow() <-chan struct{} {
 	ch := make(chan struct{}, 1)
 	l.mu.Lock()
@@ -171,10 +170,10 @@ func (l *Live) follow() <-chan struct{} {
 	return ch
 }
 
-// CheckAll tells what is wrong with the plugins of the current Set.
+// CheckAll returns the errors of the plugins of the current Set.
 func (l *Live) CheckAll(r *http.Request) error { return l.Current().checkAll(r) }
 
-// Close ends all Sets.
+// Close closes all Sets.
 func (l *Live) Close() {
 	l.mu.Lock()
 	l.closing = true

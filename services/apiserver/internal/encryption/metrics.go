@@ -12,7 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/encryption/kms"
 )
 
-// Metrics of what is sealed and opened, and of the configuration.
+// Metrics counts encryption, decryption and reloads of the configuration.
 type Metrics struct {
 	kms        *kms.Metrics
 	operations *prometheus.CounterVec
@@ -21,7 +21,7 @@ type Metrics struct {
 	reloadLast *prometheus.GaugeVec
 }
 
-// NewMetrics registers them.
+// NewMetrics returns the metrics and registers them.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	const store, controller = "apiserver_storage_transformation_", "apiserver_encryption_config_controller_automatic_"
 	m := &Metrics{
@@ -49,7 +49,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	return m, err
 }
 
-// record notes a transformation.
+// record counts a transformation.
 func (m *Metrics) record(resource, direction, prefix string, start time.Time, err error) {
 	m.operations.WithLabelValues(resource, direction, prefix, code(err)).Inc()
 	if err == nil {
@@ -57,7 +57,7 @@ func (m *Metrics) record(resource, direction, prefix string, start time.Time, er
 	}
 }
 
-// code is the outcome of a transformation as gRPC names it.
+// code returns the gRPC code of the result of a transformation.
 func code(err error) string {
 	if err == nil {
 		return codes.OK.String()
@@ -69,7 +69,7 @@ func code(err error) string {
 	return codes.Unknown.String()
 }
 
-// reloaded notes a reading of the configuration.
+// reloaded counts a reload of the configuration.
 func (m *Metrics) reloaded(server string, err error) {
 	status := "success"
 	if err != nil {

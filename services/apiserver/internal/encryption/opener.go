@@ -9,21 +9,21 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Converter converts values to the form in which they are stored today.
+// Converter converts values to their current stored form.
 type Converter interface {
-	// Convert returns the value in that form, and whether it differs from the stored one.
-	// An error is that the value cannot be decoded.
+	// Convert returns the value in that form, and whether it differs from the stored one. It
+	// returns an error if the value cannot be decoded.
 	Convert(of schema.GroupResource, stored []byte) (value []byte, converted bool, err error)
 }
 
-// values seals and opens by what is current.
+// values encrypts and decrypts with the current Set.
 type values struct {
 	live      *Live
 	resources *Resources
-	converter Converter // nil converts nothing
+	converter Converter // nil disables conversion
 }
 
-// seal is a value as it is stored.
+// seal returns the stored form of a value.
 func (v *values) seal(ctx context.Context, key string, value []byte) ([]byte, error) {
 	gr, ok := v.resources.Of(key)
 	if !ok {
@@ -38,8 +38,8 @@ func (v *values) seal(ctx context.Context, key string, value []byte) ([]byte, er
 	return value, nil
 }
 
-// open is a stored value as it is used, and what is known of what is stored; nil for a
-// value that is stored as it is.
+// open returns the plain form of a stored value and its Seal, which is nil for a value that is
+// stored plainly.
 func (v *values) open(ctx context.Context, key string, revision int64, stored []byte) ([]byte, *storage.Seal) {
 	gr, ok := v.resources.Of(key)
 	if !ok {
@@ -88,12 +88,12 @@ func unreadable(key string, revision int64, stored []byte, err error) *storage.S
 	}}
 }
 
-// openKey opens what a key has.
+// openKey decrypts the value of a key.
 func (v *values) openKey(ctx context.Context, kv *storage.KeyValue) {
 	kv.Value, kv.Seal = v.open(ctx, kv.Key, kv.ModRevision, kv.Value)
 }
 
-// openBatch opens what a batch tells. The batch itself may be shared, and stays.
+// openBatch decrypts the values of a batch. It does not change the batch, which may be shared.
 func (v *values) openBatch(ctx context.Context, b storage.Batch) storage.Batch {
 	copied := false
 	for i := range b.Events {

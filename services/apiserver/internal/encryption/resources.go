@@ -6,14 +6,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Resources tells from a key of which resource its value is.
+// Resources derives the resource of a value from its key.
 type Resources struct {
 	root    string
-	builtIn map[string]schema.GroupResource // by what stands between root and object
+	builtIn map[string]schema.GroupResource // by the part between the root and the object
 }
 
-// NewResources takes the root of all keys, which ends with a slash, and what the keys
-// of the built-in resources begin with.
+// NewResources takes the root of all keys, which ends with a slash, and the key prefixes of the
+// built-in resources.
 func NewResources(root string, builtIn map[string]schema.GroupResource) *Resources {
 	r := &Resources{root: root, builtIn: map[string]schema.GroupResource{}}
 	for prefix, gr := range builtIn {
@@ -22,8 +22,8 @@ func NewResources(root string, builtIn map[string]schema.GroupResource) *Resourc
 	return r
 }
 
-// Of returns the resource of a key; false for keys of none. Custom resources stand
-// below their group, which has a dot in it.
+// Of returns the resource of a key, and false for keys of no resource. Custom resources are stored
+// below their group, which contains a dot.
 func (r *Resources) Of(key string) (schema.GroupResource, bool) {
 	rest, ok := strings.CutPrefix(key, r.root)
 	if !ok {

@@ -17,38 +17,39 @@ import (
 	"binnacle/services/apiserver/internal/encryption/kms"
 )
 
-// Builder is what Sets are made with.
+// Builder holds the dependencies of Sets.
 type Builder struct {
-	// KMSv1 lets plugins of that version be used.
+	// KMSv1 allows plugins of version 1.
 	KMSv1 bool
-	// ServerID names this server in metrics.
+	// ServerID identifies this server in metrics.
 	ServerID string
-	// Pace is how often plugins are asked.
+	// Pace holds the intervals of plugin calls.
 	Pace kms.Pace
-	// WellWithin is how long the plugins of a new configuration have to be well; 10 s if 0.
+	// WellWithin is the time for the plugins of a new configuration to become healthy; 0 means 10
+	// s.
 	WellWithin time.Duration
-	// Wait is how requests wait for plugins, see kms.Config.
+	// Wait is how requests wait for plugins; see kms.Config.
 	Wait    func(context.Context, func(context.Context) error) error
 	Logger  *slog.Logger
 	Metrics *Metrics
 }
 
-// Set is one configuration at work.
+// Set is one active configuration.
 type Set struct {
 	chains map[schema.GroupResource]*chain
-	// opens names what opens the values that each rule is of.
+	// opens identifies, for each rule, the keys that can decrypt its values.
 	opens   map[schema.GroupResource]map[string]bool
 	plugins []kms.Provider
-	usesV1  bool // one of the plugins is of version 1
+	usesV1  bool // at least one plugin is of version 1
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }
 
-// errV1Gate is in the words of Kubernetes.
+// errV1Gate has the text of Kubernetes.
 var errV1Gate = errors.New("KMSv1 is deprecated and will only receive security updates going forward. Use KMSv2 instead.  Set --feature-gates=KMSv1=true to use the deprecated KMSv1 feature.")
 
-// Build makes a Set of a configuration. Its plugins have been asked once, but need not
-// have answered. recovered is called when one of them is well (again).
+// Build creates a Set from a configuration. It has called each plugin once, but they need not have
+// responded. recovered is called when a plugin becomes healthy.
 func (b *Builder) Build(ctx context.Context, c *Configuration, recovered func()) (*Set, error) {
 	s := &Set{chains: map[schema.GroupResource]*chain{}, opens: map[schema.GroupResource]map[string]bool{}}
 	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -100,7 +101,7 @@ func shownResource(gr schema.GroupResource) string {
 	return gr.String()
 }
 
-// link makes a provider, and names what it opens.
+// link creates a provider, and the identities of its keys.
 func (b *Builder) link(ctx context.Context, s *Set, p *ProviderConfiguration, recovered func()) (link, []string, error) {
 	const (
 		aes = "no matching key was found for the provided AES transformer"
@@ -119,7 +120,7 @@ func (b *Builder) link(ctx context.Context, s *Set, p *ProviderConfiguration, re
 	return link{with: identity{}}, []string{prefixIdentity}, nil
 }
 
-// keys makes a provider of keys, each with a prefix of its own.
+// keys creates a provider with several keys, each with its own prefix.
 func (b *Builder) keys(prefix, none string, keys []Key, make func([]byte) (ciphers.Cipher, error)) (link, []string, error) {
 	c := &chain{none: errors.New(none), metrics: b.Metrics}
 	var opens []string
@@ -165,7 +166,7 @@ func (b *Builder) plugin(ctx context.Context, s *Set, k *KMSConfiguration, recov
 	return link{prefix: prefix, with: plugin{p}}, []string{prefix}, nil
 }
 
-// of is the chain of a resource; nil when its values are not sealed.
+// of returns the chain of a resource, or nil if its values are not encrypted.
 func (s *Set) of(gr schema.GroupResource) *chain {
 	if s == nil {
 		return nil
@@ -173,7 +174,7 @@ func (s *Set) of(gr schema.GroupResource) *chain {
 	return s.chains[s.rule(gr)]
 }
 
-// rule is the narrowest rule that a resource, or what a rule is of, comes under.
+// rule returns the most specific rule for a resource or for another rule.
 func (s *Set) rule(gr schema.GroupResource) schema.GroupResource {
 	for _, r := range []schema.GroupResource{gr, {Group: gr.Group, Resource: "*"}} {
 		if s.chains[r] != nil {
@@ -183,8 +184,8 @@ func (s *Set) rule(gr schema.GroupResource) schema.GroupResource {
 	return schema.GroupResource{Group: "*", Resource: "*"}
 }
 
-// covers tells whether all that another Set opens is opened by this one. What opens a value
-// is decided by the narrowest rule: where either has one, both are compared.
+// covers reports whether this Set can decrypt everything that another one can. The most specific
+// rule decides how a value is decrypted, so rules of both Sets are compared.
 func (s *Set) covers(other *Set) bool {
 	for _, rules := range []map[schema.GroupResource]map[string]bool{s.opens, other.opens} {
 		for of := range rules {
@@ -202,17 +203,17 @@ func (s *Set) covers(other *Set) bool {
 	return true
 }
 
-// Together reports whether the plugins have one health check together, as in Kubernetes when they
-// are all of version 2.
+// Together reports whether the plugins share one health check, as in Kubernetes if all are of
+// version 2.
 func (s *Set) Together() bool { return len(s.plugins) > 0 && !s.usesV1 }
 
-// Plugins is how many there are.
+// Plugins returns the number of plugins.
 func (s *Set) Plugins() int { return len(s.plugins) }
 
-// Check tells whether a plugin is well.
+// Check returns an error if a plugin is not healthy.
 func (s *Set) Check(ctx context.Context, plugin int) error { return s.plugins[plugin].Check(ctx) }
 
-// checkAll tells what is wrong with all plugins.
+// checkAll returns the errors of all plugins.
 func (s *Set) checkAll(r *http.Request) error {
 	var errs []error
 	for i, p := range s.plugins {
@@ -226,7 +227,7 @@ func (s *Set) checkAll(r *http.Request) error {
 	return nil
 }
 
-// well waits until all plugins are, or ctx ends.
+// well waits until all plugins are healthy, or ctx ends.
 func (s *Set) well(ctx context.Context) error {
 	for _, p := range s.plugins {
 		for {
@@ -244,16 +245,16 @@ func (s *Set) well(ctx context.Context) error {
 	return nil
 }
 
-// notWellError tells that a plugin of a new configuration is not well, which may pass.
+// notWellError means that a plugin of a new configuration is not healthy, possibly temporarily.
 type notWellError struct{ err error }
 
 func (e *notWellError) Error() string { return "the new configuration is not taken: " + e.err.Error() }
 func (e *notWellError) Unwrap() error { return e.err }
 
-// wellAgain is between two looks at a plugin that is not well.
+// wellAgain is the interval of checks of an unhealthy plugin.
 const wellAgain = 250 * time.Millisecond
 
-// Close ends what runs, and the connections.
+// Close ends the goroutines and the connections.
 func (s *Set) Close() {
 	s.stop()
 	s.running.Wait()

@@ -13,31 +13,31 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Stream is what the watch cache is fed by (watchcache.Source).
+// Stream is the source of the watch cache (watchcache.Source).
 type Stream interface {
 	Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Place, error)
 	Follow(ctx context.Context, from storage.Place, apply func(storage.Batch) error) error
 	Progress(ctx context.Context) error
 }
 
-// Source is a stream of plain values over one of sealed ones.
+// Source is a stream of plain values over one of encrypted values.
 type Source struct {
 	Stream
 	values  values
 	changes <-chan struct{}
-	// shown is the Set by which what the cache has was opened.
+	// shown is the Set with which the values in the cache were decrypted.
 	shown *Set
-	// damaged counts values since the cache was loaded that could not be opened.
+	// damaged counts the undecryptable values since the cache was loaded.
 	damaged atomic.Int64
 
-	mu sync.Mutex // a leaf
-	// samples are some of them that may open later as they are: one for each key that a
-	// plugin did not open, and one for all that needed none.
+	mu sync.Mutex // a leaf lock
+	// samples holds undecryptable values that may become readable unchanged: one per key that a
+	// plugin did not decrypt, and one for all values that needed no plugin.
 	samples map[string]*storage.Seal
 }
 
 const (
-	// maxSamples bounds what is tried again, and tryEvery is how often.
+	// maxSamples bounds the retried values, and tryEvery is the retry interval.
 	maxSamples = 64
 	tryEvery   = 10 * time.Second
 )
@@ -68,12 +68,12 @@ func (s *Source) Load(ctx context.Context, page func([]storage.KeyValue) error) 
 	return place, err
 }
 
-// errReadable tells that a value which could not be read is readable now.
+// errReadable means that an unreadable value has become readable.
 var errReadable = fmt.Errorf("values that could not be read are readable now: %w", &storage.CompactedError{})
 
-// Follow implements watchcache.Source. It ends with *storage.ReopenedError when another
-// configuration may open less or more than the one by which the cache was loaded, and as if
-// history was gone when a value has become readable without one.
+// Follow implements watchcache.Source. It ends with *storage.ReopenedError if another configuration
+// may decrypt less or more than the one with which the cache was loaded. It ends as if history were
+// compacted if a value has become readable without a new configuration.
 func (s *Source) Follow(ctx context.Context, from storage.Place, apply func(storage.Batch) error) error {
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -85,7 +85,7 @@ func (s *Source) Follow(ctx context.Context, from storage.Place, apply func(stor
 		again := time.NewTicker(tryEvery)
 		defer again.Stop()
 		for {
-			if err := s.outdated(inner); err != nil { // which may wait: nothing else does
+			if err := s.outdated(inner); err != nil { // may block: this goroutine does nothing else
 				cancel(err)
 				return
 			}
@@ -104,7 +104,7 @@ func (s *Source) Follow(ctx context.Context, from storage.Place, apply func(stor
 			s.note(b.Events[i].Seal)
 		}
 		if s.damaged.Load() > 0 && s.values.live.Current() != before {
-			err := &storage.ReopenedError{} // the change may have been looked at before this damage was known
+			err := &storage.ReopenedError{} // the change may have been checked before this damage was known
 			cancel(err)
 			return err
 		}
@@ -116,7 +116,7 @@ func (s *Source) Follow(ctx context.Context, from storage.Place, apply func(stor
 	return err
 }
 
-// note counts values that cannot be opened.
+// note counts undecryptable values.
 func (s *Source) note(seal *storage.Seal) {
 	if seal == nil || seal.Err == nil {
 		return
@@ -132,7 +132,7 @@ func (s *Source) note(seal *storage.Seal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, known := s.samples[name]; !known && len(s.samples) == maxSamples {
-		for any := range s.samples { // keys that are lost for good leave room for others
+		for any := range s.samples { // permanently lost keys make room for other ones
 			delete(s.samples, any)
 			break
 		}
@@ -140,8 +140,8 @@ func (s *Source) note(seal *storage.Seal) {
 	s.samples[name] = seal
 }
 
-// outdated returns why every value has to be decrypted again: what opened it is not there
-// any more, or what did not open may do so now. Nil means that it has not.
+// outdated returns why every value must be decrypted again: its key is no longer available, or an
+// unreadable value may be readable now. Nil means that there is no reason.
 func (s *Source) outdated(ctx context.Context) error {
 	now := s.values.live.Current()
 	if now != s.shown {
@@ -153,7 +153,7 @@ func (s *Source) outdated(ctx context.Context) error {
 	s.mu.Lock()
 	samples := maps.Clone(s.samples)
 	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, tryEvery) // it has other things to look at
+	ctx, cancel := context.WithTimeout(ctx, tryEvery) // leaves time for the other checks
 	defer cancel()
 	for _, seal := range samples {
 		if _, opened := s.values.open(ctx, seal.Err.Key, seal.Err.Revision, seal.Stored); opened == nil || opened.Err == nil {

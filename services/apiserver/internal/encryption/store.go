@@ -11,7 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Store is a store of plain values over one of sealed ones.
+// Store is a store of plain values over one of encrypted values.
 type Store struct {
 	inner  storage.Interface
 	values values
@@ -52,7 +52,7 @@ func (s *Store) Create(ctx context.Context, key string, value []byte, opts stora
 	return s.inner.Create(ctx, key, sealed, opts)
 }
 
-// seal returns the value as it is stored.
+// seal returns the stored form of a value.
 func (s *Store) seal(ctx context.Context, key string, value []byte) ([]byte, error) {
 	sealed, err := s.values.seal(ctx, key, value)
 	if err != nil {
@@ -80,7 +80,7 @@ func (s *Store) Delete(ctx context.Context, key string, expected int64, while ..
 	return revision, s.openConflict(ctx, err)
 }
 
-// openConflict opens the value that a compare-and-swap found instead.
+// openConflict decrypts the current value in a conflict.
 func (s *Store) openConflict(ctx context.Context, err error) error {
 	var conflict *storage.ConflictError
 	if !errors.As(err, &conflict) {
@@ -122,7 +122,7 @@ func (s *Store) Compact(ctx context.Context, revision int64) error {
 	return s.inner.Compact(ctx, revision)
 }
 
-// watcher opens what a watch delivers.
+// watcher decrypts the values that a watch delivers.
 type watcher struct {
 	storage.Watcher
 	batches chan storage.Batch

@@ -18,7 +18,7 @@ const (
 	defaultTimeout = 3 * time.Second
 )
 
-// The texts of what can be wrong are those of Kubernetes.
+// Error texts of Kubernetes.
 const (
 	noneOf        = "at least one %s is required"
 	missing       = "%s is a mandatory field for a %s"
@@ -58,7 +58,7 @@ func (c *Configuration) validate(reload bool) (errs field.ErrorList) {
 	return errs
 }
 
-// validateOverlap refuses a list of which one entry hides another.
+// validateOverlap rejects a list in which one entry hides another.
 func validateOverlap(resources []string, path *field.Path) field.ErrorList {
 	seen, whole := map[string]bool{}, map[string]bool{}
 	for _, r := range resources {
@@ -104,7 +104,7 @@ func validateNames(resources []string, path *field.Path) (errs field.ErrorList) 
 	return errs
 }
 
-// String is how Kubernetes tells of a provider in messages.
+// String returns the form in which Kubernetes prints a provider in messages.
 func (p *ProviderConfiguration) String() string {
 	one := func(field, kind string, set bool) string {
 		if set {
@@ -119,7 +119,7 @@ func (p *ProviderConfiguration) String() string {
 	}, ", ") + "}"
 }
 
-// shown prints a provider as it is told in messages.
+// shown prints a given text for a provider in messages.
 type shown struct{ text string }
 
 func (s shown) String() string { return s.text }
@@ -150,7 +150,7 @@ func (p *ProviderConfiguration) validate(path *field.Path, names map[string]bool
 	return nil
 }
 
-// redacted stands for secrets in messages.
+// redacted replaces secrets in messages.
 const redacted = "REDACTED"
 
 func (c *KeysConfiguration) validate(path *field.Path, lengths ...int) (errs field.ErrorList) {

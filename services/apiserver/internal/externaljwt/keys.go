@@ -13,7 +13,7 @@ import (
 	"binnacle/libs/satoken"
 )
 
-// keySet is what the signer returned last.
+// keySet is the last set of keys that the signer returned.
 type keySet struct {
 	keys []satoken.PublicKey
 	// made is when the signer determined the keys; refresh is when to fetch them again.
@@ -23,10 +23,10 @@ type keySet struct {
 // Keys returns all keys that verify tokens.
 func (s *Signer) Keys() []satoken.PublicKey { return s.keys.Load().keys }
 
-// MaxAge returns how long the keys stay as they are, as far as the signer says.
+// MaxAge returns how long the keys remain valid according to the signer.
 func (s *Signer) MaxAge() time.Duration { return max(time.Until(s.keys.Load().refresh), 0) }
 
-// Candidates returns the keys with an id, and all keys if the id is empty. It fetches the keys if
+// Candidates returns the keys with an id, or all keys if the id is empty. It fetches the keys if
 // the id is unknown.
 func (s *Signer) Candidates(ctx context.Context, id string) []satoken.PublicKey {
 	if id == "" {
@@ -51,7 +51,7 @@ func (s *Signer) named(id string) (out []satoken.PublicKey) {
 	return out
 }
 
-// Run fetches the keys when the signer asks for it, until ctx ends.
+// Run fetches the keys when the signer requests it, until ctx ends.
 func (s *Signer) Run(ctx context.Context) error {
 	timer := time.NewTimer(s.MaxAge())
 	defer timer.Stop()
@@ -72,8 +72,8 @@ func (s *Signer) Run(ctx context.Context) error {
 	}
 }
 
-// fetch fetches the keys. Callers share a fetch that has begun; the end of one caller does not
-// end it.
+// fetch fetches the keys. Concurrent callers share one fetch. The end of one caller does not end
+// it.
 func (s *Signer) fetch(ctx context.Context) error {
 	done := s.fetches.DoChan("", func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
@@ -98,14 +98,14 @@ func (s *Signer) fetch(ctx context.Context) error {
 	}
 }
 
-// differs compares what the signer says of two sets; keys of one id are the same.
+// differs compares the signer's metadata of two sets. Keys with equal ids are equal.
 func (s *keySet) differs(other *keySet) bool {
 	return !s.made.Equal(other.made) || !slices.EqualFunc(s.keys, other.keys, func(a, b satoken.PublicKey) bool {
 		return a.ID == b.ID && a.Undiscoverable == b.Undiscoverable
 	})
 }
 
-// ask calls the signer and checks its answer.
+// ask calls the signer and validates its response.
 func (s *Signer) ask(ctx context.Context) (*keySet, error) {
 	got, err := s.client.FetchKeys(ctx, &pb.FetchKeysRequest{})
 	if err != nil {

@@ -12,14 +12,14 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Metrics of calls of the signer, under the names of Kubernetes.
+// Metrics counts calls of the signer, under the names of Kubernetes.
 type Metrics struct {
 	fetchedAt, madeAt prometheus.Gauge
 	fetches, signs    *prometheus.CounterVec
 	durations         *prometheus.HistogramVec
 }
 
-// NewMetrics registers the metrics.
+// NewMetrics returns the metrics and registers them.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	const prefix = "apiserver_externaljwt_"
 	m := &Metrics{

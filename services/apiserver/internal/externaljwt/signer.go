@@ -22,47 +22,47 @@ import (
 )
 
 const (
-	// fetchTimeout bounds a fetch of the keys; at the start it is how long the signer may
-	// take to come up.
+	// fetchTimeout bounds a fetch of the keys. At the start it is how long the signer may take to
+	// become available.
 	fetchTimeout = 60 * time.Second
-	// metadataTimeout bounds the call that asks for the signer's properties.
+	// metadataTimeout bounds the call for the signer's properties.
 	metadataTimeout = 10 * time.Second
 	// retryAfter is the time between a failed fetch of the keys and the next one.
 	retryAfter = 10 * time.Second
 	// maxKeyID bounds key ids, in bytes.
 	maxKeyID = 1024
-	// maxMessage bounds answers of the signer, in bytes.
+	// maxMessage bounds responses of the signer, in bytes.
 	maxMessage = 4 << 20
 	// Delays between attempts to connect.
 	minRedial, maxRedial = 100 * time.Millisecond, 2 * time.Second
 )
 
-// Config of a Signer.
+// Config configures a Signer.
 type Config struct {
-	// Socket is the path of the socket; an abstract one begins with @.
+	// Socket is the path of the socket. An abstract socket begins with @.
 	Socket  string
 	Logger  *slog.Logger
 	Metrics *Metrics
 }
 
-// Signer signs and verifies tokens by an external signer.
+// Signer signs and verifies tokens with an external signer.
 type Signer struct {
 	Config
 	conn    *grpc.ClientConn
 	client  pb.ExternalJWTSignerClient
 	keys    atomic.Pointer[keySet]
 	fetches singleflight.Group
-	// changed is called when the keys have changed; it is set before Run.
+	// changed is called after the keys have changed. It is set before Run.
 	changed func()
 }
 
-// New connects to a signer and fetches its keys. It waits a minute for a signer that is not up.
+// New connects to a signer and fetches its keys. It waits up to a minute for an unavailable signer.
 func New(ctx context.Context, c Config) (*Signer, error) {
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", c.Socket)
 	}
 	conn, err := grpc.NewClient("passthrough:///external-jwt-signer",
-		grpc.WithTransportCredentials(insecure.NewCredentials()), // it is a socket of this machine
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // a local socket
 		grpc.WithAuthority("localhost"),
 		grpc.WithContextDialer(dial),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true), grpc.MaxCallRecvMsgSize(maxMessage)),
@@ -85,12 +85,13 @@ func New(ctx context.Context, c Config) (*Signer, error) {
 }
 
 // Close closes the connection.
-func (s *Signer) Close() { _ = s.conn.Close() } // nothing is lost with it
+func (s *Signer) Close() { _ = s.conn.Close() } // closing loses nothing
 
-// OnChange sets what is called when the keys have changed. It must be called before Run.
+// OnChange sets the function that is called after the keys have changed. It must be called before
+// Run.
 func (s *Signer) OnChange(changed func()) { s.changed = changed }
 
-// MaxLifetime asks the signer for the longest lifetime of a token.
+// MaxLifetime reads the maximum lifetime of a token from the signer.
 func (s *Signer) MaxLifetime(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()
@@ -126,7 +127,7 @@ func (s *Signer) SignClaims(ctx context.Context, claims satoken.Claims) (token s
 	return got.GetHeader() + "." + encoded + "." + got.GetSignature(), nil
 }
 
-// checkHeader rejects headers of tokens that Kubernetes does not issue.
+// checkHeader rejects token headers that Kubernetes does not issue.
 func (s *Signer) checkHeader(ctx context.Context, encoded string) error {
 	text, err := base64.RawURLEncoding.DecodeString(encoded)
 	if err != nil {

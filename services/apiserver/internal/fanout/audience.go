@@ -2,23 +2,23 @@ package fanout
 
 import "time"
 
-// A replica says every announceBeats heartbeats that it listens, by a request for
-// one; a publisher that has heard of nobody for audienceBeats encodes no changes.
+// Every announceBeats heartbeats a replica announces itself by requesting a heartbeat. A publisher
+// that has received no announcement for audienceBeats heartbeats stops encoding changes.
 const (
 	announceBeats = 10
 	audienceBeats = 3 * announceBeats
 )
 
-// audience knows whether other replicas listen.
+// audience tracks whether other replicas listen.
 type audience struct {
-	alone bool   // nobody else can reach the server
-	heard moment // of somebody
+	alone bool   // no other process can reach the server
+	heard moment // the last sign of another replica
 }
 
-// note that there is somebody, or may be.
+// note records that another replica listens, or may listen.
 func (a *audience) note() { a.heard.note() }
 
-// present tells whether somebody was heard of within a time.
+// present reports whether another replica was heard within a time.
 func (a *audience) present(within time.Duration) bool {
 	return !a.alone && a.heard.age() <= within
 }

@@ -9,28 +9,27 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// A store that can, reads history from where it is (storage.Historian). Others read it
-// for watches: a store reads a long history for one watch in small steps with pauses between
-// them, and reads all that is left for each: etcd takes 100 ms for 1,000
-// revisions, and longer for the first of many. Watches that begin at different
-// places share the steps. So history is read in slices by several watches at
-// once, and the next of them begin together.
+// A store that implements storage.Historian reads history directly. Other stores read it for
+// watches: a store reads a long history for one watch in small steps with pauses in between, and
+// reads everything that is left for each step. etcd takes 100 ms for 1,000 revisions, and longer
+// for the first of many. Watches that begin at different revisions share the steps. So history is
+// read in slices by several concurrent watches, and the next watches begin together.
 const (
-	// sliceRevisions is a little less than what etcd tells a watch in one step.
+	// sliceRevisions is slightly less than what etcd sends to a watch in one step.
 	sliceRevisions = 990
-	// catchUpFrom is how far behind a replica is at least to have several.
+	// catchUpFrom is the minimum lag, in revisions, for concurrent watches.
 	catchUpFrom = 2 * sliceRevisions
-	// catchUpWatches and catchUpBytes bound the slices that are read at a time,
-	// by their number and by what they weigh, as far as slices weigh the same.
+	// catchUpWatches and catchUpBytes bound the slices that are read concurrently, by their number
+	// and by their size, as far as slices are of equal size.
 	catchUpWatches = 32
 	catchUpBytes   = 64 << 20
-	// stretchBytes is what is read at a time without watches.
+	// stretchBytes is the size of one read without watches.
 	stretchBytes = 8 << 20
 )
 
-// slice is a part of history: what happened after a revision up to another.
+// slice is a part of history: the changes after one revision up to another.
 type slice struct {
-	after  storage.Place // known of the first slice alone, but for its revision
+	after  storage.Place // only the first slice knows more than the revision
 	until  int64
 	events []storage.Event
 	bytes  int
@@ -38,7 +37,8 @@ type slice struct {
 	done   chan struct{}
 }
 
-// catchUp delivers what happened up to about now and returns how far it came.
+// catchUp delivers the changes up to about the newest revision. It returns the position that it
+// reached.
 func (f *feed) catchUp(ctx context.Context, after storage.Place) (storage.Place, error) {
 	newest, err := f.store.Confirm(ctx, after)
 	if err != nil || newest <= after.Revision {
@@ -54,13 +54,14 @@ func (f *feed) catchUp(ctx context.Context, after storage.Place) (storage.Place,
 			return reached, err
 		}
 	}
-	if newest-after.Revision < catchUpFrom { // one watch does as well
+	if newest-after.Revision < catchUpFrom { // one watch suffices
 		return after, nil
 	}
 	return f.bySlices(ctx, after, newest)
 }
 
-// throughHistory delivers what the store reads without a watch; false when it does not.
+// throughHistory delivers the changes that the store reads without a watch. It returns false if the
+// store cannot.
 func (f *feed) throughHistory(ctx context.Context, h storage.Historian, after storage.Place, newest int64) (storage.Place, bool, error) {
 	for after.Revision < newest {
 		b, ok, err := h.Changes(ctx, f.root, after.Revision, newest, stretchBytes)
@@ -77,7 +78,7 @@ func (f *feed) throughHistory(ctx context.Context, h storage.Historian, after st
 	return after, true, nil
 }
 
-// bySlices delivers what watches tell.
+// bySlices delivers changes read by concurrent watches.
 func (f *feed) bySlices(ctx context.Context, after storage.Place, newest int64) (storage.Place, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var reading sync.WaitGroup
@@ -96,7 +97,7 @@ func (f *feed) bySlices(ctx context.Context, after storage.Place, newest int64) 
 		if s.err != nil {
 			return after, s.err
 		}
-		if begin := s.after.Revision; begin > from { // it was read with nothing to compare
+		if begin := s.after.Revision; begin > from { // the slice was read with no position to compare
 			if _, err := f.store.Confirm(ctx, after); err != nil {
 				return after, err
 			}
@@ -113,15 +114,15 @@ func (f *feed) bySlices(ctx context.Context, after storage.Place, newest int64) 
 	return after, nil
 }
 
-// read reads the slice. Whole revisions are delivered at a time, so the first one
-// beyond its end shows that it is complete.
+// read reads the slice. Batches contain whole revisions, so the first revision beyond the end shows
+// that the slice is complete.
 func (s *slice) read(ctx context.Context, f *feed) error {
 	w, err := f.store.Resume(ctx, f.root, s.after)
 	if err != nil {
 		return err
 	}
 	defer w.Stop()
-	if err := w.Progress(ctx); err != nil { // in case nothing happened since
+	if err := w.Progress(ctx); err != nil { // in case nothing has happened since
 		return err
 	}
 	for {

@@ -10,15 +10,15 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// refusedBeats is how many heartbeats after a refusal a subscription is requested again.
+// refusedBeats is the number of heartbeats between a rejection and the next attempt to subscribe.
 const refusedBeats = 5
 
-// ears are the subscriptions of a connection. One that the server refuses, or takes away
-// because permissions changed, does not come back when it is allowed again, as long as
-// the connection lasts. So it is asked for again and again.
+// ears holds the subscriptions of a connection. The server does not restore a subscription that it
+// rejected, or removed because permissions changed, while the connection lasts. So ears retries it
+// until it succeeds.
 type ears struct {
-	wait time.Duration // between a refusal and the next attempt
-	mu   sync.Mutex    // a leaf, but for the connection's own
+	wait time.Duration // between a rejection and the next attempt
+	mu   sync.Mutex    // a leaf lock, except for the locks of the connection
 	all  map[string]*ear
 	over bool
 }
@@ -27,11 +27,12 @@ type ears struct {
 type ear struct {
 	sub    *nats.Subscription
 	handle nats.MsgHandler
-	again  *time.Timer // set while the next attempt is due
-	tried  time.Time   // the last one
+	again  *time.Timer // set while the next attempt is pending
+	tried  time.Time   // the last attempt
 }
 
-// listen subscribes. handle is called one at a time, whatever happens to the subscription.
+// listen subscribes to a subject. Calls of handle do not overlap, even if the subscription is
+// replaced.
 func (e *ears) listen(conn *nats.Conn, subject string, handle nats.MsgHandler) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -52,8 +53,8 @@ func (e *ears) listen(conn *nats.Conn, subject string, handle nats.MsgHandler) e
 	return nil
 }
 
-// refused takes an error of the connection. It is true for one that is known already:
-// the same subscription was refused the last time that it was tried.
+// refused handles an error of the connection. It returns true for a repeated error: the last
+// attempt for the same subscription was rejected too.
 func (e *ears) refused(conn *nats.Conn, err error) (known bool) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return false
@@ -80,8 +81,8 @@ func (e *ears) listenAgain(conn *nats.Conn, subject string) {
 	}
 	in := e.all[subject]
 	in.again, in.tried = nil, time.Now()
-	_ = in.sub.Unsubscribe()                                        // the server may have forgotten it
-	if sub, err := conn.Subscribe(subject, in.handle); err == nil { // else the connection is closed
+	_ = in.sub.Unsubscribe()                                        // the server may have removed it already
+	if sub, err := conn.Subscribe(subject, in.handle); err == nil { // otherwise the connection is closed
 		in.sub = sub
 	}
 }

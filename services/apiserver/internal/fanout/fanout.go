@@ -15,48 +15,46 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// DefaultHeartbeat is the time without changes after which a publisher says
-// that it is there.
+// DefaultHeartbeat is the time without changes after which a publisher sends a heartbeat.
 const DefaultHeartbeat = time.Second
 
-// The values that Load reads at a time: some to learn how large they are, then as many
-// as pageBytes take. For each page etcd counts all keys that follow, so a page is as
-// large as memory allows.
+// Page sizes of Load, in values: the first page measures the size of values, later ones hold about
+// pageBytes. For each page etcd counts all remaining keys, so a page is as large as memory allows.
 const (
 	firstPage = 500
 	mostPage  = 3_000
 	pageBytes = 16 << 20
 )
 
-// Elector elects one replica of those that campaign under a name.
+// Elector elects one of the replicas that campaign under a name.
 type Elector interface {
-	// Campaign returns when id is elected, or when ctx ends. lost is closed
-	// when the office is lost, before anybody else can be elected; resign
-	// gives it up. Between two offices the store's revision grows.
+	// Campaign blocks until id is elected, or until ctx ends. lost is closed when the leadership is
+	// lost, before another replica can be elected. resign gives it up. Between two terms the
+	// store's revision grows.
 	Campaign(ctx context.Context, name, id string) (lost <-chan struct{}, resign func(), err error)
 }
 
-// Config is what a Fanout needs.
+// Config configures a Fanout.
 type Config struct {
 	// Options must be valid.
 	Options Options
 	Store   storage.Interface
-	// Alone tells that there is no other replica, and no NATS: everything is read from the
-	// store, and nothing is told anybody.
+	// Alone means that there is no other replica and no NATS. Everything is read from the store,
+	// and nothing is published.
 	Alone bool
-	// Elector is not needed, and not used, with the embedded server.
+	// Elector is unused, and may be nil, with the embedded server.
 	Elector Elector
-	// Root is the prefix of all keys that are followed: "/registry/".
+	// Root is the prefix of all followed keys: "/registry/".
 	Root string
-	// ID names this replica in the election and to NATS.
+	// ID identifies this replica in the election and to NATS.
 	ID         string
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
-	// Since says from which revision on history is wanted at the start, 0 for none.
-	// Load then reads the state of that revision, if it is kept, and Follow
-	// delivers what happened since. May be nil.
+	// Since returns the revision at which history should begin at start-up, or 0 for no history.
+	// Load then reads the state of that revision, if the store still has it, and Follow delivers
+	// the changes since. Since may be nil.
 	Since func(context.Context) int64
-	// Heartbeat is DefaultHeartbeat when zero, and the same in all replicas.
+	// Heartbeat defaults to DefaultHeartbeat. It must be equal in all replicas.
 	Heartbeat time.Duration
 }
 
@@ -68,35 +66,35 @@ type Fanout struct {
 	root, id     string
 	cluster      string
 	changes, ask string // subjects
-	traces       string // of notes of traced writes
+	traces       string // subject for notes about traced writes
 	log          *slog.Logger
 	beat         time.Duration
 	metrics      *metrics
 
-	// dial makes the transport; nil means NATS as the options say.
+	// dial creates the transport. nil means NATS as configured by the options.
 	dial      dialer
-	transport transport // set by Run before anything uses it
+	transport transport // set by Run before its first use
 	running   atomic.Bool
 	since     func(context.Context) int64
 	loaded    atomic.Bool               // Load has succeeded
-	connected atomic.Pointer[transport] // transport, once it can be used
+	connected atomic.Pointer[transport] // transport, once it is usable
 	link      link
 	inbox     *inbox
-	parts     assembly // of what arrives, in the goroutine of receive
+	parts     assembly // of received messages, used by the goroutine of receive
 	audience  audience
 	publisher atomic.Pointer[publisher]
 	pos       position
-	// deliveries are shown in traces; nil when none are made.
+	// deliveries records spans of changes. It is nil without tracing.
 	deliveries *deliveries
 
-	mu   sync.Mutex // guards what follows; a leaf
+	mu   sync.Mutex // guards the fields below; a leaf lock
 	src  string
 	from time.Time
 	made int
 }
 
-// New makes a Fanout. Load and Follow work at once, from the store; the stream
-// is joined when Run runs.
+// New returns a Fanout. Load and Follow work immediately, from the store. The stream is joined once
+// Run runs.
 func New(cfg Config) (*Fanout, error) {
 	if err := cfg.Options.Validate(); err != nil {
 		return nil, err
@@ -136,9 +134,9 @@ func New(cfg Config) (*Fanout, error) {
 	return f, err
 }
 
-// Run connects, takes part in the election and publishes when elected, until
-// ctx ends; then it returns nil. An error tells that NATS cannot be used as
-// configured; one that cannot be reached is none, and is tried for ever.
+// Run connects, takes part in the election and publishes when elected, until ctx ends; then it
+// returns nil. An error means that the NATS configuration is unusable. An unreachable server is not
+// an error: Run retries without limit.
 func (f *Fanout) Run(ctx context.Context) error {
 	if !f.running.CompareAndSwap(false, true) {
 		return errors.New("fanout has been run already")
@@ -192,7 +190,7 @@ func (f *Fanout) linkDown(err error) {
 	}
 }
 
-// receive takes a message from the network.
+// receive handles a message from the network.
 func (f *Fanout) receive(data []byte) {
 	f.metrics.received(len(data))
 	m, err := decodeMessage(data)
@@ -218,7 +216,7 @@ func (f *Fanout) receive(data []byte) {
 	}
 }
 
-// receivePart takes a part of a message, and the message once it is whole.
+// receivePart handles a part of a message, and the whole message once it is complete.
 func (f *Fanout) receivePart(m *message) {
 	f.inbox.stillAlive(m.chain)
 	data, ok := f.parts.add(m)
@@ -239,7 +237,7 @@ func (f *Fanout) receivePart(m *message) {
 	}
 }
 
-// asked takes a replica's request: for a heartbeat, or for a look at the store.
+// asked handles a replica's request for a heartbeat or for a check of the store.
 func (f *Fanout) asked(data []byte) {
 	f.audience.note()
 	switch p := f.publisher.Load(); {
@@ -251,8 +249,8 @@ func (f *Fanout) asked(data []byte) {
 	}
 }
 
-// askPublisher requests a heartbeat from whoever publishes. A request that
-// cannot be sent is one that is not answered, which is noticed.
+// askPublisher requests a heartbeat from the publisher. A request that cannot be sent stays
+// unanswered, which is noticed.
 func (f *Fanout) askPublisher() {
 	if p := f.publisher.Load(); p != nil {
 		p.ask()
@@ -263,7 +261,7 @@ func (f *Fanout) askPublisher() {
 	}
 }
 
-// askForLook requests that whoever publishes looks at the store anew, and answers.
+// askForLook requests that the publisher checks the store again and answers.
 func (f *Fanout) askForLook(request uint64) {
 	if p := f.publisher.Load(); p != nil {
 		p.look(request)
@@ -274,8 +272,8 @@ func (f *Fanout) askForLook(request uint64) {
 	}
 }
 
-// Progress asks for a batch that carries the current revision, even when
-// nothing changes. It does not wait for it.
+// Progress requests a batch that carries the current revision even if nothing changes. It does not
+// wait for the batch.
 func (f *Fanout) Progress(context.Context) error {
 	if feed := f.pos.feed.Load(); feed != nil {
 		feed.ask()
@@ -286,9 +284,9 @@ func (f *Fanout) Progress(context.Context) error {
 	return nil
 }
 
-// Load reads everything below the root at one revision and hands it to page in the
-// order of the keys. It returns the revision, and the store's name. The next page is
-// read meanwhile.
+// Load reads everything below the root at one revision and passes it to page in the order of the
+// keys. It returns the revision and the identity of the store. It reads the next page while page
+// runs.
 func (f *Fanout) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	pages := make(chan storage.ListResult, 1)
@@ -312,8 +310,7 @@ func (f *Fanout) Load(ctx context.Context, page func([]storage.KeyValue) error) 
 	return at, readErr
 }
 
-// readPages sends everything below the root as it was at the first page's
-// revision.
+// readPages sends everything below the root as of the revision of the first page.
 func (f *Fanout) readPages(ctx context.Context, pages chan<- storage.ListResult) error {
 	opts := storage.ListOptions{Limit: firstPage}
 	size, items := 0, 0
@@ -352,5 +349,5 @@ func (f *Fanout) readPages(ctx context.Context, pages chan<- storage.ListResult)
 	}
 }
 
-// silence is how long a stream may be quiet.
+// silence returns how long a stream may be quiet.
 func (f *Fanout) silence() time.Duration { return 3 * f.beat }

@@ -11,18 +11,18 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// feed reads the store's changes after a revision, and opens its watch again
-// where it stood when that ends.
+// feed reads the changes of the store after a revision. When its watch ends, it opens another one
+// at the position that it reached.
 type feed struct {
 	store storage.Interface
 	root  string
 	log   *slog.Logger
-	// wait is the shortest wait before the watch is opened again.
+	// wait is the minimum delay before the watch is reopened.
 	wait time.Duration
 
-	// batches delivers until the feed's context ends or failed has an error.
+	// batches delivers until the context of the feed ends or failed has an error.
 	batches chan storage.Batch
-	// failed gets the error that ends the feed: *storage.CompactedError, or
+	// failed receives the error that ends the feed: *storage.CompactedError or
 	// *storage.ReplacedError.
 	failed chan error
 	asks   chan struct{}
@@ -37,8 +37,7 @@ func newFeed(store storage.Interface, root string, wait time.Duration, log *slog
 	}
 }
 
-// ask requests a batch with the current revision, also from a watch that is
-// not open yet.
+// ask requests a batch with the current revision, also from a watch that is not open yet.
 func (f *feed) ask() {
 	select {
 	case f.asks <- struct{}{}:
@@ -46,7 +45,7 @@ func (f *feed) ask() {
 	}
 }
 
-// run delivers what happened after a place until ctx ends.
+// run delivers the changes after a position until ctx ends.
 func (f *feed) run(ctx context.Context, after storage.Place) {
 	back := backoff{first: f.wait, most: 30 * time.Second}
 	for {
@@ -71,7 +70,7 @@ func (f *feed) run(ctx context.Context, after storage.Place) {
 	}
 }
 
-// watch delivers until the watch ends, and returns how far it came.
+// watch delivers until the watch ends. It returns the position that it reached.
 func (f *feed) watch(ctx context.Context, after storage.Place) (storage.Place, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -105,8 +104,8 @@ func (f *feed) watch(ctx context.Context, after storage.Place) (storage.Place, e
 	}
 }
 
-// relayAsks passes requests on to a watch. A request that cannot be sent needs
-// no report: the watch is broken, and ends.
+// relayAsks forwards requests to a watch. It ignores errors: a watch that cannot send a request is
+// broken and ends.
 func relayAsks(ctx context.Context, asks <-chan struct{}, w storage.Watcher) {
 	for {
 		select {
@@ -118,7 +117,7 @@ func relayAsks(ctx context.Context, asks <-chan struct{}, w storage.Watcher) {
 	}
 }
 
-// watchError is why a watch ended that nobody stopped.
+// watchError returns why a watch ended without being stopped.
 func watchError(w storage.Watcher) error {
 	if err := w.Err(); err != nil {
 		return err
@@ -126,7 +125,7 @@ func watchError(w storage.Watcher) error {
 	return storage.ErrUnavailable
 }
 
-// backoff counts growing waits with jitter.
+// backoff computes growing delays with jitter.
 type backoff struct {
 	first, most time.Duration
 	current     time.Duration
@@ -134,7 +133,7 @@ type backoff struct {
 
 func (b *backoff) reset() { b.current = 0 }
 
-// next returns a wait between a half and the whole of the current step.
+// next returns a delay between half and all of the current step.
 func (b *backoff) next() time.Duration {
 	b.current = min(max(2*b.current, b.first), b.most)
 	return jitter(b.current)
@@ -142,7 +141,7 @@ func (b *backoff) next() time.Duration {
 
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
 
-// pause waits; false means that ctx ended.
+// pause sleeps. It returns false if ctx ends first.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -20,61 +20,60 @@ const (
 	sourceLocal = "local"
 )
 
-// errFollowing tells that a Follow runs already.
+// errFollowing means that a Follow is already running.
 var errFollowing = errors.New("the stream is being followed already")
 
-// calm is how long a replica has to stay on the stream, in heartbeats, for its
-// earlier falls to be forgotten.
+// calm is how many heartbeats a replica must stay on the stream for its earlier falls to be
+// forgotten.
 const calm = 60
 
-// follower moves one replica along history; see the states in the package
-// comment. It belongs to one goroutine; what others may know is in position.
+// follower moves one replica along history; see the states in the package comment. One goroutine
+// owns it. position holds what other goroutines may read.
 type follower struct {
 	f     *Fanout
 	apply func(storage.Batch) error
 
-	// place up to which everything was handed to apply.
+	// place is the position up to which everything was passed to apply.
 	place storage.Place
-	// feed delivers from the store; nil while on the stream.
+	// feed delivers from the store. It is nil while on the stream.
 	feed     *feed
 	stopFeed context.CancelFunc
 	feeds    sync.WaitGroup
 
-	// mark is a revision that was applied at the time marked: a stream that
-	// has reached it is no further behind than that.
+	// mark is the revision that was applied at the time marked. A stream that has reached it lags
+	// no more than the time since.
 	mark   int64
 	marked time.Time
-	// rejoin is when the stream may be joined again, after falls in a row.
+	// rejoin is the earliest time to join the stream again after repeated falls.
 	rejoin time.Time
 	fell   time.Time
-	// request is what a chain has to answer before it is joined, requested when it
-	// was made last.
+	// request identifies the request that a chain must answer before it is joined. requested is
+	// when it was last sent.
 	request   uint64
 	requested time.Time
-	// announced is when the publisher was last told that somebody listens.
+	// announced is when the replica last announced itself to the publisher.
 	announced time.Time
-	// ahead is since when the stream, which is alive, says less than is known.
+	// ahead is since when the revision of the live stream is below that of the replica.
 	ahead time.Time
 	falls backoff
 }
 
-// position is what others may know of the follower.
+// position holds the state of the follower for other goroutines.
 type position struct {
 	following atomic.Bool
-	// joined: the stream has been followed since following began.
+	// joined means that the stream has been followed since Follow began.
 	joined  atomic.Bool
 	applied atomic.Int64
 	place   atomic.Pointer[storage.Place]
-	fresh   moment // when a statement was applied last
+	fresh   moment // when a message was last applied
 	feed    atomic.Pointer[feed]
 }
 
-// Follow delivers what happened after a place to apply, in order and whole
-// revisions at a time, until ctx ends (returning its error) or apply fails
-// (returning that). *storage.CompactedError tells that the store no longer
-// keeps what comes next, *storage.ReplacedError that its history does not go
-// through the place: load again. Batches without events carry progress.
-// One Follow runs at a time.
+// Follow delivers the changes after a position to apply, in order and in whole revisions, until ctx
+// ends (returning its error) or apply fails (returning that error). *storage.CompactedError means
+// that the store no longer keeps the next changes. *storage.ReplacedError means that the store's
+// history does not contain the position. Both require another Load. Batches without events carry
+// progress. Only one Follow may run at a time.
 func (f *Fanout) Follow(ctx context.Context, from storage.Place, apply func(storage.Batch) error) error {
 	if !f.pos.following.CompareAndSwap(false, true) {
 		return errFollowing
@@ -134,7 +133,7 @@ func (fo *follower) run(ctx context.Context) error {
 	}
 }
 
-// stream joins the stream if that is possible, and applies what waits.
+// stream joins the stream if possible, and applies the waiting messages.
 func (fo *follower) stream(ctx context.Context) error {
 	in := fo.f.inbox
 	if fo.feed != nil {
@@ -168,8 +167,8 @@ func (fo *follower) stream(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// seek asks for a chain that may be joined, once that may be, and again when there
-// is no answer or somebody new.
+// seek requests a chain to join once rejoining is allowed. It repeats the request if there is no
+// answer or another publisher appears.
 func (fo *follower) seek() {
 	now := time.Now()
 	if now.Before(fo.rejoin) {
@@ -181,7 +180,7 @@ func (fo *follower) seek() {
 	}
 }
 
-// agrees tells whether the stream can be joined now.
+// agrees reports whether the stream can be joined now.
 func (fo *follower) agrees() bool {
 	now := time.Now()
 	if now.Before(fo.rejoin) {
@@ -193,12 +192,12 @@ func (fo *follower) agrees() bool {
 	if !fo.f.inbox.join(fo.place, fo.mark, fo.f.silence()) {
 		return false
 	}
-	// What was lost before is healed.
+	// Earlier losses are irrelevant now.
 	fo.f.inbox.takeAlarm()
 	return true
 }
 
-// deliver applies what is new in a batch.
+// deliver applies the new changes of a batch.
 func (fo *follower) deliver(b storage.Batch) error {
 	if b.Revision < fo.place.Revision {
 		return nil
@@ -208,7 +207,7 @@ func (fo *follower) deliver(b storage.Batch) error {
 		events = events[1:]
 	}
 	if len(events) == 0 && b.Revision == fo.place.Revision && len(b.Events) > 0 {
-		return nil // a repetition, not a sign of life
+		return nil // a repetition, not progress
 	}
 	if err := fo.apply(storage.Batch{Events: events, Revision: b.Revision}); err != nil {
 		return err
@@ -221,14 +220,14 @@ func (fo *follower) deliver(b storage.Batch) error {
 	return nil
 }
 
-// move notes how far the replica is.
+// move records the position of the replica.
 func (fo *follower) move(to storage.Place) {
 	fo.place = to
 	fo.f.pos.place.Store(&to)
 	fo.f.pos.applied.Store(to.Revision)
 }
 
-// tick looks after what no message brings up: silence, and the time to rejoin.
+// tick handles what no message triggers: silence, and the time to rejoin.
 func (fo *follower) tick(ctx context.Context) error {
 	if now := time.Now(); now.Sub(fo.announced) >= announceBeats*fo.f.beat {
 		fo.announced = now
@@ -248,8 +247,8 @@ func (fo *follower) tick(ctx context.Context) error {
 	return fo.stream(ctx)
 }
 
-// outruns tells whether the stream has told of less than the replica knows for longer
-// than heartbeats take: its publisher may have a store that went back.
+// outruns reports whether the stream has been behind the replica for longer than heartbeats take.
+// The store of its publisher may have been restored from a backup.
 func (fo *follower) outruns() bool {
 	now := time.Now()
 	if told, _ := fo.f.inbox.state(); told >= fo.place.Revision {
@@ -260,7 +259,7 @@ func (fo *follower) outruns() bool {
 	return !fo.ahead.IsZero() && now.Sub(fo.ahead) > 2*fo.f.beat
 }
 
-// toStore opens the way through the store.
+// toStore switches the replica to reading from the store.
 func (fo *follower) toStore(ctx context.Context, why reason) {
 	f := fo.f
 	now := time.Now()
@@ -282,12 +281,12 @@ func (fo *follower) toStore(ctx context.Context, why reason) {
 	f.setSource(sourceStore)
 	fo.request, fo.requested = rand.Uint64()|1, time.Time{}
 	f.inbox.seek(fo.request)
-	f.askPublisher() // says that there is somebody, who may not join at once
+	f.askPublisher() // announces this replica, which may not join at once
 	fo.seek()
 }
 
-// delayRejoin lets the first fall after a calm time be healed at once, and
-// each one after it take longer.
+// delayRejoin allows an immediate rejoin after the first fall in a calm period, and delays it more
+// after each further fall.
 func (fo *follower) delayRejoin(now time.Time) {
 	if fo.fell.IsZero() || now.Sub(fo.fell) > calm*fo.f.beat {
 		fo.falls.reset()

@@ -8,17 +8,17 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Bounds of the messages that wait for a replica to apply them. The oldest are
-// forgotten first, so that what waits is always the end of the stream.
+// Bounds of the messages that wait to be applied. The oldest are dropped first, so the waiting
+// messages are always the end of the stream.
 const (
 	inboxFrames = 1 << 14
 	inboxBytes  = 64 << 20
-	// frameBytes is counted for a message besides its changes.
+	// frameBytes is the size counted for a message without its changes.
 	frameBytes = 128
 	eventBytes = 128
 )
 
-// reason says why a replica reads from the store.
+// reason is why a replica reads from the store.
 type reason string
 
 const (
@@ -32,7 +32,7 @@ const (
 	reasonSlow       reason = "slow_consumer"
 	reasonDamaged    reason = "damaged"
 	reasonEnd        reason = "publisher_end"
-	// reasonHistory: the message may be of another history than the replica's.
+	// reasonHistory: the message may belong to another history than the replica.
 	reasonHistory reason = "history"
 	// reasonPublisher: there is another publisher.
 	reasonPublisher reason = "publisher"
@@ -43,27 +43,27 @@ type frame struct {
 	epoch    int64
 	chain    int64
 	previous int64
-	// last is the newest change up to previous; the zero Mark when the publisher
-	// does not know.
+	// last is the newest change up to previous. It is the zero Mark if the publisher does not know
+	// it.
 	last storage.Mark
 	// loaded: there may have been deletions between last and previous.
 	loaded   bool
 	revision int64
 	withheld bool
 	end      bool
-	// local: handed over by this replica's own publisher.
+	// local: passed directly by this replica's own publisher.
 	local   bool
 	events  []storage.Event
 	answers []uint64
 	bytes   int
 }
 
-// continues tells whether the message, which goes on beyond a place, is of the
-// history of that: what both tell of is the same. When they cannot be compared, the
-// store itself has to be asked.
+// continues reports whether the message, which extends beyond a position, belongs to the same
+// history: both agree on the changes that they share. If they cannot be compared, the store must be
+// asked.
 func (f *frame) continues(at storage.Place) bool {
 	switch {
-	case at.Last.Revision == 0: // just loaded, of an empty store
+	case at.Last.Revision == 0: // just loaded from an empty store
 		return true
 	case at.Last.Revision > f.previous:
 	case f.last.Revision == 0:
@@ -74,54 +74,54 @@ func (f *frame) continues(at storage.Place) bool {
 	return !f.contradicts(at)
 }
 
-// contradicts tells whether the message is of another history than a place that is
-// not before it.
+// contradicts reports whether the message belongs to another history than a position that is not
+// before it.
 func (f *frame) contradicts(at storage.Place) bool {
 	last := at.Last
 	switch {
 	case last.Revision == 0 || last.Revision > f.revision:
 		return false
-	case last.Revision > f.previous: // it is among what the message tells, if that is all
+	case last.Revision > f.previous: // the message must contain the change, if it is complete
 		return !f.withheld && !slices.ContainsFunc(f.events, func(e storage.Event) bool {
 			return e.Revision == last.Revision && storage.MarkOf(&e).Same(last)
 		})
 	case f.last.Revision == 0 || f.loaded && f.last.Revision < last.Revision: // the publisher does not know
 		return false
-	case f.last.Revision > last.Revision: // a change that was not seen, unless it was loaded
+	case f.last.Revision > last.Revision: // a change that the replica missed, unless it was loaded
 		return at.Still(f.last.Revision)
 	}
 	return !f.last.Same(last)
 }
 
-// inbox holds the messages that arrived and what is known of the stream.
+// inbox holds the received messages and the state of the stream.
 type inbox struct {
 	// ready wakes the follower.
 	ready chan struct{}
 
-	mu sync.Mutex // guards the rest; a leaf: nothing is locked under it
+	mu sync.Mutex // guards the rest; a leaf lock
 	// keep: a follower runs, so messages are kept.
 	keep  bool
-	queue []frame // from head on
+	queue []frame // valid from head on
 	head  int
 	bytes int
-	// request is what a chain has to answer to be listened to; 0 while none may be
-	// joined. chain is the one that did, 0 for none, epoch its publisher's and
-	// revision the highest that it told of.
+	// request is the request that a chain must answer to be listened to, or 0 while no chain may be
+	// joined. chain is the chain that answered, or 0. epoch is that of its publisher, and revision
+	// the highest that it has published.
 	request  uint64
 	chain    int64
 	epoch    int64
 	revision int64
-	// other is the highest epoch that was heard of beside the chain's, stranger the
-	// last chain that was heard of before one was found, and met that it is new.
+	// other is the highest epoch heard besides that of the chain. stranger is the last chain heard
+	// before one was found, and met means that it is new.
 	other    int64
 	stranger int64
 	met      bool
-	// local tells where the last message came from.
+	// local is whether the last message came from this replica's own publisher.
 	local bool
-	// heard is when the last message arrived; zero when the stream is known to
-	// be broken or nothing was heard.
+	// heard is when the last message arrived. It is zero if the stream is known to be broken or
+	// nothing was received.
 	heard time.Time
-	// asked is when the oldest request without an answer was made.
+	// asked is when the oldest unanswered request was made.
 	asked time.Time
 	alarm reason
 }
@@ -135,7 +135,7 @@ func (in *inbox) wake() {
 	}
 }
 
-// push takes a message and never blocks; false means that it is of a chain that is
+// push adds a message and never blocks. It returns false if the message belongs to a chain that is
 // not listened to.
 func (in *inbox) push(f frame) bool {
 	in.mu.Lock()
@@ -176,13 +176,13 @@ func (in *inbox) push(f frame) bool {
 	return true
 }
 
-// answeredLocked tells whether the chain of a message is to be listened to from now
-// on: its publisher has looked at the store since that was wanted.
+// answeredLocked reports whether the chain of a message is to be listened to from now on: its
+// publisher has checked the store since the request.
 func (in *inbox) answeredLocked(f *frame) bool {
 	return in.keep && in.request != 0 && slices.Contains(f.answers, in.request) && (in.chain == 0 || f.epoch > in.epoch)
 }
 
-// noticeLocked notes that there is a chain that is not listened to.
+// noticeLocked records a chain that is not listened to.
 func (in *inbox) noticeLocked(f *frame) {
 	switch {
 	case f.end:
@@ -198,7 +198,7 @@ func (in *inbox) noticeLocked(f *frame) {
 	}
 }
 
-// seek ends listening. A chain that answers the request is listened to again.
+// seek stops listening until a chain answers the request.
 func (in *inbox) seek(request uint64) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -209,8 +209,8 @@ func (in *inbox) seek(request uint64) {
 	in.alarm = noReason
 }
 
-// sought tells whether no chain has answered that is alive, and whether one was heard
-// of that may not have been asked.
+// sought reports whether no live chain has answered yet, and whether a chain was heard that may not
+// have received the request.
 func (in *inbox) sought(silence time.Duration) (still, met bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -221,11 +221,11 @@ func (in *inbox) sought(silence time.Duration) (still, met bool) {
 	return in.chain == 0, met
 }
 
-// forgetLocked forgets the messages that wait.
+// forgetLocked drops the waiting messages.
 func (in *inbox) forgetLocked() { in.queue, in.head, in.bytes = nil, 0, 0 }
 
-// stillAlive notes that a part of a message of a chain arrived. It revives no
-// stream that is known to be broken.
+// stillAlive records that a part of a message of a chain arrived. It does not revive a stream that
+// is known to be broken.
 func (in *inbox) stillAlive(chain int64) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -234,7 +234,7 @@ func (in *inbox) stillAlive(chain int64) {
 	}
 }
 
-// dropLocked forgets the oldest message.
+// dropLocked drops the oldest message.
 func (in *inbox) dropLocked() {
 	in.bytes -= in.queue[in.head].bytes
 	in.queue[in.head] = frame{}
@@ -249,8 +249,8 @@ func (in *inbox) dropLocked() {
 	}
 }
 
-// next removes the oldest message and returns it if it continues at a place or is
-// passed by it. One that does not (see gap) stays, and is returned with it.
+// next removes and returns the oldest message if it continues at a position or ends before it.
+// Otherwise the message stays and is returned with the gap.
 func (in *inbox) next(at storage.Place) (f frame, gap reason, ok bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -273,9 +273,9 @@ func (in *inbox) next(at storage.Place) (f frame, gap reason, ok bool) {
 	return f, noReason, true
 }
 
-// join tells whether a replica that has come to a place can go on with the stream:
-// it is alive, and either a waiting message continues there or, when none waits, it
-// has reached the revision wanted.
+// join reports whether a replica at a position can continue with the stream: the stream is alive,
+// and either a waiting message continues there or, if none waits, the replica has reached the
+// wanted revision.
 func (in *inbox) join(at storage.Place, wanted int64, silence time.Duration) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -285,7 +285,7 @@ func (in *inbox) join(at storage.Place, wanted int64, silence time.Duration) boo
 		in.dropLocked()
 	}
 	if contrary {
-		in.chain = 0 // it has to look again
+		in.chain = 0 // the publisher must check the store again
 	}
 	if in.chain == 0 || in.heard.IsZero() || time.Since(in.heard) > silence {
 		return false
@@ -298,12 +298,12 @@ func (in *inbox) join(at storage.Place, wanted int64, silence time.Duration) boo
 	} else if in.revision < wanted {
 		return false
 	}
-	// Who answers later has looked at the store before this.
+	// Later answers come from checks of the store before this one.
 	in.request = 0
 	return true
 }
 
-// begin starts keeping messages, finish ends that.
+// begin starts to keep messages, and finish stops it.
 func (in *inbox) begin() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -317,8 +317,8 @@ func (in *inbox) finish() {
 	in.keep = false
 }
 
-// broken notes that messages from the network were lost or will be. The stream
-// is alive again with the next one that arrives. A local publisher goes on.
+// broken records that messages from the network were lost or will be. The next message that arrives
+// revives the stream. A local publisher is not affected.
 func (in *inbox) broken(r reason) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -330,7 +330,7 @@ func (in *inbox) broken(r reason) {
 	in.wake()
 }
 
-// expect notes that a request for a heartbeat was made.
+// expect records that a heartbeat was requested.
 func (in *inbox) expect() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -339,7 +339,7 @@ func (in *inbox) expect() {
 	}
 }
 
-// takeAlarm returns and clears what broken noted.
+// takeAlarm returns and clears the reason recorded by broken.
 func (in *inbox) takeAlarm() reason {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -348,7 +348,7 @@ func (in *inbox) takeAlarm() reason {
 	return r
 }
 
-// overdue tells which sign of life is missing, noReason if none.
+// overdue returns which sign of life is missing, or noReason.
 func (in *inbox) overdue(silence, answer time.Duration) reason {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -361,8 +361,8 @@ func (in *inbox) overdue(silence, answer time.Duration) reason {
 	return noReason
 }
 
-// state returns the highest revision heard and whether the last message was
-// handed over locally.
+// state returns the highest revision heard, and whether the last message came from this replica's
+// own publisher.
 func (in *inbox) state() (revision int64, local bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -5,16 +5,29 @@ import (
 	"slices"
 )
 
-// A publisher that does not know yet that its store went back tells of the history
-// before, and so may what is on its way from it. A replica that has read from the
-// store takes nothing of a chain, therefore, before its publisher has looked at the
-// store once more, after the replica asked for that: it opens its store watch anew at
-// the place that it has come to, which the store has to know (storage.Interface,
-// Resume), and forgets what the watch before had for it. The first batch of the new
-// one is the proof. Whatever the chain tells from there on is of the history that the
-// replica has read, or of a later one.
+// # Histories
+//
+// A store that was restored from a backup has another history, in which revisions repeat. A replica
+// must not apply changes of one history after those of the other, although a publisher may not have
+// noticed the restore yet and messages may be late. Therefore:
+//
+//   - A chain has a name. A replica listens to one chain at a time.
+//   - A replica that has read from the store, as each does when it begins to follow, requests a
+//     check of the store. The publisher reopens its store watch at the position of its chain,
+//     which fails if the store has another history (storage.Interface, Resume). It drops the
+//     pending batches of the earlier watch. The first batch of the new watch is the proof, and
+//     the publisher answers. The replica listens to the chain from that answer on, not before:
+//     all later messages belong to the history that the replica has read, or to a later one.
+//   - A publisher whose watch finds the store replaced resigns. A publisher that finds its next
+//     changes compacted begins a chain with another name.
+//   - A message states the newest change up to its previous revision. A replica that knows a
+//     different one does not apply the message and reads from the store. The store proves which
+//     history is its own; if it is not that of the replica, the replica reloads
+//     (storage.Place).
+//   - A chain of a later epoch than the current one makes the replica read from the store and
+//     request a check, once. Other chains are ignored.
 
-// look takes a request for a look at the store.
+// look handles a request for a check of the store.
 func (p *publisher) look(request uint64) {
 	p.mu.Lock()
 	if !slices.Contains(p.wanted, request) {
@@ -33,8 +46,8 @@ func (p *publisher) isWanted() bool {
 	return len(p.wanted) > 0
 }
 
-// open opens the store watch where the chain is. What was asked for before will be
-// answered by its first batch.
+// open opens the store watch at the position of the chain. Its first batch answers the requests
+// received so far.
 func (p *publisher) open(ctx context.Context) (*feed, context.CancelFunc) {
 	p.mu.Lock()
 	p.looking, p.wanted = append(p.looking, p.wanted...), nil
@@ -53,7 +66,7 @@ func (p *publisher) open(ctx context.Context) (*feed, context.CancelFunc) {
 	return f, func() { cancel(); <-ended }
 }
 
-// ask requests progress of the feed that runs, or of the next one.
+// ask requests progress of the running feed, or of the next one.
 func (p *publisher) ask() {
 	select {
 	case p.asks <- struct{}{}:
@@ -61,8 +74,7 @@ func (p *publisher) ask() {
 	}
 }
 
-// answer says that the store was found to have the chain's history, to those who
-// asked for it.
+// answer confirms to the requesters that the store still has the history of the chain.
 func (p *publisher) answer() {
 	for some := range slices.Chunk(p.looking, maxAnswers) {
 		m := p.statement(p.progressed)

@@ -10,7 +10,60 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Bounds of the format; see FORMAT in the package comment.
+// # FORMAT
+//
+// Subjects are binnacle.CLUSTER.changes (messages below) and binnacle.CLUSTER.ask (requests: without
+// content for a heartbeat, with an identifier of 8 bytes for a check of the store), where CLUSTER is
+// the cluster id. Publishers on these subjects are trusted with the content of the caches, so grant
+// them to the credentials of the replicas only.
+//
+// All numbers are unsigned LEB128 (uvarint) of at most 63 bits unless a width is given. Strings and
+// values are a length and that many bytes.
+//
+//	magic       2 bytes   0xB1 0x6E
+//	version     1 byte    3
+//	flags       1 byte    bit 0: withheld, bit 1: end, bit 2: part, bit 3: answer,
+//	                      bit 4: loaded; others are 0
+//	cluster     string    1..63 bytes
+//	epoch       number    the store's revision after the publisher's election
+//	chain       number    random name of the chain
+//	previous    number    revision that the chain had reached before
+//	last        number    revision of the newest change up to previous, but for deletions
+//	                      if loaded; 0 when unknown
+//	sum         4 bytes   of that change, little endian: CRC-32C of its type (1 byte),
+//	                      creation revision (zigzag varint), key and value
+//	advance     number    revision - previous
+//	count       number    changes, at most 65,536, or requests, 1..32; 0 if withheld,
+//	                      end or part
+//	changes:
+//	  type      1 byte    1 created, 2 updated, 3 deleted
+//	  step      number    revision - that of the change before (first: previous)
+//	  age       number    1 + revision - creation revision; 0 when unknown
+//	  key       string    1..65,535 bytes
+//	  value     string    absent for deleted
+//	answer, instead of changes:
+//	  request   8 bytes   for each answered request
+//	part, instead of changes:
+//	  index     number    of this part, from 0
+//	  total     number    parts of the message, 2..16,384
+//	  data      string    piece of a whole message in this format, not empty
+//	checksum    4 bytes   CRC-32C of all before, little endian
+//
+// The first change has a step of at least 1, and no revision exceeds that of the message. A message,
+// also the whole of one in parts, is at most 16 MiB. The heads of its parts equal that of the
+// message. A part and an answer may also be loaded. The value before a change is not sent: the
+// receiver has it. A receiver rejects another version, unknown flags and trailing bytes.
+//
+// # Large messages
+//
+// A message holds whole revisions. A message that exceeds the server's payload limit (1 MiB by
+// default) is published in ordered parts, which a replica joins: one message at a time, of at most
+// 16 MiB. A lost or misordered part discards the message, which the next one shows as a gap. Some
+// revisions are published as a withheld message without their changes: a revision that is larger
+// still, one that has more changes than a message may have, and, where the limit is below 1 KiB, any
+// that does not fit. Replicas read that range from the store.
+
+// Bounds of the format; see FORMAT above.
 const (
 	maxMessageBytes = 16 << 20
 	maxEvents       = 1 << 16
@@ -41,7 +94,7 @@ var (
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
 
-// errDamaged wraps every reason to refuse received bytes.
+// errDamaged wraps every reason to reject received bytes.
 var errDamaged = errors.New("message is damaged")
 
 // message states all changes after previous, up to and including revision.
@@ -50,34 +103,34 @@ type message struct {
 	epoch    int64
 	chain    int64
 	previous int64
-	// last is the newest change up to previous, of which a message has the revision
-	// and the sum; the zero Mark when it is not known.
+	// last is the newest change up to previous. A message carries its revision and sum. It is the
+	// zero Mark if it is not known.
 	last storage.Mark
 	// loaded: there may have been deletions between last and previous.
 	loaded   bool
 	revision int64
-	// withheld: the changes did not fit; read them from the store.
+	// withheld: the changes did not fit and must be read from the store.
 	withheld bool
 	// end: the publisher stops.
 	end    bool
 	events []storage.Event
-	// answers are the requests since which the store was looked at anew.
+	// answers holds the requests that the latest check of the store answers.
 	answers []uint64
-	// part: this is a piece of the message only.
+	// part: this is only a piece of the message.
 	part *part
 }
 
-// messageSize bounds the encoded size of a message without changes.
+// messageSize returns an upper bound of the encoded size of a message without changes, in bytes.
 func messageSize(cluster string) int {
 	return len(magic) + 2 + 7*binary.MaxVarintLen64 + len(cluster) + sumBytes + checksumBytes
 }
 
-// eventSize bounds the encoded size of a change.
+// eventSize returns an upper bound of the encoded size of a change, in bytes.
 func eventSize(e *storage.Event) int {
 	return 1 + 4*binary.MaxVarintLen64 + len(e.Key) + len(e.Value)
 }
 
-// appendMessage encodes m, which must keep the format's bounds, behind b.
+// appendMessage appends the encoding of m to b. m must respect the bounds of the format.
 func appendMessage(b []byte, m *message) []byte {
 	start := len(b)
 	var flags byte
@@ -118,7 +171,7 @@ func appendMessage(b []byte, m *message) []byte {
 	return appendChecksum(b, start)
 }
 
-// appendHead encodes what all messages begin with.
+// appendHead encodes the common head of all messages.
 func appendHead(b []byte, m *message, flags byte, count int) []byte {
 	b = append(b, magic[0], magic[1], formatVersion, flags)
 	b = appendString(b, m.cluster)
@@ -131,7 +184,7 @@ func appendHead(b []byte, m *message, flags byte, count int) []byte {
 	return binary.AppendUvarint(b, uint64(count))
 }
 
-// appendChecksum ends the message that begins at start.
+// appendChecksum completes the message that begins at start.
 func appendChecksum(b []byte, start int) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli))
 }
@@ -141,8 +194,8 @@ func appendString(b []byte, s string) []byte {
 	return append(b, s...)
 }
 
-// decodeMessage parses one whole message, or a part of one. But for the data of a
-// part, the result shares no memory with data. Errors wrap errDamaged.
+// decodeMessage parses one whole message, or a part of one. Only the data of a part shares memory
+// with data. Errors wrap errDamaged.
 func decodeMessage(data []byte) (*message, error) {
 	m, err := parse(data)
 	if err != nil {
@@ -218,7 +271,7 @@ func parse(data []byte) (*message, error) {
 	return m, nil
 }
 
-// reader takes fields off the front of a message; the first failure sticks.
+// reader reads fields from the front of a message. The first failure sticks.
 type reader struct {
 	rest []byte
 	err  error
@@ -307,7 +360,7 @@ func (r *reader) sum() uint32 {
 	return v
 }
 
-// advance reads a distance from base and returns where it leads.
+// advance reads a distance from base and returns the sum of both.
 func (r *reader) advance(base int64) int64 {
 	d := r.number()
 	if d > math.MaxInt64-base {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// moment is when something was so last. It is counted from a beginning by the clock
-// that nobody sets: one that was set back would keep a moment young for hours.
+// moment is when something last happened. It uses the monotonic clock: after a step back of the
+// wall clock, a moment would stay recent for hours.
 type moment struct {
 	now   func() time.Time
 	began time.Time
@@ -16,10 +16,10 @@ type moment struct {
 
 func (m *moment) begin(now func() time.Time) { m.now, m.began = now, now() }
 
-// note that it is so now.
+// note records that it happens now.
 func (m *moment) note() { m.after.Store(max(int64(m.now().Sub(m.began)), 1)) }
 
-// age is how long ago it was so.
+// age returns how long ago it last happened, or the maximum if never.
 func (m *moment) age() time.Duration {
 	at := m.after.Load()
 	if at == 0 {

@@ -9,22 +9,22 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Options says how the replicas of a suite reach each other.
+// Options configures how the replicas of a suite reach each other.
 type Options struct {
-	// Servers are addresses of NATS servers (nats://, tls://, ws://, wss://);
-	// none means the embedded server, which no other process can reach.
+	// Servers are addresses of NATS servers (nats://, tls://, ws://, wss://). None means the
+	// embedded server, which no other process can reach.
 	Servers []string
-	// CAFile verifies the servers; empty means the system's authorities.
+	// CAFile verifies the servers. Empty means the system's authorities.
 	CAFile string
-	// CertFile and KeyFile identify the client; both or neither.
+	// CertFile and KeyFile identify the client. Both or neither are set.
 	CertFile, KeyFile string
-	// CredentialsFile holds a user's token and key.
+	// CredentialsFile holds the token and key of a user.
 	CredentialsFile string
-	// ClusterID keeps the subjects of suites on the same servers apart.
+	// ClusterID separates the subjects of suites on the same servers.
 	ClusterID string
 }
 
-// NewOptions returns the defaults.
+// NewOptions returns the default options.
 func NewOptions() Options { return Options{ClusterID: "default"} }
 
 // AddFlags binds the options to flags.
@@ -39,7 +39,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 
 var clusterID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
 
-// Validate returns everything that is wrong, nil if nothing is.
+// Validate returns all errors of the options joined, or nil.
 func (o *Options) Validate() error {
 	var errs []error
 	if !clusterID.MatchString(o.ClusterID) {

@@ -7,22 +7,22 @@ import (
 )
 
 const (
-	// leastPart is the smallest payload limit at which large messages are cut up.
+	// leastPart is the smallest payload limit at which large messages are split.
 	leastPart = 1 << 10
-	// maxParts is how many parts the largest message makes at that limit.
+	// maxParts is the number of parts of the largest message at that limit.
 	maxParts = maxMessageBytes / leastPart
 )
 
-// part is a piece of a message that is larger than the server's payload limit.
+// part is a piece of a message that exceeds the server's payload limit.
 type part struct {
 	index, total int
-	data         []byte // of the whole message, as it is encoded
+	data         []byte // of the encoded message
 }
 
-// partSize bounds the encoded size of a part besides its data.
+// partSize returns an upper bound of the encoded size of a part without its data, in bytes.
 func partSize(cluster string) int { return messageSize(cluster) + 3*binary.MaxVarintLen64 }
 
-// appendPart encodes a part of m behind b.
+// appendPart appends the encoding of a part of m to b.
 func appendPart(b []byte, m *message, p part) []byte {
 	start := len(b)
 	flags := byte(flagPart)
@@ -36,8 +36,7 @@ func appendPart(b []byte, m *message, p part) []byte {
 	return appendChecksum(b, start)
 }
 
-// part reads what a part has behind its head. The result shares memory with what
-// is read.
+// part reads the fields of a part after its head. The result shares memory with the input.
 func (r *reader) part() (*part, error) {
 	index, total := r.number(), r.number()
 	data := r.bytes()
@@ -52,15 +51,15 @@ func (r *reader) part() (*part, error) {
 	return &part{index: int(index), total: int(total), data: data}, nil
 }
 
-// assembly puts the parts of one message together. They arrive in order or the
-// message is given up, which shows as a gap. It belongs to one goroutine.
+// assembly joins the parts of one message. Parts must arrive in order. Otherwise the message is
+// dropped, which shows as a gap. One goroutine owns it.
 type assembly struct {
 	of   message // head of the parts so far
-	next int     // part that is awaited; 0: any message's first
+	next int     // index of the expected part; 0: the first part of any message
 	data []byte
 }
 
-// add takes a part, and returns the encoded message once it is whole.
+// add adds a part, and returns the encoded message once it is complete.
 func (a *assembly) add(m *message) (whole []byte, ok bool) {
 	p := m.part
 	if p.index == 0 {

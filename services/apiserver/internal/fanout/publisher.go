@@ -11,43 +11,43 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// electionName is the name under which the replicas elect their publisher.
+// electionName is the name of the publisher election.
 const electionName = "fanout-publisher"
 
 const (
-	// wantedBytes is the size up to which waiting changes share a message: it
-	// saves messages under load, and keeps them well below common limits.
+	// wantedBytes is the size up to which waiting changes share a message. This saves messages
+	// under load, and keeps them well below common limits.
 	wantedBytes = 256 << 10
-	// resignWait bounds how long a publisher tries to say that it ends.
+	// resignWait bounds how long a publisher tries to announce its end.
 	resignWait = time.Second
 )
 
-// errUnheard ends a publisher that has been without a connection for long.
+// errUnheard ends a publisher that has had no connection for long.
 var errUnheard = errors.New("no connection to NATS")
 
-// publisher is one term of office.
+// publisher is one term of leadership.
 type publisher struct {
 	f     *Fanout
 	epoch int64
-	// chain is the name of what is published, until something is left out.
+	// chain is the name of the published chain, until the chain has a gap.
 	chain int64
-	// chained is the place of the last message with changes, or where the chain
-	// began; progressed is the highest revision stated.
+	// chained is the position of the last message with changes, or the start of the chain.
+	// progressed is the highest revision published.
 	chained    storage.Place
 	progressed int64
-	asks       chan struct{} // of the feed that runs
+	asks       chan struct{} // requests to the running feed
 	buf        []byte
 	// sent is when the last message was published.
 	sent time.Time
-	// looking are the requests that the first batch of the feed that runs answers.
+	// looking holds the requests that the first batch of the running feed answers.
 	looking []uint64
 
-	looks  chan struct{} // tells that something is wanted
-	mu     sync.Mutex    // guards wanted; a leaf
-	wanted []uint64      // requests that came since that feed began
+	looks  chan struct{} // signals new entries in wanted
+	mu     sync.Mutex    // guards wanted; a leaf lock
+	wanted []uint64      // requests received since that feed began
 }
 
-// publish runs for office again and again, until ctx ends.
+// publish campaigns for leadership repeatedly, until ctx ends.
 func (f *Fanout) publish(ctx context.Context) {
 	back := backoff{first: f.beat, most: 30 * f.beat}
 	for f.link.wait(ctx) {
@@ -67,8 +67,8 @@ func (f *Fanout) publish(ctx context.Context) {
 	}
 }
 
-// term waits to be elected and publishes until the office or the connection is
-// lost or ctx ends.
+// term waits to be elected and publishes until the leadership or the connection is lost or ctx
+// ends.
 func (f *Fanout) term(ctx context.Context) error {
 	var lost <-chan struct{}
 	if f.elector != nil {
@@ -79,9 +79,8 @@ func (f *Fanout) term(ctx context.Context) error {
 		defer resign()
 		lost = l
 	}
-	// The revision after the election is the epoch: the end of an earlier
-	// office took a revision of its own, so a later office has a later one,
-	// provided that this one is not lost yet.
+	// The revision after the election is the epoch. The end of an earlier term took a revision of
+	// its own, so a later term has a later epoch, provided that this term is not lost yet.
 	epoch, err := f.store.Revision(ctx)
 	if err != nil {
 		return fmt.Errorf("read the revision of the election: %w", err)
@@ -92,7 +91,7 @@ func (f *Fanout) term(ctx context.Context) error {
 	default:
 	}
 	p := &publisher{f: f, epoch: epoch, asks: make(chan struct{}, 1), looks: make(chan struct{}, 1)}
-	f.audience.note() // there may be others, who heard somebody else so far
+	f.audience.note() // there may be replicas that listened to another publisher so far
 	p.begin(f.start(ctx, epoch))
 	f.publisher.Store(p)
 	f.metrics.publisher.Set(1)
@@ -105,9 +104,9 @@ func (f *Fanout) term(ctx context.Context) error {
 	return p.run(ctx, lost)
 }
 
-// start is where a new chain begins: where this replica stands, which is where most
-// others are, so that the stream goes on for them. One that has just begun to read
-// history leaves that to itself.
+// start returns where a new chain begins: at the position of this replica, which is about that of
+// most other replicas, so that the stream continues for them. A replica that has just begun to read
+// history does not start there.
 func (f *Fanout) start(ctx context.Context, newest int64) storage.Place {
 	if at := f.pos.place.Load(); at != nil && f.pos.following.Load() && f.pos.joined.Load() && at.Revision > 0 && at.Revision <= newest {
 		return *at
@@ -116,12 +115,13 @@ func (f *Fanout) start(ctx context.Context, newest int64) storage.Place {
 }
 
 const (
-	// lookedBack is how many revisions, and bytes of values, a new publisher reads to know
-	// the last change before its first: without it whoever stands there has to ask the store.
+	// lookedBack and lookedBackBytes bound how many revisions and bytes a new publisher reads to
+	// find the last change before its first one. Without that change, replicas at that position
+	// must ask the store.
 	lookedBack, lookedBackBytes = 64, 8 << 20
 )
 
-// lastChange is a place at the newest revision, with the last change if it is near.
+// lastChange returns the position of the newest revision, with the last change if it is near.
 func (f *Fanout) lastChange(ctx context.Context, newest int64) storage.Place {
 	at := storage.Place{Revision: newest}
 	h, ok := f.store.(storage.Historian)
@@ -130,7 +130,7 @@ func (f *Fanout) lastChange(ctx context.Context, newest int64) storage.Place {
 	}
 	for _, back := range []int64{1, lookedBack} {
 		b, ok, err := h.Changes(ctx, f.root, max(newest-back, 0), newest, lookedBackBytes)
-		if !ok || err != nil || b.Revision != newest { // what is not known is asked for later
+		if !ok || err != nil || b.Revision != newest { // replicas ask for unknown changes later
 			return at
 		}
 		if len(b.Events) > 0 {
@@ -140,19 +140,19 @@ func (f *Fanout) lastChange(ctx context.Context, newest int64) storage.Place {
 	return at
 }
 
-// begin starts a chain and says so.
+// begin starts a chain and announces it.
 func (p *publisher) begin(at storage.Place) {
 	p.chain, p.chained, p.progressed = rand.Int64(), at, at.Revision
 	p.state(p.statement(at.Revision))
 }
 
-// statement is a message that continues the chain.
+// statement returns a message that continues the chain.
 func (p *publisher) statement(revision int64) message {
 	return message{previous: p.chained.Revision, last: p.chained.Last, loaded: !p.chained.Quiet, revision: revision}
 }
 
-// run publishes chain after chain; there is a second one only when the store
-// compacts what comes next.
+// run publishes chains one after the other. Another one begins only when the store compacts the
+// next changes.
 func (p *publisher) run(ctx context.Context, lost <-chan struct{}) error {
 	for {
 		err := p.follow(ctx, lost)
@@ -167,7 +167,7 @@ func (p *publisher) run(ctx context.Context, lost <-chan struct{}) error {
 	}
 }
 
-// follow publishes what happens until something is left out.
+// follow publishes changes until the chain has a gap.
 func (p *publisher) follow(ctx context.Context, lost <-chan struct{}) error {
 	feed, stop := p.open(ctx)
 	defer func() { stop() }()
@@ -185,7 +185,7 @@ func (p *publisher) follow(ctx context.Context, lost <-chan struct{}) error {
 			if down := p.f.link.downFor(); down > p.f.silence() {
 				return errUnheard
 			}
-			// Every other tick, when nothing happens.
+			// This holds on every other tick while nothing happens.
 			if time.Since(p.sent) >= p.f.beat*3/4 {
 				p.ask()
 			}
@@ -201,7 +201,7 @@ func (p *publisher) follow(ctx context.Context, lost <-chan struct{}) error {
 	}
 }
 
-// gather adds batches that wait already.
+// gather adds batches that are already waiting.
 func (p *publisher) gather(f *feed, b storage.Batch) storage.Batch {
 	if len(b.Events) == 0 {
 		return b
@@ -231,7 +231,7 @@ func sizeOf(events []storage.Event) int {
 	return n
 }
 
-// batch hands a batch to this replica and publishes it for the others.
+// batch passes a batch to this replica and publishes it for the other replicas.
 func (p *publisher) batch(b storage.Batch) {
 	if b.Revision < p.progressed || (len(b.Events) > 0 && b.Revision <= p.chained.Revision) {
 		return // known already
@@ -241,7 +241,7 @@ func (p *publisher) batch(b storage.Batch) {
 	p.handOver(m)
 	p.progressed = b.Revision
 	if len(b.Events) == 0 {
-		// The chain does not count heartbeats, so losing one is no gap.
+		// The chain does not count heartbeats, so a lost one is no gap.
 		p.send(m)
 		return
 	}
@@ -291,13 +291,13 @@ func revisionOf(events []storage.Event) (n, size int) {
 	return n, size
 }
 
-// state hands over and publishes a message.
+// state passes a message to this replica and publishes it.
 func (p *publisher) state(m message) {
 	p.handOver(m)
 	p.send(m)
 }
 
-// handOver gives a message to this replica itself.
+// handOver passes a message to this replica itself.
 func (p *publisher) handOver(m message) {
 	p.f.inbox.push(frame{
 		epoch: p.epoch, chain: p.chain, previous: m.previous, last: m.last, loaded: m.loaded, revision: m.revision,
@@ -305,9 +305,9 @@ func (p *publisher) handOver(m message) {
 	})
 }
 
-// send publishes a message for the other replicas. One that cannot be sent is
-// a gap for them, which the next one shows; so are changes that nobody was there to
-// hear, for who comes later.
+// send publishes a message for the other replicas. A message that cannot be sent is a gap for them,
+// which the next one shows. So are changes that were not sent because no replica listened, for
+// replicas that join later.
 func (p *publisher) send(m message) {
 	f := p.f
 	if len(m.events) > 0 && !f.audience.present(audienceBeats*f.beat) || f.audience.alone {
@@ -333,7 +333,7 @@ func (p *publisher) send(m message) {
 	}
 }
 
-// finish tells the replicas not to wait for more.
+// finish announces the end of the publisher, so that replicas do not wait for more messages.
 func (p *publisher) finish() {
 	m := p.statement(p.progressed)
 	m.end = true

@@ -8,11 +8,11 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// embeddedPayload is the embedded server's limit for a message: a request of
-// the store (1.5 MiB by default, and what an operator may raise it to) fits.
+// embeddedPayload is the message limit of the embedded server. It fits a request of the store (1.5
+// MiB by default, and what an operator may raise it to).
 const embeddedPayload = 8 << 20
 
-// startServer starts a NATS server that is reached inside the process only.
+// startServer starts a NATS server that is reachable inside the process only.
 func startServer(log *slog.Logger) (*server.Server, error) {
 	srv, err := server.NewServer(&server.Options{
 		ServerName: "binnacle",
@@ -29,8 +29,8 @@ func startServer(log *slog.Logger) (*server.Server, error) {
 	return srv, nil
 }
 
-// serverLog hands the server's messages on. Its notices are for operators of a
-// NATS server, so they count as debugging here.
+// serverLog forwards the log of the server. Its notices are for operators of a NATS server, so they
+// are logged at debug level here.
 type serverLog struct{ log *slog.Logger }
 
 func (l serverLog) Noticef(format string, v ...any) { l.write(slog.LevelDebug, format, v) }
@@ -39,7 +39,7 @@ func (l serverLog) Tracef(format string, v ...any)  { l.write(slog.LevelDebug, f
 func (l serverLog) Warnf(format string, v ...any)   { l.write(slog.LevelWarn, format, v) }
 func (l serverLog) Errorf(format string, v ...any)  { l.write(slog.LevelError, format, v) }
 
-// Fatalf reports without ending the process, which is not the server's to do.
+// Fatalf logs without ending the process, which the server must not do.
 func (l serverLog) Fatalf(format string, v ...any) { l.write(slog.LevelError, format, v) }
 
 func (l serverLog) write(level slog.Level, format string, v []any) {

@@ -8,31 +8,31 @@ import (
 	"time"
 )
 
-// staleAfter is the number of heartbeats without news from any source after
-// which a replica is not healthy.
+// staleAfter is the number of heartbeats without news from any source after which a replica is not
+// healthy.
 const staleAfter = 10
 
 // State is a snapshot of a replica's end of the stream.
 type State struct {
 	// Source is "nats", "local" (this replica publishes), "store" or "none".
 	Source string
-	// Since is when the source became this one.
+	// Since is when the source was last switched.
 	Since time.Time
-	// Changes counts changes of the source.
+	// Changes counts the switches of the source.
 	Changes int
 	// Revision is the revision up to which everything was applied.
 	Revision int64
-	// Behind is the number of revisions to the newest one heard of.
+	// Behind is the number of revisions up to the newest one heard of.
 	Behind int64
-	// Age is how long ago the replica last knew itself current.
+	// Age is the time since the replica last confirmed that it was current.
 	Age time.Duration
-	// Publisher tells that this replica publishes.
+	// Publisher is whether this replica publishes.
 	Publisher bool
-	// Connected tells that NATS is reached.
+	// Connected is whether NATS is reachable.
 	Connected bool
 }
 
-// State returns the present state.
+// State returns the current state.
 func (f *Fanout) State() State {
 	newest, _ := f.inbox.state()
 	applied := f.pos.applied.Load()
@@ -47,8 +47,8 @@ func (f *Fanout) State() State {
 	}
 }
 
-// Check returns an error when no source has given a sign of life for long. A
-// lost connection to NATS alone is not a failure.
+// Check returns an error if no source has given a sign of life for long. A lost connection to NATS
+// alone is not a failure.
 func (f *Fanout) Check(context.Context) error {
 	s := f.State()
 	if s.Source == sourceNone {
@@ -85,9 +85,9 @@ func (f *Fanout) source() string {
 	return f.src
 }
 
-// link knows whether the connection is up.
+// link tracks whether the connection is up.
 type link struct {
-	mu      sync.Mutex // guards the rest; a leaf
+	mu      sync.Mutex // guards the rest; a leaf lock
 	up      bool
 	since   time.Time
 	changed chan struct{} // closed at the next change
@@ -106,7 +106,7 @@ func (l *link) set(up bool) {
 	l.changed = make(chan struct{})
 }
 
-// downFor is how long the connection has been down; 0 when it is up.
+// downFor returns how long the connection has been down, or 0 if it is up.
 func (l *link) downFor() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,7 +116,7 @@ func (l *link) downFor() time.Duration {
 	return max(time.Since(l.since), 1)
 }
 
-// wait returns when the connection is up; false means that ctx ended first.
+// wait blocks until the connection is up. It returns false if ctx ends first.
 func (l *link) wait(ctx context.Context) bool {
 	for {
 		l.mu.Lock()

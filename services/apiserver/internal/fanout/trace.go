@@ -16,33 +16,38 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
+// With tracing, the replica that wrote for a traced request publishes a note on
+// binnacle.CLUSTER.traces: a header traceparent (W3C Trace Context), and the revision and the time of
+// the store's response (Unix nanoseconds), 8 bytes each, little endian. Each replica adds a span to
+// that trace when it has applied the revision. Notes may be lost.
+
 const (
-	// maxDelivered and maxNotes bound what is remembered of changes whose notes have not
-	// come, and of notes whose changes have not.
+	// maxDelivered bounds the remembered changes whose notes have not arrived, and maxNotes the
+	// notes whose changes have not arrived.
 	maxDelivered = 4096
 	maxNotes     = 1024
 	noteBytes    = 16
 )
 
-// deliveries makes a span of each change of a traced request when this replica has it,
-// whoever wrote it. The writer's note and the change come in any order.
+// deliveries creates a span for each change of a traced request when this replica applies it, on
+// whichever replica it was written. The note of the writer and the change arrive in any order.
 type deliveries struct {
 	tracer  trace.Tracer
 	replica string
 
-	mu        sync.Mutex // a leaf
-	delivered []delivery // the last ones, by revision
+	mu        sync.Mutex // a leaf lock
+	delivered []delivery // the latest ones, by revision
 	notes     []note
 }
 
-// delivery tells when changes up to a revision had been applied.
+// delivery records when changes up to a revision had been applied.
 type delivery struct {
 	first, last int64
 	at          time.Time
 	source      string
 }
 
-// note is a writer's: a revision, when the store had it, and the request's trace.
+// note is a message of a writer: a revision, when the store had it, and the trace of the request.
 type note struct {
 	revision int64
 	wrote    time.Time
@@ -53,7 +58,7 @@ func newDeliveries(p trace.TracerProvider, replica string) *deliveries {
 	return &deliveries{tracer: p.Tracer("binnacle"), replica: replica}
 }
 
-// have notes that a batch has been applied.
+// have records that a batch has been applied.
 func (d *deliveries) have(b storage.Batch, source string) {
 	if len(b.Events) == 0 {
 		return
@@ -80,7 +85,7 @@ func (d *deliveries) have(b storage.Batch, source string) {
 	}
 }
 
-// take takes a writer's note.
+// take handles the note of a writer.
 func (d *deliveries) take(n note) {
 	d.mu.Lock()
 	i, found := slices.BinarySearchFunc(d.delivered, n.revision, func(at delivery, revision int64) int {
@@ -96,9 +101,9 @@ func (d *deliveries) take(n note) {
 	switch {
 	case found:
 		at = d.delivered[i]
-	case i < len(d.delivered): // older than what is remembered, or of a history that is gone
+	case i < len(d.delivered): // older than the remembered changes, or of a discarded history
 	default:
-		if len(d.notes) >= maxNotes { // of changes that may never come
+		if len(d.notes) >= maxNotes { // their changes may never come
 			d.notes = slices.Delete(d.notes, 0, 1)
 		}
 		d.notes = append(d.notes, n)
@@ -109,14 +114,14 @@ func (d *deliveries) take(n note) {
 	}
 }
 
-// forget forgets changes of another history.
+// forget drops the changes of another history.
 func (d *deliveries) forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.delivered, d.notes = nil, nil
 }
 
-// span is one of the write's trace: from when the store had the change until this replica
+// span adds a span to the trace of the write: from when the store had the change until this replica
 // had it. The clocks of two machines may differ.
 func (d *deliveries) span(n note, at delivery) {
 	begin := n.wrote
@@ -129,8 +134,8 @@ func (d *deliveries) span(n note, at delivery) {
 	s.End(trace.WithTimestamp(at.at))
 }
 
-// Wrote tells all replicas that a traced request wrote a revision, so that each shows in
-// its trace when it had the change. Without tracing it does nothing, and nobody waits.
+// Wrote announces to all replicas that a traced request wrote a revision, so that each adds to the
+// trace when it applied the change. Without tracing it does nothing. It never blocks.
 func (f *Fanout) Wrote(ctx context.Context, _ string, revision int64, at time.Time) {
 	from := trace.SpanContextFromContext(ctx)
 	if f.deliveries == nil || !from.IsSampled() {
@@ -148,7 +153,7 @@ func (f *Fanout) Wrote(ctx context.Context, _ string, revision int64, at time.Ti
 	}
 }
 
-// noted takes what another replica tells by Wrote.
+// noted handles a note sent by Wrote on another replica.
 func (f *Fanout) noted(header nats.Header, body []byte) {
 	if len(body) != noteBytes {
 		return
@@ -161,8 +166,8 @@ func (f *Fanout) noted(header nats.Header, body []byte) {
 	}
 }
 
-// Traced has deliveries of changes shown in the traces of their writes. It is called
-// before Run; without a provider it does nothing.
+// Traced adds deliveries of changes to the traces of their writes. It is called before Run. Without
+// a provider it does nothing.
 func (f *Fanout) Traced(p *tracing.Provider) {
 	if p != nil {
 		f.deliveries = newDeliveries(p.Inner(), f.id)

@@ -10,38 +10,37 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// transport carries messages between replicas; all methods are safe for
-// concurrent use. It may lose, repeat and delay messages, and does not deliver
-// them to the publishing transport itself.
+// transport carries messages between replicas. All methods are safe for concurrent use. It may
+// lose, repeat and delay messages, and does not deliver them to the publishing transport itself.
 type transport interface {
 	// publish sends data, which it does not keep, or fails at once.
 	publish(subject string, data []byte) error
-	// subscribe calls handle with what arrives, one at a time and in order.
-	// handle must not block or keep the data.
+	// subscribe calls handle for each received message, in order and without overlap. handle must
+	// not block or keep the data.
 	subscribe(subject string, handle func([]byte)) error
-	// publishWith and subscribeWith are the same for messages that have a header.
+	// publishWith and subscribeWith are the same for messages with a header.
 	publishWith(subject string, header nats.Header, data []byte) error
 	subscribeWith(subject string, handle func(nats.Header, []byte)) error
-	// maxPayload is the largest size that publish takes.
+	// maxPayload returns the largest size that publish accepts, in bytes.
 	maxPayload() int
-	// flush waits until what was published has left, or for the time given.
+	// flush waits until all published messages have left, at most for the given time.
 	flush(time.Duration) error
 	close()
 }
 
-// linkEvents is what a transport reports, from goroutines of its own.
+// linkEvents are the callbacks of a transport. It calls them from its own goroutines.
 type linkEvents struct {
 	up   func()
 	down func(error)
-	// lost tells that arriving messages were thrown away.
+	// lost reports that received messages were dropped.
 	lost func()
 }
 
-// dialer makes a transport. It does not wait for a connection.
+// dialer creates a transport. It does not wait for a connection.
 type dialer func(linkEvents) (transport, error)
 
-// Times of the connection. Heartbeats notice a silent peer sooner; pings only
-// help the client to leave a dead server for another.
+// Timeouts of the connection. Heartbeats detect a silent peer sooner. Pings only help the client to
+// leave a dead server for another.
 const (
 	pingInterval    = 5 * time.Second
 	maxPings        = 2
@@ -51,7 +50,7 @@ const (
 	flusherTimeout  = 5 * time.Second
 )
 
-// nobody is a transport without anybody at its other end.
+// nobody is a transport without peers.
 type nobody struct{}
 
 func dialNobody(ev linkEvents) (transport, error) {
@@ -74,15 +73,15 @@ type natsTransport struct {
 	ears   ears
 }
 
-// natsDialer connects to the servers of the options, or through inProcess. The heartbeat
-// scales the time between attempts to subscribe.
+// natsDialer connects to the servers of the options, or through inProcess. The heartbeat scales the
+// delay between attempts to subscribe.
 func natsDialer(o Options, inProcess nats.InProcessConnProvider, id string, beat time.Duration, log *slog.Logger) dialer {
 	return func(ev linkEvents) (transport, error) {
 		t := &natsTransport{closed: make(chan struct{}), ears: ears{wait: refusedBeats * beat}}
 		opts := nats.Options{
 			Servers: o.Servers,
 			Name:    "binnacle apiserver " + id,
-			// A publisher hands messages to its own replica itself.
+			// A publisher passes messages to its own replica directly.
 			NoEcho:               true,
 			AllowReconnect:       true,
 			MaxReconnect:         -1,
@@ -90,7 +89,7 @@ func natsDialer(o Options, inProcess nats.InProcessConnProvider, id string, beat
 			ReconnectWait:        reconnectWait,
 			ReconnectJitter:      reconnectJitter,
 			ReconnectJitterTLS:   reconnectJitter,
-			// What is published without a connection is stale when it returns.
+			// Messages published without a connection are stale when it returns.
 			ReconnectBufSize:     -1,
 			Timeout:              connectTimeout,
 			PingInterval:         pingInterval,
@@ -128,8 +127,8 @@ func natsDialer(o Options, inProcess nats.InProcessConnProvider, id string, beat
 	}
 }
 
-// reportChanges reports why connecting fails, and again when the reason changes.
-// The callback is called by one goroutine.
+// reportChanges logs why connecting fails, and again when the reason changes. The callback is
+// called by one goroutine.
 func reportChanges(log *slog.Logger) nats.ConnErrHandler {
 	last := ""
 	return func(_ *nats.Conn, err error) {
@@ -141,8 +140,7 @@ func reportChanges(log *slog.Logger) nats.ConnErrHandler {
 	}
 }
 
-// secure adds certificates and credentials; their files are read again with
-// every connection.
+// secure adds certificates and credentials. Their files are read again for every connection.
 func secure(opts *nats.Options, o Options) error {
 	var more []nats.Option
 	if o.CAFile != "" {
@@ -152,7 +150,7 @@ func secure(opts *nats.Options, o Options) error {
 		more = append(more, nats.ClientCert(o.CertFile, o.KeyFile))
 	}
 	if o.CredentialsFile != "" {
-		// The client reads it when it connects; a wrong name shows here.
+		// The client reads it when it connects; a wrong name is detected here.
 		if _, err := os.Stat(o.CredentialsFile); err != nil {
 			return fmt.Errorf("set up NATS connection: %w", err)
 		}

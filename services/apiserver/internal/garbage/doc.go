@@ -1,5 +1,5 @@
-// Package garbage decides how much garbage may gather before it is collected, and when
-// memory that is not needed any more goes back to the system: Pacer.Pace, which the server
-// runs from its start. So do pages of the program's own file. The filter that lets large bodies be worked on tells a Pacer of them.
-// It keeps nothing and knows nothing of what is kept; the budget of that is memory's.
+// Package garbage controls how much garbage may accumulate before a collection, and returns unused
+// memory to the system, including pages of the program's own file. The server runs Pacer.Pace from
+// its start. The filter that admits large bodies reports them to a Pacer. The package holds no data
+// and does not know the caches, whose budget is in package memory.
 package garbage

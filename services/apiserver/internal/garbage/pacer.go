@@ -9,37 +9,36 @@ import (
 	"time"
 )
 
-// How much the heap may grow from one collection of garbage to the next: half of what
-// lives, within bounds. Most of it is encoded objects, in which there is nothing to
-// trace, so that collecting oftener than usual costs little; with many of them a share
-// would leave hundreds of megabytes to garbage.
+// Bounds of the heap growth between two collections: half of the live heap, within bounds. Most of
+// the heap is encoded objects without pointers, so collecting more often than usual costs little.
+// With many objects, a percentage alone would leave hundreds of megabytes of garbage.
 const (
 	leastGrowth = 32 << 20
 	mostGrowth  = 80 << 20
-	// startGrowth is what it may grow by at most until the first look.
+	// startGrowth is the maximum growth until the first check.
 	startGrowth = 120 << 20
-	// hurriedGrowth is what it may grow by in a hurry.
+	// hurriedGrowth is the maximum growth during large work.
 	hurriedGrowth = 128 << 20
-	// leastPercent bounds how often a large heap is collected, mostPercent what one that
-	// hardly begins grows by.
+	// leastPercent bounds the collection frequency of a large heap, mostPercent the growth of a
+	// small one.
 	leastPercent, mostPercent = 10, 400
 )
 
-// While garbage is collected, requests wait for processors behind those that collect. So
-// while large bodies are worked on, of which much is made that is soon garbage, more of it may
-// gather: what is allowed doubles with each collection that comes within hurried of the one
-// before, and halves with one that comes after calm, or without any such work.
+// During a collection, requests compete with it for processors. While large bodies are processed,
+// which produces much short-lived garbage, more garbage may accumulate: the allowed growth doubles
+// with each collection within hurried of the previous one. It halves with a collection after calm,
+// or without such work.
 const (
 	hurried   = 100 * time.Millisecond
 	calm      = time.Second
 	mostHurry = 3 // doublings
 )
 
-// hurry is how often collections come lately, in doublings of what the heap may grow by.
+// hurry is the recent collection frequency, in doublings of the allowed heap growth.
 type hurry int
 
-// after is the hurry when another collection comes, so long after the last one; large tells
-// that there was large work meanwhile.
+// after returns the hurry after another collection, d after the previous one. large means that
+// there was large work in between.
 func (h hurry) after(d time.Duration, large bool) hurry {
 	switch {
 	case d > calm || !large:
@@ -50,8 +49,8 @@ func (h hurry) after(d time.Duration, large bool) hurry {
 	return h
 }
 
-// growth is how far the heap may grow, in percent, when so many bytes live; after a start by
-// as much, as what is made then is kept.
+// growth returns the allowed heap growth in percent for a live heap in bytes. After a start it
+// allows as much growth as live bytes, because most new objects are then retained.
 func growth(live uint64, h hurry, start bool) int {
 	live = max(live, 1)
 	room := min(max(live/2, leastGrowth), mostGrowth)
@@ -64,31 +63,32 @@ func growth(live uint64, h hurry, start bool) int {
 	return int(min(max(room*100/live, leastPercent), mostPercent<<h))
 }
 
-// What is left after much was done goes back to the system once little is.
+// Memory is returned to the system after a busy period, once the process is idle.
 const (
-	// lookEvery is how often it is looked for that; calmBytes is what is allocated in the
-	// meantime at most.
+	// lookEvery is the interval of the checks. calmBytes is the maximum allocation between two
+	// checks of an idle process.
 	lookEvery = 5 * time.Second
 	calmBytes = 4 << 20
-	// leastBack, and that part of what lives, is worth the collection.
+	// leastBack bytes, and that part of the live heap, justify a collection.
 	leastBack = 16 << 20
 	partBack  = 16
 )
 
-// Pacer paces the collections of the process. There is one at most; its zero value is ready.
+// Pacer paces the garbage collections of the process. There is at most one. Its zero value is
+// ready.
 type Pacer struct {
-	large atomic.Int64 // what is worked on
-	was   atomic.Bool  // something large, since the last collection
+	large atomic.Int64 // number of large items in progress
+	was   atomic.Bool  // whether there was one since the last collection
 }
 
-// Large tells that so many more large things are worked on, or fewer.
+// Large changes the number of large items in progress.
 func (p *Pacer) Large(more int) {
 	p.large.Add(int64(more))
 	p.was.Store(true)
 }
 
-// Pace sets after each collection when the next one is due, until ctx ends. The
-// environment variable GOGC says the same for good: who sets it does not call Pace.
+// Pace sets the time of the next collection after each collection, until ctx ends. The environment
+// variable GOGC sets it permanently; if it is set, do not call Pace.
 func (p *Pacer) Pace(ctx context.Context) error {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
@@ -102,13 +102,13 @@ func (p *Pacer) pace(ctx context.Context, look <-chan time.Time) error {
 	set := 0
 	var left leftover
 	var file program
-	began, wasIdle := true, false // until and at the last look
+	began, wasIdle := true, false // until and at the last check
 	var rush hurry
 	last := time.Now()
 	for {
 		metrics.Read(sample)
 		if sample[0].Value.Kind() == metrics.KindUint64 {
-			// Setting it stops the world for a moment.
+			// Setting it stops the world briefly.
 			if p := growth(sample[0].Value.Uint64(), rush, began); p*10 < set*9 || p*9 > set*10 {
 				debug.SetGCPercent(p)
 				set = p
@@ -136,14 +136,14 @@ func (p *Pacer) pace(ctx context.Context, look <-chan time.Time) error {
 	}
 }
 
-// leftover knows what has been allocated at the last look.
+// leftover records the allocation at the last check.
 type leftover struct {
 	allocated uint64
 	samples   []metrics.Sample
 }
 
-// look tells whether the process is idle, as little was allocated since the last look, and whether much
-// of what the process has is garbage or free then.
+// look reports whether the process is idle, since it has allocated little since the last check, and
+// whether much of its memory is then garbage or free.
 func (l *leftover) look() (idle, worthless bool) {
 	if l.samples == nil {
 		l.samples = []metrics.Sample{
@@ -164,14 +164,14 @@ func (l *leftover) look() (idle, worthless bool) {
 	return since <= calmBytes, giveBack(since, v[1], v[2]+v[3])
 }
 
-// giveBack decides it, of what was allocated, what lives, and what the heap takes.
+// giveBack decides by the bytes allocated since, the live bytes and the size of the heap.
 func giveBack(since, live, has uint64) bool {
 	return since <= calmBytes && has >= live+max(leastBack, live/partBack)
 }
 
-// notify sends after each collection, until ctx ends.
+// notify sends a value after each collection, until ctx ends.
 func notify(ctx context.Context, to chan<- struct{}) {
-	type garbage struct{ _ [16]byte } // pointers' and small objects' ends are not told one by one
+	type garbage struct{ _ [16]byte } // cleanups of pointers and of tiny objects are not individual
 	runtime.AddCleanup(new(garbage), func(to chan<- struct{}) {
 		if ctx.Err() != nil {
 			return

@@ -10,36 +10,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// program is the file that the process runs. What a start needs of it is more than what is
-// needed later, and stays mapped as long as nobody says otherwise.
+// program is the file that the process runs. A start needs more of its pages than later operation,
+// and they stay mapped unless they are released.
 type program struct {
 	found  bool
 	places []span
 }
 
-// unmap takes the pages of the file out of the process: the system still has them, and maps
-// those again that are touched. Pages that differ from the file are left alone.
+// unmap removes the pages of the file from the process. The system still has them, and maps touched
+// pages again. Pages that differ from the file are kept.
 func (p *program) unmap() {
 	if !p.found {
 		p.found = true
 		exe, err := os.Readlink("/proc/self/exe")
 		if err != nil {
-			return // as where /proc is not mounted
+			return // for example where /proc is not mounted
 		}
 		if maps, err := os.ReadFile("/proc/self/smaps"); err == nil {
 			p.places = unchanged(maps, exe)
 		}
 	}
 	for _, at := range p.places {
-		_, _, _ = unix.Syscall(unix.SYS_MADVISE, at.from, at.to-at.from, unix.MADV_DONTNEED) // or they stay
+		_, _, _ = unix.Syscall(unix.SYS_MADVISE, at.from, at.to-at.from, unix.MADV_DONTNEED) // on failure they stay
 	}
 }
 
 // span is a range of addresses.
 type span struct{ from, to uintptr }
 
-// unchanged finds the mappings of a file in a text of /proc/PID/smaps that cannot be written
-// to and have no page of their own.
+// unchanged finds in the text of /proc/PID/smaps the mappings of a file that are not writable and
+// have no private pages.
 func unchanged(smaps []byte, file string) (found []span) {
 	lines := bufio.NewScanner(bytes.NewReader(smaps))
 	var at span

@@ -6,21 +6,21 @@ import (
 	"hash/crc32"
 )
 
-// Mark is a change of one key, by which a store's history is known again. The zero
-// Mark is of no change.
+// Mark identifies a change of one key, by which a store's history is recognized. The zero Mark
+// stands for no change.
 type Mark struct {
 	Key      string
 	Revision int64
 	Deleted  bool
-	// Sum is of the key, what happened to it, and the value as it is stored.
+	// Sum covers the key, the type of the change and the value as stored.
 	Sum uint32
-	// Size of that value in bytes.
+	// Size is the size of that value in bytes.
 	Size int
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// MarkOf is the mark of an event.
+// MarkOf returns the mark of an event.
 func MarkOf(e *Event) Mark {
 	value := stored(e.Value, e.Seal)
 	m := Mark{Key: e.Key, Revision: e.Revision, Deleted: e.Type == Deleted, Size: len(value)}
@@ -32,7 +32,7 @@ func MarkOf(e *Event) Mark {
 	return m
 }
 
-// MarkOfValue is the mark of the change that made a stored value.
+// MarkOfValue returns the mark of the change that created a stored value.
 func MarkOfValue(kv *KeyValue) Mark {
 	e := Event{Type: Updated, Key: kv.Key, Revision: kv.ModRevision, CreateRevision: kv.CreateRevision, Value: kv.Value, Seal: kv.Seal}
 	if kv.ModRevision == kv.CreateRevision {
@@ -41,29 +41,29 @@ func MarkOfValue(kv *KeyValue) Mark {
 	return MarkOf(&e)
 }
 
-// Same tells whether two marks are of the same change of the same history.
+// Same reports whether two marks belong to the same change of the same history.
 func (m Mark) Same(o Mark) bool { return m.Revision == o.Revision && m.Sum == o.Sum }
 
-// Place is where somebody stands who follows the changes below a prefix, and what
-// has to be in the store's history there: a store that was restored from a backup
-// tells the same revisions again, with other changes.
+// Place is the position of a reader that follows the changes below a prefix, with the data that the
+// store's history must contain there. A store that was restored from a backup assigns the same
+// revisions again to other changes.
 type Place struct {
-	// Revision up to which everything was seen.
+	// Revision is the revision up to which everything was seen.
 	Revision int64
-	// Last is a change that was seen, of Revision or before it. Without one the
-	// history cannot be told from another that is as long.
+	// Last is a seen change at or before Revision. Without it the history cannot be distinguished
+	// from another one of the same length.
 	Last Mark
-	// Quiet tells that nothing changed after Last.
+	// Quiet means that nothing changed after Last.
 	Quiet bool
-	// ReadAt is the revision at which everything was read, when Last is the newest
-	// value of that: up to there values may have been deleted after it, and from there
-	// on nothing changed. 0 tells nothing.
+	// ReadAt is the revision at which everything was read, if Last is the newest value of that
+	// read. Up to ReadAt values may have been deleted after Last; after it nothing changed. 0 means
+	// that it is not known.
 	ReadAt int64
-	// Store is the name of the store in ListResult; 0: not known.
+	// Store is the identity of the store in ListResult; 0 if unknown.
 	Store uint64
 }
 
-// After is the place after a batch was seen.
+// After returns the position after a batch.
 func (p Place) After(b Batch) Place {
 	if n := len(b.Events); n > 0 {
 		p.Last, p.Quiet, p.ReadAt = MarkOf(&b.Events[n-1]), true, 0
@@ -72,24 +72,24 @@ func (p Place) After(b Batch) Place {
 	return p
 }
 
-// Loaded notes a value that was there at the place's revision.
+// Loaded records a value that existed at the revision of the position.
 func (p *Place) Loaded(kv *KeyValue) {
 	if kv.ModRevision > p.Last.Revision {
 		p.Last = MarkOfValue(kv)
 	}
 }
 
-// Still tells whether nothing is known to have changed at a revision after Last.
+// Still reports whether no change is expected at a revision after Last.
 func (p Place) Still(revision int64) bool {
 	return p.Quiet || p.ReadAt != 0 && revision > p.ReadAt
 }
 
-// Recheck compares what a store tells again with the place: events are the first
-// that it tells, from a revision on, which is that of Last or, when that is compacted,
-// a later one. It returns those that are new, or *ReplacedError.
+// Recheck compares redelivered events with the position. events are the first ones that the store
+// delivers from a revision on, which is that of Last or, if that is compacted, a later one. Recheck
+// returns the new events, or *ReplacedError.
 func (p Place) Recheck(from int64, events []Event) ([]Event, error) {
 	found := from > p.Last.Revision
-	var there map[string]int64 // what has a value at ReadAt that is newer than Last
+	var there map[string]int64 // keys with a value at ReadAt that is newer than Last
 	for len(events) > 0 && events[0].Revision <= p.Revision {
 		e := &events[0]
 		switch {
@@ -116,8 +116,8 @@ func (p Place) Recheck(from int64, events []Event) ([]Event, error) {
 	return events, nil
 }
 
-// Replaced is the error of a store whose history does not go through the place;
-// newest is its revision, if known.
+// Replaced returns the error for a store whose history does not contain the position. newest is the
+// store's revision, or 0 if unknown.
 func (p Place) Replaced(newest int64, why string) *ReplacedError {
 	return &ReplacedError{Known: p.Revision, Newest: newest, Why: why}
 }

@@ -2,27 +2,25 @@ package storage
 
 import "fmt"
 
-// Seal is what is known of a value that is not stored as it is used, or cannot be used.
+// Seal describes a value whose stored form differs from its plain form, or that is unusable.
 type Seal struct {
-	// Stored is what the store has, by which histories are compared.
+	// Stored is the stored form, by which histories are compared.
 	Stored []byte
-	// Stale tells that the value would be stored otherwise today, so that it should
-	// be written anew when it is written at all.
+	// Stale means that the value would be stored differently today, so the next write should
+	// rewrite it.
 	Stale bool
-	// Err tells that the value cannot be read, and is not there.
+	// Err means that the value is unreadable and absent.
 	Err *UnreadableError
 }
 
-// UnreadableError tells that the store has a value that cannot be read. Its text is
-// that of Err.
+// UnreadableError reports that a stored value cannot be read. Its text is that of Err.
 type UnreadableError struct {
 	Key string
-	// Revision is that of the value.
+	// Revision is the revision of the value.
 	Revision int64
-	// Undecodable tells that the value could be opened, and is no object; else it
-	// could not be opened.
+	// Undecodable means that the value was decrypted but is no object. Otherwise decryption failed.
 	Undecodable bool
-	// Passing tells that the same value may be readable later.
+	// Passing means that the same value may be readable later.
 	Passing bool
 	Err     error
 }
@@ -30,8 +28,8 @@ type UnreadableError struct {
 func (e *UnreadableError) Error() string { return e.Err.Error() }
 func (e *UnreadableError) Unwrap() error { return e.Err }
 
-// SealError tells that a value could not be made into what is to be stored; nothing was
-// written. Its text is that of Err.
+// SealError reports that a value could not be converted to its stored form. Nothing was written.
+// Its text is that of Err.
 type SealError struct {
 	Key string
 	Err error
@@ -40,7 +38,7 @@ type SealError struct {
 func (e *SealError) Error() string { return e.Err.Error() }
 func (e *SealError) Unwrap() error { return e.Err }
 
-// Unreadable is why the value cannot be read: *UnreadableError, or nil.
+// Unreadable returns why the value cannot be read: *UnreadableError, or nil.
 func (kv *KeyValue) Unreadable() error {
 	if kv.Seal == nil || kv.Seal.Err == nil {
 		return nil
@@ -48,10 +46,10 @@ func (kv *KeyValue) Unreadable() error {
 	return kv.Seal.Err
 }
 
-// Stale tells that the value should be written anew when it is written at all.
+// Stale reports whether the next write should rewrite the value.
 func (kv *KeyValue) Stale() bool { return kv.Seal != nil && kv.Seal.Stale }
 
-// stored is what the store has.
+// stored returns the stored form of a value.
 func stored(value []byte, s *Seal) []byte {
 	if s != nil {
 		return s.Stored
@@ -59,7 +57,7 @@ func stored(value []byte, s *Seal) []byte {
 	return value
 }
 
-// String leaves out what may be secret.
+// String omits data that may be secret.
 func (s *Seal) String() string {
 	return fmt.Sprintf("sealed %d bytes, stale %t, error %v", len(s.Stored), s.Stale, s.Err != nil)
 }

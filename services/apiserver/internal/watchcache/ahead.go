@@ -8,18 +8,19 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// crowd is how many values are worth the turn of another goroutine.
+// crowd is how many values one worker goroutine decodes at a time.
 const crowd = 64
 
-// made is an entry that was made before its turn, for the store that its key led to then.
+// made is an entry that was decoded in advance, with the store that its key belonged to at that
+// time.
 type made struct {
 	of    *Store
 	entry *Entry
 }
 
-// ahead makes the entries of n values beside each other, which is most of the work of
-// taking them up. Few are left to their turn: it returns nil. What value does not want is
-// left out. Nothing of the cache is changed.
+// ahead decodes the entries of n values in parallel. Decoding is most of the work of applying them.
+// For few values it returns nil, and the caller decodes them in order. Values that value does not
+// want are left out. ahead changes nothing in the cache.
 func (c *Cache) ahead(n int, value func(int) (kv storage.KeyValue, wanted bool)) []made {
 	workers := min(runtime.GOMAXPROCS(0), n/crowd)
 	if workers < 2 {
@@ -54,7 +55,8 @@ func (c *Cache) ahead(n int, value func(int) (kv storage.KeyValue, wanted bool))
 	return out
 }
 
-// entryAhead is entry for the i-th of values of which some were made ahead.
+// entryAhead returns the i-th entry of ahead if it was decoded for store s, and decodes kv
+// otherwise.
 func (c *Cache) entryAhead(ahead []made, i int, s *Store, kv storage.KeyValue) *Entry {
 	if i < len(ahead) && ahead[i].of == s && ahead[i].entry != nil {
 		return c.named(s, ahead[i].entry)

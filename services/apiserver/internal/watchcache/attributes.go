@@ -13,27 +13,25 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Attributes are what selectors look at.
+// Attributes holds what selectors match on.
 type Attributes struct {
 	Namespace, Name string
 	Labels          Set
-	// Fields leaves metadata.name and metadata.namespace out; every entry has
-	// them.
+	// Fields excludes metadata.name and metadata.namespace, which every entry has.
 	Fields Set
 }
 
 // Pair is a label or a field with its value.
 type Pair struct{ Key, Value string }
 
-// Set is a compact immutable map: keys that it shares with all sets of the same ones, and the values
-// in one text, which it shares with those that were made one after the other. It implements
-// labels.Labels and fields.Fields.
+// Set is a compact immutable map. Sets with equal keys share one list of keys. The values are in
+// one text, which consecutive equal sets share. Set implements labels.Labels and fields.Fields.
 type Set struct {
 	keys *setKeys
-	text string // where each value ends, in the order of the keys, and the values
+	text string // the end of each value in the order of the keys, then the values
 }
 
-// setKeys are in their order.
+// setKeys holds keys in ascending order.
 type setKeys struct{ list []unique.Handle[string] }
 
 var (
@@ -41,13 +39,13 @@ var (
 	_ fields.Fields = Set{}
 )
 
-// Recent remembers what sets were made of lately. Objects of one resource have all of their
-// fields' names, most of their labels' and many values in common, which are then found without
-// looking among all strings that any set holds. It is safe for concurrent use; its zero value is
-// empty, and nil remembers nothing.
+// Recent caches the parts that recent sets were built from. Objects of one resource share all field
+// names, most label keys and many values. The cache finds these without a lookup in the
+// process-wide table of unique strings. It is safe for concurrent use. The zero value is empty, and
+// a nil Recent caches nothing.
 type Recent struct{ tables sync.Pool }
 
-// recentTable has what one goroutine remembers, and room to make a set in.
+// recentTable is the cache of one goroutine, with scratch space to build a set.
 type recentTable struct {
 	keys  [recentStrings]unique.Handle[string]
 	lists [recentLists]*setKeys
@@ -66,7 +64,7 @@ type setPair struct {
 // recentStrings and recentLists are powers of two.
 const recentStrings, recentLists = 256, 64
 
-// table is for the caller alone, until it is put back.
+// table returns a table that the caller owns until it calls put.
 func (r *Recent) table() *recentTable {
 	if r == nil {
 		return new(recentTable)
@@ -77,7 +75,7 @@ func (r *Recent) table() *recentTable {
 	return new(recentTable)
 }
 
-// put takes a table back, which refers to nothing that a set was made of.
+// put returns a table to the pool. It clears the references to the caller's strings.
 func (r *Recent) put(t *recentTable) {
 	if r != nil {
 		clear(t.pairs)
@@ -85,7 +83,7 @@ func (r *Recent) put(t *recentTable) {
 	}
 }
 
-// key returns what is shared of a key.
+// key returns the unique handle of a key.
 func (t *recentTable) key(k string) unique.Handle[string] {
 	place := &t.keys[recentPlace(k)%recentStrings]
 	if *place != (unique.Handle[string]{}) && place.Value() == k {
@@ -95,7 +93,7 @@ func (t *recentTable) key(k string) unique.Handle[string] {
 	return *place
 }
 
-// add puts a pair in its place among those that there are.
+// add inserts a pair in key order, or replaces the value of an existing key.
 func (t *recentTable) add(p Pair) {
 	i, found := slices.BinarySearchFunc(t.pairs, p.Key, func(p setPair, key string) int { return strings.Compare(p.key.Value(), key) })
 	if found {
@@ -105,7 +103,7 @@ func (t *recentTable) add(p Pair) {
 	t.pairs = slices.Insert(t.pairs, i, setPair{t.key(p.Key), p.Value})
 }
 
-// set makes a set of the pairs.
+// set builds a set of the pairs.
 func (t *recentTable) set() Set {
 	if len(t.pairs) == 0 {
 		return Set{}
@@ -139,8 +137,8 @@ func (t *recentTable) set() Set {
 	return Set{*list, *text}
 }
 
-// recentPlace tells texts apart by their lengths and ends: keys have their beginnings in common,
-// values their beginnings or ends.
+// recentPlace hashes the length, the beginning and the end of a text. Keys often share their
+// beginnings, values their beginnings or ends.
 func recentPlace[S string | []byte](v S) uint32 {
 	h := uint32(len(v))
 	for i := max(0, len(v)-4); i < len(v); i++ {
@@ -152,15 +150,16 @@ func recentPlace[S string | []byte](v S) uint32 {
 	return h ^ h>>7 ^ h>>15
 }
 
-// MakeSet makes a set of pairs, of which the last with a key wins.
+// MakeSet builds a set of pairs. For duplicate keys the last pair wins.
 func MakeSet[P ~struct{ Key, Value string }](pairs []P) Set { return MakeSetLike(nil, pairs) }
 
-// MakeFieldsLike is MakeSetLike without what is empty: a field that is not there is.
+// MakeFieldsLike is MakeSetLike without pairs that have an empty value: an absent field reads as
+// empty.
 func MakeFieldsLike[P ~struct{ Key, Value string }](recent *Recent, pairs []P) Set {
 	return makeSet(recent, pairs, func(p Pair) bool { return p.Value != "" })
 }
 
-// MakeSetLike is MakeSet for one of many sets that have much in common. It keeps none of the strings.
+// MakeSetLike is MakeSet for one of many similar sets. It keeps none of the strings.
 func MakeSetLike[P ~struct{ Key, Value string }](recent *Recent, pairs []P) Set {
 	return makeSet(recent, pairs, func(Pair) bool { return true })
 }
@@ -180,7 +179,7 @@ func makeSet[P ~struct{ Key, Value string }](recent *Recent, pairs []P, wanted f
 	return t.set()
 }
 
-// SetOf makes a set of a map.
+// SetOf builds a set of a map.
 func SetOf(m map[string]string) Set {
 	pairs := make([]Pair, 0, len(m))
 	for k, v := range m {
@@ -189,14 +188,14 @@ func SetOf(m map[string]string) Set {
 	return MakeSet(pairs)
 }
 
-// Ends of values take a byte each where all values together have no more bytes than a byte can tell,
-// and wideEnd otherwise, which is told by the length of the text.
+// The end of a value takes one byte if all values together have at most mostNarrow bytes, and
+// wideEnd bytes otherwise. The length of the text shows which one applies.
 const (
 	mostNarrow = math.MaxUint8
 	wideEnd    = 4
 )
 
-// at is the value of the key in a place.
+// at returns the value of the key at a position.
 func (s Set) at(place int) string {
 	n := len(s.keys.list)
 	if len(s.text) > n+mostNarrow {
@@ -222,7 +221,7 @@ func (s Set) atWide(place int) string {
 	return values[start:end(place)]
 }
 
-// of returns the value of a key and whether it is there.
+// of returns the value of a key and whether the key is present.
 func (s Set) of(key unique.Handle[string]) (string, bool) {
 	if s.keys == nil {
 		return "", false
@@ -235,7 +234,7 @@ func (s Set) of(key unique.Handle[string]) (string, bool) {
 	return "", false
 }
 
-// Lookup returns the value of a key and whether it is there.
+// Lookup returns the value of a key and whether the key is present.
 func (s Set) Lookup(key string) (string, bool) {
 	if s.keys == nil {
 		return "", false
@@ -248,19 +247,19 @@ func (s Set) Lookup(key string) (string, bool) {
 	return "", false
 }
 
-// Has tells whether a key is there.
+// Has reports whether a key is present.
 func (s Set) Has(key string) bool {
 	_, ok := s.Lookup(key)
 	return ok
 }
 
-// Get returns the value of a key, "" when it is not there.
+// Get returns the value of a key, or "" if the key is absent.
 func (s Set) Get(key string) string {
 	v, _ := s.Lookup(key)
 	return v
 }
 
-// Len is the number of keys.
+// Len returns the number of keys.
 func (s Set) Len() int {
 	if s.keys == nil {
 		return 0
@@ -268,7 +267,7 @@ func (s Set) Len() int {
 	return len(s.keys.list)
 }
 
-// All goes through the pairs in the order of their keys.
+// All iterates over the pairs in the order of their keys.
 func (s Set) All() iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		for i := range s.Len() {
@@ -279,13 +278,13 @@ func (s Set) All() iter.Seq2[string, string] {
 	}
 }
 
-// The fields that every entry has.
+// Fields that every entry has.
 const (
 	FieldName      = "metadata.name"
 	FieldNamespace = "metadata.namespace"
 )
 
-// fieldView shows an entry's fields, name and namespace included, to selectors.
+// fieldView presents the fields of an entry, including name and namespace, to selectors.
 type fieldView Entry
 
 var _ fields.Fields = (*fieldView)(nil)

@@ -5,23 +5,22 @@ import (
 	"slices"
 )
 
-// History is kept for LogAge. When the logs of all resources exceed their bound of
-// bytes before that, it is kept within it in this order:
+// History is kept for LogAge. When the logs of all resources together exceed their byte bound
+// earlier than that, boundLogs reduces them in this order:
 //
-//  1. Large values are given up, the oldest first. The records stay, so everybody
-//     can still go on from them; who needs such a value reads it from the store.
-//     One tenant's large objects cost nobody else's history.
-//  2. The largest log forgets its oldest records, down to the second largest, and
-//     so on: a resource that changes much costs no other resource its history.
+//  1. Large values are dropped, the oldest first. Their records stay, so every watcher can
+//     continue. A watcher that needs such a value reads it from the store. The large objects of
+//     one tenant do not cost other tenants their history.
+//  2. The largest log drops its oldest records until it is as large as the second largest, and
+//     so on. A resource that changes often does not cost other resources their history.
 const (
-	// largeValue is the least size of what is given up alone, in bytes.
+	// largeValue is the minimum size in bytes of a value that can be dropped alone.
 	largeValue = 16 << 10
-	// slackPart is the part of the bound that is freed at a time beyond what has
-	// to be.
+	// slackPart is the fraction of the bound that is freed in addition to the excess.
 	slackPart = 16
 )
 
-// boundLogs lets the logs keep their bound. The caller holds mu.
+// boundLogs reduces the logs to their byte bound. The caller holds mu.
 func (c *Cache) boundLogs() {
 	over := c.history.Used() - c.cfg.HistoryBytes
 	if over <= 0 {
@@ -46,7 +45,7 @@ func (c *Cache) boundLogs() {
 		if over <= 0 {
 			return
 		}
-		// The i+1 largest come down to the level of the next, or as far as need be.
+		// The i+1 largest logs shrink to the size of the next one, or as far as needed.
 		level := int64(0)
 		if i+1 < len(sizes) {
 			level = sizes[i+1].bytes
@@ -62,7 +61,7 @@ func (c *Cache) boundLogs() {
 	}
 }
 
-// logSize is what a log keeps alive.
+// logSize is the memory that a log keeps alive, in bytes.
 type logSize struct {
 	store        *Store
 	bytes, large int64
@@ -74,8 +73,8 @@ func (s *Store) logSize() logSize {
 	return logSize{s, s.log.bytes, s.log.large}
 }
 
-// shed forgets the oldest records that together have so many bytes, and returns
-// how many it freed.
+// shed drops the oldest records that together hold at least the given number of bytes. It returns
+// how many bytes it freed.
 func (s *Store) shed(bytes, now int64) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,10 +92,10 @@ func (s *Store) shed(bytes, now int64) int64 {
 	return was - s.log.bytes
 }
 
-// reduced tells whether the version before the change is not there whole.
+// reduced reports whether the version before the change has lost its value.
 func (r *record) reduced() bool { return r.prev != nil && !r.prev.whole() }
 
-// large is the size of the record's value if it is large and whole.
+// large returns the size of the previous value if it is large and still present, and 0 otherwise.
 func (r *record) large() int64 {
 	if r.prev == nil || len(r.prev.stored) < largeValue {
 		return 0
@@ -104,17 +103,17 @@ func (r *record) large() int64 {
 	return int64(len(r.prev.stored))
 }
 
-// whole tells whether the entry has its value. Entries of history alone may have
-// given it up; only those do not keep encodings.
+// whole reports whether the entry has its value. Only entries that exist in history alone can lose
+// their value, and only those keep no encodings.
 func (e *Entry) whole() bool { return e.stored != "" || e.ring() != nil }
 
-// withoutValue is the entry as history has it that gave up its value.
+// withoutValue returns a copy of the entry for history, without its value.
 func (e *Entry) withoutValue() *Entry {
 	return &Entry{compact: e.compact, Revision: e.Revision, CreateRevision: e.CreateRevision}
 }
 
-// reduce gives up large values, from the oldest on, until so many bytes are free
-// or there are none left, and returns how many it freed.
+// reduce drops large values, the oldest first, until the given number of bytes is free or none are
+// left. It returns how many bytes it freed.
 func (s *Store) reduce(bytes int64) (freed int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,8 +136,8 @@ func (s *Store) reduce(bytes int64) (freed int64) {
 	return freed
 }
 
-// substitute puts a reduced version in the place of the one before the change of a
-// record, there and in the record that made it. The caller holds mu.
+// substitute replaces the version before a record's change by a reduced one, in that record and in
+// the record that created the version. The caller holds mu.
 func (s *Store) substitute(seq uint64, reduced *Entry) {
 	r := s.log.at(seq)
 	if made, ok := s.log.maker(r.prev); ok {
@@ -152,7 +151,7 @@ func (s *Store) substitute(seq uint64, reduced *Entry) {
 	s.cache.pinned.leave(r.prev)
 }
 
-// retire lets what a record has told keep no encodings any more.
+// retire stops the deletion entries of a record from keeping encodings.
 func (s *Store) retire(r *record) {
 	s.cache.ring.retire(r.tomb.Load())
 	s.cache.ring.retire(r.early.Load())

@@ -16,47 +16,44 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Newest reads the store's newest revision, linearizably. *storage.ReplacedError
-// tells that the store's history does not go through a place where the cache was
-// before the call.
+// Newest reads the newest revision of the store linearizably. It returns *storage.ReplacedError if
+// the store's history does not contain a position that the cache had reached before the call.
 type Newest interface {
 	Confirm(ctx context.Context, at storage.Place) (int64, error)
 }
 
-// Older reads a key as it was at a revision, and the store's revision; errors are
-// those of storage.Interface.
+// Older reads a key as of a revision, and the store's current revision. Its errors are those of
+// storage.Interface.
 type Older interface {
 	Get(ctx context.Context, key string, revision int64) (storage.KeyValue, int64, error)
 }
 
-// Config says how a Cache is made. Source and Newest are required; zero values
-// of the rest mean the Default constants, no logging, metrics that nobody sees,
-// and the time.
+// Config configures a Cache. Source and Newest are required. Zero values of the other fields mean
+// the Default constants, no logging, unregistered metrics and the wall clock.
 type Config struct {
 	Source Source
 	Newest Newest
-	// Older reads values that history had to give up. Without it, watches that
-	// would be told of them end.
+	// Older reads values that history has dropped. Without it, watches that need such a value end.
 	Older Older
-	// Root is what all keys begin with.
+	// Root is the prefix of all keys.
 	Root      string
 	Resources []Resource
-	// LoadsHistory tells that Source.Load may read an older state, with which
-	// history begins: the cache is ready only once it is current.
+	// LoadsHistory means that Source.Load may read an older state, at which history begins. The
+	// cache becomes ready only when it is current.
 	LoadsHistory bool
-	// Memory bounds what is kept of history, encodings and older states.
+	// Memory bounds the memory for history, encodings and older states.
 	Memory *memory.Budget
-	// LogEvents bounds the history of one resource, in changes; 0 does not.
+	// LogEvents bounds the history of one resource, in changes. 0 means no bound.
 	LogEvents int
-	// HistoryBytes bounds the values that are kept for history alone, of all
-	// resources together; 0 means what Memory allows.
+	// HistoryBytes bounds the values that only history keeps, for all resources together. 0 means
+	// the limit of Memory.
 	HistoryBytes int64
 	// LogAge is how long changes are kept within these bounds.
 	LogAge time.Duration
-	// LabelsFrom is how many objects are looked at in vain, for one list by a label, from which
-	// on it counts that they were: what is asked for so, again and again, gets an index.
+	// LabelsFrom is how many objects a list by a label must inspect without a match before they are
+	// counted. Labels that are listed repeatedly get an index.
 	LabelsFrom int
-	// ConfirmEvery is how often it is looked whether the store went back, when
+	// ConfirmEvery is the interval of checks whether the store's revision went backwards while
 	// nothing else would show it.
 	ConfirmEvery time.Duration
 	Logger       *slog.Logger
@@ -64,11 +61,11 @@ type Config struct {
 	Now          func() time.Time
 }
 
-// What zero values in Config mean.
+// Defaults for zero values in Config.
 const (
 	DefaultRoot   = "/registry/"
 	DefaultLogAge = 5 * time.Minute
-	// DefaultLabelsFrom is less than a scan that anybody notices.
+	// DefaultLabelsFrom is below the cost of a scan that users notice.
 	DefaultLabelsFrom = 1000
 )
 
@@ -106,13 +103,13 @@ func (c Config) complete() (Config, error) {
 	return c, nil
 }
 
-// Cache is the image of everything below the root.
+// Cache is the in-memory image of all keys below the root.
 type Cache struct {
 	cfg      Config
-	began    time.Time // what now counts from
+	began    time.Time // the origin of now
 	ring     *ring
-	plain    *kept        // of entries whose values are kept as they are
-	sealed   *kept        // the same, of those that are sealed in the store
+	plain    *kept        // for entries whose values are kept as stored
+	sealed   *kept        // the same for values that the store encrypts
 	history  *memory.Part // the logs of all stores
 	images   *memory.Part
 	metrics  *metrics
@@ -121,37 +118,37 @@ type Cache struct {
 	revision atomic.Int64 // applied to every store
 	entries  atomic.Uint64
 	started  atomic.Bool
-	loaded   chan struct{} // closed once there is a state
-	ready    readiness     // that is current
+	loaded   chan struct{} // closed once a state is loaded
+	ready    readiness     // set once the state is current
 	era      atomic.Uint64 // changed under mu
 	position position
-	// confirmed tells that the store's history was confirmed of late.
+	// confirmed means that the store's history was confirmed recently.
 	confirmed atomic.Bool
 	life      context.Context
 	end       context.CancelFunc
 	waits     waits
 	reads     reads
 	older     olderReads
-	// forgotten tells that a log forgot records that a watcher may need.
+	// forgotten signals that a log dropped records that a watcher may need.
 	forgotten chan struct{}
 
 	loadedOnce sync.Once
 
-	mu    sync.Mutex // first of all
-	loads int        // how often everything was loaded
-	// reloading: the history of the era before is given up, and nothing of this one
-	// is loaded yet. stopFollowing ends the Follow that runs.
+	mu    sync.Mutex // before all other locks
+	loads int        // how often the full state was loaded
+	// reloading means that the history of the previous era is discarded and the current era is not
+	// loaded yet. stopFollowing ends the running Follow.
 	reloading     bool
 	stopFollowing context.CancelFunc
-	// defined are the stores of resources that entries define, by those entries' keys.
+	// defined holds the stores of resources that entries define, by the keys of those entries.
 	defined map[string]*Store
-	// unclaimed are values whose keys belong to no resource (yet).
+	// unclaimed holds values whose keys belong to no known resource.
 	unclaimed btree.Map[string, storage.KeyValue]
 	touched   []*Store // scratch of apply
 	fired     []*wake  // scratch of apply
 }
 
-// New makes a cache. Nothing happens before Run.
+// New returns a cache. It does nothing before Run.
 func New(cfg Config) (*Cache, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -177,11 +174,11 @@ func New(cfg Config) (*Cache, error) {
 	return c, nil
 }
 
-// Ready tells whether the cache has been loaded and was current since. It is not
-// while everything is loaded anew because the store went back.
+// Ready reports whether the cache has been loaded and has been current since. It is false while the
+// cache reloads because the store's revision went backwards.
 func (c *Cache) Ready() bool { return c.ready.ok.Load() }
 
-// WaitReady waits until the cache is ready.
+// WaitReady blocks until the cache is ready.
 func (c *Cache) WaitReady(ctx context.Context) error {
 	select {
 	case <-c.ready.wait():
@@ -193,11 +190,10 @@ func (c *Cache) WaitReady(ctx context.Context) error {
 	}
 }
 
-// Revision is the revision up to which every change has been applied.
+// Revision returns the revision up to which all changes have been applied.
 func (c *Cache) Revision() int64 { return c.revision.Load() }
 
-// Store returns the store of a resource, by its name or prefix; nil when there
-// is none.
+// Store returns the store of a resource by its name or prefix, or nil if there is none.
 func (c *Cache) Store(nameOrPrefix string) *Store {
 	r := c.routes.Load()
 	if s := r.named(nameOrPrefix); s != nil {
@@ -206,12 +202,12 @@ func (c *Cache) Store(nameOrPrefix string) *Store {
 	return r.at(nameOrPrefix)
 }
 
-// entry makes an entry of a value that the store holds. One that cannot be read is
-// kept, so that it can be told of and deleted.
+// entry returns the entry of a stored value. An unreadable value gets an entry too, so that it can
+// be reported and deleted.
 func (c *Cache) entry(s *Store, kv storage.KeyValue) *Entry { return c.named(s, c.unnamed(s, kv)) }
 
-// unnamed is an entry that has no ID yet. What is sealed in the store is kept for itself, so that
-// nothing of it is in a text that outlives it.
+// unnamed returns an entry without an ID. A value that the store encrypts is kept separately, so
+// that no part of it is in a shared text that outlives it.
 func (c *Cache) unnamed(s *Store, kv storage.KeyValue) *Entry {
 	outline := s.resource.outline(kv.Value)
 	k := c.plain
@@ -227,7 +223,7 @@ func (c *Cache) unnamed(s *Store, kv storage.KeyValue) *Entry {
 	return e
 }
 
-// named gives an entry its ID, and tells of one that cannot be read.
+// named assigns the entry its ID, and logs an entry that cannot be read.
 func (c *Cache) named(s *Store, e *Entry) *Entry {
 	e.id |= c.entries.Add(1)
 	if err := e.Unreadable(); err != nil && s.metrics.unreadable.Add(1) <= maxUnreadableLogged {
@@ -236,14 +232,14 @@ func (c *Cache) named(s *Store, e *Entry) *Entry {
 	return e
 }
 
-// maxUnreadableLogged bounds the messages about values of one resource.
+// maxUnreadableLogged bounds the log messages about unreadable values of one resource.
 const maxUnreadableLogged = 20
 
-// now is the nanoseconds since a time before the cache was made. They pass as time does,
-// whatever the wall clock is set to: ages of history are counted by them.
+// now returns the nanoseconds since a time before the cache was created. It is monotonic, so
+// changes of the wall clock do not affect the age of history.
 func (c *Cache) now() int64 { return int64(c.cfg.Now().Sub(c.began)) }
 
-// release wakes watchers. No lock that they take may be held.
+// release wakes watchers. The caller must not hold any lock that they take.
 func release(fired []*wake) {
 	for _, wk := range fired {
 		wk.release()

@@ -7,27 +7,28 @@ import (
 	"unique"
 )
 
-// compact is the key and the attributes of an object, in one text and a list of names that it shares
-// with all objects which have the same.
+// compact holds the key and the attributes of an object in one text. The list of label and field
+// names is shared with all objects that have the same names.
 type compact struct {
-	// text is the key, then the values of labels and those of fields, as sets have them. Where the key
-	// does not end with namespace and name, which is oddName then, it ends with both and their lengths.
+	// text is the key, followed by the label values and the field values in the layout of Set. If
+	// the key does not end with namespace and name, name is oddName and the text ends with both and
+	// their lengths.
 	text              string
 	keyEnd, labelsEnd uint32
-	namespace, name   uint16 // their lengths
+	namespace, name   uint16 // lengths in bytes
 	names             unique.Handle[names]
 }
 
-// names are those of labels and of fields.
+// names holds the label keys and the field names of an object.
 type names struct{ labels, fields *setKeys }
 
 const (
 	oddName = math.MaxUint16
-	// oddEnd is what the lengths of both take.
+	// oddEnd is the size of the two lengths in bytes.
 	oddEnd = 8
 )
 
-// ofKey has a key only.
+// ofKey returns a compact with a key only.
 func ofKey(key string) compact {
 	return compact{text: key, keyEnd: uint32(len(key)), labelsEnd: uint32(len(key))}
 }
@@ -55,7 +56,7 @@ func newCompact(key string, a Attributes) compact {
 	return c
 }
 
-// endsWith tells whether a key is that of namespace and name.
+// endsWith reports whether a key ends with the namespace and name of an object.
 func endsWith(key string, a *Attributes) bool {
 	rest, ok := strings.CutSuffix(key, a.Name)
 	if !ok || len(a.Name) >= oddName {
@@ -64,10 +65,10 @@ func endsWith(key string, a *Attributes) bool {
 	return a.Namespace == "" || len(a.Namespace) < oddName && strings.HasSuffix(rest, "/") && strings.HasSuffix(rest[:len(rest)-1], a.Namespace)
 }
 
-// Key is the key in the store.
+// Key returns the key in the store.
 func (c *compact) Key() string { return c.text[:c.keyEnd] }
 
-// Name is metadata.name.
+// Name returns metadata.name.
 func (c *compact) Name() string {
 	if c.name == oddName {
 		_, name, _ := c.odd()
@@ -76,7 +77,7 @@ func (c *compact) Name() string {
 	return c.text[c.keyEnd-uint32(c.name) : c.keyEnd]
 }
 
-// Namespace is metadata.namespace, "" where there is none.
+// Namespace returns metadata.namespace, or "" if there is none.
 func (c *compact) Namespace() string {
 	if c.name == oddName {
 		namespace, _, _ := c.odd()
@@ -89,7 +90,7 @@ func (c *compact) Namespace() string {
 	return c.text[end-uint32(c.namespace) : end]
 }
 
-// odd is the namespace and the name behind all else, and where they begin.
+// odd returns the namespace and the name at the end of the text, and where they begin.
 func (c *compact) odd() (namespace, name string, start int) {
 	end := len(c.text) - oddEnd
 	lengths := c.text[end:]
@@ -99,7 +100,7 @@ func (c *compact) odd() (namespace, name string, start int) {
 	return c.text[start:middle], c.text[middle:end], start
 }
 
-// Labels are metadata.labels.
+// Labels returns metadata.labels.
 func (c *compact) Labels() Set {
 	if c.labelsEnd == c.keyEnd {
 		return Set{}
@@ -107,7 +108,7 @@ func (c *compact) Labels() Set {
 	return Set{c.names.Value().labels, c.text[c.keyEnd:c.labelsEnd]}
 }
 
-// Fields are those that selectors may name, without metadata.name and metadata.namespace.
+// Fields returns the fields that selectors may use, without metadata.name and metadata.namespace.
 func (c *compact) Fields() Set {
 	end := len(c.text)
 	if c.name == oddName {
@@ -119,7 +120,7 @@ func (c *compact) Fields() Set {
 	return Set{c.names.Value().fields, c.text[c.labelsEnd:end]}
 }
 
-// share has the text of the one before it, if it is the same.
+// share reuses the text of the previous version if it is equal.
 func (c *compact) share(old *compact) {
 	if c.text == old.text && c.keyEnd == old.keyEnd && c.labelsEnd == old.labelsEnd {
 		c.text = old.text

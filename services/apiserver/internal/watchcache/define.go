@@ -8,14 +8,20 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// define adds, replaces or removes the resource that an entry defines, as of a
-// revision: keys that follow belong to it, and its history begins there. The entry is
-// nil when it is gone. The caller holds mu, and lets all who were woken go.
+// Entries of a resource may define other resources (Resource.Defines). A defined resource exists,
+// under the same lock, before the next change is applied. So its history is complete from its
+// definition on, on every replica and after a restart. A resource whose definition changes starts
+// again: its watchers end, and callers that hold the former Store read the new one. Values that
+// belong to no resource are kept until a resource claims them.
+
+// define adds, replaces or removes the resource that an entry defines, as of a revision. Keys that
+// follow belong to the resource, and its history begins at the revision. The entry is nil if it was
+// deleted. The caller holds mu and releases all watchers that were woken.
 func (c *Cache) define(by *Resource, key string, e *Entry, revision int64, fired []*wake) []*wake {
 	var r Resource
 	is := false
 	if e != nil && e.damage != nil {
-		return fired // what it defines is what it defined
+		return fired // an unreadable definition leaves the resource as it is
 	}
 	if e != nil {
 		r, is = by.Defines(e.Outline())
@@ -44,13 +50,12 @@ func (c *Cache) define(by *Resource, key string, e *Entry, revision int64, fired
 	}
 	c.defined[key] = s
 	if had != nil {
-		had.next.Store(s) // whoever still has the former one reads this
+		had.next.Store(s) // callers that still hold the former store use this
 	}
 	return fired
 }
 
-// redefine brings the resources in line with a state that was loaded. The caller
-// holds mu.
+// redefine aligns the defined resources with a loaded state. The caller holds mu.
 func (l *loading) redefine(revision int64, fired []*wake) []*wake {
 	c := l.cache
 	by, there := map[*Entry]*Resource{}, map[string]bool{}
@@ -73,8 +78,8 @@ func (l *loading) redefine(revision int64, fired []*wake) []*wake {
 	return fired
 }
 
-// add takes up a resource with what the store holds of it; its history begins at a
-// revision. The caller holds mu.
+// add registers a resource and loads the values that the store holds for it. Its history begins at
+// a revision. The caller holds mu.
 func (c *Cache) add(r Resource, revision int64) (*Store, error) {
 	if !strings.HasPrefix(r.Prefix, c.cfg.Root) || !strings.HasSuffix(r.Prefix, "/") || r.Attributes == nil || r.Name == "" {
 		return nil, fmt.Errorf("resource %q with prefix %q is not complete", r.Name, r.Prefix)
@@ -110,8 +115,8 @@ func (c *Cache) add(r Resource, revision int64) (*Store, error) {
 	return s, nil
 }
 
-// drop gives a resource up, with what is pending of it applied; its watchers end
-// with ErrStopped. The caller holds mu.
+// drop removes a resource after applying its pending changes. Its watchers end with ErrStopped. The
+// caller holds mu.
 func (c *Cache) drop(s *Store, fired []*wake) []*wake {
 	if i := slices.Index(c.touched, s); i >= 0 {
 		c.touched = slices.Delete(c.touched, i, i+1)
@@ -121,7 +126,7 @@ func (c *Cache) drop(s *Store, fired []*wake) []*wake {
 	fired = s.end(ErrStopped, fired)
 	s.discard()
 	c.metrics.forget(s)
-	s.mu.RLock() // for entries that are replaced by others that are the same
+	s.mu.RLock() // for entries that rebind replaces by equal ones
 	defer s.mu.RUnlock()
 	s.live.entries.Scan(func(e *Entry) bool {
 		c.ring.retire(e)
@@ -131,12 +136,11 @@ func (c *Cache) drop(s *Store, fired []*wake) []*wake {
 	return fired
 }
 
-// disclaim keeps the value of an entry whose resource is not in the cache. The
-// caller holds mu.
+// disclaim keeps the value of an entry whose resource left the cache. The caller holds mu.
 func (c *Cache) disclaim(e *Entry) { c.unclaimed.Set(e.Key(), e.keyValue()) }
 
-// unclaimed is what is kept of a value that belongs to no resource: of how it is stored
-// only that it is sealed, or cannot be read.
+// unclaimed returns the form in which a value of no resource is kept. Of its seal it keeps only
+// that the value is encrypted, or unreadable.
 func unclaimed(kv storage.KeyValue) storage.KeyValue {
 	if kv.Seal != nil && kv.Seal.Err == nil {
 		kv.Seal = &storage.Seal{}
@@ -144,12 +148,12 @@ func unclaimed(kv storage.KeyValue) storage.KeyValue {
 	return kv
 }
 
-// same tells whether two definitions of a resource say the same.
+// same reports whether two definitions of a resource are equal.
 func (r *Resource) same(o *Resource) bool {
 	return r.Name == o.Name && r.Prefix == o.Prefix && r.Variant == o.Variant
 }
 
-// latest is the store itself, or the one that has taken its place.
+// latest returns the store itself, or the store that replaced it.
 func (s *Store) latest() *Store {
 	for n := s.next.Load(); n != nil; n = s.next.Load() {
 		s = n

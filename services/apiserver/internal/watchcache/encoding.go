@@ -9,25 +9,25 @@ import (
 	"binnacle/services/apiserver/internal/memory"
 )
 
-// Form names a kind of encoding. The caller gives the numbers their meaning.
+// Form identifies a kind of encoding. The caller assigns the numbers.
 type Form uint32
 
-// noForm is the form of nothing.
+// noForm is no valid form.
 const noForm = ^Form(0)
 
-// encoding is one encoding of one entry. It is made once; eviction takes it out
-// of its entry and leaves it to whoever reads it.
+// encoding is one encoding of one entry. It is made once. Eviction removes it from its entry, and
+// current readers keep it.
 type encoding struct {
 	form Form
-	used atomic.Bool // read since the hand last passed
+	used atomic.Bool // read since the clock hand last passed
 	done atomic.Bool // bytes are final
-	// mu is held while the bytes are made; it comes before ring.mu.
+	// mu is held while the bytes are made. It comes before ring.mu.
 	mu    sync.Mutex
 	bytes []byte
-	next  atomic.Pointer[encoding] // in the entry's list; changed under ring.mu
+	next  atomic.Pointer[encoding] // in the list of the entry; changed under ring.mu
 	owner *Entry
 
-	// Under ring.mu: neighbours in the ring, and whether it was evicted.
+	// Under ring.mu: the neighbours in the ring, and whether it was evicted.
 	older, newer *encoding
 	gone         bool
 }
@@ -36,15 +36,15 @@ const encodingOverhead = int64(unsafe.Sizeof(encoding{}))
 
 func (e *encoding) size() int64 { return encodingOverhead + int64(cap(e.bytes)) }
 
-// ring has all finished encodings. What was not read since the hand of the clock
-// last passed is evicted first.
+// ring holds all finished encodings. Those that were not read since the clock hand last passed are
+// evicted first.
 type ring struct {
 	budget *memory.Budget
 	part   *memory.Part
-	// retired stands in the list of an entry that keeps no encodings any more.
+	// retired marks the list of an entry that keeps no encodings any more.
 	retired *encoding
 
-	mu    sync.Mutex // after Store.mu and encoding.mu; nothing is taken while it is held
+	mu    sync.Mutex // after Store.mu and encoding.mu; no lock is taken under it
 	size  int64
 	count int
 	hand  *encoding // the next candidate; nil when there is none
@@ -58,14 +58,14 @@ func newRing(b *memory.Budget) *ring {
 	return r
 }
 
-// encodingsShare is that of encodings in the memory of all caches: three times as
-// much as compressed answers or older states.
+// encodingsShare is the share of encodings in the memory of all caches: three times as much as
+// compressed responses or older states.
 const encodingsShare = 3
 
-// Encoding returns the entry's encoding in a form. If it is not there, encode
-// makes it; concurrent callers wait for one call. The bytes are shared and must
-// not be changed. Errors are not kept. encode may ask for other forms of the
-// entry, as long as no two forms need each other.
+// Encoding returns the encoding of the entry in a form. If it is absent, encode makes it, and
+// concurrent callers wait for that one call. The bytes are shared and must not be changed. Errors
+// are not cached. encode may request other forms of the entry, as long as no two forms need each
+// other.
 func (e *Entry) Encoding(form Form, encode func(*Entry) ([]byte, error)) ([]byte, error) {
 	if e.ring() == nil {
 		return encode(e)
@@ -73,7 +73,7 @@ func (e *Entry) Encoding(form Form, encode func(*Entry) ([]byte, error)) ([]byte
 	enc := e.find(form)
 	if enc == nil {
 		if enc = e.ring().insert(e, form); enc == nil {
-			return encode(e) // of history that is forgotten, for a reader who still has it
+			return encode(e) // dropped from history, but a reader still holds it
 		}
 	}
 	if enc.done.Load() {
@@ -86,7 +86,7 @@ func (e *Entry) Encoding(form Form, encode func(*Entry) ([]byte, error)) ([]byte
 	return b, err
 }
 
-// make makes the bytes unless somebody else did.
+// make makes the bytes unless another caller already did.
 func (e *encoding) make(encode func(*Entry) ([]byte, error)) (b []byte, made bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -105,7 +105,7 @@ func (e *encoding) make(encode func(*Entry) ([]byte, error)) (b []byte, made boo
 	return b, true, nil
 }
 
-// Encoded returns the encoding in a form if it is there.
+// Encoded returns the encoding in a form if it exists.
 func (e *Entry) Encoded(form Form) ([]byte, bool) {
 	enc := e.find(form)
 	if enc == nil || !enc.done.Load() {
@@ -114,8 +114,7 @@ func (e *Entry) Encoded(form Form) ([]byte, bool) {
 	return enc.read(), true
 }
 
-// Spare tells that an encoding may be kept which is worth less than others: none would
-// have to go for it.
+// Spare reports whether a low-priority encoding may be kept without evicting others.
 func (e *Entry) Spare() bool { return e.ring() != nil && e.ring().budget.Spare() }
 
 func (e *Entry) find(form Form) *encoding {
@@ -128,14 +127,14 @@ func (e *Entry) find(form Form) *encoding {
 }
 
 func (e *encoding) read() []byte {
-	if !e.used.Load() { // spares the cache line of what is read often
+	if !e.used.Load() { // avoids writes to a cache line that is read often
 		e.used.Store(true)
 	}
 	return e.bytes
 }
 
-// insert puts an empty encoding into the entry's list, unless there is one. It
-// returns nil when the entry keeps none.
+// insert adds an empty encoding to the list of the entry unless the form exists. It returns nil if
+// the entry keeps no encodings.
 func (r *ring) insert(e *Entry, form Form) *encoding {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,7 +150,7 @@ func (r *ring) insert(e *Entry, form Form) *encoding {
 	return enc
 }
 
-// charge counts a finished encoding.
+// charge accounts for a finished encoding.
 func (r *ring) charge(enc *encoding) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -174,7 +173,8 @@ func (r *ring) add(bytes int64) {
 	r.part.Add(bytes)
 }
 
-// shrink evicts at least so many bytes, if there are as many.
+// shrink evicts encodings of at least the given number of bytes, if there are as many. It returns
+// how many bytes it freed.
 func (r *ring) shrink(bytes int64) (freed int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -192,7 +192,7 @@ func (r *ring) shrink(bytes int64) (freed int64) {
 	return freed
 }
 
-// drop evicts all encodings of an entry that hardly anybody is going to ask for.
+// drop evicts all encodings of an entry that is unlikely to be read again.
 func (r *ring) drop(e *Entry) {
 	if e == nil || r == nil || e.encodings.Load() == nil {
 		return
@@ -205,8 +205,8 @@ func (r *ring) drop(e *Entry) {
 	}
 }
 
-// retire evicts all encodings of an entry that has left the cache, and lets it
-// keep none from now on: they would keep the entry alive.
+// retire evicts all encodings of an entry that left the cache, and stops it from keeping new ones:
+// they would keep the entry alive.
 func (r *ring) retire(e *Entry) {
 	if e == nil || r == nil {
 		return
@@ -226,7 +226,7 @@ func (r *ring) clear(e *Entry) {
 	}
 }
 
-// unlink takes an encoding out of the ring, if it is in it.
+// unlink removes an encoding from the ring if it is in it.
 func (r *ring) unlink(enc *encoding) {
 	if enc.newer == nil {
 		return
@@ -244,8 +244,8 @@ func (r *ring) unlink(enc *encoding) {
 	enc.older, enc.newer = nil, nil
 }
 
-// remove takes an encoding out of its entry's list. Readers that stand on it go
-// on to the rest of the list.
+// remove removes an encoding from the list of its entry. Readers that have reached it continue with
+// the rest of the list.
 func (e *encoding) remove() {
 	e.gone = true
 	at := &e.owner.encodings

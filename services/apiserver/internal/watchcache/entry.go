@@ -9,52 +9,50 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Entry is one version of one object. It is immutable; its exported fields
-// must not be changed.
+// Entry is one version of one object. It is immutable, and its exported fields must not be changed.
 type Entry struct {
 	compact
-	// Revision is that of the change that made this version. An entry that
-	// carries the last state of something deleted (see Event) has the
-	// revision of the deletion.
+	// Revision is the revision of the change that created this version. An entry that carries the
+	// last state of a deleted object (see Event) has the revision of the deletion.
 	Revision int64
-	// CreateRevision is the revision at which the key came to be.
+	// CreateRevision is the revision at which the key was created.
 	CreateRevision int64
 
-	id        uint64  // its highest bit is packed
-	stored    string  // see kept.go; a slice would take a word more
-	damage    *damage // nil for what can be read
+	id        uint64  // the highest bit is packed
+	stored    string  // see kept.go; a slice would take one word more
+	damage    *damage // nil for a readable value
 	encodings atomic.Pointer[encoding]
 	places    atomic.Uint64
-	kept      *kept // nil: neither packed in a book, nor are encodings kept
+	kept      *kept // nil: not encoded with a dictionary, and no encodings are kept
 }
 
-// damage is what is wrong with a value that nobody can use.
+// damage describes a value that cannot be used.
 type damage struct {
 	why *storage.UnreadableError
-	// readable is the last version before this one that could be read, if it is known.
+	// readable is the last readable version before this one, if it is known.
 	readable *Entry
-	// untold: there is none since the object came to be.
+	// untold means that the object has had no readable version since its creation.
 	untold bool
 }
 
-// entryOverhead is what an entry takes beside its key and value.
+// entryOverhead is the memory of an entry beside its key and value.
 const entryOverhead = int64(unsafe.Sizeof(Entry{}))
 
-// Apart is the entry of an object that no cache has: it is told as others are,
-// and nothing of it is kept.
+// Apart returns the entry of an object that is in no cache. It is reported to watchers like other
+// entries, and nothing of it is kept.
 func Apart(key string, stored []byte) *Entry {
 	return &Entry{compact: ofKey(key), stored: asText(stored)}
 }
 
-// ID names this version of the object among all that this process has seen, also
-// where the store was replaced and tells revisions again. It is 0 for an entry
-// that is not part of the cache.
+// ID identifies this version of the object among all versions that this process has seen. It stays
+// unique when a replaced store assigns the same revisions again. It is 0 for an entry that is not
+// part of the cache.
 func (e *Entry) ID() uint64 { return e.id &^ packed }
 
-// Sum tells what is stored by one key apart, also where a store that was restored tells a
-// revision again with another value.
+// Sum returns a hash of the stored value. It distinguishes the values of one key, even if a
+// restored store assigns a revision again with another value.
 func (e *Entry) Sum(seed maphash.Seed) uint64 {
-	if e.book() != nil { // which is not one text for ever
+	if e.book() != nil { // the packed form of a value can change
 		l := e.Lend()
 		defer l.Back()
 		return maphash.Bytes(seed, l.Value)
@@ -62,8 +60,8 @@ func (e *Entry) Sum(seed maphash.Seed) uint64 {
 	return maphash.String(seed, e.stored)
 }
 
-// Touch reads a little of the beginning of the stored value, so that it is near when it is
-// needed. What it returns means nothing.
+// Touch reads the first bytes of the stored value to bring them into the CPU cache. The result has
+// no meaning.
 func (e *Entry) Touch() (sum byte) {
 	b := e.stored[:min(len(e.stored), touched)]
 	for i := 0; i < len(b); i += cacheLine {
@@ -77,11 +75,11 @@ const (
 	touched   = 4 * cacheLine
 )
 
-// Places is a word for whoever reads the stored value, to find things in it again.
-// It is 0 at first.
+// Places returns a word in which readers of the stored value cache positions in it. It is initially
+// 0.
 func (e *Entry) Places() *atomic.Uint64 { return &e.places }
 
-// Unreadable is why the value cannot be read: *storage.UnreadableError, or nil.
+// Unreadable returns why the value cannot be read: *storage.UnreadableError, or nil.
 func (e *Entry) Unreadable() error {
 	if e.damage == nil {
 		return nil
@@ -89,8 +87,8 @@ func (e *Entry) Unreadable() error {
 	return e.damage.why
 }
 
-// LastReadable is the version itself or, if it cannot be read, the last one before it
-// that could; nil when that is not known.
+// LastReadable returns the entry itself or, if it is unreadable, the last readable version before
+// it. It returns nil if that version is not known.
 func (e *Entry) LastReadable() *Entry {
 	if e == nil || e.damage == nil {
 		return e
@@ -98,7 +96,7 @@ func (e *Entry) LastReadable() *Entry {
 	return e.damage.readable
 }
 
-// follows notes what the version before was, which may be nil.
+// follows records the previous version, which may be nil.
 func (e *Entry) follows(old *Entry) {
 	if e.damage == nil {
 		return
@@ -107,10 +105,10 @@ func (e *Entry) follows(old *Entry) {
 	e.damage.untold = !e.damage.why.Passing && (old == nil || old.untold())
 }
 
-// untold: the object was never one that could be read.
+// untold reports whether the object never had a readable version.
 func (e *Entry) untold() bool { return e.damage != nil && e.damage.untold }
 
-// keyValue is what the entry was made of.
+// keyValue returns the stored form from which the entry was made.
 func (e *Entry) keyValue() storage.KeyValue {
 	kv := storage.KeyValue{Key: e.Key(), Value: e.Stored(), ModRevision: e.Revision, CreateRevision: e.CreateRevision}
 	switch {
@@ -122,11 +120,11 @@ func (e *Entry) keyValue() storage.KeyValue {
 	return kv
 }
 
-// retired tells that the entry has left the cache.
+// retired reports whether the entry has left the cache.
 func (e *Entry) retired() bool { return e.ring() != nil && e.encodings.Load() == e.ring().retired }
 
-// sizeBeside is the memory that the entry holds, without encodings, beside what
-// it shares with the version after it, which may be nil.
+// sizeBeside returns the memory of the entry in bytes, without encodings and without the parts that
+// it shares with the next version, which may be nil.
 func (e *Entry) sizeBeside(next *Entry) int64 {
 	n := entryOverhead + int64(len(e.stored))
 	if next == nil || unsafe.StringData(e.text) != unsafe.StringData(next.text) {
@@ -135,7 +133,7 @@ func (e *Entry) sizeBeside(next *Entry) int64 {
 	return n
 }
 
-// outline is what is read of a value.
+// outline returns the outline of a value.
 func (r *Resource) outline(value []byte) []byte {
 	if r.Outline == nil {
 		return value
@@ -143,8 +141,8 @@ func (r *Resource) outline(value []byte) []byte {
 	return r.Outline(value)
 }
 
-// newEntry makes the entry of a stored value, with its outline. When that cannot be read, the entry has
-// what its key tells.
+// newEntry returns the entry of a stored value with its outline. If the outline cannot be read, the
+// attributes come from the key.
 func newEntry(r *Resource, plain *kept, kv storage.KeyValue, outline []byte) *Entry {
 	var attrs Attributes
 	var unreadable *storage.UnreadableError
@@ -173,7 +171,7 @@ func newEntry(r *Resource, plain *kept, kv storage.KeyValue, outline []byte) *En
 	return e
 }
 
-// attributesOfKey reads namespace and name from "[namespace/]name".
+// attributesOfKey parses namespace and name from "[namespace/]name".
 func attributesOfKey(rest string) Attributes {
 	if ns, name, ok := strings.Cut(rest, "/"); ok {
 		return Attributes{Namespace: ns, Name: name}

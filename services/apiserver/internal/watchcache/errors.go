@@ -7,7 +7,7 @@ import (
 
 // Errors without details.
 var (
-	// ErrNotReady: the cache has not been loaded, or is being loaded anew.
+	// ErrNotReady: the cache is not loaded, or is reloading.
 	ErrNotReady = errors.New("watch cache is not loaded")
 	// ErrClosed: the watcher was closed by its owner.
 	ErrClosed = errors.New("watcher is closed")
@@ -17,9 +17,9 @@ var (
 	errReplaced = errors.New("the store went back")
 )
 
-// ExpiredError tells that a revision is older than the history that is kept.
+// ExpiredError reports that a revision is older than the kept history.
 type ExpiredError struct {
-	// Revision is the position that is lost.
+	// Revision is the lost position.
 	Revision int64
 	// Oldest is the oldest revision from which history is complete.
 	Oldest int64
@@ -29,7 +29,7 @@ func (e *ExpiredError) Error() string {
 	return fmt.Sprintf("too old resource version: %d (%d)", e.Revision, e.Oldest)
 }
 
-// DuplicateError tells that two resources claim the same name or prefix.
+// DuplicateError reports that two resources claim the same name or prefix.
 type DuplicateError struct{ Name, Prefix string }
 
 func (e *DuplicateError) Error() string {

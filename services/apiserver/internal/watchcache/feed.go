@@ -15,12 +15,12 @@ import (
 const (
 	minBackoff = 5 * time.Millisecond
 	maxBackoff = 5 * time.Second
-	// tidyEvery is how often old history is looked for when nothing changes.
+	// tidyEvery is the interval of clean-ups of old history while nothing changes.
 	tidyEvery = 30 * time.Second
 )
 
-// Run loads the cache and follows the source until ctx ends, which is no error.
-// Then all watchers end. It is called once.
+// Run loads the cache and follows the source until ctx ends, which is no error. Then all watchers
+// end. Run is called once.
 func (c *Cache) Run(ctx context.Context) error {
 	if c.started.Swap(true) {
 		return errors.New("watch cache has been started before")
@@ -52,8 +52,8 @@ func (c *Cache) stop() {
 	release(fired)
 }
 
-// feed loads and follows until ctx ends. It loads again when what comes next
-// has been compacted, or when the store went back behind the cache.
+// feed loads and follows until ctx ends. It reloads if the next revision has been compacted, or if
+// the store's revision went backwards.
 func (c *Cache) feed(ctx context.Context) error {
 	loaded := false
 	wait := minBackoff
@@ -93,8 +93,7 @@ func (c *Cache) feed(ctx context.Context) error {
 	}
 }
 
-// follow applies what happens after a place of an era, until the stream is lost or
-// the era ends.
+// follow applies the changes after a position of an era until the stream is lost or the era ends.
 func (c *Cache) follow(ctx context.Context, from storage.Place, era uint64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -108,8 +107,8 @@ func (c *Cache) follow(ctx context.Context, from storage.Place, era uint64) erro
 	return c.cfg.Source.Follow(ctx, from, c.apply)
 }
 
-// apply makes a batch visible: first in the stores, then as the cache's
-// revision; then it wakes whom it concerns. What was applied before is skipped.
+// apply makes a batch visible, first in the stores and then as the revision of the cache. Then it
+// wakes the watchers that the batch concerns. It skips changes that were applied before.
 func (c *Cache) apply(b storage.Batch) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,17 +153,17 @@ func (c *Cache) apply(b storage.Batch) error {
 	release(c.fired)
 	clear(c.fired)
 	c.boundLogs()
-	c.cfg.Memory.Settle() // history has taken something from the caches
+	c.cfg.Memory.Settle() // history may have taken memory from the caches
 	return nil
 }
 
-// valueOf is what an event that is no deletion leaves in the store.
+// valueOf returns the value that an event other than a deletion leaves in the store.
 func valueOf(ev *storage.Event) storage.KeyValue {
 	return storage.KeyValue{Key: ev.Key, Value: ev.Value, ModRevision: ev.Revision, CreateRevision: ev.CreateRevision, Seal: ev.Seal}
 }
 
-// distribute makes an event, the i-th of those of which some were made ahead, a pending
-// change of its store. The caller holds mu.
+// distribute makes an event a pending change of its store. The event is the i-th of those that
+// ahead may have decoded. The caller holds mu.
 func (c *Cache) distribute(s *Store, ev *storage.Event, ahead []made, i int) {
 	kv := valueOf(ev)
 	deleted := ev.Type == storage.Deleted
@@ -189,7 +188,7 @@ func (c *Cache) distribute(s *Store, ev *storage.Event, ahead []made, i int) {
 	}
 }
 
-// dropPending forgets a batch that cannot be applied. The caller holds mu.
+// dropPending discards a batch that cannot be applied. The caller holds mu.
 func (c *Cache) dropPending() {
 	for _, s := range c.touched {
 		clear(s.pending)
@@ -198,7 +197,7 @@ func (c *Cache) dropPending() {
 	c.touched = c.touched[:0]
 }
 
-// tidy looks for old history until ctx ends.
+// tidy removes old history periodically until ctx ends.
 func (c *Cache) tidy(ctx context.Context) error {
 	t := time.NewTicker(tidyEvery)
 	defer t.Stop()

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// followPause is before beginning anew.
+// followPause is the delay before Follow restarts.
 const followPause = 100 * time.Millisecond
 
-// Follow calls once, which watches until an error, and calls it anew when its place in the
-// history is lost. It returns nil when the cache stops, which tells itself why, the error of
-// ctx when that ends, and other errors of once.
+// Follow calls once, which watches until an error. It calls once again if the watch lost its place
+// in the history. It returns nil if the cache stops, since the cache reports the reason itself. It
+// returns the error of ctx if that ends, and any other error of once.
 func Follow(ctx context.Context, once func(context.Context) error) error {
 	for {
 		err := once(ctx)

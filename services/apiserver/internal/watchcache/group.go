@@ -2,9 +2,8 @@ package watchcache
 
 import "sync"
 
-// A scope is an interest that watchers share. Every change belongs to a few
-// scopes: its name's, its namespace's, that of each indexed field's old and new
-// value, and the one of all.
+// A scope is an interest that watchers share. Every change belongs to a few scopes: its name, its
+// namespace, the old and new value of each indexed field, and the scope of all.
 type scope struct {
 	kind  scopeKind
 	field int // position in Resource.Index, for scopeField
@@ -22,47 +21,47 @@ const (
 	scopeKinds
 )
 
-// group is the watchers of one scope. A change in its scope wakes all of them
-// at once; what it costs does not depend on what other watchers look at.
+// group holds the watchers of one scope. A change in the scope wakes all of them at once. The cost
+// does not depend on watchers of other scopes.
 type group struct {
 	scope    scope
 	watchers int // under Store.mu
 
 	mu   sync.Mutex // after Store.mu
-	wake *wake      // what the active watchers wait for; nil when there are none
+	wake *wake      // what the active watchers wait on; nil if there are none
 }
 
-// wake is one awakening of a group.
+// wake is one wake-up of a group.
 type wake struct {
 	ch  chan struct{} // closed by the first change
-	seq uint64        // that change's record; valid once it was taken from the group
+	seq uint64        // the record of that change; valid once taken from the group
 
-	mu     sync.Mutex // a leaf
-	came   bool       // the change
-	parked []*Watcher // are called then
+	mu     sync.Mutex // a leaf lock
+	came   bool       // the change has happened
+	parked []*Watcher // resumed by the change
 }
 
-// park has a watcher resumed by the change; false when that has come, or whoever nudged the
-// watcher has closed it.
+// park registers a watcher to be resumed by the change. It returns false if the change has happened
+// already, or if the watcher was closed.
 func (wk *wake) park(w *Watcher) bool {
 	wk.mu.Lock()
 	defer wk.mu.Unlock()
 	if wk.came || w.closed.Load() {
 		return false
 	}
-	if !wk.has(w) { // since before it was nudged
+	if !wk.has(w) { // still registered from before a nudge
 		w.parkedAt = len(wk.parked)
 		wk.parked = append(wk.parked, w)
 	}
 	return true
 }
 
-// has tells whether the watcher is parked here, or was when it was nudged.
+// has reports whether the watcher is parked here, or was when it was nudged.
 func (wk *wake) has(w *Watcher) bool {
 	return w.parkedAt < len(wk.parked) && wk.parked[w.parkedAt] == w
 }
 
-// forget takes away a watcher that is closed.
+// forget removes a closed watcher.
 func (wk *wake) forget(w *Watcher) {
 	wk.mu.Lock()
 	defer wk.mu.Unlock()
@@ -76,15 +75,16 @@ func (wk *wake) forget(w *Watcher) {
 	wk.parked = wk.parked[:last]
 }
 
-// crowdedWake is how many are not resumed by whoever applies changes.
+// crowdedWake is the number of watchers above which a separate goroutine resumes them, instead of
+// the one that applies changes.
 const crowdedWake = 256
 
-// release wakes everybody who waits.
+// release wakes all waiting watchers.
 func (wk *wake) release() {
 	wk.mu.Lock()
 	parked := wk.parked
 	wk.came, wk.parked = true, nil
-	close(wk.ch) // nobody parks anew before he is off the list
+	close(wk.ch) // no watcher parks again before it is off the list
 	wk.mu.Unlock()
 	if len(parked) > crowdedWake {
 		go resume(parked)
@@ -99,8 +99,8 @@ func resume(parked []*Watcher) {
 	}
 }
 
-// arm makes the caller one of the active watchers. The caller holds Store.mu
-// for reading and has read all records.
+// arm makes the caller one of the active watchers. The caller holds Store.mu for reading and has
+// read all records.
 func (g *group) arm() *wake {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -110,17 +110,15 @@ func (g *group) arm() *wake {
 	return g.wake
 }
 
-// armed tells whether no change has come since wk was armed. The caller holds
-// Store.mu.
+// armed reports whether no change has come since wk was armed. The caller holds Store.mu.
 func (g *group) armed(wk *wake) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.wake == wk
 }
 
-// fire takes the awakening from the group, to be closed once locks are free.
-// The caller holds Store.mu for writing, which keeps out those who hold it for
-// reading with group.mu.
+// fire takes the wake-up from the group, to be released once the locks are free. The caller holds
+// Store.mu for writing, which excludes the readers that use group.mu.
 func (g *group) fire(seq uint64, fired []*wake) []*wake {
 	if g.wake == nil {
 		return fired
@@ -131,16 +129,16 @@ func (g *group) fire(seq uint64, fired []*wake) []*wake {
 	return fired
 }
 
-// groups are the groups that have watchers. Store.mu guards them.
+// groups holds the groups that have watchers. Store.mu guards them.
 type groups struct {
 	all    group
 	scoped map[scope]*group
-	kinds  [scopeKinds]int // groups of each kind, to spare look-ups
-	// watchers of all groups, for metrics.
+	kinds  [scopeKinds]int // number of groups of each kind, to avoid lookups
+	// watchers is the number of watchers of all groups, for metrics.
 	watchers int
 }
 
-// join returns the scope's group with one watcher more.
+// join returns the group of a scope after adding one watcher to it.
 func (gs *groups) join(sc scope) *group {
 	g := &gs.all
 	if sc.kind != scopeAll {
@@ -159,7 +157,7 @@ func (gs *groups) join(sc scope) *group {
 	return g
 }
 
-// leave takes a watcher from its group.
+// leave removes a watcher from its group.
 func (gs *groups) leave(g *group) {
 	g.watchers--
 	gs.watchers--
@@ -169,7 +167,7 @@ func (gs *groups) leave(g *group) {
 	}
 }
 
-// concern collects the awakenings of everybody whom a change concerns.
+// concern collects the wake-ups of all groups that a change concerns.
 func (gs *groups) concern(r *record, seq uint64, index []string, fired []*wake) []*wake {
 	fired = gs.all.fire(seq, fired)
 	if len(gs.scoped) == 0 {
@@ -178,7 +176,7 @@ func (gs *groups) concern(r *record, seq uint64, index []string, fired []*wake) 
 	prev := r.prev.LastReadable()
 	if r.prev != nil && prev == nil {
 		if !r.prev.untold() {
-			return gs.everybody(seq, fired) // nobody knows who was told of it
+			return gs.everybody(seq, fired) // it is unknown which watchers saw the object
 		}
 		prev = r.prev
 	}
@@ -218,7 +216,7 @@ func (gs *groups) fire(sc scope, seq uint64, fired []*wake) []*wake {
 	return fired
 }
 
-// everybody collects all awakenings.
+// everybody collects the wake-ups of all groups.
 func (gs *groups) everybody(seq uint64, fired []*wake) []*wake {
 	fired = gs.all.fire(seq, fired)
 	for _, g := range gs.scoped {

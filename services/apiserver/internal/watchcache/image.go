@@ -4,24 +4,24 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// image is the objects of a resource at one revision: a tree by key, and one by
-// value and key for each indexed field. Copies share what does not differ.
+// image holds the objects of a resource at one revision: a tree by key, and a tree by value and key
+// for each indexed field. Copies share what does not differ.
 type image struct {
 	entries *btree.BTreeG[*Entry]
 	indexes []valueIndex
-	// labels are trees of labels that are asked for.
+	// labels holds the indexes of frequently selected labels.
 	labels []labelIndex
-	// last is the revision of the newest change that it shows, of an era.
+	// last is the revision, in an era, of the newest change that the image shows.
 	last int64
 	era  uint64
-	// loads is which loading of the cache it comes from: the same revision may be
-	// loaded again, and more or less of it be readable.
+	// loads is the number of the cache load that the image comes from. The same revision may be
+	// loaded again with more or fewer readable objects.
 	loads int
-	// damaged are the objects that cannot be read; nil while there never was one.
+	// damaged holds the unreadable objects. It is nil until the first one.
 	damaged *btree.BTreeG[*Entry]
-	// rebound is how often entries were replaced by others that are the same.
+	// rebound is how often entries were replaced by equal ones.
 	rebound int
-	// stored and kept are how many bytes their values have, and take.
+	// stored is the size of the values in bytes, and kept the memory that they take.
 	stored, kept int64
 }
 
@@ -37,8 +37,8 @@ func newKeyTree() *btree.BTreeG[*Entry] {
 	return btree.NewBTreeGOptions(func(a, b *Entry) bool { return a.Key() < b.Key() }, btree.Options{NoLocks: true})
 }
 
-// copy returns an image that can be changed without changing this one. The
-// caller holds the lock under which this one is changed or copied.
+// copy returns an image that can change independently of this one. The caller holds the lock under
+// which this one is changed or copied.
 func (im *image) copy() *image {
 	c := &image{entries: im.entries.Copy(), last: im.last, era: im.era, loads: im.loads, rebound: im.rebound, stored: im.stored, kept: im.kept}
 	if im.damaged != nil {
@@ -57,7 +57,7 @@ func (im *image) get(key string) (*Entry, bool) {
 	return im.entries.Get(&Entry{compact: ofKey(key)})
 }
 
-// load puts an entry in that comes after all others in the order of keys.
+// load adds an entry whose key is after all others.
 func (im *image) load(e *Entry) {
 	im.entries.Load(e)
 	im.count(e, 1)
@@ -66,7 +66,7 @@ func (im *image) load(e *Entry) {
 	}
 }
 
-// replace puts entry in the place of old; either may be nil.
+// replace replaces old by entry. Either may be nil.
 func (im *image) replace(old, entry *Entry) {
 	im.count(old, -1)
 	im.count(entry, 1)
@@ -83,11 +83,11 @@ func (im *image) replace(old, entry *Entry) {
 	}
 }
 
-// selectsDamaged tells whether objects are selected that cannot be read, whatever their fields and
-// labels were.
+// selectsDamaged reports whether the selection includes unreadable objects, regardless of their
+// fields and labels.
 func (im *image) selectsDamaged(m *matcher) bool { return im.damage() > 0 && !m.Readable }
 
-// damage is how many objects cannot be read.
+// damage returns the number of unreadable objects.
 func (im *image) damage() int {
 	if im.damaged == nil {
 		return 0
@@ -95,7 +95,7 @@ func (im *image) damage() int {
 	return im.damaged.Len()
 }
 
-// count notes that an object has come or gone.
+// count adds or removes an object in the statistics.
 func (im *image) count(e *Entry, n int) {
 	if e == nil {
 		return
@@ -114,7 +114,7 @@ func (im *image) count(e *Entry, n int) {
 	im.kept += int64(n) * int64(len(e.stored))
 }
 
-// rank is the number of keys before key.
+// rank returns the number of keys before key.
 func (im *image) rank(key string) int {
 	lo, hi := 0, im.entries.Len()
 	for lo < hi {

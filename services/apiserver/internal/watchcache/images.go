@@ -7,29 +7,28 @@ import (
 	"time"
 )
 
-// keptImage is an older state that was asked for and may be asked for again,
-// by the next page of a list.
+// keptImage is an older state that was requested and may be requested again by the next page of a
+// list.
 type keptImage struct {
 	image *image
-	// made and used are in nanoseconds of the cache's clock; used changes under
-	// Store.mu.
+	// made and used are in nanoseconds of the cache's clock. used changes under Store.mu.
 	made, used int64
-	// bytes is what nothing but the image keeps.
+	// bytes is the memory that only the image keeps alive.
 	bytes int64
 }
 
 const (
 	// keepImages bounds the older states that a store keeps.
 	keepImages = 8
-	// keepImageFor is how long one is kept after it was last used.
+	// keepImageFor is how long an older state is kept after its last use.
 	keepImageFor = 75 * time.Second
-	// imagesShare is that of older states in the memory of all caches.
+	// imagesShare is the share of older states in the memory of all caches.
 	imagesShare = 1
 )
 
-// SnapshotAt returns the state at exactly a revision, as long as the log
-// reaches back to it. False means that the store itself has to be asked. pause, if set, is
-// called where many changes have to be undone for it, as a Selection's is.
+// SnapshotAt returns the state at exactly a revision, as long as the log reaches back to it. False
+// means that the caller must read the store. If pause is set, it is called while many changes are
+// undone, as Selection.Pause is.
 func (s *Store) SnapshotAt(revision int64, pause func() bool) (Snapshot, bool) {
 	s = s.latest()
 	now := s.cache.now()
@@ -64,7 +63,7 @@ func (s *Store) SnapshotAt(revision int64, pause func() bool) (Snapshot, bool) {
 		if !pause() {
 			return Snapshot{}, false
 		}
-		if same := s.made(revision, era); same != nil { // by somebody else meanwhile
+		if same := s.made(revision, era); same != nil { // by another caller meanwhile
 			return Snapshot{store: s, image: same, revision: revision}, true
 		}
 	}
@@ -74,8 +73,8 @@ func (s *Store) SnapshotAt(revision int64, pause func() bool) (Snapshot, bool) {
 	return Snapshot{store: s, image: im, revision: revision}, true
 }
 
-// exactly returns the kept image that was made for the revision; it may be older
-// than the log. The caller holds mu.
+// exactly returns the kept image of the revision. It may be older than the log. The caller holds
+// mu.
 func (s *Store) exactly(revision, now int64) *image {
 	for _, k := range s.kept {
 		if k.image.last == revision && !s.stale(k, now) {
@@ -86,7 +85,7 @@ func (s *Store) exactly(revision, now int64) *image {
 	return nil
 }
 
-// made is exactly of an era, for who has begun to make the image.
+// made is exactly within an era, for a caller that is building the image.
 func (s *Store) made(revision int64, era uint64) *image {
 	now := s.cache.now()
 	s.mu.Lock()
@@ -97,8 +96,8 @@ func (s *Store) made(revision int64, era uint64) *image {
 	return s.exactly(revision, now)
 }
 
-// undo takes changes, from one number up to another, out of an image that nobody else has;
-// false when the log does not have them any more.
+// undo reverts the changes from begin up to end in an image that only the caller has. It returns
+// false if the log does not have them any more.
 func (s *Store) undo(im *image, begin, end uint64, era uint64) bool {
 	s.mu.RLock()
 	gone := s.era.Load() != era || s.ended != nil || begin < s.log.first
@@ -116,8 +115,8 @@ func (s *Store) undo(im *image, begin, end uint64, era uint64) bool {
 	return true
 }
 
-// nearest is the image from which the fewest changes have to be undone to come to the one
-// before record next: those up to end. The caller holds mu.
+// nearest returns the image that needs the fewest changes undone to reach the state before record
+// next: the records from next up to end. The caller holds mu.
 func (s *Store) nearest(next uint64) (im *image, end uint64) {
 	im, end = s.live, s.log.next
 	for _, k := range s.kept {
@@ -131,14 +130,14 @@ func (s *Store) nearest(next uint64) (im *image, end uint64) {
 	return im, end
 }
 
-// keep remembers an image, in the place of the one that was used least recently
-// when there are many, and returns it, or one of the same revision that is kept already.
+// keep stores an image and returns it, or returns a kept image of the same revision. If keepImages
+// are kept, it replaces the least recently used one.
 func (s *Store) keep(im *image, era uint64) *image {
-	now := s.cache.now() // it may have taken long to make
+	now := s.cache.now() // making the image may have taken long
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended != nil || s.era.Load() != era || im.last < s.log.floor {
-		return im // meanwhile the history that it was made of is gone
+		return im // the history behind the image is gone
 	}
 	if same := s.exactly(im.last, now); same != nil {
 		return same
@@ -153,14 +152,14 @@ func (s *Store) keep(im *image, era uint64) *image {
 	return im
 }
 
-// stale tells whether an image has been kept for long enough. However often it is
-// read, it is not kept longer than history, which could make it again until then.
+// stale reports whether an image has been kept long enough. Even if it is read often, it is not
+// kept longer than history, from which it could be made again until then.
 func (s *Store) stale(k *keptImage, now int64) bool {
 	return now-k.used > int64(keepImageFor) || now-k.made > int64(s.cache.cfg.LogAge)
 }
 
-// charge counts what a record that is forgotten leaves to images alone: the
-// version before it. The caller holds mu.
+// charge accounts for the previous version of a dropped record, which from now on only images keep
+// alive. The caller holds mu.
 func (s *Store) charge(r *record) {
 	if r.prev == nil {
 		return
@@ -174,8 +173,7 @@ func (s *Store) charge(r *record) {
 	}
 }
 
-// dropImages forgets images and returns how many bytes they took. The caller
-// holds mu.
+// dropImages discards images and returns how many bytes they took. The caller holds mu.
 func (s *Store) dropImages(drop func(*keptImage) bool) (freed int64) {
 	s.kept = slices.DeleteFunc(s.kept, func(k *keptImage) bool {
 		if !drop(k) {
@@ -188,8 +186,8 @@ func (s *Store) dropImages(drop func(*keptImage) bool) (freed int64) {
 	return freed
 }
 
-// shrinkImages forgets images of all resources, the least recently used first,
-// until so many bytes are free.
+// shrinkImages discards images of all resources, the least recently used first, until the given
+// number of bytes is free.
 func (c *Cache) shrinkImages(bytes int64) (freed int64) {
 	for freed < bytes {
 		var in *Store
@@ -209,7 +207,7 @@ func (c *Cache) shrinkImages(bytes int64) (freed int64) {
 	return freed
 }
 
-// oldestImage is when the image was used that was so least recently.
+// oldestImage returns when the least recently used image was last used.
 func (s *Store) oldestImage() (used int64, ok bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -220,8 +218,8 @@ func (s *Store) oldestImage() (used int64, ok bool) {
 	return used, ok
 }
 
-// bytes is what an image's trees take beside the objects, at most.
+// bytes returns an upper bound of the memory of an image's trees, without the objects.
 func (im *image) bytes() int64 {
-	const perObject = 24 // a place in a node that is not shared, and its part of the node
+	const perObject = 24 // a slot in an unshared node, and its part of the node
 	return perObject * int64(im.entries.Len()) * int64(1+len(im.indexes)+len(im.labels))
 }

@@ -7,11 +7,12 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// valueIndex is objects in the order of the values of one label or one field, those of one value in
-// that of their keys. It has nothing but the entries, in which the values are. One of a field has
-// all objects, "" for those without it; one of a label those that have it.
+// valueIndex holds objects in the order of the values of one label or field. Objects with equal
+// values are in the order of their keys. It holds only the entries, which contain the values. An
+// index of a field has all objects, with "" for those without the field. An index of a label has
+// only the objects with the label.
 type valueIndex struct {
-	name   *setKeys // only one
+	name   *setKeys // exactly one
 	labels bool
 	tree   *btree.BTreeG[*Entry]
 }
@@ -41,7 +42,7 @@ func (x valueIndex) copy() valueIndex {
 	return x
 }
 
-// of is the value of an entry, which may be nil, and whether it is to be in the index.
+// of returns the value of an entry, which may be nil, and whether the entry belongs in the index.
 func (x *valueIndex) of(e *Entry) (value string, is bool) {
 	if e == nil {
 		return "", false
@@ -53,7 +54,7 @@ func (x *valueIndex) of(e *Entry) (value string, is bool) {
 	return value, true
 }
 
-// place stands where an entry of that value and key would.
+// place returns an entry that sorts where an entry with that value and key would.
 func (x *valueIndex) place(value, key string) *Entry {
 	var text []byte
 	if len(value) <= mostNarrow {
@@ -68,7 +69,7 @@ func (x *valueIndex) place(value, key string) *Entry {
 	return &Entry{compact: newCompact(key, Attributes{Fields: set})}
 }
 
-// ascend goes through the entries that have the value, from a key on, until fn returns false.
+// ascend calls fn for the entries that have the value, starting at a key, until fn returns false.
 func (x *valueIndex) ascend(value, from string, fn func(*Entry) bool) {
 	x.tree.Ascend(x.place(value, from), func(e *Entry) bool {
 		v, _ := x.of(e)
@@ -76,7 +77,7 @@ func (x *valueIndex) ascend(value, from string, fn func(*Entry) bool) {
 	})
 }
 
-// replace puts entry in the place of old; either may be nil.
+// replace replaces old by entry. Either may be nil.
 func (x *valueIndex) replace(old, entry *Entry) {
 	was, had := x.of(old)
 	is, has := x.of(entry)

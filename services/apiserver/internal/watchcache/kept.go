@@ -10,16 +10,20 @@ import (
 	"binnacle/services/apiserver/internal/phrases"
 )
 
-// kept says how entries keep what they have: where their encodings are, and the book that their
-// values are packed with, if they are.
+// kept describes how entries store their data: the ring of their encodings, and the dictionary with
+// which their values are packed, if any. The value of an entry is stored as its difference to other
+// values of the resource (package phrases), or compressed beside its outline (packed.go), or as is.
+// Sizes count the stored form. Entry.Lend decodes a value into pooled memory. Periodically the
+// entries of an inefficient dictionary, which blocks a new one, are replaced by equal entries
+// (settle.go). No log and no watcher reports this.
 type kept struct {
 	ring *ring // nil: encodings are not kept
 	book *phrases.Book
-	// sealed: the store has the value encrypted, so that it is packed with no other.
+	// sealed means that the store encrypts the value, so it is not packed with others.
 	sealed bool
 }
 
-// alone is the same without encodings.
+// alone returns the same without encodings.
 func (k *kept) alone() *kept {
 	if k == nil || k.book == nil {
 		return nil
@@ -41,10 +45,10 @@ func (e *Entry) book() *phrases.Book {
 	return e.kept.book
 }
 
-// asText refers to a value that nobody changes.
+// asText returns a string that shares the memory of a value. The value must never change.
 func asText(value []byte) string { return unsafe.String(unsafe.SliceData(value), len(value)) }
 
-// bytes is what is kept of the value.
+// bytes returns the stored form of the value.
 func (e *Entry) bytes() []byte {
 	if e.stored == "" {
 		return nil
@@ -52,8 +56,8 @@ func (e *Entry) bytes() []byte {
 	return unsafe.Slice(unsafe.StringData(e.stored), len(e.stored))
 }
 
-// bind packs the entry's value by what it has in common with others of the resource, if that is
-// worth it, where all values have so many bytes. Nobody has seen the entry yet.
+// bind packs the entry's value with the dictionary of the resource, if that is worthwhile when all
+// values together have all bytes. The entry must not be published yet.
 func (s *Store) bind(e *Entry, all int64) {
 	small, book := s.shelf.Pack(e.bytes(), all)
 	if book == nil {
@@ -67,7 +71,7 @@ func (s *Store) bind(e *Entry, all int64) {
 	e.stored, e.kept = asText(small), k
 }
 
-// Stored returns the value as it is stored. It must not be changed.
+// Stored returns the value as it is in the store. It must not be changed.
 func (e *Entry) Stored() []byte {
 	switch book := e.book(); {
 	case book != nil:
@@ -78,7 +82,7 @@ func (e *Entry) Stored() []byte {
 	return e.bytes()
 }
 
-// Size is the size of the value in bytes.
+// Size returns the size of the value in bytes.
 func (e *Entry) Size() int {
 	switch {
 	case e.book() != nil:
@@ -90,26 +94,25 @@ func (e *Entry) Size() int {
 	return len(e.stored)
 }
 
-// has tells whether the value is this one.
+// has reports whether the entry has the given value.
 func (e *Entry) has(value []byte) bool {
 	l := e.Lend()
 	defer l.Back()
 	return bytes.Equal(l.Value, value)
 }
 
-// Lent is the value of an entry, until it is given back.
+// Lent is a borrowed value of an entry. It is valid until Back.
 type Lent struct {
 	Value  []byte
 	pooled *[]byte
 }
 
-// mostLent is how large the room for a value is that is kept for the next, in bytes.
+// mostLent is the largest buffer that is returned to the pool, in bytes.
 const mostLent = 256 << 10
 
 var lending = sync.Pool{New: func() any { return new([]byte) }}
 
-// Lend returns what Stored does, in memory that serves others once it is given back: nothing may
-// refer to it then.
+// Lend returns the same as Stored, in pooled memory. The caller must not refer to it after Back.
 func (e *Entry) Lend() Lent {
 	book := e.book()
 	if book == nil && e.id&packed == 0 {
@@ -125,7 +128,7 @@ func (e *Entry) Lend() Lent {
 	return l
 }
 
-// Back gives the value back.
+// Back returns the memory of the value to the pool.
 func (l Lent) Back() {
 	if l.pooled == nil {
 		return

@@ -12,38 +12,43 @@ import (
 )
 
 const (
-	// worthIndexing is how many objects that were not wanted are looked at, for each that there
-	// is, until those that have a label are put into a tree: making that costs about as much.
+	// worthIndexing is how many objects must be inspected without a match, per object of the
+	// resource, before a label gets an index. Building the index costs about as much.
 	worthIndexing = 10
-	// mostLabels is how many labels of a resource have a tree, mostWanted how many are counted.
+	// mostLabels is how many labels of a resource have an index, mostWanted how many are counted.
 	mostLabels, mostWanted = 4, 64
-	// labelKeptFor is how long a tree is kept after it was last used.
+	// labelKeptFor is how long an index is kept after its last use.
 	labelKeptFor = 5 * time.Minute
 )
 
-// labelIndex is the objects that have a label. Which labels are asked for nobody says
-// beforehand, so indexes of them are made, and forgotten, by use.
+// labelIndex holds the objects that have a label. The labels that clients select on are not known
+// in advance, so indexes are built and removed by use. A list by a label scans all objects, and
+// the cache counts the objects that did not match. Once the count reaches ten times the number of
+// objects, the cache builds an index of the label from an immutable state and then adds the
+// changes made meanwhile. A resource has at most four label indexes, those that save most. An
+// index without use for five minutes is removed. Readers and writers use it like an index of a
+// field.
 type labelIndex struct {
 	valueIndex
 	*labelUse
 }
 
-// label is the one that it is of.
+// label returns the label of the index.
 func (l *labelIndex) label() unique.Handle[string] { return l.name.list[0] }
 
-// labelUse is what an index was good for, of all copies.
+// labelUse holds the usage of an index, shared by all its copies.
 type labelUse struct {
-	used  atomic.Int64 // when it was last, in nanoseconds of the cache's clock
-	saved atomic.Int64 // objects that were not looked at, of which those of long ago count less
+	used  atomic.Int64 // time of the last use, in nanoseconds of the cache's clock
+	saved atomic.Int64 // inspections that the index avoided; older ones count less
 }
 
-// wantedLabels counts what was looked at in vain for objects that have a label.
+// wantedLabels counts objects that lists by a label inspected without a match.
 type wantedLabels struct {
-	mu   sync.Mutex // a leaf
+	mu   sync.Mutex // a leaf lock
 	vain map[unique.Handle[string]]int
 }
 
-// want counts, and tells whether a tree is worth its making.
+// want adds to the count and reports whether building an index is worthwhile.
 func (w *wantedLabels) want(label unique.Handle[string], vain, objects int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -60,7 +65,7 @@ func (w *wantedLabels) want(label unique.Handle[string], vain, objects int) bool
 	return true
 }
 
-// leave makes room for one more, in the place of the one that was wanted least.
+// leave removes the label with the lowest count.
 func (w *wantedLabels) leave() {
 	var least unique.Handle[string]
 	n := -1
@@ -72,7 +77,7 @@ func (w *wantedLabels) leave() {
 	delete(w.vain, least)
 }
 
-// fade has what was counted long ago count less.
+// fade halves the counts, so that old ones weigh less.
 func (w *wantedLabels) fade() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,8 +87,8 @@ func (w *wantedLabels) fade() {
 	maps.DeleteFunc(w.vain, func(_ unique.Handle[string], n int) bool { return n == 0 })
 }
 
-// byLabel returns the tree that has the fewest objects of those that the selection may go through,
-// with the value to look for, and how many have it whose keys begin with prefix.
+// byLabel returns the label index with the fewest objects for the selection, the value to look up,
+// and how many objects with keys below prefix have it.
 func (im *image) byLabel(m *matcher, prefix string) (_ *labelIndex, value string, objects int) {
 	if len(im.labels) == 0 || im.selectsDamaged(m) {
 		return nil, "", 0
@@ -106,7 +111,7 @@ func (im *image) byLabel(m *matcher, prefix string) (_ *labelIndex, value string
 	return best, value, objects
 }
 
-// count is how many objects have the value, of those whose keys begin with prefix.
+// count returns how many objects with keys below prefix have the value.
 func (l *labelIndex) count(value, prefix string) int {
 	rank := func(key string) int {
 		return sort.Search(l.tree.Len(), func(i int) bool {
@@ -118,13 +123,13 @@ func (l *labelIndex) count(value, prefix string) int {
 	return rank(prefixEnd(prefix)) - rank(prefix)
 }
 
-// below is ascend for those whose keys begin with prefix.
+// below is ascend for keys that begin with prefix.
 func (l *labelIndex) below(value, prefix, from string, fn func(*Entry) bool) {
 	l.ascend(value, max(prefix, from), func(e *Entry) bool { return strings.HasPrefix(e.Key(), prefix) && fn(e) })
 }
 
-// wantLabel counts objects that a selection by labels went through in vain, and makes a tree when
-// that is worth it.
+// wantLabel counts the objects that a selection by labels inspected without a match, and builds an
+// index when that is worthwhile.
 func (s Snapshot) wantLabel(m *matcher, vain int) {
 	if vain < s.store.cache.cfg.LabelsFrom {
 		return
@@ -138,21 +143,21 @@ func (s Snapshot) wantLabel(m *matcher, vain int) {
 	}
 }
 
-// knowsLabel tells whether a label has a tree: a state of before that shows none of it.
+// knowsLabel reports whether a label has an index. An older snapshot may not show it yet.
 func (s *Store) knowsLabel(label unique.Handle[string]) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.live.labelIndex(label) >= 0
 }
 
-// labelIndex is the place of the tree of a label, or -1.
+// labelIndex returns the position of a label's index, or -1.
 func (im *image) labelIndex(label unique.Handle[string]) int {
 	return slices.IndexFunc(im.labels, func(l labelIndex) bool { return l.label() == label })
 }
 
-// roomForLabel is where a tree may be put that would have saved looking at so many objects: behind
-// the others, or in the place of one that saved less. It is -1 when all saved more. The caller
-// holds mu.
+// roomForLabel returns where to put an index that would have avoided the given number of
+// inspections: after the others, or in place of one that avoided fewer. It returns -1 if all
+// avoided more. The caller holds mu.
 func (s *Store) roomForLabel(worth int) int {
 	least := len(s.live.labels)
 	if least < mostLabels {
@@ -170,8 +175,8 @@ func (s *Store) roomForLabel(worth int) int {
 	return least
 }
 
-// indexLabel puts the objects that have a label into a tree, from a state that nobody changes;
-// what has changed meanwhile is brought after. worth is how many objects were looked at in vain.
+// indexLabel builds an index of the objects that have a label from an immutable state, then adds
+// the changes made meanwhile. worth is how many objects were inspected without a match.
 func (s *Store) indexLabel(label unique.Handle[string], worth int) {
 	s = s.latest()
 	s.mu.RLock()
@@ -212,7 +217,7 @@ func (s *Store) indexLabel(label unique.Handle[string], worth int) {
 		if !brought[e.Key()] {
 			brought[e.Key()] = true
 			was, _ := im.get(e.Key())
-			is, _ := live.get(e.Key()) // records may have less
+			is, _ := live.get(e.Key()) // records may have reduced versions
 			l.replace(was, is)
 		}
 	}
@@ -220,7 +225,7 @@ func (s *Store) indexLabel(label unique.Handle[string], worth int) {
 	s.published.Store(nil)
 }
 
-// forgetLabels forgets trees that nobody uses. The caller holds mu.
+// forgetLabels removes unused indexes. The caller holds mu.
 func (s *Store) forgetLabels(now int64) {
 	s.wanted.fade()
 	for _, l := range s.live.labels {

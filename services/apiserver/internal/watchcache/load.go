@@ -8,7 +8,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// loading is a state that is being read, beside the one that is served.
+// loading is a state that is being read while another one is served.
 type loading struct {
 	cache     *Cache
 	era       uint64
@@ -17,7 +17,7 @@ type loading struct {
 	unclaimed []storage.KeyValue
 }
 
-// load reads everything and puts it in the place of what the cache holds.
+// load reads everything and replaces the contents of the cache by it.
 func (c *Cache) load(ctx context.Context) error {
 	l := &loading{cache: c, era: c.Era(), images: map[*Store]*image{}}
 	place, err := c.cfg.Source.Load(ctx, l.page)
@@ -29,14 +29,13 @@ func (c *Cache) load(ctx context.Context) error {
 	return nil
 }
 
-// page takes values up. Entries of versions that the cache holds already are
-// used again, with their encodings; of a history that is given up their values alone
-// are.
+// page adds values to the state. It reuses entries of versions that the cache already holds, with
+// their encodings. Of a discarded history it reuses only the values.
 func (l *loading) page(items []storage.KeyValue) error {
 	c := l.cache
 	r := c.routes.Load()
 	var ahead []made
-	if c.loads == 0 { // else most of it is there already
+	if c.loads == 0 { // later loads find most entries in the cache
 		ahead = c.ahead(len(items), func(i int) (storage.KeyValue, bool) { return items[i], true })
 	}
 	for i, kv := range items {
@@ -72,20 +71,19 @@ func (l *loading) put(s *Store, e *Entry) {
 		l.images[s] = im
 	}
 	im.load(e)
-	if im.stored > s.values.Load() { // else there is more still
+	if im.stored > s.values.Load() { // otherwise more values are still to come
 		s.values.Store(im.stored)
 	}
 	s.coming.Store(0)
 }
 
-// commit makes the state the one that is served, with the resources that it
-// defines.
+// commit makes the state and the resources that it defines the served ones.
 func (l *loading) commit(place storage.Place) {
 	c, revision := l.cache, place.Revision
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.Era() != l.era {
-		return // the store went back meanwhile
+		return // the store's revision went backwards meanwhile
 	}
 	fired := l.redefine(revision, nil)
 	r := c.routes.Load()
@@ -135,7 +133,7 @@ func (l *loading) commit(place storage.Place) {
 	c.loadedOnce.Do(func() { close(c.loaded) })
 }
 
-// current makes the cache ready, unless it has to be loaded anew.
+// current makes the cache ready unless it must reload.
 func (c *Cache) current() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,8 +142,8 @@ func (c *Cache) current() {
 	}
 }
 
-// becomeReady makes the cache ready once it shows what the store held after it was
-// loaded: the loaded state may be an older one, with which history begins.
+// becomeReady makes the cache ready once it shows what the store held after the load. The loaded
+// state may be an older one, at which history begins.
 func (c *Cache) becomeReady(ctx context.Context) error {
 	select {
 	case <-c.loaded:

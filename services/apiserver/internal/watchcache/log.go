@@ -18,12 +18,12 @@ type record struct {
 
 const recordOverhead = int64(unsafe.Sizeof(record{})) + 8
 
-// last returns the previous version at the record's revision, which is what a
-// watcher is told to be deleted. There is one for all watchers.
+// last returns the previous version at the revision of the record, which watchers receive as
+// deleted. All watchers share it.
 func (r *record) last() *Entry { return r.lastAt(&r.tomb, r.revision) }
 
-// lastBefore is last at the revision before the record's, for watchers that are to
-// be told more of the same revision.
+// lastBefore is last at the revision before the record's, for watchers that receive more events of
+// the same revision.
 func (r *record) lastBefore() *Entry { return r.lastAt(&r.early, r.revision-1) }
 
 func (r *record) lastAt(kept *atomic.Pointer[Entry], revision int64) *Entry {
@@ -32,15 +32,15 @@ func (r *record) lastAt(kept *atomic.Pointer[Entry], revision int64) *Entry {
 	}
 	kept.CompareAndSwap(nil, r.prev.at(revision))
 	e := kept.Load()
-	if r.prev.retired() { // meanwhile, so that nobody else retires this one
+	if r.prev.retired() { // retired meanwhile, so this copy must be retired here
 		e.ring().retire(e)
 	}
 	return e
 }
 
-// size is the memory that the record keeps alive: the new version is kept by
-// the tree until a later record replaces it, so only the previous one counts, as
-// far as the new one does not share it.
+// size returns the memory that the record keeps alive, in bytes. The tree keeps the new version
+// until a later record replaces it. So only the previous version counts, without the parts that it
+// shares with the new one.
 func (r *record) size() int64 {
 	if r.prev == nil {
 		return recordOverhead
@@ -48,24 +48,24 @@ func (r *record) size() int64 {
 	return recordOverhead + r.prev.sizeBeside(r.entry)
 }
 
-// with is the same change with reduced versions.
+// with returns the same change with reduced versions.
 func (r *record) with(entry, prev *Entry) *record {
 	return &record{revision: r.revision, at: r.at, entry: entry, prev: prev}
 }
 
-// minRing is the least capacity of a log, in records.
+// minRing is the minimum capacity of a log, in records.
 const minRing = 64
 
-// eventLog is the recent history of a resource. Records are numbered without
-// gaps; those from first to next are kept. Store.mu guards it.
+// eventLog is the recent history of a resource. Records are numbered without gaps. Those from first
+// up to next are kept. Store.mu guards it.
 type eventLog struct {
-	ring        []*record // its length is a power of two
+	ring        []*record // the length is a power of two
 	first, next uint64
-	// floor is the oldest revision after which nothing is missing, floorAt when
-	// that was the newest, in nanoseconds of the cache's clock.
+	// floor is the oldest revision after which no record is missing. floorAt is when it was the
+	// newest, in nanoseconds of the cache's clock.
 	floor, floorAt int64
 	bytes          int64
-	// large are the bytes of values that may be reduced, all of them from records
+	// large is the size in bytes of the values that may be reduced. All of them belong to records
 	// from unreduced on.
 	large     int64
 	unreduced uint64
@@ -75,7 +75,7 @@ type eventLog struct {
 
 func (l *eventLog) len() int { return int(l.next - l.first) }
 
-// tells tells whether there is a record of a revision, or of one before it.
+// tells reports whether there is a record of a revision or an earlier one.
 func (l *eventLog) tells(revision int64) bool {
 	return l.len() > 0 && l.at(l.first).revision <= revision
 }
@@ -93,7 +93,7 @@ func (l *eventLog) append(r *record) {
 	l.large += r.large()
 }
 
-// evict forgets the oldest record and returns it.
+// evict drops the oldest record and returns it.
 func (l *eventLog) evict() *record {
 	r := l.at(l.first)
 	l.ring[l.first&uint64(len(l.ring)-1)] = nil
@@ -104,7 +104,7 @@ func (l *eventLog) evict() *record {
 	return r
 }
 
-// replace puts a record in the place of one that says the same.
+// replace replaces a record by one of the same change.
 func (l *eventLog) replace(seq uint64, r *record) {
 	was := l.at(seq)
 	l.bytes += r.size() - was.size()
@@ -112,8 +112,7 @@ func (l *eventLog) replace(seq uint64, r *record) {
 	l.ring[seq&uint64(len(l.ring)-1)] = r
 }
 
-// maker is the number of the record that made a version; false when it is not
-// kept.
+// maker returns the number of the record that created a version, and false if it is not kept.
 func (l *eventLog) maker(e *Entry) (uint64, bool) {
 	for seq := l.after(e.Revision - 1); seq < l.next; seq++ {
 		switch r := l.at(seq); {
@@ -126,7 +125,7 @@ func (l *eventLog) maker(e *Entry) (uint64, bool) {
 	return 0, false
 }
 
-// shrink gives memory back when little of it is used.
+// shrink releases memory when little of it is used.
 func (l *eventLog) shrink() {
 	for len(l.ring) > minRing && l.len() < len(l.ring)/4 {
 		l.resize(len(l.ring) / 2)
@@ -142,8 +141,8 @@ func (l *eventLog) resize(capacity int) {
 	l.ring = ring
 }
 
-// restart forgets everything, so that history begins at a revision. Cursors
-// from before can be told by their number.
+// restart drops all records, so that history begins at a revision. Cursors from before are
+// recognized by their number.
 func (l *eventLog) restart(floor, now int64) {
 	l.next++
 	l.first = l.next

@@ -6,22 +6,21 @@ import (
 )
 
 const (
-	// lostEvery is the least time between two looks for watchers that have lost
-	// their place.
+	// lostEvery is the minimum interval between two checks for watchers that lost their place.
 	lostEvery = 500 * time.Millisecond
-	// stalledAfter is how long a watcher may be held up while history has to give
-	// up values that it may hold.
+	// stalledAfter is how long a watcher may be stalled at a position for which history has dropped
+	// values that the watcher may hold.
 	stalledAfter = 5 * time.Second
 )
 
-// stall is since when a watcher's owner has not called Next.
+// stall records since when the owner of a watcher has not called Next.
 type stall struct {
 	calls uint32
-	since int64 // nanoseconds of the cache's clock; 0: never looked at
+	since int64 // nanoseconds of the cache's clock; 0: never checked
 }
 
-// cutLost looks for lost watchers after history was forgotten, until ctx ends.
-// Nothing runs while no history is.
+// cutLost ends lost watchers after history was dropped, until ctx ends. It is idle while no history
+// is dropped.
 func (c *Cache) cutLost(ctx context.Context) error {
 	for {
 		select {
@@ -44,7 +43,7 @@ func (c *Cache) cutLost(ctx context.Context) error {
 	}
 }
 
-// historyForgotten lets lost watchers be looked for.
+// historyForgotten schedules a check for lost watchers.
 func (c *Cache) historyForgotten() {
 	select {
 	case c.forgotten <- struct{}{}:
@@ -52,11 +51,10 @@ func (c *Cache) historyForgotten() {
 	}
 }
 
-// cutLost ends the watchers whose place is gone and whose owners do not ask: they
-// are held up by a client that does not read, and must not hold up the memory of
-// what they were about to say. When memory is short, so are those that have been
-// held up for a while at a place of which history has given up values. It returns
-// whether it has to look again.
+// cutLost ends watchers whose place is gone and whose owners do not call Next. A client that does
+// not read stalls them, and they must not keep the memory of their pending events alive. When
+// memory is short, it also ends watchers that have been stalled for a while at a place for which
+// history has dropped values. It reports whether it has to check again.
 func (s *Store) cutLost() (again bool) {
 	if !s.forgot.Swap(false) {
 		return false
@@ -69,7 +67,7 @@ func (s *Store) cutLost() (again bool) {
 		calls := w.calls.Load()
 		switch gone := w.era != s.era.Load() || at < s.log.first && w.after < s.log.floor; {
 		case !behind || w.expired.Load() || !gone && at >= s.log.unreduced:
-		case calls%2 == 1: // it finds out itself, unless it has just looked
+		case calls%2 == 1: // it notices by itself, unless it has just checked
 			again = true
 		case gone || w.stalled.calls == calls && w.stalled.since != 0 && now-w.stalled.since >= int64(stalledAfter):
 			lost = append(lost, w)
@@ -90,9 +88,8 @@ func (s *Store) cutLost() (again bool) {
 	return again
 }
 
-// place is the number of the first record that the watcher has not read; false
-// when nothing has concerned it since it read everything. The caller holds the
-// store's mu.
+// place returns the number of the first record that the watcher has not read. It returns false if
+// no change has concerned the watcher since it read everything. The caller holds the store's mu.
 func (w *Watcher) place() (seq uint64, behind bool) {
 	seq = w.cursor.Load()
 	if wk := w.armed.Load(); wk != nil {
@@ -104,8 +101,7 @@ func (w *Watcher) place() (seq uint64, behind bool) {
 	return seq, true
 }
 
-// cut ends the watcher without its owner: what it holds is released, and whoever
-// writes for it is told.
+// cut ends the watcher without its owner. It releases what the watcher holds and calls onLost.
 func (w *Watcher) cut() {
 	w.telling.Lock()
 	defer w.telling.Unlock()

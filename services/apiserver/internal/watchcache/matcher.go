@@ -6,19 +6,21 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// matcher is a Selection made ready to look at many entries: keys are compared by identity,
-// because sets share them, and what is required of one key is one term, so that an entry is looked at
-// in a time that grows with what it has.
+// matcher is a Selection prepared for many entries. Keys are compared by identity, because sets
+// share them. All requirements on one key form one term (terms.go), however often the selector
+// names the key, and many terms are found by the keys of an entry. So the cost of matching grows
+// with the entry, not with the selector. Lists and watches match every object and every change.
 type matcher struct {
 	Selection
 	labels termsOf
 	fields termsOf
-	// The selector itself decides where terms do not say all.
+	// asLabels and asFields mean that the terms are incomplete and the selector itself must match
+	// too.
 	asLabels, asFields bool
 }
 
-// matcher normalizes the selection: what the field selector fixes is moved to
-// where it costs least, selectors that select everything are forgotten.
+// matcher normalizes the selection. It moves what the field selector fixes to where it is cheapest,
+// and drops selectors that select everything.
 func (s Selection) matcher() *matcher {
 	m := &matcher{Selection: s}
 	if s.Labels != nil && s.Labels.Empty() {
@@ -44,8 +46,8 @@ func (s Selection) matcher() *matcher {
 	return m
 }
 
-// labelTerms returns what the selector requires; true when the selector itself
-// has to be asked too.
+// labelTerms returns the requirements of the selector. It returns true if the selector itself must
+// match too.
 func labelTerms(s labels.Selector) (all termsOf, ask bool) {
 	reqs, selectable := s.Requirements()
 	if !selectable || len(reqs) == 0 {
@@ -75,7 +77,7 @@ func labelTerms(s labels.Selector) (all termsOf, ask bool) {
 	return all, ask
 }
 
-// fieldTerms is labelTerms for fields, of which those that are not there are empty.
+// fieldTerms is labelTerms for fields. Absent fields are empty.
 func fieldTerms(s fields.Selector) (all termsOf, ask bool) {
 	reqs := s.Requirements()
 	if len(reqs) == 0 {
@@ -96,10 +98,10 @@ func fieldTerms(s fields.Selector) (all termsOf, ask bool) {
 	return all, ask
 }
 
-// Matching is Matches for many entries.
+// Matching returns Matches for use with many entries.
 func (s Selection) Matching() func(*Entry) bool { return s.matcher().matches }
 
-// matches tells whether an entry is selected.
+// matches reports whether an entry is selected.
 func (m *matcher) matches(e *Entry) bool {
 	if !m.named(e) {
 		return false
@@ -111,7 +113,7 @@ func (m *matcher) matches(e *Entry) bool {
 		(!m.asFields || m.Fields.Matches((*fieldView)(e))) && (!m.asLabels || m.Labels.Matches(e.Labels()))
 }
 
-// named tells whether an entry is selected by namespace and name.
+// named reports whether an entry is selected by namespace and name.
 func (m *matcher) named(e *Entry) bool {
 	return (m.Namespace == "" || e.Namespace() == m.Namespace) && (m.Name == "" || e.Name() == m.Name)
 }

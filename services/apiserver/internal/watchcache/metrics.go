@@ -8,21 +8,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// storeMetrics are a store's counters. They are read when metrics are scraped,
-// so a change costs no look-up.
+// storeMetrics holds the counters of a store. They are read when metrics are scraped, so a change
+// needs no lookup.
 type storeMetrics struct {
 	received, initializations, terminated atomic.Uint64
 	consistent, inconsistent, unreadable  atomic.Uint64
 	returned                              atomic.Uint64
 	stored                                storedLists
 	forgottenEarly, reduced               atomic.Uint64
-	// by is by the position of the index, after the tree of keys itself.
+	// by is indexed by the position of the index, after the tree of keys.
 	by []indexMetrics
-	// wait is made when somebody waits: it is large, and most resources are idle.
+	// wait is created on first use: it is large, and most resources are idle.
 	wait func() prometheus.Observer
 }
 
-// storedLists are lists that the store was asked for.
+// storedLists counts lists that were read from the store.
 type storedLists struct{ lists, fetched, evaluated, returned atomic.Uint64 }
 
 func (l *storedLists) add(fetched, returned int) {
@@ -32,8 +32,8 @@ func (l *storedLists) add(fetched, returned int) {
 	l.returned.Add(uint64(returned))
 }
 
-// ListedFromStore notes a list that somebody read from the store instead of here: how
-// many objects came, and how many of them were wanted.
+// ListedFromStore records a list that was read from the store instead of the cache: how many
+// objects were fetched, and how many of them were returned.
 func (s *Store) ListedFromStore(fetched, returned int) { s.metrics.stored.add(fetched, returned) }
 
 type indexMetrics struct{ lists, fetched atomic.Uint64 }
@@ -53,13 +53,13 @@ func (m *storeMetrics) list(index, fetched, returned int) {
 	m.returned.Add(uint64(returned))
 }
 
-// metrics shows the cache to Prometheus under the names of Kubernetes.
+// metrics exports the cache to Prometheus under the names of Kubernetes.
 type metrics struct {
 	cache *Cache
 	wait  *prometheus.HistogramVec
-	// replacements of the store under the cache.
+	// replacements of the store under the cache
 	replacements atomic.Uint64
-	// progress told by the source without changes.
+	// progress notifications of the source without changes
 	progress atomic.Uint64
 
 	received, dispatched, initializations, terminated *prometheus.Desc
@@ -212,7 +212,7 @@ func gauge(ch chan<- prometheus.Metric, d *prometheus.Desc, v float64, labels ..
 	ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 }
 
-// metricPrefix is the prefix below the root without its last slash.
+// metricPrefix returns the prefix below the root without its last slash.
 func (s *Store) metricPrefix() string {
 	p := s.resource.Prefix
 	return p[len(s.cache.cfg.Root)-1 : len(p)-1]

@@ -11,19 +11,18 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// olderTimeout bounds one read of a value that history gave up.
+// olderTimeout bounds one read of a value that history dropped.
 const olderTimeout = 10 * time.Second
 
-// maxOlder is how many values that were read are known, as long as somebody holds
-// them.
+// maxOlder is how many read values are remembered while a reader holds them.
 const maxOlder = 64
 
-// olderReads shares reads of values that history gave up: who watches the same is
-// behind by the same.
+// olderReads shares reads of values that history dropped. Watchers of the same objects often lag by
+// the same amount.
 type olderReads struct {
 	made atomic.Uint64 // for metrics
 
-	mu      sync.Mutex // nothing is taken while it is held
+	mu      sync.Mutex // no lock is taken under it
 	running map[olderKey]*olderRead
 	known   map[olderKey]weak.Pointer[Entry]
 }
@@ -39,8 +38,8 @@ type olderRead struct {
 	err   error
 }
 
-// readOlder returns an entry of history with its value. When the store has it no
-// more either, that is *storage.CompactedError.
+// readOlder returns an entry of history with its value. If the store does not have it either, the
+// error is *storage.CompactedError.
 func (c *Cache) readOlder(ctx context.Context, e *Entry) (*Entry, error) {
 	if c.cfg.Older == nil {
 		return nil, &storage.CompactedError{}
@@ -80,7 +79,7 @@ func (c *Cache) runOlder(k olderKey, e *Entry, rd *olderRead) {
 	case err == nil && kv.ModRevision == k.revision && kv.CreateRevision == e.CreateRevision:
 		rd.entry = e.withoutValue()
 		rd.entry.stored = asText(kv.Value)
-	case err == nil || errors.Is(err, storage.ErrNotFound) || errors.As(err, new(*storage.UnreadableError)): // not the history that was told
+	case err == nil || errors.Is(err, storage.ErrNotFound) || errors.As(err, new(*storage.UnreadableError)): // not the history that was reported
 		rd.err = &storage.CompactedError{}
 	default:
 		rd.err = err
@@ -97,8 +96,7 @@ func (c *Cache) runOlder(k olderKey, e *Entry, rd *olderRead) {
 	close(rd.done)
 }
 
-// forget lets nobody have what was read, or is being read, of a history that is
-// given up.
+// forget discards completed and running reads of a discarded history.
 func (o *olderReads) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -106,7 +104,7 @@ func (o *olderReads) forget() {
 	clear(o.known)
 }
 
-// know remembers an entry as long as somebody holds it.
+// know remembers an entry weakly, as long as another reference holds it.
 func (o *olderReads) know(k olderKey, e *Entry) {
 	if len(o.known) >= maxOlder {
 		for k, p := range o.known {

@@ -10,17 +10,18 @@ import (
 const (
 	// packed marks entries whose value is compressed.
 	packed = 1 << 63 // a bit of an entry's id
-	// packedFrom is the least size of a value that is compressed, in bytes.
+	// packedFrom is the minimum size of a value that is compressed, in bytes.
 	packedFrom = 4 << 10
-	// trailer is the length of the outline, behind that and the compressed value.
+	// trailer is the size of the outline's length, which follows the compressed value and the
+	// outline.
 	trailer = 4
 )
 
-// room is where values are compressed.
+// room holds buffers for compression.
 var room = sync.Pool{New: func() any { return new([]byte) }}
 
-// pack compresses the entry's value, if it is large and at most half of it is left then.
-// The outline is kept beside it, unless it is the value. Nobody has seen the entry yet.
+// pack compresses the value if it is large and shrinks to half or less. The outline is kept beside
+// it, unless the outline is the value. The entry must not be published yet.
 func (e *Entry) pack(outline []byte) {
 	if len(e.stored) < packedFrom {
 		return
@@ -41,23 +42,23 @@ func (e *Entry) pack(outline []byte) {
 	e.id |= packed
 }
 
-// unpacked is a value that pack compressed, in room if that is enough.
+// unpacked decompresses a value of pack, into room if it fits.
 func unpacked(room, value []byte) []byte {
 	out, err := s2.Decode(room[:cap(room)], value[:outlineAt(value)])
-	if err != nil { // which nobody else had in hand; who decodes nothing tells so
+	if err != nil { // unreachable: only pack writes these values; decoders report the empty value
 		return nil
 	}
 	return out
 }
 
-// outlineAt is where the outline begins in what pack made.
+// outlineAt returns where the outline begins in the output of pack.
 func outlineAt(value []byte) int {
 	end := len(value) - trailer
 	return end - int(binary.LittleEndian.Uint32(value[end:]))
 }
 
-// Outline is what the resource's Outline makes of the value, where that is at hand, and
-// else the value. It must not be changed.
+// Outline returns the outline of the value if it is stored, and the value otherwise. It must not be
+// changed.
 func (e *Entry) Outline() []byte {
 	if e.id&packed != 0 {
 		all := e.bytes()

@@ -8,30 +8,29 @@ import (
 )
 
 const (
-	// pinSample is how many bytes of values leave the cache for one that is
-	// followed; that one stands for all of them.
+	// pinSample is the number of bytes of values that leave the cache per tracked value. The
+	// tracked value stands for all of them.
 	pinSample = 64 << 10
 	minPruned = 64
 )
 
-// pinned estimates the memory of versions that have left the cache and that
-// somebody still holds: an answer that is being written, a watcher that does not
-// read. It holds none of them itself.
+// pinned estimates the memory of versions that left the cache and are still referenced: by a
+// response that is being written, or by a watcher that does not read. It keeps none of them alive.
 type pinned struct {
-	mu      sync.Mutex // a leaf
-	skipped int64      // bytes that left since the last value that is followed
+	mu      sync.Mutex // a leaf lock
+	skipped int64      // bytes that left since the last tracked value
 	left    []leftValue
-	prune   int // the length at which what was collected is forgotten
+	prune   int // the length at which collected values are removed
 }
 
-// leftValue is a value that has left the cache.
+// leftValue is a value that left the cache.
 type leftValue struct {
 	value  weak.Pointer[byte]
 	weight int64
-	cycles uint64 // of the garbage collector, when it left
+	cycles uint64 // garbage collection cycles when it left
 }
 
-// leave notes that nothing in the cache refers to an entry any more.
+// leave records that the cache does not refer to an entry any more.
 func (p *pinned) leave(e *Entry) {
 	if e == nil || len(e.stored) == 0 {
 		return
@@ -60,8 +59,8 @@ func (p *pinned) forgetCollected() {
 	p.left = kept
 }
 
-// bytes is the memory that is held. What left during a collection may survive
-// it, so only what survived the one after it counts.
+// bytes returns the estimated memory. A value that left during a collection may survive it, so it
+// counts only if it survives the next one.
 func (p *pinned) bytes() (n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -75,7 +74,7 @@ func (p *pinned) bytes() (n int64) {
 	return n
 }
 
-// collections is the number of finished cycles of the garbage collector.
+// collections returns the number of completed garbage collection cycles.
 func collections() uint64 {
 	s := []gc.Sample{{Name: "/gc/cycles/total:gc-cycles"}}
 	gc.Read(s)

@@ -31,7 +31,7 @@ func (c *Cache) reopen(ctx context.Context) error {
 			e, ok := s.Get(kv.Key)
 			switch {
 			case !ok || e.Revision != kv.ModRevision: // the change is still to come
-			case kv.Unreadable() != nil: // maybe for another reason than before
+			case kv.Unreadable() != nil: // maybe for a different reason than before
 				entry := c.entry(s, kv)
 				entry.damage.readable, entry.damage.untold = e.LastReadable(), e.untold()
 				lost = append(lost, lostEntry{s, e, entry})

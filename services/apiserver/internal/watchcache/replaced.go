@@ -10,19 +10,18 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// DefaultConfirmEvery is how often at least it is looked whether the store still has
-// the history that is followed.
+// DefaultConfirmEvery is the maximum interval between two confirmations of the store's history.
 const DefaultConfirmEvery = 2 * time.Second
 
-// Era numbers the histories that the cache has followed: it grows when the store was
-// replaced by an older or another one. Revisions of different eras cannot be compared.
+// Era returns the number of the history that the cache follows. It grows when the store was
+// replaced by an older or another one. Revisions of different eras are not comparable.
 func (c *Cache) Era() uint64 { return c.era.Load() }
 
-// readiness is whether the cache may answer. It comes and goes.
+// readiness is whether the cache may answer. It can change both ways.
 type readiness struct {
 	ok atomic.Bool
 
-	mu sync.Mutex    // nothing is taken while it is held
+	mu sync.Mutex    // no lock is taken under it
 	ch chan struct{} // closed while ok
 }
 
@@ -45,9 +44,9 @@ func (r *readiness) wait() <-chan struct{} {
 	return r.ch
 }
 
-// position is how far the cache is, with what tells the store's history from others.
+// position is how far the cache has read, with the data that identifies the store's history.
 type position struct {
-	mu    sync.Mutex // after Cache.mu; nothing is taken while it is held
+	mu    sync.Mutex // after Cache.mu; no lock is taken under it
 	place storage.Place
 	era   uint64
 }
@@ -64,9 +63,9 @@ func (p *position) set(place storage.Place, era uint64) {
 	p.place, p.era = place, era
 }
 
-// replaced gives the history of an era up: its watchers end, and until everything is
-// loaded anew nothing is answered. What can be made anew is forgotten at once, the
-// objects when the new ones are there. Only the first to tell is heard.
+// replaced ends an era. Its watchers end, and the cache does not answer until everything is
+// reloaded. Derived data is discarded at once, the objects when the new ones are loaded. Only the
+// first call in an era has an effect.
 func (c *Cache) replaced(era uint64, why *storage.ReplacedError) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,8 +91,7 @@ func (c *Cache) replaced(era uint64, why *storage.ReplacedError) {
 	}
 }
 
-// abandon ends all watchers and forgets all but the objects. The caller holds
-// Cache.mu.
+// abandon ends all watchers and discards everything except the objects. The caller holds Cache.mu.
 func (s *Store) abandon(fired []*wake) []*wake {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,11 +109,11 @@ func (s *Store) abandon(fired []*wake) []*wake {
 	return fired
 }
 
-// Era is that of the history that the watcher tells.
+// Era returns the number of the history that the watcher follows.
 func (w *Watcher) Era() uint64 { return w.era }
 
-// confirm looks now and then whether the store has the history that is followed,
-// when nobody else does, until ctx ends.
+// confirm checks periodically whether the store still has the followed history, unless other reads
+// have confirmed it. It runs until ctx ends.
 func (c *Cache) confirm(ctx context.Context) error {
 	t := time.NewTicker(c.cfg.ConfirmEvery)
 	defer t.Stop()
@@ -135,7 +133,7 @@ func (c *Cache) confirm(ctx context.Context) error {
 	}
 }
 
-// replacement is the error as proof that the store was replaced; nil for others.
+// replacement returns the proof in err that the store was replaced, or nil.
 func replacement(err error) *storage.ReplacedError {
 	var r *storage.ReplacedError
 	if errors.As(err, &r) {

@@ -1,16 +1,14 @@
 package watchcache
 
 const (
-	// warmEvents is how many changes ago an object must have been replaced for
-	// its encodings to be given up. Watchers that are further behind make them
-	// again.
+	// warmEvents is how many changes ago an object must have been replaced for its encodings to be
+	// dropped. Watchers that lag more encode again.
 	warmEvents = 256
-	// minLogEvents stay in a log however old they are.
+	// minLogEvents is how many records stay in a log regardless of their age.
 	minLogEvents = 100
 )
 
-// makeRoom forgets what is too old, or too much for one more record. The caller
-// holds mu.
+// makeRoom drops records that are too old, and one more if the log is full. The caller holds mu.
 func (s *Store) makeRoom(now int64) {
 	n := 0
 	if most := s.cache.cfg.LogEvents; most > 0 {
@@ -22,8 +20,8 @@ func (s *Store) makeRoom(now int64) {
 	s.forget(n)
 }
 
-// forget evicts the n oldest records. What they kept alive needs its encodings
-// no more. The caller holds mu.
+// forget drops the n oldest records. The versions that they kept alive lose their encodings. The
+// caller holds mu.
 func (s *Store) forget(n int) {
 	if n == 0 {
 		return
@@ -40,16 +38,14 @@ func (s *Store) forget(n int) {
 	s.lookForLost()
 }
 
-// lookForLost lets watchers be cut whose place was forgotten. The caller holds
-// mu.
+// lookForLost schedules a check for watchers whose place was dropped. The caller holds mu.
 func (s *Store) lookForLost() {
 	if len(s.watchers) > 0 && !s.forgot.Swap(true) {
 		s.cache.historyForgotten()
 	}
 }
 
-// leave drops the entries of an image that another one, which takes its place,
-// does not show. The caller holds mu.
+// leave retires the entries of an image that its replacement does not contain. The caller holds mu.
 func (s *Store) leave(was, is *image) {
 	was.entries.Scan(func(e *Entry) bool {
 		if now, _ := is.get(e.Key()); now != e {
@@ -60,8 +56,7 @@ func (s *Store) leave(was, is *image) {
 	})
 }
 
-// tidy does what is due without changes: it forgets what is too old and gives
-// memory back.
+// tidy does the periodic work that needs no change: it drops old records and releases memory.
 func (s *Store) tidy(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,8 +66,8 @@ func (s *Store) tidy(now int64) {
 	s.forgetLabels(now)
 }
 
-// cool gives up the encodings of what was replaced a while ago. The caller holds
-// mu and has appended a record.
+// cool drops the encodings of versions that were replaced a while ago. The caller holds mu and has
+// appended a record.
 func (s *Store) cool() {
 	if s.log.len() <= warmEvents {
 		return
@@ -83,7 +78,7 @@ func (s *Store) cool() {
 	s.cache.ring.drop(r.early.Load())
 }
 
-// discard forgets the log of a store that is no longer used.
+// discard drops the log of a store that is no longer used.
 func (s *Store) discard() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,15 +7,13 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// routes says which store a key belongs to. It is replaced, never changed; what
-// replaces it shares what does not differ, because there may be thousands of
-// resources, each of which comes by itself.
+// routes maps keys to stores. It is replaced, never changed. A replacement shares what does not
+// differ, because thousands of resources may be added one by one.
 type routes struct{ byName, byPrefix *btree.Map[string, *Store] }
 
 func newRoutes() *routes { return &routes{&btree.Map[string, *Store]{}, &btree.Map[string, *Store]{}} }
 
-// copy returns routes that can be changed until they are shown. The caller holds
-// Cache.mu.
+// copy returns routes that can be changed until they are published. The caller holds Cache.mu.
 func (r *routes) copy() *routes { return &routes{r.byName.Copy(), r.byPrefix.Copy()} }
 
 func (r *routes) with(s *Store) *routes {
@@ -38,20 +36,20 @@ func (r *routes) named(name string) *Store {
 	return s
 }
 
-// at returns the store whose keys begin with a prefix, or nil.
+// at returns the store with a prefix, or nil.
 func (r *routes) at(prefix string) *Store {
 	s, _ := r.byPrefix.Get(prefix)
 	return s
 }
 
-// all are the stores, by their names.
+// all iterates over the stores in the order of their names.
 func (r *routes) all() iter.Seq[*Store] {
 	return func(yield func(*Store) bool) {
 		r.byName.Scan(func(_ string, s *Store) bool { return yield(s) })
 	}
 }
 
-// overlaps tells whether a resource would share its name or keys with another.
+// overlaps reports whether a resource would share its name or keys with another.
 func (r *routes) overlaps(res *Resource) bool {
 	if r.named(res.Name) != nil {
 		return true
@@ -69,7 +67,7 @@ func (r *routes) overlaps(res *Resource) bool {
 	return below
 }
 
-// find returns the store that a key below root belongs to, or nil.
+// find returns the store of a key below root, or nil.
 func (r *routes) find(root, key string) *Store {
 	for at := len(root); at < len(key); {
 		i := strings.IndexByte(key[at:], '/')

@@ -5,32 +5,29 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Selection says which objects of a resource are wanted. The zero value wants
-// all.
+// Selection specifies which objects of a resource are selected. The zero value selects all.
 type Selection struct {
-	// Namespace and Name select when they are not empty.
+	// Namespace and Name apply if they are not empty.
 	Namespace, Name string
-	// Labels and Fields select when they are not nil. Fields may name
-	// metadata.name, metadata.namespace and what Attributes give.
+	// Labels and Fields apply if they are not nil. Fields may use metadata.name, metadata.namespace
+	// and the fields of Attributes.
 	Labels labels.Selector
 	Fields fields.Selector
-	// Readable leaves out what cannot be read: lists do not have it, and watchers are
-	// told of its last version that could be read. Else such objects are selected by
-	// namespace and name alone.
+	// Readable excludes unreadable objects: lists omit them, and watchers keep their last readable
+	// version. Otherwise such objects are selected by namespace and name alone.
 	Readable bool
-	// Before asks for the previous version with each Modified event.
+	// Before requests the previous version with each Modified event.
 	Before bool
-	// Pause, if set, lets others work: it is called each time that lookedAtOnce objects have
-	// been looked at, selected or not. False ends it.
+	// Pause, if set, yields to other work. It is called after each lookedAtOnce objects, selected
+	// or not. False ends the iteration.
 	Pause func() bool
 }
 
-// lookedAtOnce is how many objects are looked at, or changes undone, before others may work:
+// lookedAtOnce is how many objects are inspected, or changes undone, between two calls of Pause:
 // some tenths of a millisecond.
 const lookedAtOnce = 1024
 
-// indexed returns the position of an indexed field that the selection fixes,
-// and its value.
+// indexed returns the position of an indexed field that the selection fixes, and the value.
 func (s *Selection) indexed(index []string) (int, string, bool) {
 	if s.Fields == nil {
 		return 0, "", false
@@ -43,7 +40,7 @@ func (s *Selection) indexed(index []string) (int, string, bool) {
 	return 0, "", false
 }
 
-// scope is the narrowest scope that holds everything selected.
+// scope returns the narrowest scope that contains all selected objects.
 func (s *Selection) scope(index []string) scope {
 	switch {
 	case s.Name != "" && s.Namespace != "":
@@ -60,7 +57,7 @@ func (s *Selection) scope(index []string) scope {
 	return scope{}
 }
 
-// Matches tells whether an entry is selected.
+// Matches reports whether an entry is selected.
 func (s *Selection) Matches(e *Entry) bool {
 	if e.damage != nil {
 		return s.matcher().matches(e)

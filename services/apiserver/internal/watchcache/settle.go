@@ -9,18 +9,18 @@ import (
 // atOnce is how many entries are replaced under one lock.
 const atOnce = 256
 
-// worthKeeping is how many times what it takes a book has to save: that of values which have nothing
-// in common any more saves as much as it takes.
+// worthKeeping is how many times its own memory a dictionary must save. A dictionary of values that
+// have nothing in common any more saves as much as it takes.
 const worthKeeping = 2
 
-// settle gives back what the shelf does not need, and empties the book that saves least when it
-// stands in the way of a new one and is not worth keeping.
+// settle releases unused memory of the dictionaries. It also empties the dictionary that saves
+// least, if it blocks a new one and is not worth keeping.
 func (s *Store) settle() {
 	crowd := s.shelf.Tidy(s.values.Load())
 	if len(crowd) == 0 {
 		return
 	}
-	saved := map[*phrases.Book]int64{} // of those that something is packed with
+	saved := map[*phrases.Book]int64{} // only dictionaries in use
 	im := s.Snapshot().image
 	im.entries.Scan(func(e *Entry) bool {
 		if b := e.book(); b != nil && slices.Contains(crowd, b) {
@@ -51,8 +51,8 @@ func (s *Store) settle() {
 	}
 }
 
-// rebind puts entries in the place of others that are the same but for the book. What the log
-// tells of stays: it will be forgotten.
+// rebind replaces entries by equal ones with another dictionary. Entries that the log refers to
+// stay until the log drops them.
 func (s *Store) rebind(entries []*Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,7 +69,7 @@ func (s *Store) rebind(entries []*Entry) {
 		other.places.Store(e.places.Load())
 		s.bind(other, s.live.stored)
 		s.live.replace(e, other)
-		s.cache.ring.drop(e) // a load that goes on may put it back
+		s.cache.ring.drop(e) // a running load may put it back
 		s.cache.pinned.leave(e)
 	}
 	s.published.Store(nil)

@@ -5,45 +5,44 @@ import (
 	"strings"
 )
 
-// Snapshot is all objects of a resource at one revision. It is immutable, and
-// reading it takes no lock. It keeps alive the objects that it shows.
+// Snapshot holds all objects of a resource at one revision. It is immutable, and reading it takes
+// no lock. It keeps its objects alive.
 type Snapshot struct {
 	store    *Store
 	image    *image
 	revision int64
 }
 
-// Revision is the store's revision that the snapshot shows.
+// Revision returns the revision of the store that the snapshot shows.
 func (s Snapshot) Revision() int64 { return s.revision }
 
-// Variant is that of the resource which is shown: fields that it does not have are empty.
+// Variant returns the variant of the resource. Fields that the variant does not have are empty.
 func (s Snapshot) Variant() string { return s.store.Variant() }
 
-// Changed is the revision of the newest change of the resource that the snapshot
-// shows.
+// Changed returns the revision of the newest change of the resource in the snapshot.
 func (s Snapshot) Changed() int64 { return s.image.last }
 
-// Version names what a snapshot of a resource shows. It can be compared.
+// Version identifies the contents of a snapshot of a resource. It is comparable.
 type Version struct {
 	era     uint64
 	load    int
 	changed int64
 }
 
-// Version is the same for two snapshots of a resource only if they show the same
-// objects.
+// Version returns the version of the snapshot. It is equal for two snapshots of a resource only if
+// they show the same objects.
 func (s Snapshot) Version() Version { return Version{s.image.era, s.image.loads, s.image.last} }
 
-// Len is the number of objects.
+// Len returns the number of objects.
 func (s Snapshot) Len() int { return s.image.entries.Len() }
 
 // Get returns the entry of a key.
 func (s Snapshot) Get(key string) (*Entry, bool) { return s.image.get(key) }
 
-// Ascend goes through the entries whose keys begin with prefix and are not
-// before from, in the order of their keys, until fn returns false.
+// Ascend calls fn for the entries whose keys begin with prefix and are not before from, in the
+// order of their keys, until fn returns false.
 func (s Snapshot) Ascend(prefix, from string, fn func(*Entry) bool) {
-	if strings.HasPrefix(s.store.resource.Prefix, prefix) { // spares looking at each key
+	if strings.HasPrefix(s.store.resource.Prefix, prefix) { // avoids a check of each key
 		s.image.entries.Ascend(&Entry{compact: ofKey(from)}, fn)
 		return
 	}
@@ -52,7 +51,7 @@ func (s Snapshot) Ascend(prefix, from string, fn func(*Entry) bool) {
 	})
 }
 
-// Count is the number of entries that Ascend would go through.
+// Count returns the number of entries that Ascend would visit.
 func (s Snapshot) Count(prefix, from string) int {
 	start := 0
 	if from > prefix || !strings.HasPrefix(s.store.resource.Prefix, prefix) {
@@ -65,13 +64,12 @@ func (s Snapshot) Count(prefix, from string) int {
 	return max(0, end-start)
 }
 
-// prefixEnd is the first key after all that begin with prefix. Keys are text,
-// in which the byte 0xff does not occur.
+// prefixEnd returns the first key after all keys that begin with prefix. Keys are text, in which
+// the byte 0xff does not occur.
 func prefixEnd(prefix string) string { return prefix + "\xff" }
 
-// Indexed goes through the entries whose indexed field has a value, in the
-// order of their keys, until fn returns false. It returns false when the
-// resource has no index of the field.
+// Indexed calls fn for the entries whose indexed field has a value, in the order of their keys,
+// until fn returns false. It returns false if the resource has no index of the field.
 func (s Snapshot) Indexed(field, value string, fn func(*Entry) bool) bool {
 	i := slices.Index(s.store.resource.Index, field)
 	if i < 0 {
@@ -85,9 +83,9 @@ func (s Snapshot) ascendIndex(i int, value, from string, fn func(*Entry) bool) {
 	s.image.indexes[i].ascend(value, from, fn)
 }
 
-// Select goes through the entries that are selected and not before from, in the
-// order of their keys, until fn returns false. It looks at no more than it has
-// to: one object, an index, the objects that have a label, a namespace, or all.
+// Select calls fn for the selected entries that are not before from, in the order of their keys,
+// until fn returns false. It inspects as little as possible: one object, an index of a field or a
+// label, a namespace, or all objects.
 func (s Snapshot) Select(sel Selection, from string, fn func(*Entry) bool) {
 	m := sel.matcher()
 	fetched, returned, index := s.selectFrom(m, from, fn)
@@ -97,9 +95,9 @@ func (s Snapshot) Select(sel Selection, from string, fn func(*Entry) bool) {
 	}
 }
 
-// Unreadable goes through the objects that cannot be read and may be of a selection, as far as
-// their keys tell, and are not before from, in the order of those, until fn returns false. It
-// looks at no others.
+// Unreadable calls fn for unreadable objects that may be selected, judged by their keys, and that
+// are not before from. It visits them in the order of their keys until fn returns false, and
+// inspects no readable objects.
 func (s Snapshot) Unreadable(sel Selection, from string, fn func(*Entry) bool) {
 	if s.image.damage() == 0 {
 		return
@@ -114,7 +112,7 @@ func (s Snapshot) Unreadable(sel Selection, from string, fn func(*Entry) bool) {
 	})
 }
 
-// Known tells whether of each object some version can be read.
+// Known reports whether some version of each object can be read.
 func (s *Store) Known() bool {
 	known := true
 	s.Snapshot().Unreadable(Selection{}, "", func(e *Entry) bool {
@@ -124,10 +122,10 @@ func (s *Store) Known() bool {
 	return known
 }
 
-// noIndex stands for the tree of keys where the position of an index is told.
+// noIndex denotes the tree of keys in place of the position of an index.
 const noIndex = -1
 
-// selectAll is selectFrom that tells whether Pause let it go on.
+// selectAll is selectFrom that also reports whether Pause let it finish.
 func (s Snapshot) selectAll(m *matcher, from string, fn func(*Entry) bool) (whole bool) {
 	if whole = true; m.Pause == nil {
 		s.selectFrom(m, from, fn)

@@ -2,6 +2,6 @@
 
 package watchcache
 
-// spoil has what was lent overwritten when it is given back, so that whoever still refers to it
-// shows: with the race detector alone.
+// spoil means that lent memory is overwritten when it is returned, to expose remaining references.
+// It is true only with the race detector.
 const spoil = false

@@ -8,75 +8,74 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Resource says what the cache has to know of a resource.
+// Resource describes a resource to the cache.
 type Resource struct {
-	// Name is that of the resource and its group, such as "pods" or
-	// "deployments.apps".
+	// Name is the name of the resource and its group, such as "pods" or "deployments.apps".
 	Name string
-	// Prefix is what all its keys begin with, such as "/registry/pods/".
+	// Prefix is the prefix of all its keys, such as "/registry/pods/".
 	Prefix string
-	// Outline, if set, reads from a value the part that most readers look at, in the
-	// form of a value; the value itself where it cannot tell. It is read instead of the
-	// value, once. It must not call the cache.
+	// Outline, if set, extracts from a value the part that most readers need, encoded like a value.
+	// It returns the value itself if it cannot extract it. The outline is read once, instead of the
+	// value. Outline must not call the cache.
 	Outline func(value []byte) []byte
-	// Attributes reads what selectors look at, from the outline; its error is why the
+	// Attributes reads the attributes for selectors from the outline. Its error states why the
 	// value is no object. It must not keep parts of value, nor call the cache.
 	Attributes func(key string, value []byte) (Attributes, error)
-	// Index are the fields by whose values lists and watchers are indexed, in
-	// addition to namespace and name.
+	// Index holds the fields by which lists and watchers are indexed, in addition to namespace and
+	// name.
 	Index []string
-	// Defines, if set, reads from an outline the resource that the value defines;
-	// false when it defines none. It must depend on nothing else, nor keep parts of
-	// the value, nor call the cache.
+	// Defines, if set, reads from an outline the resource that the value defines. It returns false
+	// if the value defines none. It must depend on nothing else, nor keep parts of the value, nor
+	// call the cache.
 	Defines func(value []byte) (Resource, bool)
-	// Packed keeps large values compressed, beside their outlines: they are read seldom,
-	// and say much the same again and again.
+	// Packed keeps large values compressed beside their outlines. It suits values that are rarely
+	// read and repetitive.
 	Packed bool
-	// Verbatim keeps values as they are stored, not by what they have in common.
+	// Verbatim keeps values as they are stored, without a shared dictionary.
 	Verbatim bool
-	// Variant tells definitions of a resource apart that differ in what the cache has
-	// to know. The resource begins anew with another one.
+	// Variant distinguishes definitions of a resource that differ for the cache. A resource with a
+	// new variant starts again.
 	Variant string
 }
 
-// Store is one resource's part of the cache.
+// Store is the part of the cache for one resource.
 type Store struct {
 	resource Resource
 	cache    *Cache
 	metrics  *storeMetrics
-	// pending are the changes of the batch at hand, under Cache.mu.
+	// pending holds the changes of the current batch, under Cache.mu.
 	pending []change
 
 	mu     sync.RWMutex // after Cache.mu; before group.mu and ring.mu
 	live   *image       // changed in place; copied for readers
 	log    eventLog
 	groups groups
-	// watchers are all that have not been closed.
+	// watchers holds all open watchers.
 	watchers map[*Watcher]struct{}
 	ended    error // why watchers end; nil while the store is alive
-	// next is the store of the same resource that has taken this one's place.
+	// next is the store that replaced this one for the same resource.
 	next atomic.Pointer[Store]
-	// gone: the cache has no such resource any more.
+	// gone means that the resource is no longer in the cache.
 	gone atomic.Bool
-	// abandoned: what the store shows is of a history that is given up. era counts
-	// those; it changes under mu.
+	// abandoned means that the store shows a discarded history. era counts histories and changes
+	// under mu.
 	abandoned bool
 	era       atomic.Uint64
 	kept      []*keptImage
 	shelf     phrases.Shelf
-	// values is how many bytes the values of the resource have, and coming how many may be added.
+	// values is the size in bytes of all values of the resource, and coming the size that may be
+	// added.
 	values, coming atomic.Int64
-	bound          atomic.Pointer[kept] // with the book that was used last
+	bound          atomic.Pointer[kept] // with the most recently used dictionary
 	wanted         wantedLabels
-	// forgot tells that the log forgot records since lost watchers were looked
-	// for.
+	// forgot means that the log dropped records since the last check for lost watchers.
 	forgot atomic.Bool
 
 	// published is a copy of live that readers share until the next change.
 	published atomic.Pointer[image]
 }
 
-// change is an event that belongs to a store, with its entry already made.
+// change is an event of a store with its decoded entry.
 type change struct {
 	key      string
 	revision int64
@@ -87,26 +86,26 @@ func newStore(c *Cache, r Resource) *Store {
 	return &Store{resource: r, cache: c, metrics: c.metrics.ofStore(&r), live: newImage(r.Index, c.Era())}
 }
 
-// Era is that of the cache.
+// Era returns the era of the cache.
 func (s *Store) Era() uint64 { return s.cache.Era() }
 
-// Ready tells whether what is shown was loaded: before, nothing is there.
+// Ready reports whether the contents are loaded. Before that the store is empty.
 func (s *Store) Ready() bool { return s.cache.Ready() }
 
-// Gone tells that the cache has the resource no more: nothing follows what it shows of it.
-// It is so for good.
+// Gone reports whether the resource has left the cache. Its contents do not change any more. It
+// stays true.
 func (s *Store) Gone() bool { return s.latest().gone.Load() }
 
-// Name is the resource's name.
+// Name returns the name of the resource.
 func (s *Store) Name() string { return s.resource.Name }
 
-// Prefix is what the resource's keys begin with.
+// Prefix returns the prefix of the keys of the resource.
 func (s *Store) Prefix() string { return s.resource.Prefix }
 
-// Variant is that of the resource, which is another one in the store that takes this one's place.
+// Variant returns the variant of the resource. A store that replaces this one has another variant.
 func (s *Store) Variant() string { return s.resource.Variant }
 
-// Defines reads from an entry of the resource what it defines.
+// Defines reads from an entry the resource that it defines.
 func (s *Store) Defines(e *Entry) (Resource, bool) { return s.resource.Defines(e.Outline()) }
 
 // Get returns the newest entry of a key.
@@ -117,8 +116,8 @@ func (s *Store) Get(key string) (*Entry, bool) {
 	return s.live.get(key)
 }
 
-// Entry makes an entry of a value that was read from the store itself. It is
-// not part of the cache, and its encodings are not kept.
+// Entry returns an entry of a value that was read from the store directly. It is not part of the
+// cache, and its encodings are not kept.
 func (s *Store) Entry(kv storage.KeyValue) *Entry {
 	return newEntry(&s.resource, nil, kv, s.resource.outline(kv.Value))
 }
@@ -126,8 +125,8 @@ func (s *Store) Entry(kv storage.KeyValue) *Entry {
 // Snapshot returns the newest state.
 func (s *Store) Snapshot() Snapshot {
 	for {
-		// In this order: whatever revision the cache has applied is in the image
-		// that is read after it.
+		// The order matters: the image is read after the revision, so it contains everything that
+		// the cache had applied at that revision.
 		era, revision := s.era.Load(), s.cache.Revision()
 		s = s.latest()
 		im := s.published.Load()
@@ -136,13 +135,13 @@ func (s *Store) Snapshot() Snapshot {
 			im = s.publish()
 			s.mu.Unlock()
 		}
-		if s.era.Load() == era { // else the revision may be of another history
+		if s.era.Load() == era { // otherwise the revision may belong to another history
 			return Snapshot{store: s, image: im, revision: max(revision, im.last)}
 		}
 	}
 }
 
-// follow takes a watcher up. The caller holds mu.
+// follow registers a watcher. The caller holds mu.
 func (s *Store) follow(w *Watcher) {
 	if s.watchers == nil {
 		s.watchers = map[*Watcher]struct{}{}
@@ -160,8 +159,8 @@ func (s *Store) publish() *image {
 	return im
 }
 
-// apply makes the pending changes visible and returns the awakenings that are
-// due. The caller holds Cache.mu.
+// apply makes the pending changes visible and returns the wake-ups that are due. The caller holds
+// Cache.mu.
 func (s *Store) apply(now int64, fired []*wake) []*wake {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +168,7 @@ func (s *Store) apply(now int64, fired []*wake) []*wake {
 	for _, ch := range s.pending {
 		old, _ := s.live.get(ch.key)
 		if old == nil && ch.entry == nil {
-			continue // deleted before it was ever seen
+			continue // deleted before the cache saw it
 		}
 		if old != nil && ch.entry != nil {
 			ch.entry.share(&old.compact)
@@ -195,8 +194,8 @@ func (s *Store) apply(now int64, fired []*wake) []*wake {
 	return fired
 }
 
-// reset replaces everything by a loaded state. What happened before revision
-// is lost to watchers. The caller holds Cache.mu.
+// reset replaces all contents by a loaded state. Watchers lose the changes before revision. The
+// caller holds Cache.mu.
 func (s *Store) reset(im *image, revision int64, fired []*wake) []*wake {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,7 +214,7 @@ func (s *Store) reset(im *image, revision int64, fired []*wake) []*wake {
 	return fired
 }
 
-// end lets all watchers end and refuses new ones. The caller holds Cache.mu.
+// end ends all watchers and rejects new ones. The caller holds Cache.mu.
 func (s *Store) end(err error, fired []*wake) []*wake {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// read appends the events of the next records to buf. When there are no more
-// records, the watcher is armed.
+// read appends the events of the next records to buf. If there are no more records, it arms the
+// watcher.
 func (w *Watcher) read(ctx context.Context, buf []Event) ([]Event, error) {
 	var chunk [batchSize]*record
 	n, following, err := w.take(&chunk)
@@ -22,7 +22,7 @@ func (w *Watcher) read(ctx context.Context, buf []Event) ([]Event, error) {
 			return nil, &ExpiredError{Revision: w.revision, Oldest: r.revision}
 		}
 		ev, ok := w.event(r)
-		// A value that has to be read from the store is told alone.
+		// An event whose value must be read from the store is returned alone.
 		if len(buf) == cap(buf) || ok && !ev.Entry.whole() && len(buf) > 0 {
 			w.cursor.Store(w.cursor.Load() - uint64(n-i))
 			w.armed.Store(nil)
@@ -49,12 +49,12 @@ func (w *Watcher) read(ctx context.Context, buf []Event) ([]Event, error) {
 			}
 		}
 	}
-	// All records before the following one's revision have been read.
+	// All records before the revision of the following one have been read.
 	w.revision = max(w.revision, following-1)
 	return buf, nil
 }
 
-// complete reads the value of an entry that history gave up.
+// complete reads the value of an entry that history dropped.
 func (w *Watcher) complete(ctx context.Context, r *record, e *Entry) (*Entry, error) {
 	version := r.entry
 	if version != e {
@@ -75,15 +75,15 @@ func (w *Watcher) complete(ctx context.Context, r *record, e *Entry) (*Entry, er
 	return whole.at(e.Revision), nil
 }
 
-// expire makes the watcher one whose place is gone.
+// expire marks the watcher as expired: its place is gone.
 func (w *Watcher) expire() {
 	if !w.expired.Swap(true) {
 		w.store.metrics.terminated.Add(1)
 	}
 }
 
-// continues tells whether there is more to tell of a revision: in the rest of what
-// was taken, or maybe in what follows it.
+// continues reports whether the watcher may have more events of a revision, either in the rest of
+// the taken records or in those that follow.
 func (w *Watcher) continues(revision int64, rest []*record, following int64) bool {
 	for _, r := range rest {
 		if r.revision != revision {
@@ -96,8 +96,8 @@ func (w *Watcher) continues(revision int64, rest []*record, following int64) boo
 	return following == revision
 }
 
-// take copies the next records and moves the cursor behind them. following is
-// the revision before which nothing was left out.
+// take copies the next records and moves the cursor past them. following is the revision before
+// which no record is missing.
 func (w *Watcher) take(chunk *[batchSize]*record) (n int, following int64, err error) {
 	s := w.store
 	applied := s.cache.Revision()
@@ -131,13 +131,13 @@ func (w *Watcher) take(chunk *[batchSize]*record) (n int, following int64, err e
 	return n, max(applied, s.live.last) + 1, nil
 }
 
-// event is what the watcher is told of a record.
+// event returns the event of a record for the watcher, and whether there is one.
 func (w *Watcher) event(r *record) (Event, bool) {
 	if r.revision <= w.after {
 		return Event{}, false
 	}
 	if w.sel.Readable && r.entry != nil && r.entry.damage != nil {
-		return Event{}, false // what was told of it stays
+		return Event{}, false // the last readable version stays reported
 	}
 	prev := w.before(r)
 	is := r.entry != nil && w.sel.matches(r.entry)
@@ -157,7 +157,7 @@ func (w *Watcher) event(r *record) (Event, bool) {
 	return Event{}, false
 }
 
-// before is the version before a change, as the watcher was told of it.
+// before returns the version before a change, as the watcher received it.
 func (w *Watcher) before(r *record) *Entry {
 	if w.sel.Readable {
 		return r.prev.LastReadable()
@@ -165,11 +165,11 @@ func (w *Watcher) before(r *record) *Entry {
 	return r.prev
 }
 
-// lastOf is the version before a change at another revision.
+// lastOf returns the version before a change at another revision.
 func (w *Watcher) lastOf(r *record, revision int64) *Entry {
 	prev := w.before(r)
 	switch {
-	case prev != r.prev: // others are told something else
+	case prev != r.prev: // other watchers received another version
 		e := prev.at(revision)
 		e.kept = e.kept.alone()
 		return e
@@ -179,8 +179,8 @@ func (w *Watcher) lastOf(r *record, revision int64) *Entry {
 	return r.lastBefore()
 }
 
-// loses tells that something was deleted of which the watcher may have been told, and
-// nobody knows any more what.
+// loses reports whether an object was deleted that the watcher may have received, in a version that
+// is not known any more.
 func (w *Watcher) loses(r *record) bool {
 	return w.sel.Readable && r.entry == nil && r.revision > w.after && r.prev != nil && r.prev.LastReadable() == nil && !r.prev.untold() && w.sel.named(r.prev)
 }

@@ -7,36 +7,37 @@ import (
 	"unique"
 )
 
-// termsOf are the requirements of a selector.
+// termsOf holds the requirements of a selector.
 type termsOf struct {
 	list []term
-	// byKey finds the terms where they are many.
+	// byKey indexes the terms if there are many.
 	byKey  map[unique.Handle[string]]int
-	needed int // how many of them want their key to be there
+	needed int // number of terms that require their key to be present
 }
 
-// manyTerms are looked up by the keys of an entry, fewer are gone through.
+// manyTerms is the number of terms from which on they are looked up by the keys of an entry. Fewer
+// are iterated.
 const manyTerms = 8
 
-// term is all that is required of one key.
+// term holds all requirements on one key.
 type term struct {
 	key  unique.Handle[string]
 	name string
-	// needed: the key is there; refused: it is not.
+	// needed means that the key must be present; refused, that it must be absent.
 	needed, refused bool
-	// limited: the value is one of those within, which may be none.
+	// limited means that the value must be one of inside, which may be empty.
 	limited      bool
 	inside       values
 	outside      values
 	numeric      bool
-	least, most  int64 // of a number, both included
+	least, most  int64 // of a number, inclusive
 	neverANumber bool
 }
 
-// values are in their order: a map of many would take several times their memory, for each watch.
+// values is sorted. A map would take several times the memory for each watch.
 type values []string
 
-// manyValues is how many are not compared one after the other.
+// manyValues is the number of values from which on binary search is used.
 const manyValues = 8
 
 func (v values) has(s string) bool {
@@ -47,7 +48,7 @@ func (v values) has(s string) bool {
 	return ok
 }
 
-// term returns that of a key. It is good until the next one is asked for.
+// term returns the term of a key. The pointer is valid until the next call.
 func (a *termsOf) term(name string) *term {
 	key := unique.Make(name)
 	i, ok := a.byKey[key]
@@ -62,7 +63,7 @@ func (a *termsOf) term(name string) *term {
 	return &a.list[i]
 }
 
-// settle ends the making.
+// settle completes the terms.
 func (a *termsOf) settle() {
 	for i := range a.list {
 		t := &a.list[i]
@@ -77,7 +78,7 @@ func (a *termsOf) settle() {
 	}
 }
 
-// within wants one of the values, which are the term's from now on.
+// within requires one of the values. The term owns values from now on.
 func (t *term) within(values []string) {
 	t.needed = true
 	if !t.limited {
@@ -93,8 +94,8 @@ func (t *term) within(values []string) {
 
 func (t *term) without(values []string) { t.outside = append(t.outside, values...) }
 
-// above wants a number that is greater than another. As in apimachinery nothing is, where that
-// is none.
+// above requires a number greater than the given one. As in apimachinery, no value matches if the
+// given one is not a number.
 func (t *term) above(values []string) {
 	if n, ok := t.bound(values); ok && n < math.MaxInt64 {
 		t.least = max(t.least, n+1)
@@ -120,7 +121,7 @@ func (t *term) bound(values []string) (int64, bool) {
 	return n, err == nil
 }
 
-// fixed is the one value that a term is for.
+// fixed returns the only value that a term allows, and whether there is exactly one.
 func (t *term) fixed() (string, bool) {
 	if !t.limited || len(t.inside) != 1 {
 		return "", false
@@ -128,7 +129,7 @@ func (t *term) fixed() (string, bool) {
 	return t.inside[0], true
 }
 
-// match tells whether a set has what is required.
+// match reports whether a set meets the requirements.
 func (a *termsOf) match(s Set) bool {
 	if a.byKey == nil {
 		for i := range a.list {
@@ -158,7 +159,7 @@ func (a *termsOf) match(s Set) bool {
 	return needed == 0
 }
 
-// matchFields is match for the fields of an entry. There are few that selectors may name.
+// matchFields is match for the fields of an entry. Selectors may use only few fields.
 func (a *termsOf) matchFields(e *Entry) bool {
 	for i := range a.list {
 		t := &a.list[i]
@@ -178,7 +179,7 @@ func (a *termsOf) matchFields(e *Entry) bool {
 	return true
 }
 
-// match tells whether a value is what is required, or that there is none.
+// match reports whether a present value, or its absence, meets the requirements.
 func (t *term) match(value string, there bool) bool {
 	if !there {
 		return !t.needed

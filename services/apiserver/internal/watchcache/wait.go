@@ -12,21 +12,21 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// waits are the callers that wait for a revision.
+// waits holds the callers that wait for a revision.
 type waits struct {
-	poke chan struct{} // tells that somebody waits
+	poke chan struct{} // signals that a caller waits
 
-	mu   sync.Mutex // after Cache.mu; nothing is taken while it is held
+	mu   sync.Mutex // after Cache.mu; no lock is taken under it
 	list []*waiter
 }
 
 type waiter struct {
 	revision int64
 	done     chan struct{}
-	err      error // why the revision will not come; before done
+	err      error // why the revision will not come; set before done
 }
 
-// advance lets those go whose revision was reached.
+// advance releases the waiters whose revision was reached.
 func (w *waits) advance(revision int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -39,7 +39,7 @@ func (w *waits) advance(revision int64) {
 	})
 }
 
-// fail ends all waiting: what is waited for will not come.
+// fail ends all waiting with an error: the revisions will not come.
 func (w *waits) fail(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,15 +64,15 @@ func (w *waits) any() bool {
 	return len(w.list) > 0
 }
 
-// WaitFor waits until everything up to a revision has been applied. When the store
-// went back meanwhile, it is ErrNotReady.
+// WaitFor blocks until everything up to a revision has been applied. If the store's revision goes
+// backwards meanwhile, the error is ErrNotReady.
 func (c *Cache) WaitFor(ctx context.Context, revision int64) error {
 	if c.Revision() >= revision {
 		return nil
 	}
 	wr := &waiter{revision: revision, done: make(chan struct{})}
 	c.waits.mu.Lock()
-	if c.Revision() >= revision { // advance comes after the store of it
+	if c.Revision() >= revision { // advance runs after the revision is stored
 		c.waits.mu.Unlock()
 		return nil
 	}
@@ -95,14 +95,13 @@ func (c *Cache) WaitFor(ctx context.Context, revision int64) error {
 }
 
 const (
-	// progressAfter is how long a revision may take to come by itself: it does
-	// when it is that of a change below the root.
+	// progressAfter is how long to wait for a revision before asking for progress. The revision of
+	// a change below the root arrives by itself.
 	progressAfter = 5 * time.Millisecond
 	progressEvery = 25 * time.Millisecond
 )
 
-// askProgress asks the source for its revision while somebody waits for one,
-// until ctx ends.
+// askProgress asks the source for its revision while callers wait for one, until ctx ends.
 func (c *Cache) askProgress(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -134,21 +133,21 @@ const newestTimeout = 10 * time.Second
 
 // reads shares reads of the newest revision.
 type reads struct {
-	mu      sync.Mutex // nothing is taken while it is held
+	mu      sync.Mutex // no lock is taken under it
 	running bool
-	next    *read // the one that callers may join: it has not begun
+	next    *read // the read that callers may join; it has not started
 }
 
 type read struct {
-	// span is that of the first traced request that wants the read.
+	// span is the span of the first traced request that needs the read.
 	span     trace.Span
 	done     chan struct{}
 	revision int64
 	err      error
 }
 
-// MostRecent returns once the cache shows everything that was written before
-// the call, and the revision up to which it did so.
+// MostRecent waits until the cache shows everything that was written before the call. It returns
+// the newest revision at the time of the call.
 func (c *Cache) MostRecent(ctx context.Context) (int64, error) {
 	revision, err := c.newest(ctx)
 	if err != nil {
@@ -157,11 +156,10 @@ func (c *Cache) MostRecent(ctx context.Context) (int64, error) {
 	return revision, c.WaitFor(ctx, revision)
 }
 
-// newest reads the store's newest revision. All callers that wait while a read
-// runs share the next one: a read that began before a call tells nothing of
-// what was written in between.
+// newest reads the newest revision of the store. All callers that arrive during a read share the
+// next one: a read that began before a call may miss writes made in between.
 func (c *Cache) newest(ctx context.Context) (int64, error) {
-	if err := ctx.Err(); err != nil { // else an answer may come as soon
+	if err := ctx.Err(); err != nil { // otherwise a result may arrive at the same time
 		return 0, err
 	}
 	c.reads.mu.Lock()
@@ -186,7 +184,7 @@ func (c *Cache) newest(ctx context.Context) (int64, error) {
 	}
 }
 
-// readNewest reads as long as somebody wants it.
+// readNewest reads as long as callers need a read.
 func (c *Cache) readNewest() {
 	for {
 		c.reads.mu.Lock()
@@ -211,7 +209,7 @@ func (c *Cache) readNewest() {
 			rd.err = ErrNotReady
 		case c.life.Err() != nil:
 			rd.err = ErrStopped
-		case ctx.Err() != nil: // not the callers' own time limits
+		case ctx.Err() != nil: // not the time limits of the callers
 			rd.err = fmt.Errorf("%w: newest revision: %v", storage.ErrUnavailable, rd.err)
 		}
 		cancel()
@@ -219,19 +217,18 @@ func (c *Cache) readNewest() {
 	}
 }
 
-// Revision is the revision up to which every change of any resource has been
-// applied.
+// Revision returns the revision up to which all changes of any resource have been applied.
 func (s *Store) Revision() int64 { return s.cache.Revision() }
 
-// WaitFor waits until everything up to a revision has been applied.
+// WaitFor blocks until everything up to a revision has been applied.
 func (s *Store) WaitFor(ctx context.Context, revision int64) error {
 	start := time.Now()
 	defer func() { s.metrics.wait().Observe(time.Since(start).Seconds()) }()
 	return s.cache.WaitFor(ctx, revision)
 }
 
-// MostRecent returns once the cache shows everything that was written before
-// the call, and the revision up to which it did so.
+// MostRecent waits until the cache shows everything that was written before the call. It returns
+// the newest revision at the time of the call.
 func (s *Store) MostRecent(ctx context.Context) (int64, error) {
 	revision, err := s.cache.newest(ctx)
 	if err == nil {

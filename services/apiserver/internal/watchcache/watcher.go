@@ -7,58 +7,56 @@ import (
 	"time"
 )
 
-// WatchOptions says what a watcher is told.
+// WatchOptions configures a watcher.
 type WatchOptions struct {
 	Selection
-	// After is the revision after which changes are told. One that has not
-	// been reached is waited for. It is not looked at with InitialState.
+	// After is the revision after which changes are returned. A future revision is waited for.
+	// InitialState ignores it.
 	After   int64
 	Initial Initial
-	// Lost, if set, is called at most once, when the watcher's place is gone
-	// while its owner does something else than Next: a client that does not read
-	// holds it up. It must not wait for anything, and does not run any more once
-	// Close has returned.
+	// Lost, if set, is called at most once: when the watcher's place is gone while its owner is not
+	// in Next, because a client that does not read stalls it. It must not block. It does not run
+	// any more once Close has returned.
 	Lost func()
 }
 
-// batchSize is the number of events that Next returns at most when the buffer
-// does not say, and that are looked at while the store is locked.
+// batchSize is the maximum number of events that Next returns if the buffer has no capacity, and of
+// records that are read under the store's lock.
 const batchSize = 64
 
-// Watcher is a cursor into a resource's log. Next, Poll, Waited and Revision are for
-// one goroutine at a time, Nudge and Close for any.
+// Watcher is a cursor into the log of a resource. Next, Poll, Waited and Revision must not be
+// called concurrently. Nudge and Close may be called at any time.
 type Watcher struct {
 	store  *Store
 	sel    *matcher
 	group  *group
 	nudge  chan struct{}
 	onLost func()
-	after  int64 // changes up to this revision are not told
+	after  int64 // changes up to this revision are not returned
 	era    uint64
 
 	closed, expired atomic.Bool
-	calls           atomic.Uint32 // of Watch and Next, begun and ended: odd while they run
-	telling         sync.Mutex    // held while onLost runs; nothing is taken under it
-	stalled         stall         // of whoever looks for lost watchers
+	calls           atomic.Uint32 // beginnings and ends of Watch and Next; odd while one runs
+	telling         sync.Mutex    // held while onLost runs; no lock is taken under it
+	stalled         stall         // used by the check for lost watchers
 
-	parked   atomic.Bool // Poll has nothing, and resume is to be called
-	resume   func()      // of whoever parks it, until somebody has unparked it
-	parkedAt int         // in the list of the wake that is armed, which guards it
+	parked   atomic.Bool // Poll found nothing, and resume must be called
+	resume   func()      // callback of the parked Poll, until it is unparked
+	parkedAt int         // position in the list of the armed wake, guarded by that wake
 
-	initial atomic.Pointer[initialState] // nil once it was told
+	initial atomic.Pointer[initialState] // nil once it was returned
 	cursor  atomic.Uint64                // the next record to read, unless armed
-	armed   atomic.Pointer[wake]         // what an active watcher waits for
-	// revision up to which everything was returned.
+	armed   atomic.Pointer[wake]         // what an active watcher waits on
+	// revision is the revision up to which everything was returned.
 	revision int64
-	// begun is when it took its place; oldest when the oldest of the changes that Next
-	// returned was applied, 0 for none since then. Both in nanoseconds of the cache's
-	// clock.
+	// begun is when the watcher was created. oldest is when the oldest of the changes that Next
+	// returned was applied, and 0 if there is none since begun. Both are in nanoseconds of the
+	// cache's clock.
 	begun, oldest int64
 }
 
-// initialState is the rest of the state that is told first: what a snapshot has
-// from a key on, or single objects, so that who selects a few of them does not
-// keep all the others. It is immutable.
+// initialState is the rest of the initial state: the part of a snapshot from a key on, or single
+// objects, so that a watcher of few objects does not keep all others alive. It is immutable.
 type initialState struct {
 	revision int64
 	snapshot Snapshot
@@ -67,7 +65,7 @@ type initialState struct {
 	entries  []*Entry
 }
 
-// Watch starts a watcher, which must be closed. A start before the kept history
+// Watch starts a watcher, which must be closed. If the start is before the kept history, the error
 // is *ExpiredError.
 func (s *Store) Watch(opts WatchOptions) (*Watcher, error) {
 	if !s.cache.Ready() {
@@ -85,7 +83,7 @@ func (s *Store) Watch(opts WatchOptions) (*Watcher, error) {
 		return nil, err
 	}
 	if in := w.initial.Load(); in != nil && w.group.scope.kind != scopeAll {
-		w.calls.Add(1) // who waits to go on does not wait for a client
+		w.calls.Add(1) // a caller in Pause is not stalled by a client
 		if picked := in.pick(w.sel); picked != nil {
 			w.initial.CompareAndSwap(in, picked)
 		}
@@ -94,10 +92,10 @@ func (s *Store) Watch(opts WatchOptions) (*Watcher, error) {
 	return w, nil
 }
 
-// Variant is that of the resource which is watched.
+// Variant returns the variant of the watched resource.
 func (w *Watcher) Variant() string { return w.store.Variant() }
 
-// begin takes the watcher's place.
+// begin sets the watcher's place in the log.
 func (w *Watcher) begin(initial bool) error {
 	s := w.store
 	s.mu.Lock()
@@ -123,7 +121,7 @@ func (w *Watcher) begin(initial bool) error {
 	}
 	w.group = s.groups.join(w.sel.scope(s.resource.Index))
 	s.follow(w)
-	if w.cursor.Load() == s.log.next { // what does not concern it takes its place from it no more
+	if w.cursor.Load() == s.log.next { // records that do not concern it do not cost it its place any more
 		w.armed.Store(w.group.arm())
 	}
 	return nil
@@ -138,7 +136,7 @@ func (w *Watcher) Close() {
 	if wk := w.armed.Load(); wk != nil {
 		wk.forget(w)
 	}
-	w.telling.Lock()   // whoever is being told has been told
+	w.telling.Lock()   // wait for a running onLost
 	w.telling.Unlock() //lint:ignore SA2001 it waits
 	w.store.mu.Lock()
 	defer w.store.mu.Unlock()
@@ -146,18 +144,18 @@ func (w *Watcher) Close() {
 	delete(w.store.watchers, w)
 }
 
-// Nudge makes a call of Next that waits, or the next one that would, return
-// without events; and so for Poll, which is due then.
+// Nudge makes the current call of Next that waits, or the next one that would wait, return without
+// events. It has the same effect on Poll, whose resume is then called.
 func (w *Watcher) Nudge() {
 	select {
 	case w.nudge <- struct{}{}:
-	default: // one is due already
+	default: // one is pending already
 	}
 	w.unpark()
 }
 
-// Waited is how long ago the oldest of the changes that Next has just returned was
-// applied here. It is false when they are all older than the watcher.
+// Waited returns how long ago the oldest of the changes that Next has just returned was applied
+// here. It returns false if all of them are older than the watcher.
 func (w *Watcher) Waited() (time.Duration, bool) {
 	if w.oldest == 0 {
 		return 0, false
@@ -165,11 +163,10 @@ func (w *Watcher) Waited() (time.Duration, bool) {
 	return time.Duration(w.store.cache.now() - w.oldest), true
 }
 
-// Next waits until there are events and returns those that are there, up to the
-// capacity of buf, which it uses and empties first: what was told before is not
-// kept while nothing happens. It returns none after Nudge, and where Pause ended it.
-// Errors are final: *ExpiredError when the watcher's place is no longer kept, ErrClosed,
-// ErrStopped, or the context's.
+// Next waits for events and returns the available ones, up to the capacity of buf. It empties and
+// uses buf first, so earlier events are not kept alive while nothing happens. It returns no events
+// after Nudge, and if Pause ended it. Errors are final: *ExpiredError if the watcher's place is no
+// longer kept, ErrClosed, ErrStopped, or the error of the context.
 func (w *Watcher) Next(ctx context.Context, buf []Event) ([]Event, error) {
 	w.calls.Add(1)
 	defer w.calls.Add(1)
@@ -189,12 +186,12 @@ func (w *Watcher) Next(ctx context.Context, buf []Event) ([]Event, error) {
 	}
 }
 
-// Poll is Next for whoever does not wait: where that would, ok is false, and resume is called
-// once there is something for another Poll. Until then nothing may be called but Nudge and Close.
-// A context that ends does not have resume called; Nudge does. resume is called by those who
-// change what is watched, and must not wait for anything.
+// Poll is Next without waiting. If Next would wait, ok is false, and resume is called once another
+// Poll is due. Until then only Nudge and Close may be called. The end of a context does not call
+// resume; Nudge does. resume is called by the goroutines that change the watched objects, and must
+// not block.
 func (w *Watcher) Poll(ctx context.Context, buf []Event, resume func()) (events []Event, ok bool, err error) {
-	if w.calls.Load()%2 == 0 { // else it has been parked
+	if w.calls.Load()%2 == 0 { // otherwise it was parked
 		w.calls.Add(1)
 	}
 	for buf = emptied(buf); ; {
@@ -220,14 +217,14 @@ func (w *Watcher) Poll(ctx context.Context, buf []Event, resume func()) (events 
 	}
 }
 
-// park leaves resume to the next change, or Nudge; false when there is something to do already.
+// park leaves resume to the next change or Nudge. It returns false if an event is due already.
 func (w *Watcher) park(wk *wake, resume func()) bool {
 	w.resume = resume
 	w.parked.Store(true)
 	if wk.park(w) && len(w.nudge) == 0 {
 		return true
 	}
-	return !w.parked.CompareAndSwap(true, false) // unless somebody has unparked it
+	return !w.parked.CompareAndSwap(true, false) // unless another goroutine has unparked it
 }
 
 func (w *Watcher) unpark() {
@@ -236,7 +233,7 @@ func (w *Watcher) unpark() {
 	}
 }
 
-// emptied is a buffer that keeps nothing.
+// emptied returns a cleared buffer without references to events.
 func emptied(buf []Event) []Event {
 	if cap(buf) == 0 {
 		return make([]Event, 0, batchSize)
@@ -246,7 +243,7 @@ func emptied(buf []Event) []Event {
 	return buf[:0]
 }
 
-// look returns what there is, or what to wait for.
+// look returns the available events, or the wake to wait for.
 func (w *Watcher) look(ctx context.Context, buf []Event) (events []Event, armed *wake, err error) {
 	w.oldest = 0
 	for {
@@ -284,22 +281,21 @@ func (w *Watcher) look(ctx context.Context, buf []Event) (events []Event, armed 
 	}
 }
 
-// expiredError tells that the watcher's place is gone.
+// expiredError returns the error of a watcher whose place is gone.
 func (w *Watcher) expiredError() error {
 	w.store.mu.RLock()
 	defer w.store.mu.RUnlock()
 	return &ExpiredError{Revision: w.revision, Oldest: w.store.log.floor}
 }
 
-// Revision is the revision up to which Next has returned everything that is
-// selected; 0 while the initial state is not complete. It advances although
-// nothing happens.
+// Revision returns the revision up to which Next has returned everything that is selected. It is 0
+// while the initial state is incomplete. It advances even if nothing happens.
 func (w *Watcher) Revision() int64 {
 	wk := w.armed.Load()
 	if w.initial.Load() != nil || wk == nil {
 		return w.revision
 	}
-	applied := w.store.cache.Revision() // before looking whether something came
+	applied := w.store.cache.Revision() // before the check for changes
 	w.store.mu.RLock()
 	defer w.store.mu.RUnlock()
 	if w.group.armed(wk) {
@@ -308,7 +304,7 @@ func (w *Watcher) Revision() int64 {
 	return w.revision
 }
 
-// pick is the state of the objects that are selected alone; nil when Pause ended it.
+// pick returns the state reduced to the selected objects, or nil if Pause ended it.
 func (in *initialState) pick(sel *matcher) *initialState {
 	out := &initialState{revision: in.revision, single: true}
 	if in.snapshot.selectAll(sel, in.from, func(e *Entry) bool {
@@ -320,8 +316,8 @@ func (in *initialState) pick(sel *matcher) *initialState {
 	return nil
 }
 
-// nextInitial returns the next part of the initial state. A watcher that is cut
-// meanwhile stays so.
+// nextInitial returns the next part of the initial state. A watcher that is cut meanwhile stays
+// cut.
 func (w *Watcher) nextInitial(in *initialState, buf []Event) []Event {
 	rest := *in
 	if in.single {
@@ -340,7 +336,7 @@ func (w *Watcher) nextInitial(in *initialState, buf []Event) []Event {
 			rest.from = e.Key() + "\x00"
 			return true
 		})
-		if !whole { // whoever asks again begins with this part
+		if !whole { // the next call repeats this part
 			return emptied(buf)
 		}
 	}

@@ -1,7 +1,7 @@
 package watchcache
 
-// Woken is how many watchers a change of an object wakes, by what is known of the
-// object before it.
+// Woken returns how many watchers a change of an object wakes, based on the known state of the
+// object.
 func (s *Store) Woken(namespace, name string) int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -38,7 +38,7 @@ func (s *Store) Woken(namespace, name string) int {
 	return n
 }
 
-// Walked is how many entries a selection has to go through, as far as most.
+// Walked returns how many entries a selection must visit, at most the given number.
 func (s Snapshot) Walked(sel Selection, most int) int {
 	m := sel.matcher()
 	if m.Name != "" {

@@ -1,6 +1,6 @@
-// Package apitest is a small API server for tests of the service: it keeps core
-// objects in memory, and gets, lists and watches them over HTTP. Its watches can
-// be held back, as those of a busy server are. It lives as long as the test.
+// Package apitest is a small API server for tests of the service: it keeps core objects in memory,
+// and gets, lists and watches them over HTTP. Its watches can be delayed, like those of a busy
+// server. It ends with the test.
 package apitest
 
 import (
@@ -25,12 +25,12 @@ type Server struct {
 	t      testing.TB
 	server *httptest.Server
 
-	mu       sync.Mutex // leaf
+	mu       sync.Mutex // a leaf lock
 	changed  chan struct{}
 	revision int
 	objects  map[key]object
 	events   []event
-	held     int // events that watches may not pass, or -1
+	held     int // number of events that watches deliver, or -1 for all
 	gets     int
 	down     bool
 }
@@ -53,19 +53,19 @@ func New(t testing.TB) *Server {
 	return s
 }
 
-// Config is that of clients.
+// Config returns the configuration for clients.
 func (s *Server) Config() *rest.Config { return &rest.Config{Host: s.server.URL} }
 
-// URL is the address.
+// URL returns the address.
 func (s *Server) URL() string { return s.server.URL }
 
-// Object has metadata.
+// Object is an object with metadata.
 type Object interface {
 	metav1.Object
 	runtime.Object
 }
 
-// Put makes or replaces an object.
+// Put creates or replaces an object.
 func (s *Server) Put(resource string, o Object) {
 	s.t.Helper()
 	kinds, _, err := scheme.Scheme.ObjectKinds(o)
@@ -110,7 +110,7 @@ func (s *Server) Delete(resource, namespace, name string) {
 	s.happened(k, "DELETED", last)
 }
 
-// happened is called with the lock held.
+// happened records an event. The caller holds mu.
 func (s *Server) happened(k key, kind string, to object) {
 	s.revision++
 	to["metadata"].(object)["resourceVersion"] = strconv.Itoa(s.revision)
@@ -123,7 +123,7 @@ func (s *Server) wake() {
 	s.changed = make(chan struct{})
 }
 
-// HoldWatches keeps what happens from now on from watches, until release.
+// HoldWatches delays later events of watches until release.
 func (s *Server) HoldWatches() (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,14 +136,14 @@ func (s *Server) HoldWatches() (release func()) {
 	}
 }
 
-// SetDown makes the server fail at everything but health.
+// SetDown makes the server fail all requests except health checks.
 func (s *Server) SetDown(down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.down = down
 }
 
-// Gets tells how many single objects were asked for.
+// Gets returns the number of requests for single objects.
 func (s *Server) Gets() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,7 +174,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// parse takes /api/v1[/namespaces/NS]/RESOURCE[/NAME] apart.
+// parse splits /api/v1[/namespaces/NS]/RESOURCE[/NAME].
 func parse(path string) (k key, ok bool) {
 	rest, ok := strings.CutPrefix(path, "/api/v1/")
 	parts := strings.Split(rest, "/")
@@ -273,7 +273,7 @@ func metadataOnly(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata")
 }
 
-// asWanted is an object as the client wants it.
+// asWanted returns an object in the form that the client requested.
 func asWanted(r *http.Request, o object) object {
 	if o == nil || !metadataOnly(r) {
 		return o

@@ -11,10 +11,10 @@ import (
 	"binnacle/services/authn-webhook/internal/review"
 )
 
-// Name is the service's name: of its binary, its certificate and its clients.
+// Name is the name of the service, of its binary, its certificate and its clients.
 const Name = "authn-webhook"
 
-// Short says what the service is, in one line.
+// Short is a one-line description of the service.
 const Short = "The authn-webhook service of binnacle, for bearer tokens."
 
 const defaultPort = 6444
@@ -34,7 +34,7 @@ type service struct {
 	tokens *tokens
 }
 
-// build makes the service and binds its port.
+// build creates the service and binds its port.
 func (o *Options) build(log *slog.Logger) (*service, error) {
 	c, err := chassis.New(Name, o.Options, log)
 	if err != nil {
@@ -50,7 +50,7 @@ func (o *Options) build(log *slog.Logger) (*service, error) {
 	return s, nil
 }
 
-// mount makes the authenticators and serves reviews to those who may ask.
+// mount creates the authenticators and serves reviews to authorized callers.
 func (o *Options) mount(s *service) (err error) {
 	o.Features.Warn(s.Log)
 	if err := o.Features.Register(s.Metrics); err != nil {

@@ -13,16 +13,16 @@ import (
 	"binnacle/libs/satoken"
 )
 
-// Options configure the service.
+// Options configures the service.
 type Options struct {
 	*chassis.Options
 	Clients callers.Options
 	Tokens  TokenOptions
-	// Features are the gates; those of other parts of a cluster are taken, too.
+	// Features holds the feature gates. Gates of other cluster components are accepted, too.
 	Features *features.Gates
 }
 
-// TokenOptions say which tokens are known.
+// TokenOptions configures the accepted tokens.
 type TokenOptions struct {
 	Audiences       []string
 	File            string
@@ -32,14 +32,14 @@ type TokenOptions struct {
 	ConfirmLookups  bool
 }
 
-// ServiceAccountOptions are those of service account tokens.
+// ServiceAccountOptions configures service account tokens.
 type ServiceAccountOptions struct {
 	Issuers  []string
 	KeyFiles []string
 	Lookup   bool
 }
 
-// NewOptions returns the defaults.
+// NewOptions returns the default options.
 func NewOptions() *Options {
 	return &Options{
 		Options:  chassis.NewOptions(Name, defaultPort),
@@ -96,7 +96,7 @@ func (o *ServiceAccountOptions) validate() (errs []error) {
 	return errs
 }
 
-// audiences are those of the API server.
+// audiences returns the audiences of the API server.
 func (o *TokenOptions) audiences() []string {
 	if len(o.Audiences) > 0 {
 		return o.Audiences

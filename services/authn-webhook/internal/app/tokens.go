@@ -16,8 +16,8 @@ import (
 	"binnacle/services/authn-webhook/internal/objects"
 )
 
-// tokens are the authenticators, in the order in which they are asked, and the
-// work that goes on beside the reviews.
+// tokens holds the authenticators in the order in which they are called, and their background
+// tasks.
 type tokens struct {
 	o     *TokenOptions
 	s     *chassis.Service
@@ -47,7 +47,7 @@ func (o *TokenOptions) build(s *chassis.Service, gates *features.Gates) (*tokens
 	return t, nil
 }
 
-// objects are what tokens hang on, or nil where no kind of token needs any.
+// objects returns the objects that tokens depend on, or nil if no kind of token needs any.
 func (t *tokens) objects() (*objects.Objects, error) {
 	c := objects.Config{
 		Client:          t.s.Client,

@@ -1,14 +1,13 @@
-// Package objects looks up what bearer tokens hang on: service accounts, pods,
-// nodes, and the secrets that hold tokens. It watches them at the API server,
-// keeping no more of each than a look-up needs.
+// Package objects looks up the objects that bearer tokens depend on: service accounts, pods, nodes,
+// and the secrets of tokens. It watches them at the API server, and keeps only the fields that a
+// lookup needs.
 //
-// A watch is always a little late, and an answer that it gives is kept by whoever
-// asked for a review. So what it says is there is confirmed with the API server
-// before it counts: what was deleted counts no more from the moment that the
-// deletion was acknowledged, and what was just made counts at once. Without
-// Confirm, what is there counts by the word of the watch.
+// A watch always lags slightly, and callers cache the results of reviews. So an object in the watch
+// is confirmed with the API server before it counts: a deleted object stops to count when its
+// deletion is acknowledged, and a new object counts at once. Without Confirm, an object in the
+// watch counts directly.
 //
-// Objects is in one of two states: waiting, until the first lists are complete,
-// and synced; /readyz tells. Package app makes it, the authenticators of service
-// account tokens and bootstrap tokens call it.
+// Objects has two states: waiting, until the first lists are complete, and synced; /readyz reports
+// the state. Package app creates it. The authenticators of service account tokens and bootstrap
+// tokens call it.
 package objects

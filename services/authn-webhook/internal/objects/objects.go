@@ -20,24 +20,24 @@ import (
 )
 
 const (
-	// lookupTimeout bounds one question to the API server.
+	// lookupTimeout bounds one request to the API server.
 	lookupTimeout = 3 * time.Second
-	// Anybody can name bootstrap tokens that do not exist; the API server is
-	// asked for so many of them at most, per second and at once.
+	// Any client can send non-existent bootstrap tokens. These bound the resulting requests to the
+	// API server, per second and in a burst.
 	guessesPerSecond = 10
 	guessesBurst     = 50
 )
 
-// Config says what is looked up.
+// Config configures the lookups.
 type Config struct {
-	// Client of the API server. Its limit on requests is for watches; look-ups
-	// are limited by those who ask for reviews.
+	// Client is the client configuration for the API server. Its rate limit applies to watches;
+	// lookups are limited by the callers of reviews.
 	Client *rest.Config
-	// ServiceAccounts watches what service account tokens hang on.
+	// ServiceAccounts watches the objects that service account tokens depend on.
 	ServiceAccounts bool
 	// BootstrapTokens watches the secrets of bootstrap tokens.
 	BootstrapTokens bool
-	// Confirm what the watch knows with the API server.
+	// Confirm confirms objects in the watch with the API server.
 	Confirm bool
 	Logger  *slog.Logger
 }
@@ -57,7 +57,7 @@ type Objects struct {
 	guesses                      *rate.Limiter
 }
 
-// New makes the clients. Nothing is asked before Run.
+// New creates the clients. It sends no requests before Run.
 func New(c Config) (*Objects, error) {
 	lookups := rest.CopyConfig(c.Client)
 	lookups.QPS, lookups.Burst = -1, 0
@@ -104,7 +104,7 @@ func (o *Objects) addWatches(c Config) error {
 	return nil
 }
 
-// Check is a health check: it fails with what is being waited for.
+// Check is a health check. It fails with the reason for waiting.
 func (o *Objects) Check(*http.Request) error {
 	for _, w := range o.watches {
 		if !w.informer.HasSynced() {
@@ -114,14 +114,13 @@ func (o *Objects) Check(*http.Request) error {
 	return nil
 }
 
-// Run watches until ctx ends, and returns ctx's error.
+// Run watches until ctx ends, and returns the error of ctx.
 func (o *Objects) Run(ctx context.Context) error {
 	o.run(ctx)
 	return ctx.Err()
 }
 
-// ServiceAccount implements satoken.Objects. Of the account, the metadata is
-// returned.
+// ServiceAccount implements satoken.Objects. It returns only the metadata of the account.
 func (o *Objects) ServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
 	m, err := o.partial(ctx, o.serviceAccounts, "serviceaccounts", namespace, name)
 	if err != nil {
@@ -130,7 +129,7 @@ func (o *Objects) ServiceAccount(ctx context.Context, namespace, name string) (*
 	return &corev1.ServiceAccount{ObjectMeta: m.ObjectMeta}, nil
 }
 
-// Pod implements satoken.Objects. Of the pod, the metadata is returned.
+// Pod implements satoken.Objects. It returns only the metadata of the pod.
 func (o *Objects) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
 	m, err := o.partial(ctx, o.pods, "pods", namespace, name)
 	if err != nil {
@@ -139,7 +138,7 @@ func (o *Objects) Pod(ctx context.Context, namespace, name string) (*corev1.Pod,
 	return &corev1.Pod{ObjectMeta: m.ObjectMeta}, nil
 }
 
-// Node implements satoken.Objects. Of the node, the metadata is returned.
+// Node implements satoken.Objects. It returns only the metadata of the node.
 func (o *Objects) Node(ctx context.Context, name string) (*corev1.Node, error) {
 	m, err := o.partial(ctx, o.nodes, "nodes", "", name)
 	if err != nil {
@@ -181,15 +180,13 @@ func (o *Objects) knownSecret(namespace, name string) *corev1.Secret {
 	return nil
 }
 
-// isGuess tells whether a secret may have been asked for by somebody who made
-// the name up. Other names stand in tokens that are signed.
+// isGuess reports whether the name of a secret may be made up. Other names come from signed tokens.
 func (o *Objects) isGuess(namespace, name string) bool {
 	return namespace == bootstraptoken.Namespace && len(name) > len(bootstraptoken.SecretPrefix) &&
 		name[:len(bootstraptoken.SecretPrefix)] == bootstraptoken.SecretPrefix
 }
 
-// confirmed asks the API server. That its answer took too long is said as such,
-// and never taken for the end of the request.
+// confirmed calls the API server. A timeout is reported as such, and not as the end of the request.
 func confirmed[T any](ctx context.Context, get func(context.Context) (T, error)) (T, error) {
 	bounded, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()

@@ -13,8 +13,8 @@ import (
 
 const secretsResource = "secrets"
 
-// secretsClient asks for secrets and nothing else. The client of every kind would bring
-// all of them into the program, which is a third of it.
+// secretsClient is a client for secrets only. A client for all kinds would add them to the binary,
+// of which they are a third.
 type secretsClient struct{ rest rest.Interface }
 
 func newSecretsClient(c *rest.Config) (*secretsClient, error) {
@@ -44,7 +44,7 @@ func (c *secretsClient) get(ctx context.Context, namespace, name string) (*corev
 	return found, nil
 }
 
-// informer follows the secrets of a namespace that a field selector chooses.
+// informer follows the secrets in a namespace that match a field selector.
 func (c *secretsClient) informer(namespace string, selector fields.Selector) cache.SharedIndexInformer {
 	only := cache.NewListWatchFromClient(c.rest, secretsResource, namespace, selector)
 	return cache.NewSharedIndexInformer(only, &corev1.Secret{}, 0, cache.Indexers{})

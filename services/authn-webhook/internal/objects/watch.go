@@ -15,13 +15,13 @@ import (
 	"binnacle/libs/bootstraptoken"
 )
 
-// watch is one kind of objects, followed.
+// watch follows one kind of objects.
 type watch struct {
 	name     string
 	informer cache.SharedIndexInformer
 }
 
-// get returns what is known of an object, or nil. A nil watch knows nothing.
+// get returns the known object, or nil. A nil watch knows none.
 func (w *watch) get(namespace, name string) any {
 	if w == nil {
 		return nil
@@ -37,8 +37,7 @@ func (w *watch) get(namespace, name string) any {
 	return found
 }
 
-// watchMetadata follows the metadata of a kind. Byte for byte, all that a token
-// can hang on is in a name and a UID.
+// watchMetadata follows the metadata of a kind. Tokens depend only on names and UIDs.
 func watchMetadata(c metadata.Interface, resource string) *watch {
 	all := c.Resource(coreResource(resource))
 	return newWatch(resource, cache.NewSharedIndexInformer(&cache.ListWatch{
@@ -61,14 +60,14 @@ func newWatch(name string, i cache.SharedIndexInformer) *watch {
 	return &watch{name: name, informer: i}
 }
 
-// trimmed leaves of an object what look-ups need.
+// trimmed reduces an object to the fields that lookups need.
 func trimmed(obj any) (any, error) {
 	switch o := obj.(type) {
 	case *metav1.PartialObjectMetadata:
 		return &metav1.PartialObjectMetadata{TypeMeta: o.TypeMeta, ObjectMeta: identity(o.ObjectMeta)}, nil
 	case *corev1.Secret:
 		s := &corev1.Secret{ObjectMeta: identity(o.ObjectMeta), Type: o.Type, Data: o.Data}
-		s.Labels = o.Labels // they say whether a token has been withdrawn
+		s.Labels = o.Labels // they record invalidated tokens
 		if o.Type != bootstraptoken.SecretType {
 			s.Data = map[string][]byte{corev1.ServiceAccountTokenKey: o.Data[corev1.ServiceAccountTokenKey]}
 		}
@@ -84,7 +83,7 @@ func identity(m metav1.ObjectMeta) metav1.ObjectMeta {
 	}
 }
 
-// run runs all watches and waits for their end.
+// run runs all watches and waits until they end.
 func (o *Objects) run(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, w := range o.watches {

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// result of a review.
+// result is the result of a review.
 type result string
 
 const (
@@ -20,7 +20,7 @@ const (
 // Metrics counts reviews.
 type Metrics struct{ duration *prometheus.HistogramVec }
 
-// NewMetrics registers the metrics.
+// NewMetrics returns the metrics and registers them.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "authn_webhook_review_duration_seconds",

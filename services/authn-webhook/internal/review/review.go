@@ -19,21 +19,20 @@ import (
 
 const (
 	kind = "TokenReview"
-	// maxBodyBytes bounds a review: the largest token, escaped at worst, and
-	// audiences.
+	// maxBodyBytes bounds a review: the largest token with worst-case escaping, and audiences.
 	maxBodyBytes = 8 * authenticator.MaxTokenBytes
 	maxAudiences = 256
-	// Timeout bounds a review. It is shorter than what those who ask wait, so
-	// that they learn why.
+	// Timeout bounds a review. It is shorter than the timeout of callers, so that they receive the
+	// reason.
 	Timeout = 4 * time.Second
 )
 
-// Config of a Handler.
+// Config configures a Handler.
 type Config struct {
 	Token   authenticator.Token
 	Logger  *slog.Logger
 	Metrics *Metrics
-	// Timeout of a review; Timeout when 0.
+	// Timeout of a review; 0 means the constant Timeout.
 	Timeout time.Duration
 }
 
@@ -98,8 +97,7 @@ func (h *Handler) authenticate(ctx context.Context, spec *authenticationv1.Token
 	return r, true, nil
 }
 
-// read takes the review out of a request. Errors do not quote the body, which
-// holds a token.
+// read parses the review in a request. Errors do not quote the body, which contains a token.
 func read(w http.ResponseWriter, r *http.Request) (version string, spec *authenticationv1.TokenReviewSpec, bad *reviews.Refusal) {
 	body, bad := reviews.Read(w, r, maxBodyBytes)
 	if bad != nil {
@@ -138,13 +136,12 @@ func good(r *authenticator.Response) authenticationv1.TokenReviewStatus {
 	return s
 }
 
-// inVersion makes the review that answers: its spec is empty, since the token
-// is not sent back.
+// inVersion returns the response in a version. Its spec is empty, so the token is not returned.
 func inVersion(version string, s authenticationv1.TokenReviewStatus) any {
 	return &authenticationv1.TokenReview{TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: kind}, Status: s}
 }
 
-// NotAllowed answers requests of other methods than POST.
+// NotAllowed rejects requests with methods other than POST.
 func NotAllowed(c *gin.Context) { reviews.NotAllowed(c, "token reviews") }
 
 func answer(c *gin.Context, code int, body any) {

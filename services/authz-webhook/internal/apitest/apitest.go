@@ -1,6 +1,5 @@
-// Package apitest is the part of an API server that following needs, for tests:
-// lists and watches of objects that the test puts there, over HTTP. It can lose
-// its history, and end its watches.
+// Package apitest is the part of an API server that package policy needs, for tests: lists and
+// watches over HTTP of objects that the test stores. It can drop its history, and end its watches.
 package apitest
 
 import (
@@ -31,7 +30,7 @@ type event struct {
 	line     []byte
 }
 
-// Server is the API server.
+// Server is an API server for tests.
 type Server struct {
 	*httptest.Server
 
@@ -39,17 +38,17 @@ type Server struct {
 	revision int64
 	objects  map[string]map[string]json.RawMessage // by resource and namespace/name
 	events   []event
-	oldest   int64 // watches from before are told that they are too late
+	oldest   int64 // watches from earlier revisions get an error
 	wake     chan struct{}
 	cut      chan struct{} // closed to end watches
 	lists    map[string]int
 	closed   bool
 	off      []string
 	offCode  int
-	late     string // the reason that watches are told that are too late
-	page     int    // objects of one answer to a list, or 0 for all
-	gone     bool   // connections are cut without an answer
-	turned   int    // how many were
+	late     string // reason of the error for watches that are too old
+	page     int    // objects per list page, or 0 for all
+	gone     bool   // connections are closed without a response
+	turned   int    // number of closed connections
 }
 
 // New starts a server.
@@ -68,7 +67,7 @@ func (s *Server) Close() {
 	s.Server.Close()
 }
 
-// Cut ends all watches; with lost, what happened so far can be told no more.
+// Cut ends all watches. With lost, the history so far is dropped.
 func (s *Server) Cut(lost bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +79,7 @@ func (s *Server) Cut(lost bool) {
 	s.cut = make(chan struct{})
 }
 
-// Lists is how often a resource was listed.
+// Lists returns how often a resource was listed.
 func (s *Server) Lists(resource string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,10 +89,10 @@ func (s *Server) Lists(resource string) int {
 // Put stores an object and returns its revision.
 func (s *Server) Put(resource string, o Object) int64 { return s.change(resource, o, false, true) }
 
-// Delete removes one.
+// Delete removes an object and returns the revision.
 func (s *Server) Delete(resource string, o Object) int64 { return s.change(resource, o, true, true) }
 
-// DeleteUnseen removes one without telling watches.
+// DeleteUnseen removes an object without a watch event.
 func (s *Server) DeleteUnseen(resource string, o Object) { s.change(resource, o, true, false) }
 
 func (s *Server) change(resource string, o Object, gone, tell bool) int64 {
@@ -131,7 +130,7 @@ func (s *Server) change(resource string, o Object, gone, tell bool) int64 {
 	return s.revision
 }
 
-// Bookmark tells the watches of a resource the present revision.
+// Bookmark sends the current revision to the watches of a resource.
 func (s *Server) Bookmark(resource, apiVersion, kind string) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +145,7 @@ func (s *Server) tell(resource string, line []byte) {
 	s.wake = make(chan struct{})
 }
 
-// BookmarkAt is Bookmark with a revision that is given.
+// BookmarkAt is Bookmark with a given revision.
 func (s *Server) BookmarkAt(resource, apiVersion, kind, revision string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,11 +153,10 @@ func (s *Server) BookmarkAt(resource, apiVersion, kind, revision string) {
 	s.tell(resource, fmt.Appendf(nil, `{"type":"BOOKMARK","object":{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":%q}}}`+"\n", apiVersion, kind, revision))
 }
 
-// SetOff takes versions of the API away, as "v1beta2", for requests that begin
-// later.
+// SetOff removes versions of the API, such as "v1beta2", for later requests.
 func (s *Server) SetOff(versions ...string) { s.setOff(http.StatusNotFound, versions) }
 
-// Forbid is SetOff for what is there, but not for the client.
+// Forbid is SetOff with the error that the client is not permitted.
 func (s *Server) Forbid(versions ...string) { s.setOff(http.StatusForbidden, versions) }
 
 func (s *Server) setOff(code int, versions []string) {
@@ -173,36 +171,36 @@ func (s *Server) isOff(version string) (int, bool) {
 	return s.offCode, slices.Contains(s.off, version)
 }
 
-// SetLate changes the reason that watches are told that are too late.
+// SetLate sets the reason of the error for watches that are too old.
 func (s *Server) SetLate(reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.late = reason
 }
 
-// SetPage bounds the objects of one answer to a list.
+// SetPage bounds the objects per list page.
 func (s *Server) SetPage(size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.page = size
 }
 
-// GoBack lets the server be at an older revision, as after a restore of its store, with
-// the objects that it has now.
+// GoBack sets the server to an older revision, as after a restore of its store, with its current
+// objects.
 func (s *Server) GoBack(revision int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.revision, s.events = revision, nil
 }
 
-// SetGone lets the server answer nobody, or again.
+// SetGone sets whether the server closes connections without a response.
 func (s *Server) SetGone(gone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gone = gone
 }
 
-// TurnedAway is how many requests were not answered.
+// TurnedAway returns how many requests got no response.
 func (s *Server) TurnedAway() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,7 +218,7 @@ func (s *Server) isGone() bool {
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if s.isGone() {
-		panic(http.ErrAbortHandler) // cuts the connection
+		panic(http.ErrAbortHandler) // closes the connection
 	}
 	w.Header().Set("Content-Type", "application/json")
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")

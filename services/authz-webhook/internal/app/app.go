@@ -19,10 +19,10 @@ import (
 	"binnacle/services/authz-webhook/internal/review"
 )
 
-// Name is the service's name: of its binary, its certificate and its clients.
+// Name is the name of the service, of its binary, its certificate and its clients.
 const Name = "authz-webhook"
 
-// Short says what the service is, in one line.
+// Short is a one-line description of the service.
 const Short = "The authz-webhook service of binnacle, for permission."
 
 const defaultPort = 6445
@@ -36,7 +36,7 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	return s.Run(ctx, task.Task{Name: "policy", Run: p.Run})
 }
 
-// build makes the service and binds its port.
+// build creates the service and binds its port.
 func (o *Options) build(log *slog.Logger) (*chassis.Service, *policy.Policy, error) {
 	s, err := chassis.New(Name, o.Options, log)
 	if err != nil {
@@ -52,7 +52,7 @@ func (o *Options) build(log *slog.Logger) (*chassis.Service, *policy.Policy, err
 	return s, p, nil
 }
 
-// mount makes the authorizers and serves reviews.
+// mount creates the authorizers and serves reviews.
 func (o *Options) mount(s *chassis.Service) (*policy.Policy, error) {
 	roles, nodes := slices.Contains(o.Modes, modeRBAC), slices.Contains(o.Modes, modeNode)
 	p, err := policy.New(policy.Config{Client: s.Client, Rules: roles, Nodes: nodes, Logger: s.Log})

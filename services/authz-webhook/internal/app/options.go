@@ -21,18 +21,18 @@ const (
 
 func modes() []string { return []string{modeNode, modeRBAC, modeABAC} }
 
-// Options configure the service.
+// Options configures the service.
 type Options struct {
 	*chassis.Options
 	Clients callers.Options
-	// Modes are the authorizers in their order.
+	// Modes is the ordered list of authorizers.
 	Modes      []string
 	PolicyFile string
-	// Features are the gates; those of other parts of a cluster are taken, too.
+	// Features holds the feature gates. Gates of other cluster components are accepted, too.
 	Features *features.Gates
 }
 
-// NewOptions returns the defaults.
+// NewOptions returns the default options.
 func NewOptions() *Options {
 	return &Options{Options: chassis.NewOptions(Name, defaultPort), Modes: []string{modeNode, modeRBAC}, Features: features.New()}
 }

@@ -21,32 +21,33 @@ import (
 const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = 2 * time.Second
-	// pageSize bounds the objects of one answer to a list.
+	// pageSize bounds the objects per list page.
 	pageSize = 2000
-	// A watch ends by itself after watchTime, up to twice as long.
+	// watchTime is the minimum time after which a watch ends by itself; the maximum is twice as
+	// long.
 	watchTime = 5 * time.Minute
-	// absentPause is how often it is looked whether a resource has come to be.
+	// absentPause is the interval of checks whether an absent resource is served.
 	absentPause = 30 * time.Second
 )
 
-// errLost tells that what happened cannot be told any more.
+// errLost means that the history after the position is not available any more.
 var errLost = errors.New("the place in history is lost")
 
-// errShort tells of a watch that is not to be tried again at once.
+// errShort marks a watch that must not be retried at once.
 var errShort = errors.New("the watch ended at once")
 
-// errUnanswered tells of a server that takes connections and ends them.
+// errUnanswered means that the server accepts connections and closes them.
 var errUnanswered = errors.New("the API server did not answer")
 
-// errAbsent tells of a resource that is not served.
+// errAbsent means that a resource is not served.
 var errAbsent = errors.New("it is not served")
 
 // follow follows one resource.
 type follow struct {
 	resource string
 	client   rest.Interface
-	// versions of a resource that need not be served, in their order; client is
-	// the one in use. Of other resources there is the client alone.
+	// versions holds the clients for the versions of an optional resource, in their order; client
+	// is the current one. Other resources have only client.
 	versions []rest.Interface
 	into     sink
 	log      *slog.Logger
@@ -57,7 +58,7 @@ func newFollow(resource string, client rest.Interface, into sink, log *slog.Logg
 	return &follow{resource: resource, client: client, into: into, log: log}
 }
 
-// isAbsent tells whether an error means that a version is not there for us.
+// isAbsent reports whether an error means that a version is not available to this client.
 func (f *follow) isAbsent(err error) bool {
 	return len(f.versions) > 0 && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err))
 }
@@ -95,7 +96,7 @@ func (f *follow) run(ctx context.Context) error {
 			pause = firstPause
 		}
 		select {
-		case <-time.After(pause/2 + rand.N(pause)): // replicas do not come together
+		case <-time.After(pause/2 + rand.N(pause)): // jitter, so that replicas do not retry together
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -103,7 +104,7 @@ func (f *follow) run(ctx context.Context) error {
 	}
 }
 
-// list takes the present state and returns its revision.
+// list loads the current state and returns its revision.
 func (f *follow) list(ctx context.Context) (string, error) {
 	for _, f.client = range f.versions {
 		revision, err := f.listed(ctx)
@@ -117,7 +118,7 @@ func (f *follow) list(ctx context.Context) (string, error) {
 	return f.listed(ctx)
 }
 
-// rest waits while a resource is not there: nothing of it is all that there is.
+// rest waits while a resource is not served. Its state is empty.
 func (f *follow) rest(ctx context.Context) error {
 	f.into.replace(nil, "")
 	if !f.synced.Swap(true) {
@@ -161,19 +162,19 @@ func (f *follow) listed(ctx context.Context) (string, error) {
 	}
 }
 
-// watch tells changes after a revision, and returns how far it came; nothing
-// when its place is lost.
+// watch applies changes after a revision, and returns the revision that it reached, or "" if its
+// position is lost.
 func (f *follow) watch(ctx context.Context, after string) (string, error) {
 	begun := time.Now()
 	seconds := int64((watchTime + rand.N(watchTime)).Seconds())
 	options := metav1.ListOptions{Watch: true, ResourceVersion: after, AllowWatchBookmarks: true, TimeoutSeconds: &seconds}
-	// What the client tried again by itself, nobody would know of.
+	// Retries inside the client would be unnoticed here.
 	w, err := f.client.Get().MaxRetries(0).Resource(f.resource).VersionedParams(&options, scheme.ParameterCodec).Watch(ctx)
 	if err != nil {
 		return f.place(after, err)
 	}
 	defer w.Stop()
-	if _, answered := w.(*watch.StreamWatcher); !answered { // the connection was cut before
+	if _, answered := w.(*watch.StreamWatcher); !answered { // the connection was closed before a response
 		return f.place(after, errUnanswered)
 	}
 	for {
@@ -207,9 +208,9 @@ func (f *follow) watch(ctx context.Context, after string) (string, error) {
 	}
 }
 
-// place keeps the place unless the error says that it is lost. A server that does not
-// know the place yet may never come to it: its store went back. One that was not there
-// at all may have come back on such a store, and may be past the place by now.
+// place returns the position, unless the error means that it is lost. A server that has not reached
+// the position may never do so: its store's revision went backwards. A server that was unreachable
+// may have restarted with such a store, and may be past the position by now.
 func (f *follow) place(after string, err error) (string, error) {
 	var answer apierrors.APIStatus
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || f.isAbsent(err) ||

@@ -15,22 +15,22 @@ import (
 	"binnacle/libs/task"
 )
 
-// Config says what is followed.
+// Config configures a Policy.
 type Config struct {
 	Client *rest.Config
-	// Rules and Nodes say which engines are fed.
+	// Rules and Nodes select the engines.
 	Rules, Nodes bool
 	Logger       *slog.Logger
 }
 
-// Policy is what is followed.
+// Policy follows the objects and holds the engines.
 type Policy struct {
 	Engine  *rbac.Engine
 	Graph   *node.Graph
 	follows []*follow
 }
 
-// New makes a policy that is empty before Run.
+// New returns a policy that is empty before Run.
 func New(c Config) (*Policy, error) {
 	p := &Policy{Engine: rbac.New(), Graph: node.NewGraph()}
 	client, err := kubernetes.NewForConfig(c.Client)
@@ -58,7 +58,7 @@ func New(c Config) (*Policy, error) {
 	return p, nil
 }
 
-// Run follows until ctx ends, and returns its error.
+// Run follows the resources until ctx ends, and returns its error.
 func (p *Policy) Run(ctx context.Context) error {
 	tasks := make([]task.Task, len(p.follows))
 	for i, f := range p.follows {
@@ -67,7 +67,7 @@ func (p *Policy) Run(ctx context.Context) error {
 	return task.Run(ctx, tasks...)
 }
 
-// Check is a health check: it fails with what was not listed yet.
+// Check is a health check. It fails with the resources that are not listed yet.
 func (p *Policy) Check(*http.Request) error {
 	var errs []error
 	for _, f := range p.follows {

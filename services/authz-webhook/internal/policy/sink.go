@@ -9,17 +9,17 @@ import (
 	"binnacle/libs/rbac"
 )
 
-// sink takes what is followed. Its methods are called by one goroutine.
+// sink receives the objects of a resource. One goroutine calls its methods.
 type sink interface {
-	// replace takes the whole state at a revision.
+	// replace replaces the whole state at a revision.
 	replace(objs []metav1.Object, revision string)
 	set(metav1.Object)
 	remove(metav1.Object)
-	// advance tells of a revision up to which nothing else happened.
+	// advance reports a revision up to which there are no other changes.
 	advance(revision string)
 }
 
-// rules feeds a kind of role or binding to the engine.
+// rules applies a kind of role or binding to the engine.
 type rules struct {
 	engine *rbac.Engine
 	kind   string
@@ -48,8 +48,8 @@ func (s *rules) advance(revision string) {
 	s.engine.Update(func(tx *rbac.Tx) { tx.Advance(s.kind, number(revision)) })
 }
 
-// number reads a resourceVersion. One that is no number is of an API server
-// that does not count; positions then stay at 0, and decisions are not kept.
+// number parses a resourceVersion. A value that is not a number comes from an API server that does
+// not use numbers. Positions then stay at 0, and decisions are not cached.
 func number(revision string) int64 {
 	n, err := strconv.ParseInt(revision, 10, 64)
 	if err != nil {
@@ -58,7 +58,7 @@ func number(revision string) int64 {
 	return n
 }
 
-// nodes feeds a resource to the graph.
+// nodes applies a resource to the graph.
 type nodes struct {
 	graph *node.Graph
 	kind  node.Kind

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Results of a review beside those of authorizer.Decision.
+// Results of a review in addition to those of authorizer.Decision.
 const (
 	resultInvalid     = "invalid"
 	resultUnavailable = "unavailable"
@@ -15,7 +15,7 @@ const (
 // Metrics counts reviews.
 type Metrics struct{ duration *prometheus.HistogramVec }
 
-// NewMetrics registers the metrics.
+// NewMetrics returns the metrics and registers them.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "authz_webhook_review_duration_seconds",

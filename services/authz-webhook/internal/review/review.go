@@ -20,22 +20,21 @@ import (
 
 const (
 	kind = "SubjectAccessReview"
-	// maxBodyBytes bounds a review, which names all groups of a user.
+	// maxBodyBytes bounds a review, which contains all groups of a user.
 	maxBodyBytes = 1 << 20
 )
 
-// Config of a Handler.
+// Config configures a Handler.
 type Config struct {
 	Authorizer authorizer.Authorizer
-	// Position tells the position of the policy; nil where decisions do not
-	// hang on roles.
+	// Position returns the position of the policy; nil if decisions do not depend on roles.
 	Position func() rbac.Position
-	// Nodes tells whether decisions on nodes hang on more than that.
+	// Nodes is whether decisions on nodes also depend on other objects.
 	Nodes bool
-	// NoSelectors decides as if requests were not limited to what they select (the gate
-	// AuthorizeWithSelectors, switched off).
+	// NoSelectors ignores the selectors of requests (the gate AuthorizeWithSelectors, switched
+	// off).
 	NoSelectors bool
-	// Ready returns why no decision can be made yet.
+	// Ready returns an error while decisions are not possible yet.
 	Ready   func() error
 	Logger  *slog.Logger
 	Metrics *Metrics
@@ -60,8 +59,7 @@ func (h *Handler) serve(c *gin.Context) string {
 		reviews.Refuse(c, *bad)
 		return resultInvalid
 	}
-	// Before the policy is known, everything would be refused, and that might
-	// be kept.
+	// Before the policy is loaded, everything would be rejected, and callers might cache that.
 	if err := h.c.Ready(); err != nil {
 		reviews.Unavailable(c, "the policy is not loaded yet: "+err.Error())
 		return resultUnavailable
@@ -80,8 +78,7 @@ func (h *Handler) serve(c *gin.Context) string {
 	if err != nil {
 		h.c.Logger.Warn("an authorizer could not decide", "error", err)
 	}
-	// The spec is not sent back: nobody looks at it. The fields of both
-	// versions are the same.
+	// The spec is not returned: callers ignore it. The fields of both versions are equal.
 	c.JSON(http.StatusOK, &authorizationv1.SubjectAccessReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: review.APIVersion, Kind: kind},
 		Status:   authorizer.StatusOf(d, reason, err, problems),
@@ -107,8 +104,7 @@ func read(w http.ResponseWriter, r *http.Request) (*authorizationv1.SubjectAcces
 	return review, nil
 }
 
-// Decode reads a review of either version; its apiVersion stays that of the
-// body.
+// Decode parses a review of either version. Its apiVersion stays that of the body.
 func Decode(body []byte) (*authorizationv1.SubjectAccessReview, error) {
 	review := &authorizationv1.SubjectAccessReview{}
 	if err := json.Unmarshal(body, review); err != nil {
@@ -120,7 +116,7 @@ func Decode(body []byte) (*authorizationv1.SubjectAccessReview, error) {
 	switch review.APIVersion {
 	case authorizationv1.SchemeGroupVersion.String():
 	case authorizationv1beta1.SchemeGroupVersion.String():
-		// All is named as in v1 but for the groups.
+		// All names equal those of v1 except groups.
 		var old struct {
 			Spec struct {
 				Groups []string `json:"group"`
@@ -136,5 +132,5 @@ func Decode(body []byte) (*authorizationv1.SubjectAccessReview, error) {
 	return review, nil
 }
 
-// NotAllowed answers requests of other methods than POST.
+// NotAllowed rejects requests with methods other than POST.
 func NotAllowed(c *gin.Context) { reviews.NotAllowed(c, "access reviews") }

@@ -17,21 +17,21 @@ import (
 	"binnacle/services/bootstrapsigner/internal/controller"
 )
 
-// Name is the service's name: of its binary, its certificate and its clients.
+// Name is the name of the service, of its binary, its certificate and its clients.
 const Name = "bootstrapsigner"
 
-// Short says what the service is, in one line.
+// Short is a one-line description of the service.
 const Short = "The bootstrapsigner service of binnacle, for the cluster-info config map."
 
 const defaultPort = 6447
 
-// Options configure the service.
+// Options configures the service.
 type Options struct {
 	*chassis.Options
 	Election *election.Options
 }
 
-// NewOptions returns the defaults.
+// NewOptions returns the default options.
 func NewOptions() *Options {
 	return &Options{Options: chassis.NewOptions(Name, defaultPort), Election: election.NewOptions(Name)}
 }

@@ -27,36 +27,36 @@ import (
 const (
 	queueName = "bootstrap_signer_queue"
 	mapKey    = clusterinfo.Namespace + "/" + clusterinfo.Name
-	// resync is the longest time between two looks at the map.
+	// resync is the maximum interval between two checks of the map.
 	resync = 10 * time.Minute
 	// patchTimeout bounds one request.
 	patchTimeout = 30 * time.Second
 )
 
-// Back-off of patches that fail.
+// Backoff of failed patches.
 const (
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = time.Minute
 )
 
-// Config is what a Controller needs.
+// Config configures a Controller.
 type Config struct {
 	Client kubernetes.Interface
 	Log    *slog.Logger
-	// Queues counts what the work queue does; may be nil.
+	// Queues provides the metrics of the work queue; may be nil.
 	Queues workqueue.MetricsProvider
 }
 
-// Controller keeps the signatures.
+// Controller maintains the signatures.
 type Controller struct {
 	Config
 	listing atomic.Bool
 }
 
-// New makes an idle controller.
+// New returns an idle controller.
 func New(c Config) *Controller { return &Controller{Config: c} }
 
-// Check is a health check: it fails with what is being waited for.
+// Check is a health check. It fails with the reason for waiting.
 func (c *Controller) Check(*http.Request) error {
 	if c.listing.Load() {
 		return fmt.Errorf("waiting for %s and the bootstrap tokens in %s to be listed", mapKey, bootstraptoken.Namespace)
@@ -69,10 +69,10 @@ type run struct {
 	*Controller
 	queue         workqueue.TypedRateLimitingInterface[string]
 	maps, secrets cache.Store
-	missing       bool // the config map, when last looked for
+	missing       bool // whether the config map was missing at the last check
 }
 
-// Run works until ctx ends, and returns when everything it started has ended.
+// Run works until ctx ends, and returns when all its goroutines have ended.
 func (c *Controller) Run(ctx context.Context) error {
 	secrets, err := newSecretInformer(c.Client)
 	if err != nil {
@@ -112,7 +112,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// next looks at the map once; false when that was the last time.
+// next checks the map once. It returns false when the queue has shut down.
 func (r *run) next(ctx context.Context) bool {
 	key, shutdown := r.queue.Get()
 	if shutdown {
@@ -120,7 +120,7 @@ func (r *run) next(ctx context.Context) bool {
 	}
 	defer r.queue.Done(key)
 	if ctx.Err() != nil {
-		return true // the rest of the queue is left
+		return true // the rest of the queue is dropped
 	}
 	again, err := r.sign(ctx)
 	if err != nil {
@@ -135,7 +135,7 @@ func (r *run) next(ctx context.Context) bool {
 	return true
 }
 
-// sign what is to be signed now, and say when to look again.
+// sign updates the signatures and returns when to check again.
 func (r *run) sign(ctx context.Context) (again time.Duration, err error) {
 	obj, ok, err := r.maps.GetByKey(mapKey)
 	if err != nil {
@@ -173,7 +173,7 @@ func (r *run) sign(ctx context.Context) (again time.Duration, err error) {
 	return again, nil
 }
 
-// noteMissing logs when the map goes missing.
+// noteMissing logs when the map becomes missing.
 func (r *run) noteMissing(missing bool) {
 	if missing && !r.missing {
 		r.Log.Info("waiting for the config map", "configmap", mapKey)
@@ -181,7 +181,7 @@ func (r *run) noteMissing(missing bool) {
 	r.missing = missing
 }
 
-// signatures that a map ought to have, by key, and how long they are right. A
+// signatures returns the signatures that a map should have, by key, and how long they are valid. A
 // map without a kubeconfig has none.
 func (r *run) signatures(m *corev1.ConfigMap, now time.Time) (map[string]string, time.Duration) {
 	want, again := map[string]string{}, resync
@@ -202,8 +202,8 @@ func (r *run) signatures(m *corev1.ConfigMap, now time.Time) (map[string]string,
 	return want, again
 }
 
-// difference between the signatures that are and those that ought to be, as the
-// fields of a merge patch; nil removes a key.
+// difference returns the fields of a merge patch from the actual to the wanted signatures. nil
+// removes a key.
 func difference(data, want map[string]string) map[string]any {
 	changes := map[string]any{}
 	for key := range data {

@@ -1,16 +1,13 @@
-// Package controller keeps the signatures in the cluster-info config map of
-// kube-public: one for every bootstrap token that is valid and meant for
-// signing, none for others.
+// Package controller maintains the signatures in the cluster-info config map of kube-public: one
+// for every bootstrap token that is valid and enabled for signing, and no other ones.
 //
-// Two informers follow that one config map and the token secrets of
-// kube-system; of a secret that is not for signing nothing but its name is kept.
-// Any change, the next expiration and a resync put the one key there is into the
-// queue. The work compares the signatures that ought to be with those that are,
-// and sends the difference, if any, as a patch on the condition that the map is
-// the one that was seen. Nothing else in the map is touched. A conflict or
-// another failure is tried again with back-off.
+// Two informers follow that config map and the token secrets of kube-system. Of a secret that is
+// not for signing only the name is kept. Any change, the next expiration and a resync put the
+// single key into the queue. The controller compares the wanted signatures with the actual ones. It
+// sends the difference, if any, as a patch on the condition that the map is unchanged. It does not
+// touch other keys of the map. Conflicts and other failures are retried with backoff.
 //
-// A Controller is idle, lists (Check fails), or works; without a config map it
-// waits for one. Run may be called again after it has returned, but not twice at
-// a time. Package app calls it, on the replica that leads.
+// A Controller is idle, listing (Check fails), or working. Without a config map it waits for one.
+// Run may be called again after it has returned, but not concurrently. Package app calls it on the
+// leader.
 package controller

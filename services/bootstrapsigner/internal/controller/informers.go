@@ -17,14 +17,14 @@ import (
 	"binnacle/libs/clusterinfo"
 )
 
-// entry is what the informer's store keeps of a secret.
+// entry is the informer's copy of a secret.
 type entry struct {
 	name, uid, resourceVersion string
-	// token is nil for secrets that sign nothing.
+	// token is nil for secrets that are not for signing.
 	token *bootstraptoken.Token
 }
 
-// GetObjectMeta lets the informer find the key.
+// GetObjectMeta provides the key to the informer.
 func (e *entry) GetObjectMeta() metav1.Object {
 	return &metav1.ObjectMeta{
 		Namespace: bootstraptoken.Namespace, Name: e.name,
@@ -32,15 +32,15 @@ func (e *entry) GetObjectMeta() metav1.Object {
 	}
 }
 
-// compact is the transform function of secrets. What it has made already, and
-// markers of missed deletions, pass unchanged.
+// compact is the transform function of secrets. Already transformed objects, and markers of missed
+// deletions, pass unchanged.
 func compact(obj any) (any, error) {
 	s, ok := obj.(*corev1.Secret)
 	if !ok {
 		return obj, nil
 	}
 	e := &entry{name: s.Name, uid: string(s.UID), resourceVersion: s.ResourceVersion}
-	// A secret that cannot be read signs nothing; whoever uses it is told why.
+	// An unreadable secret signs nothing. The user of the token gets the error.
 	if t, err := bootstraptoken.Parse(s); err == nil && t.Signing && s.DeletionTimestamp == nil {
 		e.token = &bootstraptoken.Token{ID: t.ID, Secret: t.Secret, Expires: t.Expires, Signing: true}
 	}
@@ -67,7 +67,7 @@ func newSecretInformer(client kubernetes.Interface) (cache.SharedIndexInformer, 
 	return informer, nil
 }
 
-// newMapInformer returns an informer of the one config map.
+// newMapInformer returns an informer of the single config map.
 func newMapInformer(client kubernetes.Interface) cache.SharedIndexInformer {
 	maps := client.CoreV1().ConfigMaps(clusterinfo.Namespace)
 	selector := fields.OneTermEqualSelector("metadata.name", clusterinfo.Name).String()

@@ -1,11 +1,11 @@
-// Package access says who may look at the console: who may read the metrics of the API
-// server, as what is shown there is made of those. A caller shows a client certificate
-// or a bearer token; the API server says whose the token is (TokenReview), and whether
-// that user may get /metrics (SubjectAccessReview). Nothing else lets anybody in: where
-// the API server does not answer, the answer is no.
+// Package access authorizes access to the console: a caller must be allowed to read the metrics of
+// the API server, from which the shown data comes. A caller presents a client certificate or a
+// bearer token. The API server authenticates the token (TokenReview), and decides whether the user
+// may get /metrics (SubjectAccessReview). There is no other access: if the API server does not
+// respond, the caller is rejected.
 //
-// Answers are kept for a few seconds, as the page asks again and again; questions are
-// bounded in number and time.
+// Results are cached for a few seconds, because the page polls. Reviews are bounded in number and
+// time.
 package access
 
 import (
@@ -32,33 +32,33 @@ import (
 const (
 	keptAnswers = 256
 	keptFor     = 10 * time.Second
-	// patience is for the questions of one request.
+	// patience bounds the reviews of one request.
 	patience = 10 * time.Second
-	// atOnce is how many requests of callers who were let in before, or who show a
-	// certificate, may have questions, and how many of others; atOnceFrom is how many of
-	// these may come from one address.
+	// atOnce bounds the concurrent requests with reviews of known callers, who were admitted before
+	// or present a certificate, and separately those of other callers. atOnceFrom bounds the latter
+	// per address.
 	atOnce     = 16
 	atOnceFrom = 4
-	// path is what a caller must be allowed to get.
+	// path is the path that a caller must be allowed to get.
 	path     = "/metrics"
 	maxToken = 64 << 10
 )
 
-// Door decides on requests.
+// Door authorizes requests.
 type Door struct {
 	api    kubernetes.Interface
 	verify func() (x509.VerifyOptions, bool)
 	now    func() time.Time
-	// Who shows what nobody knows keeps those waiting at most who do so too.
+	// Callers with unknown credentials can delay only each other.
 	known, strangers *places
 
-	mu sync.Mutex // a leaf
-	// lookers are those who were let in, also when the answer does not count any more, and
-	// refused the others: however many these are, lookers are remembered.
+	mu sync.Mutex // a leaf lock
+	// lookers caches admitted callers, also after their result has expired, and refused the
+	// rejected ones. However many are rejected, admitted callers are remembered.
 	lookers, refused *simplelru.LRU[key, answer]
 }
 
-// key is a digest of what a caller shows.
+// key is a digest of a caller's credentials.
 type key [sha256.Size]byte
 
 type answer struct {
@@ -66,8 +66,8 @@ type answer struct {
 	until   time.Time
 }
 
-// NewDoor makes a door. What client certificates are verified by is asked for with each
-// request; false means that none counts.
+// NewDoor returns a Door. verify is called with each request and returns the options to verify
+// client certificates; false means that none is accepted.
 func NewDoor(client kubernetes.Interface, verify func() (x509.VerifyOptions, bool)) (*Door, error) {
 	d := &Door{api: client, verify: verify, now: time.Now, known: newPlaces(atOnce, atOnce), strangers: newPlaces(atOnce, atOnceFrom)}
 	for _, kept := range []**simplelru.LRU[key, answer]{&d.lookers, &d.refused} {
@@ -79,17 +79,17 @@ func NewDoor(client kubernetes.Interface, verify func() (x509.VerifyOptions, boo
 	return d, nil
 }
 
-// refuse makes a refusal.
+// refuse returns a rejection.
 func refuse(code int, reason metav1.StatusReason, message string) *reviews.Refusal {
 	return &reviews.Refusal{Code: code, Reason: reason, Message: message}
 }
 
-// unauthorized is what who is not known is told.
+// unauthorized returns the rejection of an unauthenticated caller.
 func unauthorized(message string) *reviews.Refusal {
 	return refuse(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, message)
 }
 
-// Check returns why a caller may not look, or nil.
+// Check returns why a caller is rejected, or nil.
 func (d *Door) Check(r *http.Request) *reviews.Refusal {
 	token, isToken := bearer(r)
 	var leaf *x509.Certificate
@@ -129,7 +129,7 @@ func (d *Door) Check(r *http.Request) *reviews.Refusal {
 	return d.remember(k, d.authorize(ctx, user))
 }
 
-// bearer is the token that a request shows; false if it shows none.
+// bearer returns the token of a request, and false if there is none.
 func bearer(r *http.Request) (string, bool) {
 	kind, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !ok || !strings.EqualFold(kind, "bearer") {
@@ -138,7 +138,7 @@ func bearer(r *http.Request) (string, bool) {
 	return strings.TrimSpace(token), true
 }
 
-// certificate is the verified one of a caller.
+// certificate returns the verified certificate of a caller.
 func (d *Door) certificate(r *http.Request) (*x509.Certificate, error) {
 	options, ok := d.verify()
 	if !ok || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
@@ -165,7 +165,7 @@ func userOf(leaf *x509.Certificate) authenticationv1.UserInfo {
 	return authenticationv1.UserInfo{Username: leaf.Subject.CommonName, Groups: append(leaf.Subject.Organization[:len(leaf.Subject.Organization):len(leaf.Subject.Organization)], api.GroupAuthenticated)}
 }
 
-// keyOf tells callers apart: tokens and certificates have keys of their own.
+// keyOf returns the key of a caller. Keys of tokens and certificates are distinct.
 func keyOf(token string, leaf *x509.Certificate) key {
 	if leaf != nil {
 		return sha256.Sum256(append([]byte("certificate "), leaf.Raw...))
@@ -173,7 +173,7 @@ func keyOf(token string, leaf *x509.Certificate) key {
 	return sha256.Sum256([]byte("token " + token))
 }
 
-// remembered is an answer that counts still, and whether the caller was let in before.
+// remembered returns a valid cached result, and whether the caller was admitted before.
 func (d *Door) remembered(k key) (refusal *reviews.Refusal, ok, looked bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -187,7 +187,7 @@ func (d *Door) remembered(k key) (refusal *reviews.Refusal, ok, looked bool) {
 	return a.refusal, true, looked
 }
 
-// remember keeps what is certain: not that nobody could say.
+// remember caches a definite result. It does not cache the unavailability of the API server.
 func (d *Door) remember(k key, refusal *reviews.Refusal) *reviews.Refusal {
 	if refusal != nil && refusal.Code == http.StatusServiceUnavailable {
 		return refusal
@@ -203,7 +203,7 @@ func (d *Door) remember(k key, refusal *reviews.Refusal) *reviews.Refusal {
 	return refusal
 }
 
-// review asks whose a token is.
+// review requests the user of a token.
 func (d *Door) review(ctx context.Context, token string) (authenticationv1.UserInfo, *reviews.Refusal) {
 	got, err := d.api.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 	switch {
@@ -215,7 +215,7 @@ func (d *Door) review(ctx context.Context, token string) (authenticationv1.UserI
 	return got.Status.User, nil
 }
 
-// authorize asks whether a user may look.
+// authorize requests whether a user may access the console.
 func (d *Door) authorize(ctx context.Context, u authenticationv1.UserInfo) *reviews.Refusal {
 	spec := authorizationv1.SubjectAccessReviewSpec{
 		User: u.Username, UID: u.UID, Groups: u.Groups,
@@ -237,7 +237,7 @@ func (d *Door) authorize(ctx context.Context, u authenticationv1.UserInfo) *revi
 	return nil
 }
 
-// unavailable is the answer where nobody can say.
+// unavailable returns the rejection while the API server is unavailable.
 func unavailable(error) *reviews.Refusal {
 	return refuse(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the API server does not say who may look here")
 }

@@ -8,16 +8,16 @@ import (
 	"sync"
 )
 
-// places are how many may be somewhere at a time: of all, and of those from one address.
+// places limits concurrency, in total and per address.
 type places struct {
-	all  chan struct{} // full when nobody else may come
+	all  chan struct{} // holds one element per user
 	each int
 
-	mu   sync.Mutex // a leaf
+	mu   sync.Mutex // a leaf lock
 	from map[string]*origin
 }
 
-// origin is an address that somebody is there from, or waits.
+// origin is an address with current or waiting users.
 type origin struct {
 	there chan struct{}
 	users int
@@ -27,8 +27,8 @@ func newPlaces(all, each int) *places {
 	return &places{all: make(chan struct{}, all), each: each, from: map[string]*origin{}}
 }
 
-// enter waits for a place, which leave gives back. Who waits because of others from the same
-// address has none of those of all.
+// enter waits for a slot, which leave releases. A request that waits for other requests from its
+// address occupies no slot of the total.
 func (p *places) enter(ctx context.Context, address string) (leave func(), err error) {
 	p.mu.Lock()
 	o := p.from[address]
@@ -65,8 +65,8 @@ func (p *places) enter(ctx context.Context, address string) (leave func(), err e
 	}, nil
 }
 
-// addressOf is where a request comes from: of IPv6 the network, as one machine has many
-// addresses.
+// addressOf returns the address of a request's client. For IPv6 it returns the network, because one
+// machine has many addresses.
 func addressOf(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

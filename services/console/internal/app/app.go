@@ -17,26 +17,26 @@ import (
 	"binnacle/services/console/internal/scrape"
 )
 
-// Name is the service's name: of its binary, its certificate and its clients.
+// Name is the name of the service, of its binary, its certificate and its clients.
 const Name = "console"
 
-// Short says what the service is, in one line.
+// Short is a one-line description of the service.
 const Short = "The console service of binnacle, which shows the suite to people."
 
 const defaultPort = 6448
 
-// Options configure the service.
+// Options configures the service.
 type Options struct {
 	*chassis.Options
-	// Targets are the services whose replicas are looked at, as SERVICE=URL.
+	// Targets holds the monitored services, as SERVICE=URL.
 	Targets []string
-	// Interval is between looks while somebody watches, IdleInterval else.
+	// Interval is the interval of scrapes while the page is in use, IdleInterval otherwise.
 	Interval, IdleInterval time.Duration
 
 	targets []scrape.Target
 }
 
-// NewOptions returns the defaults.
+// NewOptions returns the default options.
 func NewOptions() *Options {
 	return &Options{Options: chassis.NewOptions(Name, defaultPort), Interval: 2 * time.Second, IdleInterval: 15 * time.Second}
 }
@@ -84,7 +84,7 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	return s.Run(ctx, task.Task{Name: "look at the suite", Run: p.Run})
 }
 
-// build makes the service and binds its port.
+// build creates the service and binds its port.
 func (o *Options) build(log *slog.Logger) (*chassis.Service, *page.Page, error) {
 	s, err := chassis.New(Name, o.Options, log)
 	if err != nil {

@@ -1,8 +1,8 @@
-// Package page serves the console: a page, its script and its style, which hold no data
-// and which everybody may have, and /state, which only those get whom Check lets in.
+// Package page serves the console: a page with its script and style, which contain no data and are
+// public, and /state, which requires authorization by Check.
 //
-// Run looks at the suite again and again: often while somebody asks for /state, seldom
-// else, so that what was refused lately is known to whoever comes.
+// Run scrapes the suite repeatedly: often while /state is requested, rarely otherwise, so that
+// recent rejections are available to the first visitor.
 package page
 
 import (
@@ -23,30 +23,30 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// lookedAt is how long after a request somebody is taken to be looking.
+// lookedAt is how long after a request the page counts as in use.
 const lookedAt = 30 * time.Second
 
-// Config of a Page.
+// Config configures a Page.
 type Config struct {
 	// Check returns why a caller may not see the state, or nil.
 	Check func(*http.Request) *reviews.Refusal
-	// Scrape looks at the suite.
+	// Scrape reads the samples of all replicas.
 	Scrape func(context.Context) (map[scrape.Replica]*scrape.Sample, []scrape.Missing)
-	// Interval is between looks while somebody asks, IdleInterval else.
+	// Interval is the interval of scrapes while the page is in use, IdleInterval otherwise.
 	Interval, IdleInterval time.Duration
-	// Now is time.Now when nil.
+	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
-// Page is the console.
+// Page serves the console.
 type Page struct {
 	c       Config
 	history *view.History
-	asked   atomic.Int64  // when, in nanoseconds since 1970
-	wake    chan struct{} // holds one
+	asked   atomic.Int64  // time of the last request, in nanoseconds since 1970
+	wake    chan struct{} // has capacity for one
 }
 
-// New makes a page.
+// New returns a page.
 func New(c Config) *Page {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -54,7 +54,7 @@ func New(c Config) *Page {
 	return &Page{c: c, history: view.NewHistory(), wake: make(chan struct{}, 1)}
 }
 
-// files are what is served of the assets.
+// files returns the served assets.
 func files() map[string]struct{ name, media string } {
 	return map[string]struct{ name, media string }{
 		"/":            {"index.html", "text/html; charset=utf-8"},
@@ -69,7 +69,7 @@ func (p *Page) Mount(e *gin.Engine) {
 		e.GET(path, func(c *gin.Context) {
 			protect(c.Writer.Header())
 			data, err := assets.ReadFile("assets/" + f.name)
-			if err != nil { // it is embedded
+			if err != nil { // unreachable: the file is embedded
 				c.Status(http.StatusNotFound)
 				return
 			}
@@ -80,8 +80,8 @@ func (p *Page) Mount(e *gin.Engine) {
 	e.GET("/state", p.state)
 }
 
-// protect sets what keeps browsers from doing more than the page needs: it loads its
-// own script and style, and asks its own server.
+// protect sets headers that restrict browsers to the needs of the page: it loads its own script and
+// style, and calls its own server.
 func protect(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -103,7 +103,7 @@ func (p *Page) state(c *gin.Context) {
 	p.asked.Store(p.c.Now().UnixNano())
 	select {
 	case p.wake <- struct{}{}:
-	default: // it is awake
+	default: // a wake-up is pending
 	}
 	state, ok := p.history.State()
 	if !ok {
@@ -113,7 +113,7 @@ func (p *Page) state(c *gin.Context) {
 	c.JSON(http.StatusOK, state)
 }
 
-// Run looks at the suite until ctx ends.
+// Run scrapes the suite until ctx ends.
 func (p *Page) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -123,7 +123,7 @@ func (p *Page) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-p.wake:
-			// Somebody has come: the next look is soon.
+			// The page is in use: scrape soon.
 			if soon := p.c.Interval - p.c.Now().Sub(last); soon > 0 {
 				timer.Reset(soon)
 				continue
@@ -140,7 +140,7 @@ func (p *Page) Run(ctx context.Context) error {
 	}
 }
 
-// pause is how long nothing is looked at.
+// pause returns the time until the next scrape.
 func (p *Page) pause(now time.Time) time.Duration {
 	if now.Sub(time.Unix(0, p.asked.Load())) < lookedAt {
 		return p.c.Interval

@@ -2,14 +2,14 @@ package scrape
 
 import "strings"
 
-// refusalFamily is a metric that counts refusals: tell says of a series what was
-// refused and why, or that it counts something else.
+// refusalFamily is a metric that counts rejections. tell returns the subject and the reason of a
+// series, or false if it counts something else.
 type refusalFamily struct {
 	metric string
 	tell   func(l map[string]string) (what, why string, ok bool)
 }
 
-// refusals are the metrics that tell of them.
+// refusals returns the metrics that count rejections.
 func refusals() []refusalFamily {
 	return []refusalFamily{
 		{requestsTotal, answered},
@@ -34,8 +34,8 @@ func refusals() []refusalFamily {
 	}
 }
 
-// reasons are what codes mean that refuse requests. Others are ordinary: 404, 409, and
-// 410, after which clients list again.
+// reasons returns the meanings of status codes that count as rejections. Other codes are ordinary:
+// 404, 409, and 410, after which clients list again.
 func reasons() map[string]string {
 	return map[string]string{
 		"400": "it cannot be read", "401": "no valid credentials", "403": "not permitted, or refused by admission",
@@ -45,7 +45,7 @@ func reasons() map[string]string {
 	}
 }
 
-// answered is a request that was refused, by its code.
+// answered describes a rejected request by its code.
 func answered(l map[string]string) (what, why string, ok bool) {
 	if why, ok = reasons()[l["code"]]; !ok {
 		return "", "", false

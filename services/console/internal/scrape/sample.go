@@ -16,12 +16,11 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Sample is what a replica told at a time. Counters are as they were told: since its
-// start.
+// Sample is the state of a replica at one time. Counters count since its start.
 type Sample struct {
 	At    time.Time
 	Ready bool
-	// Failing are the checks of /readyz that fail.
+	// Failing holds the failing checks of /readyz.
 	Failing []string
 	// Err is why there are no figures.
 	Err error
@@ -32,28 +31,28 @@ type Sample struct {
 	Deliveries           []Bucket
 	Watchers, InFlight   float64
 	Certificates         []Certificate
-	// Source is what an API server takes changes from; empty for other services.
+	// Source is the source from which an API server receives changes; empty for other services.
 	Source                   string
 	Publisher, Leader        bool
 	LagRevisions, LagSeconds float64
 }
 
-// Request is a kind of requests that is counted.
+// Request is a counted class of requests.
 type Request struct{ Verb, Code string }
 
-// Refusal is a kind of refusals that is counted: what was refused, and why.
+// Refusal is a counted class of rejections: its subject and its reason.
 type Refusal struct{ What, Why string }
 
-// Bucket counts what took no longer than a number of seconds.
+// Bucket counts the observations up to a number of seconds.
 type Bucket struct{ Seconds, Count float64 }
 
-// Certificate is one that a replica shows or trusts.
+// Certificate is a certificate that a replica presents or trusts.
 type Certificate struct {
 	Use, File string
 	Ends      time.Time
 }
 
-// Names of metrics that are read.
+// Names of the used metrics.
 const (
 	requestsTotal = "apiserver_request_total"
 	watchers      = "binnacle_watch_cache_watchers"
@@ -70,7 +69,7 @@ const (
 	cpu           = "process_cpu_seconds_total"
 )
 
-// wanted are the families that are read: those above and those of refusals.
+// wanted returns the used metric families: those above and those of rejections.
 func wanted() []string {
 	out := []string{requestsTotal, watchers, deliveries, inFlight, source, publisher, lagRevisions, lagSeconds, leader, certificates, started, memory, cpu}
 	for _, f := range refusals() {
@@ -80,15 +79,15 @@ func wanted() []string {
 }
 
 const (
-	maxMetrics = 32 << 20 // bytes of an answer
-	maxSeries  = 20_000   // that are read of it
+	maxMetrics = 32 << 20 // bytes of a response
+	maxSeries  = 20_000   // series used of a response
 	maxLabel   = 200
 )
 
-// ErrTooMuch tells that a replica has told more than is read.
+// ErrTooMuch means that the metrics of a replica exceed the bounds.
 var ErrTooMuch = errors.New("the metrics are larger than is read")
 
-// read reads what is wanted of metrics in the text format.
+// read reads the wanted metrics in the text format.
 func (s *Sample) read(r io.Reader) error {
 	text, err := pick(io.LimitReader(r, maxMetrics+1), wanted())
 	if err != nil {
@@ -167,7 +166,7 @@ func value(m *dto.Metric) float64 {
 	return m.GetUntyped().GetValue()
 }
 
-// pick returns the lines of some families: reading a line costs less than parsing it.
+// pick returns the lines of some families: scanning a line costs less than parsing it.
 func pick(r io.Reader, families []string) ([]byte, error) {
 	var out bytes.Buffer
 	lines := bufio.NewScanner(r)
@@ -196,8 +195,8 @@ func pick(r io.Reader, families []string) ([]byte, error) {
 	return out.Bytes(), lines.Err()
 }
 
-// nameOf is the name of the metric in a line: of a value, or of a type. It is empty
-// for help.
+// nameOf returns the name of the metric in a line with a value or a type. It is empty for help
+// lines.
 func nameOf(line []byte) (name string, isType bool) {
 	if rest, ok := bytes.CutPrefix(line, []byte("# TYPE ")); ok {
 		before, _, _ := bytes.Cut(rest, []byte(" "))
@@ -209,7 +208,7 @@ func nameOf(line []byte) (name string, isType bool) {
 	return "", false
 }
 
-// base is the family of a histogram's series.
+// base returns the family of a histogram's series.
 func base(name string) string {
 	for _, end := range []string{"_bucket", "_sum", "_count"} {
 		if b, ok := strings.CutSuffix(name, end); ok {

@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	// atOnce are asked at the same time.
+	// atOnce is how many replicas are scraped concurrently.
 	atOnce = 16
-	// patience is for one replica.
+	// patience bounds the scrape of one replica.
 	patience   = 2 * time.Second
-	maxChecks  = 64 << 10 // bytes of an answer of /readyz
+	maxChecks  = 64 << 10 // bytes of a response of /readyz
 	maxFailing = 20
 )
 
-// Replica is one of a service, at an address with its port.
+// Replica is a replica of a service, at an address with port.
 type Replica struct{ Service, Address string }
 
-// Scraper asks the replicas of some targets.
+// Scraper scrapes the replicas of some targets.
 type Scraper struct {
 	targets []Target
 	clients map[string]*http.Client // by service
@@ -34,8 +34,8 @@ type Scraper struct {
 	now     func() time.Time
 }
 
-// New makes a scraper that shows the client certificate of a configuration, and
-// trusts whom that does. It sends no other credentials.
+// New returns a scraper that uses the client certificate and the trusted CAs of a configuration. It
+// sends no other credentials.
 func New(targets []Target, config *rest.Config) (*Scraper, error) {
 	s := &Scraper{targets: targets, clients: map[string]*http.Client{}, find: net.DefaultResolver.LookupNetIP, now: time.Now}
 	for _, t := range targets {
@@ -56,14 +56,13 @@ func New(targets []Target, config *rest.Config) (*Scraper, error) {
 	return s, nil
 }
 
-// Missing is a target whose replicas could not be found.
+// Missing is a target whose replicas were not found.
 type Missing struct {
 	Service string
 	Err     error
 }
 
-// Scrape asks all replicas that there are now. What goes wrong with one is told in its
-// sample.
+// Scrape scrapes all current replicas. Errors of a replica are in its sample.
 func (s *Scraper) Scrape(ctx context.Context) (map[Replica]*Sample, []Missing) {
 	out := map[Replica]*Sample{}
 	var missing []Missing

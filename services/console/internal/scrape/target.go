@@ -1,8 +1,8 @@
-// Package scrape reads the metrics and the readiness of a suite's replicas: it finds
-// them by their names, asks all of them at once, and keeps of each answer the few
-// figures that package view shows. Everything is bounded: replicas, time, bytes.
+// Package scrape reads the metrics and the readiness of a suite's replicas: it finds them by their
+// names, scrapes all of them concurrently, and keeps the few figures that package view shows.
+// Everything is bounded: replicas, time, bytes.
 //
-// A replica is believed only if its certificate has the name of its service.
+// A replica is trusted only if its certificate has the name of its service.
 package scrape
 
 import (
@@ -16,17 +16,17 @@ import (
 	"strings"
 )
 
-// Target is a service: its name, and where its replicas are.
+// Target is a service: its name, and the location of its replicas.
 type Target struct {
-	// Service is the name that the certificates of its replicas have.
+	// Service is the name in the certificates of its replicas.
 	Service string
-	// Host is an address, or a name whose addresses are a replica each.
+	// Host is an address, or a name that resolves to one address per replica.
 	Host, Port string
 }
 
 var serviceName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
 
-// ParseTarget reads SERVICE=https://HOST:PORT.
+// ParseTarget parses SERVICE=https://HOST:PORT.
 func ParseTarget(s string) (Target, error) {
 	service, address, ok := strings.Cut(s, "=")
 	if !ok || !serviceName.MatchString(service) {
@@ -39,13 +39,13 @@ func ParseTarget(s string) (Target, error) {
 	return Target{Service: service, Host: u.Hostname(), Port: u.Port()}, nil
 }
 
-// maxReplicas are asked of one target.
+// maxReplicas bounds the replicas of one target.
 const maxReplicas = 64
 
-// lookup finds the addresses of a name; net.Resolver has it.
+// lookup resolves the addresses of a name, like net.Resolver.
 type lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
 
-// replicas are the addresses of a target's replicas with their port, in order.
+// replicas returns the addresses of a target's replicas with their port, sorted.
 func (t Target) replicas(ctx context.Context, find lookup) ([]string, error) {
 	if _, err := netip.ParseAddr(t.Host); err == nil {
 		return []string{net.JoinHostPort(t.Host, t.Port)}, nil

@@ -13,35 +13,35 @@ import (
 )
 
 const (
-	// window is how far back samples are kept, of which rates are made.
+	// window is how long samples are kept; rates are computed over it.
 	window = time.Minute
-	// kept are the refusals that are shown.
+	// kept is how many rejections are shown.
 	kept = 200
-	// slowest is the share of deliveries that are not slower than what is shown.
+	// slowest is the quantile of delivery latency that is shown.
 	slowest = 0.99
 )
 
-// History keeps the samples of the last minute, and the last refusals.
+// History keeps the samples of the last minute, and the last rejections.
 type History struct {
-	mu       sync.Mutex // a leaf
-	rounds   []round    // the oldest first
-	refusals []Refusal  // the newest last
-	// told is what was counted of each replica last; it stays while a replica cannot be
-	// asked, so that what was refused meanwhile is told afterwards.
+	mu       sync.Mutex // a leaf lock
+	rounds   []round    // oldest first
+	refusals []Refusal  // newest last
+	// told is the last successful sample of each replica. It stays while a replica is unreachable,
+	// so that rejections in the meantime are reported afterwards.
 	told map[scrape.Replica]*scrape.Sample
 }
 
-// round is what all replicas told at a time.
+// round holds the samples of all replicas at one time.
 type round struct {
 	at      time.Time
 	samples map[scrape.Replica]*scrape.Sample
 	missing []scrape.Missing
 }
 
-// NewHistory returns an empty one.
+// NewHistory returns an empty History.
 func NewHistory() *History { return &History{told: map[scrape.Replica]*scrape.Sample{}} }
 
-// Add takes what all replicas have told.
+// Add adds the samples of all replicas.
 func (h *History) Add(at time.Time, samples map[scrape.Replica]*scrape.Sample, missing []scrape.Missing) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -65,7 +65,7 @@ func (h *History) Add(at time.Time, samples map[scrape.Replica]*scrape.Sample, m
 	maps.DeleteFunc(h.told, func(_ scrape.Replica, s *scrape.Sample) bool { return s.At.Before(at.Add(-10 * window)) })
 }
 
-// refused is what was refused between two samples of a replica.
+// refused returns the rejections between two samples of a replica.
 func refused(at time.Time, r scrape.Replica, before, now *scrape.Sample) (out []Refusal) {
 	for what, n := range now.Refusals {
 		if more := n - since(before, now)*before.Refusals[what]; more > 0 {
@@ -75,8 +75,8 @@ func refused(at time.Time, r scrape.Replica, before, now *scrape.Sample) (out []
 	return out
 }
 
-// since is 1 if what was counted before counts in what is counted now, and 0 if the
-// process has started again.
+// since returns 1 if the counters of now include those of before, and 0 if the process has
+// restarted.
 func since(before, now *scrape.Sample) float64 {
 	if before == nil || before.Started != now.Started {
 		return 0
@@ -84,7 +84,7 @@ func since(before, now *scrape.Sample) float64 {
 	return 1
 }
 
-// State is what is known now; false if nothing is.
+// State returns the current state, and false if there is none.
 func (h *History) State() (State, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -133,8 +133,8 @@ func (h *History) State() (State, bool) {
 	return out, true
 }
 
-// oldest is the oldest sample of a replica that has figures; nil when the last one is
-// the only one.
+// oldest returns the oldest sample of a replica with figures, or nil if the last one is the only
+// one.
 func (h *History) oldest(r scrape.Replica) *scrape.Sample {
 	for _, round := range h.rounds[:len(h.rounds)-1] {
 		if s := round.samples[r]; s != nil && s.Err == nil {
@@ -144,7 +144,7 @@ func (h *History) oldest(r scrape.Replica) *scrape.Sample {
 	return nil
 }
 
-// span is over how many seconds a rate is told; 0 for none.
+// span returns the number of seconds over which a rate is computed; 0 for none.
 func span(before, now *scrape.Sample) float64 {
 	if since(before, now) == 0 {
 		return 0
@@ -182,7 +182,7 @@ func replica(r scrape.Replica, before, s *scrape.Sample) Replica {
 		out.CPU = &cpus
 	}
 	if s.Source == "" {
-		return out // no API server
+		return out // not an API server
 	}
 	out.LagRevisions, out.LagSeconds, out.Watchers, out.InFlight = &s.LagRevisions, &s.LagSeconds, &s.Watchers, &s.InFlight
 	if seconds > 0 {
@@ -198,8 +198,8 @@ func replica(r scrape.Replica, before, s *scrape.Sample) Replica {
 	return out
 }
 
-// quantile is that of what came between two states of a histogram, as Prometheus has
-// it: linear within a bucket, and the last bound for what is beyond it.
+// quantile returns the quantile of the observations between two states of a histogram, as in
+// Prometheus: linear within a bucket, and the last bound for observations beyond it.
 func quantile(q float64, before, now []scrape.Bucket) (float64, bool) {
 	if len(now) == 0 || len(before) != len(now) {
 		return 0, false

@@ -1,37 +1,36 @@
-// Package view turns what replicas tell into what people look at: rates, delays and
-// what was refused lately, from the samples of the last minute. The figures of a
-// replica that has started again are those since its start.
+// Package view computes the shown figures from the samples of the last minute: rates, delays and
+// recent rejections. The figures of a restarted replica count since its start.
 package view
 
 import (
 	"time"
 )
 
-// State is what the page shows, as JSON. Figures that are not known are absent.
+// State is the content of the page, as JSON. Unknown figures are absent.
 type State struct {
 	At time.Time `json:"at"`
-	// Seconds are how long the samples reach back that rates are made of.
+	// Seconds is the period over which rates are computed.
 	Seconds      float64       `json:"seconds"`
 	Replicas     []Replica     `json:"replicas"`
 	Missing      []Missing     `json:"missing,omitempty"`
 	Requests     []Rate        `json:"requests"`
 	Certificates []Certificate `json:"certificates"`
-	// Refusals are the last ones, the newest first.
+	// Refusals holds the last rejections, newest first.
 	Refusals []Refusal `json:"refusals"`
 }
 
-// Replica is one of a service.
+// Replica is a replica of a service.
 type Replica struct {
 	Service string   `json:"service"`
 	Address string   `json:"address"`
 	Ready   bool     `json:"ready"`
 	Failing []string `json:"failing,omitempty"`
 	Error   string   `json:"error,omitempty"`
-	// Publisher publishes changes for all API servers; Leader does the work of a
-	// controller.
+	// Publisher means that it publishes changes for all API servers, Leader that it does the work
+	// of a controller.
 	Publisher bool `json:"publisher,omitempty"`
 	Leader    bool `json:"leader,omitempty"`
-	// Source is where an API server takes changes from: nats, store or local.
+	// Source is the source from which an API server receives changes: nats, store or local.
 	Source       string     `json:"source,omitempty"`
 	LagRevisions *float64   `json:"lagRevisions,omitempty"`
 	LagSeconds   *float64   `json:"lagSeconds,omitempty"`
@@ -44,22 +43,22 @@ type Replica struct {
 	Started      *time.Time `json:"started,omitempty"`
 }
 
-// Missing is a service none of whose replicas can be found.
+// Missing is a service without known replicas.
 type Missing struct {
 	Service string `json:"service"`
 	Error   string `json:"error"`
 }
 
-// Rate is how many requests there are of a kind, of all API servers.
+// Rate is the rate of a class of requests, over all API servers.
 type Rate struct {
 	Verb      string  `json:"verb"`
 	Code      string  `json:"code"`
 	PerSecond float64 `json:"perSecond"`
-	// Total is since the API servers have started.
+	// Total counts since the start of the API servers.
 	Total float64 `json:"total"`
 }
 
-// Certificate is one that replicas show or trust.
+// Certificate is a certificate that replicas present or trust.
 type Certificate struct {
 	Service string    `json:"service"`
 	Use     string    `json:"use"`
@@ -67,7 +66,7 @@ type Certificate struct {
 	Ends    time.Time `json:"ends"`
 }
 
-// Refusal is how often something was refused between two looks.
+// Refusal is the number of rejections of a class between two scrapes.
 type Refusal struct {
 	At      time.Time `json:"at"`
 	Service string    `json:"service"`

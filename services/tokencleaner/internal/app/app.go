@@ -18,23 +18,23 @@ import (
 	"binnacle/services/tokencleaner/internal/controller"
 )
 
-// Name is the service's name: of its binary, its certificate and its clients.
+// Name is the name of the service, of its binary, its certificate and its clients.
 const Name = "tokencleaner"
 
-// Short says what the service is, in one line.
+// Short is a one-line description of the service.
 const Short = "The tokencleaner service of binnacle, for expired bootstrap tokens."
 
 const defaultPort = 6446
 
-// Options configure the service.
+// Options configures the service.
 type Options struct {
 	*chassis.Options
 	Election *election.Options
-	// ClockSkewTolerance is how long expired tokens are left.
+	// ClockSkewTolerance is how long expired tokens are kept.
 	ClockSkewTolerance time.Duration
 }
 
-// NewOptions returns the defaults.
+// NewOptions returns the default options.
 func NewOptions() *Options {
 	return &Options{Options: chassis.NewOptions(Name, defaultPort), Election: election.NewOptions(Name)}
 }

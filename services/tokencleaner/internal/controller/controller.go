@@ -28,32 +28,30 @@ const (
 	queueName = "token_cleaner"
 	component = "token-cleaner"
 	workers   = 4
-	// resync is how often every token is looked at. Those that are due within
-	// horizon wait in the queue; it is more than twice resync, as an informer may
-	// skip one. So names that are gone, and clocks that were set, do no harm for
-	// long, and the queue stays small.
+	// resync is the interval of checks of all tokens. Tokens that are due within horizon wait in
+	// the queue. horizon is more than twice resync, because an informer may skip one. So deleted
+	// names and clock changes have a limited effect, and the queue stays small.
 	resync  = time.Hour
 	horizon = 3 * resync
 	// deleteTimeout bounds one request.
 	deleteTimeout = 30 * time.Second
-	// reasonUnreadable is the Event's reason.
+	// reasonUnreadable is the reason of the Event.
 	reasonUnreadable = "InvalidExpiration"
 )
 
-// Back-off of deletions that fail.
+// Backoff of failed deletions.
 const (
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = time.Minute
 )
 
-// Config is what a Controller needs.
+// Config configures a Controller.
 type Config struct {
 	Client kubernetes.Interface
 	Log    *slog.Logger
-	// Tolerance is how long after its expiration a secret is left, for clocks
-	// that differ.
+	// Tolerance is how long after its expiration a secret is kept, to allow for clock differences.
 	Tolerance time.Duration
-	// Queues counts what the work queue does; may be nil.
+	// Queues provides the metrics of the work queue; may be nil.
 	Queues workqueue.MetricsProvider
 }
 
@@ -63,10 +61,10 @@ type Controller struct {
 	listing atomic.Bool
 }
 
-// New makes an idle controller.
+// New returns an idle controller.
 func New(c Config) *Controller { return &Controller{Config: c} }
 
-// Check is a health check: it fails with what is being waited for.
+// Check is a health check. It fails with the reason for waiting.
 func (c *Controller) Check(*http.Request) error {
 	if c.listing.Load() {
 		return fmt.Errorf("waiting for the bootstrap tokens in %s to be listed", bootstraptoken.Namespace)
@@ -82,7 +80,7 @@ type run struct {
 	events record.EventRecorder
 }
 
-// Run works until ctx ends, and returns when everything it started has ended.
+// Run works until ctx ends, and returns when all its goroutines have ended.
 func (c *Controller) Run(ctx context.Context) error {
 	informer, err := newInformer(c.Client)
 	if err != nil {
@@ -125,8 +123,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// see a secret, new or changed or again: its moment is planned, or told to be
-// unknown if that is news.
+// see handles a new, changed or resynced secret. It schedules the deletion, or reports an
+// unreadable expiration if that is new.
 func (r *run) see(before, obj any) {
 	e, ok := obj.(*entry)
 	if !ok {
@@ -139,7 +137,7 @@ func (r *run) see(before, obj any) {
 	r.plan(e)
 }
 
-// plan puts a secret into the queue for its moment, if that is not far.
+// plan queues a secret for its deletion time if that is within horizon.
 func (r *run) plan(e *entry) {
 	due, ok := e.due(r.Tolerance)
 	if wait := time.Until(due); ok && wait <= horizon {
@@ -147,7 +145,7 @@ func (r *run) plan(e *entry) {
 	}
 }
 
-// reference is what an Event is about.
+// reference returns the object of an Event.
 func (e *entry) reference() *corev1.ObjectReference {
 	return &corev1.ObjectReference{
 		APIVersion: "v1", Kind: "Secret", Namespace: bootstraptoken.Namespace, Name: e.name,
@@ -155,7 +153,7 @@ func (e *entry) reference() *corev1.ObjectReference {
 	}
 }
 
-// next works on one name; false when there will be no more.
+// next processes one name. It returns false when the queue has shut down.
 func (r *run) next(ctx context.Context) bool {
 	name, shutdown := r.queue.Get()
 	if shutdown {
@@ -163,7 +161,7 @@ func (r *run) next(ctx context.Context) bool {
 	}
 	defer r.queue.Done(name)
 	if ctx.Err() != nil {
-		return true // the rest of the queue is left
+		return true // the rest of the queue is dropped
 	}
 	if err := r.clean(ctx, name); err != nil {
 		if !errors.Is(err, context.Canceled) {
@@ -176,7 +174,7 @@ func (r *run) next(ctx context.Context) bool {
 	return true
 }
 
-// clean deletes a secret if its moment has come.
+// clean deletes a secret if its time has come.
 func (r *run) clean(ctx context.Context, name string) error {
 	obj, ok, err := r.store.GetByKey(bootstraptoken.Namespace + "/" + name)
 	if err != nil || !ok {
@@ -190,7 +188,7 @@ func (r *run) clean(ctx context.Context, name string) error {
 	if !ok {
 		return nil
 	}
-	// Not time.Until, which would not notice a clock that was set back.
+	// time.Until would not notice a clock that was set back.
 	if time.Now().Round(0).Before(due) {
 		r.plan(e)
 		return nil

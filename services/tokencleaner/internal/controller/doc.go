@@ -1,16 +1,13 @@
 // Package controller deletes bootstrap tokens when they expire.
 //
-// An informer follows the token secrets of kube-system and keeps of each its
-// name, its identity and its expiration, nothing else: no secret stays in
-// memory. A name waits in a delaying queue, once it is near, until its
-// moment, plus the tolerance for clocks that differ; those that are over when
-// the controller starts are due at once. A due secret is deleted on the
-// condition that it is still the one that was seen (uid and resourceVersion), so
-// that a token whose life was prolonged at the last moment lives on. Failures
-// are tried again with back-off. An expiration that cannot be read is told by an
-// Event on the secret, which is left alone.
+// An informer follows the token secrets of kube-system and keeps only the name, the identity and
+// the expiration of each, so no secret stays in memory. A name whose time is near waits in a
+// delaying queue until its expiration plus the tolerance for clock differences. Tokens that are
+// expired when the controller starts are due at once. A due secret is deleted on the condition that
+// it is unchanged (uid and resourceVersion), so a token that was just extended is kept. Failures
+// are retried with backoff. An unreadable expiration is reported by an Event on the secret, which
+// is kept.
 //
-// A Controller is idle, lists (Check fails), or works. Run may be called again
-// after it has returned, but not twice at a time. Package app calls it, on the
-// replica that leads.
+// A Controller is idle, listing (Check fails), or working. Run may be called again after it has
+// returned, but not concurrently. Package app calls it on the leader.
 package controller

@@ -17,10 +17,10 @@ import (
 	"binnacle/libs/bootstraptoken"
 )
 
-// pageSize is how many whole secrets are in memory at a time while listing.
+// pageSize is how many complete secrets are in memory at a time while listing.
 const pageSize = 500
 
-// entry is what the informer's store keeps of a secret.
+// entry is the informer's copy of a secret.
 type entry struct {
 	name, uid, resourceVersion string
 	// expires is in nanoseconds since 1970; zero without an expiration.
@@ -28,7 +28,7 @@ type entry struct {
 	unreadable bool
 }
 
-// GetObjectMeta lets the informer find the key.
+// GetObjectMeta provides the key to the informer.
 func (e *entry) GetObjectMeta() metav1.Object {
 	return &metav1.ObjectMeta{
 		Namespace: bootstraptoken.Namespace, Name: e.name,
@@ -36,7 +36,7 @@ func (e *entry) GetObjectMeta() metav1.Object {
 	}
 }
 
-// due is when the secret goes; false for one that does not.
+// due returns when to delete the secret, and false if never.
 func (e *entry) due(tolerance time.Duration) (time.Time, bool) {
 	if e.unreadable || e.expires == 0 {
 		return time.Time{}, false
@@ -44,12 +44,11 @@ func (e *entry) due(tolerance time.Duration) (time.Time, bool) {
 	return time.Unix(0, e.expires).Add(tolerance), true
 }
 
-// latest is the last moment that an entry can hold; what expires later never
-// does, in practice.
+// latest is the last time that an entry can hold. Later expirations are treated as never.
 var latest = time.Unix(0, 1<<63-1)
 
-// compact is the informer's transform function. Objects that have gone through
-// it, and markers of missed deletions, pass unchanged.
+// compact is the informer's transform function. Already transformed objects, and markers of missed
+// deletions, pass unchanged.
 func compact(obj any) (any, error) {
 	s, ok := obj.(*corev1.Secret)
 	if !ok {
@@ -78,7 +77,7 @@ func newInformer(client kubernetes.Interface) (cache.SharedIndexInformer, error)
 	secrets := client.CoreV1().Secrets(bootstraptoken.Namespace)
 	selector := fields.OneTermEqualSelector("type", string(bootstraptoken.SecretType)).String()
 	list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		// In pages, each stripped at once; the revision of the first is that of all.
+		// List in pages and strip each at once. The revision of the first page applies to all.
 		o.FieldSelector, o.Limit, o.ResourceVersion, o.ResourceVersionMatch = selector, pageSize, "", ""
 		all, err := secrets.List(ctx, o)
 		if err != nil {
@@ -110,7 +109,7 @@ func newInformer(client kubernetes.Interface) (cache.SharedIndexInformer, error)
 	return informer, nil
 }
 
-// strip secrets of all that compact does not read.
+// strip removes from secrets all fields that compact does not read.
 func strip(items []corev1.Secret) {
 	for i := range items {
 		s := &items[i]

@@ -20,17 +20,17 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Config of a Cache.
+// Config configures a Cache.
 type Config struct {
-	// Token reviews what is not kept.
+	// Token reviews tokens that are not cached.
 	Token authenticator.Token
-	// Audiences of the server, for askers that name none.
+	// Audiences of the server, used if the caller gives none.
 	Audiences []string
-	// SuccessTTL and FailureTTL are how long answers are kept at most.
+	// SuccessTTL and FailureTTL bound how long results are cached.
 	SuccessTTL, FailureTTL time.Duration
 	// Timeout bounds a review.
 	Timeout time.Duration
-	// Objects as this server knows them.
+	// Objects looks up objects in this server.
 	Objects satoken.Objects
 	// Legacy follows tokens that live in secrets; may be nil.
 	Legacy     LegacyTokens
@@ -40,10 +40,10 @@ type Config struct {
 	Now func() time.Time
 }
 
-// LegacyTokens follows the use of service account tokens that live in secrets.
-// It serves tokens that this server or a token webhook reviewed.
+// LegacyTokens follows the use of service account tokens that live in secrets. It covers tokens
+// that this server or a token webhook reviewed.
 type LegacyTokens interface {
-	// Warnings returns what the client of an accepted token is warned of.
+	// Warnings returns the warnings for the client of an accepted token.
 	Warnings(ctx context.Context, t LegacyToken) []string
 	// Used is called after the review of a token, whether or not it was accepted.
 	Used(ctx context.Context, t LegacyToken)
@@ -58,53 +58,53 @@ type LegacyToken struct {
 	Namespace, Secret string
 }
 
-// Bounds of what is kept.
+// Bounds of the cached results.
 const (
 	keptSuccesses = 16384
 	keptFailures  = 4096
 )
 
-// Cache reviews tokens.
+// Cache reviews tokens and caches the results.
 type Cache struct {
 	cfg     Config
 	keys    *keyer
 	metrics *cacheMetrics
-	// following tells that Run sees the events of all objects.
+	// following means that Run receives the events of all objects.
 	following atomic.Bool
 	failing   atomic.Bool // so that an outage is logged once
 
 	good, bad *expirable.LRU[key, *answer]
 	index     index
 
-	mu      sync.Mutex // before those of good and bad, these before index.mu
+	mu      sync.Mutex // before the locks of good and bad, which come before index.mu
 	flights map[key]*flight
 }
 
-// answer is what is kept of a review.
+// answer is a cached review.
 type answer struct {
 	review  *authn.Review
 	until   time.Time
 	objects []object
 }
 
-// flight is a review that goes on.
+// flight is a running review.
 type flight struct {
 	objects []object
-	// Under Cache.mu: whether an event has overtaken it, and how many requests wait for it.
+	// Under Cache.mu: whether an event has outdated it, and how many requests wait for it.
 	outdated bool
 	waiting  int
-	// awaited ends when no request waits for it any more. What another server was asked
-	// goes on all the same.
+	// awaited ends when no request waits for it any more. A call of another server that has begun
+	// continues.
 	awaited context.Context
 	leave   context.CancelFunc
-	inLine  atomic.Bool // while it waits to ask
+	inLine  atomic.Bool // while it waits for a slot
 	done    chan struct{}
 	// Set before done is closed.
 	review *authn.Review
 	err    error
 }
 
-// New makes a cache; Run must follow the objects before anything is kept.
+// New returns a cache. It caches nothing until Run follows the objects.
 func New(c Config) (*Cache, error) {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -148,7 +148,7 @@ func (c *Cache) Review(ctx context.Context, token string, audiences []string) (*
 	}
 }
 
-// kept is the answer to a token that is still true.
+// kept returns the cached result for a token if it is still valid.
 func (c *Cache) kept(k key, now time.Time) *answer {
 	a, ok := c.good.Get(k)
 	if !ok {
@@ -160,10 +160,10 @@ func (c *Cache) kept(k key, now time.Time) *answer {
 	return a
 }
 
-// flightKey is that of the flight in its context.
+// flightKey is the context key of a flight.
 type flightKey struct{}
 
-// join the flight of a token, or start one. It has to be left.
+// join joins the flight of a token, or starts one. The caller must call left.
 func (c *Cache) join(ctx context.Context, k key, token string, audiences []string) *flight {
 	hint := hintOf(token)
 	c.mu.Lock()
@@ -176,7 +176,7 @@ func (c *Cache) join(ctx context.Context, k key, token string, audiences []strin
 		return landed(a)
 	}
 	f := &flight{objects: hint.Objects, waiting: 1, done: make(chan struct{})}
-	// The review serves all who wait, so it does not end with the first's request.
+	// The review serves all waiting requests, so it must not end with the first one.
 	ctx = request.Apart(ctx)
 	f.awaited, f.leave = context.WithCancel(ctx)
 	c.flights[k] = f
@@ -185,27 +185,27 @@ func (c *Cache) join(ctx context.Context, k key, token string, audiences []strin
 	return f
 }
 
-// left tells that a request waits for a flight no more.
+// left records that a request no longer waits for a flight.
 func (c *Cache) left(k key, f *flight) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if f.waiting--; f.waiting == 0 && f.leave != nil {
 		f.leave()
-		if c.flights[k] == f && f.inLine.Load() { // and leaves it: the next one needs another
+		if c.flights[k] == f && f.inLine.Load() { // the flight ends unfinished; a later request needs another one
 			f.outdated = true
 			delete(c.flights, k)
 		}
 	}
 }
 
-// landed is a flight that is over.
+// landed returns a completed flight.
 func landed(a *answer) *flight {
 	f := &flight{done: make(chan struct{}), review: a.review}
 	close(f.done)
 	return f
 }
 
-// fly reviews a token and keeps the answer.
+// fly reviews a token and caches the result.
 func (c *Cache) fly(ctx context.Context, f *flight, k key, token string, audiences []string, hint satoken.Hint) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
@@ -213,7 +213,7 @@ func (c *Cache) fly(ctx context.Context, f *flight, k key, token string, audienc
 	r, ok, err := c.ask(ctx, token, audiences)
 	c.metrics.active.Dec()
 	if err == nil && !ok {
-		err = ctx.Err() // it may not have had the time to find out
+		err = ctx.Err() // it may have lacked the time to decide
 	}
 	undecided := !ok && (errors.Is(err, authenticator.ErrUnavailable) || ctx.Err() != nil)
 	c.observe(undecided, err)
@@ -222,7 +222,7 @@ func (c *Cache) fly(ctx context.Context, f *flight, k key, token string, audienc
 	if legacy != nil && ok {
 		a.review.Warnings = c.cfg.Legacy.Warnings(ctx, *legacy)
 	}
-	// A service may quote what it was asked.
+	// A service may quote the token in its error.
 	if token != "" {
 		a.review.Error = strings.ReplaceAll(a.review.Error, token, "<token>")
 	}
@@ -240,9 +240,8 @@ func (c *Cache) fly(ctx context.Context, f *flight, k key, token string, audienc
 	}
 }
 
-// legacy returns the reviewed token if it names a secret, else nil. The hint is
-// what an unverified token says. So the user of an accepted token must be the
-// one that it names.
+// legacy returns the reviewed token if it names a secret, and nil otherwise. The hint comes from an
+// unverified token, so the user of an accepted token must match it.
 func (c *Cache) legacy(r *authenticator.Response, ok, undecided bool, hint satoken.Hint, token string) *LegacyToken {
 	if c.cfg.Legacy == nil || hint.Legacy == nil || undecided || ok && hint.User != r.User.Name {
 		return nil
@@ -250,8 +249,8 @@ func (c *Cache) legacy(r *authenticator.Response, ok, undecided bool, hint satok
 	return &LegacyToken{Token: token, Accepted: ok, User: hint.User, Namespace: hint.Legacy.Namespace, Secret: hint.Legacy.Name}
 }
 
-// ask the reviewer. What it makes of a token is the work of several libraries: a
-// panic of one of them decides nothing, and does not take the server with it.
+// ask calls the reviewer. Several libraries process tokens: a panic in one of them means that the
+// review failed, and does not end the server.
 func (c *Cache) ask(ctx context.Context, token string, audiences []string) (r *authenticator.Response, ok bool, err error) {
 	panicked := task.Protect(func() (err error) {
 		r, ok, err = c.cfg.Token.AuthenticateToken(ctx, token, audiences)
@@ -264,7 +263,7 @@ func (c *Cache) ask(ctx context.Context, token string, audiences []string) (r *a
 	return r, ok, panicked
 }
 
-// answer that a review comes to.
+// answer returns the result of a review in the form in which it is cached.
 func (c *Cache) answer(r *authenticator.Response, ok bool, err error, hint satoken.Hint) *answer {
 	now := c.cfg.Now()
 	a := &answer{objects: hint.Objects, until: now.Add(c.cfg.FailureTTL), review: &authn.Review{Error: authn.UnknownToken}}
@@ -286,7 +285,7 @@ func (c *Cache) answer(r *authenticator.Response, ok bool, err error, hint satok
 	return a
 }
 
-// land ends a flight and keeps its answer, unless an event overtook it.
+// land completes a flight and caches its result, unless an event outdated it.
 func (c *Cache) land(f *flight, k key, a *answer, undecided bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -298,8 +297,8 @@ func (c *Cache) land(f *flight, k key, a *answer, undecided bool) bool {
 	if undecided || !c.following.Load() || !a.until.After(c.cfg.Now()) {
 		return false
 	}
-	// What is there leaves first: an answer that is overwritten is not evicted,
-	// and would stay in the index.
+	// Existing entries are removed first: overwriting one does not evict it, so it would stay in
+	// the index.
 	c.good.Remove(k)
 	c.bad.Remove(k)
 	c.index.add(k, a.objects)
@@ -311,7 +310,7 @@ func (c *Cache) land(f *flight, k key, a *answer, undecided bool) bool {
 	return true
 }
 
-// drop forgets the answers that depend on an object.
+// drop removes the results that depend on an object.
 func (c *Cache) drop(o object) {
 	keys := c.index.of(o)
 	if len(keys) == 0 {
@@ -325,8 +324,7 @@ func (c *Cache) drop(o object) {
 	c.metrics.dropped.Add(float64(len(keys)))
 }
 
-// forget an answer, and make the one under way be asked for again. The caller
-// holds mu.
+// forget removes a result, and outdates the running review. The caller holds mu.
 func (c *Cache) forget(k key) {
 	if f := c.flights[k]; f != nil {
 		f.outdated = true
@@ -336,8 +334,7 @@ func (c *Cache) forget(k key) {
 	c.bad.Remove(k)
 }
 
-// Forget everything that is kept, and what reviews under way come to: those who
-// review have changed their mind.
+// Forget removes all cached results and outdates running reviews: the reviewers have changed.
 func (c *Cache) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -348,8 +345,7 @@ func (c *Cache) Forget() {
 	c.bad.Purge()
 }
 
-// observe counts a review and logs when reviews begin to fail, and when that is
-// over.
+// observe counts a review. It logs when reviews begin to fail and when they recover.
 func (c *Cache) observe(undecided bool, err error) {
 	if !undecided {
 		c.metrics.fetched.Inc()

@@ -10,15 +10,14 @@ import (
 	"binnacle/libs/serving"
 )
 
-// connection remembers the key of the token that came on it last: a client sends
-// the same one with each request, and to hash it costs more than all else that is
-// done about it.
+// connection caches the key of the last token on a connection: a client sends the same token with
+// each request, and hashing it costs more than the rest of the lookup.
 type connection struct {
 	last atomic.Pointer[hashed]
-	from string // the network of the client
+	from string // the client's network
 }
 
-// hashed is a token, for the server's own audiences, and its key.
+// hashed is a token, for the server's own audiences, with its key.
 type hashed struct {
 	keys  *keyer
 	token string
@@ -27,8 +26,8 @@ type hashed struct {
 
 type connectionKey struct{}
 
-// WithConnection gives the requests of a connection a place to remember their
-// token in, for as long as the connection lasts.
+// WithConnection adds to the context of a connection a cache for the token of its requests. It
+// lives as long as the connection.
 func WithConnection(ctx context.Context, c net.Conn) context.Context {
 	conn := new(connection)
 	if c != nil {
@@ -39,7 +38,7 @@ func WithConnection(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, conn)
 }
 
-// networkOf is the network of the client that a request came from, "" when nobody knows.
+// networkOf returns the network of the client of a request, or "" if unknown.
 func networkOf(ctx context.Context) string {
 	if conn, ok := ctx.Value(connectionKey{}).(*connection); ok {
 		return conn.from
@@ -47,7 +46,7 @@ func networkOf(ctx context.Context) string {
 	return ""
 }
 
-// key of a token for the server's own audiences.
+// key returns the key of a token for the server's own audiences.
 func (c *Cache) key(ctx context.Context, token string) key {
 	conn, ok := ctx.Value(connectionKey{}).(*connection)
 	if !ok {
@@ -61,9 +60,8 @@ func (c *Cache) key(ctx context.Context, token string) key {
 	return h.key
 }
 
-// same tells whether two texts are the same memory, as HTTP/2's headers are that
-// are repeated. Their bytes are not looked at: the time that this takes tells
-// nothing of them.
+// same reports whether two texts share the same memory, as repeated HTTP/2 headers do. It does not
+// read their bytes, so its timing reveals nothing about them.
 func same(a, b string) bool {
 	return len(a) == len(b) && unsafe.StringData(a) == unsafe.StringData(b)
 }

@@ -1,26 +1,23 @@
-// Package reviews keeps what bearer tokens were found to be worth, so that most
-// requests cost a look-up in memory, and forgets it at once when it ceases to be
-// true.
+// Package reviews caches the results of reviewing bearer tokens, so that most requests need only a
+// lookup in memory. It drops a result as soon as it may be wrong.
 //
-// Cache answers authn.Tokens. A token that is not kept is reviewed by the
-// authenticators behind it, once for all requests that wait for it, and within a
-// bounded time. A good answer is kept for minutes, a refusal for seconds, and
-// "could not be decided" not at all. Keys are a keyed hash of token and
-// audiences, under a key that the process draws when it starts; tokens are not
-// kept, but that a connection remembers its last one. Authenticators that ask another
-// server are Shared: the networks that tokens come from share what it can be asked.
+// Cache implements authn.Tokens. The authenticators behind it review a token that is not cached,
+// once for all waiting requests and within a bounded time. A success is cached for minutes, a
+// rejection for seconds, and an undecided review not at all. Keys are a keyed hash of token and
+// audiences, with a random key per process. Tokens are not stored, except that a connection
+// remembers its last one. Authenticators that call another server are Shared: the client networks
+// share its capacity.
 //
-// An answer depends on objects: the service account, what the token is bound to,
-// the secret of a bootstrap token. Which these are is read from the token's
-// claims and from the user. Run follows them in the watch cache. Every event that
-// may end (or begin) the worth of a token drops its answer, and while Run does not
-// follow, nothing is kept. So that no answer outlives an event that it raced with:
-//   - the objects that the token itself names are indexed before the review
-//     begins; an event during it makes the answer one that is not kept, and later
-//     requests begin a review of their own;
-//   - the objects that only the user names are looked up after the answer has
-//     been indexed, and it is dropped when they are not there.
+// A result depends on objects: the service account, the objects that the token is bound to, the
+// secret of a bootstrap token. They are derived from the token's claims and from the user. Run
+// follows them in the watch cache. Every event that may change the validity of a token drops its
+// result. Nothing is cached while Run does not follow. Two rules ensure that no result survives an
+// event during its review:
+//   - The objects that the token itself names are indexed before the review begins. An event
+//     during the review prevents caching, and later requests start another review.
+//   - The objects that only the user names are looked up after the result has been indexed. The
+//     result is dropped if they are missing.
 //
-// The front end's assembly makes one Cache and runs it; the bearer authenticators
-// and the TokenReview kind ask it.
+// The front end's assembly creates one Cache and runs it. The bearer authenticators and the
+// TokenReview kind call it.
 package reviews

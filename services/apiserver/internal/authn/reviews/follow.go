@@ -24,7 +24,7 @@ type Waiter interface {
 	WaitReady(ctx context.Context) error
 }
 
-// Run follows the objects that answers depend on until ctx ends.
+// Run follows the objects that results depend on until ctx ends.
 func (c *Cache) Run(ctx context.Context, ready Waiter, followed []Followed) error {
 	if err := ready.WaitReady(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -42,7 +42,7 @@ func (c *Cache) Run(ctx context.Context, ready Waiter, followed []Followed) erro
 	return task.Run(ctx, tasks...)
 }
 
-// followers counts the kinds that are not followed at the moment.
+// followers counts the kinds that are currently not followed.
 type followers struct {
 	cache   *Cache
 	mu      sync.Mutex // before Cache.mu
@@ -57,8 +57,8 @@ func (s *followers) lost() {
 	s.cache.Forget()
 }
 
-// found tells that events are seen from now on. What was kept before may have
-// missed some.
+// found records that events are received from now on. Earlier cached results may have missed some,
+// so they are dropped.
 func (s *followers) found() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,12 +69,12 @@ func (s *followers) found() {
 	}
 }
 
-// follow one kind, beginning anew where the watch cache has lost the place.
+// follow follows one kind, and restarts if the watch cache has lost the position.
 func (c *Cache) follow(ctx context.Context, ready Waiter, f Followed, state *followers) error {
 	var expired *watchcache.ExpiredError
 	for {
 		err := c.watch(ctx, f, state)
-		if errors.Is(err, watchcache.ErrNotReady) { // it is loaded anew
+		if errors.Is(err, watchcache.ErrNotReady) { // the cache reloads
 			if err = ready.WaitReady(ctx); err == nil {
 				continue
 			}
@@ -85,7 +85,7 @@ func (c *Cache) follow(ctx context.Context, ready Waiter, f Followed, state *fol
 		case errors.As(err, &expired):
 			c.cfg.Logger.Info("kept reviews of tokens are forgotten: events were missed", "kind", f.Kind)
 		case errors.Is(err, watchcache.ErrStopped):
-			<-ctx.Done() // the server is ending; nothing is kept any more
+			<-ctx.Done() // the server is ending; nothing is cached any more
 			return nil
 		default:
 			return fmt.Errorf("follow what tokens depend on: %w", err)
@@ -113,11 +113,11 @@ func (c *Cache) watch(ctx context.Context, f Followed, state *followers) error {
 	}
 }
 
-// event drops the answers that it may have made untrue.
+// event drops the results that it may affect.
 func (c *Cache) event(ctx context.Context, kind satoken.Kind, ev watchcache.Event) {
 	o := object{Kind: kind, Namespace: ev.Entry.Namespace(), Name: ev.Entry.Name()}
-	// Pods and nodes change all the time in ways that do not matter. The content of
-	// a secret matters, and so do the secrets that a service account lists.
+	// Pods and nodes change often in irrelevant ways. The content of a secret is relevant, and so
+	// are the secrets that a service account lists.
 	if ev.Type == watchcache.Modified && (kind == satoken.KindPod || kind == satoken.KindNode) {
 		if len(c.index.of(o)) == 0 || c.present(ctx, []object{o}) {
 			return
@@ -126,8 +126,7 @@ func (c *Cache) event(ctx context.Context, kind satoken.Kind, ev watchcache.Even
 	c.drop(o)
 }
 
-// present tells whether the objects are there, are the same, and are not being
-// deleted.
+// present reports whether all objects exist with the same uids and are not being deleted.
 func (c *Cache) present(ctx context.Context, objects []object) bool {
 	for _, o := range objects {
 		found, err := c.find(ctx, o)

@@ -10,10 +10,10 @@ import (
 	"binnacle/libs/satoken"
 )
 
-// object that an answer depends on.
+// object is an object that a result depends on.
 type object = satoken.Object
 
-// place of an object; what stands there may be another one with another uid.
+// place is the key of an object. The object stored there may have another uid.
 type place struct {
 	kind            satoken.Kind
 	namespace, name string
@@ -21,10 +21,10 @@ type place struct {
 
 func placeOf(o object) place { return place{o.Kind, o.Namespace, o.Name} }
 
-// index finds the answers, kept or under way, that depend on an object. A key may
-// be both, so it counts: each add needs its remove.
+// index finds the cached and running reviews that depend on an object. A key may be both, so it is
+// counted: each add needs its remove.
 type index struct {
-	mu     sync.Mutex // a leaf
+	mu     sync.Mutex // a leaf lock
 	places map[place]map[key]int
 }
 
@@ -67,7 +67,7 @@ func (i *index) of(o object) []key {
 	return out
 }
 
-// hintOf is what a token tells of itself.
+// hintOf returns the unverified claims of a token.
 func hintOf(token string) satoken.Hint {
 	if id, _, ok := bootstraptoken.Split(token); ok {
 		return satoken.Hint{Objects: []object{bootstrapSecret(id)}}
@@ -79,9 +79,9 @@ func bootstrapSecret(id string) object {
 	return object{Kind: satoken.KindSecret, Namespace: bootstraptoken.Namespace, Name: bootstraptoken.SecretName(id)}
 }
 
-// withUser adds the objects that a user's name and extra information tell of:
-// of opaque tokens, which a service reviewed, nothing else is known. What both tell
-// of is there twice, and must be what both say.
+// withUser adds the objects that a user's name and extra information name. For opaque tokens, which
+// a service reviewed, nothing else is known. An object named by both token and user occurs twice,
+// and must match both.
 func withUser(objects []object, u *authenticator.User) []object {
 	objects = slices.Clone(objects)
 	add := func(o object) { objects = append(objects, o) }

@@ -10,20 +10,20 @@ import (
 	"sync"
 )
 
-// key of an answer.
+// key is the key of a result.
 type key [sha256.Size]byte
 
-// keyer makes keys: a keyed hash, so that neither a dump of memory nor the time
-// of a look-up tells of tokens.
+// keyer computes keys. They are a keyed hash, so neither a memory dump nor lookup timing reveals
+// tokens.
 type keyer struct{ hashes sync.Pool }
 
-// hasher is taken from the pool for each key: it is made on every request.
+// hasher is pooled, because every request needs a key.
 type hasher struct {
 	hash hash.Hash
 	buf  []byte
 }
 
-// newKeyer draws the key of the hash.
+// newKeyer generates the key of the hash.
 func newKeyer() (*keyer, error) {
 	secret := make([]byte, sha256.Size)
 	if _, err := rand.Read(secret); err != nil {
@@ -32,7 +32,7 @@ func newKeyer() (*keyer, error) {
 	return &keyer{sync.Pool{New: func() any { return &hasher{hash: hmac.New(sha256.New, secret)} }}}, nil
 }
 
-// key of a token for some audiences.
+// key returns the key of a token for some audiences.
 func (k *keyer) key(token string, audiences []string) (out key) {
 	h := k.hashes.Get().(*hasher)
 	h.buf = appendSized(h.buf[:0], token)
@@ -47,7 +47,7 @@ func (k *keyer) key(token string, audiences []string) (out key) {
 	return out
 }
 
-// appendSized appends a text so that where it ends cannot be mistaken.
+// appendSized appends a text with its length, so that its end is unambiguous.
 func appendSized(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }

@@ -2,7 +2,7 @@ package reviews
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// cacheMetrics have the names that Kubernetes has for them where it has any.
+// cacheMetrics uses the names of Kubernetes where they exist.
 type cacheMetrics struct {
 	hit, miss       prometheus.Observer
 	fetched, failed prometheus.Counter

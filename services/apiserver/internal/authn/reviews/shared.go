@@ -7,18 +7,18 @@ import (
 	"binnacle/services/apiserver/internal/callout"
 )
 
-// maxAsked is how many tokens another server is asked about at a time.
+// maxAsked is how many tokens another server reviews concurrently.
 const maxAsked = 1000
 
-// shared asks another server about tokens. Clients share it by the network that they come from,
-// as nobody knows yet who they are; tokens that others know wait for nothing here.
+// shared reviews tokens through another server. Clients share its capacity by network, because they
+// are not authenticated yet. Tokens known to other authenticators do not wait here.
 type shared struct {
 	authenticator.Token
 	share *callout.Share
 }
 
-// Shared bounds how many tokens an authenticator that asks another server has at a time, fairly
-// among the networks that they come from.
+// Shared bounds how many tokens an authenticator that calls another server reviews concurrently,
+// fairly among the client networks.
 func Shared(t authenticator.Token) authenticator.Token { return &shared{t, callout.NewShare(maxAsked)} }
 
 // AuthenticateToken implements authenticator.Token.
@@ -31,7 +31,7 @@ func (s *shared) AuthenticateToken(ctx context.Context, token string, audiences 
 	return s.Token.AuthenticateToken(ctx, token, audiences)
 }
 
-// enter waits for a turn, as long as somebody waits for the review.
+// enter waits for a slot, as long as a request waits for the review.
 func (s *shared) enter(ctx context.Context) (leave func(), err error) {
 	if f, ok := ctx.Value(flightKey{}).(*flight); ok {
 		wait, cancel := context.WithCancel(ctx)

@@ -1,13 +1,11 @@
-// Package webhook asks a token review service who a bearer token speaks for
-// (specification: "Token webhook authentication"). The service is found, and we
-// are known to it, by a kubeconfig: client certificate, token or credential
-// plugin.
+// Package webhook calls a token review service for the user of a bearer token (specification:
+// "Token webhook authentication"). A kubeconfig holds its address and the client credentials:
+// client certificate, token or credential plugin.
 //
-// A review is tried twice at most, each try is bounded in time, and what the
-// service answers is bounded in size. When it cannot be asked the error is marked
-// as authenticator.Unavailable. The service is trusted with the tokens, so it is
-// never followed to another address. Package reviews calls it and keeps the
-// answers.
+// A review is tried at most twice. Each try is bounded in time, and the response in size. If the
+// service is unavailable, the error is marked as authenticator.Unavailable. The service receives
+// the tokens, so redirects to other addresses are not followed. Package reviews calls this package
+// and caches the results.
 package webhook
 
 import (
@@ -41,28 +39,28 @@ const (
 
 // Bounds of a review.
 const (
-	Timeout    = 2*tryTimeout + time.Second // of all
+	Timeout    = 2*tryTimeout + time.Second // for all tries
 	tryTimeout = 5 * time.Second
 	tries      = 2
 	pause      = 200 * time.Millisecond
 	maxAnswer  = 1 << 20
 )
 
-// Config of a Client.
+// Config configures a Client.
 type Config struct {
 	Kubeconfig string
 	Version    string
-	// Audiences that a token is good for when the service does not say.
+	// Audiences that a token is valid for if the service does not report any.
 	Audiences  []string
 	Registerer prometheus.Registerer
 	Calls      *callout.Metrics // may be nil
-	Dial       callout.Dial     // nil goes straight there
+	Dial       callout.Dial     // nil connects directly
 	Logger     *slog.Logger
 	// TryTimeout bounds one try; 0 means the default.
 	TryTimeout time.Duration
 }
 
-// Client asks the service.
+// Client calls the service.
 type Client struct {
 	cfg      Config
 	service  *callout.Service
@@ -70,7 +68,7 @@ type Client struct {
 	total    *prometheus.CounterVec
 }
 
-// New makes a client. Nothing is asked yet.
+// New returns a client. It does not call the service.
 func New(c Config) (*Client, error) {
 	if c.Version != V1 && c.Version != V1beta1 {
 		return nil, fmt.Errorf("version %q of the token review is neither %s nor %s", c.Version, V1, V1beta1)
@@ -102,7 +100,7 @@ func (c *Client) measure() {
 	c.cfg.Registerer.MustRegister(c.total, c.duration)
 }
 
-// Close lets go of connections that nobody uses.
+// Close closes idle connections.
 func (c *Client) Close() { c.service.Close() }
 
 // AuthenticateToken implements authenticator.Token.
@@ -125,8 +123,8 @@ func (c *Client) AuthenticateToken(ctx context.Context, token string, audiences 
 	}
 }
 
-// between waits between two tries; a little longer or shorter, so that many who
-// failed together do not come back together.
+// between waits between two tries, with jitter so that clients that failed together do not retry
+// together.
 func between(ctx context.Context) error {
 	t := time.NewTimer(pause/2 + rand.N(pause))
 	defer t.Stop()
@@ -152,7 +150,7 @@ func (c *Client) encode(token string, audiences []string) ([]byte, error) {
 
 func (c *Client) apiVersion() string { return authenticationv1.GroupName + "/" + c.cfg.Version }
 
-// ask once. again tells whether another try may help.
+// ask sends one request. again reports whether another try may succeed.
 func (c *Client) ask(ctx context.Context, body []byte) (status *authenticationv1.TokenReviewStatus, again bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.TryTimeout)
 	defer cancel()
@@ -170,7 +168,7 @@ func (c *Client) ask(ctx context.Context, body []byte) (status *authenticationv1
 	resp, err := c.service.Client.Do(req)
 	if err != nil {
 		if ctx.Err() != nil {
-			// The connection may be dead without knowing; the next try has its own.
+			// The connection may be dead unnoticed. The next try uses a new one.
 			c.service.Close()
 		}
 		return nil, true, err
@@ -183,7 +181,7 @@ func (c *Client) ask(ctx context.Context, body []byte) (status *authenticationv1
 	}
 	switch {
 	case resp.StatusCode >= 500, resp.StatusCode == http.StatusTooManyRequests,
-		resp.StatusCode == http.StatusUnauthorized: // a credential plugin has another one next time
+		resp.StatusCode == http.StatusUnauthorized: // a credential plugin may supply another credential next time
 		return nil, true, fmt.Errorf("it answered %s", resp.Status)
 	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusCreated:
 		return nil, false, fmt.Errorf("it answered %s", resp.Status)
@@ -195,7 +193,7 @@ func (c *Client) ask(ctx context.Context, body []byte) (status *authenticationv1
 	switch err := c.service.Decode(answer, &review); {
 	case errors.Is(err, callout.ErrManyValues):
 		return nil, false, err
-	case err != nil: // which may say what is in it
+	case err != nil: // the error may quote the response
 		return nil, false, errors.New("its answer is no token review")
 	}
 	if review.Kind != "TokenReview" || review.APIVersion != c.apiVersion() {
@@ -204,7 +202,7 @@ func (c *Client) ask(ctx context.Context, body []byte) (status *authenticationv1
 	return &review.Status, false, nil
 }
 
-// judge what the service says.
+// judge evaluates the response of the service.
 func (c *Client) judge(s *authenticationv1.TokenReviewStatus, asked []string) (*authenticator.Response, bool, error) {
 	if !s.Authenticated {
 		if s.Error != "" {
@@ -226,7 +224,7 @@ func (c *Client) judge(s *authenticationv1.TokenReviewStatus, asked []string) (*
 		return r, true, nil
 	}
 	of := s.Audiences
-	if len(of) == 0 { // the service knows nothing of audiences
+	if len(of) == 0 { // the service does not support audiences
 		of = c.cfg.Audiences
 	}
 	if r.Audiences = authenticator.Intersect(asked, of); len(r.Audiences) == 0 {

@@ -10,13 +10,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Group and Kind of the file.
+// Group and kind of the file.
 const (
 	Group = "apiserver.config.k8s.io"
 	Kind  = "AuthorizationConfiguration"
 )
 
-// Types of authorizers. A file may name Webhook, Node and RBAC alone.
+// Types of authorizers. A file may only contain Webhook, Node and RBAC.
 const (
 	AlwaysAllow = "AlwaysAllow"
 	AlwaysDeny  = "AlwaysDeny"
@@ -45,23 +45,23 @@ const (
 	MaxMatchConditions     = 64
 )
 
-// Configuration is the list of authorizers in their order.
+// Configuration is the ordered list of authorizers.
 type Configuration struct {
 	APIVersion  string       `json:"apiVersion"`
 	Kind        string       `json:"kind"`
 	Authorizers []Authorizer `json:"authorizers"`
 }
 
-// Authorizer is one of them.
+// Authorizer configures one authorizer.
 type Authorizer struct {
 	Type    string         `json:"type"`
 	Name    string         `json:"name"`
 	Webhook *WebhookConfig `json:"webhook,omitempty"`
-	// PolicyFile is of ABAC, which a file cannot name.
+	// PolicyFile belongs to ABAC, which a file cannot contain.
 	PolicyFile string `json:"-"`
 }
 
-// WebhookConfig says how a service is asked.
+// WebhookConfig configures the calls of a service.
 type WebhookConfig struct {
 	AuthorizedTTL                            Duration         `json:"authorizedTTL"`
 	UnauthorizedTTL                          Duration         `json:"unauthorizedTTL"`
@@ -73,7 +73,7 @@ type WebhookConfig struct {
 	MatchConditions                          []MatchCondition `json:"matchConditions"`
 }
 
-// ConnectionInfo says where it is.
+// ConnectionInfo holds the address of a service.
 type ConnectionInfo struct {
 	Type           string  `json:"type"`
 	KubeConfigFile *string `json:"kubeConfigFile"`
@@ -84,7 +84,7 @@ type MatchCondition struct {
 	Expression string `json:"expression"`
 }
 
-// Duration is a length of time in the form "5m0s".
+// Duration is a duration in the form "5m0s".
 type Duration struct{ time.Duration }
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -101,13 +101,13 @@ func (d *Duration) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Conditions checks the expressions of match conditions.
+// Conditions validates the expressions of match conditions.
 type Conditions interface {
-	// Check returns what is wrong with an expression.
+	// Check returns an error if an expression is invalid.
 	Check(expression string) error
 }
 
-// Parse reads and checks a file's content.
+// Parse parses and validates the content of a file.
 func Parse(data []byte, conditions Conditions) (*Configuration, error) {
 	c := &Configuration{}
 	text, err := yaml.YAMLToJSONStrict(data)
@@ -147,7 +147,7 @@ func (c *Configuration) setDefaults() {
 	}
 }
 
-// Has tells whether an authorizer of a type is there.
+// Has reports whether the configuration contains an authorizer of a type.
 func (c *Configuration) Has(kind string) bool {
 	for i := range c.Authorizers {
 		if c.Authorizers[i].Type == kind {
@@ -157,7 +157,7 @@ func (c *Configuration) Has(kind string) bool {
 	return false
 }
 
-// Flags are what the file replaces.
+// Flags holds the flags that a file replaces.
 type Flags struct {
 	Modes                          []string
 	PolicyFile                     string
@@ -166,10 +166,10 @@ type Flags struct {
 	AuthorizedTTL, UnauthorizedTTL time.Duration
 }
 
-// flagTimeout is how long a webhook of the flags may take.
+// flagTimeout bounds a call of a webhook configured by flags.
 const flagTimeout = 30 * time.Second
 
-// FromFlags makes a configuration of flags that were checked.
+// FromFlags returns the configuration of validated flags.
 func FromFlags(f Flags) *Configuration {
 	c := &Configuration{}
 	for _, m := range f.Modes {
@@ -190,7 +190,7 @@ func FromFlags(f Flags) *Configuration {
 	return c
 }
 
-// Validate checks flags; the errors name them.
+// Validate returns the errors of the flags, with their names.
 func (f *Flags) Validate() (errs []error) {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if len(f.Modes) == 0 {
@@ -221,7 +221,7 @@ func (f *Flags) Validate() (errs []error) {
 	return errs
 }
 
-// Modes are the values of --authorization-mode.
+// Modes returns the values of --authorization-mode.
 func Modes() []string { return []string{AlwaysAllow, AlwaysDeny, ABAC, Webhook, RBAC, Node} }
 
 func isMode(m string) bool {

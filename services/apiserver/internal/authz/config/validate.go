@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// fileTypes are the types that a file may name.
+// fileTypes returns the types that a file may contain.
 func fileTypes() []string { return []string{Node, RBAC, Webhook} }
 
 func (c *Configuration) validate(conditions Conditions) (errs field.ErrorList) {
@@ -62,10 +62,11 @@ func validateName(name string, seen map[string]bool, at *field.Path) field.Error
 	return nil
 }
 
-// nameOf is the name that an authorizer of a type has, but for webhooks.
+// nameOf returns the name of an authorizer of a type other than webhook.
 func nameOf(kind string) string { return strings.ToLower(kind) }
 
-// checkNames holds a configuration that is valid else to the names that metrics know.
+// checkNames returns an error unless an otherwise valid configuration uses the names known to
+// metrics.
 func (c *Configuration) checkNames() error {
 	var errs []error
 	for i := range c.Authorizers {
@@ -117,7 +118,7 @@ func (c *ConnectionInfo) validate(at *field.Path) field.ErrorList {
 	file := at.Child("kubeConfigFile")
 	switch c.Type {
 	case ConnectionInCluster:
-		// The server would ask itself whether it may ask.
+		// The server would call itself for authorization.
 		return field.ErrorList{field.Invalid(at.Child("type"), c.Type, "the API server itself cannot use it; name a kubeConfigFile")}
 	case ConnectionFile:
 		if c.KubeConfigFile == nil || *c.KubeConfigFile == "" {

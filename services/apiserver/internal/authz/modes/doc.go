@@ -1,9 +1,8 @@
-// Package modes makes authorizers of a configuration, and follows its file: a new
-// content takes the place of the old one between two requests, a bad one is told
-// of and the old one stays.
+// Package modes creates authorizers from a configuration, and follows its file. New content
+// replaces the old one between two requests. Invalid content is logged and the old one stays.
 //
-//	in use ── file changed, good ──► in use (new; questions under way end with the old)
-//	   └───── file changed, bad ───► in use (unchanged), logged and counted
+//	in use ── file changed, valid ────► in use (new; running calls finish with the old one)
+//	   └───── file changed, invalid ──► in use (unchanged), logged and counted
 //
-// The server makes one Reloadable and runs Follow where there is a file.
+// The server creates one Reloadable, and runs Follow if there is a file.
 package modes

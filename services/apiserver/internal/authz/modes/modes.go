@@ -16,10 +16,10 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Builder makes authorizers.
+// Builder creates authorizers.
 type Builder struct {
 	Policy *authz.Policy
-	// Nodes tells whether the policy follows what the node authorizer asks for.
+	// Nodes is whether the policy follows the resources of the node authorizer.
 	Nodes bool
 	// FeatureEnabled reports whether a feature gate is on.
 	FeatureEnabled func(features.Gate) bool
@@ -27,11 +27,11 @@ type Builder struct {
 	Metrics        *authz.Metrics
 	WebhookMetrics *webhook.Metrics
 	Calls          *callout.Metrics // of webhooks; may be nil
-	Dial           callout.Dial     // leads to webhooks; nil goes straight there
+	Dial           callout.Dial     // connects to webhooks; nil connects directly
 	Logger         *slog.Logger
 }
 
-// chain is the authorizers of one configuration.
+// chain holds the authorizers of one configuration.
 type chain struct {
 	authorizer.Chain
 	webhooks []*webhook.Authorizer

@@ -17,17 +17,16 @@ import (
 	"binnacle/services/apiserver/internal/authz/config"
 )
 
-// Reloadable decides by the configuration in use.
+// Reloadable decides by the current configuration.
 type Reloadable struct {
 	builder *Builder
 	current atomic.Pointer[chain]
 
-	mu       sync.Mutex // orders changes of the chain and of the policy; before the locks of webhooks' caches
+	mu       sync.Mutex // orders changes of the chain and of the policy; before the locks of the webhooks' caches
 	position rbac.Position
 }
 
-// New makes the authorizers of a configuration and lets their caches follow the
-// policy.
+// New creates the authorizers of a configuration. Their caches follow the policy.
 func New(b *Builder, c *config.Configuration) (*Reloadable, error) {
 	r := &Reloadable{builder: b}
 	first, err := b.build(c)
@@ -54,7 +53,7 @@ func (r *Reloadable) RulesFor(ctx context.Context, u *authorizer.User, namespace
 	return r.current.Load().RulesFor(ctx, u, namespace)
 }
 
-// Close ends what is under way.
+// Close ends running calls.
 func (r *Reloadable) Close() { r.current.Load().close() }
 
 func (r *Reloadable) policyChanged(c rbac.Change) {
@@ -66,7 +65,7 @@ func (r *Reloadable) policyChanged(c rbac.Change) {
 	}
 }
 
-// replace puts another configuration to use.
+// replace activates another configuration.
 func (r *Reloadable) replace(c *config.Configuration) error {
 	next, err := r.builder.build(c)
 	if err != nil {
@@ -82,15 +81,15 @@ func (r *Reloadable) replace(c *config.Configuration) error {
 	return nil
 }
 
-// ReloadMetrics count the reloads of the file.
+// ReloadMetrics counts the reloads of the file.
 type ReloadMetrics struct {
 	server  string
 	total   *prometheus.CounterVec
 	seconds *prometheus.GaugeVec
 }
 
-// NewReloadMetrics registers the metrics; the server's identity is told by its
-// digest.
+// NewReloadMetrics returns the metrics and registers them. Their label is a digest of the server's
+// identity.
 func NewReloadMetrics(reg prometheus.Registerer, identity string) *ReloadMetrics {
 	const prefix = "apiserver_authorization_config_controller_automatic_"
 	labels := []string{"apiserver_id_hash", "status"}
@@ -110,8 +109,8 @@ func (m *ReloadMetrics) note(status string) {
 	m.seconds.WithLabelValues(m.server, status).SetToCurrentTime()
 }
 
-// Follow puts each good content of a file to use until ctx ends; known is the
-// content that is in use at first.
+// Follow activates each valid content of a file until ctx ends. known is the initially active
+// content.
 func (r *Reloadable) Follow(ctx context.Context, file string, known []byte, m *ReloadMetrics, log *slog.Logger) error {
 	return filewatch.Follow(ctx, log, file, known, func(_ context.Context, data []byte, err error) {
 		if err == nil {

@@ -17,20 +17,18 @@ import (
 )
 
 const (
-	// cacheEntries bounds the decisions that are kept.
+	// cacheEntries bounds the cached decisions.
 	cacheEntries = 8192
-	// maxKeptAttributes bounds, in bytes, what of a question its asker can make
-	// as long as it likes.
+	// maxKeptAttributes bounds the client-controlled part of a cached request, in bytes.
 	maxKeptAttributes = 10_000
 )
 
-// question identifies what a decision was made on: a digest, so that what is
-// kept is small whatever was asked.
+// question identifies the input of a decision. It is a digest, so a cache key is small for any
+// request.
 type question [sha256.Size]byte
 
-// questionOf attributes. It runs on the small stack of a request, which would
-// have to be copied for more: the text is put together in a buffer that is used
-// again.
+// questionOf returns the digest of attributes. It runs on the small stack of a request, which a
+// larger frame would grow, so it builds the text in a pooled buffer.
 func (c *cache) questionOf(a *authorizer.Attributes) question {
 	buf, _ := c.buffers.Get().(*[]byte)
 	if buf == nil {
@@ -44,8 +42,8 @@ func (c *cache) questionOf(a *authorizer.Attributes) question {
 	return q
 }
 
-// appendQuestion writes lengths before texts and lists, so that no two questions
-// are written the same.
+// appendQuestion writes lengths before texts and lists, so different requests have different
+// encodings.
 func appendQuestion(buf []byte, a *authorizer.Attributes) []byte {
 	buf = appendUser(buf, a.User)
 	if !a.Resource {
@@ -93,7 +91,7 @@ func appendTexts(buf []byte, texts ...string) []byte {
 	return buf
 }
 
-// oversized tells whether a question is too long for its decision to be kept.
+// oversized reports whether a request is too long for its decision to be cached.
 func oversized(a *authorizer.Attributes) bool {
 	n := len(a.Namespace) + len(a.Verb) + len(a.Group) + len(a.Version) + len(a.ResourceName) + len(a.Subresource) + len(a.Name) + len(a.Path)
 	for _, r := range a.FieldSelector {
@@ -105,12 +103,12 @@ func oversized(a *authorizer.Attributes) bool {
 	return n >= maxKeptAttributes
 }
 
-// decision is what a service answered.
+// decision is a response of a service.
 type decision struct {
 	status  authorizationv1.SubjectAccessReviewStatus
 	expires time.Time
-	// asOf is the number of the last policy change when the decision was cached.
-	// The decision holds while no later change affects its question.
+	// asOf is the number of the last policy change when the decision was cached. The decision holds
+	// while no later change affects its request.
 	asOf uint64
 }
 
@@ -124,9 +122,9 @@ type policyChange struct {
 // maxNamespaces bounds the namespaces whose last change is remembered.
 const maxNamespaces = 4096
 
-// cache keeps decisions of the present policy.
+// cache holds decisions based on the current policy.
 type cache struct {
-	mu      sync.Mutex // a leaf
+	mu      sync.Mutex // a leaf lock
 	entries *simplelru.LRU[question, decision]
 	// position is the newest position of the policy, and changes counts the changes
 	// that affect decisions.
@@ -137,8 +135,8 @@ type cache struct {
 	// one counts for all decisions.
 	cluster    policyChange
 	namespaces *simplelru.LRU[string, policyChange]
-	// distrust is until when nothing is kept, because the store went back: services
-	// may still tell positions of before, which cannot be told from later ones.
+	// distrust is until when nothing is cached, because the store's revision went backwards.
+	// Services may still report earlier positions, which are indistinguishable from later ones.
 	distrust time.Time
 
 	buffers sync.Pool // of *[]byte
@@ -218,12 +216,12 @@ func (c *cache) covered(at rbac.Position, namespace string) bool {
 	return at.Covers(c.last(namespace).position)
 }
 
-// distrustFor is how long services have to follow a store that went back: they learn
-// of it when their watches end, as the replicas notice.
+// distrustFor is how long services may take to follow a store whose revision went backwards. They
+// notice when their watches end, as the replicas detect it.
 const distrustFor = 30 * time.Second
 
-// moved invalidates the decisions that a change affects. Changes arrive in order: a
-// position that does not cover the one before it is of a store that went back.
+// moved invalidates the decisions that a change affects. Changes arrive in order: a position that
+// does not cover the previous one means that the store's revision went backwards.
 func (c *cache) moved(change rbac.Change, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

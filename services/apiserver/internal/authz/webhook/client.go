@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// maxAnswer bounds what is read of an answer.
+	// maxAnswer bounds the size of a response in bytes.
 	maxAnswer = 1 << 20
-	// Attempts, and the pause after the first of them, which doubles.
+	// maxAttempts bounds the attempts. The delay starts with firstPause and doubles.
 	maxAttempts = 4
 	firstPause  = 50 * time.Millisecond
 )
@@ -42,17 +42,16 @@ func newClient(file, apiVersion string, dial callout.Dial) (*client, error) {
 	return &client{Service: service, v1: apiVersion != authorizationv1beta1.SchemeGroupVersion.Version}, nil
 }
 
-// answer is what a service says.
+// answer is the response of a service.
 type answer struct {
 	status authorizationv1.SubjectAccessReviewStatus
-	// position is that of the policy that was decided on, nil if untold.
+	// position is the position of the policy that the decision is based on; nil if unknown.
 	position *rbac.Position
-	// noStore asks not to keep the decision.
+	// noStore requests that the decision is not cached.
 	noStore bool
 }
 
-// review asks, several times if the service is not there at once, until ctx
-// ends.
+// review sends a review, repeatedly if the service is temporarily unavailable, until ctx ends.
 func (c *client) review(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (answer, error) {
 	body, err := json.Marshal(c.request(spec))
 	if err != nil {
@@ -75,7 +74,7 @@ func (c *client) review(ctx context.Context, spec authorizationv1.SubjectAccessR
 	}
 }
 
-// request is the review in the version that the service reads.
+// request returns the review in the version that the service reads.
 func (c *client) request(spec authorizationv1.SubjectAccessReviewSpec) any {
 	if c.v1 {
 		return &authorizationv1.SubjectAccessReview{
@@ -103,7 +102,7 @@ func (c *client) request(spec authorizationv1.SubjectAccessReviewSpec) any {
 	}
 }
 
-// send asks once; again tells whether another attempt may do better.
+// send sends a review once. again reports whether another attempt may succeed.
 func (c *client) send(ctx context.Context, body []byte) (a answer, again bool, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL, bytes.NewReader(body))
 	if err != nil {
@@ -127,7 +126,7 @@ func (c *client) send(ctx context.Context, body []byte) (a answer, again bool, e
 	if len(data) > maxAnswer {
 		return answer{}, false, fmt.Errorf("answer of %s is longer than %d bytes", c.URL, maxAnswer)
 	}
-	// The status is the same in both versions.
+	// The status is equal in both versions.
 	var review authorizationv1.SubjectAccessReview
 	if err := c.Decode(data, &review); err != nil {
 		return answer{}, false, fmt.Errorf("answer of %s: %w", c.URL, err)
@@ -138,7 +137,7 @@ func (c *client) send(ctx context.Context, body []byte) (a answer, again bool, e
 	a = answer{status: review.Status, noStore: strings.Contains(resp.Header.Get("Cache-Control"), "no-store")}
 	if text := resp.Header.Get(rbac.PositionHeader); text != "" {
 		p, err := rbac.ParsePosition(text)
-		if err != nil { // the decision stands, but nobody knows for how long
+		if err != nil { // the decision is valid, but for an unknown time
 			a.noStore = true
 		} else {
 			a.position = &p

@@ -12,14 +12,14 @@ import (
 	"binnacle/libs/celenv"
 )
 
-// conditionsBudget is what the conditions of one request may cost together.
+// conditionsBudget bounds the total cost of the conditions of one request.
 const conditionsBudget = 2_500_000
 
-// Compiler makes match conditions, expressions over the variable request, which
-// is the spec of a SubjectAccessReview.
+// Compiler compiles match conditions: expressions over the variable request, which is the spec of a
+// SubjectAccessReview.
 type Compiler struct{ env *celenv.Env }
 
-// NewCompiler makes a compiler.
+// NewCompiler returns a compiler.
 func NewCompiler() (*Compiler, error) {
 	str, list := cel.StringType, cel.ListType(cel.StringType)
 	requirement := celenv.Struct{Name: "kubernetes.SelectorRequirement", Fields: map[string]*cel.Type{"key": str, "operator": str, "values": list}}
@@ -42,13 +42,13 @@ func NewCompiler() (*Compiler, error) {
 	return &Compiler{env: env}, nil
 }
 
-// Check returns what is wrong with an expression.
+// Check returns an error if an expression is invalid.
 func (c *Compiler) Check(expression string) error {
 	_, err := c.env.Compile(expression, cel.BoolType)
 	return err
 }
 
-// Compile makes the conditions of a list of expressions.
+// Compile returns the conditions of a list of expressions.
 func (c *Compiler) Compile(expressions []string) (*Conditions, error) {
 	out := &Conditions{}
 	for _, e := range expressions {
@@ -61,11 +61,10 @@ func (c *Compiler) Compile(expressions []string) (*Conditions, error) {
 	return out, nil
 }
 
-// Conditions are those of one webhook.
+// Conditions holds the conditions of one webhook.
 type Conditions struct{ programs []*celenv.Program }
 
-// match evaluates the conditions: one that is false decides, whatever others
-// fail with.
+// match evaluates the conditions. One false condition decides, even if other ones fail.
 func (c *Conditions) match(ctx context.Context, spec *authorizationv1.SubjectAccessReviewSpec, m *Metrics, name string) (bool, error) {
 	begin := time.Now()
 	defer func() { m.conditionSeconds.WithLabelValues(typeName, name).Observe(time.Since(begin).Seconds()) }()
@@ -87,8 +86,8 @@ func (c *Conditions) match(ctx context.Context, spec *authorizationv1.SubjectAcc
 	return len(errs) == 0, errors.Join(errs...)
 }
 
-// specValue is what expressions see. What is not there is not set. Selectors come as
-// requirements alone.
+// specValue returns the value of the variable request. Absent fields are unset. Selectors contain
+// only requirements.
 func specValue(spec *authorizationv1.SubjectAccessReviewSpec) map[string]any {
 	out := map[string]any{"user": spec.User, "groups": spec.Groups, "uid": spec.UID}
 	if len(spec.Extra) > 0 {

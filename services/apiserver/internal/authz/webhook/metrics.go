@@ -5,7 +5,7 @@ import "github.com/prometheus/client_golang/prometheus"
 // typeName is the value of the label type.
 const typeName = "Webhook"
 
-// Metrics are those of all webhooks of a server.
+// Metrics holds the metrics of all webhooks of a server.
 type Metrics struct {
 	evaluations, failOpen, cacheRequests, behind *prometheus.CounterVec
 	duration                                     *prometheus.HistogramVec
@@ -13,7 +13,7 @@ type Metrics struct {
 	conditionSeconds                             *prometheus.HistogramVec
 }
 
-// NewMetrics registers the metrics.
+// NewMetrics returns the metrics and registers them.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)

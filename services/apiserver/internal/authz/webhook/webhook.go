@@ -19,51 +19,49 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Config says how a service is asked.
+// Config configures the calls of a service.
 type Config struct {
-	// Name is the authorizer's, in metrics and logs.
+	// Name is the name of the authorizer in metrics and logs.
 	Name string
-	// KubeconfigFile says where the service is, and who we are there.
+	// KubeconfigFile holds the address of the service and the client credentials.
 	KubeconfigFile string
-	// Version of SubjectAccessReview: v1 or v1beta1.
+	// Version is the version of SubjectAccessReview: v1 or v1beta1.
 	Version string
-	// Timeout bounds the whole of a question, all attempts together.
+	// Timeout bounds a decision, including all attempts.
 	Timeout                        time.Duration
 	AuthorizedTTL, UnauthorizedTTL time.Duration
-	// FailureDecision is what is decided when the service cannot be asked:
-	// NoOpinion or Deny.
+	// FailureDecision is the decision if the service is unavailable: NoOpinion or Deny.
 	FailureDecision authorizer.Decision
 	Conditions      *Conditions
-	// Aside, if set, tells that a request waits for the service, until back is called.
+	// Aside, if set, is called when a request begins to wait for the service. back ends the wait.
 	Aside   func(context.Context) (back func())
 	Metrics *Metrics
 	Calls   *callout.Metrics // may be nil
-	Dial    callout.Dial     // nil goes straight there
+	Dial    callout.Dial     // nil connects directly
 	Logger  *slog.Logger
 	Now     func() time.Time
 }
 
-// Authorizer asks a service. It implements authorizer.Authorizer and
-// authorizer.RuleResolver.
+// Authorizer calls a service. It implements authorizer.Authorizer and authorizer.RuleResolver.
 type Authorizer struct {
 	cfg     Config
 	client  *client
 	cache   *cache
 	flights singleflight.Group
 	hits    prometheus.Counter
-	waiting *callout.Share // of the requests that wait for the service
+	waiting *callout.Share // limits the requests that wait for the service
 	life    context.Context
 	end     context.CancelFunc
 }
 
-// A service that hangs must not take all requests that the server works on with
-// it: so many wait for it at a time, fairly among users, and others so long for their turn.
+// A service that hangs must not block all requests of the server. At most maxWaiting requests wait
+// for it, shared fairly among users. Further ones wait at most turnTime for a slot.
 const (
 	maxWaiting = 400
 	turnTime   = time.Second
 )
 
-// New reads the kubeconfig; the service need not be there yet.
+// New reads the kubeconfig. The service need not be reachable yet.
 func New(c Config) (*Authorizer, error) {
 	z := &Authorizer{cfg: c, waiting: callout.NewShare(maxWaiting)}
 	var err error
@@ -83,14 +81,14 @@ func New(c Config) (*Authorizer, error) {
 	return z, nil
 }
 
-// Close ends what is under way. Questions after it fail.
+// Close ends running calls. Later ones fail.
 func (z *Authorizer) Close() {
 	z.end()
 	z.Retire()
 }
 
-// Retire lets questions that are under way end, and gives up what they do not
-// need; the last ones of a configuration that was replaced still come in.
+// Retire lets running calls finish and releases unused connections. Last requests with a replaced
+// configuration may still arrive.
 func (z *Authorizer) Retire() { z.client.Close() }
 
 // PolicyChanged invalidates the cached decisions that a change of the policy affects.
@@ -102,7 +100,7 @@ var (
 	errUnlisted = errors.New("webhook authorizer does not support user rule resolution")
 )
 
-// RulesFor implements authorizer.RuleResolver: a service lists no rules.
+// RulesFor implements authorizer.RuleResolver. A service does not list rules.
 func (*Authorizer) RulesFor(context.Context, *authorizer.User, string) (authorizer.Rules, error) {
 	return authorizer.Rules{Incomplete: true}, errUnlisted
 }
@@ -132,7 +130,7 @@ func (z *Authorizer) Authorize(ctx context.Context, a *authorizer.Attributes) (a
 	return decide(&got.status)
 }
 
-// concerned tells whether the match conditions want the service to be asked.
+// concerned reports whether the match conditions select the request.
 func (z *Authorizer) concerned(ctx context.Context, a *authorizer.Attributes) (bool, error) {
 	spec := a.Spec()
 	return z.cfg.Conditions.match(ctx, &spec, z.cfg.Metrics, z.cfg.Name)
@@ -159,7 +157,7 @@ func scopeOf(a *authorizer.Attributes) string {
 	return a.Namespace
 }
 
-// fly asks the service, together with all who ask the same of the same policy.
+// fly calls the service once for all concurrent equal requests under the same policy.
 func (z *Authorizer) fly(ctx context.Context, q question, asked uint64, a *authorizer.Attributes) (answer, error) {
 	keep := !oversized(a)
 	if keep {
@@ -173,13 +171,13 @@ func (z *Authorizer) fly(ctx context.Context, q question, asked uint64, a *autho
 	}
 	defer leave()
 	scope := scopeOf(a)
-	spec := a.Spec() // shares nothing that the asker changes
+	spec := a.Spec() // shares no memory that the caller changes
 	flight := z.flights.DoChan(string(binary.AppendUvarint(q[:], asked)), func() (any, error) {
-		// The flight before may have ended between the look into the cache and here.
+		// An earlier call may have ended between the cache lookup and this point.
 		if status, ok, now := z.cache.get(q, scope, z.cfg.Now()); ok && now == asked {
 			return answer{status: status}, nil
 		}
-		// Others may wait for it when the first asker leaves.
+		// Other requests may wait for the call after the first one leaves.
 		ctx, cancel := context.WithTimeout(z.life, z.cfg.Timeout)
 		defer cancel()
 		var got answer
@@ -207,8 +205,8 @@ func (z *Authorizer) fly(ctx context.Context, q question, asked uint64, a *autho
 	}
 }
 
-// turn waits until the request may wait for the service, and returns what ends that. The
-// principal is that of the request: an access review may ask about any user.
+// turn waits for a slot to call the service, and returns a function that releases it. The principal
+// is that of the request: an access review may concern any user.
 func (z *Authorizer) turn(ctx context.Context) (leave func(), err error) {
 	limited, cancel := context.WithTimeout(ctx, min(turnTime, z.cfg.Timeout))
 	defer cancel()
@@ -218,16 +216,15 @@ func (z *Authorizer) turn(ctx context.Context) (leave func(), err error) {
 	return leave, err
 }
 
-// How long a service that has not seen the newest policy is given to catch up:
-// pauses between questions, which double.
+// Delays between calls of a service that has not seen the newest policy. They double.
 const (
 	firstCatchUp = 5 * time.Millisecond
 	lastCatchUp  = 320 * time.Millisecond
 )
 
-// review asks for a decision on the newest policy of a namespace that was seen here,
-// or of the cluster scope. A service
-// that stays behind it has the last word all the same, for this question alone.
+// review requests a decision based on the newest policy of a namespace, or of the cluster scope,
+// that the server has seen. If a service stays behind, its last decision applies to this request
+// only.
 func (z *Authorizer) review(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec, scope string) (answer, error) {
 	for pause := firstCatchUp; ; pause *= 2 {
 		begin := z.cfg.Now()
@@ -273,7 +270,7 @@ func (z *Authorizer) observe(err error, took time.Duration) {
 	z.cfg.Metrics.duration.WithLabelValues(z.cfg.Name, result).Observe(took.Seconds())
 }
 
-// failed decides without the service.
+// failed returns the decision without the service.
 func (z *Authorizer) failed(err error) (authorizer.Decision, string, error) {
 	if z.cfg.FailureDecision == authorizer.NoOpinion {
 		result := "error"

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/crypto/nacl/secretbox"
 )
 
-// Errors of values that do not open, in the words of Kubernetes.
+// Errors of undecryptable values, with the texts of Kubernetes.
 var (
 	ErrShort     = errors.New("the stored data was shorter than the required size")
 	errBlocks    = errors.New("the stored data is not a multiple of the block size")
@@ -22,19 +22,19 @@ var (
 	errSecretbox = errors.New("output array was not large enough for encryption")
 )
 
-// Cipher seals and opens values. The associated data is not stored; a cipher that
-// binds values to it opens none with another.
+// Cipher encrypts and decrypts values. The associated data is not stored. A cipher that binds
+// values to it does not decrypt them with other associated data.
 type Cipher interface {
-	// Seal appends the sealed value to dst.
+	// Seal appends the encrypted value to dst.
 	Seal(dst, value, associated []byte) ([]byte, error)
 	Open(sealed, associated []byte) ([]byte, error)
 }
 
-// CBC is AES-CBC. It notices no change of what is stored but by chance: whoever can
-// write to the store can change values. It is for values of old.
+// CBC is AES-CBC. It is not authenticated: a writer of the store can change values, mostly
+// undetected. It exists for old values.
 type CBC struct{ block cipher.Block }
 
-// NewCBC makes one of a key of 16, 24 or 32 bytes.
+// NewCBC takes a key of 16, 24 or 32 bytes.
 func NewCBC(key []byte) (*CBC, error) {
 	block, err := aes.NewCipher(key)
 	return &CBC{block}, err
@@ -82,11 +82,11 @@ func (c *CBC) Open(sealed, _ []byte) ([]byte, error) {
 	return out[: len(out)-pad : len(out)-pad], nil
 }
 
-// GCM is AES-GCM with nonces of chance: a key is good for some two hundred thousand
-// writes, after which it should be rotated.
+// GCM is AES-GCM with random nonces. A key lasts for about two hundred thousand writes, after which
+// it should be rotated.
 type GCM struct{ aead cipher.AEAD }
 
-// NewGCM makes one of a key of 16, 24 or 32 bytes.
+// NewGCM takes a key of 16, 24 or 32 bytes.
 func NewGCM(key []byte) (*GCM, error) {
 	block, err := aes.NewCipher(key)
 	if err != nil {
@@ -122,7 +122,7 @@ const (
 // Secretbox is XSalsa20 with Poly1305.
 type Secretbox struct{ key [secretboxKey]byte }
 
-// NewSecretbox makes one of a key of 32 bytes.
+// NewSecretbox takes a key of 32 bytes.
 func NewSecretbox(key []byte) (*Secretbox, error) {
 	if len(key) != secretboxKey {
 		return nil, fmt.Errorf("a key of %d bytes: want %d", len(key), secretboxKey)
@@ -151,18 +151,18 @@ func (c *Secretbox) Open(sealed, _ []byte) ([]byte, error) {
 }
 
 const (
-	// MinSeed is the least length of a seed, in bytes.
+	// MinSeed is the minimum length of a seed, in bytes.
 	MinSeed     = 32
 	derivedInfo = 32
 	derivedKey  = 32
-	// DerivedOverhead is by how much a value grows.
+	// DerivedOverhead is how many bytes encryption adds to a value.
 	DerivedOverhead = derivedInfo + 12 + 16
 )
 
-// Derived is AES-GCM with a key for each value, so that a seed does not wear out.
+// Derived is AES-GCM with a separate key for each value, so a seed does not wear out.
 type Derived struct{ seed string }
 
-// NewDerived makes one of a seed of at least MinSeed bytes.
+// NewDerived takes a seed of at least MinSeed bytes.
 func NewDerived(seed []byte) (*Derived, error) {
 	if len(seed) < MinSeed {
 		return nil, fmt.Errorf("invalid seed length %d used for key generation", len(seed))
@@ -170,7 +170,7 @@ func NewDerived(seed []byte) (*Derived, error) {
 	return &Derived{string(seed)}, nil
 }
 
-// of is the cipher of one value.
+// of returns the cipher of one value.
 func (c *Derived) of(info []byte) (*GCM, error) {
 	key, err := hkdf.Expand(sha256.New, []byte(c.seed), string(info), derivedKey)
 	if err != nil {

@@ -1,14 +1,13 @@
-// Package ciphers turns values into bytes that only who has a key can read, in the
-// layouts of Kubernetes: what its API server wrote is read here, and the other way
-// round. It knows keys and bytes alone: which key is for what, and where values are
-// stored, is the affair of package encryption, which calls it, and of encryption/kms.
+// Package ciphers encrypts values in the layouts of Kubernetes: values written by its API server
+// can be read here, and vice versa. It handles only keys and bytes. The purpose of keys and the
+// storage of values are up to package encryption, which calls it, and encryption/kms.
 //
-//	CBC        16 bytes of chance, AES-CBC with PKCS #7 padding; bound to nothing
-//	GCM        12 bytes of chance, AES-GCM; bound to the associated data
-//	Secretbox  24 bytes of chance, XSalsa20 and Poly1305; bound to nothing
-//	Derived    32 bytes of chance, from which HKDF-SHA256 makes the key of a GCM that
-//	           is used once
+//	CBC        16 random bytes, AES-CBC with PKCS #7 padding; bound to nothing
+//	GCM        12 random bytes, AES-GCM; bound to the associated data
+//	Secretbox  24 random bytes, XSalsa20 and Poly1305; bound to nothing
+//	Derived    32 random bytes, from which HKDF-SHA256 derives the key of a GCM
+//	           that is used once
 //
-// A cipher has no state but its key. What is opened is never part of what was sealed.
-// Errors say what is wrong in the words that clients know, and never what is in a value.
+// A cipher has no state but its key. A decrypted value never shares memory with its encrypted form.
+// Errors use texts known to clients, and never contain values.
 package ciphers

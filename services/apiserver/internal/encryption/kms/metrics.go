@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Metrics of all plugins.
+// Metrics holds the metrics of all plugins.
 type Metrics struct {
 	latency    *prometheus.HistogramVec
 	keyIDs     *prometheus.CounterVec
@@ -25,18 +25,18 @@ type Metrics struct {
 	generation prometheus.Histogram
 	failures   prometheus.Counter
 	misses     prometheus.Counter
-	// inUse and inStatus are the keys of which there are samples: plugins make up ids.
+	// inUse and inStatus bound the keys with samples: plugins choose the ids.
 	inUse, inStatus *lru.Cache[series, struct{}]
-	naming          sync.Mutex // held while they and the samples change
+	naming          sync.Mutex // held while these caches and the samples change
 }
 
-// maxSeries is how many keys have samples, as in Kubernetes: those that were named last.
+// maxSeries is how many keys have samples, the most recently used ones, as in Kubernetes.
 const maxSeries = 100
 
-// series are the labels of one.
+// series holds the labels of a sample.
 type series struct{ direction, provider, key, server string }
 
-// NewMetrics registers them.
+// NewMetrics returns the metrics and registers them.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	const envelope, store = "apiserver_envelope_encryption_", "apiserver_storage_"
 	m := &Metrics{
@@ -93,7 +93,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	return m, nil
 }
 
-// Hash is how names appear in metrics and messages: they may say something.
+// Hash returns the form of a name in metrics and messages: names may be confidential.
 func Hash(name string) string {
 	if name == "" {
 		return ""
@@ -116,7 +116,7 @@ const (
 	ToStorage   = "to_storage"
 )
 
-// used notes that a key was used; the hashes are of ids.
+// used records the use of a key. key and server are hashes of ids.
 func (m *Metrics) used(direction, provider, key, server string) {
 	m.naming.Lock()
 	defer m.naming.Unlock()
@@ -125,7 +125,7 @@ func (m *Metrics) used(direction, provider, key, server string) {
 	m.keyIDLast.WithLabelValues(direction, provider, key, server).SetToCurrentTime()
 }
 
-// named notes that the status of a plugin named a key.
+// named records that the status of a plugin named a key.
 func (m *Metrics) named(provider, key, server string) {
 	m.naming.Lock()
 	defer m.naming.Unlock()
@@ -133,7 +133,7 @@ func (m *Metrics) named(provider, key, server string) {
 	m.statusLast.WithLabelValues(provider, key, server).SetToCurrentTime()
 }
 
-// draw makes the bytes of a key.
+// draw generates the random bytes of a key.
 func (m *Metrics) draw(key []byte, read func([]byte) (int, error)) error {
 	start := time.Now()
 	if _, err := read(key); err != nil {

@@ -31,20 +31,20 @@ const (
 	typeSeed = 1
 )
 
-// Bounds of what a plugin says, in bytes.
+// Bounds of the plugin's responses, in bytes.
 const (
 	maxKeyID       = 1 << 10
 	maxSource      = 1 << 10
 	maxAnnotations = 32 << 10
 )
 
-// annotation is what a plugin wants to have told when it is to decrypt.
+// annotation is data that a plugin needs again for decryption.
 type annotation struct {
 	name  string
 	value []byte
 }
 
-// envelope is what stands beside a sealed value.
+// envelope is stored together with an encrypted value.
 type envelope struct {
 	keyID       string
 	source      []byte
@@ -52,7 +52,7 @@ type envelope struct {
 	sourceType  uint64
 }
 
-// object is a stored value of version 2. data is part of what it was read from.
+// object is a stored value of version 2. data shares memory with the parsed bytes.
 type object struct {
 	envelope
 	data []byte
@@ -60,7 +60,7 @@ type object struct {
 
 var errObject = errors.New("unexpected EOF")
 
-// parseObject reads and checks a stored value.
+// parseObject parses and validates a stored value.
 func parseObject(b []byte) (*object, error) {
 	o := &object{}
 	for len(b) > 0 {
@@ -135,14 +135,14 @@ func parseAnnotation(b []byte) (a annotation, err error) {
 	return a, nil
 }
 
-// order sorts annotations; of those of one name the last counts.
+// order sorts annotations. Of several with the same name the last one is kept.
 func (e *envelope) order() {
 	slices.Reverse(e.annotations)
 	slices.SortStableFunc(e.annotations, func(a, b annotation) int { return strings.Compare(a.name, b.name) })
 	e.annotations = slices.CompactFunc(e.annotations, func(a, b annotation) bool { return a.name == b.name })
 }
 
-// validate checks what a plugin said, or what is stored of it.
+// validate checks the response of a plugin, or its stored form.
 func (e *envelope) validate() error {
 	if e.sourceType > typeSeed {
 		return fmt.Errorf("unknown encryptedDEKSourceType: %d", e.sourceType)
@@ -172,7 +172,7 @@ func (e *envelope) validate() error {
 	return nil
 }
 
-// checkKeyID returns a word for metrics beside the error.
+// checkKeyID returns a label for metrics together with the error.
 func checkKeyID(id string) (word string, err error) {
 	switch {
 	case id == "":
@@ -183,7 +183,7 @@ func checkKeyID(id string) (word string, err error) {
 	return "ok", nil
 }
 
-// appendHead appends the stored form up to the length of data, which follows.
+// appendHead appends the stored form up to the length of data. The data follows.
 func appendHead(dst []byte, size int) []byte {
 	dst = protowire.AppendTag(dst, fieldData, protowire.BytesType)
 	return protowire.AppendVarint(dst, uint64(size))
@@ -210,8 +210,8 @@ func (e *envelope) appendTo(dst []byte) []byte {
 	return dst
 }
 
-// sum names the envelope: all of it goes to the plugin, so that none of it may differ
-// for a key to be the same.
+// sum identifies the envelope. It covers all fields, because all of them are sent to the plugin and
+// affect the resulting key.
 func (e *envelope) sum() (out [sha256.Size]byte) {
 	h := sha256.New()
 	part := func(b []byte) {
@@ -242,7 +242,7 @@ func (e *envelope) annotationMap() map[string][]byte {
 	return m
 }
 
-// annotationsOf takes what a plugin answered.
+// annotationsOf converts the annotations of a plugin's response.
 func annotationsOf(m map[string][]byte) (out []annotation) {
 	for name, value := range m {
 		out = append(out, annotation{name, slices.Clone(value)})

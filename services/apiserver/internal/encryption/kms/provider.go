@@ -12,47 +12,47 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Provider seals and opens values with the keys of one plugin. Values are bound to
-// the key that they are stored by.
+// Provider encrypts and decrypts values with the keys of one plugin. A value is bound to the key
+// that it is stored under.
 type Provider interface {
-	// Seal appends the sealed value to dst.
+	// Seal appends the encrypted value to dst.
 	Seal(ctx context.Context, dst, value []byte, key string) ([]byte, error)
-	// Open tells beside the value whether it would be sealed otherwise today.
+	// Open returns the value, and whether it would be encrypted differently today.
 	Open(ctx context.Context, sealed []byte, key string) (value []byte, stale bool, err error)
-	// Check tells whether the plugin is well; what was found of late counts.
+	// Check returns an error if the plugin is unhealthy. It may use a recent result.
 	Check(ctx context.Context) error
-	// Run asks the plugin for its status until ctx ends.
+	// Run reads the status of the plugin periodically until ctx ends.
 	Run(ctx context.Context)
 	// Close ends the connection.
 	Close()
 }
 
-// reached is whether the plugin answers at all.
+// reached tracks whether the plugin responds.
 type reached struct {
-	failing atomic.Bool // it did not answer last
-	// stuck: a key was not decrypted in time, whatever the plugin says of itself.
+	failing atomic.Bool // the last call got no response
+	// stuck: a key was not decrypted in time, whatever the status of the plugin.
 	stuck     atomic.Bool
 	recovered func()
 	// wait is Config.Wait.
 	wait func(context.Context, func(context.Context) error) error
 }
 
-// silent tells whether those who must not wait should not ask.
+// silent reports whether impatient callers should not call the plugin.
 func (r *reached) silent() bool { return r.failing.Load() || r.stuck.Load() }
 
-// decrypted looks at how the decryption of a key ended. One that succeeds after others
-// had not may do for them too.
+// decrypted records the result of decrypting a key. A success after failures may allow retries of
+// the failed keys.
 func (r *reached) decrypted(err error) {
 	if err == nil {
 		if r.stuck.Swap(false) {
 			r.recovered()
 		}
 	} else if silence(err) {
-		r.stuck.Store(true) // an error is an answer, and says nothing of other keys
+		r.stuck.Store(true) // an error is a response, and does not concern other keys
 	}
 }
 
-// silence tells whether a call ended without an answer.
+// silence reports whether a call ended without a response.
 func silence(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
@@ -61,8 +61,7 @@ func silence(err error) bool {
 	return false
 }
 
-// await waits for a call that runs, for a while if ctx is of somebody impatient. What it
-// comes to later is kept.
+// await waits for a running call, at most patience if ctx is impatient. A later result is kept.
 func (r *reached) await(ctx context.Context, done <-chan struct{}) error {
 	if isImpatient(ctx) {
 		timer := time.NewTimer(patience)
@@ -87,8 +86,8 @@ func (r *reached) await(ctx context.Context, done <-chan struct{}) error {
 	})
 }
 
-// answered looks at how a call ended. That there is no such key, or that it cannot be one,
-// stays so as far as anybody knows; that it may not be used now is often over soon.
+// answered records the result of a call. A missing or invalid key is treated as permanent. A key
+// that may not be used now is often usable soon.
 func (r *reached) answered(err error) error {
 	switch status.Code(err) {
 	case codes.OK:
@@ -105,15 +104,15 @@ func (r *reached) answered(err error) error {
 	return &UnavailableError{err}
 }
 
-// health is what was found of a plugin, and when.
+// health is the last known health of a plugin, and when it was checked.
 type health struct {
-	mu    sync.Mutex // held while the plugin is asked: one asks, the others wait
+	mu    sync.Mutex // held during the call: one caller checks, the other callers wait
 	asked time.Time
 	err   error
 }
 
-// sectionError names the call of a check that failed. It is reported when the check runs. The answer that
-// is kept is the plugin's error alone, as in Kubernetes.
+// sectionError names the failed call of a check. It is reported when the check runs. The cached
+// result is only the plugin's error, as in Kubernetes.
 type sectionError struct {
 	section, plugin string
 	err             error
@@ -125,7 +124,7 @@ func (e *sectionError) Error() string {
 
 func (e *sectionError) Unwrap() error { return e.err }
 
-// check asks, unless that was done of late.
+// check calls the plugin unless a recent result is available.
 func (h *health) check(ctx context.Context, pace Pace, ask func(context.Context) error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -139,7 +138,7 @@ func (h *health) check(ctx context.Context, pace Pace, ask func(context.Context)
 	return h.ask(ctx, ask)
 }
 
-// now asks anyhow.
+// now calls the plugin unconditionally.
 func (h *health) now(ctx context.Context, ask func(context.Context) error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -155,7 +154,7 @@ func (h *health) ask(ctx context.Context, ask func(context.Context) error) error
 	return err
 }
 
-// every asks at the pace of how it went last, until ctx ends.
+// every calls ask at the interval for its last result, until ctx ends.
 func every(ctx context.Context, pace Pace, first error, ask func(context.Context) error) {
 	for err := first; ; {
 		wait := pace.Well

@@ -15,22 +15,22 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// UnavailableError tells that the plugin did not answer well. Its text is that of Err.
+// UnavailableError means that the plugin did not respond successfully. Its text is that of Err.
 type UnavailableError struct{ Err error }
 
 func (e *UnavailableError) Error() string { return e.Err.Error() }
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// Unavailable tells whether an error is of a plugin that may answer later.
+// Unavailable reports whether an error comes from a plugin that may respond later.
 func Unavailable(err error) bool {
 	var u *UnavailableError
 	return errors.As(err, &u)
 }
 
-// KeyError tells that a plugin was to open a key, and that nothing came of it which opens
-// the value. It may answer otherwise later, whatever it said. The text is that of Err.
+// KeyError means that a plugin was asked to decrypt a key, but returned no key that decrypts the
+// value. A later attempt may succeed, whatever the response was. The text is that of Err.
 type KeyError struct {
-	// Key names what the plugin was to open.
+	// Key identifies the encrypted key.
 	Key string
 	Err error
 }
@@ -40,32 +40,32 @@ func (e *KeyError) Unwrap() error { return e.Err }
 
 type impatient struct{}
 
-// Impatient marks a context of somebody who must not wait for a plugin that is not well.
+// Impatient marks the context of a caller that must not wait for an unhealthy plugin.
 func Impatient(ctx context.Context) context.Context {
 	return context.WithValue(ctx, impatient{}, true)
 }
 
-// patience is how long those wait for a plugin who must not, and do not know of it that it
-// does not answer: longer than plugins take whose keys are far away.
+// patience is how long impatient callers wait for a plugin that is not known to be unresponsive. It
+// is longer than plugins with remote keys take.
 const patience = time.Second
 
 func isImpatient(ctx context.Context) bool { return ctx.Value(impatient{}) != nil }
 
-// connection is one to a plugin.
+// connection is a connection to a plugin.
 type connection struct {
 	*grpc.ClientConn
 	timeout time.Duration
 }
 
 const (
-	// maxMessage bounds what a plugin answers, in bytes.
+	// maxMessage bounds the responses of a plugin, in bytes.
 	maxMessage = 1 << 20
-	// A plugin that is back is found soon.
+	// Short delays find a restarted plugin soon.
 	firstDial, lastDial = 100 * time.Millisecond, 2 * time.Second
 )
 
-// Socket is the path of an endpoint of the form unix:///PATH; PATH of an abstract
-// socket begins with @.
+// Socket returns the path of an endpoint of the form unix:///PATH. The PATH of an abstract socket
+// begins with @.
 func Socket(endpoint string) (string, error) {
 	u, err := url.Parse(endpoint)
 	if err != nil {
@@ -80,14 +80,14 @@ func Socket(endpoint string) (string, error) {
 	return u.Path, nil
 }
 
-// connect makes a connection; nothing is dialed before the first call.
+// connect creates a connection. It does not dial before the first call.
 func connect(c *Config) (*connection, error) {
 	path, err := Socket(c.Endpoint)
 	if err != nil {
 		return nil, err
 	}
 	log := c.Logger
-	// gRPC reads what it is given as an address of the web, where some signs mean something.
+	// gRPC parses its target as a URL, in which some characters are special.
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 		if err != nil {
@@ -96,7 +96,7 @@ func connect(c *Config) (*connection, error) {
 		return conn, err
 	}
 	conn, err := grpc.NewClient("passthrough:///kms",
-		grpc.WithTransportCredentials(insecure.NewCredentials()), // it is a socket of this machine
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // a local socket
 		grpc.WithAuthority("localhost"),
 		grpc.WithContextDialer(dial),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true), grpc.MaxCallRecvMsgSize(maxMessage)),
@@ -112,43 +112,43 @@ func connect(c *Config) (*connection, error) {
 	return &connection{conn, c.Timeout}, nil
 }
 
-// within bounds a call; the end of one who waits for it does not end it.
+// within bounds a call. The end of a waiting caller does not end it.
 func (c *connection) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
 }
 
-// Config says how a plugin is asked. All but Pace and Wait is required.
+// Config configures a plugin. All fields except Pace and Wait are required.
 type Config struct {
 	Name, Endpoint string
 	Timeout        time.Duration
-	// CacheSize is how many keys of version 1 are kept open; negative keeps all
-	// that fit into MaxKeys.
+	// CacheSize is how many decrypted keys of version 1 are kept. A negative value keeps up to
+	// maxKeys.
 	CacheSize int
-	// ServerID names this server in metrics.
+	// ServerID identifies this server in metrics.
 	ServerID string
 	Pace     Pace
 	Logger   *slog.Logger
 	Metrics  *Metrics
-	// Wait waits for a call as those do for whom a value is sealed or opened; it may let
-	// others work meanwhile. nil means that it just waits.
+	// Wait waits for a call on behalf of a caller of Seal or Open. It may yield to other work
+	// meanwhile. nil only waits.
 	Wait func(context.Context, func(context.Context) error) error
-	// Recovered is called when the plugin is well again, or has been found well first.
+	// Recovered is called when the plugin becomes healthy, including the first time.
 	Recovered func()
 }
 
-// Pace is how often a plugin is asked; zero values mean those of Kubernetes.
+// Pace holds the intervals of calls. Zero values mean those of Kubernetes.
 type Pace struct {
-	// Well and Ill are between two statuses, WellKept and IllKept how long a health
-	// check goes by the last one.
+	// Well and Ill are the intervals of status calls. WellKept and IllKept are how long a health
+	// check uses the last result.
 	Well, Ill, WellKept, IllKept time.Duration
-	// Writes is how long a seed seals values after the last good status.
+	// Writes is how long a seed encrypts values after the last healthy status.
 	Writes time.Duration
-	// Doubt is how long an answer counts that was of no use: that a key is not to be
-	// had, for those who must not wait, or one that has not opened any value.
+	// Doubt is how long an unsuccessful result counts: that a key is unavailable, for impatient
+	// callers, or a key that has not decrypted any value.
 	Doubt time.Duration
 }
 
-// reached begins to follow whether the plugin answers.
+// reached returns the initial state of the plugin's reachability.
 func (c *Config) reached() reached {
 	wait := c.Wait
 	if wait == nil {

@@ -18,21 +18,21 @@ import (
 const (
 	v1Version = "v1beta1"
 	v1Key     = 32
-	// v1Length is how long the length of an encrypted key is, which comes first.
+	// v1Length is the size of the length of an encrypted key, which comes first.
 	v1Length = 2
 )
 
-// v1 is a Provider of version 1. Its stored form is the length of an encrypted key in
-// two bytes, that key, and the value sealed with it by GCM; by CBC before 1.25.
+// v1 is a Provider of version 1. Its stored form is the length of an encrypted key in two bytes,
+// that key, and the value encrypted with it by GCM; before 1.25 by CBC.
 type v1 struct {
 	Config
 	conn   *connection
 	plugin kmsv1.KeyManagementServiceClient
 	health health
-	keys   *lru.Cache[string, *v1Cipher] // nil keeps none
+	keys   *lru.Cache[string, *v1Cipher] // nil caches none
 	size   int
 	reached
-	version struct { // that it speaks this version was asked
+	version struct { // whether the plugin's version was confirmed
 		mu sync.Mutex
 		ok bool
 	}
@@ -63,7 +63,7 @@ func NewV1(c Config) (Provider, error) {
 }
 
 // Close implements Provider.
-func (p *v1) Close() { _ = p.conn.Close() } // nothing is lost with it
+func (p *v1) Close() { _ = p.conn.Close() } // closing loses nothing
 
 // Check implements Provider.
 func (p *v1) Check(ctx context.Context) error { return p.health.check(ctx, p.Pace, p.ping) }
@@ -73,7 +73,7 @@ func (p *v1) Run(ctx context.Context) {
 	every(ctx, p.Pace, p.Check(ctx), func(ctx context.Context) error { return p.health.now(ctx, p.ping) })
 }
 
-// ping has the plugin encrypt and decrypt something.
+// ping has the plugin encrypt and decrypt a text.
 func (p *v1) ping(ctx context.Context) error {
 	const text = "ping"
 	sealed, err := p.encrypt(ctx, []byte(text))
@@ -90,7 +90,7 @@ func (p *v1) ping(ctx context.Context) error {
 	return nil
 }
 
-// speaks asks once whether the plugin is of this version.
+// speaks checks once whether the plugin is of this version.
 func (p *v1) speaks(ctx context.Context) error {
 	p.version.mu.Lock()
 	defer p.version.mu.Unlock()
@@ -156,7 +156,8 @@ func (p *v1) Seal(ctx context.Context, dst, value []byte, key string) ([]byte, e
 	return c.gcm.Seal(dst, value, []byte(key))
 }
 
-// seal is encrypt for somebody who waits, until the call ends: nobody else wants what it comes to.
+// seal is encrypt for a waiting caller. It waits until the call ends: no other caller uses the
+// result.
 func (p *v1) seal(ctx context.Context, dek []byte) (sealed []byte, err error) {
 	err = p.wait(ctx, func(ctx context.Context) error {
 		var err error
@@ -166,7 +167,7 @@ func (p *v1) seal(ctx context.Context, dek []byte) (sealed []byte, err error) {
 	return sealed, err
 }
 
-// cipher makes, and keeps, what an open key seals with.
+// cipher creates and caches the ciphers of a decrypted key.
 func (p *v1) cipher(sealed, dek []byte) (*v1Cipher, error) {
 	gcm, err := ciphers.NewGCM(dek)
 	if err != nil {
@@ -202,8 +203,7 @@ func (p *v1) Open(ctx context.Context, sealed []byte, key string) ([]byte, bool,
 	if err == nil {
 		return value, false, nil
 	}
-	// What was changed may open to nonsense by CBC, but hardly to the beginning of an
-	// object.
+	// CBC may decrypt a modified value to garbage, but hardly to the beginning of an object.
 	if old, failed := c.cbc.Open(sealed, nil); failed == nil && (bytes.HasPrefix(old, []byte("k8s\x00")) || bytes.HasPrefix(old, []byte("{"))) {
 		return old, true, nil
 	}

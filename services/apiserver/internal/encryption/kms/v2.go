@@ -22,12 +22,12 @@ import (
 )
 
 const (
-	// maxKeys bounds the keys that are kept open: each server has one since it began,
-	// and one more for each key of the plugin.
+	// maxKeys bounds the cached decrypted keys. Each server start creates one, and each change of
+	// the plugin's key another.
 	maxKeys = 10_000
-	// maxRefused bounds the keys of which it is known that they were not opened.
+	// maxRefused bounds the keys remembered as rejected.
 	maxRefused = 1_000
-	// keptFor is how long an open key is kept that nobody uses.
+	// keptFor is how long an unused decrypted key is cached.
 	keptFor = time.Hour
 
 	apiVersion     = "v2"
@@ -51,27 +51,27 @@ type v2 struct {
 
 type sum = [sha256.Size]byte
 
-// opened is a key that is kept open.
+// opened is a cached decrypted key.
 type opened struct {
 	cipher ciphers.Cipher
 	made   time.Time
 	used   atomic.Int64 // Unix nanoseconds
-	// proven: it has opened a value, or seals them. Else the plugin's answer may have
-	// been wrong.
+	// proven: the key has decrypted a value, or encrypts new ones. Otherwise the plugin's response
+	// may have been wrong.
 	proven atomic.Bool
 }
 
-// refusal is why the plugin did not open a key.
+// refusal is why the plugin did not decrypt a key.
 type refusal struct {
 	err error
 	at  time.Time
 }
 
-// state is what values are sealed with.
+// state holds the current seed.
 type state struct {
 	envelope
 	sum     sum
-	own     *opened // what opens them
+	own     *opened // decrypts values of this seed
 	cipher  *ciphers.Derived
 	keyHash string
 	expires time.Time
@@ -79,8 +79,8 @@ type state struct {
 
 var errNoState = errors.New("got unexpected nil transformer")
 
-// NewV2 connects to a plugin of version 2 and asks it for its first key, for as long
-// as a call may take. A plugin that does not answer is asked again by Run.
+// NewV2 connects to a plugin of version 2 and requests its first key, at most for the duration of a
+// call. Run retries a plugin that does not respond.
 func NewV2(ctx context.Context, c Config) (Provider, error) {
 	c.Pace = c.Pace.complete()
 	conn, err := connect(&c)
@@ -101,7 +101,7 @@ func NewV2(ctx context.Context, c Config) (Provider, error) {
 }
 
 // Close implements Provider.
-func (p *v2) Close() { _ = p.conn.Close() } // nothing is lost with it
+func (p *v2) Close() { _ = p.conn.Close() } // closing loses nothing
 
 // Check implements Provider.
 func (p *v2) Check(ctx context.Context) error { return p.health.check(ctx, p.Pace, p.status) }
@@ -111,7 +111,7 @@ func (p *v2) Run(ctx context.Context) {
 	every(ctx, p.Pace, p.Check(ctx), func(ctx context.Context) error { return p.health.now(ctx, p.status) })
 }
 
-// status asks the plugin how it is and which key it uses.
+// status reads the health and the current key of the plugin.
 func (p *v2) status(ctx context.Context) error {
 	ctx, cancel := p.conn.within(ctx)
 	defer cancel()
@@ -141,7 +141,7 @@ func (p *v2) status(ctx context.Context) error {
 	return nil
 }
 
-// aggregate says several things in one line.
+// aggregate joins errors in one line.
 func aggregate(errs []error) error {
 	if len(errs) == 1 {
 		return errs[0]
@@ -156,9 +156,9 @@ func aggregate(errs []error) error {
 	return fmt.Errorf("[%s]", text)
 }
 
-// useKey goes on sealing with the plugin's key, or begins to.
+// useKey extends the current seed if the plugin's key is unchanged, and otherwise starts a new one.
 func (p *v2) useKey(ctx context.Context, id string) error {
-	expires := time.Now().Add(p.Pace.Writes) // from before the plugin is asked
+	expires := time.Now().Add(p.Pace.Writes) // counted from before the plugin is called
 	had := p.state.Load()
 	if had != nil && had.keyID == id {
 		again := *had
@@ -185,7 +185,7 @@ func (p *v2) useKey(ctx context.Context, id string) error {
 	return fmt.Errorf("failed to rotate DEK of KMS provider %s: %w", p.Name, err)
 }
 
-// generate draws a seed and has the plugin encrypt it.
+// generate creates a random seed and has the plugin encrypt it.
 func (p *v2) generate(ctx context.Context) (*state, error) {
 	seed := make([]byte, ciphers.MinSeed)
 	if err := p.Metrics.draw(seed, rand.Read); err != nil {
@@ -288,8 +288,8 @@ func (p *v2) Open(ctx context.Context, sealed []byte, key string) (value []byte,
 	return value, o.keyID != s.keyID || o.sourceType != s.sourceType, nil
 }
 
-// cipherOf is what opens values of an envelope: that which seals, one that is kept, or
-// what the plugin decrypts.
+// cipherOf returns the key that decrypts values of an envelope: the current seed, a cached key, or
+// one that the plugin decrypts.
 func (p *v2) cipherOf(ctx context.Context, s *state, e *envelope, span tracing.Span) (*opened, error) {
 	id := e.sum()
 	if id == s.sum {
@@ -311,8 +311,8 @@ func (p *v2) cipherOf(ctx context.Context, s *state, e *envelope, span tracing.S
 	return o, nil
 }
 
-// ask has the plugin open a key, for all who want it meanwhile. Who must not wait goes by
-// what is known of the plugin, and of the key.
+// ask has the plugin decrypt a key once for all concurrent callers. Impatient callers use the known
+// state of the plugin and of the key.
 func (p *v2) ask(ctx context.Context, id sum, e *envelope, now time.Time) (*opened, error) {
 	if isImpatient(ctx) {
 		if p.silent() {
@@ -354,7 +354,7 @@ func (p *v2) keep(id sum, c ciphers.Cipher) *opened {
 	return o
 }
 
-// decrypt has the plugin open a key, and keeps it.
+// decrypt has the plugin decrypt a key, and caches it.
 func (p *v2) decrypt(ctx context.Context, id sum, e *envelope) (*opened, error) {
 	ctx, cancel := p.conn.within(ctx)
 	defer cancel()

@@ -1,5 +1,5 @@
-// Package kmstest is a KMS plugin of versions 1 and 2 for tests: a real gRPC server at a
-// socket, which hangs, dies and changes its key when it is told to.
+// Package kmstest is a KMS plugin of versions 1 and 2 for tests: a real gRPC server at a socket.
+// Tests can make it hang, stop and change its key.
 package kmstest
 
 import (
@@ -19,7 +19,7 @@ import (
 	kmsv2 "k8s.io/kms/apis/v2"
 )
 
-// Plugin is one.
+// Plugin is a KMS plugin for tests.
 type Plugin struct {
 	t      testing.TB
 	socket string
@@ -27,24 +27,24 @@ type Plugin struct {
 	mu     sync.Mutex
 	server *grpc.Server
 	ended  chan struct{}
-	// key, health and version are what Status tells, encryptKey the key that Encrypt
-	// answers with if it is another.
+	// key, health and version are returned by Status. encryptKey is the key that Encrypt returns,
+	// if it differs.
 	key, health, version, encryptKey string
 	refuse                           bool
-	hang                             chan struct{} // nil: answers
+	hang                             chan struct{} // nil: responds
 	hangOn                           string        // empty: every method
 	calls                            map[string]int
-	has                              map[string]bool // keys
+	has                              map[string]bool // existing keys
 	fails                            map[string]codes.Code
 	garble                           bool
-	answer                           []byte // of Encrypt, if not nil
-	old                              string // what Version of version 1 tells
+	answer                           []byte // response of Encrypt, if not nil
+	old                              string // returned by Version of version 1
 }
 
 // New starts a plugin, which ends with the test.
 func New(t testing.TB) *Plugin {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kms") // paths of sockets are short
+	dir, err := os.MkdirTemp("", "kms") // socket paths must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,10 +58,10 @@ func New(t testing.TB) *Plugin {
 	return p
 }
 
-// Endpoint is where the plugin is.
+// Endpoint returns the address of the plugin.
 func (p *Plugin) Endpoint() string { return "unix://" + p.socket }
 
-// Start lets the plugin be there (again).
+// Start starts the plugin (again).
 func (p *Plugin) Start() {
 	p.t.Helper()
 	p.mu.Lock()
@@ -81,7 +81,7 @@ func (p *Plugin) Start() {
 	}()
 }
 
-// Stop lets the plugin be gone.
+// Stop stops the plugin.
 func (p *Plugin) Stop() {
 	p.mu.Lock()
 	s, ended := p.server, p.ended
@@ -93,10 +93,10 @@ func (p *Plugin) Stop() {
 	}
 }
 
-// Hang lets no call be answered until Answer.
+// Hang blocks all calls until Answer.
 func (p *Plugin) Hang() { p.HangOn("") }
 
-// HangOn lets calls of one method hang until Answer.
+// HangOn blocks calls of one method until Answer.
 func (p *Plugin) HangOn(method string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,37 +116,37 @@ func (p *Plugin) Answer() {
 	}
 }
 
-// Refuse lets Encrypt and Decrypt fail, or not.
+// Refuse sets whether Encrypt and Decrypt fail.
 func (p *Plugin) Refuse(refuse bool) { p.set(func() { p.refuse = refuse }) }
 
-// UseKey lets the plugin use another key.
+// UseKey switches the plugin to another key.
 func (p *Plugin) UseKey(id string) { p.set(func() { p.key, p.has[id] = id, true }) }
 
-// EncryptWith lets Encrypt answer with another key than Status names; "" ends that.
+// EncryptWith makes Encrypt return another key than Status; "" ends that.
 func (p *Plugin) EncryptWith(id string) { p.set(func() { p.encryptKey, p.has[id] = id, true }) }
 
-// Say sets what Status tells of the plugin's health.
+// Say sets the health that Status returns.
 func (p *Plugin) Say(health string) { p.set(func() { p.health = health }) }
 
-// Lose makes the plugin forget a key.
+// Lose removes a key from the plugin.
 func (p *Plugin) Lose(id string) { p.set(func() { delete(p.has, id) }) }
 
-// Fail lets Decrypt refuse a key with a code; codes.OK ends that.
+// Fail makes Decrypt reject a key with a code; codes.OK ends that.
 func (p *Plugin) Fail(id string, code codes.Code) { p.set(func() { p.fails[id] = code }) }
 
-// Garble lets Decrypt answer with keys that are none of those that were encrypted, or not.
+// Garble sets whether Decrypt returns wrong keys.
 func (p *Plugin) Garble(garble bool) { p.set(func() { p.garble = garble }) }
 
-// AnswerWith lets Encrypt answer with what it did not encrypt; nil ends that.
+// AnswerWith sets the ciphertext that Encrypt returns; nil ends that.
 func (p *Plugin) AnswerWith(sealed []byte) { p.set(func() { p.answer = sealed }) }
 
-// SpeakOld sets the version that a plugin of version 1 tells.
+// SpeakOld sets the version that a plugin of version 1 returns.
 func (p *Plugin) SpeakOld(version string) { p.set(func() { p.old = version }) }
 
-// Speak sets the version that Status tells.
+// Speak sets the version that Status returns.
 func (p *Plugin) Speak(version string) { p.set(func() { p.version = version }) }
 
-// encrypted is what Encrypt answers; p.mu is held.
+// encrypted returns the response of Encrypt. The caller holds p.mu.
 func (p *Plugin) encrypted(b []byte, key string) []byte {
 	if p.answer != nil {
 		return p.answer
@@ -160,7 +160,7 @@ func (p *Plugin) set(change func()) {
 	change()
 }
 
-// Calls is how often a method was called.
+// Calls returns how often a method was called.
 func (p *Plugin) Calls(method string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -169,7 +169,7 @@ func (p *Plugin) Calls(method string) int {
 
 var errRefused = errors.New("refused")
 
-// call is the beginning of a call.
+// call is the common start of all calls.
 func (p *Plugin) call(ctx context.Context, method string) error {
 	p.mu.Lock()
 	p.calls[method]++
@@ -191,7 +191,7 @@ func (p *Plugin) call(ctx context.Context, method string) error {
 	return nil
 }
 
-// mask is no cipher; it keeps lengths.
+// mask is not a cipher. It keeps lengths.
 func mask(b []byte, key string) []byte {
 	out := bytes.Clone(b)
 	for i := range out {

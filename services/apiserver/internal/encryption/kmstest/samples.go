@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Samples are the counters and gauges of a name, and how much histograms have seen, by their labels' values
-// in the order of the labels' names, with spaces in between.
+// Samples returns the counters and gauges with a name, and the counts of histograms. The map keys
+// are the label values in the order of the label names, separated by spaces.
 func Samples(t testing.TB, reg *prometheus.Registry, name string) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()

@@ -1,4 +1,4 @@
-// Package externaljwttest has an external signer of tokens for tests: a gRPC server on a Unix
+// Package externaljwttest provides an external token signer for tests: a gRPC server on a Unix
 // socket.
 package externaljwttest
 
@@ -24,7 +24,7 @@ import (
 	pb "k8s.io/externaljwt/apis/v1alpha1"
 )
 
-// State is what the signer answers. Header has the fields of the header of tokens.
+// State is the state of a signer. Header contains the header fields of tokens.
 type State struct {
 	Header      map[string]any
 	Key         *ecdsa.PrivateKey
@@ -42,17 +42,17 @@ type Signer struct {
 	Socket string
 
 	t       testing.TB
-	mu      sync.Mutex // a leaf
+	mu      sync.Mutex // a leaf lock
 	state   State
 	fetches int
 	server  *grpc.Server
 	served  chan struct{}
 }
 
-// New returns a signer with a key of the id "kid-1", which must be started.
+// New returns a signer with a key with the id "kid-1". Start must be called.
 func New(t testing.TB) *Signer {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "signer") // paths of sockets are short
+	dir, err := os.MkdirTemp("", "signer") // socket paths must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func (s *Signer) Stop() {
 	<-s.served
 }
 
-// Change changes the answers.
+// Change changes the state.
 func (s *Signer) Change(change func(*State)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +92,7 @@ func (s *Signer) Change(change func(*State)) {
 	change(&s.state)
 }
 
-// Fetches returns the number of fetches of the keys.
+// Fetches returns the number of key fetches.
 func (s *Signer) Fetches() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,33 +10,30 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// DefaultCompactInterval is how often history is compacted, and how much of it
-// is kept at least.
+// DefaultCompactInterval is the interval of compactions, and the minimum age of kept history.
 const DefaultCompactInterval = 5 * time.Minute
 
-// compactKey is the key through which all API servers on one etcd agree, as
-// Kubernetes names it. Its value is the newest revision at the time of the last
-// round; its version, the number of rounds so far, is what they compete for.
+// compactKey is the key through which all API servers on one etcd coordinate, under its Kubernetes
+// name. Its value is the newest revision at the time of the last round. Its version is the number
+// of rounds so far, for which they compete.
 const compactKey = "compact_rev_key"
 
-// Compactor forgets history. Each interval all API servers on an etcd try to
-// begin the next round; one succeeds, and compacts to the revision that it saw
-// in the round before. The others learn the number of the round.
+// Compactor compacts history. In each interval all API servers on an etcd try to begin the next
+// round. One succeeds and compacts to the revision that it saw in the previous round. The other
+// ones learn the number of the round.
 type Compactor struct {
 	Store *Store
-	// Interval between rounds; 0 disables.
+	// Interval between rounds; 0 disables the Compactor.
 	Interval time.Duration
-	// Logger is told of failed rounds; nil discards.
+	// Logger receives failed rounds; nil discards them.
 	Logger *slog.Logger
 }
 
-// round is what a Compactor remembers: the last round it knows of and the revision
-// at which it was begun. Both are in what a backup of etcd holds of the round, so a
-// compactor never goes by a history that is no more.
+// round is the last round that a Compactor knows, and the revision at which it began. A backup of
+// etcd contains both, so a compactor never relies on a history that no longer exists.
 type round struct{ version, revision int64 }
 
-// Run compacts until the context ends. Failed rounds are logged and tried
-// again an interval later.
+// Run compacts until the context ends. Failed rounds are logged and retried after an interval.
 func (c *Compactor) Run(ctx context.Context) error {
 	if c.Interval <= 0 {
 		<-ctx.Done()
@@ -63,7 +60,7 @@ func (c *Compactor) Run(ctx context.Context) error {
 	}
 }
 
-// step tries to begin the round after last, and compacts if it is ours.
+// step tries to begin the round after last, and compacts if it succeeds.
 func (c *Compactor) step(ctx context.Context, last round) (round, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Interval)
 	defer cancel()
@@ -84,7 +81,7 @@ func (c *Compactor) step(ctx context.Context, last round) (round, error) {
 		return next, nil
 	}
 	if last.revision == 0 {
-		// The first round of all: nothing was seen an interval ago.
+		// The first round ever: no revision is known from an interval ago.
 		return next, nil
 	}
 	if err := c.Store.Compact(ctx, last.revision); err != nil {
@@ -93,9 +90,8 @@ func (c *Compactor) step(ctx context.Context, last round) (round, error) {
 	return next, nil
 }
 
-// History tells from which revision on the API servers on this etcd keep history,
-// 0 when they have not forgotten any yet, and the newest revision. What others
-// compact they do not say.
+// History returns the oldest revision that the API servers on this etcd keep, or 0 if they have not
+// compacted yet, and the newest revision. Compactions by other programs are not included.
 func (s *Store) History(ctx context.Context) (oldest, newest int64, err error) {
 	resp, err := s.kv.Get(ctx, compactKey, s.at(0)...)
 	if err != nil {

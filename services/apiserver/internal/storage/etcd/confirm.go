@@ -13,13 +13,13 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Only linearizable answers prove that a store went back: a member that lags behind
-// the others is behind what it told before, too. An etcd in this process cannot be
-// replaced below it, and tells of a change just before its revision counts: when
-// it seems to be behind, it is asked once more, through consensus.
+// Only linearizable reads prove that the store's revision went backwards: a lagging member is also
+// behind its earlier revisions. An etcd in this process cannot be replaced while in use, and it
+// delivers a change just before its revision counts. If it seems to be behind, it is read once
+// more, through consensus.
 
-// comparedValue is the largest value that is read again to compare it; of others the
-// revisions alone are.
+// comparedValue is the largest value that is read again for comparison. Of larger ones only the
+// revisions are compared.
 const comparedValue = 2 << 10
 
 // Confirm implements storage.Interface.
@@ -29,7 +29,7 @@ func (s *Store) Confirm(ctx context.Context, at storage.Place) (_ int64, err err
 	if s.newest != nil || m.Revision == 0 {
 		return s.confirmNewest(ctx, at)
 	}
-	// Where the place is, the key has what it got by the last change.
+	// At the position, the key has the value of its last change.
 	opts := []clientv3.OpOption{clientv3.WithRev(max(m.Revision, at.Revision))}
 	whole := m.Size <= comparedValue
 	if !whole {
@@ -58,14 +58,14 @@ func (s *Store) Confirm(ctx context.Context, at storage.Place) (_ int64, err err
 	return resp.Header.Revision, nil
 }
 
-// confirmNewest compares revisions alone.
+// confirmNewest compares revisions only.
 func (s *Store) confirmNewest(ctx context.Context, at storage.Place) (int64, error) {
 	if s.newest != nil {
 		if newest, err := s.revision(ctx); err != nil || newest >= at.Revision {
 			return newest, err
 		}
 	}
-	resp, err := s.promptly(ctx, s.prefix) // linearizable: after what is being applied
+	resp, err := s.promptly(ctx, s.prefix) // linearizable: after the changes being applied
 	if err != nil {
 		return 0, s.wrap(ctx, err)
 	}
@@ -75,7 +75,7 @@ func (s *Store) confirmNewest(ctx context.Context, at storage.Place) (int64, err
 	return resp.Header.Revision, nil
 }
 
-// confirmHeader compares what a linearizable answer tells of the store.
+// confirmHeader compares the header of a linearizable response with the position.
 func confirmHeader(at storage.Place, h *pb.ResponseHeader) error {
 	if err := confirmCluster(at, h); err != nil {
 		return err

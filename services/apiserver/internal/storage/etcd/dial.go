@@ -25,7 +25,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/zaplog"
 )
 
-// As kube-apiserver keeps its connections to etcd.
+// Connection parameters, as in kube-apiserver.
 const (
 	keepaliveTime      = 30 * time.Second
 	keepaliveTimeout   = 10 * time.Second
@@ -33,30 +33,29 @@ const (
 	maxReconnectDelay  = 3 * time.Second
 )
 
-// DialOptions says where an etcd cluster is and how to prove who asks.
+// DialOptions holds the address of an etcd cluster and the client credentials.
 type DialOptions struct {
 	// Servers are URLs such as https://etcd-0:2379.
 	Servers []string
-	// CAFile verifies the servers; empty means the system's authorities.
+	// CAFile verifies the servers. Empty means the system's authorities.
 	CAFile string
-	// CertFile and KeyFile are the client's own. They are read again for each
-	// connection, so that they may be renewed while the server runs.
+	// CertFile and KeyFile are the client certificate. They are read again for each connection, so
+	// they may be renewed at run time.
 	CertFile, KeyFile string
 	// DialTimeout bounds one attempt to connect; 0 means 20 seconds.
 	DialTimeout time.Duration
-	// Logger is told of the client's warnings; nil discards.
+	// Logger receives the client's warnings; nil discards them.
 	Logger *slog.Logger
-	// Metrics registers the grpc_client_* metrics of the calls; nil: they are not counted.
+	// Metrics registers the grpc_client_* metrics of the calls; nil disables them.
 	Metrics prometheus.Registerer
-	// Dial leads to servers that are not sockets of this machine; nil goes straight there.
+	// Dial connects to servers through a proxy; nil connects directly.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Traces makes spans of calls for requests that are traced; nil makes none.
+	// Traces creates spans of calls for traced requests; nil disables them.
 	Traces trace.TracerProvider
 }
 
-// Dial makes a client without waiting for a connection: what is wrong with the
-// options is told now, what is wrong with the servers by Store.Ping. The caller
-// closes the client.
+// Dial creates a client without waiting for a connection. Errors in the options are returned at
+// once; errors of the servers appear in Store.Ping. The caller closes the client.
 func Dial(opts DialOptions) (*clientv3.Client, error) {
 	secure, err := checkServers(opts.Servers)
 	if err != nil {
@@ -66,10 +65,10 @@ func Dial(opts DialOptions) (*clientv3.Client, error) {
 		Endpoints:            opts.Servers,
 		DialKeepAliveTime:    keepaliveTime,
 		DialKeepAliveTimeout: keepaliveTimeout,
-		// etcd's own limit on requests is the one that counts.
+		// etcd's own limit on requests is the effective one.
 		MaxCallSendMsgSize: maxMessage,
 		MaxCallRecvMsgSize: maxMessage,
-		// Whoever sent the request is told of its failure.
+		// The caller of the request gets the error.
 		Logger: zaplog.New(opts.Logger, "retrying of unary invoker failed"),
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{
@@ -107,7 +106,7 @@ func Dial(opts DialOptions) (*clientv3.Client, error) {
 	return client, nil
 }
 
-// dial connects to an address as the client has it: host:port, or unix:path.
+// dial connects to an address in the client's form: host:port, or unix:path.
 func (o *DialOptions) dial(ctx context.Context, addr string) (net.Conn, error) {
 	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
 		return (&net.Dialer{}).DialContext(ctx, "unix", strings.TrimPrefix(path, "//"))
@@ -115,8 +114,8 @@ func (o *DialOptions) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return o.Dial(ctx, "tcp", addr)
 }
 
-// checkServers tells whether the servers are reached over TLS; a mixture is
-// refused, because the client decides by the first one.
+// checkServers returns whether the servers use TLS. It rejects a mixture, because the client
+// decides by the first server.
 func checkServers(servers []string) (secure bool, err error) {
 	if len(servers) == 0 {
 		return false, errors.New("etcd: no servers given")

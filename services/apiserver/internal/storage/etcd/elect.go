@@ -14,27 +14,26 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// ElectionPrefix is the root of the keys of elections; each candidate has one,
+// ElectionPrefix is the root of the keys of elections. Each candidate has a key
 // <prefix><name>/<lease>, and the oldest is elected.
 const ElectionPrefix = "/binnacle/elections/"
 
-// DefaultElectionTTL is how long the elected may be silent.
+// DefaultElectionTTL is how long the leader may be silent.
 const DefaultElectionTTL = 5 * time.Second
 
-// Elector chooses one of several replicas for a task.
+// Elector elects one of several replicas for a task.
 //
-// The elected holds a lease, and counts its lifetime from before a renewal is
-// sent, while etcd counts from when it arrives; so the elected knows of its
-// loss before etcd lets another one in. A margin of a fifth of the lifetime
-// covers clocks of different speed.
+// The leader holds a lease, and counts its lifetime from before a renewal is sent, while etcd
+// counts from its arrival. So the leader notices its loss before etcd elects another one. A margin
+// of a fifth of the lifetime covers clocks of different speed.
 type Elector struct {
 	store *Store
 	ttl   time.Duration
 	log   *slog.Logger
 }
 
-// NewElector makes an Elector; a ttl of 0 means DefaultElectionTTL. etcd counts
-// lifetimes in seconds.
+// NewElector returns an Elector. A ttl of 0 means DefaultElectionTTL. etcd counts lifetimes in
+// seconds.
 func NewElector(s *Store, ttl time.Duration) *Elector {
 	if ttl <= 0 {
 		ttl = DefaultElectionTTL
@@ -42,11 +41,10 @@ func NewElector(s *Store, ttl time.Duration) *Elector {
 	return &Elector{store: s, ttl: ttl, log: s.log}
 }
 
-// Campaign waits until this candidate is elected; the context bounds the wait
-// only. id tells people who it is. lost is closed when the election no longer
-// holds, and always before another can be elected. resign ends the election and
-// returns when etcd knows or cannot be told; it must be called also after a
-// loss, to release what the election holds.
+// Campaign blocks until this candidate is elected. The context bounds the wait only. id identifies
+// the candidate to people. lost is closed when the election no longer holds, and always before
+// another candidate can be elected. resign ends the election and returns when etcd has confirmed it
+// or is unreachable. It must also be called after a loss, to release resources.
 func (e *Elector) Campaign(ctx context.Context, name, id string) (lost <-chan struct{}, resign func(), err error) {
 	for {
 		c, err := e.apply(ctx, name, id)
@@ -61,13 +59,13 @@ func (e *Elector) Campaign(ctx context.Context, name, id string) (lost <-chan st
 		if !errors.Is(err, errLeaseLost) {
 			return nil, nil, err
 		}
-		// The lease ran out while waiting, so the place in the queue did too.
+		// The lease expired while waiting, and with it the place in the queue.
 	}
 }
 
 var errLeaseLost = errors.New("the candidate's lease was lost")
 
-// candidate is one candidacy, from application to resignation.
+// candidate is one candidacy, from its creation to its resignation.
 type candidate struct {
 	elector  *Elector
 	prefix   string
@@ -80,7 +78,7 @@ type candidate struct {
 	once    sync.Once
 }
 
-// apply writes the candidate's key and begins to keep its lease.
+// apply writes the candidate's key and starts to renew its lease.
 func (e *Elector) apply(ctx context.Context, name, id string) (*candidate, error) {
 	prefix := ElectionPrefix + name + "/"
 	since := time.Now()
@@ -113,8 +111,8 @@ func (c *candidate) await(ctx context.Context) error {
 	defer cancel()
 	s := c.elector.store
 	for {
-		// The youngest of the older ones: each waits for the one before it, so
-		// that a resignation wakes one candidate only.
+		// The youngest of the older ones: each waits for the one before it, so a resignation wakes
+		// only one candidate.
 		resp, err := s.kv.Get(ctx, c.prefix, append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(c.revision-1))...)
 		if err != nil {
 			return fmt.Errorf("election: %w", s.wrap(ctx, err))
@@ -133,9 +131,8 @@ func (c *candidate) await(ctx context.Context) error {
 	}
 }
 
-// awaitDeletion returns when the key was deleted, or after a while: an etcd that was
-// restored from a backup does not tell of what happened at revisions that the watch
-// has passed.
+// awaitDeletion returns when the key was deleted, or after a while: an etcd that was restored from
+// a backup does not deliver changes at revisions that the watch has passed.
 func (c *candidate) awaitDeletion(ctx context.Context, key string, after int64) error {
 	look := time.NewTimer(c.elector.ttl)
 	defer look.Stop()
@@ -168,15 +165,15 @@ func (c *candidate) awaitDeletion(ctx context.Context, key string, after int64) 
 	}
 }
 
-// renewal is the answer to an attempt to renew a lease.
+// renewal is the result of an attempt to renew a lease.
 type renewal struct {
 	sent time.Time
 	err  error
 }
 
-// renew keeps the lease until the context ends, and closes lost when it did
-// not succeed in time. An attempt that is not answered does not hold up the next one: of
-// several members of etcd one may be stalled, and the others answer.
+// renew renews the lease until the context ends, and closes lost if it does not succeed in time. An
+// unanswered attempt does not delay the next one: one of several members of etcd may be stalled
+// while the other ones respond.
 func (c *candidate) renew(ctx context.Context, since time.Time, ttl time.Duration) {
 	ctx, cancel := context.WithCancel(ctx)
 	var asking sync.WaitGroup
@@ -229,14 +226,14 @@ func (c *candidate) renewOnce(ctx context.Context, until time.Time, answers chan
 	}
 }
 
-// resign closes lost first and tells etcd then.
+// resign closes lost first and then notifies etcd.
 func (c *candidate) resign() {
 	c.once.Do(func() {
 		c.cancel()
 		<-c.renewed
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		// Unanswered, the lease runs out by itself.
+		// Without a response, the lease expires by itself.
 		if _, err := c.elector.store.client.Revoke(ctx, c.lease); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			c.elector.log.Debug("election lease was not revoked", "err", err)
 		}

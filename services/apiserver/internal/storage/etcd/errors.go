@@ -13,8 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// readError is wrap for reads at a revision: it asks for the newest revision
-// where the error is to tell it.
+// readError is wrap for reads at a revision. It reads the newest revision if the error must contain
+// it.
 func (s *Store) readError(ctx context.Context, err error) error {
 	if !errors.Is(err, rpctypes.ErrFutureRev) {
 		return s.wrap(ctx, err)
@@ -26,7 +26,7 @@ func (s *Store) readError(ctx context.Context, err error) error {
 	return &storage.FutureError{Current: newest}
 }
 
-// wrap translates an error of the client into one of the contract.
+// wrap translates a client error into one of the contract.
 func (s *Store) wrap(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, rpctypes.ErrCompacted):
@@ -36,8 +36,8 @@ func (s *Store) wrap(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		// The client noticed the end before the context's own timer did, or
-		// the client was closed; either way nobody knows the outcome.
+		// The client noticed the end before the context's own timer did, or the client was closed.
+		// Either way the outcome is unknown.
 		return fmt.Errorf("%w: %w", storage.ErrUnavailable, err)
 	}
 	kind := storage.ErrUnavailable
@@ -47,7 +47,7 @@ func (s *Store) wrap(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: etcd: %w", kind, err)
 }
 
-// tooLarge recognizes the refusals of etcd and, on the way to it, of gRPC.
+// tooLarge recognizes the rejections of etcd and, before it, of gRPC.
 func tooLarge(err error) bool {
 	if errors.Is(err, rpctypes.ErrRequestTooLarge) {
 		return true
@@ -55,7 +55,7 @@ func tooLarge(err error) bool {
 	return code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "message larger than max")
 }
 
-// permanent tells that a watch would fail in the same way again.
+// permanent reports whether a watch would fail in the same way again.
 func permanent(err error) bool {
 	switch code(err) {
 	case codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument, codes.Unimplemented:

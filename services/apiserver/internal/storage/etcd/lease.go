@@ -8,21 +8,20 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// maxLeaseObjects bounds the values on one lease: etcd deletes them all in one
-// go when it expires.
+// maxLeaseObjects bounds the values on one lease: etcd deletes them all at once when it expires.
 const maxLeaseObjects = 1000
 
-// leases hands out one lease to many values, because a lease for each would
-// cost etcd more than the values do. A lease lives a little longer than asked
-// for (a twentieth, at most reuse); for that time it takes further values.
+// leases shares one lease among many values, because a lease for each would cost etcd more than the
+// values do. A lease lives slightly longer than requested (a twentieth, at most reuse). During that
+// time it takes further values.
 type leases struct {
 	client  clientv3.Lease
 	reuse   time.Duration
 	objects prometheus.Observer
 
-	// turn is held (by having sent) while the fields below are read, and
-	// while a lease is granted: those who wait want the same lease. A channel,
-	// so that waiting ends with the caller's context.
+	// turn is held (by having sent) while the fields below are read, and while a lease is granted,
+	// since waiters want the same lease. It is a channel, so that waiting ends with the caller's
+	// context.
 	turn    chan struct{}
 	id      clientv3.LeaseID
 	expires time.Time
@@ -33,7 +32,7 @@ func newLeases(client clientv3.Lease, reuse time.Duration, objects prometheus.Ob
 	return &leases{client: client, reuse: reuse, objects: objects, turn: make(chan struct{}, 1)}
 }
 
-// get returns a lease that lives for ttl at least.
+// get returns a lease that lives for at least ttl.
 func (l *leases) get(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {
 	select {
 	case l.turn <- struct{}{}:
@@ -44,7 +43,7 @@ func (l *leases) get(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, 
 
 	now := time.Now()
 	slack := min(ttl/20, l.reuse)
-	// etcd counts in seconds, so up to one more second is our own rounding.
+	// etcd counts in seconds, so up to one more second is due to rounding here.
 	if left := l.expires.Sub(now); l.id != 0 && l.count < maxLeaseObjects && left >= ttl && left <= ttl+slack+time.Second {
 		l.count++
 		return l.id, nil
@@ -67,7 +66,7 @@ func (l *leases) forget(id clientv3.LeaseID) {
 	}
 }
 
-// retire is called with the turn held.
+// retire drops the current lease. The caller holds turn.
 func (l *leases) retire() {
 	if l.id != 0 {
 		l.objects.Observe(float64(l.count))

@@ -14,7 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// metrics under the names that dashboards for Kubernetes know.
+// metrics uses the names that dashboards for Kubernetes expect.
 type metrics struct {
 	prefix       string
 	series       *servingmetrics.Series[seriesKey, *series]
@@ -23,11 +23,11 @@ type metrics struct {
 
 type seriesKey struct{ operation, kind string }
 
-// series are the metrics of an operation on a type of objects.
+// series holds the metrics of an operation on a type of objects.
 type series struct {
 	duration prometheus.Observer // nil for watches
 	requests prometheus.Counter
-	// errors returns the counter of errors, which is there once there was one.
+	// errors returns the counter of errors, which exists only after the first error.
 	errors func() prometheus.Counter
 }
 
@@ -89,8 +89,8 @@ func newMetrics(reg prometheus.Registerer, prefix string, size databaseSize) (*m
 	return m, nil
 }
 
-// KeepSeriesWhile has the series of custom resources removed that are not defined any
-// more. The types of custom resources begin with their group, which has a dot.
+// KeepSeriesWhile removes the series of custom resources that are no longer defined. The types of
+// custom resources begin with their group, which contains a dot.
 func (s *Store) KeepSeriesWhile(served func() func(schema.GroupResource) bool) {
 	s.metrics.series.KeepWhile(func() func(seriesKey) bool {
 		live := served()
@@ -114,12 +114,12 @@ func (m *metrics) observe(operation, key string, start time.Time, err *error) {
 // watchOperation is the operation of watches, which have no duration.
 const watchOperation = "watch"
 
-// watched counts a watch that begins.
+// watched counts the start of a watch.
 func (m *metrics) watched(prefix string) {
 	m.series.Of(seriesKey{watchOperation, m.kind(prefix)}).requests.Inc()
 }
 
-// failed tells an operation that went wrong from one whose answer is no.
+// failed reports whether an operation failed, in contrast to a negative result.
 func failed(err error) bool {
 	var tooOld *storage.CompactedError
 	var tooNew *storage.FutureError
@@ -128,9 +128,9 @@ func failed(err error) bool {
 		errors.As(err, &tooOld) || errors.As(err, &tooNew)
 }
 
-// kind is the part of a key that names the type of its value: the segment
-// below the root, or two of them where the first is a group or one of the
-// historical double names. It is a part of the key, so nothing is allocated.
+// kind returns the part of a key that names the type of its value: the segment below the root, or
+// two segments if the first is a group or one of the historical double names. It is a substring of
+// the key, so nothing is allocated.
 func (m *metrics) kind(key string) string {
 	rest, ok := strings.CutPrefix(key, m.prefix)
 	if !ok || rest == "" {

@@ -7,12 +7,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A member of etcd that is stalled keeps its connections and answers nothing, until that is
-// noticed (keepaliveTime and keepaliveTimeout). All consistent reads wait for one that asks
-// for the newest revision, so that one is asked again meanwhile, which is by another member.
+// A stalled member of etcd keeps its connections and answers nothing until it is detected
+// (keepaliveTime and keepaliveTimeout). All consistent reads wait for a read of the newest
+// revision, so that read is repeated in parallel, on another member.
 
-// againAfter is how long such a read may take before it is asked again, beside itself. The
-// time doubles with each attempt.
+// againAfter is the time after which such a read is repeated in parallel. It doubles with each
+// attempt.
 const againAfter = 500 * time.Millisecond
 
 type got struct {
@@ -20,8 +20,8 @@ type got struct {
 	err  error
 }
 
-// promptly is a read of a key that one member of several cannot hold up. All attempts begin
-// after the call, so any answer will do.
+// promptly reads a key in a way that a single stalled member cannot block. All attempts begin after
+// the call, so any response is valid.
 func (s *Store) promptly(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
 	if s.newest != nil || len(s.client.Endpoints()) < 2 {
 		return s.kv.Get(ctx, key, opts...)
@@ -37,7 +37,7 @@ func (s *Store) promptly(ctx context.Context, key string, opts ...clientv3.OpOpt
 		case <-ctx.Done():
 		}
 	}
-	go ask() // ends with the context, as all that follow
+	go ask() // ends with the context, like all further attempts
 	wait := againAfter
 	again := time.NewTimer(wait)
 	defer again.Stop()

@@ -6,23 +6,21 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// A watch that resumes asks for the last change that it knows of once more. When
-// what comes is something else, or nothing, the history is not the one that was
-// told so far: etcd was restored from a backup, and tells revisions a second time.
-// As this is told on the very stream that goes on from there, nothing can come in
-// between.
+// A watch that resumes requests the last known change again. If it receives something else, or
+// nothing, the history is not the one delivered so far: etcd was restored from a backup and assigns
+// revisions again. The check uses the same stream that continues from there, so nothing can happen
+// in between.
 
-// maxRetold bounds how many revisions are told again: fewer than etcd sends at a
-// time, so that all of them come with the first.
+// maxRetold bounds how many revisions are redelivered. It is below what etcd sends at a time, so
+// all of them arrive with the first one.
 const maxRetold = 900
 
-// errNotTold ends a stream on which the last change cannot be told again, because
-// it is compacted. What comes next need not be, and that nothing changed since may
-// still be told.
+// errNotTold ends a stream on which the last change cannot be redelivered, because it is compacted.
+// Later changes may not be compacted, and that nothing changed since can still be confirmed.
 var errNotTold = errors.New("the last change that was delivered is compacted")
 
-// recheck lets the stream begin with the last change that is known, or with the
-// oldest revision behind it that is not compacted.
+// recheck makes the stream begin with the last known change, or with the oldest later revision that
+// is not compacted.
 func (s *stream) recheck() {
 	last := s.place.Last.Revision
 	from := max(last, s.compacted)
@@ -32,7 +30,7 @@ func (s *stream) recheck() {
 	s.from, s.rechecking = from, true
 }
 
-// handleEvents takes the events of one response.
+// handleEvents handles the events of one response.
 func (s *stream) handleEvents(b storage.Batch) error {
 	if s.rechecking {
 		events, err := s.place.Recheck(s.from, b.Events)

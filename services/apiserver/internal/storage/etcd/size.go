@@ -11,14 +11,14 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// sizeTimeout bounds how long who reads metrics waits for etcd.
+// sizeTimeout bounds how long a scrape of metrics waits for etcd.
 const sizeTimeout = 2 * time.Second
 
-// mainCluster names the cluster in the metric, where nothing else is said.
+// mainCluster is the default name of the cluster in the metric.
 const mainCluster = "etcd-0"
 
-// databaseSize is the metric of how large the database is, which is asked for when it is
-// read. It is missing while etcd does not answer.
+// databaseSize is the metric of the database size, which is read on each scrape. It is absent while
+// etcd does not respond.
 type databaseSize struct {
 	size    func(context.Context) (int64, error)
 	log     *slog.Logger
@@ -44,7 +44,7 @@ func (d databaseSize) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(sizeDesc(), prometheus.GaugeValue, float64(size), d.cluster)
 }
 
-// sizeOf asks one of the servers of a client, another one each time.
+// sizeOf reads the size from a random server of a client.
 func sizeOf(ctx context.Context, c *clientv3.Client) (int64, error) {
 	all := c.Endpoints()
 	if len(all) == 0 {

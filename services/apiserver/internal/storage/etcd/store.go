@@ -18,45 +18,42 @@ import (
 // DefaultPrefix is the root of all keys that Kubernetes stores.
 const DefaultPrefix = "/registry/"
 
-// DefaultLeaseReuse is how long at most a lease takes further values.
+// DefaultLeaseReuse is how long a lease takes further values at most.
 const DefaultLeaseReuse = 60 * time.Second
 
-// A List asks etcd for pages, so that neither side holds a response of
-// unbounded size: the first is small, the following ones are sized by what the
-// values weighed so far.
+// A List reads pages from etcd, so that neither side holds a response of unbounded size. The first
+// page is small. Later ones are sized by the values read so far.
 const (
 	firstPage = 500
 	maxPage   = 10_000
 	pageBytes = 16 << 20
 )
 
-// Config of a Store.
+// Config configures a Store.
 type Config struct {
-	// Client reaches etcd. The Store does not close it.
+	// Client connects to etcd. The Store does not close it.
 	Client *clientv3.Client
-	// Watch opens watch streams; nil means over the client's connection. An
-	// in-process client has none, so its server provides this.
+	// Watch opens watch streams; nil means over the client's connection. An in-process client has
+	// none, so its server provides this.
 	Watch pb.WatchClient
-	// Newest tells the newest revision of a cluster whose only member runs in
-	// this process, or that it is stopped. Its own state is the newest there
-	// is, so with Newest set, linearizable reads ask for no agreement. Nil for
-	// every other cluster.
+	// Newest returns the newest revision of a cluster whose only member runs in this process, or an
+	// error if it is stopped. The member's own state is the newest, so with Newest set,
+	// linearizable reads need no consensus. It is nil for every other cluster.
 	Newest func() (int64, error)
-	// Changes reads the changes of keys from one up to another, after a revision and
-	// up to one that is reached, until they take so many bytes, and tells how far it
-	// came and to which revision history is compacted. Nil leaves that to watches.
+	// Changes reads the changes of keys in a range, after a revision up to one that is reached,
+	// until they take the given number of bytes. It returns how far it read and to which revision
+	// history is compacted. If it is nil, watches read history.
 	Changes func(from, end string, after, until int64, bytes int) (events []storage.Event, reached, compacted int64, err error)
-	// Size tells the size of the database in bytes; nil asks one of the servers.
+	// Size returns the size of the database in bytes; nil reads it from one of the servers.
 	Size func(context.Context) (int64, error)
-	// Prefix is the root below which metrics tell types apart, and where Ping
-	// looks; empty means DefaultPrefix. Keys are not changed by it.
+	// Prefix is the root below which metrics distinguish types, and where Ping reads. Empty means
+	// DefaultPrefix. It does not change keys.
 	Prefix string
-	// LeaseReuse bounds how long a lease takes further values; 0 means
-	// DefaultLeaseReuse.
+	// LeaseReuse bounds how long a lease takes further values; 0 means DefaultLeaseReuse.
 	LeaseReuse time.Duration
-	// Cluster names it in metrics; empty means etcd-0.
+	// Cluster is the name of the cluster in metrics; empty means etcd-0.
 	Cluster string
-	// Logger is told of broken watch streams; nil discards.
+	// Logger receives broken watch streams; nil discards them.
 	Logger *slog.Logger
 	// Metrics registers the etcd_* metrics; nil leaves them unregistered.
 	Metrics prometheus.Registerer
@@ -74,14 +71,14 @@ type Store struct {
 	log     *slog.Logger
 	metrics *metrics
 	leases  *leases
-	// compacted is the newest compaction that this process has heard of, a
-	// hint for errors that do not carry it.
+	// compacted is the newest compaction known to this process, a hint for errors that do not carry
+	// it.
 	compacted atomic.Int64
 }
 
 var _ storage.Interface = (*Store)(nil)
 
-// New makes a Store. It does not talk to etcd.
+// New returns a Store. It does not connect to etcd.
 func New(cfg Config) (*Store, error) {
 	if cfg.Client == nil {
 		return nil, errors.New("etcd store: no client")
@@ -145,8 +142,8 @@ func (s *Store) Get(ctx context.Context, key string, revision int64) (_ storage.
 	return keyValue(resp.Kvs[0]), at, nil
 }
 
-// List implements storage.Interface. However long the list is, all of it is
-// read at one revision.
+// List implements storage.Interface. The whole list is read at one revision, regardless of its
+// length.
 func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOptions) (_ storage.ListResult, err error) {
 	defer s.metrics.observe("list", prefix, time.Now(), &err)
 	from, end := span(prefix)
@@ -193,7 +190,7 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 	}
 }
 
-// nextPage is the number of keys that are likely to fill a page.
+// nextPage returns the number of keys that are likely to fill a page.
 func nextPage(size, items int) int64 {
 	average := max(size/max(items, 1), 1)
 	return int64(min(max(pageBytes/average, 1), maxPage))
@@ -205,7 +202,7 @@ func (s *Store) Revision(ctx context.Context) (_ int64, err error) {
 	return s.revision(ctx)
 }
 
-// revision reads the root, a key that never exists: the answer is all header.
+// revision reads the root, a key that never exists: the response is only a header.
 func (s *Store) revision(ctx context.Context) (int64, error) {
 	if s.newest != nil {
 		newest, err := s.newest()
@@ -221,9 +218,9 @@ func (s *Store) revision(ctx context.Context) (int64, error) {
 	return resp.Header.Revision, nil
 }
 
-// Ping tells whether etcd answers a linearizable read, for health checks. The
-// context bounds it. Unlike other operations, which wait for a connection and
-// know in the end only that time ran out, it tells why there is none.
+// Ping checks that etcd answers a linearizable read, for health checks. The context bounds it.
+// Other operations wait for a connection and report only a timeout. Ping reports why there is no
+// connection.
 func (s *Store) Ping(ctx context.Context) error {
 	var err error
 	if conn := s.client.ActiveConnection(); conn != nil {
@@ -247,7 +244,7 @@ func (s *Store) Compact(ctx context.Context, revision int64) (err error) {
 	return nil
 }
 
-// noteCompacted remembers the newest compaction heard of.
+// noteCompacted records the newest known compaction.
 func (s *Store) noteCompacted(revision int64) {
 	for {
 		known := s.compacted.Load()
@@ -257,16 +254,16 @@ func (s *Store) noteCompacted(revision int64) {
 	}
 }
 
-// at are the options that read at a revision.
+// at returns the options for a read at a revision.
 func (s *Store) at(revision int64) []clientv3.OpOption {
 	if revision == 0 {
 		return s.read[:len(s.read):len(s.read)]
 	}
-	// Never serializable: a member that lags would call the revision future.
+	// Never serializable: a lagging member would treat the revision as future.
 	return []clientv3.OpOption{clientv3.WithRev(revision)}
 }
 
-// span is the range of keys that begin with prefix.
+// span returns the range of keys that begin with prefix.
 func span(prefix string) (from, end string) {
 	if prefix == "" {
 		return "\x00", "\x00"

@@ -13,33 +13,33 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// stream is one connection of a watch to etcd. But for receive and probe, all
-// of it runs in the watch's goroutine.
+// stream is one connection of a watch to etcd. Except for receive and probe, all of it runs in the
+// watch's goroutine.
 type stream struct {
 	*watch
 	ctx  context.Context
 	grpc pb.Watch_WatchClient
-	// from is the first revision that was asked for; rechecking tells that it is one
-	// that was delivered before, and is to be told again first.
+	// from is the first requested revision. rechecking means that it was delivered before and must
+	// be redelivered first.
 	from       int64
 	rechecking bool
-	// answers tells that etcd's revision has reached from. Before that, etcd
-	// does not answer progress requests, and the newest revision is read.
+	// answers means that etcd's revision has reached from. Before that, etcd does not answer
+	// progress requests, and the newest revision is read instead.
 	answers bool
 	probing bool
 	probed  chan probe
-	asked   storage.Place // what was reached when the probe began
+	asked   storage.Place // the position when the probe began
 	retry   *time.Ticker
-	// serving is the member at the other end, trust what is thought of it; until it
-	// is trusted the newest revision is read, too.
+	// serving is the member that serves the stream, and trust its rating. Until it is trusted, the
+	// newest revision is read too.
 	serving  uint64
 	created  bool
 	trust    trust
-	judged   bool // at least once, maybe without a verdict
+	judged   bool // at least once, maybe without a result
 	learning bool
 	learned  chan trust
-	// behind is a newest revision that was read and had not been delivered. When
-	// its events do not come in a while, there are none, and a marker is written.
+	// behind is a newest revision that was read but not delivered. If its events do not arrive
+	// within a while, there are none, and a marker is written.
 	behind  int64
 	marking bool
 	marked  chan struct{}
@@ -70,7 +70,7 @@ func (w *watch) stream() error {
 		return err
 	}
 	if w.waiting {
-		// The request was lost with the stream before.
+		// The request was lost with the earlier stream.
 		if err := s.ask(&helpers); err != nil {
 			return err
 		}
@@ -104,10 +104,10 @@ func (w *watch) stream() error {
 				err = s.answered(&helpers)
 			}
 			if err == nil && resp.Created && s.rechecking && !s.waiting {
-				err = s.ask(&helpers) // lest nothing comes that could prove anything
+				err = s.ask(&helpers) // otherwise nothing may arrive that proves anything
 			}
 			if err == nil && s.reached && resp.Header.GetRevision() < s.place.Revision {
-				s.startProbe(&helpers) // the member lags, or etcd went back
+				s.startProbe(&helpers) // the member lags, or etcd's revision went backwards
 			}
 			if err == nil && s.waiting {
 				s.startLearning(&helpers)
@@ -117,8 +117,8 @@ func (w *watch) stream() error {
 	return err
 }
 
-// ask requests progress, and does so again after a while: a watch that is
-// behind, or a full queue, is a request that etcd drops.
+// ask requests progress, and repeats the request after a while: etcd drops requests while the watch
+// is behind or a queue is full.
 func (s *stream) ask(helpers *sync.WaitGroup) error {
 	s.waiting = true
 	s.retry.Reset(progressRetry)
@@ -137,7 +137,7 @@ func (s *stream) ask(helpers *sync.WaitGroup) error {
 	return nil
 }
 
-// startProbe reads the newest revision, unless that is being done.
+// startProbe reads the newest revision unless a read is running.
 func (s *stream) startProbe(helpers *sync.WaitGroup) {
 	if s.probing {
 		return
@@ -149,8 +149,8 @@ func (s *stream) startProbe(helpers *sync.WaitGroup) {
 	helpers.Go(s.probe)
 }
 
-// startLearning begins to ask whether the serving member is to be trusted, once it
-// is known and that matters.
+// startLearning starts to check whether the serving member is trustworthy, once the member is known
+// and the result matters.
 func (s *stream) startLearning(helpers *sync.WaitGroup) {
 	if s.trust == unknown && s.created && !s.learning {
 		s.learning = true
@@ -158,8 +158,8 @@ func (s *stream) startLearning(helpers *sync.WaitGroup) {
 	}
 }
 
-// settles tells whether a response that was handled answers a request for progress;
-// that of a member that is not trusted does when everything has come that was there.
+// settles reports whether a handled response answers a request for progress. A response of an
+// untrusted member does if everything up to behind has arrived.
 func (s *stream) settles(resp *pb.WatchResponse) bool {
 	if s.trust == trusted {
 		return resp.WatchId == clientv3.InvalidWatchID
@@ -171,13 +171,13 @@ func (s *stream) settles(resp *pb.WatchResponse) bool {
 	return true
 }
 
-// probe is what was found of the newest revision; 0: it is not known.
+// probe is the result of a read of the newest revision; 0 if unknown.
 type probe struct {
 	newest   int64
-	replaced error // the history is not the one that was delivered
+	replaced error // the history is not the delivered one
 }
 
-// probe reads the newest revision. Of an outage the stream itself tells.
+// probe reads the newest revision. The stream itself reports outages.
 func (s *stream) probe() {
 	var p probe
 	var err error
@@ -201,18 +201,18 @@ func (s *stream) handleProbe(p probe, helpers *sync.WaitGroup) error {
 	case newest > s.place.Revision:
 		s.behind = newest
 		return nil
-	case s.rechecking: // What was delivered before is told again, or trust is learnt.
+	case s.rechecking: // Earlier deliveries are redelivered, or trust is determined.
 		return nil
 	}
-	// Nothing happened since the last delivery. A revision that is awaited
-	// still, because the watch starts in the future, is not told.
+	// Nothing happened since the last delivery. A revision that is still awaited, because the watch
+	// starts in the future, is not reported.
 	if newest >= s.place.Revision {
 		s.deliver(storage.Batch{Revision: s.place.Revision})
 	}
 	return s.answered(helpers)
 }
 
-// answered ends the wait, unless there was another wish meanwhile.
+// answered ends the wait, unless progress was requested again meanwhile.
 func (s *stream) answered(helpers *sync.WaitGroup) error {
 	s.waiting, s.behind = false, 0
 	s.retry.Stop()
@@ -223,7 +223,7 @@ func (s *stream) answered(helpers *sync.WaitGroup) error {
 	return s.ask(helpers)
 }
 
-// handle takes one response.
+// handle handles one response.
 func (s *stream) handle(resp *pb.WatchResponse) error {
 	if resp.Header.GetRevision() >= s.from {
 		s.answers = true
@@ -245,7 +245,7 @@ func (s *stream) handle(resp *pb.WatchResponse) error {
 		return s.handleEvents(batch(resp.Events))
 	}
 	if resp.Header.Revision >= s.place.Revision && s.trust == trusted {
-		if s.rechecking { // All that there is was told.
+		if s.rechecking { // All existing events were delivered.
 			_, err := s.place.Recheck(s.from, nil)
 			return err
 		}
@@ -254,10 +254,10 @@ func (s *stream) handle(resp *pb.WatchResponse) error {
 	return nil
 }
 
-// request asks for whole revisions: etcd sends all events of a revision in one
-// response. It does not ask for fragments: etcd measures all of a fragment again for each
-// event that it adds, so tens of thousands of keys that go in one revision would keep it
-// busy for minutes, and every replica waiting.
+// request requests whole revisions: etcd sends all events of a revision in one response. It does
+// not request fragments: etcd measures a whole fragment again for each event that it adds. Tens of
+// thousands of keys that are deleted in one revision would keep it busy for minutes while every
+// replica waits.
 func (s *stream) request() *pb.WatchRequest {
 	from, end := span(s.prefix)
 	return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// statusTimeout bounds how long a member is asked for its version.
+	// statusTimeout bounds the wait for the version of a member.
 	statusTimeout = 5 * time.Second
-	// trustRetry is when members are asked again whose version is not known.
+	// trustRetry is the interval after which members of unknown version are asked again.
 	trustRetry = 30 * time.Second
 )
 
-// trust says whether a member's word is taken that everything up to a revision was
-// delivered. Before 3.4.31 and 3.5.13 etcd said so of events that it had not sent
-// yet; who believes it loses them.
+// trust is whether a member's progress notifications are reliable. Before 3.4.31 and 3.5.13 etcd
+// reported progress beyond events that it had not sent yet, so a reader that relies on it loses
+// them.
 type trust int
 
 const (
@@ -28,11 +28,11 @@ const (
 	distrusted
 )
 
-// progressMarker is the key, below the prefix of a watch, that is written to learn
-// how far a distrusted member has delivered: events come in order.
+// progressMarker is the key, below the prefix of a watch, that is written to learn how far a
+// distrusted member has delivered: events arrive in order.
 const progressMarker = "binnacle-progress"
 
-// tellsProgress tells whether an etcd of a version is to be trusted.
+// tellsProgress reports whether an etcd version is trusted.
 func tellsProgress(v string) bool {
 	parsed, err := version.ParseGeneric(v)
 	if err != nil || parsed.Major() < 3 {
@@ -47,7 +47,7 @@ func tellsProgress(v string) bool {
 	}
 }
 
-// member is what an endpoint says of itself.
+// member is the status of an endpoint.
 type member struct {
 	endpoint string
 	id       uint64
@@ -55,11 +55,11 @@ type member struct {
 	err      error
 }
 
-// judge asks every endpoint for its version. A watch is judged by the member that
-// serves it; where that is not among those that answered, because a proxy stands
-// between, by all of them together, if all answered. why says what is wrong.
+// judge reads the version of every endpoint. A watch is rated by the member that serves it. If that
+// member is not among the responses, because of a proxy, it is rated by all endpoints together, if
+// all responded. why explains the result.
 func (s *Store) judge(ctx context.Context, serving uint64) (t trust, why string) {
-	if s.newest != nil { // in this process, so of the version that it is built with
+	if s.newest != nil { // in this process, so it has the version of the build
 		return trusted, ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
@@ -102,8 +102,8 @@ func askVersion(ctx context.Context, c *clientv3.Client, endpoint string) member
 	return member{endpoint: endpoint, id: resp.Header.MemberId, version: resp.Version}
 }
 
-// learn asks until it is known whether the serving member is to be trusted, and
-// tells the stream what is known so far.
+// learn retries until the rating of the serving member is known, and reports intermediate results
+// to the stream.
 func (s *stream) learn() {
 	retry := time.NewTimer(0)
 	defer retry.Stop()
@@ -135,8 +135,8 @@ func (s *stream) learn() {
 	}
 }
 
-// mark writes below the watch's prefix. The event of it follows those of all changes
-// before it.
+// mark writes below the watch's prefix. The event of the write follows those of all earlier
+// changes.
 func (s *stream) mark() {
 	_, err := s.store.kv.Put(s.ctx, s.prefix+progressMarker, "")
 	if err != nil && s.ctx.Err() == nil {

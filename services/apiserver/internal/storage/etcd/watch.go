@@ -13,12 +13,11 @@ import (
 )
 
 const (
-	// watchBuffer is how many responses wait for a slow receiver before the
-	// stream itself is held back. etcd's own client buffers without bound,
-	// which is why watches are read from the stream here.
+	// watchBuffer is how many responses wait for a slow receiver before the stream itself is
+	// throttled. etcd's own client buffers without bound, so watches are read from the stream here.
 	watchBuffer = 16
-	// progressRetry is when an unanswered progress request is repeated: etcd
-	// does not answer while the watch is behind.
+	// progressRetry is when an unanswered progress request is repeated: etcd does not answer while
+	// the watch is behind.
 	progressRetry = 100 * time.Millisecond
 
 	minBackoff = 10 * time.Millisecond
@@ -26,14 +25,13 @@ const (
 	maxMessage = 1<<31 - 1
 )
 
-// watch is a running watch. Its goroutine (run) goes through these states:
+// watch is a running watch. Its goroutine (run) passes these states:
 //
 //	connecting → streaming → (broken: connecting again, after a backoff) → ended
 //
-// and resumes after each break with the last change that it knows of, which etcd then
-// tells again, or else at the revision that follows the last delivered one. So it
-// notices an etcd that was restored from a backup (resume.go). A stream (stream.go)
-// has another goroutine, which only receives.
+// After each break it resumes with the last known change, which etcd then redelivers, or otherwise
+// at the revision after the last delivered one. So it detects an etcd that was restored from a
+// backup (resume.go). A stream (stream.go) has another goroutine, which only receives.
 type watch struct {
 	store  *Store
 	prefix string
@@ -48,21 +46,19 @@ type watch struct {
 	mu  sync.Mutex
 	err error
 
-	// Of run alone from here.
+	// The fields below belong to run.
 	place storage.Place
-	// reached tells that etcd has told of the place's revision: it is not in the
-	// future.
+	// reached means that etcd has confirmed the revision of the position: it is not in the future.
 	reached bool
-	// compacted is a revision up to which history is, with the last change at the
-	// place; 0 when that is not known.
+	// compacted is a revision to which history is compacted, including the last change of the
+	// position; 0 if unknown.
 	compacted int64
-	// waiting: a progress request is unanswered; again: another was wanted
-	// since, so that the answer may be older than the wish.
+	// waiting: a progress request is unanswered. again: progress was requested again since, so the
+	// answer may be older than that request.
 	waiting, again bool
 }
 
-// Watch implements storage.Interface. It returns at once; a start revision that
-// is in the future is waited for.
+// Watch implements storage.Interface. It returns at once and waits for a future start revision.
 func (s *Store) Watch(ctx context.Context, prefix string, after int64) (storage.Watcher, error) {
 	return s.follow(ctx, prefix, storage.Place{Revision: after}, false)
 }
@@ -104,20 +100,20 @@ func (w *watch) Err() error {
 	return w.err
 }
 
-// Stop ends the watch and waits until its goroutines have let go of it.
+// Stop ends the watch and waits until its goroutines have ended.
 func (w *watch) Stop() {
 	w.cancel()
 	<-w.done
 }
 
-// Progress implements storage.Watcher. It never waits.
+// Progress implements storage.Watcher. It never blocks.
 func (w *watch) Progress(ctx context.Context) error {
 	if err := w.ctx.Err(); err != nil {
 		return err
 	}
 	select {
 	case w.asks <- struct{}{}:
-	default: // Another request is about to be made; its answer will do.
+	default: // A pending request answers this one too.
 	}
 	return ctx.Err()
 }
@@ -144,7 +140,7 @@ func (w *watch) run() {
 			backoff = minBackoff
 		}
 		w.store.log.Warn("etcd watch broke, resuming", "prefix", w.prefix, "revision", w.place.Revision, "err", err)
-		// Jitter keeps replicas from returning to a member all at once.
+		// Jitter spreads the reconnects of replicas to a member.
 		timer := time.NewTimer(backoff/2 + rand.N(backoff))
 		select {
 		case <-timer.C:
@@ -156,7 +152,7 @@ func (w *watch) run() {
 	}
 }
 
-// final tells that a watch cannot go on from where it is.
+// final reports whether a watch cannot continue from its position.
 func final(err error) bool {
 	var gone *storage.CompactedError
 	var replaced *storage.ReplacedError
@@ -183,7 +179,7 @@ func (w *watch) deliver(b storage.Batch) {
 	}
 }
 
-// batch makes the contract's events of etcd's.
+// batch converts etcd's events to those of the contract.
 func batch(events []*mvccpb.Event) storage.Batch {
 	out := make([]storage.Event, len(events))
 	for i, e := range events {

@@ -70,7 +70,7 @@ func (s *Store) Delete(ctx context.Context, key string, expected int64, while ..
 	return swapped(resp, expected)
 }
 
-// premises are the conditions of a transaction: that of its own key, and others.
+// premises returns the conditions of a transaction: that of its own key, and the preconditions.
 func premises(own clientv3.Cmp, while []storage.Premise) []clientv3.Cmp {
 	all := []clientv3.Cmp{own}
 	for _, p := range while {
@@ -83,9 +83,8 @@ func premises(own clientv3.Cmp, while []storage.Premise) []clientv3.Cmp {
 	return all
 }
 
-// put commits a transaction that writes a value, with a lease when it is to
-// expire. A lease that is gone fails the whole transaction, so that one more
-// try with a new lease is safe.
+// put commits a transaction that writes a value, with a lease if it expires. A missing lease fails
+// the whole transaction, so one more attempt with a new lease is safe.
 func (s *Store) put(ctx context.Context, key string, value []byte, opts storage.WriteOptions, txn func(clientv3.Op) clientv3.Txn) (*clientv3.TxnResponse, error) {
 	if opts.TTL <= 0 {
 		resp, err := txn(clientv3.OpPut(key, bytesAsString(value))).Commit()
@@ -110,8 +109,8 @@ func (s *Store) put(ctx context.Context, key string, value []byte, opts storage.
 	}
 }
 
-// swapped is the result of a compare-and-swap of an expected revision whose Else reads
-// the key.
+// swapped returns the result of a compare-and-swap of an expected revision whose Else reads the
+// key.
 func swapped(resp *clientv3.TxnResponse, expected int64) (int64, error) {
 	if resp.Succeeded {
 		return resp.Header.Revision, nil
@@ -126,8 +125,8 @@ func swapped(resp *clientv3.TxnResponse, expected int64) (int64, error) {
 	return 0, &storage.ConflictError{Live: keyValue(kvs[0])}
 }
 
-// refuse answers a compare-and-swap that expects no revision. etcd would take
-// revision 0 for "must not exist".
+// refuse answers a compare-and-swap without an expected revision. etcd would take revision 0 as
+// "must not exist".
 func (s *Store) refuse(ctx context.Context, key string) error {
 	live, _, err := s.Get(ctx, key, 0)
 	if err != nil {

@@ -24,13 +24,13 @@ func (s *Store) Compact(ctx context.Context, revision int64) error {
 	}
 	kept := int(revision - s.oldest())
 	for _, c := range s.history[1 : kept+1] {
-		// No read reaches behind this version any more.
+		// No read reaches beyond this version any more.
 		c.version.previous = nil
 		if newest, _ := s.keys.Get(c.version.Key); newest == c.version && !newest.live() {
 			s.keys.Delete(newest.Key)
 		}
 	}
-	s.history = slices.Clone(s.history[kept:]) // which lets the memory of the changes before go
+	s.history = slices.Clone(s.history[kept:]) // releases the memory of the earlier changes
 	return nil
 }
 

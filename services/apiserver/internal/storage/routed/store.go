@@ -1,6 +1,6 @@
-// Package routed is a store whose keys are kept by several: some prefixes by others, the
-// rest by the main one. Each has revisions of its own, so what is asked of no key is asked
-// of the main one alone, and what is read of several prefixes at once is the main one's.
+// Package routed is a store that distributes keys over several stores: some prefixes to others, the
+// rest to the main one. Each store has its own revisions. Requests without a key go to the main
+// store alone, and so do reads across several prefixes.
 package routed
 
 import (
@@ -11,18 +11,18 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Store is such a store. It is immutable.
+// Store is a routed store. It is immutable.
 type Store struct {
 	// Interface is the main store.
 	storage.Interface
-	// Others keep the keys that begin with these prefixes, which end with a slash and do
-	// not overlap.
+	// Others hold the keys that begin with these prefixes. The prefixes end with a slash and do not
+	// overlap.
 	Others map[string]storage.Interface
 }
 
 var _ storage.Interface = (*Store)(nil)
 
-// of is who keeps a key, or all that begins with a prefix.
+// of returns the store of a key, or of all keys that begin with a prefix.
 func (s *Store) of(key string) storage.Interface {
 	for at := 0; ; {
 		i := strings.IndexByte(key[at:], '/')
@@ -36,8 +36,8 @@ func (s *Store) of(key string) storage.Interface {
 	}
 }
 
-// beside are the premises that can be looked at where a key is kept: no transaction goes
-// over several stores.
+// beside returns the preconditions that the store of a key can check: no transaction spans several
+// stores.
 func (s *Store) beside(key string, while []storage.Premise) []storage.Premise {
 	at := s.of(key)
 	for i := range while {

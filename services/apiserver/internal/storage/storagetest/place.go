@@ -120,7 +120,7 @@ var placeTests = []test{
 	}},
 }
 
-// replacedTests are of stores that can be replaced below those who use them.
+// replacedTests apply to stores that can be replaced while in use.
 var replacedTests = []test{
 	{"ConfirmFindsAnotherHistory", func(s *suite) {
 		a := s.create(key(0), "v")
@@ -144,8 +144,8 @@ var replacedTests = []test{
 	}},
 }
 
-// elsewhere are places that are not in the store's history, in which a key was made
-// and deleted at a, and the next revision, and a large value written.
+// elsewhere returns positions that are not in the store's history. In the history a key was created
+// and deleted at a and the next revision, and a large value was written.
 func (s *suite) elsewhere(a, large int64) map[string]storage.Place {
 	marks := s.marks(a - 1)
 	created, deleted, big := marks[0], marks[1], marks[2]
@@ -167,7 +167,7 @@ func (s *suite) elsewhere(a, large int64) map[string]storage.Place {
 	return places
 }
 
-// marks are those of the changes after a revision.
+// marks returns the marks of the changes after a revision.
 func (s *suite) marks(after int64) (out []storage.Mark) {
 	s.Helper()
 	w := s.watch("/registry/", after)
@@ -181,7 +181,7 @@ func (s *suite) marks(after int64) (out []storage.Mark) {
 	return out
 }
 
-// place is where a list leaves its reader.
+// place returns the position after a list.
 func (s *suite) place() storage.Place {
 	s.Helper()
 	res, err := s.store.List(s.ctx, "/registry/", storage.ListOptions{})
@@ -210,8 +210,8 @@ func replaced(err error) bool {
 	return errors.As(err, &r)
 }
 
-// first is the first event. A store that has to write to learn how far it is tells
-// of that, too.
+// first returns the first event. A store that must write to learn its progress also delivers that
+// write.
 func (w *watching) first() storage.Event {
 	w.Helper()
 	for {

@@ -104,8 +104,7 @@ var readTests = []test{
 	}},
 }
 
-// readsSeeWrites: a write that was acknowledged to one is seen by all who ask
-// afterwards, in whatever way they ask.
+// readsSeeWrites: every kind of read that begins after an acknowledged write sees it.
 func readsSeeWrites(s *suite) {
 	var wg sync.WaitGroup
 	for g := range 4 {
@@ -231,8 +230,8 @@ var listTests = []test{
 	{"LongListIsOfOneRevision", listOneRevision},
 }
 
-// listPages: the pages of a list, taken as clients do, are the list, whatever
-// is written in between.
+// listPages: the pages of a list, read as clients do, equal the list, regardless of writes in
+// between.
 func listPages(s *suite) {
 	var want []string
 	for i := range 10 {
@@ -257,8 +256,8 @@ func listPages(s *suite) {
 	s.wantKeys(got, want...)
 }
 
-// listOneRevision: a list that is too long for one request to the store still
-// shows one revision, although a writer moves a mark through it meanwhile.
+// listOneRevision: a list that is too long for one request to the store still shows one revision,
+// although a writer moves a mark through it meanwhile.
 func listOneRevision(s *suite) {
 	const items = 1200
 	value := bytes.Repeat([]byte("x"), 100)
@@ -278,7 +277,7 @@ func listOneRevision(s *suite) {
 	done := make(chan struct{})
 	var writer sync.WaitGroup
 	writer.Go(func() {
-		// Always one key too many, and never at the same place.
+		// There is always exactly one extra key, each time at another position.
 		for i := 0; ; i++ {
 			select {
 			case <-done:

@@ -1,9 +1,8 @@
-// Package storagetest is the conformance suite of the storage contract. Every
-// implementation calls Run from a test of its own; what the suite does not
-// check, users of the contract must not rely on.
+// Package storagetest is the conformance suite of the storage contract. Every implementation calls
+// Run from one of its tests. Users of the contract must not rely on behaviour that the suite does
+// not check.
 //
-// Each test names one guarantee and gets a store of its own, in which nobody
-// else writes.
+// Each test names one guarantee and gets its own store without other writers.
 package storagetest
 
 import (
@@ -17,11 +16,10 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// patience bounds waiting for what must happen; no test waits for it to pass.
+// patience bounds waits for expected events. No test waits for it to pass.
 const patience = time.Minute
 
-// Run runs the suite. open returns an empty store and closes it at the end of
-// the test that it is given.
+// Run runs the suite. open returns an empty store and closes it at the end of the given test.
 func Run(t *testing.T, open func(t *testing.T) storage.Interface) {
 	for _, group := range []struct {
 		name  string
@@ -38,8 +36,8 @@ func Run(t *testing.T, open func(t *testing.T) storage.Interface) {
 	}
 }
 
-// RunReplaced runs what holds besides for a store that can be restored from a backup
-// while it is used: it is not in the process of its users.
+// RunReplaced runs the additional tests for a store that can be restored from a backup while in
+// use: it does not run in the process of its users.
 func RunReplaced(t *testing.T, open func(t *testing.T) storage.Interface) {
 	runGroup(t, "Replaced", replacedTests, open)
 }
@@ -62,7 +60,7 @@ type test struct {
 	run  func(*suite)
 }
 
-// suite is one test's state: the store and what most tests do with it.
+// suite is the state of one test: the store and common helpers.
 type suite struct {
 	*testing.T
 	ctx   context.Context
@@ -144,7 +142,7 @@ func (s *suite) wantConflict(err error, live storage.KeyValue) {
 		s.Fatalf("error %v, want a conflict", err)
 	}
 	got := conflict.Live
-	got.Seal = nil // how it is stored is nobody's matter
+	got.Seal = nil // the stored form is irrelevant
 	if !reflect.DeepEqual(got, live) {
 		s.Fatalf("the conflict's live value is %+v, want %+v", got, live)
 	}

@@ -171,8 +171,8 @@ var watchTests = []test{
 	}},
 }
 
-// wantProgress asks once and waits for the revision. A watch may deliver other
-// batches meanwhile, and an answer to an earlier question.
+// wantProgress requests progress once and waits for the revision. A watch may deliver other batches
+// meanwhile, and an answer to an earlier request.
 func (s *suite) wantProgress(w *watching, rev int64) {
 	s.Helper()
 	if err := w.Progress(s.ctx); err != nil {
@@ -185,8 +185,8 @@ func (s *suite) wantProgress(w *watching, rev int64) {
 	w.idle = false
 }
 
-// progressAfterEvents: a batch that claims a revision comes after every event
-// up to it, also while others write.
+// progressAfterEvents: a batch that claims a revision comes after every event up to it, also during
+// concurrent writes.
 func progressAfterEvents(s *suite) {
 	const n = 300
 	start := s.revision()
@@ -208,13 +208,13 @@ func progressAfterEvents(s *suite) {
 			}
 		}
 	})
-	// next fails when an event is not after what was claimed before it.
+	// next fails if an event is not after the revision claimed before it.
 	w.events(n)
 	wg.Wait()
 }
 
-// nothingLost: many writers, many watchers from different places; each sees
-// each revision of its prefix once, in order.
+// nothingLost: with many writers and many watchers from different revisions, each watcher sees each
+// revision of its prefix once, in order.
 func nothingLost(s *suite) {
 	const writers, writes = 4, 60
 	start := s.revision()

@@ -4,13 +4,12 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// watching is a watch under test. Each batch that it takes is checked against
-// what holds for all watches.
+// watching is a watch under test. It checks each batch against the guarantees of all watches.
 type watching struct {
 	*suite
 	storage.Watcher
 	last int64
-	// idle: the last batch was progress alone.
+	// idle: the last batch was only progress.
 	idle bool
 }
 
@@ -24,8 +23,8 @@ func (s *suite) watch(prefix string, after int64) *watching {
 	return &watching{suite: s, Watcher: w, last: after}
 }
 
-// next takes a batch: its revisions continue what was delivered, in order, and
-// end with the batch's own.
+// next receives a batch. Its revisions must continue the earlier ones in order, and end with the
+// batch's own.
 func (w *watching) next() storage.Batch {
 	w.Helper()
 	select {
@@ -51,7 +50,7 @@ func (w *watching) next() storage.Batch {
 	return storage.Batch{}
 }
 
-// events takes batches until there are n events.
+// events receives batches until there are n events.
 func (w *watching) events(n int) []storage.Event {
 	w.Helper()
 	var all []storage.Event
@@ -62,12 +61,12 @@ func (w *watching) events(n int) []storage.Event {
 		w.Fatalf("%d events instead of %d: %+v", len(all), n, all)
 	}
 	for i := range all {
-		all[i].Seal = nil // how it is stored is nobody's matter
+		all[i].Seal = nil // the stored form is irrelevant
 	}
 	return all
 }
 
-// ended waits for the end and returns why.
+// ended waits for the end and returns the reason.
 func (w *watching) ended() error {
 	w.Helper()
 	for {

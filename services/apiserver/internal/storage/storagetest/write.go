@@ -105,12 +105,12 @@ var writeTests = []test{
 	{"ExpiryDeletes", expiryDeletes},
 }
 
-// writesOnPremises: what a write depends on besides is looked at with it. What its own
-// key is found to be is told first.
+// writesOnPremises: preconditions are checked together with the write. Errors about the written key
+// take precedence.
 func writesOnPremises(s *suite) {
 	const key = "/registry/things/a"
 	definition := s.create("/registry/definitions/things", "v1")
-	s.update("/registry/definitions/things", "v2", definition) // which changes nothing
+	s.update("/registry/definitions/things", "v2", definition) // changes no precondition
 	rev := s.create(key, "v1")
 	none := storage.Premise{Key: "/registry/others/", Prefix: true}
 	there := storage.Premise{Key: "/registry/definitions/things", CreateRevision: definition}
@@ -223,9 +223,8 @@ func oneCreatorWins(s *suite) {
 	}
 }
 
-// expiryDeletes: a value with a lifetime ends by an ordinary deletion, that
-// watchers see. Values that share its time do not drag others along, and an
-// update says anew whether the value expires.
+// expiryDeletes: a value with a lifetime ends by an ordinary deletion that watchers see. Values
+// that share its lease do not expire early, and an update decides again whether the value expires.
 func expiryDeletes(s *suite) {
 	w := s.watch("/registry/events/", 0)
 	updated, err := s.store.Create(s.ctx, "/registry/events/updated", []byte("v1"), storage.WriteOptions{TTL: time.Second})

@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Store is a store that makes spans, under the names that Kubernetes has for them.
+// Store is a store that creates spans, under the names of Kubernetes.
 type Store struct {
 	storage.Interface
 	// Root is the prefix of keys that spans omit.
@@ -58,8 +58,8 @@ func (s *Store) startWrite(ctx context.Context, name, key string, value []byte) 
 	return inner, op
 }
 
-// wrote adds the events of a write and ends its span. An answer is one also if it tells of
-// another write that came first.
+// wrote adds the events of a write and ends its span. A conflict with an earlier write counts as an
+// answer.
 func (o operation) wrote(revision int64, err error, answered ...string) {
 	switch {
 	case err != nil && !outrun(err):
@@ -78,7 +78,7 @@ func (o operation) wrote(revision int64, err error, answered ...string) {
 	}
 }
 
-// end ends the span. An error that tells of another write is an answer, not a failure.
+// end ends the span. An error that reports another write is an answer, not a failure.
 func (o operation) end(err error) {
 	if !outrun(err) {
 		o.span.Fail(err)
@@ -86,7 +86,7 @@ func (o operation) end(err error) {
 	o.span.End()
 }
 
-// outrun reports whether an error tells that the store has another state than expected.
+// outrun reports whether an error means that the store has another state than expected.
 func outrun(err error) bool {
 	var conflict *storage.ConflictError
 	var exists *storage.ExistsError

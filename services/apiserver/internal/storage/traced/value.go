@@ -11,13 +11,13 @@ import (
 type Value struct {
 	// Type and Resource name its kind as Kubernetes does in traces: *core.Node, nodes.
 	Type, Resource string
-	// Begin and End say when the object was encoded; they are zero if that is not known.
+	// Begin and End are when the object was encoded; zero if unknown.
 	Begin, End time.Time
 }
 
 type valueKey struct{}
 
-// WithValue describes the value that is written with the context returned.
+// WithValue returns a context that describes the value written with it.
 func WithValue(ctx context.Context, v Value) context.Context {
 	return context.WithValue(ctx, valueKey{}, v)
 }

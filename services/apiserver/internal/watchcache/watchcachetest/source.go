@@ -1,5 +1,4 @@
-// Package watchcachetest feeds watch caches of tests. The server's own are fed by the
-// fan-out.
+// Package watchcachetest feeds watch caches in tests. In the server, the fan-out feeds them.
 package watchcachetest
 
 import (
@@ -11,26 +10,26 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// pageSize is the number of values that are read at a time.
+// pageSize is the number of values per page.
 const pageSize = 500
 
-// Source is the stream straight from the store.
+// Source streams directly from the store.
 type Source struct {
 	store storage.Interface
 	root  string
 
-	mu      sync.Mutex      // nothing is taken while it is held
-	watcher storage.Watcher // of the Follow that runs
+	mu      sync.Mutex      // no lock is taken under it
+	watcher storage.Watcher // of the running Follow
 }
 
 var _ watchcache.Source = (*Source)(nil)
 
-// NewSource makes a source of what is below root in a store.
+// NewSource returns a source of the keys below root in a store.
 func NewSource(store storage.Interface, root string) *Source {
 	return &Source{store: store, root: root}
 }
 
-// Load implements watchcache.Source. The next page is read while one is handed over.
+// Load implements watchcache.Source. It reads the next page while the caller processes one.
 func (s *Source) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -98,7 +97,7 @@ func (s *Source) Follow(ctx context.Context, from storage.Place, apply func(stor
 	return fmt.Errorf("watch %s: %w", s.root, storage.ErrUnavailable)
 }
 
-// Progress implements watchcache.Source. Without a running watch there is nobody to ask.
+// Progress implements watchcache.Source. It does nothing without a running watch.
 func (s *Source) Progress(ctx context.Context) error {
 	s.mu.Lock()
 	w := s.watcher

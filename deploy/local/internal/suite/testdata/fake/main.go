@@ -1,6 +1,5 @@
-// Command fake stands in for a service: it takes any flags, serves /readyz,
-// and misbehaves as the variable FAKE_<NAME> of its environment says. It is named by
-// its file or by its first argument.
+// Command fake stands in for a service: it accepts any flags, serves /readyz, and fails as the
+// environment variable FAKE_<NAME> requests. Its name comes from its file or its first argument.
 package main
 
 import (
@@ -64,7 +63,7 @@ func main() {
 		fmt.Println("fake", name, "ends")
 		os.Exit(0)
 	}()
-	// etcd and NATS have flags and paths of their own.
+	// etcd and NATS have different flags and paths.
 	http.HandleFunc("/health", func(http.ResponseWriter, *http.Request) {})
 	address := flags["bind-address"] + ":" + flags["secure-port"]
 	switch name {
@@ -80,7 +79,7 @@ func main() {
 	os.Exit(1)
 }
 
-// greet says what a NATS server says first.
+// greet sends the greeting of a NATS server.
 func greet(address string) error {
 	l, err := net.Listen("tcp", address)
 	if err != nil {

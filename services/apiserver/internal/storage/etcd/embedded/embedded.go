@@ -1,13 +1,11 @@
-// Package embedded runs an etcd server inside the process, so that a control
-// plane needs no other. It is an ordinary etcd of one member on an ordinary
-// data directory: every write is on disk before it is acknowledged, and
-// `etcd --data-dir` can take the directory over.
+// Package embedded runs an etcd server inside the process, so that a control plane needs no
+// external one. It is an ordinary etcd of one member on an ordinary data directory: every write is
+// on disk before it is acknowledged, and `etcd --data-dir` can use the directory.
 //
-// States: Start → serving → Stop. The client that the Server hands out calls
-// the server directly, without sockets or encoding. While it serves, Maintain keeps
-// its database small and below its quota (maintain.go), and stock tools reach it at
-// ListenClient, if asked for. app starts it when no etcd servers are given; tests
-// start it through etcdtest.
+// States: Start → serving → Stop. The client of the Server calls the server directly, without
+// sockets or encoding. While it serves, Maintain keeps its database small and below its quota
+// (maintain.go). Stock tools can reach it at ListenClient, if configured. app starts it if no etcd
+// servers are given; tests start it through etcdtest.
 package embedded
 
 import (
@@ -35,52 +33,49 @@ import (
 )
 
 const (
-	// An idle server wakes up once per tick, and no lease is shorter than one
-	// and a half times the election timeout.
+	// An idle server wakes up once per tick. No lease is shorter than one and a half times the
+	// election timeout.
 	tick     = 100 * time.Millisecond
 	election = 500 * time.Millisecond
 
-	// DefaultQuota is what etcd's authors suggest as the largest database.
+	// DefaultQuota is the largest database size that etcd's authors suggest.
 	DefaultQuota = 8 << 30
-	// snapshotCount bounds how many entries a start replays, which it does with all of
-	// them in memory. A snapshot is some hundred bytes and two syncs. Of those that were
-	// applied, catchUpEntries stay in memory, and up to a hundred more: there is no
-	// other member that could need them.
+	// snapshotCount bounds how many entries a start replays, with all of them in memory. A snapshot
+	// takes a few hundred bytes and two syncs. Of the applied entries, catchUpEntries and up to a
+	// hundred more stay in memory: no other member could need them.
 	snapshotCount  = 1000
 	catchUpEntries = 1
-	// walFiles of segmentBytes are left of what is in a snapshot: a start reads all that there
-	// are. One holds the entries of many snapshots.
+	// walFiles of segmentBytes are kept of entries that are in a snapshot, since a start reads all
+	// files. One file holds the entries of many snapshots.
 	walFiles         = 2
 	progressInterval = 5 * time.Second
-	// checkLogEvery is how often a start that takes long looks why.
+	// checkLogEvery is the interval of checks during a slow start.
 	checkLogEvery = 250 * time.Millisecond
 )
 
-// segmentBytes is the size of a file of etcd's log, of which a start reads the last ones whole, twice:
-// etcd's own are 64 MB.
+// segmentBytes is the size of a file of etcd's log. A start reads the last files completely, twice.
+// etcd's default is 64 MB.
 const segmentBytes = 16 << 20
 
-// shortSegments sets it for the process, as etcd has it.
+// shortSegments applies segmentBytes to the process, as etcd requires.
 var shortSegments = sync.OnceFunc(func() { wal.SegmentSizeBytes = segmentBytes })
 
-// Options of a Server.
+// Options configures a Server.
 type Options struct {
-	// DataDir holds the data; it is made when it does not exist.
+	// DataDir holds the data. It is created if it does not exist.
 	DataDir string
-	// ListenClient is a URL such as https://127.0.0.1:2379 or
-	// unix:///run/etcd.sock at which others reach the server too; empty, the
-	// default, keeps it private. A socket is for this user alone.
+	// ListenClient is a URL such as https://127.0.0.1:2379 or unix:///run/etcd.sock at which other
+	// processes can reach the server. Empty, the default, keeps it private. A socket is accessible
+	// to this user only.
 	ListenClient string
-	// CertFile and KeyFile are what a listener with TLS shows, ClientCAFile signs
-	// who may connect; all are needed then.
+	// CertFile and KeyFile are the certificate of a TLS listener. ClientCAFile verifies its
+	// clients. TLS requires all three.
 	CertFile, KeyFile, ClientCAFile string
-	// QuotaBytes is the size of the database from which on writes are refused; 0
-	// means DefaultQuota.
+	// QuotaBytes is the database size at which writes are rejected; 0 means DefaultQuota.
 	QuotaBytes int64
-	// Metrics registers the binnacle_embedded_etcd_* metrics; nil leaves them
-	// unregistered.
+	// Metrics registers the binnacle_embedded_etcd_* metrics; nil leaves them unregistered.
 	Metrics prometheus.Registerer
-	// Logger is told of etcd's warnings; nil discards.
+	// Logger receives etcd's warnings; nil discards them.
 	Logger *slog.Logger
 }
 
@@ -95,11 +90,11 @@ type Server struct {
 	log     *slog.Logger
 }
 
-// ErrInUse tells that another process has the data directory open.
+// ErrInUse means that another process has the data directory open.
 var ErrInUse = errors.New("the data directory is in use by another process")
 
-// Start returns when the server answers linearizable reads. The context bounds
-// the start only.
+// Start starts a server and returns when it answers linearizable reads. The context bounds the
+// start only.
 func Start(ctx context.Context, opts Options) (*Server, error) {
 	shortSegments()
 	if opts.DataDir == "" {
@@ -165,13 +160,13 @@ func (s *Server) awaitReady(ctx context.Context) error {
 	}
 }
 
-// Client calls the server directly. Stop closes it.
+// Client returns a client that calls the server directly. Stop closes it.
 func (s *Server) Client() *clientv3.Client { return s.client }
 
-// WatchClient opens watch streams directly.
+// WatchClient returns a client that opens watch streams directly.
 func (s *Server) WatchClient() pb.WatchClient { return s.watches }
 
-// Config is that of a store on this server; the caller adds the rest.
+// Config returns the configuration of a store on this server. The caller adds the rest.
 func (s *Server) Config() etcd.Config {
 	return etcd.Config{Client: s.client, Watch: s.watches, Newest: s.newest, Changes: s.changes, Size: s.size}
 }
@@ -186,7 +181,7 @@ func (s *Server) newest() (int64, error) {
 	return s.etcd.Server.KV().Rev(), nil
 }
 
-// Endpoint is where others reach the server; empty when it is private.
+// Endpoint returns the public address of the server; empty if it is private.
 func (s *Server) Endpoint() string {
 	if len(s.etcd.Clients) == 0 {
 		return ""
@@ -198,11 +193,11 @@ func (s *Server) Endpoint() string {
 	return s.etcd.Config().ListenClientUrls[0].Scheme + "://" + addr.String()
 }
 
-// Err tells of a failure that ended the server; it is closed by Stop.
+// Err delivers a failure that ended the server. Stop closes it.
 func (s *Server) Err() <-chan error { return s.etcd.Err() }
 
-// Stop ends the server; all that was acknowledged is on disk already. Watches
-// that others hold open delay it by up to five seconds. It is called once.
+// Stop ends the server. All acknowledged writes are on disk already. Watches that other clients
+// hold open delay it by up to five seconds. It is called once.
 func (s *Server) Stop() {
 	s.watches.stop()
 	s.gate.close()
@@ -211,8 +206,8 @@ func (s *Server) Stop() {
 	s.lock.Close()
 }
 
-// clearElections voids elections of earlier processes: whoever held one is
-// dead, because nobody but this process reaches the server.
+// clearElections voids elections of earlier processes. Their leaders have ended, because only this
+// process reaches the server.
 func (s *Server) clearElections(ctx context.Context) error {
 	resp, err := s.client.Get(ctx, etcd.ElectionPrefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil || resp.Count == 0 {
@@ -222,11 +217,10 @@ func (s *Server) clearElections(ctx context.Context) error {
 	return err
 }
 
-// known are warnings of etcd about how it is started here, on purpose; about a
-// new directory, whose version it writes a moment later; about the end; about
-// requests whose error their sender is told; about files of its log that are not removed
-// yet because it needs them, which it looks at every 30 s; and about its name, which it
-// writes again and again without a pause until it leads.
+// known holds warnings of etcd to suppress. They concern the way it is started here, which is
+// intended; a new directory, whose version it writes a moment later; shutdown; requests whose
+// sender gets the error; log files that etcd still needs and checks every 30 s; and its name, which
+// it publishes repeatedly without a pause until it leads.
 var known = []string{
 	"Running http and grpc server on single port",
 	"simple token is not cryptographically signed",
@@ -284,8 +278,8 @@ func config(opts Options) (*embed.Config, error) {
 	return cfg, nil
 }
 
-// lockDir takes the directory for this process. etcd itself would wait for a
-// directory that is in use, without end.
+// lockDir locks the directory for this process. etcd itself would wait for a directory in use
+// without end.
 func lockDir(dir string) (*fileutil.LockedFile, error) {
 	if err := fileutil.TouchDirAll(zaplog.New(nil), dir); err != nil {
 		return nil, err
@@ -294,7 +288,7 @@ func lockDir(dir string) (*fileutil.LockedFile, error) {
 	if err != nil {
 		return nil, inUse(err)
 	}
-	// A stock etcd locks its database only.
+	// A stock etcd locks only its database.
 	db, err := fileutil.TryLockFile(filepath.Join(dir, "member", "snap", "db"), os.O_RDWR, fileutil.PrivateFileMode)
 	switch {
 	case err == nil:

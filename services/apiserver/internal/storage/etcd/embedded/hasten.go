@@ -13,9 +13,9 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// hasten makes the only member leader without waiting for its election timeout,
-// which can then be long, so that an idle server rarely wakes up. It sends what
-// a leader sends to its chosen successor; raft ignores it where it does not fit.
+// hasten makes the only member leader without waiting for its election timeout. The timeout can
+// then be long, so that an idle server rarely wakes up. It sends the message that a leader sends to
+// its chosen successor; raft ignores it where it does not apply.
 func hasten(ctx context.Context, s *etcdserver.EtcdServer) error {
 	id := uint64(s.MemberID())
 	ticker := time.NewTicker(500 * time.Microsecond)
@@ -39,22 +39,21 @@ func hasten(ctx context.Context, s *etcdserver.EtcdServer) error {
 	return nil
 }
 
-// replayed tells whether raft itself, not only the server above it, has applied
-// its log: an election looks through what is not applied, part of which the
-// server may have dropped from memory already, and that is fatal. Raft's own
-// view is published as a variable, which belongs to the server started last in
-// the process; hence the comparison.
+// replayed reports whether raft itself, not only the server above it, has applied its log. An
+// election inspects the entries that are not applied. The server may have dropped part of them from
+// memory already, which is fatal. Raft publishes its state as a variable, which belongs to the
+// server started last in the process; hence the comparison.
 func replayed(s *etcdserver.EtcdServer) bool {
 	committed := s.CommittedIndex()
 	if committed == 0 || s.AppliedIndex() < committed {
 		return false
 	}
-	status, ok := raftStatus(committed) // without it the election timeout will do
+	status, ok := raftStatus(committed) // otherwise the election timeout elects it
 	return ok && status.Applied >= committed
 }
 
-// raftStatus is what raft publishes of itself, where it is of the server that has committed so
-// much.
+// raftStatus returns the state that raft publishes, if it belongs to the server with the given
+// commit index.
 func raftStatus(committed uint64) (raft.Status, bool) {
 	published, ok := expvar.Get("raft.status").(expvar.Func)
 	if !ok {
@@ -64,8 +63,8 @@ func raftStatus(committed uint64) (raft.Status, bool) {
 	return status, ok && status.Commit == committed
 }
 
-// checkLog tells whether the log ends before what the database has: etcd then takes requests, and
-// says nothing to any of them until as many have come as were lost.
+// checkLog returns an error if the log ends before the state of the database. etcd then accepts
+// requests but answers none of them until as many have arrived as were lost.
 func checkLog(s *etcdserver.EtcdServer) error {
 	has, _ := schema.ReadConsistentIndex(s.Backend().ReadTx())
 	status, ok := raftStatus(s.CommittedIndex())

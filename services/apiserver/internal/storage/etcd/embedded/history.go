@@ -11,14 +11,14 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// windowRevisions are looked at at a time.
+// windowRevisions is the number of revisions read at a time.
 const windowRevisions = 512
 
-// changes reads what happened to keys from one up to another ("\x00": to the last), after a revision and not
-// after until, straight from the database, where each change is stored under its
-// revision: etcd itself reads all that is left for every 1,000 revisions that it tells
-// a watch. It ends with the revision with which the values take most bytes, tells how
-// far it came, and to which revision history was compacted by then.
+// changes reads the changes of keys in a range (end "\x00": no end), after a revision and not after
+// until. It reads directly from the database, which stores each change under its revision: etcd
+// itself reads all remaining changes for every 1,000 revisions that it sends to a watch. It ends
+// with the revision at which the values reach most bytes. It returns how far it read, and the
+// revision to which history was compacted by then.
 func (s *Server) changes(from, end string, after, until int64, most int) (events []storage.Event, reached, compacted int64, err error) {
 	if err := s.gate.enter(); err != nil {
 		return nil, 0, 0, err
@@ -30,11 +30,11 @@ func (s *Server) changes(from, end string, after, until int64, most int) (events
 			return nil, 0, 0, err
 		}
 	}
-	// What is compacted is so before it is removed.
+	// History is marked compacted before it is removed.
 	return h.events, h.reached, s.etcd.Server.KV().FirstRev(), nil
 }
 
-// history is what was read of it.
+// history is the part of history read so far.
 type history struct {
 	from, end string
 	events    []storage.Event
@@ -43,16 +43,16 @@ type history struct {
 	kv        mvccpb.KeyValue // scratch
 }
 
-// read goes on to a revision, or to an earlier one when there are so many bytes. No
-// write is finished meanwhile: a reader that does not mind may see what is being stored
-// twice.
+// read continues to a revision, or to an earlier one if the given number of bytes is reached. No
+// write completes meanwhile: a concurrent reader could see values twice while they are being
+// stored.
 func (h *history) read(tx backend.ReadTx, until int64, most int) error {
 	tx.RLock()
 	defer tx.RUnlock() // values are parts of the database until then
 	revisions, values := tx.UnsafeRange(schema.Key, revisionKey(h.reached+1), revisionKey(until+1), 0)
 	for i, value := range values {
 		revision := mvcc.BytesToRev(revisions[i]).Main
-		if revision > h.reached && h.bytes >= most { // whole revisions
+		if revision > h.reached && h.bytes >= most { // whole revisions only
 			h.reached = revision - 1
 			return nil
 		}
@@ -76,7 +76,7 @@ func revisionKey(revision int64) []byte {
 	return mvcc.RevToBytes(mvcc.Revision{Main: revision}, mvcc.NewRevBytes())
 }
 
-// changed is the contract's event of a change.
+// changed returns the event of a change in terms of the contract.
 func changed(kv *mvccpb.KeyValue, revision int64, deleted bool) storage.Event {
 	e := storage.Event{Key: string(kv.Key), Revision: revision}
 	switch {

@@ -15,11 +15,10 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// gate lets requests in until it is closed, and then waits for those inside: a
-// request that met a closed database would bring the process down. Between
-// processes the connection does this.
+// gate admits requests until it is closed, and then waits for the admitted ones: a request on a
+// closed database would crash the process. Between processes the connection does this.
 type gate struct {
-	// mu orders entering and closing; it guards closed, and inside.Add.
+	// mu orders entering and closing. It guards closed, and inside.Add.
 	mu     sync.RWMutex
 	closed bool
 	inside sync.WaitGroup
@@ -42,7 +41,7 @@ func (g *gate) close() {
 	g.inside.Wait()
 }
 
-// newClient makes a client whose requests and watches go through the gate.
+// newClient returns a client whose requests and watches pass the gate.
 func newClient(s *etcdserver.EtcdServer, g *gate) *clientv3.Client {
 	c := v3client.New(s)
 	direct := adapter.KvServerToKvClient(v3rpc.NewQuotaKVServer(s))
@@ -98,8 +97,7 @@ func (s *watchServer) Watch(stream pb.Watch_WatchServer) error {
 	return s.WatchServer.Watch(stream)
 }
 
-// watchClient opens watch streams in process, and breaks them to let the server
-// stop.
+// watchClient opens watch streams in process, and breaks them so that the server can stop.
 type watchClient struct {
 	direct pb.WatchClient
 	ctx    context.Context

@@ -14,33 +14,31 @@ import (
 )
 
 const (
-	// maintainEvery is how often the database is looked at.
+	// maintainEvery is the interval of checks of the database.
 	maintainEvery = time.Minute
-	// leastFree is how many bytes a defragmentation must give back: nothing is read
-	// or written meanwhile.
+	// leastFree is the minimum gain of a defragmentation in bytes: it blocks all reads and writes.
 	leastFree = 64 << 20
-	// busyWrites is the number of writes per second above which the server is not
-	// idle. A control plane that does nothing renews some leases.
+	// busyWrites is the number of writes per second above which the server is not idle. An idle
+	// control plane renews some leases.
 	busyWrites = 5
-	// relief is the part of the quota below which writes are accepted again.
+	// relief is the fraction of the quota below which writes are accepted again.
 	relief = 0.9
 )
 
-// maintenance looks after the database while the server runs. It belongs to one
-// goroutine.
+// maintenance maintains the database while the server runs. One goroutine owns it.
 type maintenance struct {
 	server    *Server
 	log       *slog.Logger
 	every     time.Duration
 	leastFree int64
-	// revision was the newest one at the time of the last look; 0 before the first.
+	// revision was the newest one at the last check; 0 before the first.
 	revision int64
 	at       time.Time
 }
 
-// Maintain defragments the database when much of it is free and little is written,
-// and makes room when it has reached its quota, until ctx ends. Until there is room,
-// etcd refuses all writes but deletions.
+// Maintain defragments the database when much of it is free and few writes happen, and frees space
+// when it has reached its quota, until ctx ends. Until space is free, etcd rejects all writes
+// except deletions.
 func (s *Server) Maintain(ctx context.Context) error {
 	m := &maintenance{server: s, log: s.log, every: maintainEvery, leastFree: leastFree}
 	return m.run(ctx)
@@ -61,7 +59,7 @@ func (m *maintenance) run(ctx context.Context) error {
 	}
 }
 
-// look does what is due.
+// look does the work that is due.
 func (m *maintenance) look(ctx context.Context) error {
 	s := m.server
 	if err := s.gate.enter(); err != nil {
@@ -85,8 +83,8 @@ func (m *maintenance) look(ctx context.Context) error {
 	return nil
 }
 
-// makeRoom forgets history before a revision, gives what is free back to the file
-// system, and lets writes in again when that was enough.
+// makeRoom compacts history before a revision, returns free space to the file system, and accepts
+// writes again if that was enough.
 func (m *maintenance) makeRoom(ctx context.Context, before int64) error {
 	s := m.server
 	size, used := s.sizes()
@@ -124,7 +122,7 @@ func (m *maintenance) defragment(why string) error {
 	return nil
 }
 
-// full tells whether etcd refuses writes for want of room.
+// full reports whether etcd rejects writes for lack of space.
 func (s *Server) full() bool {
 	for _, a := range s.etcd.Server.Alarms() {
 		if a.Alarm == pb.AlarmType_NOSPACE {
@@ -134,14 +132,14 @@ func (s *Server) full() bool {
 	return false
 }
 
-// sizes are the bytes of the database's file, and those of them that are used.
+// sizes returns the size of the database file and the used part of it, in bytes.
 func (s *Server) sizes() (size, used int64) {
 	b := s.etcd.Server.Backend()
-	b.ForceCommit() // what was freed counts from then on
+	b.ForceCommit() // freed space counts only after a commit
 	return b.Size(), b.SizeInUse()
 }
 
-// register tells the size of the database. What is told does not wait for a commit.
+// register registers the metrics of the database. Reading them does not wait for a commit.
 func (s *Server) register(reg prometheus.Registerer) error {
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "binnacle", Subsystem: "embedded_etcd", Name: name, Help: help}, func() float64 {

@@ -8,16 +8,16 @@ import (
 	"strconv"
 )
 
-// residentFile is how much of the database in a data directory is mapped into this
-// process and in memory, in bytes. It counts as the process's own in what most tools
-// show; 0 where the system does not tell.
+// residentFile returns how many bytes of the database in a data directory are mapped into this
+// process and resident. Most tools count them as memory of the process. It is 0 if the system does
+// not report it.
 func residentFile(dataDir string) (bytesResident int64) {
 	db, err := filepath.Abs(filepath.Join(dataDir, "member", "snap", "db"))
 	if err != nil {
 		return 0
 	}
 	if real, err := filepath.EvalSymlinks(db); err == nil {
-		db = real // as the system names it
+		db = real // the name that the system uses
 	}
 	f, err := os.Open("/proc/self/smaps")
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package etcdtest gives tests a store on a real etcd.
+// Package etcdtest provides tests with a store on a real etcd.
 package etcdtest
 
 import (
@@ -14,12 +14,11 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/embedded"
 )
 
-// ServersVariable names, as a comma-separated list of URLs, an etcd that tests
-// may write to.
+// ServersVariable is the environment variable with a comma-separated list of URLs of an etcd that
+// tests may write to.
 const ServersVariable = "BINNACLE_TEST_ETCD"
 
-// Server starts an embedded server in a directory of the test, and stops it
-// when the test ends.
+// Server starts an embedded server in a directory of the test, and stops it at the end of the test.
 func Server(t testing.TB) *embedded.Server {
 	t.Helper()
 	return start(t, "")
@@ -62,8 +61,7 @@ func Store(t testing.TB, cfg etcd.Config) *etcd.Store {
 	return s
 }
 
-// External opens a store on the etcd that ServersVariable names, after emptying
-// it, or skips the test.
+// External opens a store on the etcd of ServersVariable, after emptying it, or skips the test.
 func External(t testing.TB) *etcd.Store {
 	t.Helper()
 	servers := os.Getenv(ServersVariable)

@@ -11,7 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/embedded"
 )
 
-// Full lets a server that can be dialed refuse all writes but deletions, as one does that has
+// Full makes a server that can be dialed reject all writes except deletions, like one that has
 // reached its quota.
 func Full(t testing.TB, s *embedded.Server) {
 	t.Helper()

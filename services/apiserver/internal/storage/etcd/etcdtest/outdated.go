@@ -20,10 +20,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Outdated is an etcd of another version: it stands before a server, passes on what
-// it is asked, and says that it is of that version. While it Holds, it does what
-// etcd did before 3.5.13 and 3.4.31: it answers requests for progress before the
-// events that it says were delivered.
+// Outdated simulates an etcd of another version: a proxy that reports that version. While it holds
+// events, it behaves like etcd before 3.5.13 and 3.4.31: it answers requests for progress before it
+// delivers the corresponding events.
 type Outdated struct {
 	version string
 	conn    *grpc.ClientConn
@@ -64,10 +63,10 @@ func NewOutdated(t testing.TB, endpoint, version string) *Outdated {
 	return o
 }
 
-// Endpoint is where clients reach it.
+// Endpoint returns the URL for clients.
 func (o *Outdated) Endpoint() string { return o.addr }
 
-// Hold keeps events back, and lets progress be told all the same.
+// Hold delays events, but not progress notifications.
 func (o *Outdated) Hold() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -78,7 +77,7 @@ func (o *Outdated) Hold() {
 	}
 }
 
-// Release delivers what was held.
+// Release delivers the held events.
 func (o *Outdated) Release() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -100,7 +99,7 @@ func (o *Outdated) held() (until <-chan struct{}, held bool) {
 	}
 }
 
-// frames passes messages on as they are encoded.
+// frames passes messages without decoding them.
 type frames struct{}
 
 func (frames) Name() string                  { return "frames" }
@@ -110,13 +109,13 @@ func (frames) Unmarshal(data []byte, v any) error {
 	return nil
 }
 
-// call is one call that is passed on.
+// call is one proxied call.
 type call struct {
 	o      *Outdated
 	method string
 	down   grpc.ServerStream
 
-	mu sync.Mutex // of sending down
+	mu sync.Mutex // guards sends to the client
 }
 
 func (c *call) send(data []byte) error {
@@ -156,7 +155,7 @@ func (c *call) requests(up grpc.ClientStream) error {
 			if errors.Is(err, io.EOF) {
 				return up.CloseSend()
 			}
-			return nil // the other direction tells why
+			return nil // the other direction reports the reason
 		}
 		if answered, err := c.lie(data); answered || err != nil {
 			if err != nil {
@@ -219,7 +218,7 @@ func (c *call) responses(ctx context.Context, up grpc.ClientStream) error {
 	}
 }
 
-// renamed is a status of the version that is told.
+// renamed returns a status with the simulated version.
 func (o *Outdated) renamed(data []byte) ([]byte, error) {
 	var s pb.StatusResponse
 	if err := s.Unmarshal(data); err != nil {
@@ -229,7 +228,7 @@ func (o *Outdated) renamed(data []byte) ([]byte, error) {
 	return s.Marshal()
 }
 
-// hold waits with events while they are held.
+// hold blocks a response with events while events are held.
 func (c *call) hold(ctx context.Context, data []byte) error {
 	var r pb.WatchResponse
 	if err := r.Unmarshal(data); err != nil {

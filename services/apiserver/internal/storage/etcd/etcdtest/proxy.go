@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Proxy stands between a client and a server and can be cut.
+// Proxy is a proxy between a client and a server whose connections can be cut.
 type Proxy struct {
 	listener net.Listener
 	handlers sync.WaitGroup
@@ -47,10 +47,10 @@ func NewProxyOn(t testing.TB, l net.Listener, endpoint string) *Proxy {
 	return p
 }
 
-// Endpoint is where clients reach the proxy, without TLS.
+// Endpoint returns the URL for clients, without TLS.
 func (p *Proxy) Endpoint() string { return "http://" + p.listener.Addr().String() }
 
-// Cut breaks all connections and refuses new ones.
+// Cut breaks all connections and rejects new ones.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,14 +60,14 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// Heal lets new connections through again.
+// Heal accepts new connections again.
 func (p *Proxy) Heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cut = false
 }
 
-// Switch breaks all connections, and leads new ones to another server.
+// Switch breaks all connections, and connects new ones to another server.
 func (p *Proxy) Switch(t testing.TB, endpoint string) {
 	t.Helper()
 	u, err := url.Parse(endpoint)

@@ -8,8 +8,8 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/embedded"
 )
 
-// Replay writes what happened in an etcd up to a revision to another one, which gets the
-// same revisions, with another value of the last change.
+// Replay copies the changes of an etcd up to a revision to another one, at the same revisions but
+// with another value of the last change.
 func Replay(t testing.TB, from, to *embedded.Server, until int64, other func(value string) string) {
 	t.Helper()
 	revisions := map[int64][]clientv3.Op{}

@@ -1,6 +1,5 @@
-// Package zaplog lets etcd's libraries, which log through zap, log to slog.
-// Only warnings and worse pass: at lower levels they tell of their normal life.
-// Used by the etcd client and the embedded server.
+// Package zaplog connects etcd's libraries, which log through zap, to slog. It passes only warnings
+// and errors: lower levels report normal operation. The etcd client and the embedded server use it.
 package zaplog
 
 import (
@@ -13,8 +12,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// New returns a zap logger in front of a slog one; nil discards. Messages that
-// contain one of the known texts are dropped.
+// New returns a zap logger that writes to a slog logger; nil discards. Messages that contain one of
+// the known texts are dropped.
 func New(to *slog.Logger, known ...string) *zap.Logger {
 	if to == nil {
 		return zap.NewNop()
@@ -69,8 +68,8 @@ func attrs(fields []zapcore.Field) []slog.Attr {
 	for _, f := range fields {
 		f.AddTo(enc)
 	}
-	// In the order of the fields; a field may add further keys, such as
-	// errorVerbose, which are left out.
+	// In the order of the fields. A field may add further keys, such as errorVerbose, which are
+	// omitted.
 	for _, f := range fields {
 		if v, ok := enc.Fields[f.Key]; ok {
 			out = append(out, slog.Any(f.Key, v))
