@@ -38,10 +38,10 @@ BASE ?= $(shell git merge-base HEAD "$$(git rev-parse -q --verify origin/main ||
 quick: ## Check formatting, vet, and run the short tests of the packages that differ from main and of their importers; of all if none differs
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted; run make fmt:"; echo "$$unformatted"; exit 1; fi
 	@packages=$$(tools/affected $(BASE)); if [ -z "$$packages" ]; then echo "no package differs from $(BASE)"; else \
-		$(GO) vet $$packages; $(GO) test -short -vet=off -ldflags="-s -w" $$packages; fi
+		$(GO) vet $$packages; $(GO) test -short -vet=off $$packages; fi
 
 .PHONY: test
-test: check test-unit test-race test-e2e ## Run everything that CI runs
+test: check test-unit test-race test-e2e test-http2 ## Run everything that CI runs
 
 # Tools are a module of their own, so that the product's has only what it is made of.
 $(BIN)/staticcheck: tools/go.mod tools/go.sum
@@ -67,15 +67,6 @@ VULNDB := https://vuln.go.dev
 vuln: ## Look for known vulnerabilities that the code reaches, where their database can be reached
 	@if curl -sfm 20 -o /dev/null $(VULNDB)/index/db.json; then $(MAKE) --no-print-directory $(BIN)/govulncheck && $(BIN)/govulncheck -db $(VULNDB) ./...; else echo "govulncheck is skipped: $(VULNDB) cannot be reached"; fi
 
-$(BIN)/gotestsum: tools/go.mod tools/go.sum
-	@mkdir -p $(BIN)
-	$(GO) build -C tools -o $(abspath $@) gotest.tools/gotestsum
-
-# A test that fails is run once more by itself, unless several fail or the race
-# detector speaks. One that passes then is told of at the end: it is to be mended.
-RERUNS := --format=standard-quiet --rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race
-UNSTEADY = @if [ -s $(1) ]; then echo "These tests did not pass at once, and are to be mended:"; cat $(1); fi; rm -f $(1)
-
 .PHONY: vet
 vet: ## Check formatting and vet the code
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted; run make fmt:"; echo "$$unformatted"; exit 1; fi
@@ -84,21 +75,21 @@ vet: ## Check formatting and vet the code
 
 # Packages in which goroutines share state: connections, caches, queues, informers,
 # compare-and-swap loops, reloaded files. Only their tests run with the race detector,
-# because it compiles every dependency again and slows tests down several times.
-RACE := $(addprefix ./libs/,authenticator authnconfig clusterinfo/... filewatch serving/... task) \
+# because it compiles every dependency again and slows tests down several times. A package
+# that leaves concurrency to client-go or etcd is not listed: make nightly has all.
+RACE := $(addprefix ./libs/,authnconfig filewatch serving/... task) \
 	$(addprefix ./services/apiserver/internal/,admission/policies admission/resourcequota admission/webhooks aggregate allocator \
-	audit/... authn/... authz/... callout carry customresource/conversion customresource/follow encryption/... fanout flowcontrol/... \
-	leaders memory objects peers phrases served server storage/... upgrade upstream watchcache writes)
+	audit audit/backends authn/reviews authn/webhook authz authz/modes authz/webhook callout carry customresource/conversion \
+	customresource/follow encryption encryption/kms fanout flowcontrol/... leaders memory objects peers phrases served server \
+	storage/etcd storage/etcd/embedded storage/memstore upgrade upstream watchcache writes)
 
 .PHONY: test-unit
-test-unit: $(BIN)/gotestsum ## Run the tests of the main module, except those of make test-race
-	$(BIN)/gotestsum $(RERUNS) --rerun-fails-report=$(BIN)/unsteady-unit --packages="$$(comm -23 <($(GO) list ./... | sort) <($(GO) list $(RACE) | sort) | tr '\n' ' ')" -- -vet=off -ldflags="-s -w" -timeout 15m
-	$(call UNSTEADY,$(BIN)/unsteady-unit)
+test-unit: ## Run the tests of the main module, except those of make test-race
+	$(GO) test -vet=off -timeout 15m $$(comm -23 <($(GO) list ./... | sort) <($(GO) list $(RACE) | sort))
 
 .PHONY: test-race
-test-race: $(BIN)/gotestsum ## Run the tests of packages where goroutines meet, with the race detector
-	CGO_ENABLED=1 $(BIN)/gotestsum $(RERUNS) --rerun-fails-report=$(BIN)/unsteady-race --packages="$(RACE)" -- -race -vet=off -ldflags="-s -w" -timeout 15m
-	$(call UNSTEADY,$(BIN)/unsteady-race)
+test-race: ## Run the tests of packages where goroutines meet, with the race detector
+	CGO_ENABLED=1 $(GO) test -race -vet=off -timeout 15m $(RACE)
 
 # Every fuzz target there is, as "FOLDER NAME".
 FUZZ_TARGETS = grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9]*' cmd deploy libs services | sed 's|/[^/]*:func | |' | sort -u
@@ -127,28 +118,35 @@ test-fuzz: ## Fuzz each target for 2 seconds, with the race detector; make test 
 		echo "fuzz $$0 $$1: $$(echo "$$out" | grep -o "execs: [0-9]*" | tail -1)"'
 
 # Faults, hostile clients, large clusters and containers take minutes each: make nightly runs them.
-E2E_TESTS := $(addprefix ./,aggregation/... cmd/... golden/... harness/... openapi/... reviews/... robustness/check/... robustness/history/... scenarios/...)
+E2E_TESTS := $(addprefix ./,aggregation/... cmd/... golden/... harness/... openapi/... reviews/... robustness/check/... robustness/history/... scenarios/... slowclients/...)
 
+# The go command does not see that a result depends on programs outside the e2e module:
+# -count=1 keeps it from reusing one.
 .PHONY: test-e2e
-test-e2e: $(BIN)/gotestsum ## Run the end-to-end tests against real processes
-	cd e2e && ../$(BIN)/gotestsum $(RERUNS) --rerun-fails-report=../$(BIN)/unsteady-e2e --packages="$(E2E_TESTS)" -- -vet=off -timeout 30m
-	$(call UNSTEADY,$(BIN)/unsteady-e2e)
+test-e2e: ## Run the end-to-end tests against real processes
+	cd e2e && $(GO) test -vet=off -count=1 -timeout 30m $(E2E_TESTS)
+
+# Tests that depend on the HTTP/2 server: whole responses, watches, upgrades, kubectl, restarts.
+HTTP2_TESTS := TestGolden|TestInformers|TestKubectl$$|TestKubectlReachesPods|TestWatchGoesOnAfterARestart|TestWritesSurviveKill|LosesNoRequest
+
+.PHONY: test-http2
+test-http2: ## Run golden conversations and scenarios of protocols with --http2-implementation=standard
+	cd e2e && BINNACLE_HTTP2=standard $(GO) test -vet=off -count=1 -timeout 30m -run '$(HTTP2_TESTS)' ./golden ./scenarios
 
 .PHONY: test-faults
-test-faults: $(BIN)/gotestsum ## Run the short forms of robustness, hostile clients, scale and containers
-	cd e2e && ../$(BIN)/gotestsum $(RERUNS) --rerun-fails-report=../$(BIN)/unsteady-faults --packages="./robustness ./hostile ./scale" -- -vet=off -timeout 30m
-	$(call UNSTEADY,$(BIN)/unsteady-faults)
+test-faults: ## Run the short forms of robustness, hostile clients, scale and containers
+	cd e2e && $(GO) test -vet=off -count=1 -timeout 30m ./robustness ./hostile ./scale
 	$(MAKE) test-containers
 
 .PHONY: test-containers
-test-containers: $(BIN)/gotestsum ## Break a composition of containers by a few faults, where Docker answers; BINNACLE_CONTAINERS=more for faults of every kind, the console and swapped parts
-	cd e2e && ../$(BIN)/gotestsum $(RERUNS) --format=testname --rerun-fails-report=../$(BIN)/unsteady-containers --packages=./containers -- -count=1 -timeout 40m
-	$(call UNSTEADY,$(BIN)/unsteady-containers)
+test-containers: ## Break a composition of containers by a few faults, where Docker answers; BINNACLE_CONTAINERS=more for faults of every kind, the console and swapped parts
+	cd e2e && $(GO) test -vet=off -count=1 -timeout 40m ./containers
 
 .PHONY: nightly
-nightly: ## Run the long forms: everything with the race detector, fuzzing, robustness, hostile clients, scale, containers
-	CGO_ENABLED=1 $(GO) test -race -vet=off -timeout 60m ./...
-	cd e2e && $(GO) test -vet=off -timeout 60m ./scale
+nightly: ## Run the long forms: everything with the race detector, fuzzing, robustness, hostile and slow clients, scale, containers
+	CGO_ENABLED=1 BINNACLE_H2DIFF=long $(GO) test -race -vet=off -timeout 60m ./...
+	cd e2e && $(GO) test -vet=off -count=1 -timeout 60m ./scale
+	cd e2e && BINNACLE_SLOWCLIENTS=long $(GO) test -count=1 -v -vet=off -timeout 60m ./slowclients
 	$(MAKE) fuzz robustness hostile containers
 
 .PHONY: bench

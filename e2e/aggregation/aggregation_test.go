@@ -20,6 +20,7 @@ import (
 
 // TestClients: what an extension server serves is used like everything else.
 func TestClients(t *testing.T) {
+	t.Parallel()
 	s := start(t, 1)
 	k := harness.NewCLI(t, s.servers[0])
 	k.RunWith(t, `{"apiVersion":"ext.example.com/v1","kind":"Widget","metadata":{"name":"a"},"spec":{"color":"red"}}`, "create", "--validate=strict", "-f", "-")
@@ -189,6 +190,7 @@ func (b *bystander) run(ctx context.Context, s *suite) {
 // TestFaults: an extension server that is killed, hangs, is cut off, or has a
 // certificate that is not its own hurts nobody else, and is there again when it is well.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	s := start(t, 1, "--max-requests-inflight=40", "--max-mutating-requests-inflight=20")
 	before := goroutines(t, s)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -283,6 +285,7 @@ func goroutines(t *testing.T, s *suite) (n int) {
 
 // TestReplicas: all find out whether a server is there, one writes it.
 func TestReplicas(t *testing.T) {
+	t.Parallel()
 	s := start(t, 3)
 	since := ""
 	events := func() (all []string) {

@@ -15,6 +15,7 @@ import (
 
 // TestSampleServer: Kubernetes' own example of an extension server works with ours.
 func TestSampleServer(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("the first build of the server takes minutes")
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -19,6 +20,9 @@ const ServiceRange = "10.0.0.0/24"
 
 // SystemMasters is the group that may do everything.
 const SystemMasters = "system:masters"
+
+// HTTP2Env names the --http2-implementation that servers are started with, instead of their default.
+const HTTP2Env = "BINNACLE_HTTP2"
 
 const protobufType = "application/vnd.kubernetes.protobuf"
 
@@ -99,6 +103,9 @@ func startServer(t testing.TB, pki *PKI, admin, signer Pair, options []Option) *
 		"--service-account-issuer=" + ServiceAccountIssuer,
 		"--service-account-key-file=" + signer.CertFile, "--service-account-signing-key-file=" + signer.KeyFile,
 		"--data-dir=" + filepath.Join(t.TempDir(), "etcd"),
+	}
+	if implementation := os.Getenv(HTTP2Env); implementation != "" {
+		s.args = append(s.args, "--http2-implementation="+implementation)
 	}
 	for _, o := range options {
 		o(s)

@@ -20,11 +20,11 @@
 //	  | HTTPServerStoppedListening
 //	stopped
 //
-// Clients are not waited for without end (exchange.go): the next part of a body has
-// to come, and the next part of an answer has to be taken, within
-// --stalled-client-timeout. What is long-running may be silent for as long as it
-// likes; a handler that calls Steady has its client cut when it does not read what
-// there is.
+// Clients are not waited for without end (exchange.go, progress.go). The next part of a body
+// has to come within --stalled-client-timeout. A response ends when the window of its HTTP/2
+// stream stays closed for as long, or when its connection acknowledges nothing for twice that;
+// waiting for other streams of the connection does not count. A long-running request may be silent
+// for as long as it likes. The client of a handler that calls Steady has to read what there is.
 //
 // Nor may clients use up the CPUs with what is no request: handshakes are computed a
 // few at a time (handshakes.go, turns.go), and who floods a connection of HTTP/2 with
@@ -32,8 +32,8 @@
 // by turns, and only so much of them is kept until they end (heads.go); who does so rests for a
 // moment now and then, as Go's scheduler asks the network late while somebody can go on (courtesy.go).
 //
-// HTTP/2 is served by package h2. Long answers leave in parts of many frames, in turns and by few
-// calls of the system (turnconn.go).
+// HTTP/2 is served by package h2, or by net/http with --http2-implementation=standard. Long answers
+// leave in parts of many frames, in turns and by few calls of the system (turnconn.go).
 //
 // An answer that lasts, and of which most of the time there is nothing to tell, may outlast its
 // handler (lasting.go): Last, and AtEnd for what others do at the end.

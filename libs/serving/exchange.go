@@ -2,6 +2,7 @@ package serving
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/libs/serving/h2"
 )
 
 const (
@@ -28,13 +31,15 @@ const (
 // that of a watch has: it is cut when it does not for twice --stalled-client-timeout.
 func Steady(w http.ResponseWriter) {
 	if x := exchangeOf(w); x != nil { // else a writer without a client
-		x.stall, x.steady = patience*x.limits.stall, true
+		x.setStall(patience * x.limits.stall)
+		x.steady = true
 	}
 }
 
-// exchange is a request and its answer, with a client that may stall: neither the
-// next part of the body nor the next part of the answer may take longer than
-// stall. Then the connection, or the stream of HTTP/2, is cut.
+// exchange is a request and its response, with a client that may stall. The body must not pause
+// for longer than the stall timeout. The response ends when its client takes nothing for that long:
+// the window of its HTTP/2 stream stays closed, or its connection acknowledges nothing. Waiting for
+// other streams of the connection does not count.
 type exchange struct {
 	http.ResponseWriter
 	limits    *limits
@@ -42,14 +47,17 @@ type exchange struct {
 	proto     int
 	class     int
 	stall     time.Duration
+	own       ownStream    // of package h2; nil for HTTP/1 and net/http's HTTP/2
+	progress  progress     // of the others
 	body      *boundedBody // nil when there is none
 	writing   guard
 	pausing   *pausing  // nil when nobody waits for what the handler has
-	below     *turnConn // of a connection of HTTP/1; may be nil
+	below     *turnConn // of HTTP/1, whose responses have their connection for themselves; may be nil
 	buffered  int       // of the answer, since the last flush
 	steady    bool
 	large     bool // more than what passes for short has been written at once
 	hijacked  bool
+	stalled   bool // it was counted
 
 	apart *apart // who writes instead; nil for whoever has this
 	lasts bool   // beyond the handler
@@ -58,6 +66,13 @@ type exchange struct {
 
 // belowKey is that of a connection below TLS, in the context of its requests.
 type belowKey struct{}
+
+// ownStream is what the streams of package h2 can do beside that. They end by themselves when
+// their clients stall.
+type ownStream interface {
+	SetStallTimeout(time.Duration)
+	OnClose(func())
+}
 
 // deadlines are what net/http's own writers can do; one in the past cuts at once.
 type deadlines interface {
@@ -86,36 +101,46 @@ var longAgo = time.Unix(1, 0)
 
 // limits of what clients may hold up.
 type limits struct {
-	// stall is how long a client may take nothing, or send nothing, that is
-	// waited for; body how long a whole body may take, 0 for no bound.
-	stall, body time.Duration
-	metrics     *stallMetrics
-	courtesy    *courtesy // may be nil
-	heads       *heads    // may be nil
+	// stall is how long a client may take nothing, or send nothing, that is waited for; body
+	// how long a whole body may take, and response how long a response may take of a client
+	// that is slower than minRate; 0 for no bound.
+	stall, body, response time.Duration
+	metrics               *stallMetrics
+	courtesy              *courtesy // may be nil
+	heads                 *heads    // may be nil
 }
 
 // exchange bounds a request, and returns what takes the places of its parts.
 // finish must be called at the end.
 func (l *limits) exchange(w http.ResponseWriter, r *http.Request, class int) (*exchange, *http.Request) {
-	x := &exchange{ResponseWriter: w, limits: l, proto: r.ProtoMajor, class: class, stall: l.stall}
+	x := &exchange{ResponseWriter: w, limits: l, proto: r.ProtoMajor, class: class}
+	x.own, _ = w.(ownStream)
 	if x.deadlines, _ = w.(deadlines); x.deadlines == nil {
 		return x, r
 	}
-	x.writing.cut = x.cut
-	if r.ProtoMajor == 1 {
-		x.below, _ = r.Context().Value(belowKey{}).(*turnConn)
+	x.writing.overdue = x.overdue
+	x.progress.conn, _ = r.Context().Value(belowKey{}).(*turnConn)
+	if x.proto == 1 {
+		x.below = x.progress.conn
 	}
-	if class == long {
-		x.stall = pause
+	switch {
+	case class == long:
+		x.setStall(pause)
 		_ = x.deadlines.SetWriteDeadline(time.Time{}) // that of the server is for short ones
+	case x.own == nil:
+		x.stall = connPatience * l.stall
+		if l.response > 0 {
+			x.progress.after = time.Now().Add(l.response)
+		}
 	}
 	if r.Body == nil || r.Body == http.NoBody {
 		return x, r
 	}
 	x.body = &boundedBody{ReadCloser: r.Body, stall: l.stall}
-	x.body.reading.cut = func() {
+	x.body.reading.overdue = func(bool) time.Duration {
 		l.metrics.bodies.Inc()
 		_ = x.deadlines.SetReadDeadline(longAgo)
+		return 0
 	}
 	if class == long {
 		return x, r // what is sent in it goes on as long as the request
@@ -130,12 +155,44 @@ func (l *limits) exchange(w http.ResponseWriter, r *http.Request, class int) (*e
 	return x, inner
 }
 
+// setStall sets how long the client of a long-running request may take nothing.
+func (x *exchange) setStall(d time.Duration) {
+	x.stall = d
+	if x.own != nil {
+		x.own.SetStallTimeout(d)
+	}
+}
+
+// begin begins a write. Streams of package h2 watch their clients themselves.
+func (x *exchange) begin() {
+	limit := x.stall
+	switch {
+	case x.own != nil:
+		limit = 0
+	case x.progress.conn != nil:
+		limit /= progressChecks
+	}
+	x.writing.begin(limit)
+}
+
+// overdue cuts a response whose client takes nothing of it.
+func (x *exchange) overdue(first bool) time.Duration {
+	if x.progress.conn != nil && !x.progress.stalled(first, x.stall) {
+		return x.stall / progressChecks
+	}
+	x.cut()
+	return 0
+}
+
 // cut ends an answer that is stuck: because the client does not read, or because
 // net/http reads the rest of the body before it writes.
 func (x *exchange) cut() {
 	x.limits.metrics.answers.Inc()
 	_ = x.deadlines.SetWriteDeadline(longAgo)
 	_ = x.deadlines.SetReadDeadline(longAgo)
+	if x.progress.dead { // net/http's HTTP/2 would wait for its write
+		_ = x.progress.conn.SetDeadline(longAgo)
+	}
 }
 
 // finish bounds what net/http does after the handler: sending the last part of
@@ -154,15 +211,29 @@ func (x *exchange) finish() {
 	if x.hijacked {
 		return
 	}
-	if x.proto == 1 {
+	switch {
+	case x.own != nil:
+		if x.class == long {
+			x.own.SetStallTimeout(x.limits.stall)
+		}
+	case x.proto == 1:
 		// The rest of the body is read first.
-		_ = x.deadlines.SetWriteDeadline(time.Now().Add(2 * x.limits.stall))
+		_ = x.deadlines.SetWriteDeadline(time.Now().Add(connPatience * x.limits.stall))
 		if x.body != nil && !x.body.ended.Load() {
 			_ = x.deadlines.SetReadDeadline(time.Now().Add(x.limits.stall))
 		}
-	} else if x.class == long {
-		_ = x.deadlines.SetWriteDeadline(time.Now().Add(x.limits.stall))
+	default: // what is left waits for other streams
+		_ = x.deadlines.SetWriteDeadline(time.Now().Add(max(connPatience*x.limits.stall, x.limits.response)))
 	}
+}
+
+// whenSent calls f once the response is sent, as far as the writer below tells.
+func (x *exchange) whenSent(f func()) {
+	if x.own == nil {
+		f()
+		return
+	}
+	x.own.OnClose(f)
 }
 
 // WriteHeader implements http.ResponseWriter. Engines call it at the end of a handler that has
@@ -180,7 +251,7 @@ func (x *exchange) Write(p []byte) (n int, err error) {
 	}
 	for {
 		part := p[n:min(len(p), n+writtenAtOnce)]
-		x.writing.begin(x.stall)
+		x.begin()
 		done, err := x.send(part)
 		err = x.written(err)
 		if n += done; err != nil || n == len(p) {
@@ -216,7 +287,7 @@ func (x *exchange) FlushError() error {
 	if x.deadlines == nil {
 		return http.NewResponseController(x.ResponseWriter).Flush()
 	}
-	x.writing.begin(x.stall)
+	x.begin()
 	if f, ok := x.ResponseWriter.(interface{ FlushError() error }); ok {
 		return x.written(f.FlushError())
 	}
@@ -233,13 +304,17 @@ func (x *exchange) Send(p []byte) error {
 		return x.FlushError()
 	}
 	x.large = x.large || len(p) >= largeSend
-	x.writing.begin(x.stall)
+	x.begin()
 	return x.written(below.Send(p))
 }
 
 // written ends a write, and waits until the handler may go on if the client had it
 // paused.
 func (x *exchange) written(err error) error {
+	if errors.Is(err, h2.ErrStalled) && !x.stalled {
+		x.stalled = true
+		x.limits.metrics.answers.Inc()
+	}
 	if paused := x.writing.end(); paused && err == nil {
 		return x.pausing.resume()
 	}
@@ -255,37 +330,14 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	x.hijacked = true
 	if x.steady {
-		steady := &steadyConn{Conn: conn, stall: x.stall, pausing: x.pausing}
-		steady.writing.cut = func() { _ = steady.Conn.SetWriteDeadline(longAgo) }
-		steady.writing.pause = x.pausing.orElse(steady.writing.cut)
+		steady := &steadyConn{Conn: conn, stall: x.stall, pausing: x.pausing, progress: progress{conn: x.progress.conn}}
+		steady.writing.overdue = steady.overdue
+		steady.writing.pause = x.pausing.orElse(steady.cut)
 		conn = steady
 		rw.Writer.Reset(conn)
 	}
 	return conn, rw, nil
 }
-
-// steadyConn is a connection on which each write has to be taken in time.
-type steadyConn struct {
-	net.Conn
-	stall   time.Duration
-	writing guard
-	pausing *pausing
-}
-
-func (c *steadyConn) Write(p []byte) (int, error) {
-	if err := c.Conn.SetWriteDeadline(time.Now().Add(c.stall)); err != nil {
-		return 0, err
-	}
-	c.writing.begin(c.stall)
-	n, err := c.Conn.Write(p)
-	if paused := c.writing.end(); paused && err == nil {
-		err = c.pausing.resume()
-	}
-	return n, err
-}
-
-// SetWriteDeadline does nothing: the bound of each write is the narrower one.
-func (c *steadyConn) SetWriteDeadline(time.Time) error { return nil }
 
 // Unwrap serves http.ResponseController.
 func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
@@ -305,7 +357,7 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	if !b.until.IsZero() {
 		limit = min(limit, time.Until(b.until))
 	}
-	b.reading.begin(limit)
+	b.reading.begin(max(limit, 1))
 	n, err := b.ReadCloser.Read(p)
 	b.reading.end()
 	if err == io.EOF {

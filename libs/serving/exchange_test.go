@@ -129,9 +129,9 @@ func TestTimeForTheRest(t *testing.T) {
 		"HTTP/1, a body that was read": {1, short, whole, "", "2m0s"},
 		"HTTP/1, a body that breaks":   {1, short, broken, "1m0s", "2m0s"},
 		"HTTP/1 that lasts":            {1, long, none, "", "none 2m0s"},
-		"HTTP/2":                       {2, short, none, "", ""},
-		"HTTP/2, a body nobody read":   {2, short, unread, "", ""},
-		"HTTP/2 that lasts":            {2, long, none, "", "none 1m0s"},
+		"HTTP/2":                       {2, short, none, "", "2m0s"},
+		"HTTP/2, a body nobody read":   {2, short, unread, "", "2m0s"},
+		"HTTP/2 that lasts":            {2, long, none, "", "none 2m0s"},
 	} {
 		exchanged(t, func(t *testing.T, l *limits) {
 			var in io.Reader
@@ -238,8 +238,8 @@ func TestTimeOfAnAnswer(t *testing.T) {
 		takes  time.Duration
 		cut    bool
 	}{
-		"in time":                      {short, false, stalled - 1, false},
-		"late":                         {short, false, stalled + 1, true},
+		"in time":                      {short, false, connPatience*stalled - 1, false},
+		"late":                         {short, false, connPatience*stalled + 1, true},
 		"of a watch, in time":          {long, true, patience*stalled - 1, false},
 		"of a watch, late":             {long, true, patience*stalled + 1, true},
 		"of what people read, in time": {long, false, pause - 1, false},

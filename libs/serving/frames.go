@@ -19,12 +19,13 @@ import (
 const (
 	resetRate, resetBurst, resetStart       = 100, 1000, 100
 	controlRate, controlBurst, controlStart = 2000, 20_000, 2000
-	// alike is how many times the resets of a connection all those of an address may
-	// have together.
-	alike = 5
+	// resetBurstSeconds is for how many seconds resets may come at once.
+	resetBurstSeconds = resetBurst / resetRate
 	// paidBytes of an answer pay for a control frame: who reads much sends many
 	// WINDOW_UPDATEs.
 	paidBytes = 256
+	// updatesPerFrame is how many control frames a frame of data pays for besides.
+	updatesPerFrame = 2
 	// headersWait is how long large headers wait for their turn. Then they are read without:
 	// something else takes longer than it may.
 	headersWait = 10 * time.Second
@@ -32,14 +33,15 @@ const (
 	longestDelay = time.Second
 )
 
-// serveHTTP2 has the server speak HTTP/2 through connections whose frames are counted.
-func serveHTTP2(server *http.Server, config h2.Config, m *clientMetrics, heads *heads) error {
+// serveHTTP2 has the server speak HTTP/2 through connections whose frames are counted. resets is how
+// many streams the connections of an address may reset together in a second.
+func serveHTTP2(server *http.Server, config h2.Config, resets int, m *clientMetrics, heads *heads) error {
 	if err := http2.ConfigureServer(server, nil); err != nil { // it knows what TLS has to offer
 		return err
 	}
 	frames := h2.NewServer(config)
 	server.RegisterOnShutdown(frames.Shutdown)
-	all := &addresses{purses: map[netip.Addr]*sharedPurse{}}
+	all := newAddresses(resets)
 	server.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){
 		http2.NextProtoTLS: func(_ *http.Server, c *tls.Conn, h http.Handler) {
 			ctx := context.Background()
@@ -98,12 +100,22 @@ func (c *pacedConn) Came(resets, control int) {
 	c.control.left -= float64(control)
 }
 
-// Sent implements h2.Wire. Streams that the server resets are the client's fault too, or nearly.
-func (c *pacedConn) Sent(resets, bytes int) {
+// Sent implements h2.Wire. Streams that the server resets are the client's fault too, or nearly. A
+// frame of data pays for the WINDOW_UPDATEs of its stream and of the connection, however small the
+// client's windows are.
+func (c *pacedConn) Sent(resets, frames, bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.spend(resets)
-	c.control.left = min(c.control.most, c.control.left+float64(bytes)/paidBytes)
+	c.control.left = min(c.control.most, c.control.left+updatesPerFrame*float64(frames)+float64(bytes)/paidBytes)
+}
+
+// Delivered implements h2.Wire.
+func (c *pacedConn) Delivered() (acknowledged, outstanding int64) {
+	if c.below == nil {
+		return 0, 0
+	}
+	return c.below.delivered()
 }
 
 // Hold implements h2.Wire: the records of TLS that are written leave together.
@@ -210,8 +222,13 @@ func (c *pacedConn) Wait() {
 
 // addresses have the purses that their connections share.
 type addresses struct {
+	rate   float64    // of resets, each second
 	mu     sync.Mutex // a leaf
 	purses map[netip.Addr]*sharedPurse
+}
+
+func newAddresses(resets int) *addresses {
+	return &addresses{rate: float64(resets), purses: map[netip.Addr]*sharedPurse{}}
 }
 
 type sharedPurse struct {
@@ -225,7 +242,7 @@ func (a *addresses) join(from netip.Addr, now time.Time) *sharedPurse {
 	defer a.mu.Unlock()
 	s := a.purses[from]
 	if s == nil {
-		s = &sharedPurse{purse: purse{left: alike * resetStart, rate: alike * resetRate, most: alike * resetBurst, at: now}, address: from}
+		s = &sharedPurse{purse: purse{left: a.rate, rate: a.rate, most: resetBurstSeconds * a.rate, at: now}, address: from}
 		a.purses[from] = s
 	}
 	s.connections++

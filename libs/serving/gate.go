@@ -74,7 +74,7 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, class int, next htt
 		x.finish()
 		g.limits.heads.letGo(held)
 		if leave != nil {
-			leave()
+			x.whenSent(leave)
 		}
 	})
 	if !room {
@@ -151,6 +151,13 @@ func (g *gate) wait(class int, atMost time.Duration) int {
 		defer g.mu.Unlock()
 		return g.inFlight[class]
 	}
+}
+
+// isDrained reports whether no request is left. The gate must be closed.
+func (g *gate) isDrained() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.inFlight == [2]int{}
 }
 
 func (g *gate) refuse(w http.ResponseWriter, _ *http.Request) {

@@ -164,15 +164,15 @@ func TestHandshakesAreCounted(t *testing.T) {
 
 // TestWhatIsReadIsPaidFor: resets and frames that ask for nothing.
 func TestWhatIsReadIsPaidFor(t *testing.T) {
-	all := &addresses{purses: map[netip.Addr]*sharedPurse{}}
+	all := newAddresses(alike * resetRate)
 	client, server := net.Pipe()
 	c := newPacedConn(tls.Server(server, &tls.Config{}), nil, all)
 	c.Came(1, 2)
-	if resets, control, all := resetStart-c.resets.left, controlStart-c.control.left, alike*resetStart-c.from.left; resets != 1 || control != 2 || all != 1 {
+	if resets, control, all := resetStart-c.resets.left, controlStart-c.control.left, alike*resetRate-c.from.left; resets != 1 || control != 2 || all != 1 {
 		t.Errorf("%v resets and %v others were paid for, %v by the address", resets, control, all)
 	}
-	c.Sent(2, 2*paidBytes)
-	if resets, control, all := resetStart-c.resets.left, controlStart-c.control.left, alike*resetStart-c.from.left; resets != 3 || control != 0 || all != 3 {
+	c.Sent(2, 0, 2*paidBytes)
+	if resets, control, all := resetStart-c.resets.left, controlStart-c.control.left, alike*resetRate-c.from.left; resets != 3 || control != 0 || all != 3 {
 		t.Errorf("%v resets and %v others were paid for, %v by the address", resets, control, all)
 	}
 	_, _ = client.Close(), c.Close()
@@ -192,7 +192,7 @@ func TestFramesThatCannotBeSent(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := newPacedConn(conn.(*tls.Conn), h.metrics, &addresses{purses: map[netip.Addr]*sharedPurse{}})
+			c := newPacedConn(conn.(*tls.Conn), h.metrics, newAddresses(alike*resetRate))
 			frame := make([]byte, 32<<10)
 			send := func() (int, error) {
 				c.Hold()

@@ -56,27 +56,34 @@ func exchangeOf(w http.ResponseWriter) *exchange {
 // guard cuts operations, one after the other, that take too long. Its timer runs
 // during an operation only, so that idle connections cost nothing.
 type guard struct {
-	cut func()
+	// overdue is called when an operation has taken as long as it may; first is true for the
+	// first time of an operation. It returns how long the operation may go on, 0 when it was cut.
+	overdue func(first bool) time.Duration
 	// pause, if set, is called once when an operation takes longer than a moment.
 	pause func()
 
-	mu     sync.Mutex // held while cut and pause run, so that nothing is cut after close
+	mu     sync.Mutex // held while overdue and pause run, so that nothing is cut after close
 	timer  *time.Timer
 	on     bool
 	paused bool
+	late   bool // overdue was called
 	closed bool
 	due    time.Time
 }
 
+// begin begins an operation that may take as long as limit; 0 is without end.
 func (g *guard) begin(limit time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.closed {
+	if g.closed || limit <= 0 && g.pause == nil {
 		return
 	}
-	g.on, g.paused, g.due = true, false, time.Now().Add(limit)
-	if g.pause != nil {
-		limit = min(limit, moment)
+	g.on, g.paused, g.late, g.due = true, false, false, time.Time{}
+	if limit > 0 {
+		g.due = time.Now().Add(limit)
+	}
+	if g.pause != nil && (limit <= 0 || limit > moment) {
+		limit = moment
 	}
 	if g.timer == nil {
 		g.timer = time.AfterFunc(limit, g.fire)
@@ -110,14 +117,21 @@ func (g *guard) fire() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	// The timer may have fired for an operation that has just ended.
-	left := time.Until(g.due)
+	bounded, left := !g.due.IsZero(), time.Until(g.due)
 	switch {
 	case !g.on:
-	case left <= 0:
-		g.cut()
+	case bounded && left <= 0:
+		first := !g.late
+		g.late = true
+		if more := g.overdue(first); more > 0 {
+			g.due = time.Now().Add(more)
+			g.timer.Reset(more)
+		}
 	case g.pause != nil && !g.paused:
 		g.paused = true
-		g.timer.Reset(left)
+		if bounded {
+			g.timer.Reset(left)
+		}
 		g.pause()
 	}
 }

@@ -51,7 +51,7 @@ func TestGuards(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			cuts, pauses := 0, 0
-			g := &guard{cut: func() { cuts++ }}
+			g := &guard{overdue: func(bool) time.Duration { cuts++; return 0 }}
 			if tc.pauses {
 				g.pause = func() { pauses++ }
 			}

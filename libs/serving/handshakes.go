@@ -42,6 +42,7 @@ type handshakes struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 	ready  chan accepted
+	open   openConns
 }
 
 type accepted struct {
@@ -110,10 +111,12 @@ func (h *handshakes) shake(raw net.Conn) {
 	err := conn.HandshakeContext(ctx)
 	turn.finish()
 	if err == nil {
+		h.open.add(turn)
 		h.metrics.shaken.Inc()
 		if h.pass(accepted{conn: h.shaken(conn)}) {
 			return
 		}
+		h.open.remove(turn)
 	} else {
 		h.failed(ctx, raw, err)
 	}

@@ -52,7 +52,7 @@ func TestLargeHeadersTakeTurns(t *testing.T) {
 		if err := serveHTTP2(server, h2.Config{
 			MaxStreams: 10, MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout, PingAfter: time.Hour,
 			PingTimeout: pingTimeout, WriteTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler),
-		}, h.metrics, all); err != nil {
+		}, defaultMaxResets, h.metrics, all); err != nil {
 			t.Fatal(err)
 		}
 		asked := make(chan int, 10)

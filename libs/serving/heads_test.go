@@ -55,7 +55,7 @@ func serveFirst(t *testing.T, test func(*first)) {
 		}), nil, false, &limits{stall: time.Minute, metrics: counts, heads: h.heads})
 		server := &http.Server{
 			Handler: g, MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: readHeaderTimeout, ErrorLog: log.New(io.Discard, "", 0),
-			ConnState: connState, ConnContext: (&Server{}).connContext, DisableGeneralOptionsHandler: true,
+			ConnState: (&Server{active: newActiveConns()}).connState, ConnContext: (&Server{}).connContext, DisableGeneralOptionsHandler: true,
 		}
 		over := make(chan error, 1)
 		go func() { over <- server.Serve(h) }()

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socketOptions returns what sets the sharing options on a new socket.
+// socketOptions returns what sets the options of a new socket.
 func socketOptions(port, address bool) func(network, address string, c syscall.RawConn) error {
 	if !port && !address {
 		return nil
@@ -17,6 +17,7 @@ func socketOptions(port, address bool) func(network, address string, c syscall.R
 	return func(_, _ string, c syscall.RawConn) error {
 		var failed error
 		err := c.Control(func(fd uintptr) {
+			limitUnsent(fd)
 			if port {
 				failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
 			}

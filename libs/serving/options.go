@@ -20,6 +20,7 @@ const (
 	defaultRequestTimeout = 60 * time.Second
 	defaultStallTimeout   = 15 * time.Second
 	maxInterfaceAddresses = 16
+	defaultMaxResets      = 500
 )
 
 // Options configure a server. NewOptions sets the defaults; the flags and the
@@ -28,20 +29,25 @@ type Options struct {
 	// PairName names the self-signed pair in CertDir: <PairName>.crt, .key.
 	PairName string
 
-	BindAddress        net.IP
-	SecurePort         int // 0 takes any free port
-	CertFile, KeyFile  string
-	CertDir            string
-	MinTLSVersion      string
-	CipherSuites       []string
-	SNI                []NamedPair
-	MaxHTTP2Streams    int
-	DisableHTTP2       bool
-	PermitPortSharing  bool
-	PermitAddrSharing  bool
-	ClientCAFile       string
-	ShutdownDelay      time.Duration
-	ShutdownRetryAfter bool
+	BindAddress       net.IP
+	SecurePort        int // 0 takes any free port
+	CertFile, KeyFile string
+	CertDir           string
+	MinTLSVersion     string
+	CipherSuites      []string
+	SNI               []NamedPair
+	MaxHTTP2Streams   int
+	DisableHTTP2      bool
+	// MaxResetsPerAddress is how many streams the connections of an address may reset together
+	// in a second.
+	MaxResetsPerAddress int
+	// HTTP2Implementation is "own" or "standard".
+	HTTP2Implementation string
+	PermitPortSharing   bool
+	PermitAddrSharing   bool
+	ClientCAFile        string
+	ShutdownDelay       time.Duration
+	ShutdownRetryAfter  bool
 	// WatchGrace is how long a shutdown waits for long-running requests that have been
 	// told to end, where that is more than usual.
 	WatchGrace       time.Duration
@@ -73,16 +79,32 @@ type NamedPair struct {
 	Names []string
 }
 
+// The values of --http2-implementation.
+const (
+	http2Own      = "own"
+	http2Standard = "standard"
+)
+
+// responseTimeout is how long a response may take of a client that reads slowly; 0 is without bound.
+func (o *Options) responseTimeout() time.Duration {
+	if o.RequestTimeout <= 0 {
+		return 0
+	}
+	return o.RequestTimeout + o.StallTimeout
+}
+
 // NewOptions returns the defaults.
 func NewOptions(pairName string, port int) *Options {
 	return &Options{
-		PairName:        pairName,
-		BindAddress:     net.IPv4zero,
-		SecurePort:      port,
-		CertDir:         defaultCertDir,
-		MaxHTTP2Streams: defaultMaxStreams,
-		RequestTimeout:  defaultRequestTimeout,
-		StallTimeout:    defaultStallTimeout,
+		PairName:            pairName,
+		BindAddress:         net.IPv4zero,
+		SecurePort:          port,
+		CertDir:             defaultCertDir,
+		MaxHTTP2Streams:     defaultMaxStreams,
+		HTTP2Implementation: http2Own,
+		MaxResetsPerAddress: defaultMaxResets,
+		RequestTimeout:      defaultRequestTimeout,
+		StallTimeout:        defaultStallTimeout,
 	}
 }
 
@@ -106,6 +128,8 @@ func (o *Options) AddFlags(s *options.Sections) {
 	f.StringSliceVar(&o.CipherSuites, "tls-cipher-suites", o.CipherSuites, "cipher suites of TLS 1.2, by IANA name; Go's choice when not given")
 	f.IntVar(&o.MaxHTTP2Streams, "http2-max-streams-per-connection", o.MaxHTTP2Streams, "how many requests a client may have in flight on one HTTP/2 connection")
 	f.BoolVar(&o.DisableHTTP2, "disable-http2-serving", o.DisableHTTP2, "serve HTTP/1.1 only")
+	f.IntVar(&o.MaxResetsPerAddress, "http2-max-resets-per-address", o.MaxResetsPerAddress, "how many HTTP/2 streams all connections of one client address may reset in a second before they are read more slowly; raise it for a proxy with many users")
+	f.StringVar(&o.HTTP2Implementation, "http2-implementation", o.HTTP2Implementation, "HTTP/2 server: own, which uses less CPU and no goroutine for an idle watch, or standard, that of Go's net/http")
 	f.BoolVar(&o.PermitPortSharing, "permit-port-sharing", o.PermitPortSharing, "listen with SO_REUSEPORT, so that several processes can share the port")
 	f.BoolVar(&o.PermitAddrSharing, "permit-address-sharing", o.PermitAddrSharing, "listen with SO_REUSEADDR, which binds also while old connections linger in TIME_WAIT")
 	f.Var(&namedPairs{list: &o.SNI}, "tls-sni-cert-key", "a further pair as CERT,KEY or CERT,KEY:NAME,NAME..., served to clients that ask for one of the names (*.suffix allowed); may be repeated")
@@ -147,6 +171,8 @@ func (o *Options) Validate() []error {
 	check(o.SecurePort >= 0 && o.SecurePort <= 65535, "--secure-port %d is not between 0 and 65535", o.SecurePort)
 	check((o.CertFile == "") == (o.KeyFile == ""), "--tls-cert-file and --tls-private-key-file go together")
 	check(o.MaxHTTP2Streams > 0, "--http2-max-streams-per-connection must be positive, got %d", o.MaxHTTP2Streams)
+	check(o.MaxResetsPerAddress > 0, "--http2-max-resets-per-address must be positive, got %d", o.MaxResetsPerAddress)
+	check(o.HTTP2Implementation == http2Own || o.HTTP2Implementation == http2Standard, "--http2-implementation must be own or standard, got %q", o.HTTP2Implementation)
 	check(o.ShutdownDelay >= 0, "--shutdown-delay-duration must not be negative, got %v", o.ShutdownDelay)
 	check(o.StallTimeout > 0, "--stalled-client-timeout must be positive, got %v", o.StallTimeout)
 	check(o.LivezGracePeriod >= 0, "--livez-grace-period must not be negative, got %v", o.LivezGracePeriod)

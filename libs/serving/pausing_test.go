@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"binnacle/libs/serving"
 )
@@ -31,7 +32,9 @@ func TestHandlersPauseWhileNobodyReads(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var pauses, resumes atomic.Int32
 			paused := make(chan struct{}, 1)
-			r, heard := stalling(t, testOptions(t), false, func(w http.ResponseWriter, r *http.Request) error {
+			o := testOptions(t)
+			o.StallTimeout = time.Second // a reset waits for the write in progress
+			r, heard := stalling(t, o, false, func(w http.ResponseWriter, r *http.Request) error {
 				serving.Pausing(w, func() bool {
 					pauses.Add(1)
 					select {

@@ -6,9 +6,12 @@ import (
 	"time"
 )
 
+// alike is how many times the resets of a connection those of its address are in these tests.
+const alike = 5
+
 // TestPurseOfAnAddress is shared as long as one of its connections is there.
 func TestPurseOfAnAddress(t *testing.T) {
-	all, now := &addresses{purses: map[netip.Addr]*sharedPurse{}}, time.Unix(0, 0)
+	all, now := newAddresses(alike*resetRate), time.Unix(0, 0)
 	here, there := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	first, second, other := all.join(here, now), all.join(here, now), all.join(there, now)
 	if first != second || first == other {
@@ -42,7 +45,7 @@ func TestDebtsStay(t *testing.T) {
 		"no more": {func(c *pacedConn) { c.spend(resetStart) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			all := &addresses{purses: map[netip.Addr]*sharedPurse{}}
+			all := newAddresses(alike * resetRate)
 			now := time.Now()
 			c := &pacedConn{
 				metrics: m, all: all, from: all.join(netip.Addr{}, now),
@@ -65,7 +68,7 @@ func TestDebtsOfAnAddress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, here, there := &addresses{purses: map[netip.Addr]*sharedPurse{}}, netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	all, here, there := newAddresses(alike*resetRate), netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	conn := func(from netip.Addr) *pacedConn {
 		now := time.Now()
 		full := purse{left: resetBurst, rate: resetRate, most: resetBurst, at: now}
@@ -93,7 +96,7 @@ func TestDebtsOfAnAddress(t *testing.T) {
 
 // TestListsThatDoNotEnd of connections of one address may take so much together, and give it back.
 func TestListsThatDoNotEnd(t *testing.T) {
-	all, h, here := &addresses{purses: map[netip.Addr]*sharedPurse{}}, newHeads(1), netip.MustParseAddr("192.0.2.1")
+	all, h, here := newAddresses(alike*resetRate), newHeads(1), netip.MustParseAddr("192.0.2.1")
 	conn := func() *pacedConn { return &pacedConn{heads: h, from: all.join(here, time.Now())} }
 	one, other := conn(), conn()
 	for i, c := range []struct {

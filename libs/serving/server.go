@@ -11,9 +11,11 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/net/http2"
 
 	"binnacle/libs/serving/h2"
 	"binnacle/libs/serving/health"
@@ -36,6 +38,8 @@ const (
 	// closeGrace is how long connections may take to close once no request
 	// is left on them: the time for a GOAWAY to reach its client.
 	closeGrace = 250 * time.Millisecond
+	// deliveryPoll is how often a shutdown looks whether clients have everything.
+	deliveryPoll = 20 * time.Millisecond
 )
 
 // Config of a Server.
@@ -78,6 +82,8 @@ type Server struct {
 	timeline *Timeline
 	stopLong chan struct{}
 	limits   *limits
+	active   *activeConns
+	open     *openConns // since Run
 	clients  *clientMetrics
 	answers  *turns
 	large    *turns // in which large requests are worked on
@@ -113,7 +119,8 @@ func NewServer(c Config) (*Server, error) {
 	}
 	heads := newHeads(max(1, runtime.GOMAXPROCS(0)-1))
 	return &Server{
-		limits:   &limits{stall: c.Options.StallTimeout, body: c.Options.RequestTimeout, metrics: stalled, courtesy: &courtesy{told: c.Busy}, heads: heads},
+		limits:   &limits{stall: c.Options.StallTimeout, body: c.Options.RequestTimeout, response: c.Options.responseTimeout(), metrics: stalled, courtesy: &courtesy{told: c.Busy}, heads: heads},
+		active:   newActiveConns(),
 		clients:  clients,
 		o:        c.Options,
 		log:      c.Logger,
@@ -180,11 +187,13 @@ func (s *Server) Run(ctx context.Context, handler http.Handler) error {
 	if err != nil {
 		return err
 	}
+	conns := shakeHands(s.listener, server.TLSConfig, s.log, s.clients, s.answers, s.limits.courtesy, s.heads)
+	s.open = &conns.open
 	s.log.Info("serving", "address", s.Addr().String())
 	return task.Around(ctx, task.Task{Name: "serve", Run: func(ctx context.Context) error {
 		failed := make(chan error, 1)
 		go func() {
-			failed <- server.Serve(shakeHands(s.listener, server.TLSConfig, s.log, s.clients, s.answers, s.limits.courtesy, s.heads))
+			failed <- server.Serve(conns)
 		}()
 		select {
 		case err := <-failed:
@@ -207,15 +216,10 @@ func (s *Server) httpServer(handler http.Handler) (*http.Server, error) {
 	protocols := &http.Protocols{}
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(!s.o.DisableHTTP2)
-	var answered time.Duration // what is sent after the handler, too
-	if s.o.RequestTimeout > 0 {
-		answered = s.o.RequestTimeout + s.o.StallTimeout
-	}
-	server := &http.Server{
-		WriteTimeout:      answered,
+	server := &http.Server{ // responses are bounded by exchange
 		Handler:           handler,
 		ConnContext:       s.connContext,
-		ConnState:         connState,
+		ConnState:         s.connState,
 		TLSConfig:         s.tls.base,
 		MaxHeaderBytes:    maxHeaderBytes,
 		IdleTimeout:       idleTimeout,
@@ -228,11 +232,7 @@ func (s *Server) httpServer(handler http.Handler) (*http.Server, error) {
 	if s.o.DisableHTTP2 {
 		return server, nil
 	}
-	if err := serveHTTP2(server, h2.Config{
-		MaxStreams: s.o.MaxHTTP2Streams, MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout,
-		PingAfter: pingAfter, PingTimeout: pingTimeout, WriteTimeout: s.o.StallTimeout,
-		AnswerTimeout: answered, Logger: s.log,
-	}, s.clients, s.heads); err != nil {
+	if err := s.serveHTTP2(server); err != nil {
 		return nil, fmt.Errorf("--tls-cipher-suites: %w; add one, or set --disable-http2-serving", err)
 	}
 	return server, nil
@@ -254,8 +254,24 @@ func (s *Server) connContext(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
+// serveHTTP2 has the server speak HTTP/2.
+func (s *Server) serveHTTP2(server *http.Server) error {
+	if s.o.HTTP2Implementation == http2Standard {
+		return http2.ConfigureServer(server, &http2.Server{
+			MaxConcurrentStreams: uint32(s.o.MaxHTTP2Streams), IdleTimeout: idleTimeout,
+			ReadIdleTimeout: pingAfter, PingTimeout: pingTimeout,
+		})
+	}
+	return serveHTTP2(server, h2.Config{
+		MaxStreams: s.o.MaxHTTP2Streams, MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout,
+		PingAfter: pingAfter, PingTimeout: pingTimeout, WriteTimeout: connPatience * s.o.StallTimeout, StallTimeout: s.o.StallTimeout,
+		ResponseTimeout: s.o.responseTimeout(), MinRate: minRate, Logger: s.log,
+	}, s.o.MaxResetsPerAddress, s.clients, s.heads)
+}
+
 // connState tells a connection of HTTP/1 that another request may come.
-func connState(c net.Conn, state http.ConnState) {
+func (s *Server) connState(c net.Conn, state http.ConnState) {
+	s.active.set(c, state == http.StateActive)
 	if h, ok := c.(*headConn); ok && state == http.StateIdle {
 		h.begin()
 	}
@@ -296,6 +312,7 @@ func (s *Server) shutDown(server *http.Server, g *gate) {
 	if n := g.wait(long, grace); n > 0 {
 		s.log.Warn("long-running requests are cut off", "count", n, "timeout", grace)
 	}
+	s.waitForDelivery(g, time.Until(begin.Add(s.o.ShutdownDelay+s.o.RequestTimeout)))
 	t.InFlightRequestsDrained.signal(begin)
 	if s.o.ShutdownRetryAfter {
 		go stopListening()
@@ -309,6 +326,55 @@ func (s *Server) shutDown(server *http.Server, g *gate) {
 		}
 	}
 	t.HTTPServerStoppedListening.signal(begin)
+}
+
+// waitForDelivery waits until clients have acknowledged what was sent: once the process ends, a
+// client that sends another frame loses the rest. It gives up once no client has taken anything for
+// the timeout of a connection.
+func (s *Server) waitForDelivery(g *gate, atMost time.Duration) {
+	tick := time.NewTicker(deliveryPoll)
+	defer tick.Stop()
+	end := time.Now().Add(atMost)
+	last, grew := int64(-1), time.Now()
+	for {
+		acknowledged, outstanding := s.open.delivered()
+		now := time.Now()
+		if acknowledged != last {
+			last, grew = acknowledged, now
+		}
+		switch {
+		case outstanding == 0 && (s.active.none() || !g.isDrained()):
+			return
+		case now.After(end) || now.Sub(grew) > connPatience*s.o.StallTimeout:
+			s.log.Warn("responses are cut off", "bytes", outstanding)
+			return
+		}
+		<-tick.C
+	}
+}
+
+// activeConns are the connections of HTTP/1 and of net/http's HTTP/2 on which a request is not over.
+type activeConns struct {
+	mu    sync.Mutex // a leaf
+	conns map[net.Conn]struct{}
+}
+
+func newActiveConns() *activeConns { return &activeConns{conns: map[net.Conn]struct{}{}} }
+
+func (a *activeConns) set(c net.Conn, active bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if active {
+		a.conns[c] = struct{}{}
+		return
+	}
+	delete(a.conns, c)
+}
+
+func (a *activeConns) none() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.conns) == 0
 }
 
 // errorLog takes what net/http logs.

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-func testOptions(t *testing.T) *serving.Options {
+func testOptions(t testing.TB) *serving.Options {
 	o := serving.NewOptions("testd", 0)
 	o.CertDir = t.TempDir()
 	o.BindAddress = net.IPv4(127, 0, 0, 1)
@@ -54,7 +54,7 @@ type running struct {
 	connect func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-func start(t *testing.T, o *serving.Options, long func(*http.Request) bool, handler func(*serving.Server) http.Handler) *running {
+func start(t testing.TB, o *serving.Options, long func(*http.Request) bool, handler func(*serving.Server) http.Handler) *running {
 	t.Helper()
 	if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func start(t *testing.T, o *serving.Options, long func(*http.Request) bool, hand
 	return r
 }
 
-func newClient(t *testing.T, trust string, cert *tls.Certificate) *http.Client {
+func newClient(t testing.TB, trust string, cert *tls.Certificate) *http.Client {
 	t.Helper()
 	bundle, err := tlsfiles.LoadBundle(trust)
 	if err != nil {

@@ -226,17 +226,21 @@ func TestAnswerThatIsNotRead(t *testing.T) {
 					t.Error("everything was sent")
 				}
 			})
-			t.Run(name+" HTTP/2 "+what, func(t *testing.T) {
-				r, heard := stalling(t, impatient(t), long, write)
-				c := dialHTTP2(t, r, 0)
-				c.request(1, "GET", true)
-				if got := c.ended(1); got != "reset" {
-					t.Errorf("the stream ends with %s", got)
-				}
-				if err := <-heard; err == nil {
-					t.Error("everything was sent")
-				}
-			})
+			for _, implementation := range []string{"own", "standard"} {
+				t.Run(name+" HTTP/2 "+what+" "+implementation, func(t *testing.T) {
+					o := impatient(t)
+					o.HTTP2Implementation = implementation
+					r, heard := stalling(t, o, long, write)
+					c := dialHTTP2(t, r, 0)
+					c.request(1, "GET", true)
+					if got := c.ended(1); got != "reset" {
+						t.Errorf("the stream ends with %s", got)
+					}
+					if err := <-heard; err == nil {
+						t.Error("everything was sent")
+					}
+				})
+			}
 		}
 	}
 }

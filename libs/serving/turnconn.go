@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -29,6 +30,9 @@ type turnConn struct {
 
 	raw   syscall.RawConn    // nil where the system's own is not known
 	write func(uintptr) bool // method write, made once
+
+	accepted atomic.Int64 // bytes that the kernel has taken
+	writing  atomic.Int64 // bytes that it is to take; where its own counts are not known
 
 	mu     sync.Mutex // held while something is written
 	corked bool
@@ -157,7 +161,7 @@ var heldBuffers = sync.Pool{New: func() any { b := make([]byte, 0, heldRoom); re
 func (c *turnConn) pass(p []byte) (n int, err error) {
 	if len(p) < largeSend || c.raw == nil {
 		c.yield() // the rest of a long answer may be so little, and its client slow to take it
-		n, err = c.Conn.Write(p)
+		n, err = c.writeParts(p)
 	} else {
 		c.rest, c.failed = p, nil
 		if err = c.raw.Write(c.write); err == nil && c.failed != nil {
@@ -173,6 +177,36 @@ func (c *turnConn) pass(p []byte) (n int, err error) {
 	return n, err
 }
 
+// writeParts writes without a turn, in parts that show progress. The caller holds mu.
+func (c *turnConn) writeParts(p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		c.writing.Store(int64(len(p) - n))
+		var took int
+		took, err = c.Conn.Write(p[n:min(len(p), n+largeSend)])
+		c.accepted.Add(int64(took))
+		n += took
+	}
+	c.writing.Store(0)
+	return n, err
+}
+
+// delivered returns how many bytes the client has acknowledged, and how many it has not yet of those
+// that were written. Where the kernel does not tell, what it accepted counts as acknowledged.
+func (c *turnConn) delivered() (acknowledged, outstanding int64) {
+	accepted := c.accepted.Load()
+	if c.raw == nil {
+		return accepted, c.writing.Load()
+	}
+	outstanding = unacknowledged(c.raw)
+	return accepted - outstanding, outstanding
+}
+
+// Close implements net.Conn.
+func (c *turnConn) Close() error {
+	c.h.open.remove(c)
+	return c.Conn.Close()
+}
+
 // send gives the rest to the system, and tells whether it is done: if not, it is called
 // again once the system takes more.
 func (c *turnConn) send(fd uintptr) (done bool) {
@@ -181,6 +215,7 @@ func (c *turnConn) send(fd uintptr) (done bool) {
 		n, err := syscallWrite(fd, c.rest)
 		if n > 0 {
 			c.rest = c.rest[n:]
+			c.accepted.Add(int64(n))
 		}
 		switch err {
 		case nil:

@@ -186,6 +186,7 @@ func TestACollectorThatIsNotThereHoldsNobodyUp(t *testing.T) {
 	l.Close()
 	for name, endpoint := range map[string]string{"hangs": hanging.Endpoint, "is gone": gone} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // closing waits for the collector
 			p, metrics := provider(t, head+"samplingRatePerMillion: 1000000\nendpoint: "+endpoint+"\n")
 			h := p.Handler(tracing.Incoming{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 			const many = 10_000 // more than wait

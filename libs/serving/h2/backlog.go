@@ -72,13 +72,13 @@ func (a *allowance) give(n int) {
 // roomFor tells whether n bytes of a short part may be pending, and takes what they need of the
 // allowance. The caller holds mu, and puts them.
 func (c *conn) roomFor(n int) bool {
-	b := &c.pending
+	b := &c.queue
 	n += headLength
 	if b.size-b.extra+n <= mostPending {
 		return true
 	}
-	// Who waits in the line writes all that is pending first: that must not grow meanwhile.
-	if len(c.line) > 0 || b.extra+c.flying+n > mostExtra || !c.server.extra.take(n) {
+	// A stream that waits for the token writes the queue first: that must not grow meanwhile.
+	if len(c.writers) > 0 || b.extra+c.flying+n > mostExtra || !c.server.extra.take(n) {
 		return false
 	}
 	b.extra += n

@@ -52,9 +52,9 @@ func roomIsBounded(t *testing.T, part int) {
 		c.wire = deadWire{}
 		conns = append(conns, c)
 		for c.roomFor(part) {
-			c.pending.put(make([]byte, headLength+part))
+			c.queue.put(make([]byte, headLength+part))
 		}
-		mine := c.pending.size
+		mine := c.queue.size
 		if least, most := mostPending-headLength-part, mostPending+mostExtra; mine < least || mine > most || len(conns) == 1 && mine < most-2*(headLength+part) {
 			t.Fatalf("a connection has room for %d bytes, want %d to %d", mine, least, most)
 		}

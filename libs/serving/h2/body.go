@@ -148,7 +148,7 @@ func (s *stream) begin() {
 	}
 	s.in.left += receives - unread
 	s.in.step = receives / 4
-	c.pending.put(appendWindowUpdate(c.scratch[:0], s.id, receives-unread))
+	c.queue.put(appendWindowUpdate(c.scratch[:0], s.id, receives-unread))
 	c.flush(s)
 }
 
@@ -157,8 +157,8 @@ func (s *stream) consumed(n int64) {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before := c.pending.size
-	if c.refund(s, n); c.pending.size > before {
+	before := c.queue.size
+	if c.refund(s, n); c.queue.size > before {
 		c.flush(s)
 	}
 }

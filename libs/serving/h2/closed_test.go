@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/net/http2"
@@ -29,7 +30,31 @@ type unread struct {
 }
 
 // plain is a connection without TLS that says it has.
-type plain struct{ net.Conn }
+type plain struct {
+	net.Conn
+	accepted, outstanding *atomic.Int64
+}
+
+func plainWire(c net.Conn) h2.Wire { return newPlain(c) }
+
+func newPlain(c net.Conn) plain { return plain{c, new(atomic.Int64), new(atomic.Int64)} }
+
+// Write counts what the client takes, like a system whose buffers are small.
+func (p plain) Write(b []byte) (int, error) {
+	const buffer = 1 << 10
+	for done := 0; done < len(b); {
+		p.outstanding.Store(int64(len(b) - done))
+		n, err := p.Conn.Write(b[done:min(len(b), done+buffer)])
+		p.accepted.Add(int64(n))
+		if done += n; err != nil {
+			return done, err
+		}
+	}
+	p.outstanding.Store(0)
+	return len(b), nil
+}
+
+func (p plain) Delivered() (int64, int64) { return p.accepted.Load(), p.outstanding.Load() }
 
 func (plain) ConnectionState() tls.ConnectionState {
 	return tls.ConnectionState{Version: tls.VersionTLS13}
@@ -38,7 +63,7 @@ func (plain) Hold()              {}
 func (plain) Release() error     { return nil }
 func (plain) Came(int, int)      {}
 func (plain) Wait()              {}
-func (plain) Sent(int, int)      {}
+func (plain) Sent(int, int, int) {}
 func (plain) EnterLarge()        {}
 func (plain) LeaveLarge()        {}
 func (plain) LetIn()             {}
@@ -47,7 +72,7 @@ func (plain) KeepLarge(int) bool { return true }
 // dialUnread connects.
 func dialUnread(t *testing.T, handler http.HandlerFunc) *unread {
 	t.Helper()
-	return dialServer(t, h2.NewServer(config()), func(c net.Conn) h2.Wire { return plain{c} }, handler)
+	return dialServer(t, h2.NewServer(config()), func(c net.Conn) h2.Wire { return newPlain(c) }, handler)
 }
 
 // dialServer connects to a server, by a wire.
@@ -345,7 +370,7 @@ func FuzzFrames(f *testing.F) {
 		over := make(chan any)
 		go func() {
 			defer func() { over <- recover() }()
-			h2.NewServer(config()).ServeConn(context.Background(), plain{server}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h2.NewServer(config()).ServeConn(context.Background(), newPlain(server), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.Copy(w, r.Body)
 			}))
 		}()

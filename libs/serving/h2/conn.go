@@ -21,11 +21,8 @@ import (
 const (
 	// greeting is how long a client may take to say that it speaks HTTP/2.
 	greeting = 10 * time.Second
-	// linger is how long a connection is kept after a GOAWAY, so that its client can read it.
-	linger = time.Second
 	// unread is what a client may send of a body before somebody begins to read it, in bytes;
-	// receives since then, and ofAll of all bodies: those that nobody reads yet leave room for
-	// those that are read.
+	// receives since then, and ofAll of all bodies, or more: see receivesAll.
 	unread   = initialWindow
 	receives = 1 << 20
 	ofAll    = 16 << 20
@@ -71,29 +68,13 @@ type conn struct {
 	waiting  []*stream
 	idle     time.Duration // when the last stream was closed, since born
 	leaving  bool          // GOAWAY was sent
-	due      time.Duration // when tick is called, since born
-	pinged   time.Duration // when a sign of life was asked for, since born; 0 when it came
 	in       window        // what the client may send
 	out      int64         // what it takes, over all streams
 	outFirst int64         // what it takes of a new stream
-	sending
-}
-
-// sending is what is written, see send.go. It is guarded by conn.mu.
-type sending struct {
-	pending   backlog   // frames
-	spare     []*[]byte // of the backlog before
-	scratch   [32]byte  // for small frames
-	resetting int       // streams, by pending
-	held      bool      // the pen
-	yielding  bool      // somebody will take it who lets others go first
-	line      []*stream
-	blocked   []*stream // that wait for the window of the connection
-	room      sync.Cond // of the reader, which waits until less is pending
-	flying    int       // bytes of the allowance that are being written
-	until     time.Time // the wire's deadline; zero when there is none
-	encoder   *hpack.Encoder
-	encoded   bytes.Buffer
+	encoder  *hpack.Encoder
+	encoded  bytes.Buffer
+	schedule
+	delivery
 }
 
 func newConn(ctx context.Context, s *Server, w Wire, handler http.Handler) *conn {
@@ -120,8 +101,8 @@ func (c *conn) now() time.Duration { return time.Since(c.born) }
 func (c *conn) serve() {
 	c.mu.Lock()
 	c.idle = c.now()
-	c.due = c.now() + min(c.config.IdleTimeout, c.config.PingAfter)
-	c.timer = time.AfterFunc(c.due-c.now(), c.tick)
+	c.timer = time.AfterFunc(never, c.tick)
+	c.wakeAfter(min(c.config.IdleTimeout, c.config.PingAfter))
 	c.greet()
 	c.mu.Unlock()
 	if !c.server.add(c) { // after the greeting, which comes first
@@ -147,13 +128,19 @@ func (c *conn) end() {
 
 // greet says what the server allows. The caller holds mu.
 func (c *conn) greet() {
-	c.pending.put(appendSettings(c.scratch[:0],
+	c.queue.put(appendSettings(c.scratch[:0],
 		http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: uint32(c.config.MaxStreams)},
 		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: uint32(c.block.limit)},
 		http2.Setting{ID: http2.SettingInitialWindowSize, Val: unread},
 	))
-	c.pending.put(appendWindowUpdate(c.scratch[:0], 0, ofAll-c.in.left))
-	c.in = window{left: ofAll, step: receives / 4}
+	c.queue.put(appendWindowUpdate(c.scratch[:0], 0, c.receivesAll()-c.in.left))
+	c.in = window{left: c.receivesAll(), step: receives / 4}
+}
+
+// receivesAll is what a client may send of all bodies, in bytes: if every stream that it may open
+// has one that no handler reads yet, there is room for one that is read.
+func (c *conn) receivesAll() int64 {
+	return min(max(ofAll, int64(c.config.MaxStreams)*unread+receives), largestWindow)
 }
 
 // read works on what the client sends, until an error.
@@ -165,7 +152,7 @@ func (c *conn) read() error {
 		return err
 	}
 	c.mu.Lock()
-	c.flushSoon()
+	c.flushAsync()
 	c.mu.Unlock()
 	preface := make([]byte, len(http2.ClientPreface))
 	if _, err := io.ReadFull(c.r, preface); err != nil {
@@ -186,9 +173,6 @@ func (c *conn) read() error {
 			if err := c.wire.SetReadDeadline(time.Time{}); err != nil {
 				return err
 			}
-			c.mu.Lock()
-			c.closeWhenDone() // if it was told to leave meanwhile
-			c.mu.Unlock()
 			greeted = true
 		}
 		if err := c.take(h); err != nil {
@@ -242,8 +226,11 @@ func (c *conn) act(h head, p []byte) error {
 	case http2.FramePing:
 		return c.ping(h, p)
 	case http2.FrameGoAway:
-		if h.stream != 0 {
+		switch {
+		case h.stream != 0:
 			return broken(http2.ErrCodeProtocol, "GOAWAY of a stream")
+		case len(p) < 8:
+			return broken(http2.ErrCodeFrameSize, "GOAWAY that is too short")
 		}
 		c.goAway()
 	case http2.FrameWindowUpdate:
@@ -275,7 +262,7 @@ func (c *conn) ping(h head, p []byte) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.pending.put(appendPing(c.scratch[:0], http2.FlagPingAck, p))
+	c.queue.put(appendPing(c.scratch[:0], http2.FlagPingAck, p))
 	return nil
 }
 
@@ -300,58 +287,6 @@ func (c *conn) resetByClient(h head, p []byte) error {
 // isIdle tells streams that have not been opened, and may be. The caller holds mu.
 func (c *conn) isIdle(id uint32) bool { return id%2 == 0 || id > c.last && !c.leaving }
 
-// tick closes a connection without requests, and asks for a sign of life of a silent client.
-func (c *conn) tick() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err != nil {
-		return
-	}
-	now := c.now()
-	rested := c.rest()
-	silent := now - time.Duration(c.heard.Load())
-	if c.pinged > 0 && silent < now-c.pinged {
-		c.pinged = 0
-	}
-	next := c.config.PingAfter - silent
-	switch {
-	case c.pinged > 0:
-		if next = c.config.PingTimeout - (now - c.pinged); next <= 0 {
-			c.fail(errSilent)
-			return
-		}
-	case next <= 0:
-		c.pinged, next = now, c.config.PingTimeout
-		c.pending.put(appendPing(c.scratch[:0], 0, make([]byte, 8)))
-		c.flushSoon()
-	}
-	if len(c.streams) == 0 && c.running == 0 && !c.held {
-		left := c.config.IdleTimeout - (now - c.idle)
-		switch {
-		case left <= 0 && c.leaving:
-			c.fail(errGone)
-			return
-		case left <= 0:
-			c.leave(http2.ErrCodeNo)
-			left = linger
-		}
-		next = min(next, left)
-	}
-	if rested > 0 {
-		next = min(next, rested)
-	}
-	c.due = 0
-	c.wakeAfter(max(next, time.Millisecond))
-}
-
-// wakeAfter has tick be called after a while, if it is not before. The caller holds mu.
-func (c *conn) wakeAfter(d time.Duration) {
-	if at := c.now() + d; c.due == 0 || at < c.due {
-		c.due = at
-		c.timer.Reset(d)
-	}
-}
-
 var (
 	errSilent = errors.New("the client gave no sign of life")
 	errReset  = errors.New("the client has reset the stream")
@@ -371,17 +306,9 @@ func (c *conn) leave(code http2.ErrCode) {
 		return
 	}
 	c.leaving = true
-	c.pending.put(appendGoAway(c.scratch[:0], c.last, code))
-	c.flushSoon()
+	c.queue.put(appendGoAway(c.scratch[:0], c.last, code))
+	c.flushAsync()
 	c.closeWhenDone()
-}
-
-// closeWhenDone gives the client of a connection without streams, which was told to leave and has
-// taken all that was to be written, time to do it. The caller holds mu.
-func (c *conn) closeWhenDone() {
-	if c.leaving && len(c.streams) == 0 && !c.held && c.pending.size == 0 {
-		_ = c.wire.SetReadDeadline(time.Now().Add(linger))
-	}
 }
 
 // sayGoodbye tells a client what it has done, and gives it time to read that.
@@ -392,8 +319,8 @@ func (c *conn) sayGoodbye(e *connError) {
 	for _, s := range c.streams {
 		c.close(s, errGone)
 	}
-	c.pending.put(appendGoAway(c.scratch[:0], c.last, e.code))
-	c.flushSoon()
+	c.queue.put(appendGoAway(c.scratch[:0], c.last, e.code))
+	c.flushAsync()
 	c.mu.Unlock()
 	_ = c.wire.SetReadDeadline(time.Now().Add(linger))
 	_, _ = io.CopyN(io.Discard, c.r, receives) // nothing of it counts
@@ -404,23 +331,28 @@ func (c *conn) fail(err error) {
 	if c.err != nil {
 		return
 	}
-	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) {
+	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, ErrStalled) {
 		err = errGone
 	}
 	c.err = err
-	for _, s := range c.streams {
-		c.close(s, errGone)
+	reason := errGone
+	if errors.Is(err, ErrStalled) {
+		reason = ErrStalled
 	}
-	for _, s := range c.line {
+	for _, s := range c.streams {
+		c.close(s, reason)
+	}
+	c.runClosing()
+	for _, s := range c.writers {
 		s.signal()
 	}
 	for _, s := range c.blocked {
 		s.signal()
 	}
 	c.waiting = nil
-	c.server.extra.give(c.pending.extra)
-	c.pending.free()
-	c.pending = backlog{}
+	c.server.extra.give(c.queue.extra)
+	c.queue.free()
+	c.queue = backlog{}
 	c.room.Broadcast()
 	_ = c.wire.SetDeadline(longAgo) // who reads or writes ends
 }

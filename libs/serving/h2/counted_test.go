@@ -24,7 +24,7 @@ func (w *charging) Came(resets, control int) {
 	w.control.Add(int64(control))
 }
 
-func (w *charging) Sent(resets, _ int) { w.sent.Add(int64(resets)) }
+func (w *charging) Sent(resets, _, _ int) { w.sent.Add(int64(resets)) }
 
 // TestWhatClientsAreChargedFor is what resets, and what neither asks nor sends anything to speak of.
 func TestWhatClientsAreChargedFor(t *testing.T) {
@@ -65,7 +65,7 @@ func TestWhatClientsAreChargedFor(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := &charging{}
 				client := dialServer(t, h2.NewServer(config()), func(c net.Conn) h2.Wire {
-					w.plain = plain{c}
+					w.plain = newPlain(c)
 					return w
 				}, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 				client.raw(http2.FrameHeaders, endsHeaders, 1, aList)

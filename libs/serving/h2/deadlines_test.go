@@ -68,47 +68,39 @@ func TestDeadlinesOfHandlers(t *testing.T) {
 		"a body that is late": {func(w http.ResponseWriter, r *http.Request) error { return reads(w, r, -1) }, 0, true},
 		"a body, lifted":      {func(w http.ResponseWriter, r *http.Request) error { return reads(w, r, 10*time.Second, 0) }, 30 * time.Second, false},
 	} {
-		for of, open := range map[string]bool{"": false, ", who may send": true} {
-			t.Run(name+of, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					client, server := net.Pipe()
-					over, got := make(chan struct{}), make(chan error, 1)
-					begin := time.Now()
-					go func() {
-						defer close(over)
-						h2.NewServer(config()).ServeConn(context.Background(), plain{server}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-							got <- c.handler(w, r)
-						}))
-					}()
-					f := http2.NewFramer(client, nil)
-					_, err := io.WriteString(client, http2.ClientPreface)
-					settings := []http2.Setting{}
-					if open { // and then the wire is what takes nothing
-						settings = append(settings, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
-					}
-					if err = errors.Join(err, f.WriteSettings(settings...), f.WriteWindowUpdate(0, 1<<30), f.WriteRawFrame(http2.FrameHeaders, http2.FlagHeadersEndHeaders, 1, []byte(post))); err != nil {
-						t.Fatal(err)
-					}
-					if open { // until the answer is being written
-						go func() { _, _ = io.CopyN(io.Discard, client, 2000) }()
-					}
-					go func() {
-						time.Sleep(30 * time.Second)
-						_ = f.WriteData(1, true, []byte("x")) // or the connection has ended
-					}()
-					err = <-got
-					if took := time.Since(begin); took != c.after || (err != nil) != c.fails {
-						t.Errorf("it ends after %v with %v, want %v", took, err, c.after)
-					}
-					if c.fails && !errors.Is(err, os.ErrDeadlineExceeded) && !open {
-						t.Errorf("it fails with %v", err)
-					}
-					_ = client.Close()
-					<-over
-					time.Sleep(time.Minute)
-				})
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, server := net.Pipe()
+				over, got := make(chan struct{}), make(chan error, 1)
+				begin := time.Now()
+				go func() {
+					defer close(over)
+					h2.NewServer(config()).ServeConn(context.Background(), newPlain(server), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						got <- c.handler(w, r)
+					}))
+				}()
+				f := http2.NewFramer(client, nil)
+				_, err := io.WriteString(client, http2.ClientPreface)
+				if err = errors.Join(err, f.WriteSettings(), f.WriteWindowUpdate(0, 1<<30), f.WriteRawFrame(http2.FrameHeaders, http2.FlagHeadersEndHeaders, 1, []byte(post))); err != nil {
+					t.Fatal(err)
+				}
+				go func() { _, _ = io.Copy(io.Discard, client) }() // but no window is opened
+				go func() {
+					time.Sleep(30 * time.Second)
+					_ = f.WriteData(1, true, []byte("x")) // or the connection has ended
+				}()
+				err = <-got
+				if took := time.Since(begin); took != c.after || (err != nil) != c.fails {
+					t.Errorf("it ends after %v with %v, want %v", took, err, c.after)
+				}
+				if c.fails && !errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("it fails with %v", err)
+				}
+				_ = client.Close()
+				<-over
+				time.Sleep(time.Minute)
 			})
-		}
+		})
 	}
 }
 
@@ -119,7 +111,7 @@ func TestDeadlinesOfWholeAnswers(t *testing.T) {
 		over := make(chan struct{})
 		go func() {
 			defer close(over)
-			h2.NewServer(config()).ServeConn(context.Background(), plain{server}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			h2.NewServer(config()).ServeConn(context.Background(), newPlain(server), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(10 * time.Second))
 				_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(10 * time.Second))
 				w.Header().Set("Content-Length", "20000")

@@ -271,7 +271,7 @@ func TestHowConnectionsBegin(t *testing.T) {
 			over := make(chan struct{})
 			go func() {
 				defer close(over)
-				h2.NewServer(config()).ServeConn(t.Context(), stated{plain{server}, o.state}, http.NotFoundHandler())
+				h2.NewServer(config()).ServeConn(t.Context(), stated{newPlain(server), o.state}, http.NotFoundHandler())
 			}()
 			sent := make(chan error, 1)
 			go func() {

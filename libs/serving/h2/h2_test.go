@@ -27,15 +27,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // wire is a connection that nothing is counted of.
 type wire struct{ *tls.Conn }
 
-func (wire) Hold()              {}
-func (wire) Release() error     { return nil }
-func (wire) Came(int, int)      {}
-func (wire) Wait()              {}
-func (wire) Sent(int, int)      {}
-func (wire) EnterLarge()        {}
-func (wire) LeaveLarge()        {}
-func (wire) LetIn()             {}
-func (wire) KeepLarge(int) bool { return true }
+func (wire) Delivered() (int64, int64) { return 0, 0 }
+func (wire) Hold()                     {}
+func (wire) Release() error            { return nil }
+func (wire) Came(int, int)             {}
+func (wire) Wait()                     {}
+func (wire) Sent(int, int, int)        {}
+func (wire) EnterLarge()               {}
+func (wire) LeaveLarge()               {}
+func (wire) LetIn()                    {}
+func (wire) KeepLarge(int) bool        { return true }
 
 // server serves a handler; what it returns dials it.
 type server struct {
@@ -47,7 +48,7 @@ type server struct {
 func config() h2.Config {
 	return h2.Config{
 		MaxStreams: 100, MaxHeaderBytes: 64 << 10, IdleTimeout: time.Minute, PingAfter: time.Minute,
-		PingTimeout: time.Minute, WriteTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler),
+		PingTimeout: time.Minute, WriteTimeout: time.Minute, StallTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler),
 	}
 }
 

@@ -216,10 +216,7 @@ func (c *conn) list() error {
 	b := &c.block
 	id := b.open
 	b.open = 0
-	c.mu.Lock()
-	s := c.streams[id]
-	err := c.mayOpen(s, id)
-	c.mu.Unlock()
+	s, err := c.openStream(id)
 	switch {
 	case errors.Is(err, errIgnored):
 		c.control++
@@ -228,19 +225,30 @@ func (c *conn) list() error {
 		return err
 	case s != nil:
 		return c.trailers(s)
-	case b.bad:
-		return &streamError{id, http2.ErrCodeProtocol}
 	}
-	if s = c.newStream(id); s == nil {
-		return &streamError{id, http2.ErrCodeProtocol}
-	}
+	return nil
+}
+
+// openStream begins the request whose header fields have come, or returns the stream that they end.
+// A GOAWAY goes out before it or after it: what that accepted has begun.
+func (c *conn) openStream(id uint32) (open *stream, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err != nil {
-		s.cancel()
-		return c.err
+	open = c.streams[id]
+	if err := c.mayOpen(open, id); err != nil || open != nil {
+		return open, err
 	}
-	return c.open(s)
+	if c.err != nil {
+		return nil, c.err
+	}
+	if c.block.bad {
+		return nil, &streamError{id, http2.ErrCodeProtocol}
+	}
+	s := c.newStream(id)
+	if s == nil {
+		return nil, &streamError{id, http2.ErrCodeProtocol}
+	}
+	return nil, c.open(s)
 }
 
 // errIgnored tells that a frame was sent before its client knew that it is not wanted any more.
@@ -261,6 +269,8 @@ func (c *conn) mayOpen(s *stream, id uint32) error {
 			return errIgnored
 		case closed:
 			return broken(http2.ErrCodeStreamClosed, "headers of a stream that is closed")
+		case c.block.pseudo == 0 && c.block.last: // trailers of a stream that was reset long ago
+			return errIgnored
 		}
 		return broken(http2.ErrCodeProtocol, "streams go backwards")
 	case c.leaving:
@@ -314,119 +324,4 @@ func (c *conn) canonical(name string) string {
 		}
 	}
 	return known
-}
-
-// data reads a part of a body.
-func (c *conn) data(h head) error {
-	if h.stream == 0 {
-		return broken(http2.ErrCodeProtocol, "data of no stream")
-	}
-	n := h.length
-	if h.has(http2.FlagDataPadded) {
-		if n == 0 {
-			return broken(http2.ErrCodeFrameSize, "padding without a length")
-		}
-		b, err := c.peek(1)
-		if err != nil {
-			return err
-		}
-		if n -= 1 + int(b[0]); n < 0 {
-			return broken(http2.ErrCodeProtocol, "more padding than there is room for")
-		}
-		_, _ = c.r.Discard(1)
-	}
-	s, refused := c.receive(h, n)
-	if n < smallData || s == nil {
-		c.control++
-	}
-	var against *connError
-	if errors.As(refused, &against) {
-		return refused
-	}
-	unwanted, err := c.readBody(s, n)
-	if err != nil {
-		return err
-	}
-	rest := h.length - n
-	if h.has(http2.FlagDataPadded) {
-		_, err = c.r.Discard(rest - 1)
-	}
-	c.mu.Lock()
-	if s == nil {
-		c.refund(nil, int64(h.length))
-	} else {
-		c.refund(s, int64(rest+unwanted))
-	}
-	c.mu.Unlock()
-	switch {
-	case err != nil:
-		return err
-	case errors.Is(refused, errIgnored):
-		return nil
-	case refused != nil:
-		return refused
-	case h.has(http2.FlagDataEndStream):
-		return c.ended(s)
-	}
-	return nil
-}
-
-// receive takes a frame of n bytes of data from the windows. Without a stream they are thrown away.
-func (c *conn) receive(h head, n int) (*stream, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.isIdle(h.stream):
-		return nil, broken(http2.ErrCodeProtocol, "data of a stream that is not open")
-	case int64(h.length) > c.in.left:
-		return nil, broken(http2.ErrCodeFlowControl, "more data than there is room for")
-	}
-	c.in.left -= int64(h.length)
-	s := c.streams[h.stream]
-	if s == nil {
-		if _, byUs := c.closed.find(h.stream); byUs || h.stream > c.last {
-			return nil, errIgnored
-		}
-		return nil, &streamError{h.stream, http2.ErrCodeStreamClosed}
-	}
-	switch {
-	case s.got:
-		return nil, &streamError{h.stream, http2.ErrCodeStreamClosed}
-	case int64(h.length) > s.in.left:
-		return nil, &streamError{h.stream, http2.ErrCodeFlowControl}
-	case s.declared >= 0 && s.received+int64(n) > s.declared:
-		return nil, &streamError{h.stream, http2.ErrCodeProtocol}
-	}
-	s.in.left -= int64(h.length)
-	s.received += int64(n)
-	return s, nil
-}
-
-// readBody reads n bytes of data, and returns how many of them nobody wants any more.
-func (c *conn) readBody(s *stream, n int) (unwanted int, err error) {
-	for n > 0 {
-		p, err := c.peek(n)
-		if err != nil {
-			return 0, err
-		}
-		if s != nil {
-			unwanted += s.body.write(p)
-		}
-		_, _ = c.r.Discard(len(p))
-		n -= len(p)
-	}
-	return unwanted, nil
-}
-
-// peek returns up to n bytes of what has come, at least one.
-func (c *conn) peek(n int) ([]byte, error) {
-	if c.r.Buffered() == 0 {
-		if err := c.settle(false); err != nil {
-			return nil, err
-		}
-		if _, err := c.r.Peek(1); err != nil {
-			return nil, err
-		}
-	}
-	return c.r.Peek(min(n, c.r.Buffered()))
 }

@@ -67,7 +67,7 @@ func TestNothingIsKeptOfLargeLists(t *testing.T) {
 			list := listOf(hpack.NewEncoder(&b), &b, f.more...)
 			before := heap()
 			for range conns {
-				client := dialServer(t, s, func(c net.Conn) h2.Wire { return plain{c} }, func(http.ResponseWriter, *http.Request) {})
+				client := dialServer(t, s, func(c net.Conn) h2.Wire { return newPlain(c) }, func(http.ResponseWriter, *http.Request) {})
 				go client.send(list, func() int { return 16 << 10 })
 				if got := client.answers(1); !slices.Equal(got, []string{"200"}) {
 					t.Fatal(got)
@@ -83,7 +83,7 @@ func TestNothingIsKeptOfLargeLists(t *testing.T) {
 // TestListsInAnyPieces are read as they are in one, whatever is in them.
 func TestListsInAnyPieces(t *testing.T) {
 	asked := make(chan string, 1)
-	client := dialServer(t, h2.NewServer(config()), func(c net.Conn) h2.Wire { return plain{c} }, func(_ http.ResponseWriter, r *http.Request) {
+	client := dialServer(t, h2.NewServer(config()), func(c net.Conn) h2.Wire { return newPlain(c) }, func(_ http.ResponseWriter, r *http.Request) {
 		asked <- fmt.Sprint(r.Header)
 	})
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -129,7 +129,7 @@ func TestListsThatNobodyCanRead(t *testing.T) {
 	} {
 		for _, size := range []int{1, 100} {
 			t.Run(fmt.Sprint(name, size), func(t *testing.T) {
-				client := dialServer(t, h2.NewServer(config()), func(c net.Conn) h2.Wire { return plain{c} }, func(http.ResponseWriter, *http.Request) { t.Error("it is a request") })
+				client := dialServer(t, h2.NewServer(config()), func(c net.Conn) h2.Wire { return newPlain(c) }, func(http.ResponseWriter, *http.Request) { t.Error("it is a request") })
 				go client.sendQuietly(c, size)
 				for {
 					f, err := client.ReadFrame()

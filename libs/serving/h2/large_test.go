@@ -42,7 +42,7 @@ func TestLargeListsLetOthersIn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, asked := &courteous{}, make(chan int)
 			conn := dialServer(t, h2.NewServer(config()), func(c net.Conn) h2.Wire {
-				w.plain = plain{c}
+				w.plain = newPlain(c)
 				return w
 			}, func(_ http.ResponseWriter, r *http.Request) { asked <- len(strings.Join(r.Header["X"], "")) })
 			for _, f := range []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "a"}, {Name: ":path", Value: "/"}} {
@@ -79,7 +79,7 @@ func TestUnpackedListsTakeATurn(t *testing.T) {
 	conf.MaxHeaderBytes = 1 << 20
 	w, asked := &courteous{}, make(chan bool, 1)
 	conn := dialServer(t, h2.NewServer(conf), func(c net.Conn) h2.Wire {
-		w.plain = plain{c}
+		w.plain = newPlain(c)
 		return w
 	}, func(_ http.ResponseWriter, r *http.Request) { asked <- w.entered && len(r.Header["X"]) == 20 })
 	list := listOf(conn.hpack, &conn.block, slices.Repeat([]hpack.HeaderField{{Name: "x", Value: strings.Repeat("~", 3900)}}, 20)...)

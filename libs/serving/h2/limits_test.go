@@ -20,7 +20,7 @@ func TestListsOfManyFields(t *testing.T) {
 	for n, want := range map[int]string{10_000 - 4: "200", 10_001 - 4: "431"} {
 		c := config()
 		c.MaxHeaderBytes = 1 << 20
-		client := dialServer(t, h2.NewServer(c), func(c net.Conn) h2.Wire { return plain{c} }, func(w http.ResponseWriter, r *http.Request) {
+		client := dialServer(t, h2.NewServer(c), func(c net.Conn) h2.Wire { return newPlain(c) }, func(w http.ResponseWriter, r *http.Request) {
 			if len(r.Header["X"]) != 10_000-4 {
 				t.Errorf("%d fields come", len(r.Header["X"]))
 			}
@@ -58,7 +58,7 @@ func TestListsThatDoNotEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := &crowded{}
 			client := dialServer(t, h2.NewServer(config()), func(c net.Conn) h2.Wire {
-				w.plain = plain{c}
+				w.plain = newPlain(c)
 				return w
 			}, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 			kind := http2.FrameHeaders
@@ -87,7 +87,7 @@ func TestHandlersAreBounded(t *testing.T) {
 	conf.MaxStreams = most
 	end, began := make(chan struct{}), make(chan string, 1000)
 	var running atomic.Int64
-	client := dialServer(t, h2.NewServer(conf), func(c net.Conn) h2.Wire { return plain{c} }, func(_ http.ResponseWriter, r *http.Request) {
+	client := dialServer(t, h2.NewServer(conf), func(c net.Conn) h2.Wire { return newPlain(c) }, func(_ http.ResponseWriter, r *http.Request) {
 		if n := running.Add(1); n > most {
 			t.Errorf("%d handlers run", n)
 		}
@@ -122,7 +122,7 @@ func TestRequestsOfClosedConnections(t *testing.T) {
 	conf := config()
 	conf.MaxStreams = 1
 	began, end := make(chan struct{}, 10), make(chan struct{})
-	client := dialServer(t, h2.NewServer(conf), func(c net.Conn) h2.Wire { return plain{c} }, func(_ http.ResponseWriter, r *http.Request) {
+	client := dialServer(t, h2.NewServer(conf), func(c net.Conn) h2.Wire { return newPlain(c) }, func(_ http.ResponseWriter, r *http.Request) {
 		began <- struct{}{}
 		<-end
 	})

@@ -103,7 +103,7 @@ func TestHandlersThatEndTwice(t *testing.T) {
 		over, end, began := make(chan struct{}), make(chan struct{}), 0
 		go func() {
 			defer close(over)
-			h2.NewServer(conf).ServeConn(context.Background(), plain{server}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			h2.NewServer(conf).ServeConn(context.Background(), newPlain(server), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				if began++; began == 1 {
 					w.(lasting).Last(func(over func(any)) {
 						over(nil)
@@ -142,7 +142,7 @@ func TestDeadlinesOfWhoWritesForOthers(t *testing.T) {
 		over := make(chan struct{})
 		go func() {
 			defer close(over)
-			h2.NewServer(config()).ServeConn(context.Background(), plain{server}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h2.NewServer(config()).ServeConn(context.Background(), newPlain(server), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(10 * time.Second))
 				_ = http.NewResponseController(w).Flush() // which the client does not read in time
 				<-r.Context().Done()
@@ -179,7 +179,7 @@ func TestEventsWait(t *testing.T) {
 		over, sent := make(chan struct{}), atomic.Int64{}
 		go func() {
 			defer close(over)
-			h2.NewServer(config()).ServeConn(context.Background(), plain{server}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			h2.NewServer(config()).ServeConn(context.Background(), newPlain(server), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				event := make([]byte, part)
 				for range all {
 					if _, err := w.Write(event); err != nil || http.NewResponseController(w).Flush() != nil {
@@ -234,7 +234,7 @@ func TestSlowClientsHaveTheirAnswers(t *testing.T) {
 		over := make(chan struct{})
 		go func() {
 			defer close(over)
-			h2.NewServer(conf).ServeConn(context.Background(), plain{server}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			h2.NewServer(conf).ServeConn(context.Background(), newPlain(server), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = w.Write(make([]byte, size))
 			}))
 		}()

@@ -53,10 +53,10 @@ func (c *conn) settle(waits bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if waits {
-		c.flushSoon()
+		c.flushAsync()
 	}
-	for c.err == nil && c.pending.size-c.pending.extra > 2*mostPending {
-		c.flushSoon()
+	for c.err == nil && c.queue.size-c.queue.extra > 2*mostPending {
+		c.flushAsync()
 		c.room.Wait()
 	}
 	return c.err

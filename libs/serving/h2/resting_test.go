@@ -52,7 +52,7 @@ func handledInTime(t *testing.T, acks bool, handler func(w http.ResponseWriter, 
 		c := &timed{&unread{Framer: http2.NewFramer(client, client), Conn: client, t: t}, h2.NewServer(conf), time.Now(), make(chan event, 1000), acks}
 		go func() {
 			defer close(over)
-			c.s.ServeConn(context.Background(), plain{server}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler(w, r, end) }))
+			c.s.ServeConn(context.Background(), newPlain(server), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler(w, r, end) }))
 		}()
 		go c.listen()
 		_, err := io.WriteString(client, http2.ClientPreface)
@@ -183,7 +183,7 @@ func TestWhoComesLate(t *testing.T) {
 		c := &timed{&unread{Framer: http2.NewFramer(client, client), Conn: client, t: t}, s, time.Now(), make(chan event, 10), true}
 		go func() {
 			defer close(over)
-			s.ServeConn(context.Background(), plain{server}, http.NotFoundHandler())
+			s.ServeConn(context.Background(), newPlain(server), http.NotFoundHandler())
 		}()
 		go c.listen()
 		_, err := io.WriteString(client, http2.ClientPreface)
@@ -203,7 +203,7 @@ func TestWhoSaysNothing(t *testing.T) {
 				go func() { _, _ = io.WriteString(client, text) }()
 				go func() { _, _ = io.Copy(io.Discard, client) }()
 				begin := time.Now()
-				h2.NewServer(config()).ServeConn(t.Context(), plain{server}, http.NotFoundHandler())
+				h2.NewServer(config()).ServeConn(t.Context(), newPlain(server), http.NotFoundHandler())
 				if took := time.Since(begin); took != 10*time.Second {
 					t.Errorf("it is left after %v", took)
 				}

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// waiting has a stream wait for the pen, which somebody else has.
+// waiting has a stream wait for the write token, which another has.
 func waiting(t *testing.T, then func(c *conn, s *stream)) (c *conn, err error) {
 	synctest.Test(t, func(*testing.T) {
 		c = &conn{server: NewServer(Config{}), wire: deadWire{}, streams: map[uint32]*stream{}}
-		c.room.L, c.held = &c.mu, true
+		c.room.L, c.writing, c.config, c.timer = &c.mu, true, &Config{}, time.NewTimer(time.Hour)
 		s := &stream{conn: c, id: 1, cancel: func() {}}
 		c.streams[1] = s
 		got := make(chan error)
@@ -42,22 +42,22 @@ func waiting(t *testing.T, then func(c *conn, s *stream)) (c *conn, err error) {
 // more, however late he learns that.
 func TestWhoWaitsForThePen(t *testing.T) {
 	c, err := waiting(t, func(c *conn, s *stream) { c.release(nil) })
-	if err != nil || !c.held || len(c.line) > 0 {
-		t.Errorf("who gets it has it %t: %v", c.held, err)
+	if err != nil || !c.writing || len(c.writers) > 0 {
+		t.Errorf("who gets it has it %t: %v", c.writing, err)
 	}
 	c, err = waiting(t, func(c *conn, s *stream) { c.close(s, errReset) })
-	if !errors.Is(err, errReset) || !c.held || len(c.line) > 0 {
-		t.Errorf("who gives up is %d in the line, of a pen that is held %t: %v", len(c.line), c.held, err)
+	if !errors.Is(err, errReset) || !c.writing || len(c.writers) > 0 {
+		t.Errorf("a stream that gives up is %d in the line, of a token that is taken %t: %v", len(c.writers), c.writing, err)
 	}
 	c, err = waiting(t, func(c *conn, s *stream) { c.release(nil); c.close(s, errReset) })
-	if !errors.Is(err, errReset) || c.held {
-		t.Errorf("who gets it too late leaves it held %t: %v", c.held, err)
+	if !errors.Is(err, errReset) || c.writing {
+		t.Errorf("who gets it too late leaves it held %t: %v", c.writing, err)
 	}
 	c, err = waiting(t, func(c *conn, s *stream) { c.fail(errSilent) })
-	if err == nil || len(c.line) > 0 {
-		t.Errorf("whose connection fails is %d in the line: %v", len(c.line), err)
+	if err == nil || len(c.writers) > 0 {
+		t.Errorf("whose connection fails is %d in the line: %v", len(c.writers), err)
 	}
-	c = &conn{server: NewServer(Config{}), sending: sending{line: []*stream{{}}, pending: backlog{size: mostPending}}}
+	c = &conn{server: NewServer(Config{}), schedule: schedule{writers: []*stream{{}}, queue: backlog{size: mostPending}}}
 	if c.roomFor(1) {
 		t.Error("more is pending than who waits in the line has to write")
 	}
@@ -74,8 +74,8 @@ func TestStreamsThatAreOver(t *testing.T) {
 		if of.open {
 			c.streams[1] = s
 		}
-		if c.refund(s, 2); c.pending.size != of.frames*(headLength+4) {
-			t.Errorf("%d bytes of frames ask for more of a stream that is %s", c.pending.size, name)
+		if c.refund(s, 2); c.queue.size != of.frames*(headLength+4) {
+			t.Errorf("%d bytes of frames ask for more of a stream that is %s", c.queue.size, name)
 		}
 	}
 }
@@ -101,9 +101,8 @@ type wireOf struct {
 	released error
 }
 
-func (w *wireOf) Hold()                            {}
-func (w *wireOf) Release() error                   { return w.released }
-func (w *wireOf) SetWriteDeadline(time.Time) error { return nil }
+func (w *wireOf) Hold()          {}
+func (w *wireOf) Release() error { return w.released }
 func (w *wireOf) Write(p []byte) (int, error) {
 	if w.writes--; w.writes == 0 {
 		return 0, errSilent
@@ -121,7 +120,7 @@ func TestRecords(t *testing.T) {
 			}
 			for fails := range len(sizes) + 1 {
 				w, want := &wireOf{writes: fails}, []byte(nil)
-				c, records := &conn{wire: w, config: &Config{}, sending: sending{until: time.Now().Add(time.Hour)}}, []*[]byte(nil)
+				c, records := &conn{wire: w, config: &Config{}}, []*[]byte(nil)
 				for _, size := range sizes {
 					r := append(make([]byte, 0, together), bytes.Repeat([]byte{'r'}, size)...)
 					records, want = append(records, &r), append(want, r...)
@@ -152,11 +151,11 @@ func TestRecords(t *testing.T) {
 		if n > together {
 			w.writes++ // their heads take room
 		}
-		if err := (&conn{wire: w, config: &Config{}, sending: sending{until: time.Now().Add(time.Hour)}}).emit(nil, 1, make([]byte, n), true); err == nil {
+		if err := (&conn{wire: w, config: &Config{}}).emit(nil, 1, make([]byte, n), true); err == nil {
 			t.Errorf("%d bytes are written where the last of them fail", n)
 		}
 		w = &wireOf{released: errSilent}
-		if err := (&conn{wire: w, config: &Config{}, sending: sending{until: time.Now().Add(time.Hour)}}).emit(nil, 1, make([]byte, n), true); err == nil {
+		if err := (&conn{wire: w, config: &Config{}}).emit(nil, 1, make([]byte, n), true); err == nil {
 			t.Errorf("%d bytes are written that do not leave", n)
 		}
 	}

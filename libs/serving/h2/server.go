@@ -23,12 +23,19 @@ type Config struct {
 	// PingAfter is how long a client may be silent until it is asked for a sign of life,
 	// which has to come within PingTimeout.
 	PingAfter, PingTimeout time.Duration
-	// WriteTimeout is how long a client may take nothing of what is written.
+	// WriteTimeout is how long a connection may acknowledge nothing of what is sent to it before
+	// it is closed.
 	WriteTimeout time.Duration
-	// AnswerTimeout is when the last part of an answer has to have been written, from when
-	// its request came; SetWriteDeadline changes it. 0 is no bound.
-	AnswerTimeout time.Duration
-	Logger        *slog.Logger
+	// StallTimeout is how long the flow-control window of a stream may stay closed, once the
+	// client has what was sent, before the stream is reset. SetStallTimeout changes it.
+	StallTimeout time.Duration
+	// ResponseTimeout bounds a response from when its request came. After it the response goes
+	// on only while the connection takes MinRate. SetWriteDeadline replaces it. 0 is no bound.
+	ResponseTimeout time.Duration
+	// MinRate is what a connection has to take of responses that last longer than
+	// ResponseTimeout, in bytes a second, over each WriteTimeout.
+	MinRate int64
+	Logger  *slog.Logger
 }
 
 // Wire is what frames are read from and written to: a connection of TLS, and what is to be
@@ -39,12 +46,15 @@ type Wire interface {
 	// Hold has what is written until Release leave together.
 	Hold()
 	Release() error
+	// Delivered returns how many bytes of the connection its peer has acknowledged, and how many
+	// the system has accepted beyond these. It must not block.
+	Delivered() (acknowledged, outstanding int64)
 	// Came counts frames of the client that reset streams, and those that neither ask nor send
 	// anything to speak of. Wait is called before more is read.
 	Came(resets, control int)
 	Wait()
-	// Sent counts streams that were reset here, and bytes that were written.
-	Sent(resets, bytes int)
+	// Sent counts streams that were reset here, frames of data, and bytes that were written.
+	Sent(resets, frames, bytes int)
 	// EnterLarge waits until large headers may be read; LeaveLarge ends it.
 	EnterLarge()
 	LeaveLarge()

@@ -42,7 +42,7 @@ func TestFloodsWaitWhereverTheirRecordsEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var wire *counting
 			c := dialServer(t, h2.NewServer(config()), func(conn net.Conn) h2.Wire {
-				wire = &counting{plain: plain{conn}}
+				wire = &counting{plain: newPlain(conn)}
 				return wire
 			}, func(http.ResponseWriter, *http.Request) {})
 			acked := make(chan struct{})
@@ -105,7 +105,7 @@ func (c *unread) drain() {
 	}
 }
 
-// TestDeadlinesOfClientsThatRead: the time of an answer passes for who takes it, too.
+// TestDeadlinesOfClientsThatRead: the deadline that a handler sets passes for a client that reads, too.
 func TestDeadlinesOfClientsThatRead(t *testing.T) {
 	event, large := make([]byte, 100), make([]byte, 1<<20)
 	for name, send := range map[string]func(w http.ResponseWriter) error{
@@ -120,27 +120,19 @@ func TestDeadlinesOfClientsThatRead(t *testing.T) {
 			return http.NewResponseController(w).Flush()
 		},
 	} {
-		for of, bound := range map[string]time.Duration{"the server": 0, "the handler": 50 * time.Millisecond} {
-			t.Run(name+", by "+of, func(t *testing.T) {
-				ended := make(chan struct{})
-				conf := config()
-				if bound == 0 {
-					conf.AnswerTimeout = 50 * time.Millisecond
+		t.Run(name, func(t *testing.T) {
+			ended := make(chan struct{})
+			c := dialServer(t, h2.NewServer(config()), func(conn net.Conn) h2.Wire { return newPlain(conn) }, func(w http.ResponseWriter, r *http.Request) {
+				defer close(ended)
+				_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+				for send(w) == nil {
 				}
-				c := dialServer(t, h2.NewServer(conf), func(conn net.Conn) h2.Wire { return plain{conn} }, func(w http.ResponseWriter, r *http.Request) {
-					defer close(ended)
-					if bound > 0 {
-						_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(bound))
-					}
-					for send(w) == nil {
-					}
-				})
-				c.open()
-				c.post("/", true)
-				go c.drain()
-				<-ended
 			})
-		}
+			c.open()
+			c.post("/", true)
+			go c.drain()
+			<-ended
+		})
 	}
 }
 
@@ -154,7 +146,7 @@ func answerEndsWhenTheServerDoes(t *testing.T) {
 	const size = 600 << 10
 	begun, end := make(chan struct{}), make(chan struct{})
 	s := h2.NewServer(config())
-	c := dialServer(t, s, func(conn net.Conn) h2.Wire { return plain{conn} }, func(w http.ResponseWriter, r *http.Request) {
+	c := dialServer(t, s, func(conn net.Conn) h2.Wire { return newPlain(conn) }, func(w http.ResponseWriter, r *http.Request) {
 		close(begun)
 		<-end
 		w.Header().Set("Content-Length", strconv.Itoa(size))
@@ -204,7 +196,7 @@ func slowClientIsNotCut(t *testing.T) {
 	const rate, watches = 400 << 10, 100 // bytes a second
 	conf := config()
 	conf.WriteTimeout = time.Second
-	c := dialServer(t, h2.NewServer(conf), func(conn net.Conn) h2.Wire { return plain{conn} }, events)
+	c := dialServer(t, h2.NewServer(conf), func(conn net.Conn) h2.Wire { return newPlain(conn) }, events)
 	c.open()
 	for range watches {
 		c.post("/", true)
@@ -251,37 +243,4 @@ func TestWatchesDoNotKeepLargeAnswers(t *testing.T) {
 			t.Fatalf("of %d bytes %d are of the large answer, and %d of %d streams have some", total, came[large], len(came), watches+1)
 		}
 	}
-}
-
-// resting is a connection that tells when its deadline for writes is lifted.
-type resting struct {
-	plain
-	mu     sync.Mutex
-	set    bool
-	lifted chan struct{}
-}
-
-func (c *resting) SetWriteDeadline(t time.Time) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if t.IsZero() && c.set {
-		close(c.lifted)
-	}
-	c.set = !t.IsZero()
-	return c.plain.SetWriteDeadline(t)
-}
-
-// TestSilentConnectionsHaveNoDeadline: what TLS has to answer by itself, long after anything was
-// written, does not break the connection.
-func TestSilentConnectionsHaveNoDeadline(t *testing.T) {
-	conf := config()
-	conf.WriteTimeout = 100 * time.Millisecond
-	lifted := make(chan struct{})
-	c := dialServer(t, h2.NewServer(conf), func(conn net.Conn) h2.Wire {
-		return &resting{plain: plain{conn}, lifted: lifted}
-	}, func(http.ResponseWriter, *http.Request) {})
-	if codes := c.answers(c.post("/", true)); len(codes) != 1 {
-		t.Errorf("the answers are %v", codes)
-	}
-	<-lifted
 }

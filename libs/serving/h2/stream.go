@@ -74,7 +74,7 @@ type stream struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	body    *body // nil when there is none
-	answer  answer
+	answer  response
 	handler http.Handler
 	begun   atomic.Bool // the answer
 
@@ -88,12 +88,13 @@ type stream struct {
 	err        error // why it was closed before its end
 	sent, got  bool  // the ends of the answer and of the request
 	ended      bool  // the handler has returned
-	handed     bool  // the pen
-	writing    bool  // its data are on the wire
+	handed     bool  // the write token
+	writing    bool  // large data of it are being written
+	expired    error // why it is reset once they are
 	wake       chan struct{}
-	deadline   time.Time // of what is sent
-	armed      time.Time // when lateWriter fires; zero when it does not
-	lateWriter *time.Timer
+	onClose    []func()
+	deadline   deadline
+	stall      stall
 	lateReader *time.Timer
 }
 
@@ -119,53 +120,6 @@ func (s *stream) wait() {
 	s.conn.mu.Lock()
 }
 
-// late ends the stream when its deadline has passed.
-func (s *stream) late() {
-	s.conn.mu.Lock()
-	defer s.conn.mu.Unlock()
-	s.armed = time.Time{}
-	s.expire()
-}
-
-// expire ends the stream if its deadline has passed, and has a timer do it otherwise. The caller
-// holds mu.
-func (s *stream) expire() {
-	if s.deadline.IsZero() || s.ended {
-		return
-	}
-	left := time.Until(s.deadline)
-	switch {
-	case left <= 0:
-		s.conn.cut(s)
-	case !s.armed.IsZero() && !s.deadline.Before(s.armed): // which looks again then
-	case s.lateWriter == nil:
-		s.armed, s.lateWriter = s.deadline, time.AfterFunc(left, s.late)
-	default:
-		s.armed = s.deadline
-		s.lateWriter.Reset(left)
-	}
-}
-
-// setDeadline bounds what is sent.
-func (s *stream) setDeadline(t time.Time) {
-	s.conn.mu.Lock()
-	defer s.conn.mu.Unlock()
-	s.deadline = t
-	s.expire()
-}
-
-// cut ends a stream whose client does not take the answer. Data that are being written cannot be
-// taken back: then all of the connection ends. The caller holds mu.
-func (c *conn) cut(s *stream) {
-	switch {
-	case s.writing:
-		c.fail(os.ErrDeadlineExceeded)
-	case c.streams[s.id] == s && !s.sent:
-		c.resetFor(s.id, http2.ErrCodeInternal, os.ErrDeadlineExceeded)
-		c.flushSoon()
-	}
-}
-
 // setReadDeadline bounds how long the body is waited for.
 func (s *stream) setReadDeadline(t time.Time) {
 	if s.body == nil {
@@ -186,16 +140,17 @@ func (s *stream) setReadDeadline(t time.Time) {
 		return
 	}
 	c.refund(s, s.body.close(os.ErrDeadlineExceeded))
-	c.flushSoon()
+	c.flushAsync()
 }
 
 // open begins a stream. The caller holds mu.
 func (c *conn) open(s *stream) error {
 	c.streams[s.id] = s
 	s.out, s.in = c.outFirst, window{left: unread, step: unread / 4}
-	if c.config.AnswerTimeout > 0 {
-		s.deadline = time.Now().Add(c.config.AnswerTimeout)
-		s.expire()
+	s.stall.timeout = c.config.StallTimeout
+	if c.config.ResponseTimeout > 0 {
+		s.deadline.at = time.Now().Add(c.config.ResponseTimeout)
+		s.checkDeadline()
 	}
 	if c.running < c.config.MaxStreams {
 		c.running++
@@ -216,7 +171,7 @@ func (c *conn) open(s *stream) error {
 func (c *conn) reset(id uint32, code http2.ErrCode) { c.resetFor(id, code, errBad) }
 
 func (c *conn) resetFor(id uint32, code http2.ErrCode, err error) {
-	c.pending.put(appendReset(c.scratch[:0], id, code))
+	c.queue.put(appendReset(c.scratch[:0], id, code))
 	if code != http2.ErrCodeNo { // else it was answered
 		c.resetting++
 	}
@@ -240,11 +195,30 @@ func (c *conn) close(s *stream, err error) {
 		if s.body != nil {
 			c.refund(nil, s.body.close(err))
 		}
+		for _, f := range s.onClose {
+			f()
+		}
+		s.onClose = nil
 		s.signal()
 	}
 	if len(c.streams) == 0 {
 		c.idle = c.now()
 		c.closeWhenDone()
+	}
+}
+
+// addOnClose: see response.OnClose.
+func (s *stream) addOnClose(f func()) {
+	c := s.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.streams[s.id] == s && !s.sent:
+		s.onClose = append(s.onClose, f)
+	case c.err == nil && s.sent && s.err == nil && (c.queue.size > 0 || c.writing): // its end may be in what is being written
+		c.closing = append(c.closing, f)
+	default:
+		f()
 	}
 }
 
@@ -254,13 +228,13 @@ func (c *conn) refund(s *stream, n int64) {
 		return
 	}
 	if n := c.in.give(n); n > 0 {
-		c.pending.put(appendWindowUpdate(c.scratch[:0], 0, n))
+		c.queue.put(appendWindowUpdate(c.scratch[:0], 0, n))
 	}
 	if s == nil || s.got || c.streams[s.id] != s {
 		return
 	}
 	if n := s.in.give(n); n > 0 {
-		c.pending.put(appendWindowUpdate(c.scratch[:0], s.id, n))
+		c.queue.put(appendWindowUpdate(c.scratch[:0], s.id, n))
 	}
 }
 
@@ -286,13 +260,13 @@ func (s *stream) run() {
 
 // shed gives up what only handlers need.
 func (s *stream) shed() {
+	s.answer.shed()
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
 	s.handler = nil
 	if s.got { // else there may be trailers
 		s.request = nil
 	}
-	s.answer.shed()
 }
 
 // over ends the answer, or tells that it failed.
@@ -362,8 +336,8 @@ func (s *stream) end() {
 	if s.lateReader != nil {
 		s.lateReader.Stop()
 	}
-	if s.ended = true; s.lateWriter != nil {
-		s.lateWriter.Stop()
+	if s.ended = true; s.deadline.timer != nil {
+		s.deadline.timer.Stop()
 	}
 	s.cancel()
 	c.running--

@@ -25,7 +25,7 @@ func TestWhoWritesForOthers(t *testing.T) {
 		var flushed, came atomic.Int64
 		go func() {
 			defer close(over)
-			h2.NewServer(config()).ServeConn(context.Background(), plain{server}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h2.NewServer(config()).ServeConn(context.Background(), newPlain(server), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				for size := range sizes[r.URL.Path] {
 					_, _ = w.Write(make([]byte, size))
 					_ = http.NewResponseController(w).Flush()
@@ -98,7 +98,7 @@ func TestClientsThatTakeNothing(t *testing.T) {
 		over, failed := make(chan struct{}), make(chan error, 1)
 		go func() {
 			defer close(over)
-			h2.NewServer(conf).ServeConn(context.Background(), plain{server}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			h2.NewServer(conf).ServeConn(context.Background(), newPlain(server), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				_, err := w.Write(make([]byte, 1<<20))
 				failed <- err
 			}))

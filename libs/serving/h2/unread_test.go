@@ -149,7 +149,7 @@ func TestTwoReaders(t *testing.T) {
 		over, got := make(chan struct{}), make(chan byte, 2)
 		go func() {
 			defer close(over)
-			h2.NewServer(config()).ServeConn(context.Background(), plain{server}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			h2.NewServer(config()).ServeConn(context.Background(), newPlain(server), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				_, _ = r.Body.Read(make([]byte, 1)) // the first is alone
 				done := make(chan struct{})
 				for range 2 {

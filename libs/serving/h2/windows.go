@@ -49,7 +49,7 @@ func (c *conn) settings(h head, p []byte) error {
 	if err := c.setWindow(window); err != nil {
 		return err
 	}
-	c.pending.put(appendHead(c.scratch[:0], 0, http2.FrameSettings, http2.FlagSettingsAck, 0))
+	c.queue.put(appendHead(c.scratch[:0], 0, http2.FrameSettings, http2.FlagSettingsAck, 0))
 	return nil
 }
 

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/net/http2"
+
+	"binnacle/libs/serving/h2"
 	"golang.org/x/net/http2/hpack"
 )
 
@@ -23,7 +25,12 @@ type obedient struct {
 }
 
 func dialObedient(t *testing.T, handler http.HandlerFunc) *obedient {
-	o := &obedient{unread: dialUnread(t, handler), first: 65535, all: 65535, windows: map[uint32]int{}, ended: map[uint32]bool{}}
+	return obey(t, config(), handler)
+}
+
+// obey is dialObedient for a server with another configuration.
+func obey(t *testing.T, conf h2.Config, handler http.HandlerFunc) *obedient {
+	o := &obedient{unread: dialServer(t, h2.NewServer(conf), plainWire, handler), first: 65535, all: 65535, windows: map[uint32]int{}, ended: map[uint32]bool{}}
 	o.cond.L = &o.mu
 	go o.listen()
 	o.await(func() bool { return o.greeted })

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -185,7 +186,7 @@ func (r *rig) waiting() (n int) {
 
 func (r *rig) awaitWaiting(n int) {
 	r.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); r.waiting() != n; {
+	for deadline := time.Now().Add(time.Minute); r.waiting() != n; {
 		if time.Now().After(deadline) {
 			r.t.Fatalf("%d wait, not %d", r.waiting(), n)
 		}
@@ -194,45 +195,47 @@ func (r *rig) awaitWaiting(n int) {
 }
 
 func TestQueuesAreBoundedInLengthAndTime(t *testing.T) {
-	r := newRig(t, 2, limited("l", 5, 1, 1, 2)) // one seat
-	held, err := r.begin("a", "l")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	answers := make(chan error, 2)
-	ask := func(ctx context.Context) {
-		q, _, err := r.Begin(ctx, user("a", "l"), list, one)
-		if err == nil {
-			r.End(q)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2, limited("l", 5, 1, 1, 2)) // one seat
+		held, err := r.begin("a", "l")
+		if err != nil {
+			t.Fatal(err)
 		}
-		answers <- err
-	}
-	go ask(ctx)
-	r.awaitWaiting(1)
-	go ask(context.Background())
-	r.awaitWaiting(2)
-	if _, err := r.begin("b", "l"); reason(err) != "queue-full" {
-		t.Errorf("a third: %v", err)
-	}
-	cancel()
-	if err := <-answers; reason(err) != "cancelled" {
-		t.Errorf("one that went: %v", err)
-	}
-	r.End(held)
-	if err := <-answers; err != nil {
-		t.Errorf("one that waited: %v", err)
-	}
-	brief, stop := context.WithTimeout(t.Context(), 40*time.Millisecond)
-	defer stop()
-	held, err = r.begin("a", "l")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := r.Begin(brief, user("a", "l"), list, one); reason(err) != "time-out" || brief.Err() != nil {
-		t.Errorf("one with little time: %v, its time %v", err, brief.Err())
-	}
-	r.End(held)
+		ctx, cancel := context.WithCancel(t.Context())
+		answers := make(chan error, 2)
+		ask := func(ctx context.Context) {
+			q, _, err := r.Begin(ctx, user("a", "l"), list, one)
+			if err == nil {
+				r.End(q)
+			}
+			answers <- err
+		}
+		go ask(ctx)
+		r.awaitWaiting(1)
+		go ask(context.Background())
+		r.awaitWaiting(2)
+		if _, err := r.begin("b", "l"); reason(err) != "queue-full" {
+			t.Errorf("a third: %v", err)
+		}
+		cancel()
+		if err := <-answers; reason(err) != "cancelled" {
+			t.Errorf("one that went: %v", err)
+		}
+		r.End(held)
+		if err := <-answers; err != nil {
+			t.Errorf("one that waited: %v", err)
+		}
+		brief, stop := context.WithTimeout(t.Context(), 40*time.Millisecond)
+		defer stop()
+		held, err = r.begin("a", "l")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := r.Begin(brief, user("a", "l"), list, one); reason(err) != "time-out" || brief.Err() != nil {
+			t.Errorf("one with little time: %v, its time %v", err, brief.Err())
+		}
+		r.End(held)
+	})
 }
 
 // TestNoFlowStarves has a flow that floods a level, and one that asks now and

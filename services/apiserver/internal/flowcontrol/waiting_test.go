@@ -145,7 +145,7 @@ func (c *crowd) stuck(t *rapid.T) string {
 // settle waits until nothing waits that would fit. What goes on after requests ends soon.
 func (c *crowd) settle(t *rapid.T) {
 	var now string
-	for limit := time.Now().Add(3 * time.Second); time.Now().Before(limit); time.Sleep(100 * time.Microsecond) {
+	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); time.Sleep(100 * time.Microsecond) {
 		if now = c.stuck(t); now == "" {
 			break
 		}

@@ -189,7 +189,7 @@ func TestNoPeerIsThere(t *testing.T) {
 // eventually waits until something is so, which addresses that are kept for a second put off.
 func eventually(t *testing.T, what string, check func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(8 * time.Second); !check(); time.Sleep(20 * time.Millisecond) { // between polls of a condition
+	for deadline := time.Now().Add(time.Minute); !check(); time.Sleep(20 * time.Millisecond) { // between polls of a condition
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: not in time", what)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+	"time"
 
 	"binnacle/services/apiserver/internal/audit"
 )
@@ -17,10 +18,11 @@ type pieces struct {
 	buf     []byte
 	pooled  *[]byte
 	started bool
-	gone    bool        // nobody reads the rest
-	late    bool        // because there is no time left
-	refused error       // because there was no turn
-	told    *audit.Copy // for the audit log
+	waited  time.Duration // for the client
+	gone    bool          // nobody reads the rest
+	late    bool          // because there is no time left
+	refused error         // because there was no turn
+	told    *audit.Copy   // for the audit log
 	turns   Turns
 	works   bool // has a turn
 	slow    bool // the first piece takes long to make, too
@@ -48,7 +50,10 @@ func (p *pieces) flush(all bool) bool {
 	p.told.Write(p.buf)
 	if !p.gone && p.r.Method != http.MethodHead {
 		p.rest()
-		if _, err := p.w.Write(p.buf); err != nil || !all && p.r.Context().Err() != nil {
+		begin := time.Now()
+		_, err := p.w.Write(p.buf)
+		p.waited += time.Since(begin)
+		if err != nil || !all && p.context().Err() != nil {
 			p.leave()
 		}
 	}
@@ -58,12 +63,23 @@ func (p *pieces) flush(all bool) bool {
 	return !p.gone
 }
 
+// context is that of the request. The time for which the response has waited for its client is added
+// to the deadline: a client may read slowly.
+func (p *pieces) context() context.Context {
+	ctx := p.r.Context()
+	deadline, _ := ctx.Deadline()
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) && time.Since(deadline) < p.waited {
+		return context.WithoutCancel(ctx)
+	}
+	return ctx
+}
+
 // work waits for a turn to make the next piece; the first one needs none, unless it is slow.
 func (p *pieces) work() {
 	if p.turns == nil || p.works || p.gone {
 		return
 	}
-	err := p.turns.Enter(p.r.Context())
+	err := p.turns.Enter(p.context())
 	if p.works = err == nil; !p.works {
 		p.leave()
 		p.refused = err

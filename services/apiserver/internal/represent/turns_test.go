@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -241,40 +242,42 @@ func TestListsThatGetNoTurn(t *testing.T) {
 		{"the client leaves after the first piece", false, true, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			turns := make(channel, 1)
-			turns <- struct{}{} // of somebody else, for ever
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			defer cancel()
-			if c.leave {
-				ctx, cancel = context.WithCancel(t.Context())
-				cancel()
-			}
-			w := httptest.NewRecorder()
-			p := newPieces(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx), "text/plain", turns)
-			p.slow = c.slow
-			answer := func() (err error) {
-				defer func() {
-					if r := recover(); r != nil {
-						err = r.(error)
-					}
-				}()
-				l := &List{Items: []*watchcache.Entry{watchcache.Apart("a", nil), watchcache.Apart("b", nil)}}
-				err = p.each(l, func(*watchcache.Entry) error {
-					p.buf = append(p.buf, bytes.Repeat([]byte("x"), pieceSize)...)
-					return p.sent(nil)
-				})
-				if err != nil {
-					return p.abort(err)
+			synctest.Test(t, func(t *testing.T) {
+				turns := make(channel, 1)
+				turns <- struct{}{} // of somebody else, for ever
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+				defer cancel()
+				if c.leave {
+					ctx, cancel = context.WithCancel(t.Context())
+					cancel()
 				}
-				return p.end()
-			}
-			got := ""
-			if err := answer(); err != nil {
-				got = err.Error()
-			}
-			if !strings.Contains(got, c.want) || c.want == "" && got != "" || c.slow && (p.started || w.Body.Len() > 0) {
-				t.Errorf("it ends with %q, %d bytes", got, w.Body.Len())
-			}
+				w := httptest.NewRecorder()
+				p := newPieces(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx), "text/plain", turns)
+				p.slow = c.slow
+				answer := func() (err error) {
+					defer func() {
+						if r := recover(); r != nil {
+							err = r.(error)
+						}
+					}()
+					l := &List{Items: []*watchcache.Entry{watchcache.Apart("a", nil), watchcache.Apart("b", nil)}}
+					err = p.each(l, func(*watchcache.Entry) error {
+						p.buf = append(p.buf, bytes.Repeat([]byte("x"), pieceSize)...)
+						return p.sent(nil)
+					})
+					if err != nil {
+						return p.abort(err)
+					}
+					return p.end()
+				}
+				got := ""
+				if err := answer(); err != nil {
+					got = err.Error()
+				}
+				if !strings.Contains(got, c.want) || c.want == "" && got != "" || c.slow && (p.started || w.Body.Len() > 0) {
+					t.Errorf("it ends with %q, %d bytes", got, w.Body.Len())
+				}
+			})
 		})
 	}
 }

@@ -96,47 +96,49 @@ func TestBodiesComeFirst(t *testing.T) {
 // TestRoomForBodiesIsShared: one user leaves room for others, waits for its own, and
 // is let in when that is given back.
 func TestRoomForBodiesIsShared(t *testing.T) {
-	b := newBodies(1000)
-	greedy, other := somebody("greedy"), somebody("other")
-	var leave []func()
-	for range 4 {
-		l, ok := b.enter(t.Context(), greedy, 100)
-		if !ok {
-			t.Fatal("there is room")
+	synctest.Test(t, func(t *testing.T) {
+		b := newBodies(1000)
+		greedy, other := somebody("greedy"), somebody("other")
+		var leave []func()
+		for range 4 {
+			l, ok := b.enter(t.Context(), greedy, 100)
+			if !ok {
+				t.Fatal("there is room")
+			}
+			leave = append(leave, l)
 		}
-		leave = append(leave, l)
-	}
-	brief, cancel := context.WithTimeout(t.Context(), 4*time.Second)
-	defer cancel()
-	if _, ok := b.enter(brief, greedy, 200); ok || brief.Err() != nil {
-		t.Errorf("more than is free: %t; it waits for a part of its time, %v", ok, brief.Err())
-	}
-	if l, ok := b.enter(t.Context(), other, 200); !ok {
-		t.Error("another user is kept out")
-	} else {
-		l()
-	}
-	if l, ok := b.enter(t.Context(), somebody("root", "system:masters"), 900); !ok {
-		t.Error("an administrator is kept out")
-	} else {
-		l()
-	}
-	in := make(chan func())
-	for range 2 {
-		go func() {
-			l, _ := b.enter(context.Background(), greedy, 200)
-			in <- l
-		}()
-	}
-	leave[0]()
-	leave[1]()
-	(<-in)()
-	(<-in)()
-	leave[2]()
-	leave[3]()
-	if b.room.used != 0 || len(b.waiting)+len(b.order) != 0 {
-		t.Errorf("%d are used, %d wait in %v", b.room.used, len(b.waiting), b.order)
-	}
+		brief, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+		defer cancel()
+		if _, ok := b.enter(brief, greedy, 200); ok || brief.Err() != nil {
+			t.Errorf("more than is free: %t; it waits for a part of its time, %v", ok, brief.Err())
+		}
+		if l, ok := b.enter(t.Context(), other, 200); !ok {
+			t.Error("another user is kept out")
+		} else {
+			l()
+		}
+		if l, ok := b.enter(t.Context(), somebody("root", "system:masters"), 900); !ok {
+			t.Error("an administrator is kept out")
+		} else {
+			l()
+		}
+		in := make(chan func())
+		for range 2 {
+			go func() {
+				l, _ := b.enter(context.Background(), greedy, 200)
+				in <- l
+			}()
+		}
+		leave[0]()
+		leave[1]()
+		(<-in)()
+		(<-in)()
+		leave[2]()
+		leave[3]()
+		if b.room.used != 0 || len(b.waiting)+len(b.order) != 0 {
+			t.Errorf("%d are used, %d wait in %v", b.room.used, len(b.waiting), b.order)
+		}
+	})
 }
 
 // TestWhoGivesUpLetsOthersIn: a large body stands before a small one of its user.
@@ -488,80 +490,82 @@ func TestWhatTargetsWeigh(t *testing.T) {
 // TestLargeWorkOfSmallRequests: one with a long target, and one that turns out to be large,
 // wait as large bodies do, and leave as they do.
 func TestLargeWorkOfSmallRequests(t *testing.T) {
-	large := newBodies(largePerCPU)
-	used := func() int {
-		large.mu.Lock()
-		defer large.mu.Unlock()
-		return large.room.used
-	}
-	var weigh []int
-	var under atomic.Int64
-	h := receiving(newLevelBodies(bodiesLeast), large, serving.LargeRequests{}, func(more int) { under.Add(int64(more)) }, NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for _, n := range weigh {
-			if !request.Weigh(r.Context(), n) {
-				w.WriteHeader(http.StatusTooManyRequests)
-				return
+	synctest.Test(t, func(t *testing.T) {
+		large := newBodies(largePerCPU)
+		used := func() int {
+			large.mu.Lock()
+			defer large.mu.Unlock()
+			return large.room.used
+		}
+		var weigh []int
+		var under atomic.Int64
+		h := receiving(newLevelBodies(bodiesLeast), large, serving.LargeRequests{}, func(more int) { under.Add(int64(more)) }, NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			for _, n := range weigh {
+				if !request.Weigh(r.Context(), n) {
+					w.WriteHeader(http.StatusTooManyRequests)
+					return
+				}
+			}
+			w.Header().Set("Used", fmt.Sprint(used()))
+			if n := under.Load(); (n > 0) != (used() > 0) {
+				t.Errorf("%d are told to be worked on, %d are used", n, used())
+			}
+		}))
+		send := func(verb, target string) *http.Response {
+			op := &request.Operation{Verb: verb, IsResource: true, Target: &served.Resource{}}
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			ctx = request.WithUser(request.Carry(ctx, op), somebody("a").User)
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest("POST", target, strings.NewReader("{}")).WithContext(ctx))
+			if n := used(); n != 0 && n != large.share() {
+				t.Errorf("%s of %.20s: %d are used when it is over", verb, target, n)
+			}
+			return w.Result()
+		}
+		long := "/?fieldSelector=" + strings.Repeat("a", largeTarget)
+		for _, c := range []struct {
+			verb, target string
+			weigh        []int
+			want         int
+		}{
+			{"list", "/", nil, 0},
+			{"list", long, nil, largeBody},
+			{"patch", "/", nil, 0},
+			{"patch", "/", []int{largeBody - 1}, 0},
+			{"patch", "/", []int{largeBody}, largeBody},
+			{"patch", "/", []int{largeBody, largeBody}, largeBody},
+			{"patch", "/", []int{request.MaxBody}, large.share()},
+			{"patch", long, []int{largeBody}, largeBody},
+			{"update", "/", []int{largeBody}, largeBody},
+			{"create", "/", []int{largeBody}, largeBody},
+		} {
+			weigh = c.weigh
+			if got := send(c.verb, c.target).Header.Get("Used"); got != fmt.Sprint(c.want) {
+				t.Errorf("%s of %.20s, %d: %s are used, not %d", c.verb, c.target, c.weigh, got, c.want)
 			}
 		}
-		w.Header().Set("Used", fmt.Sprint(used()))
-		if n := under.Load(); (n > 0) != (used() > 0) {
-			t.Errorf("%d are told to be worked on, %d are used", n, used())
+		leave, ok := large.enter(t.Context(), somebody("a"), large.share())
+		if !ok {
+			t.Fatal("there is room")
 		}
-	}))
-	send := func(verb, target string) *http.Response {
-		op := &request.Operation{Verb: verb, IsResource: true, Target: &served.Resource{}}
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		ctx = request.WithUser(request.Carry(ctx, op), somebody("a").User)
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("POST", target, strings.NewReader("{}")).WithContext(ctx))
-		if n := used(); n != 0 && n != large.share() {
-			t.Errorf("%s of %.20s: %d are used when it is over", verb, target, n)
+		defer leave()
+		weigh = []int{largeBody}
+		if code := send("patch", "/").StatusCode; code != http.StatusTooManyRequests {
+			t.Errorf("a patch that turns out to be large passes another one: %d", code)
 		}
-		return w.Result()
-	}
-	long := "/?fieldSelector=" + strings.Repeat("a", largeTarget)
-	for _, c := range []struct {
-		verb, target string
-		weigh        []int
-		want         int
-	}{
-		{"list", "/", nil, 0},
-		{"list", long, nil, largeBody},
-		{"patch", "/", nil, 0},
-		{"patch", "/", []int{largeBody - 1}, 0},
-		{"patch", "/", []int{largeBody}, largeBody},
-		{"patch", "/", []int{largeBody, largeBody}, largeBody},
-		{"patch", "/", []int{request.MaxBody}, large.share()},
-		{"patch", long, []int{largeBody}, largeBody},
-		{"update", "/", []int{largeBody}, largeBody},
-		{"create", "/", []int{largeBody}, largeBody},
-	} {
-		weigh = c.weigh
-		if got := send(c.verb, c.target).Header.Get("Used"); got != fmt.Sprint(c.want) {
-			t.Errorf("%s of %.20s, %d: %s are used, not %d", c.verb, c.target, c.weigh, got, c.want)
+		if code := send("list", long).StatusCode; code != http.StatusTooManyRequests {
+			t.Errorf("a long target passes a large body: %d", code)
 		}
-	}
-	leave, ok := large.enter(t.Context(), somebody("a"), large.share())
-	if !ok {
-		t.Fatal("there is room")
-	}
-	defer leave()
-	weigh = []int{largeBody}
-	if code := send("patch", "/").StatusCode; code != http.StatusTooManyRequests {
-		t.Errorf("a patch that turns out to be large passes another one: %d", code)
-	}
-	if code := send("list", long).StatusCode; code != http.StatusTooManyRequests {
-		t.Errorf("a long target passes a large body: %d", code)
-	}
-	weigh = nil
-	under.Add(1) // for what is used already
-	if code := send("patch", "/").StatusCode; code != http.StatusOK {
-		t.Errorf("a small patch waits: %d", code)
-	}
-	if n := under.Load(); n != 1 {
-		t.Errorf("in the end %d are told to be worked on", n-1)
-	}
+		weigh = nil
+		under.Add(1) // for what is used already
+		if code := send("patch", "/").StatusCode; code != http.StatusOK {
+			t.Errorf("a small patch waits: %d", code)
+		}
+		if n := under.Load(); n != 1 {
+			t.Errorf("in the end %d are told to be worked on", n-1)
+		}
+	})
 }
 
 // TestWatchesWithLongTargets are sent as others are, and keep no place once they have begun.

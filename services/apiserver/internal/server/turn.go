@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"time"
 
 	"binnacle/services/apiserver/internal/flowcontrol"
 )
@@ -23,16 +25,23 @@ type turn struct {
 	mu      sync.Mutex // pause comes at any time
 	request *flowcontrol.Request
 	over    bool
-	// waits counts what the request waits for at a time: its goroutines may wait side by side.
+	// waits is the number of waits in progress. Goroutines of a request may wait in parallel.
 	waits int
-	away  bool // the seats are given back
+	away  bool // the seats are released
 	held  bool // a place among the stalled
-	// resuming is closed when the seats that are waited for have come, nil while none are.
+	// resuming is closed when the request has its seats again; nil unless it waits for them.
 	resuming chan struct{}
+	paused   time.Time     // when the client stopped reading; zero while it reads
+	waited   time.Duration // total time of waits for the client
 }
 
 // pause gives the seats back of an answer that has begun; false when too many have done so.
-func (t *turn) pause() bool { return t.giveBack(true) }
+func (t *turn) pause() bool {
+	t.mu.Lock()
+	t.paused = time.Now()
+	t.mu.Unlock()
+	return t.giveBack(true)
+}
 
 // giveBack is pause. Those that have begun go on after others that have not: more may be away.
 // Each call that returns true is followed by one of resume, unless the request ends.
@@ -65,6 +74,10 @@ func (t *turn) goAway(begun bool) bool {
 func (t *turn) resume() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if !t.paused.IsZero() {
+		t.waited += time.Since(t.paused)
+		t.paused = time.Time{}
+	}
 	if t.waits == 0 {
 		return nil
 	}
@@ -76,20 +89,22 @@ func (t *turn) resume() error {
 			t.mu.Lock()
 			continue
 		}
-		if err := t.comeBack(); err != nil {
+		if err := t.acquire(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// comeBack waits for the seats. The caller holds mu, which is free meanwhile.
-func (t *turn) comeBack() error {
+// acquire waits for the seats. The caller holds mu, which acquire unlocks while it waits.
+func (t *turn) acquire() error {
+	ctx, cancel := t.extended()
+	defer cancel()
 	r, came := t.request, make(chan struct{})
 	t.resuming = came
 	t.leaveStalled()
 	t.mu.Unlock()
-	err := t.flow.Resume(t.ctx, r)
+	err := t.flow.Resume(ctx, r)
 	t.mu.Lock()
 	t.resuming = nil
 	close(came)
@@ -105,7 +120,23 @@ func (t *turn) comeBack() error {
 	return err
 }
 
-// leaveStalled gives the place among the stalled back. The caller holds mu.
+// extended returns the context of the request with a deadline that is later by the time for
+// which the request has waited for its client. The caller holds mu.
+func (t *turn) extended() (context.Context, context.CancelFunc) {
+	deadline, ok := t.ctx.Deadline()
+	if !ok || t.waited == 0 || errors.Is(t.ctx.Err(), context.Canceled) {
+		return t.ctx, func() {}
+	}
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(t.ctx), deadline.Add(t.waited))
+	stop := context.AfterFunc(t.ctx, func() {
+		if errors.Is(t.ctx.Err(), context.Canceled) {
+			cancel()
+		}
+	})
+	return ctx, func() { stop(); cancel() }
+}
+
+// leaveStalled releases the place among the stalled requests. The caller holds mu.
 func (t *turn) leaveStalled() {
 	if t.held {
 		t.stalled.leave(t.user, 1)

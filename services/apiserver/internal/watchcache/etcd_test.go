@@ -34,7 +34,7 @@ func TestOverEtcd(t *testing.T) {
 			ev.Revision, err = store.Delete(t.Context(), key, rev)
 		default:
 			ev.Revision, err = store.Update(t.Context(), key, value, rev, storage.WriteOptions{})
-			ev.CreateRevision = mirror.at(rev)[key].CreateRevision
+			ev.CreateRevision = mirror.current[key].CreateRevision
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -44,6 +44,7 @@ func TestOverEtcd(t *testing.T) {
 			delete(live, key)
 		}
 		mirror.history = append(mirror.history, ev)
+		play(mirror.current, ev)
 	}
 	random := func(n int) {
 		for range n {

@@ -20,7 +20,8 @@ type memStore struct {
 	revision  int64
 	compacted int64
 	history   []storage.Event
-	marks     map[int64][]storage.Mark // of the history, by revision
+	current   map[string]storage.KeyValue // state at revision
+	marks     map[int64][]storage.Mark    // of the history, by revision
 	watchers  map[*memWatcher]struct{}
 	progress  int // requests
 	reads     int // of Confirm
@@ -33,7 +34,7 @@ type memStore struct {
 }
 
 func newMemStore() *memStore {
-	return &memStore{revision: 1, marks: map[int64][]storage.Mark{}, watchers: map[*memWatcher]struct{}{}}
+	return &memStore{revision: 1, current: map[string]storage.KeyValue{}, marks: map[int64][]storage.Mark{}, watchers: map[*memWatcher]struct{}{}}
 }
 
 // op is one change of a transaction.
@@ -49,10 +50,9 @@ func (m *memStore) del(key string) int64        { return m.txn(op{key, nil}) }
 func (m *memStore) txn(ops ...op) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := m.at(m.revision)
 	rev := m.revision + 1
 	for _, o := range ops {
-		old, exists := now[o.key]
+		old, exists := m.current[o.key]
 		ev := storage.Event{Type: storage.Updated, Key: o.key, Revision: rev, CreateRevision: old.CreateRevision, Value: o.value, Seal: m.seal}
 		switch {
 		case o.value == nil && !exists:
@@ -63,6 +63,7 @@ func (m *memStore) txn(ops ...op) int64 {
 			ev.Type, ev.CreateRevision = storage.Created, rev
 		}
 		m.history = append(m.history, ev)
+		play(m.current, ev)
 		m.marks[rev] = append(m.marks[rev], storage.MarkOf(&ev))
 		m.revision = rev
 	}
@@ -91,13 +92,18 @@ func (m *memStore) at(revision int64) map[string]storage.KeyValue {
 		if ev.Revision > revision {
 			break
 		}
-		if ev.Type == storage.Deleted {
-			delete(state, ev.Key)
-			continue
-		}
-		state[ev.Key] = storage.KeyValue{Key: ev.Key, Value: ev.Value, ModRevision: ev.Revision, CreateRevision: ev.CreateRevision, Seal: ev.Seal}
+		play(state, ev)
 	}
 	return state
+}
+
+// play applies an event to a state.
+func play(state map[string]storage.KeyValue, ev storage.Event) {
+	if ev.Type == storage.Deleted {
+		delete(state, ev.Key)
+		return
+	}
+	state[ev.Key] = storage.KeyValue{Key: ev.Key, Value: ev.Value, ModRevision: ev.Revision, CreateRevision: ev.CreateRevision, Seal: ev.Seal}
 }
 
 func (m *memStore) Confirm(ctx context.Context, at storage.Place) (int64, error) {
@@ -136,6 +142,7 @@ func (m *memStore) rewind(revision int64) {
 		return cmp.Compare(ev.Revision, rev)
 	})
 	m.history, m.revision = slices.Clone(m.history[:i]), revision
+	m.current = m.at(revision)
 	maps.DeleteFunc(m.marks, func(rev int64, _ []storage.Mark) bool { return rev > revision })
 }
 

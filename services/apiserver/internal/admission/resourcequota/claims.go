@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/component-helpers/storage/volume"
 
 	"binnacle/services/apiserver/internal/admission"
 )
@@ -37,7 +36,7 @@ func claimEvaluator(g Gates) *evaluator {
 			used := amounts{count: one()}
 			charge := func(name corev1.ResourceName, q resource.Quantity) {
 				used[name] = q
-				if class := volume.GetPersistentVolumeClaimClass(c); class != "" {
+				if class := storageClass(c); class != "" {
 					used[corev1.ResourceName(class+ofStorageClass)+name] = q.DeepCopy()
 				}
 			}
@@ -52,6 +51,18 @@ func claimEvaluator(g Gates) *evaluator {
 		e.inScope, e.covers = claimInScope, true
 	}
 	return e
+}
+
+// storageClass returns the name of the storage class that a claim requests, or "". The beta
+// annotation precedes the field, as in Kubernetes.
+func storageClass(c *corev1.PersistentVolumeClaim) string {
+	if class, ok := c.Annotations[corev1.BetaStorageClassAnnotation]; ok {
+		return class
+	}
+	if c.Spec.StorageClassName == nil {
+		return ""
+	}
+	return *c.Spec.StorageClassName
 }
 
 func claimOf(obj runtime.Object) (*corev1.PersistentVolumeClaim, error) {

@@ -1,6 +1,8 @@
 package etcd_test
 
 import (
+	"flag"
+	"strconv"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -10,15 +12,29 @@ import (
 	"binnacle/services/apiserver/internal/storage/storagetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// sideBySide is how many tests run at a time unless -parallel says otherwise. Most of them
+// wait for leases and elections of a real etcd, whose shortest lease lasts a second.
+const sideBySide = 8
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", strconv.Itoa(sideBySide))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func TestConformanceEmbedded(t *testing.T) {
+	t.Parallel()
 	storagetest.Run(t, func(t *testing.T) storage.Interface { return etcdtest.Embedded(t) })
 }
 
 // TestConformanceDialed reaches the same server over the network, as a client
 // of a cluster does.
 func TestConformanceDialed(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("the same suite as in process")
 	}

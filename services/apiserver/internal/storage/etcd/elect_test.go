@@ -131,6 +131,7 @@ func TestElectionWaitEndsWithContext(t *testing.T) {
 
 // Who is cut off knows that the election is lost before another wins it.
 func TestElectionIsLostBeforeItIsWonAgain(t *testing.T) {
+	t.Parallel()
 	server := etcdtest.Listening(t)
 	proxy := etcdtest.NewProxy(t, server.Endpoint())
 	client, err := etcd.Dial(etcd.DialOptions{Servers: []string{proxy.Endpoint()}})
@@ -161,6 +162,7 @@ func TestElectionIsLostBeforeItIsWonAgain(t *testing.T) {
 // A member of etcd that is stalled, to which every other attempt goes, does not cost the
 // election, as the others answer.
 func TestElectionOutlivesAStalledMember(t *testing.T) {
+	t.Parallel()
 	const attempts = 8
 	var asked atomic.Int64
 	enough := make(chan struct{})

@@ -16,6 +16,7 @@ import (
 // History that is read without a watch is what a watch tells, in whole revisions, however
 // little is read at a time.
 func TestChanges(t *testing.T) {
+	t.Parallel()
 	server := etcdtest.Server(t)
 	store := etcdtest.Store(t, server.Config())
 	const prefix = "/registry/pods/"

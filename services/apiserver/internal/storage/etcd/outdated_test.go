@@ -122,6 +122,7 @@ func TestProgressWithoutNotifications(t *testing.T) {
 // TestAnEtcdThatIsNotKnownIsNotBelieved: an endpoint may answer for another member
 // than the one that serves a watch, or not at all.
 func TestAnEtcdThatIsNotKnownIsNotBelieved(t *testing.T) {
+	t.Parallel()
 	target := etcdtest.Listening(t).Endpoint()
 	direct, err := etcd.Dial(etcd.DialOptions{Servers: []string{target}})
 	if err != nil {
@@ -165,6 +166,7 @@ func TestAnEtcdThatIsNotKnownIsNotBelieved(t *testing.T) {
 
 // TestConformanceOutdated: the contract holds without notifications, too.
 func TestConformanceOutdated(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("the same suite as in process")
 	}

@@ -17,6 +17,7 @@ import (
 // A member that is stalled, to which every other read goes, holds up none of the reads of
 // the newest revision.
 func TestNewestRevisionDespiteAStalledMember(t *testing.T) {
+	t.Parallel()
 	var asked atomic.Int64
 	stalled := func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		if strings.HasSuffix(method, "/Range") && asked.Add(1)%2 == 1 {

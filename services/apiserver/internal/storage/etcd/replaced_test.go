@@ -43,6 +43,7 @@ func (w *world) write(server int, values ...string) (last int64) {
 // state of itself ends, whatever was written there before it came back; one whose
 // history is still the store's goes on.
 func TestRestoredUnderAWatch(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		same, old, restored []string
 		replaced            bool

@@ -16,6 +16,7 @@ import (
 )
 
 func TestSnapshotWhileItRuns(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	socket := "unix://" + filepath.Join(dir, "etcd.sock")
 	server, err := embedded.Start(t.Context(), embedded.Options{DataDir: filepath.Join(dir, "data"), ListenClient: socket, Logger: etcdtest.Logger(t)})

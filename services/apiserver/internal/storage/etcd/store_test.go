@@ -93,6 +93,7 @@ func TestLostLeaseIsReplaced(t *testing.T) {
 }
 
 func TestWatchResumesAfterBreaks(t *testing.T) {
+	t.Parallel()
 	server := etcdtest.Listening(t)
 	proxy := etcdtest.NewProxy(t, server.Endpoint())
 	direct := etcdtest.Store(t, server.Config())
@@ -144,6 +145,7 @@ func TestWatchResumesAfterBreaks(t *testing.T) {
 }
 
 func TestUnreachable(t *testing.T) {
+	t.Parallel()
 	server := etcdtest.Listening(t)
 	proxy := etcdtest.NewProxy(t, server.Endpoint())
 	store := etcdtest.Dial(t, proxy.Endpoint())

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/net/http/httpguts"
 	"golang.org/x/net/http2/hpack"
 )
 
@@ -22,11 +21,15 @@ const (
 
 var answerBuffers = sync.Pool{New: func() any { b := make([]byte, 0, gathered); return &b }}
 
-// answer is the http.ResponseWriter of a stream. It also has what http.ResponseController asks for.
-type answer struct {
+// response is the http.ResponseWriter of a stream. It also has what http.ResponseController asks for.
+// A goroutine of the handler may write at any time, also after the handler has returned: then it gets
+// an error.
+type response struct {
 	stream *stream
+	head   bool // of a HEAD request: it ends with its header fields, whatever is written
+
+	mu     sync.Mutex // held while something is sent; conn.mu is taken under it
 	header http.Header
-	head   bool // of a request whose answer has no body
 
 	fields   []hpack.HeaderField // until they are sent
 	trailers []string            // names
@@ -43,13 +46,15 @@ type answer struct {
 	more     func(end func(failure any)) // when the handler has returned
 }
 
-func (a *answer) begin(method string) {
+func (a *response) begin(method string) {
 	a.header, a.declared, a.head = make(http.Header, 8), -1, method == http.MethodHead
 }
 
 // Header implements http.ResponseWriter.
-func (a *answer) Header() http.Header {
-	if a.header == nil {
+func (a *response) Header() http.Header {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.header == nil || a.gone {
 		a.header = http.Header{}
 	}
 	return a.header
@@ -57,14 +62,22 @@ func (a *answer) Header() http.Header {
 
 // shed gives up the fields that have been sent. Trailers that were not declared are those that are set
 // from now on.
-func (a *answer) shed() {
+func (a *response) shed() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if a.sent && a.trailers == nil {
 		a.header = nil
 	}
 }
 
 // WriteHeader implements http.ResponseWriter.
-func (a *answer) WriteHeader(status int) {
+func (a *response) WriteHeader(status int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.writeHeader(status)
+}
+
+func (a *response) writeHeader(status int) {
 	switch {
 	case a.status != 0 || a.gone:
 		return
@@ -82,7 +95,7 @@ func (a *answer) WriteHeader(status int) {
 }
 
 // set takes header fields over into the answer.
-func (a *answer) set(name string, values []string) {
+func (a *response) set(name string, values []string) {
 	switch name {
 	case "Connection":
 		if len(values) > 0 && values[0] == "close" {
@@ -111,48 +124,8 @@ func (a *answer) set(name string, values []string) {
 	a.fields = appendFields(a.fields, name, values)
 }
 
-// appendFields appends what may be sent of the values of a field.
-func appendFields(to []hpack.HeaderField, name string, values []string) []hpack.HeaderField {
-	lower := lowerName(name)
-	if !httpguts.ValidHeaderFieldName(lower) {
-		return to
-	}
-	for _, v := range values {
-		if httpguts.ValidHeaderFieldValue(v) {
-			// What no other answer will have is not worth a place in the client's table.
-			to = append(to, hpack.HeaderField{Name: lower, Value: v, Sensitive: lower == "audit-id"})
-		}
-	}
-	return to
-}
-
-// lowerName is strings.ToLower, which does not make the usual names anew.
-func lowerName(name string) string {
-	switch name {
-	case "Audit-Id":
-		return "audit-id"
-	case "Cache-Control":
-		return "cache-control"
-	case "Content-Encoding":
-		return "content-encoding"
-	case "Content-Type":
-		return "content-type"
-	case "Date":
-		return "date"
-	case "Vary":
-		return "vary"
-	case "Warning":
-		return "warning"
-	case "X-Kubernetes-Pf-Flowschema-Uid":
-		return "x-kubernetes-pf-flowschema-uid"
-	case "X-Kubernetes-Pf-Prioritylevel-Uid":
-		return "x-kubernetes-pf-prioritylevel-uid"
-	}
-	return strings.ToLower(name)
-}
-
 // inform sends an answer that another one follows.
-func (a *answer) inform(status int) {
+func (a *response) inform(status int) {
 	fields := []hpack.HeaderField{{Name: ":status", Value: strconv.Itoa(status)}}
 	for name, values := range a.header {
 		switch name {
@@ -173,26 +146,28 @@ func (s *stream) goOn() {
 		return
 	}
 	c.appendHeaders(s, []hpack.HeaderField{{Name: ":status", Value: "100"}}, false)
-	c.flushSoon() // who reads may be another than who answers
+	c.flushAsync() // who reads may be another than who answers
 }
 
 // mayHaveBody tells whether the status allows a body.
-func (a *answer) mayHaveBody() bool {
+func (a *response) mayHaveBody() bool {
 	return a.status != http.StatusNoContent && a.status != http.StatusNotModified
 }
 
 // Write implements http.ResponseWriter.
-func (a *answer) Write(p []byte) (int, error) { return write(a, p) }
+func (a *response) Write(p []byte) (int, error) { return write(a, p) }
 
 // WriteString implements io.StringWriter.
-func (a *answer) WriteString(p string) (int, error) { return write(a, p) }
+func (a *response) WriteString(p string) (int, error) { return write(a, p) }
 
-func write[T []byte | string](a *answer, p T) (int, error) {
+func write[T []byte | string](a *response, p T) (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if a.gone {
 		return 0, errEnded
 	}
 	if a.status == 0 {
-		a.WriteHeader(http.StatusOK)
+		a.writeHeader(http.StatusOK)
 	}
 	if !a.mayHaveBody() {
 		return 0, http.ErrBodyNotAllowed
@@ -201,6 +176,9 @@ func write[T []byte | string](a *answer, p T) (int, error) {
 		return 0, http.ErrContentLength
 	}
 	a.written += int64(len(p))
+	if a.head && a.ended {
+		return len(p), nil
+	}
 	if len(a.data)+len(p) <= gathered {
 		if a.buffer == nil {
 			a.buffer = answerBuffers.Get().(*[]byte)
@@ -224,7 +202,7 @@ func write[T []byte | string](a *answer, p T) (int, error) {
 }
 
 // free gives the buffer back, whose data have been sent.
-func (a *answer) free() {
+func (a *response) free() {
 	if a.buffer != nil {
 		*a.buffer = a.data[:0]
 		answerBuffers.Put(a.buffer)
@@ -233,11 +211,11 @@ func (a *answer) free() {
 }
 
 // send sends what has not been sent of the fields, and data.
-func (a *answer) send(data []byte, when urgency, end bool) error {
+func (a *response) send(data []byte, when urgency, end bool) error {
 	if a.ended {
 		return errEnded
 	}
-	p := part{when: when, end: end}
+	p := part{when: when, end: end || a.head}
 	if !a.head {
 		p.data = data
 	}
@@ -249,7 +227,7 @@ func (a *answer) send(data []byte, when urgency, end bool) error {
 		a.stream.begun.Store(true)
 		p.fields = a.fields
 	}
-	if a.ended = end; end {
+	if a.ended = p.end; end && !a.head {
 		p.trailers = a.trailing()
 	}
 	a.sent, a.fields = true, nil
@@ -257,7 +235,7 @@ func (a *answer) send(data []byte, when urgency, end bool) error {
 }
 
 // complete adds the fields that the server knows better than the handler, with the first data.
-func (a *answer) complete(data []byte) {
+func (a *response) complete(data []byte) {
 	if !a.typed && len(data) > 0 {
 		a.fields = append(a.fields, hpack.HeaderField{Name: "content-type", Value: http.DetectContentType(data)})
 	}
@@ -283,7 +261,7 @@ type dated struct {
 }
 
 // trailing are the trailers, or nil.
-func (a *answer) trailing() []hpack.HeaderField {
+func (a *response) trailing() []hpack.HeaderField {
 	var fields []hpack.HeaderField
 	for _, name := range a.trailers {
 		fields = appendFields(fields, name, a.header[name])
@@ -297,16 +275,25 @@ func (a *answer) trailing() []hpack.HeaderField {
 }
 
 // Flush implements http.Flusher.
-func (a *answer) Flush() { _ = a.FlushError() }
+func (a *response) Flush() { _ = a.FlushError() }
 
 // FlushError serves http.ResponseController. What is flushed leaves once others of the connection
 // have had time to add theirs.
-func (a *answer) FlushError() error {
+func (a *response) FlushError() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.flush()
+}
+
+func (a *response) flush() error {
 	if a.gone {
 		return errEnded
 	}
 	if a.status == 0 {
-		a.WriteHeader(http.StatusOK)
+		a.writeHeader(http.StatusOK)
+	}
+	if a.head && a.ended {
+		return nil
 	}
 	err := a.send(a.data, soon, false)
 	a.data = a.data[:0]
@@ -315,21 +302,26 @@ func (a *answer) FlushError() error {
 }
 
 // Send is Write and FlushError without a buffer in between, once the fields have been sent.
-func (a *answer) Send(p []byte) error {
-	if a.gone || !a.sent || len(a.data) > 0 || a.declared >= 0 || !a.mayHaveBody() {
-		if _, err := a.Write(p); err != nil {
-			return err
-		}
-		return a.FlushError()
+func (a *response) Send(p []byte) error {
+	a.mu.Lock()
+	if direct := !a.gone && a.sent && len(a.data) == 0 && a.declared < 0 && a.mayHaveBody() && !a.head; direct {
+		defer a.mu.Unlock()
+		a.written += int64(len(p))
+		return a.send(p, soon, false)
 	}
-	a.written += int64(len(p))
-	return a.send(p, soon, false)
+	a.mu.Unlock()
+	if _, err := a.Write(p); err != nil {
+		return err
+	}
+	return a.FlushError()
 }
 
 // finish sends what is left, and the end.
-func (a *answer) finish() {
+func (a *response) finish() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if a.status == 0 {
-		a.WriteHeader(http.StatusOK)
+		a.writeHeader(http.StatusOK)
 	}
 	if a.ended {
 		return
@@ -345,32 +337,42 @@ func (a *answer) finish() {
 
 // Last has more called when the handler has returned, unless it is nil. The answer ends when end is
 // called, once, by whatever goroutine; what it failed with is nil for nothing.
-func (a *answer) Last(more func(end func(failure any))) { a.more = more }
+func (a *response) Last(more func(end func(failure any))) { a.more = more }
+
+// OnClose has f called once the stream is over: its end was given to the system, or it was reset. f
+// must not block, nor use the response. The caller is the handler.
+func (a *response) OnClose(f func()) { a.stream.addOnClose(f) }
+
+// SetStallTimeout changes how long the client may leave the window of the stream closed; 0 is for
+// ever.
+func (a *response) SetStallTimeout(d time.Duration) { a.stream.setStallTimeout(d) }
 
 // over is called when nothing is asked of the answer any more.
-func (a *answer) over() {
-	a.gone = true
+func (a *response) over() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.gone, a.header = true, nil
 	a.free()
 }
 
 // SetReadDeadline serves http.ResponseController.
-func (a *answer) SetReadDeadline(t time.Time) error {
+func (a *response) SetReadDeadline(t time.Time) error {
 	a.stream.setReadDeadline(t)
 	return nil
 }
 
 // SetWriteDeadline serves http.ResponseController.
-func (a *answer) SetWriteDeadline(t time.Time) error {
+func (a *response) SetWriteDeadline(t time.Time) error {
 	a.stream.setDeadline(t)
 	return nil
 }
 
 // EnableFullDuplex serves http.ResponseController: a body can always be read while an answer is
 // written.
-func (a *answer) EnableFullDuplex() error { return nil }
+func (a *response) EnableFullDuplex() error { return nil }
 
 var _ interface {
 	http.ResponseWriter
 	http.Flusher
 	io.StringWriter
-} = (*answer)(nil)
+} = (*response)(nil)

@@ -1,0 +1,302 @@
+package scenarios
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"binnacle/e2e/harness"
+)
+
+// goAwayPaths are those of short, long and large answers. A watch takes longer than a closing
+// connection waits for anything.
+var goAwayPaths = []string{
+	"/version", "/api/v1/namespaces/default/configmaps", "/version",
+	"/api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=2", "/api/v1/namespaces/default/configmaps/object-0",
+}
+
+// goAwayServer is a server with ConfigMaps of 8 KB to list.
+func goAwayServer(t *testing.T, flags ...string) (*harness.Server, *goAwayClient) {
+	t.Helper()
+	server := harness.StartServer(t, harness.WithFlags(flags...))
+	for i := range 30 {
+		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("object-%d", i)}, Data: map[string]string{"text": strings.Repeat("x", 8<<10)}}
+		if _, err := server.Client().CoreV1().ConfigMaps("default").Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	certificate, err := tls.X509KeyPair(server.Admin.Cert, server.Admin.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return server, &goAwayClient{addr: strings.TrimPrefix(server.URL, "https://"), window: 1 << 20,
+		config: &tls.Config{Certificates: []tls.Certificate{certificate}, InsecureSkipVerify: true, NextProtos: []string{"h2"}}}
+}
+
+// TestGoAwayLosesNoRequest sends 2,000 requests on connections that the server ends by
+// --goaway-chance. Each request that GOAWAY accepts gets a whole answer.
+func TestGoAwayLosesNoRequest(t *testing.T) {
+	t.Parallel()
+	const clients, requests = 20, 100
+	_, client := goAwayServer(t, "--goaway-chance=0.02")
+	var all sync.WaitGroup
+	for range clients {
+		all.Go(func() {
+			for left := requests; left > 0; {
+				done, err := client.session(t.Context(), left)
+				if left -= done; err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	t.Logf("%d connections ended by GOAWAY, %d requests sent again", client.goAways.Load(), client.unprocessed.Load())
+	if client.goAways.Load() == 0 {
+		t.Error("the server sent no GOAWAY")
+	}
+}
+
+// TestShutdownLosesNoRequest stops the server while clients send requests, some of them with a
+// window that they enlarge late.
+func TestShutdownLosesNoRequest(t *testing.T) {
+	t.Parallel()
+	const clients, slowClients, requests = 20, 5, 500
+	server, client := goAwayServer(t)
+	slow := &goAwayClient{addr: client.addr, config: client.config, window: 1000, late: 3 * time.Second}
+	enough := make(chan struct{})
+	var all sync.WaitGroup
+	var done, whole atomic.Int64
+	for range slowClients {
+		all.Go(func() {
+			n, err := slow.session(t.Context(), 1)
+			if err != nil {
+				t.Errorf("a client with a small window: %v", err)
+			}
+			whole.Add(int64(n))
+		})
+	}
+	for range clients {
+		all.Go(func() {
+			for {
+				n, err := client.session(t.Context(), 20)
+				if before := done.Add(int64(n)) - int64(n); before < requests && before+int64(n) >= requests {
+					close(enough)
+				}
+				var ended *dialError
+				if errors.As(err, &ended) {
+					select {
+					case <-enough:
+					default:
+						t.Error(err)
+					}
+					return
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	<-enough
+	if err := server.Stop(); err != nil {
+		t.Error(err)
+	}
+	all.Wait()
+	t.Logf("%d requests, %d with a small window, %d connections ended by GOAWAY, %d requests not accepted", done.Load(), whole.Load(), client.goAways.Load()+slow.goAways.Load(), client.unprocessed.Load())
+}
+
+// goAwayClient makes connections and honours GOAWAY.
+type goAwayClient struct {
+	addr   string
+	config *tls.Config
+	window uint32        // of a stream, in bytes
+	late   time.Duration // after GOAWAY, until a window is enlarged; 0 enlarges it at once
+
+	sent, goAways, unprocessed atomic.Int64
+}
+
+// dialError means that there is no connection, so no request is lost.
+type dialError struct{ error }
+
+// session is one connection.
+type session struct {
+	*goAwayClient
+	framer  *http2.Framer
+	encoder *hpack.Encoder
+	block   bytes.Buffer
+	next    uint32
+	open    map[uint32]*goAwayAnswer
+	owed    map[uint32]uint32 // window to be granted, by stream
+	leaving bool
+	done    int
+}
+
+// goAwayAnswer is an answer so far.
+type goAwayAnswer struct {
+	path, status string
+	body         bytes.Buffer
+}
+
+// session sends requests on one connection until that number has been answered, or GOAWAY. It
+// returns how many have been answered, and an error if an accepted one is lost.
+func (c *goAwayClient) session(ctx context.Context, requests int) (done int, err error) {
+	conn, err := (&tls.Dialer{Config: c.config}).DialContext(ctx, "tcp", c.addr)
+	if err != nil {
+		return 0, &dialError{err}
+	}
+	defer conn.Close()
+	s := &session{goAwayClient: c, framer: http2.NewFramer(conn, conn), next: 1, open: map[uint32]*goAwayAnswer{}, owed: map[uint32]uint32{}}
+	s.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	s.encoder = hpack.NewEncoder(&s.block)
+	_, err = io.WriteString(conn, http2.ClientPreface)
+	err = errors.Join(err, s.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: c.window}), s.framer.WriteWindowUpdate(0, 1<<30))
+	if err != nil {
+		return 0, &dialError{err} // no request has been sent
+	}
+	const atATime = 4
+	for {
+		for !s.leaving && len(s.open) < min(atATime, requests-s.done) {
+			if err := s.request(goAwayPaths[int(s.sent.Add(1))%len(goAwayPaths)]); err != nil {
+				break // reading tells why
+			}
+		}
+		if len(s.open) == 0 {
+			return s.done, nil
+		}
+		f, err := s.framer.ReadFrame()
+		if err == nil {
+			err = s.received(f)
+		}
+		if err != nil {
+			return s.done, fmt.Errorf("%d requests are lost, GOAWAY %t: %w", len(s.open), s.leaving, err)
+		}
+	}
+}
+
+func (s *session) request(path string) error {
+	if s.late > 0 {
+		path = "/api/v1/namespaces/default/configmaps/object-0" // all of it in one buffer of the server
+	}
+	s.block.Reset()
+	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", s.addr}, {":path", path}} {
+		_ = s.encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}) // to memory
+	}
+	s.open[s.next] = &goAwayAnswer{path: path}
+	s.next += 2
+	return s.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: s.next - 2, BlockFragment: s.block.Bytes(), EndHeaders: true, EndStream: true})
+}
+
+func (s *session) received(f http2.Frame) error {
+	id := f.Header().StreamID
+	answer := s.open[id]
+	switch f := f.(type) {
+	case *http2.SettingsFrame:
+		if !f.IsAck() {
+			_ = s.framer.WriteSettingsAck() // or reading fails
+		}
+	case *http2.PingFrame:
+		if !f.IsAck() {
+			_ = s.framer.WritePing(true, f.Data)
+		}
+	case *http2.GoAwayFrame:
+		return s.goAway(f)
+	case *http2.RSTStreamFrame:
+		if answer != nil {
+			return fmt.Errorf("%s: %s", answer.path, f.ErrCode)
+		}
+	case *http2.MetaHeadersFrame:
+		if answer == nil {
+			return fmt.Errorf("HEADERS on stream %d, which is not open", id)
+		}
+		if status := f.PseudoValue("status"); status != "" {
+			answer.status = status
+		}
+		return s.end(id, f.StreamEnded())
+	case *http2.DataFrame:
+		if answer == nil {
+			return fmt.Errorf("DATA on stream %d, which is not open", id)
+		}
+		answer.body.Write(f.Data())
+		s.owed[id] += f.Length
+		s.grant()
+		return s.end(id, f.StreamEnded())
+	}
+	return nil
+}
+
+// grant enlarges the windows of what has been read. A late client waits for GOAWAY.
+func (s *session) grant() {
+	if s.late > 0 && !s.leaving {
+		return
+	}
+	for id, n := range s.owed {
+		if n > 0 {
+			_ = s.framer.WriteWindowUpdate(id, n) // or reading fails
+		}
+	}
+	clear(s.owed)
+}
+
+func (s *session) goAway(f *http2.GoAwayFrame) error {
+	if f.ErrCode != http2.ErrCodeNo {
+		return fmt.Errorf("GOAWAY %s", f.ErrCode)
+	}
+	if !s.leaving {
+		s.goAways.Add(1)
+	}
+	s.leaving = true
+	for id := range s.open {
+		if id > f.LastStreamID {
+			delete(s.open, id)
+			s.unprocessed.Add(1)
+		}
+	}
+	if s.late > 0 {
+		time.Sleep(s.late)
+		s.grant()
+	}
+	return nil
+}
+
+// end checks an answer that is over.
+func (s *session) end(id uint32, over bool) error {
+	if !over {
+		return nil
+	}
+	answer := s.open[id]
+	delete(s.open, id)
+	s.done++
+	switch answer.status {
+	case "429", "503": // refused, not lost
+		return nil
+	case "200":
+	default:
+		return fmt.Errorf("%s: %s %s", answer.path, answer.status, &answer.body)
+	}
+	for d := json.NewDecoder(&answer.body); ; { // a watch has one value for each event
+		var value json.RawMessage
+		if err := d.Decode(&value); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("%s: %w", answer.path, err)
+		}
+	}
+}

@@ -1,0 +1,253 @@
+package slowclients
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"binnacle/e2e/harness"
+)
+
+// client reads and writes through a link. Paths begin with a slash.
+type client interface {
+	// connect is called before anything else.
+	connect(context.Context) error
+	// lists reads all paths at once and calls check with each body, or with an error.
+	lists(ctx context.Context, paths []string, check func(body io.Reader, err error))
+	// upload posts a JSON body, and returns an error unless the object is created.
+	upload(ctx context.Context, path string, body []byte) error
+	// watch calls event with each line until it returns false.
+	watch(ctx context.Context, path string, event func(line []byte) bool) error
+}
+
+// kind is a kind of client.
+type kind struct {
+	name string
+	// multiplexed clients send everything on one connection.
+	multiplexed bool
+	start       func(t testing.TB, s *harness.Server, l *link) client
+}
+
+var kinds = []kind{
+	{"Go, HTTP/1.1", false, func(t testing.TB, s *harness.Server, l *link) client {
+		return startGo(t, &http.Transport{TLSClientConfig: tlsConfig(t, s, "http/1.1")}, l)
+	}},
+	{"Go, HTTP/2", true, func(t testing.TB, s *harness.Server, l *link) client {
+		return startGo(t, &http.Transport{TLSClientConfig: tlsConfig(t, s, "h2"), ForceAttemptHTTP2: true}, l)
+	}},
+	{"x/net, HTTP/2", true, func(t testing.TB, s *harness.Server, l *link) client {
+		transport := &http.Transport{TLSClientConfig: tlsConfig(t, s, "h2")}
+		h2, err := http2.ConfigureTransports(transport)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h2.ReadIdleTimeout, h2.PingTimeout = 30*time.Second, 15*time.Second // as in client-go
+		return startGo(t, transport, l)
+	}},
+	{"curl, HTTP/1.1", false, func(t testing.TB, s *harness.Server, l *link) client {
+		return startCurl(t, s, l, "--http1.1")
+	}},
+	{"curl, HTTP/2", true, func(t testing.TB, s *harness.Server, l *link) client {
+		return startCurl(t, s, l, "--http2")
+	}},
+}
+
+// tlsConfig is that of an administrator.
+func tlsConfig(t testing.TB, s *harness.Server, protocol string) *tls.Config {
+	t.Helper()
+	c, err := tls.X509KeyPair(s.Admin.Cert, s.Admin.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{c}, InsecureSkipVerify: true, NextProtos: []string{protocol}}
+}
+
+// goClient is a client of net/http.
+type goClient struct{ http.Client }
+
+func startGo(t testing.TB, transport *http.Transport, l *link) client {
+	t.Helper()
+	transport.DisableCompression = true
+	transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{Control: smallBuffers}).DialContext(ctx, network, l.addr)
+	}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &goClient{http.Client{Transport: transport}}
+}
+
+func (c *goClient) do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, method, "https://localhost"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.Do(r)
+	if err == nil && resp.StatusCode/100 != 2 {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 500))
+		_ = resp.Body.Close()
+		return nil, fmt.Errorf("%s: %s", resp.Status, text)
+	}
+	return resp, err
+}
+
+// connect makes the connection that later requests share: net/http makes one for each request that comes
+// before it knows that the server speaks HTTP/2.
+func (c *goClient) connect(ctx context.Context) error {
+	resp, err := c.do(ctx, "GET", "/version", nil)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+func (c *goClient) lists(ctx context.Context, paths []string, check func(io.Reader, error)) {
+	var all sync.WaitGroup
+	for _, path := range paths {
+		all.Go(func() {
+			resp, err := c.do(ctx, "GET", path, nil)
+			if err != nil {
+				check(nil, err)
+				return
+			}
+			defer resp.Body.Close()
+			check(resp.Body, nil)
+		})
+	}
+	all.Wait()
+}
+
+func (c *goClient) upload(ctx context.Context, path string, body []byte) error {
+	resp, err := c.do(ctx, "POST", path, body)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+func (c *goClient) watch(ctx context.Context, path string, event func([]byte) bool) error {
+	resp, err := c.do(ctx, "GET", path, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return lines(resp.Body, event)
+}
+
+// lines calls event with each line until it returns false.
+func lines(r io.Reader, event func([]byte) bool) error {
+	for buffered := bufio.NewReader(r); ; {
+		line, err := buffered.ReadBytes('\n')
+		if err != nil {
+			return fmt.Errorf("the watch ends: %w", err)
+		}
+		if !event(line) {
+			return nil
+		}
+	}
+}
+
+// curl is a client that runs curl.
+type curl struct {
+	path string
+	args []string
+	base string // of URLs
+	dir  string
+}
+
+func startCurl(t testing.TB, s *harness.Server, l *link, protocol string) client {
+	t.Helper()
+	path, err := exec.LookPath("curl")
+	if err != nil {
+		t.Fatal(err) // cells without curl are left out before
+	}
+	return &curl{path, []string{
+		"--silent", "--show-error", "--fail-early", "--fail", "--insecure", protocol,
+		"--cert", s.Admin.CertFile, "--key", s.Admin.KeyFile, "--header", "Content-Type: application/json",
+	}, "https://" + l.addr, t.TempDir()}
+}
+
+func (c *curl) run(ctx context.Context, stdin io.Reader, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, c.path, append(append([]string{}, c.args...), args...)...)
+	cmd.Stdin = stdin
+	return cmd
+}
+
+func (*curl) connect(context.Context) error { return nil } // each run connects
+
+func (c *curl) lists(ctx context.Context, paths []string, check func(io.Reader, error)) {
+	args := []string{"--parallel", "--parallel-max", "100"}
+	for i, path := range paths {
+		args = append(args, "--globoff", "--output", c.file(i), c.base+path)
+	}
+	out, err := c.run(ctx, nil, args...).CombinedOutput()
+	for i := range paths {
+		f, missing := os.Open(c.file(i))
+		if missing != nil {
+			check(nil, errors.Join(err, errors.New(strings.TrimSpace(string(out)))))
+			continue
+		}
+		check(f, nil)
+		_ = f.Close()
+	}
+}
+
+func (c *curl) file(i int) string { return filepath.Join(c.dir, fmt.Sprintf("list-%d", i)) }
+
+func (c *curl) upload(ctx context.Context, path string, body []byte) error {
+	out, err := c.run(ctx, bytes.NewReader(body), "--data-binary", "@-", "--output", c.file(0), c.base+path).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+}
+
+func (c *curl) watch(ctx context.Context, path string, event func([]byte) bool) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	cmd := c.run(ctx, nil, "--no-buffer", "--globoff", c.base+path)
+	var failure bytes.Buffer
+	cmd.Stderr = &failure
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	err = lines(out, event)
+	cancel()
+	_ = cmd.Wait() // it is killed
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, &failure)
+	}
+	return nil
+}
+
+// countItems returns how many items a list has, whose JSON is whole.
+func countItems(body io.Reader) (int, error) {
+	var list struct {
+		Items []json.RawMessage `json:"items"`
+	}
+	if err := json.NewDecoder(body).Decode(&list); err != nil {
+		return 0, err
+	}
+	return len(list.Items), nil
+}

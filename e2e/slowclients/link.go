@@ -1,0 +1,135 @@
+package slowclients
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	// kernelBuffer is the size of the send and receive buffers of a link's sockets, in bytes.
+	kernelBuffer = 16 << 10
+	// segment is the size of TCP segments, as in a network. Those of the loopback interface are larger than the
+	// buffers, so that TCP would wait for its timers.
+	segment = 1400
+	// partsPerSecond is how often a link passes something.
+	partsPerSecond = 50
+)
+
+// link is a TCP proxy of a server that passes a limited number of bytes a second in each direction,
+// over all its connections.
+type link struct {
+	addr     string
+	target   string
+	up, down pace
+	conns    atomic.Int64 // connections that clients have made
+}
+
+// startLink starts a link of rate bytes a second, which ends with the test.
+func startLink(t testing.TB, target string, rate int) *link {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	small := net.ListenConfig{Control: smallBuffers}
+	listener, err := small.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &link{addr: listener.Addr().String(), target: target, up: pace{rate: rate}, down: pace{rate: rate}}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			l.conns.Add(1)
+			running.Go(func() { l.serve(ctx, c) })
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		_ = listener.Close()
+		running.Wait()
+	})
+	return l
+}
+
+// smallBuffers limits the buffers and segments of a socket before it connects or accepts.
+func smallBuffers(_, _ string, c syscall.RawConn) error {
+	var failed error
+	err := c.Control(func(fd uintptr) {
+		failed = errors.Join(
+			syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, kernelBuffer),
+			syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_SNDBUF, kernelBuffer),
+			syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_MAXSEG, segment))
+	})
+	return errors.Join(err, failed)
+}
+
+func (l *link) serve(ctx context.Context, client net.Conn) {
+	defer client.Close()
+	dialer := net.Dialer{Control: smallBuffers}
+	server, err := dialer.DialContext(ctx, "tcp", l.target)
+	if err != nil {
+		return // the client sees a closed connection
+	}
+	defer server.Close()
+	stop := context.AfterFunc(ctx, func() {
+		_ = client.Close()
+		_ = server.Close()
+	})
+	defer stop()
+	var both sync.WaitGroup
+	both.Go(func() { l.up.pass(server, client) })
+	both.Go(func() { l.down.pass(client, server) })
+	both.Wait()
+}
+
+// pace limits what passes in one direction.
+type pace struct {
+	rate int // bytes a second
+	mu   sync.Mutex
+	next time.Time // when the next part may pass
+}
+
+// pass copies until one of the connections ends. It closes the writing side like the reading one.
+func (p *pace) pass(to, from net.Conn) {
+	part := make([]byte, max(512, p.rate/partsPerSecond))
+	for {
+		n, err := from.Read(part)
+		if n > 0 {
+			p.wait(n)
+			if _, err := to.Write(part[:n]); err != nil {
+				_ = from.Close()
+				return
+			}
+		}
+		if err != nil {
+			if c, ok := to.(*net.TCPConn); ok && errors.Is(err, io.EOF) {
+				_ = c.CloseWrite()
+			} else {
+				_ = to.Close()
+			}
+			return
+		}
+	}
+}
+
+// wait takes the time of n bytes on the link.
+func (p *pace) wait(n int) {
+	p.mu.Lock()
+	now := time.Now()
+	if p.next.Before(now) {
+		p.next = now
+	}
+	p.next = p.next.Add(time.Duration(n) * time.Second / time.Duration(p.rate))
+	until := p.next
+	p.mu.Unlock()
+	time.Sleep(time.Until(until))
+}

@@ -1,0 +1,184 @@
+package slowclients
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"sync"
+	"time"
+)
+
+const (
+	// smallObject and largeObject are about the size of one ConfigMap in a list, in bytes.
+	smallObject, largeObject = 10 << 10, 100 << 10
+	// uploadSize is the size of an object that is created, just below the limit of ConfigMaps.
+	uploadSize = 1000 << 10
+	// watchers is how many watches run beside lists.
+	watchers = 3
+)
+
+// cell is one combination of a rate, a client and a workload.
+type cell struct {
+	rate     int // bytes a second
+	kind     *kind
+	workload *workload
+	time     time.Duration // that its bytes take on the link, about
+}
+
+func (c *cell) String() string {
+	return fmt.Sprintf("%d KB/s, %s, %s", c.rate/1000, c.kind.name, c.workload.name)
+}
+
+// bytes is how many bytes pass during the time of the cell.
+func (c *cell) bytes() int { return int(c.time.Seconds() * float64(c.rate)) }
+
+// run is a cell that runs against a server.
+type run struct {
+	*cell
+	client client
+	server *server
+	id     string // of the objects that it makes
+}
+
+// workload is what a client does. Its error says what is not complete.
+type workload struct {
+	name string
+	run  func(context.Context, *run) error
+	// goOnly workloads need several requests at a time that curl cannot make on one connection.
+	goOnly bool
+}
+
+var (
+	oneList     = &workload{"one list", func(ctx context.Context, r *run) error { return r.lists(ctx, 1) }, false}
+	thirtyLists = &workload{"30 lists", func(ctx context.Context, r *run) error { return r.lists(ctx, 30) }, false}
+	listsWatch  = &workload{"10 lists and watches", listsAndWatches, true}
+	initial     = &workload{"watch with initial events", initialEvents, false}
+	uploads     = &workload{"upload", runUpload, false}
+)
+
+// lists reads n lists at a time, which together have the bytes of the cell.
+func (r *run) lists(ctx context.Context, n int) error {
+	namespace, items := "small", r.bytes()/n/smallObject
+	if n == 1 {
+		namespace, items = "large", r.bytes()/largeObject
+	}
+	items = max(items, 1)
+	paths := make([]string, n)
+	for i := range paths {
+		paths[i] = configMaps(namespace) + "?labelSelector=" + url.QueryEscape(fmt.Sprintf("n<%d", items)) + fmt.Sprintf("&list=%d", i)
+	}
+	var mu sync.Mutex
+	whole := 0
+	var failed error
+	r.client.lists(ctx, paths, func(body io.Reader, err error) {
+		got := 0
+		if err == nil {
+			got, err = countItems(body)
+		}
+		if err == nil && got != items {
+			err = fmt.Errorf("a list of %d items, want %d", got, items)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil {
+			whole++
+		} else if failed == nil {
+			failed = err
+		}
+	})
+	if failed != nil {
+		return fmt.Errorf("%d of %d lists: %w", whole, n, failed)
+	}
+	return nil
+}
+
+// listsAndWatches reads lists while watches on the same connection wait. Each watch has to show
+// an object that is created before the lists end, and one that is created afterwards.
+func listsAndWatches(ctx context.Context, r *run) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	version, err := r.server.create(ctx, "watched", r.id+"-before", r.id, nil)
+	if err != nil {
+		return err
+	}
+	path := configMaps("watched") + "?watch=1&labelSelector=cell%3D" + r.id + "&resourceVersion=" + version
+	first, ended := make(chan struct{}, watchers), make(chan error, watchers)
+	for range watchers {
+		go func() {
+			ended <- r.client.watch(ctx, path, func(line []byte) bool {
+				if bytes.Contains(line, []byte(r.id+"-during")) {
+					first <- struct{}{}
+				}
+				return !bytes.Contains(line, []byte(r.id+"-after"))
+			})
+		}()
+	}
+	lists := make(chan error, 1)
+	go func() { lists <- r.lists(ctx, 10) }()
+	if _, err = r.server.create(ctx, "watched", r.id+"-during", r.id, nil); err != nil {
+		return err
+	}
+	for range watchers {
+		select {
+		case <-first:
+		case err := <-ended:
+			return fmt.Errorf("during the lists: %w", err)
+		}
+	}
+	failed := <-lists
+	_, err = r.server.create(ctx, "watched", r.id+"-after", r.id, nil)
+	failed = errors.Join(failed, err)
+	for range watchers {
+		failed = errors.Join(failed, <-ended)
+	}
+	return failed
+}
+
+// initialEvents watches with sendInitialEvents until the bookmark that ends them.
+func initialEvents(ctx context.Context, r *run) error {
+	items, got := max(1, r.bytes()/largeObject), 0
+	path := configMaps("large") + "?watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&labelSelector=" + url.QueryEscape(fmt.Sprintf("n<%d", items))
+	var failed error
+	err := r.client.watch(ctx, path, func(line []byte) bool {
+		var event struct {
+			Type   string
+			Object struct {
+				Metadata struct{ Annotations map[string]string }
+			}
+		}
+		if failed = json.Unmarshal(line, &event); failed != nil {
+			return false
+		}
+		if event.Type == "ADDED" {
+			got++
+		}
+		return event.Type == "ADDED" || event.Type == "BOOKMARK" && event.Object.Metadata.Annotations["k8s.io/initial-events-end"] != "true"
+	})
+	if err = errors.Join(err, failed); err != nil || got != items {
+		return fmt.Errorf("%d of %d initial events: %w", got, items, err)
+	}
+	return nil
+}
+
+// runUpload creates an object as large as the cell has bytes, at most uploadSize.
+func runUpload(ctx context.Context, r *run) error {
+	return r.client.upload(ctx, configMaps("uploads"), configMap(r.id, nil, min(r.bytes(), uploadSize)))
+}
+
+func configMaps(namespace string) string { return "/api/v1/namespaces/" + namespace + "/configmaps" }
+
+// configMap returns a ConfigMap of about size bytes, as JSON.
+func configMap(name string, labels map[string]string, size int) []byte {
+	b, err := json.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name, "labels": labels},
+		"data": map[string]string{"text": string(bytes.Repeat([]byte("0123456789abcdef"), size/16))},
+	})
+	if err != nil {
+		panic(err) // of strings
+	}
+	return b
+}

@@ -1,0 +1,205 @@
+package h2diff_test
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// difference is an accepted one between the servers in a step of an exchange.
+type difference struct {
+	// scripts, ours and standard are regular expressions: of the exchange's name and of the
+	// lines that only one of the servers has. They match as a whole. Random exchanges have the
+	// name "random".
+	scripts, ours, standard string
+	reason                  string
+	// last tells that what follows in the exchange is not compared, because one of the servers
+	// has ended a stream or the connection.
+	last bool
+}
+
+// Parts of lines.
+const (
+	answered  = `1 HEADERS :status=(200|400) .*`
+	malformed = `1 RST_STREAM PROTOCOL_ERROR`
+	seen      = `((; )?handler: .*)?` // how handlers see the end of their stream
+)
+
+var accepted = []difference{
+	// Malformed requests.
+	{`request/(te of .*|connection|keep-alive|proxy-connection|transfer-encoding|upgrade), end .*`, malformed, answered,
+		"a malformed request ends its stream; net/http answers 400", true},
+	{`request/(length .*|two lengths), end .*`, malformed, answered,
+		"a Content-Length that is no number, comes twice, or has no body is malformed; net/http serves such requests", true},
+	{`body/(bad length|two lengths) for .*`, malformed, `(1 HEADERS .*|handler: request .*)`,
+		"the same", true},
+	{`request/(two hosts|host unlike the authority|authority with a space), end .*`, malformed, answered,
+		"an ambiguous or invalid authority is malformed; net/http serves such requests", true},
+	{`request/(path of a URL|method with a space), end .*`, malformed, answered,
+		"a path begins with a slash, and a method is a token; net/http serves such requests", true},
+	{`request/(host as the authority|no authority, host), end .*`, `handler: .*trailer=0 `, `handler: .*trailer=0 Host=.*`,
+		"a request's Host is not in its header, as net/http documents", false},
+	{`request/declared trailers, wrong, end .*`, `handler: .*trailer=0 .*`, `handler: .*trailer=1 .*`,
+		"an empty name is not a trailer", false},
+	{`(request/large, beyond the limit, .*|block/HPACK, many fields of a byte)`, `1 HEADERS :status=431 .*`, `1 HEADERS :status=431 .*`,
+		"the text of 431 is plain", false},
+	{`state/.*/HEADERS with a connection field`, `3 RST_STREAM PROTOCOL_ERROR` + seen, `(3 HEADERS :status=200 .*)?`,
+		"trailers with a connection field are malformed; net/http ignores the field", true},
+	{`body/trailers that are forbidden for .*`, `(1 (HEADERS :status=200|END_STREAM).*)?`, `1 RST_STREAM PROTOCOL_ERROR` + seen,
+		"a trailer that is forbidden is dropped; net/http resets the stream", true},
+	{`body/(too short|trailers after a short body) for .*`, malformed, `1 (HEADERS|DATA|END_STREAM).*`,
+		"a body that is shorter than declared resets the stream; net/http tells the handler only", true},
+	{`state/open, counted/(DATA empty END_STREAM|HEADERS trailers)`, `3 RST_STREAM PROTOCOL_ERROR`, `3 HEADERS :status=200 .*`,
+		"the same", true},
+	{`random`, `\d+ RST_STREAM PROTOCOL_ERROR` + seen, `(\d+ (HEADERS|DATA|END_STREAM).*)?`,
+		"the same for short bodies and malformed trailers in random order", true},
+
+	// Frames.
+	{`.*`, `\d+ RST_STREAM FRAME_SIZE_ERROR` + seen, `(0 GOAWAY last=\d+ FRAME_SIZE_ERROR` + seen + `)?`,
+		"a PRIORITY frame of a wrong size is an error of its stream (RFC 9113, 6.3); net/http ends the connection", true},
+	{`.*`, `0 GOAWAY last=\d+ PROTOCOL_ERROR` + seen, `\d+ RST_STREAM PROTOCOL_ERROR` + seen,
+		"too much padding of HEADERS, and WINDOW_UPDATE of an idle stream, are errors of the connection (RFC 9113, 6.2 and 5.1); net/http resets the stream", true},
+	{`.*`, `0 GOAWAY last=\d+ FRAME_SIZE_ERROR` + seen, seen,
+		"a frame without room for its fields is an error that the client can read about; net/http closes the connection without GOAWAY", true},
+	{`.*`, `0 GOAWAY last=\d+ (PROTOCOL|COMPRESSION|FRAME_SIZE)_ERROR` + seen, `0 GOAWAY last=\d+ (PROTOCOL|COMPRESSION|FRAME_SIZE)_ERROR` + seen,
+		"the last stream of GOAWAY is the newest that was opened; net/http names that of the bad frame", true},
+	{`.*`, `0 GOAWAY last=\d+ STREAM_CLOSED` + seen, `0 GOAWAY last=\d+ PROTOCOL_ERROR` + seen,
+		"HEADERS on a closed stream are STREAM_CLOSED (RFC 9113, 5.1)", true},
+	{`.*after the (server|client)'s GOAWAY/.*`, `0 GOAWAY last=\d+ (PROTOCOL|FRAME_SIZE)_ERROR` + seen, ``,
+		"errors are reported after a graceful GOAWAY, too; net/http ends without a word", true},
+	{`.*after the (server|client)'s GOAWAY/.*`, `3 RST_STREAM PROTOCOL_ERROR` + seen, ``,
+		"the same for the errors of a stream", true},
+	{`connection/preface .*`, `0 GOAWAY last=0 PROTOCOL_ERROR`, ``,
+		"a bad preface gets GOAWAY; net/http closes the connection", true},
+	{`connection/the same setting twice`, `0 SETTINGS ack`, `0 GOAWAY last=0 PROTOCOL_ERROR`,
+		"settings may be repeated in a frame (RFC 9113, 6.5.3)", true},
+	{`connection/\d+ streams at once`, `(\d+ RST_STREAM REFUSED_STREAM(; )?)+`, `(\d+ RST_STREAM PROTOCOL_ERROR(; )?)+`,
+		"streams beyond the limit are refused, so that the client may send them again", false},
+
+	// Streams that the server has reset.
+	{`.*`, ``, `(\d+ RST_STREAM STREAM_CLOSED(; )?)+`,
+		"frames that were sent before the client knew of the reset are ignored (RFC 9113, 5.1); net/http resets the stream again", false},
+	{`.*`, ``, `0 GOAWAY last=\d+ PROTOCOL_ERROR` + seen,
+		"the same for trailers; net/http ends the connection", true},
+	{`body/trailers with upper-case for .*`, ``, malformed,
+		"the same for malformed trailers", false},
+
+	// Answers.
+	{`answer/(GET|POST) /declared\?length=(10&n=4|20000&n=0)`, `1 RST_STREAM INTERNAL_ERROR`, `1 END_STREAM.*`,
+		"an answer that is shorter than declared is reset; net/http ends it as if it were whole", false},
+	{`answer/.* /declared\?length=(10&n=11|0&n=1)`, `.*error true`, `.*error false`,
+		"an answer that is longer than declared is an error", false},
+	{`answer/.* /fields`, `1 HEADERS :status=200 .*`, `1 HEADERS :status=200 .* keep-alive=1 proxy-connection=x upgrade=x .*`,
+		"fields of the connection are not sent (RFC 9113, 8.2.2)", false},
+
+	{`answer/HEAD /(declared\?length=20000&n=20000|large.*|parts.*|trailers.*)`, `(handler: .* error false)?`, `handler: (wrote .*, error true|part \d failed)`,
+		"a handler may write the body of an answer to HEAD; net/http fails such writes after the header", false},
+
+	{`random`, `(handler: (wrote|copied) .*)?`, `(handler: (wrote|copied) .*)?`,
+		"each server buffers another number of bytes before the handler waits for the client", false},
+
+	// Faults of package h2. They are to be fixed; then they are removed here.
+	{`connection/GOAWAY of \d bytes on stream 0`, `0 GOAWAY last=0 NO_ERROR`, `0 GOAWAY last=0 FRAME_SIZE_ERROR`,
+		"FAULT: GOAWAY shorter than 8 bytes is accepted", true},
+	{`answer/HEAD /trailers.*`, `1 HEADERS x-declared=1 x-undeclared=2`, ``,
+		"FAULT: an answer to HEAD has trailers", false},
+	{`answer/HEAD /panicked`, `1 RST_STREAM INTERNAL_ERROR`, `1 END_STREAM`,
+		"FAULT: an answer to HEAD does not end with its header", false},
+}
+
+// differences counts which of the accepted ones occur.
+type differences struct {
+	list []compiled
+}
+
+type compiled struct {
+	*difference
+	scripts, ours, standard *regexp.Regexp
+	used                    bool
+}
+
+func newDifferences() *differences {
+	d := &differences{}
+	for i := range accepted {
+		a := &accepted[i]
+		whole := func(s string) *regexp.Regexp { return regexp.MustCompile("^(?s:" + s + ")$") }
+		d.list = append(d.list, compiled{a, whole(a.scripts), whole(a.ours), whole(a.standard), false})
+	}
+	return d
+}
+
+// compare returns a text of the first difference that is not accepted, or nothing.
+func (d *differences) compare(name string, ours, standard []step) string {
+	for i := range max(len(ours), len(standard)) {
+		var a, b step
+		if i < len(ours) {
+			a = ours[i]
+		}
+		if i < len(standard) {
+			b = standard[i]
+		}
+		if text := violation(a) + violation(b); text != "" {
+			return fmt.Sprintf("  step %d: %s\n  ours:\n%s  standard:\n%s", i, text, show(ours[:min(i+1, len(ours))]), show(standard[:min(i+1, len(standard))]))
+		}
+		onlyOurs, onlyStandard := without(a, b), without(b, a)
+		if len(onlyOurs) == 0 && len(onlyStandard) == 0 && !slices.Equal(a, b) {
+			onlyOurs, onlyStandard = a, b // in another order
+		}
+		if len(onlyOurs) == 0 && len(onlyStandard) == 0 {
+			continue
+		}
+		c := d.find(name, onlyOurs, onlyStandard)
+		if c == nil {
+			return fmt.Sprintf("  step %d\n  only ours:     %q\n  only standard: %q\n  ours:\n%s  standard:\n%s", i, strings.Join(onlyOurs, "; "), strings.Join(onlyStandard, "; "), show(ours[:min(i+1, len(ours))]), show(standard[:min(i+1, len(standard))]))
+		}
+		c.used = true
+		if c.last {
+			return ""
+		}
+	}
+	return ""
+}
+
+// violation returns what no server may send, of a step.
+func violation(s step) string {
+	for _, line := range s {
+		if strings.Contains(line, "violation: ") {
+			return line
+		}
+	}
+	return ""
+}
+
+func (d *differences) find(name string, ours, standard []string) *compiled {
+	a, b := strings.Join(ours, "; "), strings.Join(standard, "; ")
+	for i := range d.list {
+		c := &d.list[i]
+		if c.scripts.MatchString(name) && c.ours.MatchString(a) && c.standard.MatchString(b) {
+			return c
+		}
+	}
+	return nil
+}
+
+// without returns the lines of a that b lacks.
+func without(a, b step) (lines []string) {
+	rest := slices.Clone(b)
+	for _, line := range a {
+		if i := slices.Index(rest, line); i >= 0 {
+			rest = slices.Delete(rest, i, i+1)
+		} else {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+func (d *differences) unused() (texts []string) {
+	for _, c := range d.list {
+		if !c.used && c.difference.scripts != "random" {
+			texts = append(texts, fmt.Sprintf("%s: %q against %q", c.difference.scripts, c.difference.ours, c.difference.standard))
+		}
+	}
+	return texts
+}

@@ -1,0 +1,107 @@
+package h2diff_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// TestGoAwayLosesNoRequest has an answer end the connection while another request arrives. A request
+// that GOAWAY accepts is answered, no matter how long that takes.
+func TestGoAwayLosesNoRequest(t *testing.T) {
+	t.Parallel()
+	first, runs := firstSeed(t, 500)
+	for _, i := range implementations {
+		accepted, lost := 0, 0
+		for seed := first; seed < first+uint64(runs); seed++ {
+			wasAccepted, wasAnswered := goAwayRace(t, i, seed)
+			if wasAccepted {
+				accepted++
+			}
+			if wasAccepted && !wasAnswered {
+				lost++
+			}
+		}
+		t.Logf("%s: GOAWAY accepted %d of %d requests that raced with it", i.name, accepted, runs)
+		if lost > 0 {
+			t.Errorf("%s: %d of %d accepted requests have no answer", i.name, lost, accepted)
+		}
+	}
+}
+
+// goAwayRace reports whether GOAWAY accepted the request that raced with it, and whether it was
+// answered as a whole.
+func goAwayRace(t *testing.T, i implementation, seed uint64) (accepted, answered bool) {
+	synctest.Test(t, func(t *testing.T) {
+		random := rand.New(rand.NewPCG(seed, 3))
+		near, far := newLink(0)
+		_, stop := i.serve(far, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/last" {
+				w.Header().Set("Connection", "close")
+				return
+			}
+			_, _ = io.Copy(io.Discard, r.Body)
+			time.Sleep(5 * time.Second) // of the bubble
+			_, _ = io.WriteString(w, "whole")
+		}))
+		c := client{t: t, ledger: newLedger()}
+		c.framer = http2.NewFramer(&c.out, nil)
+		c.hpack = hpack.NewEncoder(&c.block)
+		c.out.WriteString(http2.ClientPreface)
+		c.settings()
+		c.request(1, "GET", "/last", true)
+		before := bytes.Clone(c.out.Bytes())
+		c.out.Reset()
+		fields := make([]string, random.IntN(60)) // more take longer to be read
+		for n := range fields {
+			fields[n] = fmt.Sprintf("x-field-%d: %d", n, random.Uint64())
+		}
+		c.request(3, "POST", "/slow", true, fields...)
+		var sender sync.WaitGroup
+		sender.Go(func() {
+			_, _ = near.Write(before)
+			for range random.IntN(200) {
+				near.in.mu.Lock() // takes a moment
+				near.in.mu.Unlock()
+			}
+			_, _ = near.Write(c.out.Bytes()) // the server may have closed the connection
+		})
+		sender.Wait()
+		time.Sleep(lastWait)
+		p, _ := near.in.take()
+		accepted, answered = goAwayOutcome(t, p)
+		_ = near.Close()
+		stop()
+		time.Sleep(2 * idleTimeout)
+	})
+	return accepted, answered
+}
+
+// goAwayOutcome reads what a server has sent.
+func goAwayOutcome(t *testing.T, p []byte) (accepted, answered bool) {
+	f := http2.NewFramer(nil, bytes.NewReader(p))
+	for {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			return accepted, answered
+		}
+		switch frame := frame.(type) {
+		case *http2.GoAwayFrame:
+			if frame.ErrCode != http2.ErrCodeNo {
+				t.Errorf("GOAWAY %s", frame.ErrCode)
+			}
+			accepted = frame.LastStreamID >= 3
+		case *http2.DataFrame:
+			answered = answered || frame.StreamID == 3 && frame.StreamEnded()
+		}
+	}
+}

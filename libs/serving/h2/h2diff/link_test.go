@@ -1,0 +1,142 @@
+package h2diff_test
+
+import (
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// queue is one direction of a link. It works in a synctest bubble, where a wait for mu.Cond is
+// durable.
+type queue struct {
+	mu        sync.Mutex
+	cond      *sync.Cond
+	data      []byte
+	capacity  int // bytes after which a write waits; 0 is no bound
+	closed    bool
+	readUntil time.Time
+	sendUntil time.Time
+}
+
+func newQueue(capacity int) *queue {
+	q := &queue{capacity: capacity}
+	q.cond = sync.NewCond(&q.mu)
+	return q
+}
+
+func passed(t time.Time) bool { return !t.IsZero() && !time.Now().Before(t) }
+
+func (q *queue) read(p []byte) (int, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.data) == 0 {
+		switch {
+		case passed(q.readUntil):
+			return 0, os.ErrDeadlineExceeded
+		case q.closed:
+			return 0, io.EOF
+		}
+		q.cond.Wait()
+	}
+	n := copy(p, q.data)
+	q.data = q.data[n:]
+	q.cond.Broadcast()
+	return n, nil
+}
+
+func (q *queue) write(p []byte) (n int, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(p) > 0 {
+		switch {
+		case q.closed:
+			return n, net.ErrClosed
+		case passed(q.sendUntil):
+			return n, os.ErrDeadlineExceeded
+		}
+		room := len(p)
+		if q.capacity > 0 {
+			room = min(room, q.capacity-len(q.data))
+		}
+		if room <= 0 {
+			q.cond.Wait()
+			continue
+		}
+		q.data = append(q.data, p[:room]...)
+		n, p = n+room, p[room:]
+		q.cond.Broadcast()
+	}
+	return n, nil
+}
+
+func (q *queue) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	q.cond.Broadcast()
+}
+
+// take returns what has been written, and whether the writer has closed the connection.
+func (q *queue) take() ([]byte, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p := q.data
+	q.data = nil
+	q.cond.Broadcast()
+	return p, q.closed
+}
+
+// wakeAt has those that wait look at their deadlines again.
+func (q *queue) wakeAt(t time.Time) {
+	q.cond.Broadcast()
+	if !t.IsZero() {
+		time.AfterFunc(time.Until(t), q.cond.Broadcast)
+	}
+}
+
+// link is one end of a connection in memory. Unlike net.Pipe, it buffers like a socket.
+type link struct {
+	in, out *queue
+}
+
+// newLink returns both ends of a connection whose directions buffer capacity bytes each; 0 is no
+// bound.
+func newLink(capacity int) (client, server *link) {
+	up, down := newQueue(capacity), newQueue(capacity)
+	return &link{in: down, out: up}, &link{in: up, out: down}
+}
+
+func (l *link) Read(p []byte) (int, error)  { return l.in.read(p) }
+func (l *link) Write(p []byte) (int, error) { return l.out.write(p) }
+
+func (l *link) Close() error {
+	l.in.close()
+	l.out.close()
+	return nil
+}
+
+func (*link) LocalAddr() net.Addr  { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 443} }
+func (*link) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 10_000} }
+
+func (l *link) SetDeadline(t time.Time) error {
+	_ = l.SetReadDeadline(t)
+	return l.SetWriteDeadline(t)
+}
+
+func (l *link) SetReadDeadline(t time.Time) error {
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	l.in.readUntil = t
+	l.in.wakeAt(t)
+	return nil
+}
+
+func (l *link) SetWriteDeadline(t time.Time) error {
+	l.out.mu.Lock()
+	defer l.out.mu.Unlock()
+	l.out.sendUntil = t
+	l.out.wakeAt(t)
+	return nil
+}

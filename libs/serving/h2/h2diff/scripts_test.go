@@ -1,0 +1,48 @@
+package h2diff_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// allScripts are the exchanges that TestScripts compares.
+func allScripts() []script {
+	return slices.Concat(stateScripts(), connectionScripts(), headerScripts(), answerScripts())
+}
+
+// TestScripts compares both servers step by step.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	known := newDifferences()
+	names := map[string]bool{}
+	for _, s := range allScripts() {
+		if names[s.name] {
+			t.Errorf("two scripts have the name %s", s.name)
+		}
+		names[s.name] = true
+		var both [2][]step
+		for n, i := range implementations {
+			both[n] = exchange(t, i, s.run)
+		}
+		if text := known.compare(s.name, both[0], both[1]); text != "" {
+			t.Errorf("%s:\n%s", s.name, text)
+		}
+	}
+	t.Logf("%d scripts", len(names))
+	for _, d := range known.unused() {
+		t.Errorf("this difference does not occur any more, remove it: %s", d)
+	}
+}
+
+// show writes steps for a failure.
+func show(steps []step) string {
+	var b strings.Builder
+	for _, s := range steps {
+		for _, line := range s {
+			b.WriteString("    " + line + "\n")
+		}
+		b.WriteString("    --\n")
+	}
+	return b.String()
+}

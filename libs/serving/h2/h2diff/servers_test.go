@@ -1,0 +1,115 @@
+package h2diff_test
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"binnacle/libs/serving/h2"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	maxStreams     = 10
+	maxHeaderBytes = 8 << 10
+	// streamWindow is what a client may send of a body until the server enlarges the window.
+	streamWindow = 65535
+	idleTimeout  = time.Hour
+	writeTimeout = 10 * time.Minute
+)
+
+// implementation is a server of HTTP/2.
+type implementation struct {
+	name string
+	// serve serves one connection. shutdown begins a graceful end, stop waits for the end of
+	// the connection, which the client has closed.
+	serve func(conn net.Conn, handler http.Handler) (shutdown, stop func())
+	// excess is how many bytes of the window of a connection the server may return twice.
+	excess int64
+}
+
+// net/http returns some bytes twice when a client resets a stream while its handler reads.
+var implementations = []implementation{{"ours", serveOurs, 0}, {"standard", serveStandard, 1 << 20}}
+
+// wire is a connection without limits on what its client sends.
+type wire struct{ net.Conn }
+
+func (wire) ConnectionState() tls.ConnectionState {
+	return tls.ConnectionState{Version: tls.VersionTLS13}
+}
+func (wire) Hold()              {}
+func (wire) Release() error     { return nil }
+func (wire) Came(int, int)      {}
+func (wire) Wait()              {}
+func (wire) Sent(int, int)      {}
+func (wire) EnterLarge()        {}
+func (wire) LeaveLarge()        {}
+func (wire) LetIn()             {}
+func (wire) KeepLarge(int) bool { return true }
+
+func serveOurs(conn net.Conn, handler http.Handler) (shutdown, stop func()) {
+	s := h2.NewServer(h2.Config{
+		MaxStreams: maxStreams, MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout,
+		PingAfter: 2 * idleTimeout, PingTimeout: idleTimeout, WriteTimeout: idleTimeout,
+		AnswerTimeout: writeTimeout, Logger: slog.New(slog.DiscardHandler),
+	})
+	var done sync.WaitGroup
+	done.Go(func() { s.ServeConn(context.Background(), wire{conn}, handler) })
+	return s.Shutdown, done.Wait
+}
+
+func serveStandard(conn net.Conn, handler http.Handler) (shutdown, stop func()) {
+	s := &http.Server{
+		Handler: handler, Protocols: new(http.Protocols), MaxHeaderBytes: maxHeaderBytes,
+		IdleTimeout: idleTimeout, WriteTimeout: writeTimeout, ErrorLog: log.New(io.Discard, "", 0),
+		DisableGeneralOptionsHandler: true, // as in package serving
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams, MaxReadFrameSize: 16 << 10,
+			MaxReceiveBufferPerStream: streamWindow, MaxReceiveBufferPerConnection: connWindow,
+		},
+	}
+	s.Protocols.SetUnencryptedHTTP2(true)
+	l := &listener{conn: make(chan net.Conn, 1), closed: make(chan struct{})}
+	l.conn <- conn
+	var done sync.WaitGroup
+	done.Go(func() { _ = s.Serve(l) })
+	return func() {
+			done.Go(func() { _ = s.Shutdown(context.Background()) })
+		}, func() {
+			_ = s.Close()
+			done.Wait()
+		}
+}
+
+// listener accepts one connection.
+type listener struct {
+	conn   chan net.Conn
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conn:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *listener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (*listener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 443} }

@@ -1,0 +1,48 @@
+package h2
+
+import (
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+	"golang.org/x/net/http2/hpack"
+)
+
+// appendFields appends what may be sent of the values of a field.
+func appendFields(to []hpack.HeaderField, name string, values []string) []hpack.HeaderField {
+	lower := lowerName(name)
+	if !httpguts.ValidHeaderFieldName(lower) {
+		return to
+	}
+	for _, v := range values {
+		if httpguts.ValidHeaderFieldValue(v) {
+			// What no other answer will have is not worth a place in the client's table.
+			to = append(to, hpack.HeaderField{Name: lower, Value: v, Sensitive: lower == "audit-id"})
+		}
+	}
+	return to
+}
+
+// lowerName is strings.ToLower, which does not make the usual names anew.
+func lowerName(name string) string {
+	switch name {
+	case "Audit-Id":
+		return "audit-id"
+	case "Cache-Control":
+		return "cache-control"
+	case "Content-Encoding":
+		return "content-encoding"
+	case "Content-Type":
+		return "content-type"
+	case "Date":
+		return "date"
+	case "Vary":
+		return "vary"
+	case "Warning":
+		return "warning"
+	case "X-Kubernetes-Pf-Flowschema-Uid":
+		return "x-kubernetes-pf-flowschema-uid"
+	case "X-Kubernetes-Pf-Prioritylevel-Uid":
+		return "x-kubernetes-pf-prioritylevel-uid"
+	}
+	return strings.ToLower(name)
+}

@@ -1,0 +1,237 @@
+package serving_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"binnacle/libs/serving"
+)
+
+// eachProtocol runs a test with each implementation of HTTP/2, and with HTTP/1.1.
+func eachProtocol(t *testing.T, test func(t *testing.T, o *serving.Options)) {
+	for _, name := range []string{"own", "standard", "http1"} {
+		t.Run(name, func(t *testing.T) {
+			o := impatient(t)
+			if o.DisableHTTP2 = name == "http1"; !o.DisableHTTP2 {
+				o.HTTP2Implementation = name
+			}
+			test(t, o)
+		})
+	}
+}
+
+// TestImplementationsServe what handlers write, flush and refuse, and watches while they last.
+func TestImplementationsServe(t *testing.T) {
+	large := strings.Repeat("0123456789abcdef", 1<<16)
+	eachProtocol(t, func(t *testing.T, o *serving.Options) {
+		events := make(chan string)
+		r := start(t, o, func(r *http.Request) bool { return r.URL.Path == "/watch" }, func(*serving.Server) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				switch r.URL.Path {
+				case "/large":
+					_, _ = io.WriteString(w, large)
+				case "/echo":
+					_, _ = io.Copy(w, r.Body)
+				case "/close":
+					w.Header().Set("Connection", "close")
+				case "/watch":
+					serving.Steady(w)
+					for e := range events {
+						_ = serving.Send(w, []byte(e+"\n"))
+					}
+				}
+			})
+		})
+		if _, body := r.get(t, "/large"); body != large {
+			t.Errorf("%d of %d bytes came", len(body), len(large))
+		}
+		resp, err := r.client.Post(r.url+"/echo", "text/plain", strings.NewReader(large))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if body, err := io.ReadAll(resp.Body); err != nil || string(body) != large {
+			t.Errorf("%d of %d bytes came back, %v", len(body), len(large), err)
+		}
+		watch := make(chan *http.Response)
+		go func() {
+			resp, err := r.client.Get(r.url + "/watch")
+			if err != nil {
+				t.Error(err)
+			}
+			watch <- resp
+		}()
+		events <- "first"
+		resp = <-watch
+		defer resp.Body.Close()
+		for range 3 {
+			r.get(t, "/close") // the watch goes on beside connections that leave
+		}
+		go func() {
+			events <- "second"
+			close(events)
+		}()
+		lines := bufio.NewScanner(resp.Body)
+		for _, want := range []string{"first", "second"} {
+			if !lines.Scan() || lines.Text() != want {
+				t.Errorf("the watch has %q, %v; want %q", lines.Text(), lines.Err(), want)
+			}
+		}
+	})
+}
+
+// throttledConn is a connection with a receive buffer of fixed size that is read at a rate.
+type throttledConn struct {
+	net.Conn
+	rate int // bytes a second
+}
+
+func (c throttledConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p[:min(len(p), 16<<10)])
+	time.Sleep(time.Duration(n) * time.Second / time.Duration(c.rate)) // the rate of the line
+	return n, err
+}
+
+// slowly makes a client whose connections are throttled.
+func slowly(t *testing.T, r *running, o *serving.Options, rate int) *http.Client {
+	t.Helper()
+	c := newClient(t, o.CertFile, nil)
+	c.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := r.connect(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		if err := conn.(*net.TCPConn).SetReadBuffer(128 << 10); err != nil {
+			return nil, err
+		}
+		return throttledConn{conn, rate}, nil
+	}
+	return c
+}
+
+// TestSlowClientsGetWholeResponses: many responses for clients that read all the time take longer
+// than the timeouts, and complete.
+func TestSlowClientsGetWholeResponses(t *testing.T) {
+	const size, responses, rate = 600_000, 8, 2_000_000
+	eachProtocol(t, func(t *testing.T, o *serving.Options) {
+		r := start(t, o, nil, func(*serving.Server) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, size)) })
+		})
+		client := slowly(t, r, o, rate)
+		var all sync.WaitGroup
+		for range responses {
+			all.Go(func() {
+				resp, err := client.Get(r.url + "/x")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer resp.Body.Close()
+				if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != size {
+					t.Errorf("%d of %d bytes, %v", n, size, err)
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
+// TestShutdownWaitsForSlowClients: what was sent arrives although the server ends, also what the
+// kernel has left to send then.
+func TestShutdownWaitsForSlowClients(t *testing.T) {
+	const size, rate = 1_500_000, 1_000_000
+	eachProtocol(t, func(t *testing.T, o *serving.Options) {
+		if o.HTTP2Implementation == "standard" {
+			t.Skip("net/http closes a connection a second after its last stream, whatever is left in the kernel")
+		}
+		r := start(t, o, nil, func(*serving.Server) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, size)) })
+		})
+		resp, err := slowly(t, r, o, rate).Get(r.url + "/x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		r.stop()
+		if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != size {
+			t.Errorf("%d of %d bytes, %v", n, size, err)
+		}
+	})
+}
+
+// TestShutdownWaitsForWindows: the handler has returned, and its client opens the window later.
+func TestShutdownWaitsForWindows(t *testing.T) {
+	for _, implementation := range []string{"own", "standard"} {
+		t.Run(implementation, func(t *testing.T) {
+			o := testOptions(t)
+			o.HTTP2Implementation = implementation
+			r, heard := stalling(t, o, false, func(w http.ResponseWriter, _ *http.Request) error {
+				_, err := io.WriteString(w, "hello")
+				return err
+			})
+			c := dialHTTP2(t, r, 0)
+			c.request(1, "GET", true)
+			if err := <-heard; err != nil {
+				t.Fatal(err)
+			}
+			r.stop()
+			<-r.Timeline().NotAcceptingNewRequest.Signaled()
+			select {
+			case <-r.Timeline().HTTPServerStoppedListening.Signaled():
+				t.Error("the server ends before the response")
+			case <-time.After(time.Second): // longer than connections may take to close
+			}
+			if err := c.WriteWindowUpdate(1, 100); err != nil {
+				t.Fatal(err)
+			}
+			if got := c.ended(1); got != "end" {
+				t.Errorf("the stream ends with %s", got)
+			}
+		})
+	}
+}
+
+// TestNoAcceptedRequestIsLost: 2,000 requests of clients that try again only what the server has not
+// accepted, while responses make their connections leave.
+func TestNoAcceptedRequestIsLost(t *testing.T) {
+	eachProtocol(t, func(t *testing.T, o *serving.Options) {
+		o.StallTimeout = time.Minute
+		var served atomic.Int64
+		r := start(t, o, nil, func(*serving.Server) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if served.Add(1)%50 == 0 {
+					w.Header().Set("Connection", "close")
+				}
+				_, _ = fmt.Fprint(w, r.URL.Path)
+			})
+		})
+		var all sync.WaitGroup
+		for client := range 20 {
+			c := newClient(t, o.CertFile, nil)
+			all.Go(func() {
+				for i := range 100 {
+					path := fmt.Sprintf("/%d/%d", client, i)
+					resp, err := c.Get(r.url + path)
+					if err != nil {
+						t.Error(err)
+						continue
+					}
+					if body, err := io.ReadAll(resp.Body); err != nil || string(body) != path {
+						t.Errorf("%s: %q, %v", path, body, err)
+					}
+					resp.Body.Close()
+				}
+			})
+		}
+		all.Wait()
+	})
+}

@@ -1,0 +1,25 @@
+package serving
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxUnsent is how much of what was written the kernel keeps before it sends it, in bytes. A write
+// waits beyond that, so that the frames of HTTP/2 that are written next are not far behind.
+const maxUnsent = 128 << 10
+
+// limitUnsent sets maxUnsent for a listening socket, and so for the connections it accepts.
+func limitUnsent(fd uintptr) {
+	_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, maxUnsent) // else more is kept
+}
+
+// unacknowledged returns how many bytes of a connection its peer has not acknowledged yet.
+func unacknowledged(raw syscall.RawConn) int64 {
+	n := 0
+	_ = raw.Control(func(fd uintptr) { // which fails once the connection is closed
+		n, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
+	})
+	return int64(n)
+}
