@@ -79,8 +79,16 @@ func (x *tenants) round(t *testing.T, n int) {
 					body = fill(`{"metadata":{"name":"o%[1]d"}}`)
 				}
 			}
-			if r := x.send(x.admin, use[0], path, jsonMedia, body, header...); r.err != nil {
+			r := x.send(x.admin, use[0], path, jsonMedia, body, header...)
+			switch {
+			case r.err != nil:
 				t.Errorf("%s %s: %v", use[0], path, r.err)
+			case r.code == http.StatusInternalServerError && strings.Contains(r.body, "conversion webhook"): // as in Kubernetes
+				x.mu.Lock()
+				x.counted++
+				x.mu.Unlock()
+			case r.code == http.StatusInternalServerError:
+				t.Errorf("%s %s: %.300s", use[0], path, r.body)
 			}
 		}
 	}
@@ -136,14 +144,21 @@ func TestNothingStaysOfDeletedObjects(t *testing.T) {
 		}
 		all.Wait()
 	}
-	run(0) // so that what stays for good is there
+	d, warm := 15*time.Second, time.Duration(0)
+	if x.long {
+		var err error
+		if d, err = time.ParseDuration(environment("BINNACLE_HOSTILE_TIME", "10m")); err != nil {
+			t.Fatal(err)
+		}
+		warm = d
+	}
+	run(0) // what stays for good is there
 	const (
 		spareSeries = 200 // for requests that nothing asked before
 		spareHeap   = 16 << 20
 	)
 	var series int
 	var known map[string]int
-	var heap float64
 	harness.Eventually(t, patience, "the first objects to be forgotten", func() error {
 		now, by, err := x.series()
 		if err != nil {
@@ -155,13 +170,10 @@ func TestNothingStaysOfDeletedObjects(t *testing.T) {
 		}
 		return nil
 	})
+	run(warm) // the logs of etcd and of watches have as many writes as they keep
 	heap, err := x.heap()
 	if err != nil {
 		t.Fatal(err)
-	}
-	d := 15 * time.Second
-	if x.long {
-		d = 10 * time.Minute
 	}
 	x.during(t, 0, func(context.Context) { run(d) })
 	harness.Eventually(t, 2*patience, "series and memory to return", func() error {
