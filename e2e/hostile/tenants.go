@@ -87,7 +87,7 @@ func (x *tenants) during(t *testing.T, d time.Duration, attack func(ctx context.
 	if grown > spareResident {
 		t.Errorf("the resident memory grew by %.0f MiB", grown/(1<<20))
 	}
-	if failed, err := x.metric("apiserver_request_total", `code="500"`); err != nil || failed != x.counted {
+	if failed, err := x.metric("apiserver_request_total", `code="500"`); err != nil || failed > x.counted { // it goes down with series that are removed
 		t.Errorf("the server counts %v answers of 500, %v", failed-x.counted, err)
 	}
 	if !x.server.Running() || strings.Contains(x.server.Log(), "panic") {
