@@ -52,7 +52,7 @@ func validateConfigMap(c *corev1.ConfigMap) field.ErrorList {
 		size += len(c.BinaryData[key])
 	}
 	if size > corev1.MaxSecretSize {
-		// An empty path says that the object as a whole is too long.
+		// An empty path stands for the whole object.
 		errs = append(errs, field.TooLong(field.NewPath(""), "", corev1.MaxSecretSize))
 	}
 	return errs
@@ -74,14 +74,13 @@ func validateConfigMapUpdate(c, old *corev1.ConfigMap) field.ErrorList {
 	return append(errs, validateConfigMap(c)...)
 }
 
-// lockedField is a field that cannot change once an object is immutable.
+// lockedField is a field that cannot change in an immutable object.
 type lockedField struct {
 	name    string
 	changed bool
 }
 
-// validateImmutable refuses to take the mark back and to change fields under
-// it.
+// validateImmutable rejects removal of the immutable mark, and changes of fields while it is set.
 func validateImmutable(now, before *bool, fields []lockedField) field.ErrorList {
 	if before == nil || !*before {
 		return nil

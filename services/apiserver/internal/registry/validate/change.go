@@ -6,26 +6,25 @@ import (
 	"binnacle/libs/semantic"
 )
 
-// Immutable wants a value to stay as it is.
+// Immutable requires an unchanged value.
 func (a At) Immutable(name string, now, before any) {
 	if !semantic.Equal(now, before) {
 		a.Invalid(name, now, validation.FieldImmutableErrorMsg)
 	}
 }
 
-// ImmutableAs is Immutable for a value that messages show as one of a group's
-// own types.
+// ImmutableAs is Immutable for a value that messages show as one of a group's own types.
 func (a At) ImmutableAs(group, name string, now, before any) {
 	if !semantic.Equal(now, before) {
 		a.Invalid(name, Shown{Value: now, Package: group}, validation.FieldImmutableErrorMsg)
 	}
 }
 
-// Same tells whether two values mean the same: an empty list or map is none,
-// and quantities are compared by what they are worth.
+// Same reports whether two values are semantically equal: an empty list or map equals nil, and
+// quantities are compared by value.
 func Same(a, b any) bool { return semantic.Equal(a, b) }
 
-// NotDecremented wants a counter that does not go back.
+// NotDecremented requires a counter that does not decrease.
 func (a At) NotDecremented(name string, now, before *int32) {
 	switch {
 	case before == nil:

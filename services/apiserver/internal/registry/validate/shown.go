@@ -7,22 +7,22 @@ import (
 	"strings"
 )
 
-// Shown is a value of an API type as messages show it: Kubernetes tells values
-// in the Go syntax of its own types, whose package is named by the group.
+// Shown is a value of an API type in the form of messages: Kubernetes shows values in the Go syntax
+// of its internal types, whose package has the name of the group.
 type Shown struct {
 	Value any
-	// Package is "core" or "apps".
+	// Package is the package name, such as "core" or "apps".
 	Package string
 }
 
-// versioned finds the names of types of a package that is called by a version;
-// those of metav1 are called so in messages as well.
+// versioned matches the names of types in a package with a version as name. Those of metav1 have
+// such a name in messages as well.
 var versioned = regexp.MustCompile(`\bv1(?:(?:alpha|beta)\d+)?\.\w+`)
 
-// String is made only when the message is.
+// String formats the value only when a message is formatted.
 func (s Shown) String() string { return InPackage(fmt.Sprintf("%#v", pointed(s.Value)), s.Package) }
 
-// InPackage returns a text in which Go types of a version are those of a package.
+// InPackage replaces the package of versioned Go types in a text by pkg.
 func InPackage(text, pkg string) string {
 	return versioned.ReplaceAllStringFunc(text, func(name string) string {
 		if strings.HasPrefix(name, "v1.LabelSelector") {
@@ -32,7 +32,7 @@ func InPackage(text, pkg string) string {
 	})
 }
 
-// pointed is what a pointer points to.
+// pointed returns the value that a pointer points to.
 func pointed(v any) any {
 	if r := reflect.ValueOf(v); r.Kind() == reflect.Pointer && !r.IsNil() {
 		return r.Elem().Interface()
