@@ -15,9 +15,9 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// bits is a range allocation. Its state is one value in the store: the range, and a number whose
-// bit i, counted from the lowest, tells whether position i of the range is taken. Every change is a
-// compare-and-swap of that value.
+// bits is a range allocation. Its state is one value in the store: the range, and a number. Bit i
+// of the number, counted from the lowest, is set if position i of the range is taken. Every change
+// is a compare-and-swap of that value.
 type bits struct {
 	store storage.Interface
 	key   string

@@ -59,7 +59,8 @@ func (b *Bootstrap) join(key, have, mine string) string {
 	if json.Unmarshal([]byte(have), &theirs) != nil || json.Unmarshal([]byte(mine), &ours) != nil {
 		return mine
 	}
-	if key == "requestheader-allowed-names" && len(ours) == 0 { // an empty list allows all names; the stored one is narrower
+	// An empty list allows all names; the stored one is narrower.
+	if key == "requestheader-allowed-names" && len(ours) == 0 {
 		return have
 	}
 	joined := slices.Clone(theirs)
