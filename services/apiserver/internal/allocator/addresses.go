@@ -21,7 +21,7 @@ import (
 // managedBy is the value of the label that marks addresses of this allocator.
 const managedBy = "ipallocator.k8s.io"
 
-// Reasons why an address cannot be had, with the texts of Kubernetes.
+// Reasons of failed address allocations, with the texts of Kubernetes.
 var (
 	errFull         = errors.New("range is full")
 	errAddressTaken = errors.New("provided IP is already allocated")
@@ -32,8 +32,8 @@ func errOutside(addr netip.Addr, valid netip.Prefix) error {
 	return fmt.Errorf("the provided IP (%v) is not in the valid range. The range of valid IPs is %v", addr, valid)
 }
 
-// claimAddresses takes what a service lacks: all of them when it gets addresses
-// at all for the first time, else a second one when it becomes dual-stack.
+// claimAddresses allocates the addresses that a service lacks: all of them if it had none before,
+// or a second one when it becomes dual-stack.
 func (a *Allocator) claimAddresses(ctx context.Context, c *Claim, was *corev1.Service, dryRun bool) error {
 	s := c.service
 	var had []netip.Addr
@@ -85,8 +85,8 @@ func (a *Allocator) claimAddresses(ctx context.Context, c *Claim, was *corev1.Se
 	return nil
 }
 
-// addressError names the field; an error of the API that is not about the
-// address passes.
+// addressError returns err as the error of the field. It returns API errors, which are not about
+// the address, unchanged.
 func (a *Allocator) addressError(s *corev1.Service, ip string, err error) error {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
@@ -95,8 +95,8 @@ func (a *Allocator) addressError(s *corev1.Service, ip string, err error) error 
 	return invalid(s, field.Invalid(field.NewPath("spec", "clusterIPs"), s.Spec.ClusterIPs, fmt.Sprintf("failed to allocate IP %v: %v", ip, err)))
 }
 
-// ready are the ranges that addresses of a family can be taken from. A range
-// whose condition nobody has written counts, as controllers may not run.
+// ready returns the ranges from which addresses of a family can be allocated. A range without a
+// condition counts, because the controller that sets it may not run.
 func (a *Allocator) ready(family corev1.IPFamily) ([]span, error) {
 	if a.Bitmap {
 		return a.bitmapSpans(family), nil
@@ -104,7 +104,7 @@ func (a *Allocator) ready(family corev1.IPFamily) ([]span, error) {
 	return a.spans(family, func(r *networkingv1.ServiceCIDR) bool { return r.DeletionTimestamp.IsZero() && usable(r) })
 }
 
-// spans are the ranges of a family that use says.
+// spans returns the ranges of a family that use selects.
 func (a *Allocator) spans(family corev1.IPFamily, use func(*networkingv1.ServiceCIDR) bool) ([]span, error) {
 	ranges, err := a.Ranges.list()
 	if err != nil {
@@ -126,7 +126,7 @@ func (a *Allocator) spans(family corev1.IPFamily, use func(*networkingv1.Service
 	return out, nil
 }
 
-// usage counts the addresses taken of each range.
+// usage returns the size and the number of allocated addresses of each range.
 func (a *Allocator) usage() map[netip.Prefix]usage {
 	out := map[netip.Prefix]usage{}
 	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
@@ -165,12 +165,12 @@ func usable(r *networkingv1.ServiceCIDR) bool {
 	return true
 }
 
-// takeAddress takes the address that a service asks for.
+// takeAddress allocates the address that a service requests.
 func (a *Allocator) takeAddress(ctx context.Context, s *corev1.Service, addr netip.Addr, dryRun bool) error {
 	start := time.Now()
 	in, err := a.spanWith(addr)
 	if errors.Is(err, errOtherNetwork) {
-		// A range that was made a moment ago may not have been seen yet.
+		// The cache may lack a range that was just created.
 		if _, err := a.Cache.MostRecent(ctx); err != nil {
 			return err
 		}
@@ -202,7 +202,7 @@ func (a *Allocator) spanWith(addr netip.Addr) (span, error) {
 	return in, err
 }
 
-// containing finds the range of an address.
+// containing returns the range of an address.
 func containing(spans []span, addr netip.Addr) (span, error) {
 	var within []span
 	for _, s := range spans {
@@ -213,13 +213,13 @@ func containing(spans []span, addr netip.Addr) (span, error) {
 			within = append(within, s)
 		}
 	}
-	if len(within) > 0 { // the network's own address
+	if len(within) > 0 { // the network address of the range
 		return within[0], nil
 	}
 	return span{}, errOtherNetwork
 }
 
-// nextAddress takes any address of a family.
+// nextAddress allocates any address of a family.
 func (a *Allocator) nextAddress(ctx context.Context, s *corev1.Service, family corev1.IPFamily, dryRun bool) (netip.Addr, error) {
 	for attempt := range 2 {
 		spans, err := a.ready(family)
@@ -228,7 +228,7 @@ func (a *Allocator) nextAddress(ctx context.Context, s *corev1.Service, family c
 		}
 		rand.Shuffle(len(spans), func(i, j int) { spans[i], spans[j] = spans[j], spans[i] })
 		for _, in := range spans {
-			if dryRun { // what is free may not be so the next moment
+			if dryRun { // a free address may be taken before the real write
 				return in.prefix.Addr(), nil
 			}
 			start := time.Now()
@@ -238,7 +238,7 @@ func (a *Allocator) nextAddress(ctx context.Context, s *corev1.Service, family c
 				return addr, err
 			}
 		}
-		if attempt == 0 { // what the cache shows may be old
+		if attempt == 0 { // the cache may be outdated
 			if _, err := a.Cache.MostRecent(ctx); err != nil {
 				return netip.Addr{}, err
 			}
@@ -250,8 +250,7 @@ func (a *Allocator) nextAddress(ctx context.Context, s *corev1.Service, family c
 	return netip.Addr{}, errFull
 }
 
-// searchSpan takes an address of a range. The cache says which ones need not be
-// tried.
+// searchSpan allocates an address of a range. It skips addresses that the cache shows as taken.
 func (a *Allocator) searchSpan(ctx context.Context, s *corev1.Service, in span) (netip.Addr, error) {
 	for addr := range in.candidates() {
 		if !a.Bitmap && a.Addresses.has(addr.String()) || a.marked(addr) {
@@ -266,7 +265,7 @@ func (a *Allocator) searchSpan(ctx context.Context, s *corev1.Service, in span) 
 	return netip.Addr{}, errFull
 }
 
-// newAddress is the object that says that an address is a service's.
+// newAddress returns the IPAddress object that assigns an address to a service.
 func newAddress(s *corev1.Service, addr netip.Addr) *networkingv1.IPAddress {
 	return &networkingv1.IPAddress{
 		TypeMeta: metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "IPAddress"},
@@ -289,7 +288,7 @@ func (a *Allocator) createAddress(ctx context.Context, s *corev1.Service, addr n
 	return err
 }
 
-// reserve makes an address a service's.
+// reserve allocates an address for a service.
 func (a *Allocator) reserve(ctx context.Context, s *corev1.Service, addr netip.Addr) error {
 	if a.Bitmap {
 		return a.markBits(ctx, addr)
@@ -300,8 +299,8 @@ func (a *Allocator) reserve(ctx context.Context, s *corev1.Service, addr netip.A
 	return a.mark(ctx, addr)
 }
 
-// releaseAddress gives an address back, unless it is known to be another
-// service's by now.
+// releaseAddress frees an address, unless the cache shows that it belongs to another service by
+// now.
 func (a *Allocator) releaseAddress(ctx context.Context, s *corev1.Service, addr netip.Addr) error {
 	if a.Bitmap {
 		return a.unmark(ctx, addr)

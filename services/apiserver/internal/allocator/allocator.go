@@ -19,36 +19,36 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Cache tells when what it shows is the newest state.
+// Cache is the part of the watch cache that allocations need.
 type Cache interface {
 	MostRecent(ctx context.Context) (int64, error)
-	// Era grows when the store turns out to have gone back.
+	// Era increases when the revision of the store goes backwards.
 	Era() uint64
 }
 
-// Config is what an Allocator works with.
+// Config holds the dependencies and options of an Allocator.
 type Config struct {
-	// API is the server's own resource API, which addresses are written through.
+	// API is a client of the server's own resource API. It writes addresses.
 	API   *loopback.Client
 	Store storage.Interface
-	Root  string // that all keys stand below, without a slash at its end
+	Root  string // prefix of all keys, without a trailing slash
 	Cache Cache
-	// Services, Addresses and Ranges show the objects of the cluster.
+	// Services, Addresses and Ranges read the objects of the cluster.
 	Services  View[*corev1.Service]
 	Addresses View[*networkingv1.IPAddress]
 	Ranges    View[*networkingv1.ServiceCIDR]
-	// Prefixes are the configured ranges, one for each family at most; the
-	// first one's family is the default.
+	// Prefixes are the configured ranges, at most one for each family. The family of the first one
+	// is the default.
 	Prefixes []netip.Prefix
 	Ports    utilnet.PortRange
-	// DualWrite keeps the addresses of Prefixes as servers without IPAddress objects
-	// do, besides.
+	// DualWrite additionally records the addresses of Prefixes in range allocations, as servers
+	// without IPAddress objects do.
 	DualWrite bool
-	// Bitmap keeps addresses in range allocations alone, as Kubernetes does without
-	// the gate MultiCIDRServiceAllocator. Services then get addresses of Prefixes,
-	// and IPAddress and ServiceCIDR objects have no effect.
+	// Bitmap records addresses in range allocations only, as Kubernetes does without the gate
+	// MultiCIDRServiceAllocator. Services then get addresses of Prefixes, and IPAddress and
+	// ServiceCIDR objects have no effect.
 	Bitmap bool
-	// Scheme knows the type of the range allocation.
+	// Scheme must have the type of range allocations.
 	Scheme *runtime.Scheme
 	// Identity names this replica in events.
 	Identity   string
@@ -57,8 +57,7 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
-// Allocator gives out addresses and node ports. Its methods are safe for
-// concurrent use.
+// Allocator allocates addresses and node ports. Its methods are safe for concurrent use.
 type Allocator struct {
 	Config
 	ports   *ports
@@ -67,7 +66,7 @@ type Allocator struct {
 	repairs repairs
 }
 
-// New makes an Allocator.
+// New returns an Allocator.
 func New(c Config) *Allocator {
 	a := &Allocator{Config: c}
 	a.metrics = newMetrics(c.Registerer, a.usage)
@@ -81,9 +80,8 @@ func New(c Config) *Allocator {
 	return a
 }
 
-// Complete fills in what a service gets without anything being taken: what an
-// update leaves out that the live service has, address families and their
-// policy. old is nil at creation.
+// Complete fills in the fields of a service that need no allocation: allocated values that an
+// update omits and the live service has, address families and their policy. old is nil at creation.
 func (a *Allocator) Complete(obj, old registry.Object) field.ErrorList {
 	s, was := obj.(*corev1.Service), (*corev1.Service)(nil)
 	if old != nil {
@@ -94,29 +92,28 @@ func (a *Allocator) Complete(obj, old registry.Object) field.ErrorList {
 	return a.completeFamilies(s, was)
 }
 
-// Claim is what an object takes by being written, and what it gives up. One of
-// its methods has to be called, once.
+// Claim holds the values that an object acquires and frees with its write. Exactly one of its
+// methods must be called, once.
 type Claim struct {
 	a           *Allocator
 	service     *corev1.Service
 	taken, left holdings
 }
 
-// holdings are addresses and ports.
+// holdings holds addresses and ports.
 type holdings struct {
 	addresses []netip.Addr
 	ports     []int
 }
 
-// Keep is called when the object was written: it gives up what it no longer
-// needs.
+// Keep is called after the object was written. It frees the values that the object no longer needs.
 func (c *Claim) Keep(ctx context.Context) { c.a.giveBack(ctx, c.service, c.left) }
 
-// Drop is called when the object was not written.
+// Drop is called if the object was not written. It frees the acquired values.
 func (c *Claim) Drop(ctx context.Context) { c.a.giveBack(ctx, c.service, c.taken) }
 
-// Allocate takes the addresses and ports that a service lacks, and writes them
-// into it. old is nil at creation. A dry run takes nothing.
+// Allocate allocates the addresses and ports that a service lacks and sets them. old is nil at
+// creation. A dry run allocates nothing.
 func (a *Allocator) Allocate(ctx context.Context, obj, old registry.Object, dryRun bool) (*Claim, error) {
 	s := obj.(*corev1.Service)
 	c := &Claim{a: a, service: s}
@@ -138,11 +135,12 @@ func (a *Allocator) Allocate(ctx context.Context, obj, old registry.Object, dryR
 	return c, nil
 }
 
-// releaseTimeout bounds the giving back, which goes on when the client has left.
+// releaseTimeout is the time limit for freeing values, which continues after the client
+// disconnects.
 const releaseTimeout = 10 * time.Second
 
-// giveBack releases what a service no longer holds. What cannot be released is
-// found by the next repair.
+// giveBack frees values that a service no longer holds. The next repair finds values that could not
+// be freed.
 func (a *Allocator) giveBack(ctx context.Context, s *corev1.Service, h holdings) {
 	if len(h.addresses) == 0 && len(h.ports) == 0 {
 		return
@@ -159,8 +157,7 @@ func (a *Allocator) giveBack(ctx context.Context, s *corev1.Service, h holdings)
 	}
 }
 
-// Release gives back what a service held that has been removed. Its endpoints
-// go with it.
+// Release frees the values of a service that has been removed, and deletes its endpoints.
 func (a *Allocator) Release(ctx context.Context, obj registry.Object) {
 	s := obj.(*corev1.Service)
 	a.giveBack(ctx, s, holdings{addresses: addressesOf(s), ports: portsOf(s)})
@@ -172,12 +169,12 @@ func (a *Allocator) Release(ctx context.Context, obj registry.Object) {
 	}
 }
 
-// invalid is one field's error.
+// invalid returns the error of one field.
 func invalid(s *corev1.Service, err *field.Error) error {
 	return newInvalid(s.Name, field.ErrorList{err})
 }
 
-// exhausted is the error of a range without anything left.
+// exhausted returns the error of a range without free values.
 func exhausted(what string, err error) error {
 	return newInternal(fmt.Errorf("failed to allocate a %s: %w", what, err))
 }

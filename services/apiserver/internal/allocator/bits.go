@@ -15,29 +15,29 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// bits is a range allocation. Its state is one value in the store: the range, and a
-// number whose bit i, counted from the lowest, tells whether the i-th place of the
-// range is taken. Every change is a compare-and-swap of that value.
+// bits is a range allocation. Its state is one value in the store: the range, and a number. Bit i
+// of the number, counted from the lowest, is set if position i of the range is taken. Every change
+// is a compare-and-swap of that value.
 type bits struct {
 	store storage.Interface
 	key   string
-	text  string // of the range, as it is stored
+	text  string // the range in stored form
 	codec rangeCodec
-	// rebuild returns the places that services have, for a store that has no value
-	// yet, or one of another range.
+	// rebuild returns the positions that services have. It is called if the store has no value yet,
+	// or one of another range.
 	rebuild func(context.Context) ([]int, error)
-	// seen is told of each state that is the store's; it may be nil.
+	// seen, if not nil, is called with each state of the store.
 	seen func(*bitSet)
 
-	mu sync.Mutex // held across a change: replicas compete, requests of one queue
-	// known is what the store had last, in an era of the watch cache; it may be old.
+	mu sync.Mutex // held during a change: only replicas compete, requests of one replica queue
+	// known is the last known state of the store, in an era of the watch cache. It may be outdated.
 	known *bitSet
 	era   uint64
-	// now is the era.
+	// now returns the current era.
 	now func() uint64
 }
 
-// bitSet is one version of the state; revision 0 is not stored yet.
+// bitSet is one version of the state. Revision 0 means not stored yet.
 type bitSet struct {
 	taken    *big.Int
 	revision int64
@@ -57,7 +57,7 @@ func (s *bitSet) set(at int, taken bool) {
 
 func (s *bitSet) has(at int) bool { return s.taken.Bit(at) == 1 }
 
-// count of what is taken.
+// count returns the number of taken positions.
 func (s *bitSet) count() (n int) {
 	for i := range s.taken.BitLen() {
 		n += int(s.taken.Bit(i))
@@ -65,17 +65,15 @@ func (s *bitSet) count() (n int) {
 	return n
 }
 
-// maxAttempts bounds how often a change starts anew because another replica
-// was quicker.
+// maxAttempts is how many write conflicts with other replicas a change retries.
 const maxAttempts = 50
 
-// change computes the next state from the one that is stored. A refusal that
-// was found on a state which may be old counts only once it is confirmed, and so
-// does that there is nothing to change.
+// change applies compute to the stored state. An error that was computed from a state that may be
+// outdated counts only after the state is confirmed. The same applies if compute changes nothing.
 func (b *bits) change(ctx context.Context, compute func(*bitSet) error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if era := b.now(); era != b.era { // the store went back, and may tell the same revision of something else
+	if era := b.now(); era != b.era { // the store's revision went backwards: the same revision may be another state
 		b.known, b.era = nil, era
 	}
 	sure := b.known == nil
@@ -115,11 +113,11 @@ func (b *bits) change(ctx context.Context, compute func(*bitSet) error) error {
 	return storage.ErrUnavailable
 }
 
-// look sees the state that the store has now.
+// look reads the current state of the store.
 func (b *bits) look(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	era := b.now() // before what is read in it
+	era := b.now() // before the read
 	live, err := b.load(ctx)
 	if err == nil {
 		b.known, b.era = live, era
@@ -127,7 +125,7 @@ func (b *bits) look(ctx context.Context) error {
 	return err
 }
 
-// keep remembers what the store has.
+// keep records the state of the store.
 func (b *bits) keep(s *bitSet) {
 	b.known = s
 	if b.seen != nil {
@@ -135,15 +133,14 @@ func (b *bits) keep(s *bitSet) {
 	}
 }
 
-// moved tells of a compare-and-swap that another replica won.
+// moved reports whether a compare-and-swap failed because of another replica's change.
 func moved(err error) bool {
 	var conflict *storage.ConflictError
 	var exists *storage.ExistsError
 	return errors.As(err, &conflict) || errors.As(err, &exists) || errors.Is(err, storage.ErrNotFound)
 }
 
-// load reads the state, or makes it from the services where there is none for
-// this range.
+// load reads the state. Without a state for this range, it rebuilds the state from the services.
 func (b *bits) load(ctx context.Context) (*bitSet, error) {
 	s, text, err := b.read(ctx)
 	if err != nil || text == b.text {
@@ -160,7 +157,7 @@ func (b *bits) load(ctx context.Context) (*bitSet, error) {
 	return s, nil
 }
 
-// read returns the stored state and its range; none is an empty range.
+// read returns the stored state and its range. Without a stored state, the range is empty.
 func (b *bits) read(ctx context.Context) (*bitSet, string, error) {
 	kv, _, err := b.store.Get(ctx, b.key, 0)
 	if errors.Is(err, storage.ErrNotFound) {
@@ -176,21 +173,21 @@ func (b *bits) read(ctx context.Context) (*bitSet, string, error) {
 	return &bitSet{taken: new(big.Int).SetBytes(r.Data), revision: kv.ModRevision}, r.Range, nil
 }
 
-// forget what a stored state of another range says: its bits mean other places.
+// forget clears a stored state of another range, whose bits stand for other values.
 func (b *bits) forget(old *bitSet, text string) {
 	if text != "" && text != b.text {
 		old.taken = new(big.Int)
 	}
 }
 
-// empty is a state to take the place of the old one.
+// empty returns an empty state that replaces the old one.
 func (b *bits) empty(old *bitSet) *bitSet {
 	return &bitSet{taken: new(big.Int), revision: old.revision}
 }
 
-// replace puts a repaired state in the place of the old one, which was stored for the
-// range text. The lock is held. Where something was taken meanwhile, the next repair
-// sees it.
+// replace writes a repaired state in place of the old one, whose stored range is text. The caller
+// holds mu. If the state has changed since it was read, replace writes nothing and the next repair
+// retries.
 func (b *bits) replace(ctx context.Context, old, next *bitSet, text string) error {
 	if old.revision != 0 && text == b.text && old.taken.Cmp(next.taken) == 0 {
 		if b.seen != nil {
@@ -209,9 +206,9 @@ func (b *bits) replace(ctx context.Context, old, next *bitSet, text string) erro
 	return err
 }
 
-// leaks keeps in next what is taken in old and nobody's, until it was found often
-// enough to be sure that nothing is just being created. found says how often that was
-// so far; given up is how many were not kept.
+// leaks copies positions from old to next that no service has, until they were found so often that
+// no service in creation can have them. found holds how often each was found so far. givenUp is the
+// number of positions not copied.
 func leaks(old, next *bitSet, found map[int]int) (now map[int]int, givenUp int) {
 	now = map[int]int{}
 	for at := range old.taken.BitLen() {
@@ -242,7 +239,7 @@ func (b *bits) write(ctx context.Context, s *bitSet) (err error) {
 	return err
 }
 
-// rangeCodec reads and writes range allocations as Kubernetes stores them.
+// rangeCodec encodes and decodes range allocations in the stored form of Kubernetes.
 type rangeCodec struct{ *protobuf.Serializer }
 
 func newRangeCodec(s *runtime.Scheme) rangeCodec {

@@ -1,20 +1,18 @@
-// Package allocator gives services what is unique in a cluster: addresses from
-// the ranges of ServiceCIDR objects, and node ports.
+// Package allocator allocates cluster-wide unique values for services: addresses from the ranges of
+// ServiceCIDR objects, and node ports.
 //
-// An address belongs to whoever created the IPAddress object of that name
-// (KEP-1880), a port to whoever set its bit in the range allocation at
-// /registry/ranges/servicenodeports, in the form that Kubernetes keeps there.
-// The addresses of the configured ranges are kept in that form, too, unless the gate
-// DisableAllocatorDualWrite is on, and in that form alone if the gate
-// MultiCIDRServiceAllocator is off: see addressBits.
-// All are decided by the store's compare-and-swap, so any number of replicas,
-// ours or stock ones, can share a cluster; caches only say where to try first.
+// The IPAddress object of an address decides which service has it (KEP-1880). For a port, its bit
+// in the range allocation at /registry/ranges/servicenodeports decides, in the format of
+// Kubernetes. The addresses of the configured ranges are also recorded in such range allocations,
+// unless the gate DisableAllocatorDualWrite is on, and only there if the gate
+// MultiCIDRServiceAllocator is off: see addressBits. All of these are changed by the store's
+// compare-and-swap, so any number of replicas of this server or of kube-apiserver can share a
+// cluster. Caches only determine which values to try first.
 //
-// A write goes through three steps: Complete fills in what follows from the
-// object and the cluster's configuration, Allocate takes what is missing, and
-// the Claim it returns is settled once the fate of the object is known. What a
-// crash leaves behind is found by Repair, which also tells of services that
-// share an address or have one out of range, by Events.
+// A write has three steps. Complete fills in values that follow from the object and the cluster's
+// configuration. Allocate allocates missing values. The Claim that it returns is settled once the
+// result of the write is known. Repair finds values that a crash has leaked. It also reports, by
+// Events, services that share an address or have one out of range.
 //
-// The endpoints call it for every write to a service, bootstrap runs the repair.
+// Package writes calls the allocator for every write to a service, bootstrap runs the repair.
 package allocator

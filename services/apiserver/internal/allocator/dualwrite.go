@@ -10,28 +10,28 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Keys of the configured ranges, in their order, below the root.
+// bitKeys are the keys of the configured ranges, in order, below the root.
 var bitKeys = []string{"/ranges/serviceips", "/ranges/secondaryserviceips"}
 
-// Places that a range allocation has at most: what Kubernetes keeps of a range, and
-// what the store takes as one value.
+// Maximum sizes of a range allocation: the part of a range that Kubernetes records, and the limit
+// of one value in the store.
 const (
 	mostBits4 = 1 << 20
 	mostBits6 = 1<<16 - 1
 )
 
-// addressBits are the addresses taken of a configured range in the form in which
-// servers that know no IPAddress objects keep them. They are written besides, unless
-// the gate DisableAllocatorDualWrite is on, so that no such server of the cluster, now
-// or after a step back, gives the same address to another service.
+// addressBits holds the taken addresses of a configured range in the form of servers without
+// IPAddress objects. It is written additionally, unless the gate DisableAllocatorDualWrite is on,
+// so that no such server in the cluster, now or after a downgrade, allocates the same address to
+// another service.
 type addressBits struct {
 	*bits
 	span   span
 	most   uint64
-	leaked map[int]int // how often a place was found taken that is no service's
+	leaked map[int]int // how often each position was found without a service
 }
 
-// addressBitsOf the configured ranges.
+// addressBitsOf returns the addressBits of the configured ranges.
 func (a *Allocator) addressBitsOf() (out []*addressBits) {
 	for i, p := range a.Prefixes[:min(len(a.Prefixes), len(bitKeys))] {
 		b := &addressBits{span: spanOf(p), most: mostBits6}
@@ -54,7 +54,7 @@ func (a *Allocator) addressBitsOf() (out []*addressBits) {
 	return out
 }
 
-// place of an address; false when it has none.
+// place returns the position of an address, or false if the range allocation does not cover it.
 func (b *addressBits) place(addr netip.Addr) (int, bool) {
 	if !b.span.contains(addr) {
 		return 0, false
@@ -63,7 +63,7 @@ func (b *addressBits) place(addr netip.Addr) (int, bool) {
 	return int(n), n < b.most
 }
 
-// places of those addresses that have one.
+// places returns the positions of the addresses that have one.
 func (b *addressBits) places(addrs []netip.Addr) (out []int) {
 	for _, addr := range addrs {
 		if at, ok := b.place(addr); ok {
@@ -73,7 +73,7 @@ func (b *addressBits) places(addrs []netip.Addr) (out []int) {
 	return out
 }
 
-// mark takes an address that no other server has taken.
+// mark marks an address as taken. It returns errAddressTaken if it is taken.
 func (b *addressBits) mark(ctx context.Context, addr netip.Addr) error {
 	at, ok := b.place(addr)
 	if !ok {
@@ -99,8 +99,7 @@ func (b *addressBits) unmark(ctx context.Context, addr netip.Addr) error {
 	})
 }
 
-// marked tells whether an address was taken when the state was seen last, which may
-// not be so any more.
+// marked reports whether an address is taken in the last known state, which may be outdated.
 func (b *addressBits) marked(addr netip.Addr) bool {
 	at, ok := b.place(addr)
 	b.mu.Lock()
@@ -108,12 +107,12 @@ func (b *addressBits) marked(addr netip.Addr) bool {
 	return ok && b.known != nil && b.known.has(at)
 }
 
-// marked tells of any range: see addressBits.marked.
+// marked reports whether any range has marked the address; see addressBits.marked.
 func (a *Allocator) marked(addr netip.Addr) bool {
 	return slices.ContainsFunc(a.bits, func(b *addressBits) bool { return b.marked(addr) })
 }
 
-// look sees what is marked now.
+// look reads the current state of all ranges.
 func (a *Allocator) look(ctx context.Context) error {
 	for _, b := range a.bits {
 		if err := b.look(ctx); err != nil {
@@ -148,8 +147,8 @@ func (a *Allocator) markBits(ctx context.Context, addr netip.Addr) error {
 	return nil
 }
 
-// bitmapSpans returns the configured ranges of a family, as far as a range allocation
-// covers them.
+// bitmapSpans returns the configured ranges of a family, limited to the part that a range
+// allocation covers.
 func (a *Allocator) bitmapSpans(family corev1.IPFamily) (out []span) {
 	for _, b := range a.bits {
 		if familyOf(b.span.first) == family {
@@ -172,7 +171,7 @@ func (b *addressBits) taken() uint64 {
 	return uint64(b.known.count())
 }
 
-// unmark gives an address back, before its object is deleted.
+// unmark frees an address in the range allocations. It is called before the object is deleted.
 func (a *Allocator) unmark(ctx context.Context, addr netip.Addr) error {
 	for _, b := range a.bits {
 		if err := b.unmark(ctx, addr); err != nil {
@@ -259,7 +258,7 @@ func (r *run) unconfigured(ctx context.Context) error {
 	return nil
 }
 
-// distance between two addresses of a span.
+// distance returns the difference between two addresses of a span.
 func distance(from, to netip.Addr) uint64 {
 	if from.Is4() {
 		a, b := from.As4(), to.As4()

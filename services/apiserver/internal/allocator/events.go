@@ -15,10 +15,10 @@ import (
 	"binnacle/services/apiserver/internal/loopback"
 )
 
-// problem is what a repair found: its kind in metrics, and its event.
+// problem is a finding of a repair: its kind in metrics, and its event.
 type problem struct{ kind, reason, action, note string }
 
-// about is the object of an event.
+// about is the object that an event is about.
 type about struct {
 	corev1.ObjectReference
 }
@@ -35,8 +35,8 @@ func aboutAddress(a *networkingv1.IPAddress) about {
 	}}
 }
 
-// tell counts a problem and makes an event of it, unless the last repair told of
-// it already.
+// tell counts a problem and creates an event for it, unless the previous repair reported the same
+// problem.
 func (r *run) tell(ctx context.Context, on about, count *prometheus.CounterVec, p problem) {
 	count.WithLabelValues(p.kind).Inc()
 	key := fmt.Sprintf("%s %s %s", on.UID, p.reason, p.note)

@@ -10,7 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/core"
 )
 
-// configured tells whether the cluster has addresses of a family.
+// configured reports whether the cluster has addresses of a family.
 func (a *Allocator) configured(f corev1.IPFamily) bool {
 	for _, p := range a.Prefixes {
 		if familyOf(p.Addr()) == f {
@@ -20,7 +20,7 @@ func (a *Allocator) configured(f corev1.IPFamily) bool {
 	return false
 }
 
-// defaultFamily is that of services which ask for none.
+// defaultFamily returns the family of services that request none.
 func (a *Allocator) defaultFamily() corev1.IPFamily {
 	if len(a.Prefixes) == 0 {
 		return corev1.IPv4Protocol
@@ -37,8 +37,8 @@ func policyOf(s *corev1.Service) corev1.IPFamilyPolicy {
 
 func setPolicy(s *corev1.Service, p corev1.IPFamilyPolicy) { s.Spec.IPFamilyPolicy = &p }
 
-// completeFamilies chooses ipFamilyPolicy and ipFamilies where the client did
-// not, and refuses what contradicts itself or the cluster (KEP-563).
+// completeFamilies sets ipFamilyPolicy and ipFamilies if the client did not, and rejects
+// contradictory and unsupported values (KEP-563).
 func (a *Allocator) completeFamilies(s, was *corev1.Service) field.ErrorList {
 	if !hasAddress(s) || keepsPreference(s, was) {
 		return nil
@@ -55,8 +55,8 @@ func (a *Allocator) completeFamilies(s, was *corev1.Service) field.ErrorList {
 		return errs
 	}
 	dual := policyOf(s) != corev1.IPFamilyPolicySingleStack
-	// Without a selector the endpoints are the client's, of whichever family,
-	// and no address is taken: the cluster's own families do not matter.
+	// Without a selector, the client manages the endpoints, in any family, and no address is
+	// allocated: the cluster's own families do not matter.
 	unmanaged := spec.ClusterIP == corev1.ClusterIPNone && len(spec.Selector) == 0
 	if !unmanaged {
 		if errs := a.familiesExist(s); len(errs) > 0 {
@@ -72,8 +72,8 @@ func (a *Allocator) completeFamilies(s, was *corev1.Service) field.ErrorList {
 	return nil
 }
 
-// keepsPreference tells of services that prefer two families and say nothing
-// new: they are neither upgraded nor downgraded when the cluster changes.
+// keepsPreference reports whether a service prefers two families and does not change the relevant
+// fields. Such a service is neither upgraded nor downgraded when the cluster changes.
 func keepsPreference(s, was *corev1.Service) bool {
 	const prefer = corev1.IPFamilyPolicyPreferDualStack
 	return was != nil && s.Spec.Type == was.Spec.Type && policyOf(s) == prefer &&
@@ -93,8 +93,8 @@ func choosePolicy(s, was *corev1.Service) {
 	}
 }
 
-// shrink drops the second address and family of a service that becomes
-// single-stack by its policy alone; dropping them alone is an error.
+// shrink drops the second address and family of a service whose policy becomes single-stack.
+// Removing them without that policy is an error.
 func shrink(s, was *corev1.Service) (errs field.ErrorList) {
 	if was == nil {
 		return nil
@@ -134,7 +134,7 @@ func singleHasOne(s *corev1.Service) (errs field.ErrorList) {
 	return errs
 }
 
-// inferFamilies takes families from the addresses that the client chose.
+// inferFamilies derives families from the addresses that the client chose.
 func (a *Allocator) inferFamilies(s *corev1.Service) (errs field.ErrorList) {
 	if headless(s) {
 		return nil

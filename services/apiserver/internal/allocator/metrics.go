@@ -9,16 +9,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// newBits is a set of ports without any.
+// newBits returns an empty bit set.
 func newBits() *big.Int { return new(big.Int) }
 
-// Scopes of an allocation: who chose.
+// Scopes of an allocation: the client or the server chose the value.
 const (
 	staticScope  = "static"
 	dynamicScope = "dynamic"
 )
 
-// metrics are those of Kubernetes, by name.
+// metrics holds metrics with the names of Kubernetes.
 type metrics struct {
 	addressCount, addressErrors        *prometheus.CounterVec
 	addressTime                        *prometheus.HistogramVec
@@ -59,7 +59,7 @@ func newMetrics(r prometheus.Registerer, count func() map[netip.Prefix]usage) *m
 	return m
 }
 
-// address counts an attempt to take one.
+// address records an attempt to allocate an address.
 func (m *metrics) address(cidr netip.Prefix, scope string, err error, took time.Duration) {
 	label := cidr.String()
 	if err != nil {
@@ -70,7 +70,7 @@ func (m *metrics) address(cidr netip.Prefix, scope string, err error, took time.
 	m.addressTime.WithLabelValues(label).Observe(took.Seconds())
 }
 
-// ports counts an attempt to take some.
+// ports records an attempt to allocate ports.
 func (m *metrics) ports(wanted []int, err error) {
 	scope := func(port int) string {
 		if port == 0 {
@@ -94,10 +94,10 @@ func (m *metrics) portsTaken(n, size int) {
 	m.portsAvailable.Set(float64(size - n))
 }
 
-// usage of a range: what it has and what of it is taken.
+// usage is the size of a range and the number of its allocated addresses.
 type usage struct{ size, taken uint64 }
 
-// usageGauges are counted when they are read.
+// usageGauges are computed when they are collected.
 type usageGauges struct {
 	taken, free *prometheus.Desc
 	count       func() map[netip.Prefix]usage

@@ -11,8 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// LacksAddress reports whether a stored service has an address without an IPAddress object. A server
-// without the gate MultiCIDRServiceAllocator creates such services.
+// LacksAddress reports whether a stored service has an address without an IPAddress object. A
+// server without the gate MultiCIDRServiceAllocator creates such services.
 func (a *Allocator) LacksAddress(service *watchcache.Entry) bool {
 	s, err := a.Services.decode(service)
 	if err != nil {
@@ -45,7 +45,7 @@ func (a *Allocator) RepairService(ctx context.Context, namespace, name string) e
 	return errors.Join(errs...)
 }
 
-// RepairOwner creates an IPAddress object again that was deleted although its service has the address.
+// RepairOwner recreates an IPAddress object that was deleted although its service has the address.
 func (a *Allocator) RepairOwner(ctx context.Context, deleted *watchcache.Entry) error {
 	address, err := a.Addresses.decode(deleted)
 	if err != nil || address.Spec.ParentRef == nil || address.Labels[networkingv1.LabelManagedBy] != managedBy {

@@ -9,15 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// portWish is a port that a service has to get, and where it goes.
+// portWish is a port that a service needs, and the field that receives it.
 type portWish struct {
-	port int // 0: any
+	port int // 0 for any
 	path *field.Path
-	what string // in the message when nothing is left
+	what string // name in the error of an exhausted range
 	set  func(int32)
 }
 
-// claimPorts takes the node ports that a service lacks, all at once.
+// claimPorts allocates all node ports that a service lacks in one change.
 func (a *Allocator) claimPorts(ctx context.Context, c *Claim, was *corev1.Service, dryRun bool) error {
 	s := c.service
 	var had []int
@@ -54,7 +54,7 @@ func (a *Allocator) claimPorts(ctx context.Context, c *Claim, was *corev1.Servic
 	c.taken.ports = got
 	now := portsOf(s)
 	for _, port := range had {
-		// The ports of another type of service are dropped by what follows.
+		// A service of a type without node ports loses its ports.
 		if !hasNodePorts(s) || !slices.Contains(now, port) {
 			c.left.ports = append(c.left.ports, port)
 		}
@@ -62,7 +62,7 @@ func (a *Allocator) claimPorts(ctx context.Context, c *Claim, was *corev1.Servic
 	return nil
 }
 
-// portFault turns a refusal into the error of the field that asked.
+// portFault converts an allocation error to the error of the field that requested the port.
 func portFault(s *corev1.Service, wishes []portWish, err error) error {
 	var p *portError
 	if !errors.As(err, &p) {
@@ -75,9 +75,9 @@ func portFault(s *corev1.Service, wishes []portWish, err error) error {
 	return invalid(s, field.Invalid(w.path, w.port, p.err.Error()))
 }
 
-// wishesOf lists the ports to take for a service's ports, beside what it had. A
-// new service gets one node port for all its ports of one number, whatever their
-// protocol, unless it says otherwise; share hands it on once it is known.
+// wishesOf returns the ports to allocate for a service's ports, in addition to those it had. A new
+// service gets one node port for all its ports with the same number, independent of the protocol,
+// unless the client requests otherwise. share copies the port to them after the allocation.
 func wishesOf(s *corev1.Service, had []int, fresh bool) (wishes []portWish, share func()) {
 	type follower struct{ port, leader *corev1.ServicePort }
 	var followers []follower
@@ -117,8 +117,7 @@ func wishesOf(s *corev1.Service, had []int, fresh bool) (wishes []portWish, shar
 	}
 }
 
-// requested is the node port that the client chose for one of the ports of a
-// number.
+// requested returns the node port that the client chose for any of the ports with a given number.
 func requested(s *corev1.Service, port int32) int32 {
 	for i := range s.Spec.Ports {
 		if p := &s.Spec.Ports[i]; p.Port == port && p.NodePort != 0 {
@@ -128,8 +127,8 @@ func requested(s *corev1.Service, port int32) int32 {
 	return 0
 }
 
-// pretend answers a dry run: it takes nothing, so whether a port is free is not
-// asked, as it may not be so the next moment.
+// pretend is take for a dry run. It allocates nothing and does not check whether a port is free,
+// because that may change before the real write.
 func (p *ports) pretend(_ context.Context, wanted []int) ([]int, error) {
 	got, err := p.pick(&bitSet{taken: newBits()}, slices.Clone(wanted))
 	return got, err

@@ -11,7 +11,7 @@ import (
 
 var errPortTaken = errors.New("provided port is already allocated")
 
-// portError says which of the ports wanted cannot be had, and why.
+// portError is the index of a port that cannot be allocated, and the reason.
 type portError struct {
 	index int
 	err   error
@@ -20,15 +20,15 @@ type portError struct {
 func (e *portError) Error() string { return e.err.Error() }
 func (e *portError) Unwrap() error { return e.err }
 
-// ports is the range of node ports.
+// ports is the range allocation of node ports.
 type ports struct {
 	*bits
 	span    utilnet.PortRange
 	metrics *metrics
 }
 
-// newPorts makes the range of what keeps it. inUse returns the ports that services
-// have, and perhaps others.
+// newPorts returns the ports stored in b. inUse returns the ports that services have; it may return
+// ports outside of the range.
 func newPorts(b *bits, span utilnet.PortRange, inUse func(context.Context) ([]int, error), m *metrics) *ports {
 	p := &ports{bits: b, span: span, metrics: m}
 	b.text = span.String()
@@ -45,11 +45,10 @@ func newPorts(b *bits, span utilnet.PortRange, inUse func(context.Context) ([]in
 	return p
 }
 
-// offset of a port; false when it is out of the range.
+// offset returns the position of a port, or false if it is out of the range.
 func (p *ports) offset(port int) (int, bool) { return port - p.span.Base, p.span.Contains(port) }
 
-// take takes all of the ports wanted or none; 0 means any. It returns them in
-// the same order.
+// take allocates all wanted ports or none; 0 means any port. It returns them in the same order.
 func (p *ports) take(ctx context.Context, wanted []int) ([]int, error) {
 	if len(wanted) == 0 {
 		return nil, nil
@@ -66,7 +65,7 @@ func (p *ports) take(ctx context.Context, wanted []int) ([]int, error) {
 	return got, nil
 }
 
-// pick sets the bits of the ports wanted.
+// pick marks the wanted ports as taken and returns them.
 func (p *ports) pick(s *bitSet, wanted []int) ([]int, error) {
 	got := make([]int, len(wanted))
 	for i, port := range wanted {
@@ -93,8 +92,8 @@ func (p *ports) pick(s *bitSet, wanted []int) ([]int, error) {
 	return got, nil
 }
 
-// anyFree finds a free port: in the dynamic band as long as there is one, so that
-// those who choose for themselves find the static band free (KEP-3668).
+// anyFree returns a free position. It prefers the dynamic band, so that the static band stays free
+// for clients that choose their ports (KEP-3668).
 func (p *ports) anyFree(s *bitSet) (int, bool) {
 	static := int(staticBand(uint64(p.span.Size), 32, 128))
 	for _, band := range [][2]int{{static, p.span.Size - static}, {0, static}} {
@@ -112,8 +111,7 @@ func (p *ports) anyFree(s *bitSet) (int, bool) {
 	return 0, false
 }
 
-// free gives ports back. Those out of the range, and those that are not taken,
-// do not matter.
+// free frees ports. It ignores ports that are out of the range or not taken.
 func (p *ports) free(ctx context.Context, given []int) error {
 	if len(given) == 0 {
 		return nil

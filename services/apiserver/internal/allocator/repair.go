@@ -15,27 +15,27 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// RepairInterval is the time between two repairs.
+// RepairInterval is the interval between repairs.
 const RepairInterval = 3 * time.Minute
 
 const (
-	// addressGrace is how old the address of a service that does not exist has
-	// to be: a service that is being created takes its address first.
+	// addressGrace is the minimum age of an address without a service before it is deleted: a
+	// service in creation allocates its address first.
 	addressGrace = time.Minute
-	// leakGrace is how often a port or a bit of an address that no service has must
-	// have been found, for the same reason.
+	// leakGrace is how often a port or address bit must have been found without a service before it
+	// is freed, for the same reason.
 	leakGrace = 3
 )
 
-// repairs is what one repair remembers for the next.
+// repairs holds the state that one repair passes to the next.
 type repairs struct {
 	mu     sync.Mutex
-	leaked map[int]int // how often a port was found that no service has
+	leaked map[int]int // how often each port was found without a service
 	told   map[string]bool
 }
 
-// Repair makes addresses and ports agree with the services that there are. What
-// cannot be repaired is told by events on the services, once.
+// Repair makes addresses and ports consistent with the existing services. It reports problems that
+// it cannot repair in events on the services, once each.
 func (a *Allocator) Repair(ctx context.Context) error {
 	a.repairs.mu.Lock()
 	defer a.repairs.mu.Unlock()
@@ -62,10 +62,10 @@ func (a *Allocator) Repair(ctx context.Context) error {
 // run is one repair.
 type run struct {
 	*Allocator
-	seen map[string]bool // the problems that were found
+	seen map[string]bool // the reported problems
 }
 
-// newest lists the services as they are now.
+// newest returns the current services.
 func (r *run) newest(ctx context.Context) ([]*corev1.Service, error) {
 	if _, err := r.Cache.MostRecent(ctx); err != nil {
 		return nil, err
@@ -73,8 +73,8 @@ func (r *run) newest(ctx context.Context) ([]*corev1.Service, error) {
 	return r.Services.list()
 }
 
-// addresses repairs in both directions: each service has its addresses, each
-// address its service.
+// addresses repairs both directions: each service has its addresses, and each address has its
+// service.
 func (r *run) addresses(ctx context.Context) error {
 	services, err := r.newest(ctx)
 	if err != nil {
@@ -86,7 +86,7 @@ func (r *run) addresses(ctx context.Context) error {
 			errs = append(errs, r.addressOf(ctx, s, addr))
 		}
 	}
-	if _, err := r.Cache.MostRecent(ctx); err != nil { // with what was written above
+	if _, err := r.Cache.MostRecent(ctx); err != nil { // includes the writes above
 		return errors.Join(append(errs, err)...)
 	}
 	live, err := r.Addresses.list()
@@ -101,10 +101,10 @@ func (r *run) addresses(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// addressOf sees to it that an address is the service's that has it.
+// addressOf ensures that the IPAddress object of a service's address refers to the service.
 func (r *run) addressOf(ctx context.Context, s *corev1.Service, addr netip.Addr) error {
 	family := familyOf(addr)
-	// A range that is being given up still has the addresses of its services.
+	// A range that is being deleted still contains addresses of services.
 	spans, err := r.spans(family, func(*networkingv1.ServiceCIDR) bool { return true })
 	if err != nil {
 		return err
@@ -176,10 +176,10 @@ func (r *run) recreate(ctx context.Context, s *corev1.Service, addr netip.Addr, 
 	if err := r.createAddress(ctx, s, addr); !errors.Is(err, errAddressTaken) {
 		return err
 	}
-	return nil // the next repair tells of it
+	return nil // the next repair reports it
 }
 
-// deleteSeen deletes an address, unless it has been given to somebody since it was seen.
+// deleteSeen deletes an address, unless it was recreated since it was read.
 func (r *run) deleteSeen(ctx context.Context, seen *networkingv1.IPAddress) error {
 	uid := seen.UID
 	err := r.API.Delete(ctx, addressPath().Named(seen.Name), &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
@@ -189,7 +189,7 @@ func (r *run) deleteSeen(ctx context.Context, seen *networkingv1.IPAddress) erro
 	return ignoreNotFound(err)
 }
 
-// ownerOf deletes an address that is nobody's.
+// ownerOf deletes an address without a service.
 func (r *run) ownerOf(ctx context.Context, addr *networkingv1.IPAddress) error {
 	about := aboutAddress(addr)
 	if !refersToService(addr) {
@@ -201,7 +201,7 @@ func (r *run) ownerOf(ctx context.Context, addr *networkingv1.IPAddress) error {
 	}
 	ref := addr.Spec.ParentRef
 	owner, err := r.ownerNow(addr)
-	if err != nil { // a Service that cannot be read may own it
+	if err != nil { // an undecodable Service may own it
 		return err
 	}
 	if owner == nil {
@@ -225,7 +225,7 @@ func (r *run) ownerOf(ctx context.Context, addr *networkingv1.IPAddress) error {
 	return r.deleteSeen(ctx, addr)
 }
 
-// portsInUse are the ports that services have.
+// portsInUse returns the ports that services have.
 func (a *Allocator) portsInUse(ctx context.Context) (out []int, err error) {
 	services, err := (&run{Allocator: a}).newest(ctx)
 	for _, s := range services {
@@ -234,9 +234,8 @@ func (a *Allocator) portsInUse(ctx context.Context) (out []int, err error) {
 	return out, err
 }
 
-// ports makes the range allocation anew from the services. The state that it
-// replaces is read before the services are, so that a port which is taken
-// meanwhile makes the replacement fail.
+// ports rebuilds the range allocation from the services. The stored state is read before the
+// services, so an allocation in between makes the write fail.
 func (r *run) ports(ctx context.Context) error {
 	p := r.Allocator.ports
 	p.mu.Lock()
@@ -264,7 +263,7 @@ func (r *run) ports(ctx context.Context) error {
 	return p.replace(ctx, old, next, text)
 }
 
-// portOf puts a service's port into the new state.
+// portOf adds a service's port to the new state.
 func (r *run) portOf(ctx context.Context, s *corev1.Service, port int, old, next *bitSet, fresh bool) {
 	p := r.Allocator.ports
 	at, ok := p.offset(port)

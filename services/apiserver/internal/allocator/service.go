@@ -26,7 +26,7 @@ func ignoreNotFound(err error) error {
 	return err
 }
 
-// The types of services whose fields of one purpose count.
+// The following functions report which fields are relevant for the type of a service.
 
 func hasAddress(s *corev1.Service) bool { return s.Spec.Type != corev1.ServiceTypeExternalName }
 
@@ -34,7 +34,7 @@ func hasNodePorts(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeNodePort || s.Spec.Type == corev1.ServiceTypeLoadBalancer
 }
 
-// wantsNodePorts tells whether ports that name no node port get one.
+// wantsNodePorts reports whether ports without a node port get one.
 func wantsNodePorts(s *corev1.Service) bool {
 	if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
 		wanted := s.Spec.AllocateLoadBalancerNodePorts
@@ -51,8 +51,7 @@ func headless(s *corev1.Service) bool {
 	return len(s.Spec.ClusterIPs) > 0 && s.Spec.ClusterIPs[0] == corev1.ClusterIPNone
 }
 
-// parseAddress reads an address as leniently as the API does: leading zeros are
-// decimal.
+// parseAddress parses an address as leniently as the API does: leading zeros are decimal.
 func parseAddress(text string) (netip.Addr, bool) {
 	ip := netutils.ParseIPSloppy(text)
 	if ip == nil {
@@ -76,13 +75,13 @@ func otherFamily(f corev1.IPFamily) corev1.IPFamily {
 	return corev1.IPv4Protocol
 }
 
-// addressesOf are the addresses that a service holds.
+// addressesOf returns the addresses that a service holds.
 func addressesOf(s *corev1.Service) (out []netip.Addr) {
 	if !hasAddress(s) || headless(s) {
 		return nil
 	}
 	texts := s.Spec.ClusterIPs
-	if len(texts) == 0 && s.Spec.ClusterIP != "" { // written by a server that did not know the list
+	if len(texts) == 0 && s.Spec.ClusterIP != "" { // written by a server without clusterIPs
 		texts = []string{s.Spec.ClusterIP}
 	}
 	for _, text := range texts {
@@ -93,7 +92,7 @@ func addressesOf(s *corev1.Service) (out []netip.Addr) {
 	return out
 }
 
-// nodePortsOf are the node ports of a service's ports, each once.
+// nodePortsOf returns the node ports of a service's ports without duplicates.
 func nodePortsOf(s *corev1.Service) (out []int) {
 	for i := range s.Spec.Ports {
 		if n := int(s.Spec.Ports[i].NodePort); n != 0 && !slices.Contains(out, n) {
@@ -103,7 +102,7 @@ func nodePortsOf(s *corev1.Service) (out []int) {
 	return out
 }
 
-// portsOf are all ports that a service holds.
+// portsOf returns all node ports that a service holds.
 func portsOf(s *corev1.Service) []int {
 	out := nodePortsOf(s)
 	if n := int(s.Spec.HealthCheckNodePort); n != 0 && hasHealthCheck(s) && !slices.Contains(out, n) {
@@ -146,8 +145,7 @@ func keepNodePorts(s, was *corev1.Service) {
 	}
 }
 
-// syncAddresses makes clusterIPs follow clusterIP, for clients that do not know
-// clusterIPs.
+// syncAddresses updates clusterIPs from clusterIP, for clients that do not know clusterIPs.
 func syncAddresses(s, was *corev1.Service) {
 	spec := &s.Spec
 	if was == nil || len(was.Spec.ClusterIPs) == 0 {

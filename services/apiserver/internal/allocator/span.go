@@ -8,18 +8,18 @@ import (
 	"net/netip"
 )
 
-// span is the usable addresses of a range: without the network's own address
-// and, of IPv4, without the broadcast address.
+// span is the usable addresses of a range: without the network address and, for IPv4, without the
+// broadcast address.
 type span struct {
 	prefix netip.Prefix
 	first  netip.Addr
 	size   uint64 // number of addresses, at most 2^64-1
-	// static is how many of the first addresses are left to those who choose
-	// their own, as long as there are others (KEP-3070).
+	// static is the number of addresses at the beginning that are preferably left to clients that
+	// choose their addresses (KEP-3070).
 	static uint64
 }
 
-// spanOf a range.
+// spanOf returns the span of a range.
 func spanOf(p netip.Prefix) span {
 	p = p.Masked()
 	s := span{prefix: p, first: p.Addr().Next(), size: math.MaxUint64}
@@ -35,8 +35,8 @@ func spanOf(p netip.Prefix) span {
 	return s
 }
 
-// staticBand is the share of a range that is left to those who choose for
-// themselves: one part of several, within bounds (KEP-3070, KEP-3668).
+// staticBand returns the size of the band that is left to clients that choose values themselves:
+// size/part, within bounds (KEP-3070, KEP-3668).
 func staticBand(size, part, most uint64) uint64 {
 	const least = 16
 	if size <= least {
@@ -52,16 +52,16 @@ func (s span) contains(a netip.Addr) bool {
 	return a.Compare(s.first) >= 0 && a.Compare(plus(s.first, s.size-1)) <= 0
 }
 
-// candidates are all addresses in the order in which to try them: from a random
-// place through the dynamic band, then likewise through the static one.
+// candidates returns all addresses in the order of attempts: from a random position through the
+// dynamic band, then likewise through the static band.
 func (s span) candidates() iter.Seq[netip.Addr] {
 	return func(yield func(netip.Addr) bool) {
 		_ = around(s.static, s.size-s.static, s.first, yield) && around(0, s.static, s.first, yield)
 	}
 }
 
-// around yields n addresses from an offset on, beginning at a random one of
-// them. It tells whether to go on.
+// around yields n addresses from an offset on, beginning at a random one of them. It returns false
+// if yield did.
 func around(offset, n uint64, base netip.Addr, yield func(netip.Addr) bool) bool {
 	if n == 0 {
 		return true
@@ -69,7 +69,7 @@ func around(offset, n uint64, base netip.Addr, yield func(netip.Addr) bool) bool
 	start := rand.Uint64N(n)
 	for i := range n {
 		at := start + i
-		if at >= n || at < start { // wrapped
+		if at >= n || at < start { // wrapped around
 			at -= n
 		}
 		if !yield(plus(base, offset+at)) {
@@ -79,7 +79,7 @@ func around(offset, n uint64, base netip.Addr, yield func(netip.Addr) bool) bool
 	return true
 }
 
-// plus is the address n further on. It must exist.
+// plus returns the address n after a. It must exist.
 func plus(a netip.Addr, n uint64) netip.Addr {
 	if a.Is4() {
 		b := a.As4()

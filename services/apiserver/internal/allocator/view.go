@@ -8,13 +8,13 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// View shows the objects of one kind, as the watch cache has them.
+// View reads the objects of one kind from the watch cache.
 type View[T registry.Object] struct {
 	Store *watchcache.Store
 	Coder *codec.Coder
 }
 
-// get finds an object; namespace is empty for kinds of the cluster.
+// get returns an object. namespace is empty for cluster-scoped kinds.
 func (v View[T]) get(namespace, name string) (obj T, found bool, err error) {
 	key := v.Store.Prefix() + name
 	if namespace != "" {
@@ -28,13 +28,13 @@ func (v View[T]) get(namespace, name string) (obj T, found bool, err error) {
 	return obj, err == nil, err
 }
 
-// has tells whether an object of the cluster exists, without looking inside.
+// has reports whether a cluster-scoped object exists, without decoding it.
 func (v View[T]) has(name string) bool {
 	_, ok := v.Store.Get(v.Store.Prefix() + name)
 	return ok
 }
 
-// list returns all objects that can be read.
+// list returns all objects. It stops at the first one that cannot be decoded and returns the error.
 func (v View[T]) list() (out []T, err error) {
 	v.Store.Snapshot().Ascend(v.Store.Prefix(), "", func(e *watchcache.Entry) bool {
 		var obj T

@@ -12,20 +12,20 @@ import (
 	"binnacle/services/apiserver/internal/loopback"
 )
 
-// aggregationRetry is the pause after a write that failed.
+// aggregationRetry is the delay after a failed write.
 const aggregationRetry = time.Second
 
-// Aggregator keeps the rules of aggregated cluster roles, so that they are right
-// where no controller manager runs; where one does, both write the same.
+// Aggregator maintains the rules of aggregated cluster roles, so that they are correct without a
+// controller manager. With one, both write the same rules.
 type Aggregator struct {
 	API    *loopback.Client
 	Policy interface{ Snapshot() *rbac.Snapshot }
 	Logger *slog.Logger
-	// Changed receives after changes of the policy.
+	// Changed receives a value after changes of the policy.
 	Changed <-chan struct{}
 }
 
-// Run keeps the rules until ctx ends.
+// Run maintains the rules until ctx ends.
 func (g *Aggregator) Run(ctx context.Context) error {
 	retry := time.NewTimer(0)
 	defer retry.Stop()
@@ -39,7 +39,7 @@ func (g *Aggregator) Run(ctx context.Context) error {
 		for name, rules := range g.Policy.Snapshot().Stale() {
 			err := fill(ctx, g.API, name, rules)
 			if err != nil && ctx.Err() == nil {
-				if !apierrors.IsConflict(err) { // then a change is on its way to us
+				if !apierrors.IsConflict(err) { // the change will arrive soon
 					g.Logger.Error("an aggregated cluster role could not be filled; trying again", "clusterRole", name, "error", err)
 				}
 				retry.Reset(aggregationRetry)
@@ -48,7 +48,7 @@ func (g *Aggregator) Run(ctx context.Context) error {
 	}
 }
 
-// fill writes the rules of a cluster role that is still an aggregated one.
+// fill writes the rules of a cluster role if it is still an aggregated one.
 func fill(ctx context.Context, l *loopback.Client, name string, rules []rbacv1.PolicyRule) error {
 	path := loopback.Of(rbacv1.GroupName, "v1", "clusterroles", "").Named(name)
 	var live rbacv1.ClusterRole

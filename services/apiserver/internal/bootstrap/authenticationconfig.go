@@ -16,17 +16,17 @@ import (
 	"binnacle/services/apiserver/internal/loopback"
 )
 
-// AuthenticationConfigName is the object, in the namespace of the system, that extension servers read.
+// AuthenticationConfigName is the config map, in the system namespace, that extension servers read.
 const AuthenticationConfigName = "extension-apiserver-authentication"
 
-// authenticationConfigEvery is between two looks at it for certificates that have expired; changes of
-// it, and of what it is made of, are told (Config.AuthenticationConfigDue).
+// authenticationConfigEvery is the interval of checks for expired certificates. Changes of the
+// config map and of its sources are signaled (Config.AuthenticationConfigDue).
 const authenticationConfigEvery = time.Minute
 
-// authenticationConfig publishes what extension servers need to know about
-// callers that come through this server. Replicas may know different things while
-// certificates are replaced, so what is there stays, as long as it is right: bundles are
-// joined, until certificates expire, and lists too.
+// authenticationConfig publishes the data that extension servers need to authenticate clients that
+// come through this server. Replicas may have different data while certificates are replaced, so
+// existing data stays as long as it is valid: bundles are merged until certificates expire, and
+// lists are merged too.
 func (b *Bootstrap) authenticationConfig(ctx context.Context) error {
 	data := b.AuthenticationConfig()
 	if len(data) == 0 {
@@ -47,8 +47,7 @@ func (b *Bootstrap) authenticationConfig(ctx context.Context) error {
 	})
 }
 
-// join is what an entry has to say where it says something and this server something
-// else. Nonsense is replaced.
+// join merges the stored value of a key with that of this server. It replaces invalid values.
 func (b *Bootstrap) join(key, have, mine string) string {
 	switch {
 	case have == mine:
@@ -60,7 +59,8 @@ func (b *Bootstrap) join(key, have, mine string) string {
 	if json.Unmarshal([]byte(have), &theirs) != nil || json.Unmarshal([]byte(mine), &ours) != nil {
 		return mine
 	}
-	if key == "requestheader-allowed-names" && len(ours) == 0 { // everybody; others want it narrower
+	// An empty list allows all names; the stored one is narrower.
+	if key == "requestheader-allowed-names" && len(ours) == 0 {
 		return have
 	}
 	joined := slices.Clone(theirs)
@@ -79,7 +79,7 @@ func (b *Bootstrap) join(key, have, mine string) string {
 	return string(out)
 }
 
-// joinBundles are the certificates of both that have not expired.
+// joinBundles returns the certificates of both bundles that have not expired.
 func joinBundles(have, mine string, now time.Time) string {
 	theirs, ok := bundle(have)
 	if !ok {
@@ -98,15 +98,15 @@ func joinBundles(have, mine string, now time.Time) string {
 		}
 		seen[string(c.Raw)] = true
 		kept++
-		_ = pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}) // builders take everything
+		_ = pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}) // writes to a builder cannot fail
 	}
 	if kept == len(theirs) && !slices.ContainsFunc(theirs, func(c *x509.Certificate) bool { return !seen[string(c.Raw)] }) {
-		return have // comments too
+		return have // preserves comments
 	}
 	return out.String()
 }
 
-// bundle reads certificates; ok is false where something else is between them, or none.
+// bundle parses certificates. ok is false if the text has any other PEM block or no certificate.
 func bundle(text string) (out []*x509.Certificate, ok bool) {
 	rest := []byte(text)
 	for {

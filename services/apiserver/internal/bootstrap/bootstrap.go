@@ -19,58 +19,58 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Config is what the objects are made from.
+// Config holds the dependencies and options of a Bootstrap.
 type Config struct {
 	API   *loopback.Client
 	Store storage.Interface
-	Root  string // that keys stand below
-	// EncodeEndpoints encodes endpoints as they are stored.
+	Root  string // prefix of all keys
+	// EncodeEndpoints returns the stored form of endpoints.
 	EncodeEndpoints func(*corev1.Endpoints) ([]byte, error)
 	Logger          *slog.Logger
 	Now             func() time.Time
 
-	// Identity names this replica, Instance this run of it.
+	// Identity is the name of this replica, Instance that of its current run.
 	Identity, Instance, Hostname string
 	AdvertiseAddress             net.IP
 	SecurePort                   int
 	ServiceRanges                []*net.IPNet
-	// NoIdentity leaves out the lease of this replica and the removal of expired ones.
+	// NoIdentity disables the lease of this replica and the removal of expired leases.
 	NoIdentity bool
-	// NoServiceCIDR leaves out the default ServiceCIDR.
+	// NoServiceCIDR disables the default ServiceCIDR.
 	NoServiceCIDR bool
-	// NodePort of the kubernetes service; 0 for none.
+	// NodePort is the node port of the kubernetes service; 0 for none.
 	NodePort int
-	// ForeignEndpoints leaves the endpoints of the kubernetes service to others.
+	// ForeignEndpoints leaves the endpoints of the kubernetes service to other components.
 	ForeignEndpoints bool
-	// AuthenticationConfig is the content of the config map that extension
-	// servers read.
+	// AuthenticationConfig returns the content of the config map that extension servers read.
 	AuthenticationConfig func() map[string]string
-	// AuthenticationConfigDue receives when that may be another, or what is told of it.
+	// AuthenticationConfigDue receives a value when that content or the config map may have
+	// changed.
 	AuthenticationConfigDue <-chan struct{}
 	// APIServices are the built-in group versions.
 	APIServices []APIService
-	// RepairAllocations makes addresses and ports agree with services; it is
-	// called at the start and then at this interval.
+	// RepairAllocations makes addresses and ports consistent with services. It is called at the
+	// start and then at this interval.
 	RepairAllocations func(context.Context) error
 	RepairInterval    time.Duration
-	// StorageVersions, if set, says what this replica stores.
+	// StorageVersions, if set, records the versions that this replica stores.
 	StorageVersions func(context.Context) error
-	// Loaded, if set, waits until what the work reads is loaded: work that fails until
-	// then would be tried again later than it could be done.
+	// Loaded, if set, waits until the caches are loaded. Work that fails before then would be
+	// retried later than necessary.
 	Loaded func(context.Context) error
 	// FeatureEnabled reports whether a feature gate is on. Default roles depend on it.
 	FeatureEnabled func(features.Gate) bool
-	// PolicySeen waits until the policy in process has what was written.
+	// PolicySeen waits until the in-process policy has the written roles.
 	PolicySeen func(context.Context) error
 }
 
-// APIService says how a group version stands among others.
+// APIService is a group version and its priorities.
 type APIService struct {
 	Group, Version                 string
 	GroupPriority, VersionPriority int
 }
 
-// Bootstrap makes the objects and keeps them.
+// Bootstrap creates and maintains the objects.
 type Bootstrap struct {
 	Config
 	hooks []hook
@@ -79,18 +79,19 @@ type Bootstrap struct {
 	full        atomic.Bool
 }
 
-// hook is one part of the work, which a health check tells of.
+// hook is one part of the work. Each has a health check.
 type hook struct {
 	name string
 	run  func(context.Context) error
-	// every repeats the work; 0 does it once.
+	// every is the interval of repetitions; 0 means once.
 	every time.Duration
-	// due, if set, receives when it is to be repeated before that; then what failed is soon, too.
+	// due, if set, receives a value when the work must be repeated earlier. Then failed work is
+	// also retried soon.
 	due  <-chan struct{}
-	done *atomic.Bool // or cannot be done now
+	done *atomic.Bool // also set if the work cannot be done now
 }
 
-// New lists the work. Namespaces come first, as other objects stand in them.
+// New returns a Bootstrap. Namespaces come first, because they contain other objects.
 func New(c Config) *Bootstrap {
 	b := &Bootstrap{Config: c}
 	b.hooks = []hook{
@@ -121,11 +122,12 @@ func New(c Config) *Bootstrap {
 	return b
 }
 
-// storageVersionsEvery is how often what is stored is said again, as in Kubernetes.
+// storageVersionsEvery is the interval at which storage versions are recorded again, as in
+// Kubernetes.
 const storageVersionsEvery = 10 * time.Minute
 
-// storageVersions says what this replica stores, once its lease says that there is one:
-// what replicas say that have none is removed.
+// storageVersions records the storage versions after the lease of this replica exists: records of
+// replicas without a lease are removed.
 func (b *Bootstrap) storageVersions(ctx context.Context) error {
 	if err := b.identityLease(ctx); err != nil {
 		return err
@@ -133,7 +135,8 @@ func (b *Bootstrap) storageVersions(ctx context.Context) error {
 	return b.StorageVersions(ctx)
 }
 
-// kubernetesService makes the range that its address is of where that is missing.
+// kubernetesService maintains the service and its endpoints. If the service cannot be created,
+// kubernetesService first creates the range of its address.
 func (b *Bootstrap) kubernetesService(ctx context.Context) error {
 	if err := b.service(ctx); err != nil {
 		if err := b.serviceCIDR(ctx); err != nil {
@@ -154,8 +157,8 @@ func (b *Bootstrap) kubernetesService(ctx context.Context) error {
 
 var errNotFinished = errors.New("not finished")
 
-// Checks returns a health check for each part of the work, by the name of the part. It fails
-// until the part was done once, or failed because the store is full.
+// Checks returns a health check for each part of the work, by name. A check fails until the part
+// succeeded once, or failed because the store is full.
 func (b *Bootstrap) Checks() map[string]func(*http.Request) error {
 	checks := make(map[string]func(*http.Request) error, len(b.hooks))
 	for _, h := range b.hooks {
@@ -169,20 +172,20 @@ func (b *Bootstrap) Checks() map[string]func(*http.Request) error {
 	return checks
 }
 
-// StoreFull reports whether a part could not be done because the store was full.
+// StoreFull reports whether a part has failed because the store was full.
 func (b *Bootstrap) StoreFull() bool { return b.full.Load() }
 
-// Run does the work until ctx ends, then takes this replica out of the
-// kubernetes service. A part that fails is tried again; it is logged, and its
-// health check fails until it succeeded once, or failed because the store is full.
+// Run does the work until ctx ends, then removes this replica from the kubernetes service. A part
+// that fails is logged and retried. Its health check fails until it succeeded once, or failed
+// because the store is full.
 func (b *Bootstrap) Run(ctx context.Context) error {
 	if b.Loaded != nil {
 		if err := b.Loaded(ctx); err != nil {
-			<-ctx.Done() // what failed ends the server, and tells why
+			<-ctx.Done() // the cause ends the server and is reported there
 			return ctx.Err()
 		}
 	}
-	begun := make(chan struct{}) // of the first, which others build on
+	begun := make(chan struct{}) // closed after the first part, on which the other parts depend
 	begin := sync.OnceFunc(func() { close(begun) })
 	var wg sync.WaitGroup
 	for i, h := range b.hooks {
@@ -210,10 +213,10 @@ func (b *Bootstrap) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// first does the work until it succeeds once, and calls passed when nobody has to wait for it any
-// more. A store that is full does not keep this replica
-// from being ready, nor have it started again and again: deletions make room, for which there
-// has to be somebody to ask, and what was made before is still there.
+// first runs the work until it succeeds once. It calls passed when other parts need not wait any
+// longer. A full store neither keeps this replica from becoming ready nor makes it restart
+// repeatedly: deletions free space, which requires a running server, and the objects of earlier
+// runs still exist.
 func (b *Bootstrap) first(ctx context.Context, h hook, passed func()) {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		err := h.run(request.WithStartup(ctx))
@@ -231,7 +234,7 @@ func (b *Bootstrap) first(ctx context.Context, h hook, passed func()) {
 			passed()
 		}
 		level := slog.LevelError
-		if apierrors.IsTooManyRequests(err) { // the caches are still being filled
+		if apierrors.IsTooManyRequests(err) { // the caches are still loading
 			level = slog.LevelDebug
 		}
 		b.Logger.Log(ctx, level, "initial objects could not be made; trying again", "hook", h.name, "error", err)
@@ -267,11 +270,11 @@ func (b *Bootstrap) repeat(ctx context.Context, h hook) {
 		if err == nil {
 			told = ""
 		}
-		if failed = err != nil; failed && ctx.Err() == nil && err.Error() != told { // that is tried again each second
+		if failed = err != nil; failed && ctx.Err() == nil && err.Error() != told { // that is retried each second
 			told = err.Error()
 			b.Logger.Error("initial objects could not be kept", "hook", h.name, "error", err)
 		}
-		if h.due != nil { // others may be of another opinion, and say so at once
+		if h.due != nil { // replicas with other data may write back immediately
 			due, rested = nil, time.After(registrationRetry)
 		}
 	}

@@ -20,13 +20,12 @@ import (
 	"binnacle/services/apiserver/internal/loopback"
 )
 
-// danglingRetry is the pause after a write that failed.
+// danglingRetry is the delay after a failed write.
 const danglingRetry = time.Second
 
-// A flow schema is written at most maxDanglingWrites times in danglingWindow. A
-// further write waits for danglingPause and up to danglingSpread more, so that
-// two writers that disagree do not write without end. The figures are those of
-// Kubernetes.
+// A flow schema is written at most maxDanglingWrites times in danglingWindow. A further write waits
+// for danglingPause and up to danglingSpread more, so that two writers that disagree do not write
+// without end. The figures are those of Kubernetes.
 const (
 	maxDanglingWrites = 6
 	danglingWindow    = time.Minute
@@ -34,31 +33,31 @@ const (
 	danglingSpread    = 45 * time.Second
 )
 
-// Dangling tells in the status of every flow schema whether its priority level
-// exists. It is told of schemas and levels, and looks only at schemas that this
-// concerns. Its methods may be called at any time by many.
+// Dangling records in the status of every flow schema whether its priority level exists. It is
+// notified of changed schemas and levels, and evaluates only the affected schemas. Its methods are
+// safe for concurrent use.
 type Dangling struct {
 	API    *loopback.Client
 	Logger *slog.Logger
 	Now    func() time.Time
 
-	changed chan struct{} // receives when something is pending
+	changed chan struct{} // receives a value when schemas are pending
 	mu      sync.Mutex
 	levels  map[string]bool
 	schemas map[string]referring
 	pending map[string]bool // names of schemas
-	// writes are the times of recent writes by the name of the schema.
+	// writes holds the times of recent writes by schema name.
 	writes map[string][]time.Time
 }
 
-// referring is what counts of a flow schema.
+// referring holds the relevant fields of a flow schema.
 type referring struct {
 	uid        types.UID
 	level      string
 	conditions []flowcontrolv1.FlowSchemaCondition
 }
 
-// NewDangling returns one that was told of nothing.
+// NewDangling returns a Dangling without schemas and levels.
 func NewDangling(api *loopback.Client, log *slog.Logger) *Dangling {
 	return &Dangling{
 		API: api, Logger: log, Now: time.Now, changed: make(chan struct{}, 1),
@@ -66,7 +65,7 @@ func NewDangling(api *loopback.Client, log *slog.Logger) *Dangling {
 	}
 }
 
-// PutSchema tells of a flow schema that is new or has changed.
+// PutSchema adds or updates a flow schema.
 func (d *Dangling) PutSchema(s *flowcontrolv1.FlowSchema) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -75,7 +74,7 @@ func (d *Dangling) PutSchema(s *flowcontrolv1.FlowSchema) {
 	d.wake()
 }
 
-// DropSchema tells that a flow schema is gone.
+// DropSchema removes a flow schema.
 func (d *Dangling) DropSchema(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -84,7 +83,7 @@ func (d *Dangling) DropSchema(name string) {
 	delete(d.writes, name)
 }
 
-// SetLevel tells whether a priority level is there.
+// SetLevel records whether a priority level exists.
 func (d *Dangling) SetLevel(name string, there bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -103,18 +102,18 @@ func (d *Dangling) SetLevel(name string, there bool) {
 	d.wake()
 }
 
-// wake Run. The caller holds mu.
+// wake signals Run if schemas are pending. The caller holds mu.
 func (d *Dangling) wake() {
 	if len(d.pending) == 0 {
 		return
 	}
 	select {
 	case d.changed <- struct{}{}:
-	default: // it is due already
+	default: // a signal is already pending
 	}
 }
 
-// Run tells until ctx ends.
+// Run writes the conditions of schemas until ctx ends.
 func (d *Dangling) Run(ctx context.Context) error {
 	retry := time.NewTimer(danglingRetry)
 	retry.Stop()
@@ -132,7 +131,7 @@ func (d *Dangling) Run(ctx context.Context) error {
 		}
 		if err != nil && ctx.Err() == nil {
 			level := slog.LevelError
-			if apierrors.IsTooManyRequests(err) { // what the store holds is still being loaded
+			if apierrors.IsTooManyRequests(err) { // the caches are still loading
 				level = slog.LevelDebug
 			}
 			d.Logger.Log(ctx, level, "the status of flow schemas could not be written; trying again", "error", err)
@@ -141,9 +140,9 @@ func (d *Dangling) Run(ctx context.Context) error {
 	}
 }
 
-// tell writes what is pending, one after the other. What fails stays pending, and
-// keeps nothing else from being told. It reports whether a schema stays pending
-// because it was written too often.
+// tell writes the pending conditions one at a time. A failed one stays pending and does not prevent
+// the other writes. limited reports whether a schema stays pending because it was written too
+// often.
 func (d *Dangling) tell(ctx context.Context) (limited bool, first error) {
 	d.mu.Lock()
 	names := slices.Sorted(maps.Keys(d.pending))
@@ -184,7 +183,7 @@ func (d *Dangling) mayWrite(name string) bool {
 	return ok
 }
 
-// take a schema from those that are pending, and whether its level was found.
+// take removes a schema from the pending ones and returns it, and whether its level exists.
 func (d *Dangling) take(name string) (s referring, found, there bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

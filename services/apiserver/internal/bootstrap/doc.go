@@ -1,8 +1,11 @@
-// Package bootstrap makes the objects that a cluster has from the start, and
-// keeps those that belong to a running replica: the namespaces, the kubernetes
-// service and its endpoints, priority classes, flow schemas and priority
-// levels, the configuration that extension
-// servers read, API services of built-in group versions and of those of custom
-// resources, and this replica's identity lease. It writes through the endpoints' own way of a write, by a
-// loopback client that needs no network.
+// Package bootstrap creates the objects that every cluster has, and maintains those of a running
+// replica: the namespaces, the kubernetes service and its endpoints, the default ServiceCIDR,
+// default roles and bindings, priority classes, flow schemas and priority levels, the configuration
+// that extension servers read, API services of built-in group versions and of those of custom
+// resources, and this replica's identity lease. It writes through a loopback client, so that its
+// writes follow the same rules as those of other clients and need no network.
+//
+// Package app creates Bootstrap and the controllers Aggregator, Dangling and Registrations, and
+// calls their Run, which returns when its context ends. Each part of Bootstrap runs in its own
+// goroutine, the namespaces first, and has a health check that fails until its first success.
 package bootstrap

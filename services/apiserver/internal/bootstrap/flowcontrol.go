@@ -21,24 +21,25 @@ import (
 var flowDefaults []byte
 
 const (
-	// autoUpdateSpec on a level or schema says whether the server keeps its spec.
+	// autoUpdateSpec is the annotation of a level or schema that states whether the server
+	// maintains its spec.
 	autoUpdateSpec = flowcontrolv1.AutoUpdateAnnotationKey
 	// flowProducer and flowConsumer are the field managers of specs and statuses.
 	flowProducer = "api-priority-and-fairness-config-producer-v1"
 	flowConsumer = "api-priority-and-fairness-config-consumer-v1"
-	// flowAtOnce bounds the writes under way.
+	// flowAtOnce is the maximum number of concurrent writes.
 	flowAtOnce = 8
 )
 
-// flowObjects are levels and schemas.
+// flowObjects holds levels and schemas.
 type flowObjects struct {
 	Levels  []flowcontrolv1.PriorityLevelConfiguration
 	Schemas []flowcontrolv1.FlowSchema
 }
 
-// flowConfig makes the mandatory and the suggested levels and schemas, gives
-// back their specs to those that the server keeps, and removes what claims to be
-// kept by it and is not.
+// flowConfig creates the mandatory and the suggested levels and schemas, restores the specs of
+// those that the server maintains, and deletes objects that are annotated as maintained but are no
+// longer defaults.
 func (b *Bootstrap) flowConfig(ctx context.Context) error {
 	want, err := defaultFlows()
 	if err != nil {
@@ -107,14 +108,14 @@ func pointers[T any](list []T) []*T {
 	return out
 }
 
-// isMandatory names the levels and schemas without which no request can be
-// classified; nobody can tell the server to leave their specs alone.
+// isMandatory reports whether requests cannot be classified without the level or schema. The server
+// maintains their specs even if the annotation says otherwise.
 func isMandatory(name string) bool {
 	return name == flowcontrolv1.FlowSchemaNameExempt || name == flowcontrolv1.FlowSchemaNameCatchAll
 }
 
-// reviseLevel gives a level its spec and tells whether it had another one. The
-// shares of the exempt level are the administrator's.
+// reviseLevel sets the spec of a level and reports whether it changed. It keeps the shares of the
+// exempt level, which belong to the administrator.
 func reviseLevel(live, want *flowcontrolv1.PriorityLevelConfiguration) bool {
 	spec := want.Spec
 	if live.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt && live.Spec.Exempt != nil {
@@ -125,21 +126,20 @@ func reviseLevel(live, want *flowcontrolv1.PriorityLevelConfiguration) bool {
 	return changed
 }
 
-// reviseSchema gives a schema its spec and tells whether it had another one.
+// reviseSchema sets the spec of a schema and reports whether it changed.
 func reviseSchema(live, want *flowcontrolv1.FlowSchema) bool {
 	changed := !semantic.Equal(live.Spec, want.Spec)
 	live.Spec = want.Spec
 	return changed
 }
 
-// kept are the objects of a resource that the server keeps.
+// kept holds the objects of a resource that the server maintains.
 type kept[T registry.Object] struct {
 	api        *loopback.Client
 	collection loopback.Ref
 	want       []T
 	live       map[string]T
-	// revise gives the live object what is wanted and tells whether that was
-	// something else.
+	// revise sets the wanted spec of the live object and reports whether it changed.
 	revise func(live, want T) bool
 }
 
@@ -151,8 +151,8 @@ func keptOf[T registry.Object](api *loopback.Client, resource string, want, live
 	return k
 }
 
-// keep makes what is missing, mends what differs, removes what is not wanted. A
-// change that comes in between is looked at the next time.
+// keep creates missing objects, corrects changed ones and deletes unwanted ones. The next run
+// handles concurrent changes.
 func (k *kept[T]) keep(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(flowAtOnce)
@@ -160,7 +160,7 @@ func (k *kept[T]) keep(ctx context.Context) error {
 	for _, want := range k.want {
 		wanted[want.GetName()] = true
 	}
-	for name, live := range k.live { // before those that are mended are written to
+	for name, live := range k.live { // before mend changes live objects
 		if on, err := strconv.ParseBool(live.GetAnnotations()[autoUpdateSpec]); !wanted[name] && err == nil && on {
 			group.Go(func() error { return k.remove(ctx, live) })
 		}
@@ -203,8 +203,8 @@ func (k *kept[T]) mend(ctx context.Context, want T) error {
 	return err
 }
 
-// keeps tells whether the server keeps the spec of an object, and whether the
-// object says so. One that does not say is kept while nobody has changed it.
+// keeps reports whether the server maintains the spec of an object, and whether the object has the
+// annotation. An object without it is maintained as long as its spec is unchanged.
 func (k *kept[T]) keeps(live T) (keeps, said bool) {
 	keeps, err := strconv.ParseBool(live.GetAnnotations()[autoUpdateSpec])
 	said = err == nil

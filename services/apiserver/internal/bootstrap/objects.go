@@ -21,7 +21,7 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// namespaces makes the four that every cluster has.
+// namespaces creates the four namespaces of every cluster.
 func (b *Bootstrap) namespaces(ctx context.Context) error {
 	for _, name := range []string{api.SystemNamespace, api.PublicNamespace, api.NodeLeaseNamespace, api.DefaultNamespace} {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -32,7 +32,7 @@ func (b *Bootstrap) namespaces(ctx context.Context) error {
 	return nil
 }
 
-// priorityClasses makes the two that the system's own pods use.
+// priorityClasses creates the two classes of the system's own pods.
 func (b *Bootstrap) priorityClasses(ctx context.Context) error {
 	preempt := corev1.PreemptLowerPriority
 	for _, pc := range []*schedulingv1.PriorityClass{
@@ -52,11 +52,10 @@ func (b *Bootstrap) priorityClasses(ctx context.Context) error {
 	return nil
 }
 
-// serviceCIDR maintains the default ServiceCIDR, which has the ranges of the flags. It
-// creates a missing one, adds the second IP family to a single-stack one, and sets the
-// condition Ready where nothing has set it. It does not change an object with other
-// ranges or one that is being deleted: an administrator migrates to another range by
-// deleting the object, and the next run creates it with the new range.
+// serviceCIDR maintains the default ServiceCIDR, which has the ranges of the flags. It creates a
+// missing one, adds the second IP family to a single-stack one, and sets a missing condition Ready.
+// It does not change an object with other ranges or one that is being deleted: an administrator
+// migrates to another range by deleting the object, and the next run creates it with the new range.
 func (b *Bootstrap) serviceCIDR(ctx context.Context) error {
 	if b.NoServiceCIDR {
 		return nil
@@ -100,8 +99,7 @@ func (b *Bootstrap) serviceCIDR(ctx context.Context) error {
 	return b.API.As("kubernetes-service-cidr-controller").Apply(ctx, path.Named("kubernetes").Under("status"), wanted)
 }
 
-// firstAddress is the address of the kubernetes service: the first of the
-// range.
+// firstAddress returns the address of the kubernetes service: the first of the range.
 func firstAddress(n *net.IPNet) net.IP {
 	ip := append(net.IP(nil), n.IP...)
 	for i := len(ip) - 1; i >= 0; i-- {
@@ -112,7 +110,7 @@ func firstAddress(n *net.IPNet) net.IP {
 	return ip
 }
 
-// service makes the service through which the cluster reaches its API.
+// service creates the service through which pods reach the API.
 func (b *Bootstrap) service(ctx context.Context) error {
 	if len(b.ServiceRanges) == 0 {
 		return nil
@@ -139,7 +137,7 @@ func (b *Bootstrap) service(ctx context.Context) error {
 	return b.API.Ensure(ctx, loopback.Of("", "v1", "services", api.DefaultNamespace), svc)
 }
 
-// repairAllocations waits for the range that addresses are of.
+// repairAllocations first creates the default ServiceCIDR, which the repair needs.
 func (b *Bootstrap) repairAllocations(ctx context.Context) error {
 	if err := b.serviceCIDR(ctx); err != nil {
 		return err
@@ -147,7 +145,7 @@ func (b *Bootstrap) repairAllocations(ctx context.Context) error {
 	return b.RepairAllocations(ctx)
 }
 
-// tokenTracking records since when the use of legacy tokens is tracked.
+// tokenTracking records the day since which the use of legacy tokens is tracked.
 func (b *Bootstrap) tokenTracking(ctx context.Context) error {
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "kube-apiserver-legacy-service-account-token-tracking", Namespace: api.SystemNamespace},
@@ -156,8 +154,8 @@ func (b *Bootstrap) tokenTracking(ctx context.Context) error {
 	return b.API.Ensure(ctx, loopback.Of("", "v1", "configmaps", api.SystemNamespace), cm)
 }
 
-// apiServices registers the built-in group versions with the aggregator's kind,
-// and removes those that are not served any more.
+// apiServices registers the built-in group versions as APIService objects and deletes those that
+// are no longer served.
 func (b *Bootstrap) apiServices(ctx context.Context) error {
 	wanted := map[string]bool{}
 	for _, s := range b.APIServices {

@@ -23,15 +23,15 @@ import (
 var rbacDefaults []byte
 
 const (
-	// autoUpdate on an object says whether it is reconciled.
+	// autoUpdate is the annotation that states whether an object is reconciled.
 	autoUpdate     = "rbac.authorization.kubernetes.io/autoupdate"
 	bootstrapLabel = "kubernetes.io/bootstrapping"
 	bootstrapValue = "rbac-defaults"
-	// rolesAtOnce bounds the writes under way.
+	// rolesAtOnce is the maximum number of concurrent writes.
 	rolesAtOnce = 16
 )
 
-// policyObjects are roles and bindings of all kinds.
+// policyObjects holds roles and bindings of all kinds.
 type policyObjects struct {
 	ClusterRoles        []*rbacv1.ClusterRole
 	Roles               []*rbacv1.Role
@@ -39,8 +39,8 @@ type policyObjects struct {
 	RoleBindings        []*rbacv1.RoleBinding
 }
 
-// defaultPolicy returns the default roles and bindings for the feature gates
-// that are enabled. Aggregated roles have their rules.
+// defaultPolicy returns the default roles and bindings for the enabled feature gates. Aggregated
+// roles include their rules.
 func defaultPolicy(enabled func(features.Gate) bool) (*policyObjects, error) {
 	d, err := readDefaults(enabled)
 	if err != nil {
@@ -52,7 +52,7 @@ func defaultPolicy(enabled func(features.Gate) bool) (*policyObjects, error) {
 			tx.Set(r)
 		}
 	})
-	// An aggregated role may be part of another one, so it takes rounds.
+	// An aggregated role may be part of another one, so aggregation needs several rounds.
 	for stale := engine.Snapshot().Stale(); len(stale) > 0; stale = engine.Snapshot().Stale() {
 		engine.Update(func(tx *rbac.Tx) {
 			for _, r := range d.ClusterRoles {
@@ -72,7 +72,7 @@ func defaultPolicy(enabled func(features.Gate) bool) (*policyObjects, error) {
 	return d, nil
 }
 
-// all lists roles before bindings.
+// all returns roles before bindings.
 func (d *policyObjects) all() []registry.Object {
 	var out []registry.Object
 	for _, o := range d.ClusterRoles {
@@ -98,9 +98,8 @@ func policyPath(o registry.Object) loopback.Ref {
 	return loopback.Of(rbacv1.GroupName, "v1", resource, o.GetNamespace())
 }
 
-// roles carries over what older versions stored, creates the default roles and
-// bindings, adds to those that exist what they lack, and waits until the policy
-// in process has them.
+// roles migrates roles of older versions, creates the default roles and bindings, adds missing
+// parts to existing ones, and waits until the in-process policy has them.
 func (b *Bootstrap) roles(ctx context.Context) error {
 	want, err := defaultPolicy(b.FeatureEnabled)
 	if err != nil {
@@ -124,7 +123,7 @@ func (b *Bootstrap) roles(ctx context.Context) error {
 	return b.PolicySeen(ctx)
 }
 
-// livePolicy returns the roles and bindings of the cache, by where they are.
+// livePolicy returns the cached roles and bindings by path.
 func (b *Bootstrap) livePolicy(ctx context.Context) (map[loopback.Ref]registry.Object, error) {
 	var crs rbacv1.ClusterRoleList
 	var rs rbacv1.RoleList
@@ -152,8 +151,8 @@ func (b *Bootstrap) livePolicy(ctx context.Context) (map[loopback.Ref]registry.O
 	return live, nil
 }
 
-// reconcileRole makes one object, or gives the live one what it lacks; live may
-// be nil although it exists, or be old.
+// reconcileRole creates one object, or adds the missing parts to the live one. live may be nil
+// although the object exists, and may be outdated.
 func (b *Bootstrap) reconcileRole(ctx context.Context, want, live registry.Object) error {
 	collection := policyPath(want)
 	for range 5 {
@@ -182,8 +181,8 @@ func (b *Bootstrap) reconcileRole(ctx context.Context, want, live registry.Objec
 	return fmt.Errorf("%s: somebody else keeps changing it", collection.Named(want.GetName()))
 }
 
-// writeRole replaces the live object. A binding that pointed at another role is
-// made anew, because its roleRef cannot be changed.
+// writeRole replaces the live object. A binding to another role is recreated, because its roleRef
+// is immutable.
 func (b *Bootstrap) writeRole(ctx context.Context, collection loopback.Ref, changed registry.Object) error {
 	path := collection.Named(changed.GetName())
 	if changed.GetResourceVersion() != "" {
@@ -195,8 +194,8 @@ func (b *Bootstrap) writeRole(ctx context.Context, collection loopback.Ref, chan
 	return b.API.Create(ctx, collection, changed)
 }
 
-// isKept gives the live object what it lacks and tells whether nothing was
-// missing. One that is to be made anew is left without a resourceVersion.
+// isKept adds missing parts to the live object and reports whether nothing was missing. It clears
+// the resourceVersion of an object that must be recreated.
 func isKept(live, want registry.Object) bool {
 	if live.GetAnnotations()[autoUpdate] == "false" {
 		return true
@@ -215,7 +214,7 @@ func isKept(live, want registry.Object) bool {
 	switch l := live.(type) {
 	case *rbacv1.ClusterRole:
 		w := want.(*rbacv1.ClusterRole)
-		if w.AggregationRule != nil { // its rules are kept by whoever aggregates
+		if w.AggregationRule != nil { // aggregation maintains its rules
 			return addSelectors(l, w.AggregationRule) && kept
 		}
 		return addRules(&l.Rules, w.Rules) && kept

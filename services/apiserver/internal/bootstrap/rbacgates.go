@@ -9,8 +9,8 @@ import (
 	"binnacle/libs/features"
 )
 
-// gated is the part of an entry of rbac-defaults.json that limits it to
-// feature gates. The entry belongs to the defaults while all of them are on.
+// gated is the part of an entry of rbac-defaults.json that limits it to feature gates. The entry is
+// a default only if all of them are on.
 type gated struct {
 	FeatureGates []features.Gate `json:"featureGates"`
 }

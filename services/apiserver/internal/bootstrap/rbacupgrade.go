@@ -10,15 +10,15 @@ import (
 	"binnacle/services/apiserver/internal/loopback"
 )
 
-// Versions of Kubernetes before 1.14 let system:discovery grant what
-// system:public-info-viewer grants today.
+// Before Kubernetes 1.14, system:discovery granted the permissions that system:public-info-viewer
+// grants today.
 const (
 	splitSource = "system:discovery"
 	splitTarget = "system:public-info-viewer"
 )
 
-// aggregated lists the roles that had rules of their own before cluster roles
-// could be aggregated, and the roles that hold these rules today.
+// aggregated returns the roles that had rules of their own before cluster roles could be
+// aggregated, and the roles that hold these rules today.
 func aggregated() map[string]string {
 	return map[string]string{
 		"admin": "system:aggregate-to-admin",
@@ -27,9 +27,9 @@ func aggregated() map[string]string {
 	}
 }
 
-// carryOver keeps what an administrator changed in the roles and bindings of an
-// older version. It creates the successor of such a role or binding from the
-// live object, and does nothing where the successor exists.
+// carryOver preserves an administrator's changes in the roles and bindings of an older version. It
+// creates the successor of such a role or binding from the live object, and does nothing if the
+// successor exists.
 func (b *Bootstrap) carryOver(ctx context.Context, want *policyObjects) error {
 	for from, to := range aggregated() {
 		if err := b.carryRules(ctx, from, to); err != nil {
@@ -44,8 +44,8 @@ func (b *Bootstrap) carryOver(ctx context.Context, want *policyObjects) error {
 	return nil
 }
 
-// carryRules creates the role to with the rules of the role from, unless from
-// is aggregated already.
+// carryRules creates the role to with the rules of the role from, unless from is already
+// aggregated.
 func (b *Bootstrap) carryRules(ctx context.Context, from, to string) error {
 	roles := policyPath(&rbacv1.ClusterRole{})
 	var source rbacv1.ClusterRole

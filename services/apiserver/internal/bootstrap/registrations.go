@@ -14,37 +14,37 @@ import (
 	"binnacle/services/apiserver/internal/loopback"
 )
 
-// managed labels the API services that the server registers for what it serves itself:
-// onStart those of built-in group versions, which are made once, always those of custom
-// resources, which are kept as they have to be.
+// managed is the label of API services that the server registers for its own group versions:
+// onStart for built-in ones, which are created once, always for those of custom resources, which
+// are maintained.
 const (
 	managed = "kube-aggregator.kubernetes.io/automanaged"
 	onStart = "onstart"
 	always  = "true"
 )
 
-// registrationRetry is the pause after a write that failed.
+// registrationRetry is the delay after a failed write.
 const registrationRetry = time.Second
 
-// Registrations keep an API service for each group version of custom resources. One
-// that somebody else made under the name is left alone.
+// Registrations maintains an API service for each group version of custom resources. It does not
+// change an API service of the same name without the managed label.
 type Registrations struct {
 	API *loopback.Client
-	// Live are those that are stored, as far as it is known here. They are not changed: who looks at them
-	// with each change of thousands cannot read them anew.
+	// Live returns the API services that the cache has. They must not be changed. Reading them from
+	// the store at each of thousands of changes would cost too much.
 	Live func() (iter.Seq[*apiregistrationv1.APIService], error)
-	// Wanted are the group versions that are served; ok is false while that is not known.
+	// Wanted returns the served group versions. ok is false while they are not known.
 	Wanted func() (wanted []APIService, ok bool)
-	// Gone reports whether a group version is served no more by what the whole suite
-	// knows, which may be more than Wanted. It is false while a definition cannot be
-	// read, because that one may serve the group version.
+	// Gone reports whether a group version is no longer served, according to data that may be newer
+	// than Wanted. It returns false while a definition cannot be read, because that definition may
+	// serve the group version.
 	Gone func(ctx context.Context, group, version string) bool
-	// Changed receives after changes of what is served, and of API services.
+	// Changed receives a value after changes of the served group versions and of API services.
 	Changed <-chan struct{}
 	Logger  *slog.Logger
 }
 
-// Run keeps them until ctx ends.
+// Run maintains the API services until ctx ends.
 func (r *Registrations) Run(ctx context.Context) error {
 	retry := time.NewTimer(0)
 	defer retry.Stop()
@@ -58,7 +58,7 @@ func (r *Registrations) Run(ctx context.Context) error {
 		begun := time.Now()
 		if err := r.keep(ctx); err != nil && ctx.Err() == nil {
 			level := slog.LevelError
-			if apierrors.IsConflict(err) || apierrors.IsTooManyRequests(err) { // a change is on its way to us
+			if apierrors.IsConflict(err) || apierrors.IsTooManyRequests(err) { // the change will arrive soon
 				level = slog.LevelDebug
 			}
 			r.Logger.Log(ctx, level, "the API services of custom resources could not be written; trying again", "error", err)
@@ -96,11 +96,11 @@ func (r *Registrations) keep(ctx context.Context) error {
 	return nil
 }
 
-// register makes an API service, or what became of it what it has to be.
+// register creates an API service, or corrects a changed one.
 func (r *Registrations) register(ctx context.Context, w APIService, live *apiregistrationv1.APIService) error {
 	switch {
 	case live == nil:
-		if r.Gone(ctx, w.Group, w.Version) { // somebody knew before us, and removed it
+		if r.Gone(ctx, w.Group, w.Version) { // another replica has already removed it
 			return nil
 		}
 		if err := r.API.Create(ctx, apiServicesPath, w.object(always)); !apierrors.IsAlreadyExists(err) {
@@ -119,8 +119,8 @@ func (r *Registrations) register(ctx context.Context, w APIService, live *apireg
 	return err
 }
 
-// remove deletes an API service of ours whose group version is gone, unless it became
-// another one meanwhile.
+// remove deletes a managed API service whose group version is no longer served, unless it has
+// changed concurrently.
 func (r *Registrations) remove(ctx context.Context, s *apiregistrationv1.APIService) error {
 	if s.Labels[managed] != always || !r.Gone(ctx, s.Spec.Group, s.Spec.Version) {
 		return nil
@@ -144,14 +144,14 @@ func (s APIService) spec() apiregistrationv1.APIServiceSpec {
 	}
 }
 
-// is tells whether a stored one says this and nothing else.
+// is reports whether the stored spec equals s.
 func (s APIService) is(spec *apiregistrationv1.APIServiceSpec) bool {
 	w := s.spec()
 	return spec.Service == nil && !spec.InsecureSkipTLSVerify && len(spec.CABundle) == 0 && spec.Group == w.Group && spec.Version == w.Version &&
 		spec.GroupPriorityMinimum == w.GroupPriorityMinimum && spec.VersionPriority == w.VersionPriority
 }
 
-// object is the API service that is made of it.
+// object returns the APIService object for s.
 func (s APIService) object(how string) map[string]any {
 	return map[string]any{
 		"apiVersion": apiregistrationv1.GroupName + "/v1", "kind": "APIService",

@@ -24,17 +24,16 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Times of replicas, as Kubernetes has them.
+// Times of replicas, as in Kubernetes.
 const (
 	identityRenewal  = 10 * time.Second
 	identityDuration = time.Hour
-	// A replica is an endpoint of the kubernetes service for this long after
-	// it said so last.
+	// A replica is an endpoint of the kubernetes service for this time after its last announcement.
 	endpointTTL = 15 * time.Second
 )
 
-// IdentityPrefix is how the names of replicas begin, which are those of their
-// leases in the system namespace.
+// IdentityPrefix is the prefix of the names of replicas, which are also those of their leases in
+// the system namespace.
 const IdentityPrefix = "apiserver-"
 
 // Identity returns the name of the replica on a host. It is that of a
@@ -49,7 +48,7 @@ func Identity(host string) string {
 	return IdentityPrefix + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16]))
 }
 
-// identityLease says that this replica lives.
+// identityLease renews the lease of this replica.
 func (b *Bootstrap) identityLease(ctx context.Context) error {
 	holder := b.Identity + "_" + b.Instance
 	fresh := func() coordinationv1.LeaseSpec {
@@ -70,7 +69,7 @@ func (b *Bootstrap) identityLease(ctx context.Context) error {
 	})
 }
 
-// expiredIdentities removes the leases of replicas that are gone.
+// expiredIdentities deletes the leases of replicas that have stopped.
 func (b *Bootstrap) expiredIdentities(ctx context.Context) error {
 	path := loopback.Of("coordination.k8s.io", "v1", "leases", api.SystemNamespace)
 	var list coordinationv1.LeaseList
@@ -90,10 +89,10 @@ func (b *Bootstrap) expiredIdentities(ctx context.Context) error {
 	return nil
 }
 
-// leasePrefix holds a key for each live replica's address.
+// leasePrefix is the prefix of the keys of live replicas' addresses.
 func (b *Bootstrap) leasePrefix() string { return b.Root + "/masterleases/" }
 
-// announce says that this replica serves, for as long as the key lives.
+// announce writes the key of this replica with a TTL.
 func (b *Bootstrap) announce(ctx context.Context) error {
 	value, err := b.EncodeEndpoints(&corev1.Endpoints{Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: b.AdvertiseAddress.String()}}}}})
 	if err != nil {
@@ -113,10 +112,10 @@ func (b *Bootstrap) announce(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil // another replica at the same address keeps it alive
+	return nil // another replica with the same address keeps it alive
 }
 
-// withdraw takes this replica out of the service.
+// withdraw removes this replica from the service.
 func (b *Bootstrap) withdraw(ctx context.Context) error {
 	if b.ForeignEndpoints {
 		return nil
@@ -132,9 +131,8 @@ func (b *Bootstrap) withdraw(ctx context.Context) error {
 	return b.reconcileEndpoints(ctx)
 }
 
-// reconcileEndpoints makes the endpoints of the kubernetes service the live
-// replicas. Those on loopback addresses are none: no other host reaches them,
-// and endpoints must not have such addresses.
+// reconcileEndpoints sets the endpoints of the kubernetes service to the live replicas. It omits
+// loopback addresses: no other host reaches them, and endpoints must not have such addresses.
 func (b *Bootstrap) reconcileEndpoints(ctx context.Context) error {
 	res, err := b.Store.List(ctx, b.leasePrefix(), storage.ListOptions{})
 	if err != nil {
@@ -142,7 +140,7 @@ func (b *Bootstrap) reconcileEndpoints(ctx context.Context) error {
 	}
 	var ips []string
 	for _, kv := range res.Items {
-		// Endpoints hold no address that nobody else could reach.
+		// Endpoints contain only globally reachable addresses.
 		if ip := strings.TrimPrefix(kv.Key, b.leasePrefix()); net.ParseIP(ip).IsGlobalUnicast() {
 			ips = append(ips, ip)
 		}

@@ -10,6 +10,6 @@
 //	below: subresource.go, scale.go; operation.go → the packages below operations, as Config lists them;
 //	       carried.go: limit of requests that are proxied to other servers
 //
-// The server's filters call API.ServeHTTP after authentication and authorization. API is safe for
-// concurrent use. A Call belongs to the goroutine of its request.
+// The server's filters call API.ServeHTTP after authentication and authorization. A Call belongs to
+// one request.
 package endpoints

@@ -1,10 +1,11 @@
-// Package jsonpatch applies JSON patches (RFC 6902), those of clients, webhooks and policies.
+// Package jsonpatch applies JSON patches (RFC 6902) of clients, webhooks and policies. It has no
+// state.
 //
-// What operations mean is what gopkg.in/evanphx/json-patch.v4 has them mean, with which Kubernetes
-// applies them: "replace" of a member that is not there adds it, indexes may count from the end,
-// scalars are compared as they are written. What a patch takes grows with the document and the patch
-// together, however deep they are and however many operations there are: texts are read once, only
-// what paths go through becomes a tree, and that is written once.
+// The semantics are those of gopkg.in/evanphx/json-patch.v4, which Kubernetes uses: "replace" of a
+// missing member adds it, negative indexes count from the end, and scalars are equal if their texts
+// are. The cost grows with the total size of the document and the patch, independent of their depth
+// and of the number of operations: each text is parsed once, only values on the paths become a
+// tree, and the tree is encoded once.
 package jsonpatch
 
 import (
@@ -18,24 +19,24 @@ import (
 // Patch is a list of operations.
 type Patch []Operation
 
-// Operation is one of them: its members by their names, nil for null.
+// Operation is one operation: its members by name, nil for null.
 type Operation map[string]*json.RawMessage
 
 const (
-	// MaxCopies is how many bytes the copies of a patch may take together.
+	// MaxCopies is the maximum total size in bytes of the values that a patch copies.
 	MaxCopies = 3 << 20
-	// MaxMoved is how many elements of lists a patch may move from their places, for others that are
-	// put in or taken out. It takes some 200 ms.
+	// MaxMoved is the maximum number of list elements that a patch may shift by insertions and
+	// removals. Shifting that many takes about 200 ms.
 	MaxMoved = 50_000_000
-	// maxDepth is how deep values may be nested meanwhile.
+	// maxDepth is the maximum nesting depth of the document between operations.
 	maxDepth = tape.MaxDepth
 )
 
 // Errors of Apply, which may be wrapped.
 var (
-	// ErrTestFailed: a "test" did not hold.
+	// ErrTestFailed: a "test" operation failed.
 	ErrTestFailed = errors.New("test failed")
-	// ErrMoved: the patch moves more than MaxMoved.
+	// ErrMoved: the patch exceeds MaxMoved.
 	ErrMoved = fmt.Errorf("the operations move more than %d elements of lists", MaxMoved)
 
 	errMissing = errors.New("missing value")
@@ -43,13 +44,13 @@ var (
 	errDepth   = errors.New("exceeded max depth")
 )
 
-// Decode reads a patch.
+// Decode decodes a patch.
 func Decode(raw []byte) (p Patch, err error) {
 	err = json.Unmarshal(raw, &p)
 	return p, err
 }
 
-// Apply makes a document of another. Its errors are those of operations that cannot be applied.
+// Apply applies a patch to a document. Its errors are those of operations that cannot be applied.
 func Apply(doc []byte, p Patch) ([]byte, error) {
 	if len(doc) == 0 {
 		return doc, nil
@@ -69,7 +70,7 @@ func Apply(doc []byte, p Patch) ([]byte, error) {
 	return t.root.append(make([]byte, 0, len(doc))), nil
 }
 
-// text is a member of an operation that is a string.
+// text returns a string member of an operation.
 func (o Operation) text(name string) (s string, err error) {
 	raw := o[name]
 	if raw == nil {
@@ -79,7 +80,7 @@ func (o Operation) text(name string) (s string, err error) {
 	return s, err
 }
 
-// Kind is what an operation does; "unknown" if it does not say.
+// Kind returns the "op" of an operation, or "unknown" if it is missing or no string.
 func (o Operation) Kind() string {
 	kind, err := o.text("op")
 	if err != nil {
@@ -88,7 +89,7 @@ func (o Operation) Kind() string {
 	return kind
 }
 
-// path is what an operation is about; an error says that there is none.
+// path returns the path of an operation, or an error if it is missing.
 func (o Operation) path() (string, error) {
 	path, err := o.text("path")
 	if errors.Is(err, errMissing) {
@@ -105,7 +106,7 @@ func (o Operation) from() (string, error) {
 	return from, err
 }
 
-// value is that of an operation; none is null.
+// value returns the value of an operation. A missing value is null.
 func (t *tree) value(o Operation) *node {
 	if raw := o["value"]; raw != nil {
 		return t.read(*raw)
@@ -171,7 +172,7 @@ func (t *tree) replace(i int, op Operation) error {
 		if _, has := op["value"]; !has {
 			return fmt.Errorf("operation %d, replace, has no value", i)
 		}
-		if n := t.value(op); n != nil && t.open(n) { // others change nothing
+		if n := t.value(op); n != nil && t.open(n) { // any other value changes nothing
 			t.root = n.tree
 		}
 		return nil

@@ -12,44 +12,44 @@ import (
 	"binnacle/services/apiserver/internal/customresource/tape"
 )
 
-// tree is a document that is being patched.
+// tree is a document with the patch partially applied.
 type tree struct {
 	root          *branch
 	copied, moved int
 	texts         []*text
 }
 
-// text is what nodes were read from.
+// text is a text that nodes refer to.
 type text struct {
 	raw   []byte
 	depth int
-	doc   *tape.Doc // from when one of its values is opened
+	doc   *tape.Doc // set when one of its values is opened
 }
 
-// node is a value; nil is null. It is the text of one, until somebody goes through it.
+// node is a value; nil is null. It is a part of a text until an operation opens it.
 type node struct {
 	text *text
 	at   tape.Ref
 	tree *branch
 }
 
-// branch is an object or a list that somebody went through.
+// branch is an opened object or list.
 type branch struct {
 	members map[string]*node
 	items   []*node
 	list    bool
-	depth   int // of what is in it, at most
+	depth   int // upper bound of the depth of its values
 }
 
-// place is where a path ends: a member or an element, which need not be there.
+// place is the end of a path: a member or an element, which need not exist.
 type place struct {
 	in  *branch
 	key string
-	// above are the objects and lists on the way.
+	// above holds the objects and lists on the path.
 	above []*branch
 }
 
-// read makes a node of a text.
+// read returns a node for a text.
 func (t *tree) read(raw []byte) *node {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 || string(raw) == "null" {
@@ -66,7 +66,7 @@ func (t *tree) release() {
 	}
 }
 
-// depthOf is how deep values of a text are nested.
+// depthOf returns the nesting depth of a text.
 func depthOf(raw []byte) (most int) {
 	depth, quoted := 0, false
 	for i := 0; i < len(raw); i++ {
@@ -89,7 +89,7 @@ func depthOf(raw []byte) (most int) {
 	return most
 }
 
-// written is the text of a node that nobody went through.
+// written returns the text of a node that is not opened.
 func (n *node) written() []byte {
 	if n.text.doc == nil {
 		return n.text.raw
@@ -97,7 +97,7 @@ func (n *node) written() []byte {
 	return n.text.doc.Text(n.at)
 }
 
-// open makes a branch of an object or a list; of other values it makes none.
+// open parses an object or a list into a branch. It returns false for other values.
 func (t *tree) open(n *node) bool {
 	if n.tree != nil {
 		return true
@@ -131,15 +131,15 @@ func (t *tree) open(n *node) bool {
 	}
 	n.tree.members = make(map[string]*node, d.Len(n.at))
 	for k, end := d.First(n.at), d.Next(n.at); k < end; k = d.Next(k + 1) {
-		n.tree.members[d.String(k)] = value(k + 1) // the last of a name counts
+		n.tree.members[d.String(k)] = value(k + 1) // the last duplicate counts
 	}
 	return true
 }
 
-// unescape reads a part of a path (RFC 6901, "Evaluation").
+// unescape decodes a part of a path (RFC 6901, "Evaluation").
 var unescape = strings.NewReplacer("~1", "/", "~0", "~")
 
-// find goes along a path (RFC 6901).
+// find resolves a path (RFC 6901). It returns false if a value on the path is missing.
 func (t *tree) find(path string) (place, bool) {
 	parts := strings.Split(path, "/")
 	if len(parts) < 2 || len(parts) > maxDepth {
@@ -164,7 +164,8 @@ func invalidIndex(i int) error {
 	return fmt.Errorf("Unable to access invalid index: %d: %w", i, errIndex) //nolint:staticcheck // the words that clients know
 }
 
-// index is which element the key names, of n places; negative ones count from the end.
+// index returns the index that the key denotes in a list of length n. Negative ones count from the
+// end.
 func index(key string, n int) (int, error) {
 	i, err := strconv.Atoi(key)
 	if err != nil {
@@ -179,7 +180,7 @@ func index(key string, n int) (int, error) {
 	return i, nil
 }
 
-// get is what stands at the place. Members that are not there are null.
+// get returns the value at the place. A missing member is null.
 func (p place) get() (*node, error) {
 	if !p.in.list {
 		return p.in.members[p.key], nil
@@ -191,7 +192,7 @@ func (p place) get() (*node, error) {
 	return p.in.items[i], nil
 }
 
-// set replaces what stands at the place, or adds a member.
+// set replaces the value at the place, or adds a member.
 func (p place) set(n *node) error {
 	if err := p.deepen(n); err != nil {
 		return err
@@ -207,7 +208,7 @@ func (p place) set(n *node) error {
 	return err
 }
 
-// put adds or replaces a member, or adds an element before the one at the place.
+// put adds or replaces a member, or inserts an element at the place.
 func (t *tree) put(p place, n *node) error {
 	if !p.in.list {
 		return p.set(n)
@@ -231,7 +232,7 @@ func (t *tree) put(p place, n *node) error {
 	return nil
 }
 
-// take removes what stands at the place.
+// take removes the value at the place.
 func (t *tree) take(p place) error {
 	if !p.in.list {
 		if _, ok := p.in.members[p.key]; !ok {
@@ -251,7 +252,7 @@ func (t *tree) take(p place) error {
 	return nil
 }
 
-// shift counts elements that move.
+// shift counts elements that are shifted.
 func (t *tree) shift(n int) error {
 	if t.moved += n; t.moved > MaxMoved {
 		return ErrMoved
@@ -272,7 +273,7 @@ func (n *node) depth() int {
 	return n.text.depth
 }
 
-// deepen counts how deep it becomes where a node comes to the place.
+// deepen updates the depths on the path for a node that is added at the place.
 func (p place) deepen(n *node) error {
 	depth := n.depth()
 	if depth+len(p.above) > maxDepth {
@@ -280,14 +281,14 @@ func (p place) deepen(n *node) error {
 	}
 	for _, b := range slices.Backward(p.above) {
 		if depth++; b.depth >= depth {
-			break // as those above it are deeper still
+			break // the branches above are deeper still
 		}
 		b.depth = depth
 	}
 	return nil
 }
 
-// size is how long the text of a node is, nearly.
+// size returns the approximate size in bytes of a node's text.
 func (n *node) size() (bytes int) {
 	switch {
 	case n == nil:
@@ -325,7 +326,7 @@ func (n *node) clone() *node {
 	return &node{tree: b}
 }
 
-// equal tells whether two values are the same. Scalars are if they are written alike.
+// equal reports whether two values are equal. Scalars are equal if their texts are.
 func (t *tree) equal(a, b *node) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -349,7 +350,7 @@ func (t *tree) equal(a, b *node) bool {
 	return true
 }
 
-// append appends the JSON of a branch, members in the order of their names.
+// append appends the JSON of a branch, with members ordered by name.
 func (b *branch) append(dst []byte) []byte {
 	if b.list {
 		dst = append(dst, '[')

@@ -123,7 +123,8 @@ func (k *Kept[T]) put(e *watchcache.Entry, obj T, keep bool) {
 	}
 	size := e.Size()
 	k.bytes += size
-	k.byKey.Add(strings.Clone(e.Key()), keptObject[T]{obj, e.ID(), size}) // the key of the entry shares memory with its other fields
+	// The key of the entry shares memory with its other fields.
+	k.byKey.Add(strings.Clone(e.Key()), keptObject[T]{obj, e.ID(), size})
 	for k.bytes > keptBytes {
 		k.byKey.RemoveOldest()
 	}

@@ -12,8 +12,8 @@ import (
 type Group struct {
 	Name     string
 	Versions []string
-	// Priority orders groups in discovery: higher first
-	// (groupPriorityMinimum of the group's APIServices).
+	// Priority orders groups in discovery, higher first (groupPriorityMinimum of the group's
+	// APIServices).
 	Priority int
 }
 
@@ -25,7 +25,7 @@ type Catalog struct {
 	byGVK  map[schema.GroupVersionKind]*Kind
 }
 
-// NewCatalog checks the declarations against each other.
+// NewCatalog returns a catalog. It returns an error for inconsistent declarations.
 func NewCatalog(groups []Group, kinds []*Kind) (*Catalog, error) {
 	c := &Catalog{
 		groups: append([]Group(nil), groups...),
@@ -56,8 +56,8 @@ func NewCatalog(groups []Group, kinds []*Kind) (*Catalog, error) {
 	return c, nil
 }
 
-// Only returns the catalog of the kinds that keep says. Versions and groups
-// without any are left out.
+// Only returns the catalog of the kinds that keep selects. It omits versions and groups without
+// kinds.
 func (c *Catalog) Only(keep func(*Kind) bool) (*Catalog, error) {
 	var kinds []*Kind
 	used := map[schema.GroupVersion]bool{}
@@ -83,24 +83,24 @@ func (c *Catalog) Only(keep func(*Kind) bool) (*Catalog, error) {
 	return NewCatalog(groups, kinds)
 }
 
-// Groups in the order of discovery.
+// Groups returns the groups in discovery order.
 func (c *Catalog) Groups() []Group { return c.groups }
 
-// Kinds in the order of their declaration.
+// Kinds returns the kinds in the order of their declaration.
 func (c *Catalog) Kinds() []*Kind { return c.kinds }
 
-// Resource finds a kind by the resource in a path; nil when it is not served.
+// Resource returns the kind of a resource in a path, or nil if it is not served.
 func (c *Catalog) Resource(gvr schema.GroupVersionResource) *Kind { return c.byGVR[gvr] }
 
-// Kind finds a kind by the type of an object; nil when it is not served.
+// Kind returns the kind of an object's type, or nil if it is not served.
 func (c *Catalog) Kind(gvk schema.GroupVersionKind) *Kind { return c.byGVK[gvk] }
 
-// ServesGroup tells whether a group exists.
+// ServesGroup reports whether a group exists.
 func (c *Catalog) ServesGroup(name string) bool {
 	return slices.ContainsFunc(c.groups, func(g Group) bool { return g.Name == name })
 }
 
-// Serves tells whether a group version exists.
+// Serves reports whether a group version exists.
 func (c *Catalog) Serves(gv schema.GroupVersion) bool {
 	for _, g := range c.groups {
 		if g.Name != gv.Group {

@@ -8,70 +8,69 @@ import (
 	"binnacle/services/apiserver/internal/customresource/tape"
 )
 
-// Document says how objects are read and judged that are JSON documents without
-// a Go type, such as custom resources. In Go they are
-// *unstructured.Unstructured. Its functions are safe for concurrent use.
+// Document defines how objects are processed that are JSON documents without a Go type, such as
+// custom resources. Their Go type is *unstructured.Unstructured. Its functions are safe for
+// concurrent use.
 type Document struct {
-	// Shape makes a document what is served and stored: defaults are filled in,
-	// unknown fields and unwanted nulls go, metadata is cleaned. It returns doc
-	// itself where nothing changes. Errors tell what cannot be read.
+	// Shape converts a document to the served and stored form: it fills in defaults, removes
+	// unknown fields and disallowed nulls, and normalizes metadata. It returns doc itself if
+	// nothing changes. Errors are those of invalid documents.
 	Shape func(doc []byte, o ShapeOptions) (Shaped, error)
-	// Weight is how many bytes Shape may make of a document in JSON, YAML or CBOR, about, in no time.
+	// Weight estimates the cost in bytes of Shape for a document in JSON, YAML or CBOR. It is
+	// cheap.
 	Weight func(doc []byte, cbor bool) int
-	// Serve brings stored documents of any version to the served one, defaulted
-	// and pruned, in the same order. It returns a document itself where nothing
-	// changes.
+	// Serve converts stored documents of any version to the served one, with defaults and without
+	// unknown fields, in the same order. It returns a document itself if nothing changes.
 	Serve func(ctx context.Context, stored [][]byte) ([][]byte, error)
-	// Open is Serve for one document, which is read. Who has it releases it.
+	// Open is Serve for one document and returns it parsed. The caller releases it.
 	Open func(ctx context.Context, stored []byte) (*tape.Doc, error)
-	// Store brings a served document to the version that is stored, pruned.
+	// Store converts a served document to the stored version, without unknown fields.
 	Store func(ctx context.Context, served []byte) ([]byte, error)
-	// Convert brings served documents to another version as they are.
+	// Convert converts served documents to another version without defaults or removals.
 	Convert func(ctx context.Context, served [][]byte, version string) ([][]byte, error)
-	// Remote tells that a webhook converts, which takes its time and may fail.
+	// Remote reports whether a webhook converts, which takes time and may fail.
 	Remote bool
-	// Validate checks a document beyond its metadata.
+	// Validate validates a document except for its metadata.
 	Validate func(ctx context.Context, w DocumentWrite) field.ErrorList
-	// Row reads from a served document the cells of Kind.Shown.Columns, each as its
-	// Cell has it. whole decodes the object, for those that need it. It is nil where
-	// there are no columns.
+	// Row computes the cells of Kind.Shown.Columns from a served document, with the same result as
+	// their Cell functions. whole decodes the object for cells that need it. Row is nil without
+	// columns.
 	Row func(doc []byte, whole func() (Object, error)) ([]any, error)
-	// Unserved are the versions of the kind that are not served. Managers keep the fields
-	// that they own in these versions.
+	// Unserved holds the versions of the kind that are not served. Managers keep the ownership of
+	// fields that is recorded in these versions.
 	Unserved []*Kind
 }
 
-// DocumentWrite is what a write makes of a document.
+// DocumentWrite is a write of a document.
 type DocumentWrite struct {
 	Object Object
-	// Text is the object as it is served, Old the one before, nil at creation. They
-	// have no resourceVersion, or any.
+	// Text is the served form of the object, Old that of the live object, nil at creation. Their
+	// resourceVersion is arbitrary or absent.
 	Text, Old []byte
-	// Found is what is wrong with the metadata: of some of it, rules are not evaluated.
+	// Found holds the errors of the metadata. After some of them, rules are not evaluated.
 	Found field.ErrorList
-	// Costly, if set, is called when rules have cost a lot, before they go on.
+	// Costly, if set, is called before further rules are evaluated after costly ones.
 	Costly func()
-	// Subresource is that of the path.
+	// Subresource is the subresource in the path.
 	Subresource string
-	// Warn is told what is wrong but tolerated.
+	// Warn is called with warnings.
 	Warn func(string)
 }
 
-// ShapeOptions say how a document is shaped.
+// ShapeOptions are options of Document.Shape.
 type ShapeOptions struct {
-	// Unknown asks for the paths of unknown and repeated fields.
+	// Unknown requests the paths of unknown and duplicate fields.
 	Unknown bool
-	// KeepNulls keeps nulls that the schema does not allow, so that Validate refuses them.
+	// KeepNulls keeps nulls that the schema does not allow, so that Validate rejects them.
 	KeepNulls bool
-	// Foreign shapes the metadata alone. It is set for documents of another kind or version, which
-	// the schema does not describe.
+	// Foreign processes only the metadata. It is set for documents of another kind or version,
+	// which the schema does not describe.
 	Foreign bool
 }
 
-// Shaped is a document as it is served.
+// Shaped is a document in the served form.
 type Shaped struct {
 	Doc []byte
-	// Unknown and Duplicates are the paths of fields that are left out because
-	// they are unknown, or came twice.
+	// Unknown and Duplicates are the paths of removed unknown and duplicate fields.
 	Unknown, Duplicates []string
 }

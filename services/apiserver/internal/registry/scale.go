@@ -5,24 +5,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Scale says where a kind keeps what autoscaling/v1 Scale shows.
+// Scale defines how the fields of an autoscaling/v1 Scale are stored in a kind.
 type Scale struct {
 	Replicas    func(Object) int32
 	SetReplicas func(Object, int32)
-	// Status returns the observed replicas and the selector in text form.
+	// Status returns the observed replicas and the selector as text.
 	Status func(Object) (replicas int32, selector string)
-	// Path leads to the replicas; nil is spec, replicas.
+	// Path is the path to the replicas; nil means spec, replicas.
 	Path []string
-	// Versions are the paths to the replicas in all versions of the kind, by apiVersion; nil for a
-	// version without a scale. Where Versions is nil, the kind has one version.
+	// Versions holds the paths to the replicas in all versions of the kind, by apiVersion; nil for
+	// a version without a scale. If Versions is nil, the kind has one version.
 	Versions map[string][]string
-	// Missing, if set, tells why an object has no scale that could be read.
+	// Missing, if set, returns an error if an object has no readable scale.
 	Missing func(Object) error
-	// Unconditional lets a scale without a resourceVersion be written.
+	// Unconditional allows writes of a scale without a resourceVersion.
 	Unconditional bool
 }
 
-// FieldPath leads to the replicas.
+// FieldPath returns the path to the replicas.
 func (s *Scale) FieldPath() []string {
 	if s.Path == nil {
 		return []string{"spec", "replicas"}
@@ -30,7 +30,7 @@ func (s *Scale) FieldPath() []string {
 	return s.Path
 }
 
-// Of shows an object as its scale.
+// Of returns the scale of an object.
 func (s *Scale) Of(obj Object) *autoscalingv1.Scale {
 	replicas, selector := s.Status(obj)
 	return &autoscalingv1.Scale{

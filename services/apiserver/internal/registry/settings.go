@@ -6,12 +6,12 @@ import (
 	"binnacle/libs/features"
 )
 
-// Settings of the server that the rules of kinds depend on. The zero value has
+// Settings holds the settings of the server that the rules of kinds depend on. The zero value has
 // every gate at its default.
 type Settings struct {
-	// AllowPrivileged lets containers be privileged (--allow-privileged).
+	// AllowPrivileged allows privileged containers (--allow-privileged).
 	AllowPrivileged bool
-	// PrimaryFamily is the IP family of services that choose none. Empty means IPv4.
+	// PrimaryFamily is the default IP family of services. Empty means IPv4.
 	PrimaryFamily corev1.IPFamily
 	// StoreJSON stores every kind as JSON (--storage-media-type=application/json).
 	StoreJSON bool
@@ -19,7 +19,7 @@ type Settings struct {
 	Gates *features.Gates
 }
 
-// On tells whether a feature is on.
+// On reports whether a feature gate is enabled.
 func (s Settings) On(gate features.Gate) bool {
 	if s.Gates == nil {
 		return features.New().Enabled(gate)

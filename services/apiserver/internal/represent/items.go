@@ -12,8 +12,8 @@ import (
 type List struct {
 	Meta  metav1.ListMeta
 	Items []*watchcache.Entry
-	// Walk, if set, replaces Items and visits the objects anew at each call. It is for objects that
-	// are too large to hold until the client has read them. Count is their number.
+	// Walk, if set, replaces Items. Each call visits the objects again. It is for objects that are
+	// too large to hold until the client has read them. Count is their number.
 	Walk  func(visit func(*watchcache.Entry) error) error
 	Count int
 }

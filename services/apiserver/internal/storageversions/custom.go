@@ -16,23 +16,23 @@ import (
 )
 
 const (
-	// customRetry is when what failed of custom resources is tried again.
+	// customRetry is the delay before a failed record of a custom resource is retried.
 	customRetry = time.Second
-	// customPatience is how long a write waits for what is said of its resource first.
+	// customPatience is how long a write of a custom resource waits for its record.
 	customPatience = 15 * time.Second
 )
 
-// custom is what is said of a custom resource.
+// custom is the state of a custom resource's record.
 type custom struct {
 	place place
-	tried chan struct{} // closed when it was said, or failed, for the first time
+	tried chan struct{} // closed after the first attempt, or when replaced
 	said  bool
-	stale bool  // it is to be said again
-	err   error // of the last try
+	stale bool  // must be written again
+	err   error // of the last attempt
 }
 
-// Define takes up the definitions that are there now. Writes of what is new, or is stored
-// in another version than before, wait from now on.
+// Define sets the current definitions. From now on, writes wait for the records of resources that
+// are new or stored in another version than before.
 func (m *Manager) Define(all []*apiextensionsv1.CustomResourceDefinition) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -48,13 +48,13 @@ func (m *Manager) Define(all []*apiextensionsv1.CustomResourceDefinition) {
 	}
 	for r, c := range had {
 		if m.custom[r] != c {
-			c.wake() // who waits looks at what came instead
+			c.wake() // waiting writes check the replacement
 		}
 	}
 	m.look()
 }
 
-// wake tells that it was tried, or is no more. The lock is held.
+// wake signals that a record was attempted or replaced. The caller holds mu.
 func (c *custom) wake() {
 	select {
 	case <-c.tried:
@@ -82,8 +82,8 @@ func placeOf(d *apiextensionsv1.CustomResourceDefinition) place {
 	return p
 }
 
-// own enters whose an object is, so that it goes with its definition; false when that is
-// there. A definition of the same name that was before owns it no more.
+// own adds the owner reference to the definition. It returns false if the reference exists. It
+// removes a reference to an earlier definition of the same name.
 func (p *place) own(o *metav1.ObjectMeta) bool {
 	if p.owner == nil || slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return reflect.DeepEqual(r, *p.owner) }) {
 		return false
@@ -95,7 +95,7 @@ func (p *place) own(o *metav1.ObjectMeta) bool {
 	return true
 }
 
-// again has everything said of custom resources again, which holds nobody.
+// again marks the records of all custom resources for rewriting. This does not hold writes.
 func (m *Manager) again() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -108,11 +108,11 @@ func (m *Manager) again() {
 func (m *Manager) look() {
 	select {
 	case m.changed <- struct{}{}:
-	default: // it is to look already
+	default: // a signal is already pending
 	}
 }
 
-// Run says of custom resources what this replica stores, from the first Update on.
+// Run writes the records of custom resources after the first Update, until ctx ends.
 func (m *Manager) Run(ctx context.Context, log *slog.Logger) error {
 	select {
 	case <-m.begun:
@@ -165,8 +165,8 @@ func (m *Manager) sayCustom(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// heldCustom waits for the first try of a resource. One that is not defined any more is
-// not held: nothing is stored of it.
+// heldCustom waits for the first attempt to record a resource. A resource without a definition is
+// not held: none of its objects can be stored.
 func (m *Manager) heldCustom(ctx context.Context, r schema.GroupResource) (why error, held bool) {
 	var limit <-chan time.Time
 	for {

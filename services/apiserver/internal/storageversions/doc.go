@@ -1,12 +1,12 @@
-// Package storageversions says in objects (StorageVersion, internal.apiserver.k8s.io)
-// which version this replica stores each resource in, and which it can read, so
-// that whoever migrates stored objects knows when all replicas agree (Kubernetes:
-// KEP-2339). Until that is said of a resource, writes of it are held with 503. The app
-// makes a Manager where the gates StorageVersionAPI and APIServerIdentity are on; the
-// bootstrap keeps it at work, the server asks it before each write. What dead replicas
-// said is removed by kube-controller-manager.
+// Package storageversions records in StorageVersion objects (internal.apiserver.k8s.io) which
+// version this replica stores each resource in, and which versions it can decode. A migrator of
+// stored objects can then tell when all replicas agree (Kubernetes: KEP-2339). Until the record of
+// a resource is written, its writes are rejected with 503. Package app creates a Manager if the
+// gates StorageVersionAPI and APIServerIdentity are on. Package bootstrap runs it, and the server
+// calls Held before each write. kube-controller-manager removes the records of dead replicas.
 //
-// Custom resources follow their definitions: Define ─► Run. What is said of one is owned by
-// its definition, and goes with it where a garbage collector runs; writes of one wait for
-// the first try instead of being refused, as who defined it writes it next.
+// Custom resources follow their definitions: Define ─► Run. The record of one is owned by its
+// definition, so that the garbage collector deletes both. Writes of a custom resource wait for the
+// first attempt instead of being rejected, because clients often write one immediately after its
+// definition.
 package storageversions

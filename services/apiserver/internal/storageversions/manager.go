@@ -21,37 +21,38 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Manager tells what this replica stores.
+// Manager records the versions that this replica stores. It is safe for concurrent use.
 type Manager struct {
 	api      *loopback.Client
 	identity string
 	now      func() time.Time
 	places   []place
-	// gone are called what this replica knows and does not serve.
+	// gone holds the resources that this replica knows and does not serve.
 	gone     []schema.GroupResource
 	complete atomic.Bool
 
-	mu      sync.RWMutex // a leaf
+	mu      sync.RWMutex // leaf lock
 	pending map[schema.GroupResource]error
 	custom  map[schema.GroupResource]*custom
-	changed chan struct{} // somebody has to look at custom
+	changed chan struct{} // signals Run to process custom
 	begun   chan struct{} // closed when the server may write
 	begin   sync.Once
 }
 
-// place is where objects are stored, and under which names they are served.
+// place is a storage prefix and the resources and versions that it serves.
 type place struct {
-	resources []schema.GroupResource // the first is what the place is called
+	resources []schema.GroupResource // the first one names the record
 	encoding  string
 	decodable []string
 	served    []string
-	owner     *metav1.OwnerReference // nil of what is built in
+	owner     *metav1.OwnerReference // nil for built-in resources
 }
 
-// errNotYet is told while nothing went wrong.
+// errNotYet is the error of resources before the first attempt.
 var errNotYet = errors.New("<nil>")
 
-// New makes a manager of the kinds of a catalog, of which those of served are served.
+// New returns a Manager for the stored kinds of a catalog. served holds those of them that are
+// served.
 func New(api *loopback.Client, identity string, catalog, served *registry.Catalog, now func() time.Time) *Manager {
 	m := &Manager{
 		api: api, identity: identity, now: now, pending: map[schema.GroupResource]error{}, custom: map[schema.GroupResource]*custom{},
@@ -72,7 +73,7 @@ func New(api *loopback.Client, identity string, catalog, served *registry.Catalo
 			places[k.Stored.Prefix] = p
 		}
 		version := k.GVR().GroupVersion()
-		if k.Stored.To == nil { // it is stored as it is served, or in the version that it names
+		if k.Stored.To == nil { // stored as served, or in the version that it names
 			p.encoding = version.String()
 		}
 		if !k.Stored.Version.Empty() {
@@ -94,7 +95,7 @@ func New(api *loopback.Client, identity string, catalog, served *registry.Catalo
 		if !slices.Contains(p.decodable, p.encoding) {
 			p.decodable = append(p.decodable, p.encoding)
 		}
-		if len(p.served) == 0 { // nobody can write it
+		if len(p.served) == 0 { // no client can write it
 			m.gone = append(m.gone, p.resources[0])
 			continue
 		}
@@ -106,8 +107,8 @@ func New(api *loopback.Client, identity string, catalog, served *registry.Catalo
 	return m
 }
 
-// Update says of all resources what this replica stores. What fails for one is tried for
-// the others. Custom resources follow, in Run.
+// Update writes the records of all built-in resources. An error for one does not stop the others.
+// Run then writes the records of custom resources.
 func (m *Manager) Update(ctx context.Context) error {
 	m.begin.Do(func() { close(m.begun) })
 	defer m.again()
@@ -140,8 +141,8 @@ func (m *Manager) Update(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Held tells whether writes of a resource have to wait, and what went wrong last. Those of
-// a custom resource that has just been defined wait here for a while.
+// Held reports whether writes of a resource must wait, and the last error. For a custom resource
+// that has just been defined, Held itself waits for a bounded time.
 func (m *Manager) Held(ctx context.Context, r schema.GroupResource, isCustom bool) (why error, held bool) {
 	if isCustom {
 		return m.heldCustom(ctx, r)
@@ -155,8 +156,7 @@ func (m *Manager) Held(ctx context.Context, r schema.GroupResource, isCustom boo
 	return why, held
 }
 
-// maxAttempts bounds how often one object is written anew because others were quicker:
-// all replicas write it.
+// maxAttempts is how many write conflicts on one object are retried. All replicas write it.
 const maxAttempts = 20
 
 func (m *Manager) say(ctx context.Context, p *place) error {
@@ -167,7 +167,7 @@ func (m *Manager) say(ctx context.Context, p *place) error {
 		if p.owner != nil {
 			fresh.OwnerReferences = []metav1.OwnerReference{*p.owner}
 		}
-		// The status is a sub-resource: it is not taken from a creation.
+		// A creation ignores the status, which is a subresource.
 		if err = loopback.Put(ctx, m.api, at, fresh, func(live *apiserverinternalv1alpha1.StorageVersion) bool { return p.own(&live.ObjectMeta) }); err != nil {
 			return err
 		}
@@ -185,7 +185,7 @@ func (m *Manager) say(ctx context.Context, p *place) error {
 	return err
 }
 
-// note enters what this replica stores; false when that is there.
+// note records the versions of this replica in v. It returns false if nothing changes.
 func (m *Manager) note(v *apiserverinternalv1alpha1.StorageVersion, p *place) bool {
 	s := &v.Status
 	before := s.DeepCopy()
@@ -199,7 +199,8 @@ func (m *Manager) note(v *apiserverinternalv1alpha1.StorageVersion, p *place) bo
 	return !reflect.DeepEqual(before, s)
 }
 
-// conclude says what follows from what all replicas say, of whom there is one at least.
+// conclude sets the fields that follow from the records of all replicas. At least one record must
+// exist.
 func (m *Manager) conclude(v *apiserverinternalv1alpha1.StorageVersion, before *apiserverinternalv1alpha1.StorageVersionStatus) {
 	s := &v.Status
 	s.CommonEncodingVersion = &s.StorageVersions[0].EncodingVersion
@@ -211,8 +212,8 @@ func (m *Manager) conclude(v *apiserverinternalv1alpha1.StorageVersion, before *
 	m.agree(v, before)
 }
 
-// agree says in a condition whether all replicas store the same version. Its time is when
-// that changed, or the version did.
+// agree sets the condition that reports whether all replicas store the same version. Its transition
+// time changes with its status and with the common version.
 func (m *Manager) agree(v *apiserverinternalv1alpha1.StorageVersion, before *apiserverinternalv1alpha1.StorageVersionStatus) {
 	c := apiserverinternalv1alpha1.StorageVersionCondition{
 		Type: apiserverinternalv1alpha1.AllEncodingVersionsEqual, Status: apiserverinternalv1alpha1.ConditionFalse, ObservedGeneration: v.Generation,

@@ -15,15 +15,15 @@ import (
 	"binnacle/services/apiserver/internal/loopback"
 )
 
-// nameOf is what the object is called that tells of a resource.
+// nameOf returns the name of the StorageVersion object of a resource.
 func nameOf(r schema.GroupResource) string { return cmp.Or(r.Group, "core") + "." + r.Resource }
 
 func objects() loopback.Ref {
 	return loopback.Of(apiserverinternalv1alpha1.GroupName, "v1alpha1", "storageversions", "")
 }
 
-// withdraw takes back what this replica said, before it was started anew, of what it does
-// not serve any more: peers would ask it.
+// withdraw removes this replica's earlier records of resources that it no longer serves. Otherwise
+// peers would proxy requests to it.
 func (m *Manager) withdraw(ctx context.Context) error {
 	var errs []error
 	for _, r := range m.gone {

@@ -72,8 +72,8 @@ func (w *Writer) create(ctx context.Context, r *Request, obj registry.Object, ho
 	}
 }
 
-// alreadyExists returns the error of a creation whose name is taken. The message says if the
-// existing object is being deleted.
+// alreadyExists returns the error of a creation whose name is taken. If the existing object is
+// being deleted, the message states that.
 func (w *Writer) alreadyExists(ctx context.Context, r *Request, obj registry.Object) error {
 	err := apierrors.NewAlreadyExists(r.Kind.GroupResource(), obj.GetName())
 	if obj.GetGenerateName() != "" {

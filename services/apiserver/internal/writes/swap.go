@@ -184,7 +184,7 @@ func (w *Writer) note(r *Request, revision int64) {
 // awaitSettled waits until the server has acted on a write of the object itself.
 func (w *Writer) awaitSettled(ctx context.Context, r *Request, revision int64) {
 	if settled := w.Settled[r.Kind.GVR().GroupResource()]; settled != nil && r.Sub == nil {
-		defer request.Aside(ctx)() // the wait may depend on other servers
+		defer request.Aside(ctx)() // this waits for other components, too
 		settled(ctx, revision)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/writes"
 )
 
-// bind answers POST of a Binding: it assigns a pod to a node, once.
+// bind serves POST of a Binding: it assigns a pod to a node, once.
 func (p *room) bind(c *endpoints.Call) error {
 	req, err := c.CreateRequest()
 	if err != nil {
@@ -52,7 +52,7 @@ func (p *room) bind(c *endpoints.Call) error {
 	if err != nil {
 		return err
 	}
-	if c.Sub == nil { // POST of bindings names the pod in the body
+	if c.Sub == nil { // a Binding on the collection names the pod in the body
 		if b.Name == "" {
 			return apierrors.NewBadRequest("Name parameter required.")
 		}

@@ -19,14 +19,15 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// budgets are the disruption budgets' resource.
+// budgets is the resource of disruption budgets.
 var budgets = policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")
 
-// budgetPaths is what is read of budgets to find a pod's, and to tell whether it counts the pod.
+// budgetPaths are the fields needed to find the budget of a pod, and to determine whether it counts
+// the pod.
 var budgetPaths = []string{"metadata.name", "spec.selector", "spec.unhealthyPodEvictionPolicy", "status.currentHealthy", "status.desiredHealthy"}
 
-// budgetOf finds the budget that selects a pod, with what budgetPaths has of it; nil when none
-// does. All of the namespace are looked at, which together may be large work for a small request.
+// budgetOf returns the budget that selects a pod, with the fields of budgetPaths only, or nil. It
+// reads all budgets of the namespace, which may be large work for a small request.
 func budgetOf(ctx context.Context, kind *served.Resource, pod *corev1.Pod) (found *policyv1.PodDisruptionBudget, err error) {
 	partly, err := kind.Coder.Partly(budgetPaths...)
 	if err != nil {
@@ -41,7 +42,7 @@ func budgetOf(ctx context.Context, kind *served.Resource, pod *corev1.Pod) (foun
 		return nil, apierrors.NewTooManyRequests("Large disruption budgets would be looked at, and others are worked on", 1)
 	}
 	snapshot.Ascend(prefix, "", func(e *watchcache.Entry) bool {
-		if err = ctx.Err(); err != nil { // nobody waits for the answer any more
+		if err = ctx.Err(); err != nil { // the request has ended
 			return false
 		}
 		var b *policyv1.PodDisruptionBudget
@@ -65,7 +66,8 @@ func budgetOf(ctx context.Context, kind *served.Resource, pod *corev1.Pod) (foun
 	return found, nil
 }
 
-// readBudget reads a stored budget. One that cannot be read may be the one that selects the pod.
+// readBudget decodes a stored budget. An undecodable one is an error, because it may select the
+// pod.
 func readBudget(partly func(codec.Item) (registry.Object, error), e *watchcache.Entry) (*policyv1.PodDisruptionBudget, error) {
 	if err := e.Unreadable(); err != nil {
 		return nil, fmt.Errorf("read disruption budget %q: %w", e.Name(), err)

@@ -19,11 +19,11 @@ import (
 	"binnacle/services/apiserver/internal/upstream"
 )
 
-// kubeletURL is a place at the kubelet of a node.
+// kubeletURL returns a URL at the kubelet of a node.
 func (p *room) kubeletURL(c *endpoints.Call, node, path string, query url.Values) (*url.URL, error) {
 	n, err := endpoints.Newest[*corev1.Node](c, corev1.SchemeGroupVersion.WithResource("nodes"), node)
 	if apierrors.IsNotFound(err) {
-		return nil, apierrors.NewNotFound(c.GroupResource(), node) // names what was asked of, as in Kubernetes
+		return nil, apierrors.NewNotFound(c.GroupResource(), node) // names the requested resource, as in Kubernetes
 	}
 	if err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func (p *room) kubeletURL(c *endpoints.Call, node, path string, query url.Values
 	return &url.URL{Scheme: "https", Host: net.JoinHostPort(host, port), Path: path, RawQuery: query.Encode()}, nil
 }
 
-// containerOf chooses the container: the one that is named, or the only one.
+// containerOf returns the container: the named one, or the only one.
 func containerOf(p *corev1.Pod, name string) (string, error) {
 	var names []string
 	for i := range p.Spec.InitContainers {
@@ -60,7 +60,7 @@ func containerOf(p *corev1.Pod, name string) (string, error) {
 	return "", apierrors.NewBadRequest(fmt.Sprintf("a container name must be specified for pod %s, choose one of: %v", p.Name, names))
 }
 
-// podLog answers GET of a pod's log.
+// podLog serves GET of a pod's log.
 func (p *room) podLog(c *endpoints.Call) error {
 	o, err := p.logOptions(c)
 	if err != nil {
@@ -74,7 +74,7 @@ func (p *room) podLog(c *endpoints.Call) error {
 	if err != nil {
 		return err
 	}
-	if pod.Spec.NodeName == "" { // it runs nowhere, so it has said nothing
+	if pod.Spec.NodeName == "" { // an unscheduled pod has no log
 		represent.SendWarnings(c.W, c.R)
 		c.W.WriteHeader(http.StatusNoContent)
 		return nil
@@ -103,11 +103,11 @@ func (p *room) podLog(c *endpoints.Call) error {
 	if o.Follow {
 		out = flushing{c.W, http.NewResponseController(c.W)}
 	}
-	_, _ = io.Copy(out, log) // the answer has begun: there is nobody to tell
+	_, _ = io.Copy(out, log) // the response has begun: an error can only end it
 	return nil
 }
 
-// flushing sends each write at once.
+// flushing flushes after each write.
 type flushing struct {
 	w io.Writer
 	c *http.ResponseController
@@ -121,7 +121,7 @@ func (f flushing) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// onNode refuses what only a pod that runs can answer.
+// onNode returns an error if a pod is not assigned to a node.
 func onNode(pod *corev1.Pod) error {
 	if pod.Spec.NodeName == "" {
 		return apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", pod.Name))
@@ -129,7 +129,7 @@ func onNode(pod *corev1.Pod) error {
 	return nil
 }
 
-// command answers exec and attach.
+// command serves exec and attach.
 func (p *room) command(c *endpoints.Call) error {
 	o := execOptions(c.R.URL.Query())
 	var options runtime.Object = o
@@ -140,7 +140,7 @@ func (p *room) command(c *endpoints.Call) error {
 	if err := c.Admit(c.Connecting(options)); err != nil {
 		return err
 	}
-	if options == attach { // as admission has left it
+	if options == attach { // as admission has changed it
 		o = &corev1.PodExecOptions{Stdin: attach.Stdin, Stdout: attach.Stdout, Stderr: attach.Stderr, TTY: attach.TTY, Container: attach.Container}
 	}
 	pod, err := endpoints.Newest[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), c.Op.Name)
@@ -193,7 +193,7 @@ func (p *room) portForward(c *endpoints.Call) error {
 	return nil
 }
 
-// failing answers what fails on the way.
+// failing writes the errors of a proxied request.
 type failing struct{ c *endpoints.Call }
 
 // Error implements upstream.Responder.

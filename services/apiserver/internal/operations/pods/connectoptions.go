@@ -16,7 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// optionReader reads options from a query; the first fault is kept.
+// optionReader parses options from a query and keeps the first error.
 type optionReader struct {
 	q   url.Values
 	err error
@@ -55,7 +55,7 @@ func (o *optionReader) fail(err error) {
 	}
 }
 
-// logOptions reads and checks the options of a log.
+// logOptions parses and validates the options of a log.
 func (p *room) logOptions(c *endpoints.Call) (*corev1.PodLogOptions, error) {
 	r := &optionReader{q: c.R.URL.Query()}
 	o := &corev1.PodLogOptions{
@@ -105,7 +105,7 @@ func validateLogOptions(o *corev1.PodLogOptions, split bool) (errs field.ErrorLi
 	return errs
 }
 
-// logQuery is how a kubelet is asked for a log.
+// logQuery returns the query for a log at a kubelet.
 func logQuery(o *corev1.PodLogOptions) url.Values {
 	q := url.Values{}
 	for name, set := range map[string]bool{"follow": o.Follow, "previous": o.Previous, "timestamps": o.Timestamps} {
@@ -127,7 +127,7 @@ func logQuery(o *corev1.PodLogOptions) url.Values {
 	return q
 }
 
-// execOptions of an exec; those of an attach are the same without a command.
+// execOptions returns the options of an exec. Those of an attach are the same without a command.
 func execOptions(q url.Values) *corev1.PodExecOptions {
 	r := &optionReader{q: q}
 	return &corev1.PodExecOptions{
@@ -136,7 +136,7 @@ func execOptions(q url.Values) *corev1.PodExecOptions {
 	}
 }
 
-// execQuery is how a kubelet is asked to run a command.
+// execQuery returns the query for a command at a kubelet.
 func execQuery(o *corev1.PodExecOptions) url.Values {
 	q := url.Values{}
 	for name, set := range map[string]bool{
@@ -152,7 +152,7 @@ func execQuery(o *corev1.PodExecOptions) url.Values {
 	return q
 }
 
-// portForwardOptions reads the ports that WebSocket clients name in the query.
+// portForwardOptions parses the ports that WebSocket clients send in the query.
 func portForwardOptions(q url.Values) (*corev1.PodPortForwardOptions, error) {
 	o := &corev1.PodPortForwardOptions{}
 	for _, text := range q["ports"] {

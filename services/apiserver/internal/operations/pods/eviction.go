@@ -25,16 +25,14 @@ import (
 	"binnacle/services/apiserver/internal/writes"
 )
 
-// maxDisruptedPods bounds the evictions that the controller of a budget has not
-// seen yet.
+// maxDisruptedPods is the maximum number of evictions that the controller of a budget has not
+// processed.
 const maxDisruptedPods = 2000
 
-// maxEvictionAttempts is how often an eviction starts anew because the pod
-// changed meanwhile.
+// maxEvictionAttempts is how many times an eviction is retried because the pod has changed.
 const maxEvictionAttempts = 20
 
-// evict answers POST of an Eviction: it deletes a pod if the disruption budgets
-// allow that.
+// evict serves POST of an Eviction: it deletes a pod if the disruption budgets allow it.
 func (p *room) evict(c *endpoints.Call) error {
 	req, err := c.CreateRequest()
 	if err != nil {
@@ -61,8 +59,7 @@ func (p *room) evict(c *endpoints.Call) error {
 	if err != nil {
 		return err
 	}
-	// The decision is made by the budgets: what is asked about deletions is not
-	// asked again.
+	// The budgets make the decision, so admission is not called again for the deletion.
 	req.DryRun = len(do.DryRun) > 0
 	pod := req.On(req.Kind, nil, req.Namespace, req.Name)
 	pod.Admitted, pod.Mark = true, p.disrupted
@@ -73,7 +70,7 @@ func (p *room) evict(c *endpoints.Call) error {
 	return nil
 }
 
-// decodeEviction reads either version of the kind; they differ in nothing else.
+// decodeEviction decodes either version of the kind. They have the same fields.
 func decodeEviction(c *endpoints.Call, validation string) (*policyv1.Eviction, error) {
 	obj, err := c.Body(validation, evictionGVK, policyv1beta1.SchemeGroupVersion.WithKind("Eviction"))
 	if err != nil {
@@ -88,8 +85,8 @@ func decodeEviction(c *endpoints.Call, validation string) (*policyv1.Eviction, e
 	return nil, fmt.Errorf("%T is no eviction", obj)
 }
 
-// evictionOptions returns the options of the deletion. asked is dryRun of the query, which the
-// body may repeat or say in its place.
+// evictionOptions returns the options of the deletion. asked is dryRun in the query. The body may
+// repeat it, or set it if the query does not.
 func evictionOptions(e *policyv1.Eviction, asked []string) (*metav1.DeleteOptions, error) {
 	do := e.DeleteOptions
 	if do == nil {
@@ -112,7 +109,7 @@ func evictionOptions(e *policyv1.Eviction, asked []string) (*metav1.DeleteOption
 	return do, nil
 }
 
-// evictPod deletes a pod as its budget, if it has one, allows it.
+// evictPod deletes a pod if its budget allows it or it has none.
 func (p *room) evictPod(c *endpoints.Call, req *writes.Request, do *metav1.DeleteOptions) error {
 	chosen := do.Preconditions != nil && do.Preconditions.ResourceVersion != nil
 	anyState := *req
@@ -127,7 +124,7 @@ func (p *room) evictPod(c *endpoints.Call, req *writes.Request, do *metav1.Delet
 			return fmt.Errorf("%T is no pod", obj)
 		}
 		if err := anyState.Preconditions(pod); err != nil {
-			return err // before anything is taken from a budget
+			return err // before the budget is changed
 		}
 		thisState := *req // the decision is about this state of the pod
 		now := do.DeepCopy()
@@ -144,15 +141,15 @@ func (p *room) evictPod(c *endpoints.Call, req *writes.Request, do *metav1.Delet
 			_, err := p.Writes.Delete(c.Context(), &anyState)
 			return err
 		}
-		// A pod that becomes ready meanwhile counts.
+		// A pod that becomes ready before the deletion counts for the budget.
 		if _, err = p.Writes.Delete(c.Context(), &thisState); chosen || !apierrors.IsConflict(err) || attempt == maxEvictionAttempts {
 			return err
 		}
 	}
 }
 
-// evictBudgeted evicts a pod that budgets count; thisState deletes it as it is,
-// anyState also when it has changed.
+// evictBudgeted evicts a pod that budgets count. thisState deletes the pod only in its current
+// state, anyState in any state.
 func (p *room) evictBudgeted(c *endpoints.Call, pod *corev1.Pod, anyState, thisState *writes.Request) error {
 	kind := c.Kept(budgets)
 	if err := c.NewestOf(kind); err != nil {
@@ -179,7 +176,7 @@ func (p *room) evictBudgeted(c *endpoints.Call, pod *corev1.Pod, anyState, thisS
 	return err
 }
 
-// unbudgeted pods do not serve, so no budget counts them.
+// unbudgeted reports whether no budget counts a pod, because it does not serve.
 func unbudgeted(p *corev1.Pod) bool {
 	switch p.Status.Phase {
 	case corev1.PodSucceeded, corev1.PodFailed, corev1.PodPending:
@@ -197,8 +194,8 @@ func podReady(p *corev1.Pod) bool {
 	return false
 }
 
-// unhealthyMayGo tells whether a pod that is not ready, and so is not counted as
-// healthy, may be evicted beside the budget (KEP-3017).
+// unhealthyMayGo reports whether a pod that is not ready, and so does not count as healthy, may be
+// evicted without spending the budget (KEP-3017).
 func unhealthyMayGo(b *policyv1.PodDisruptionBudget) bool {
 	if p := b.Spec.UnhealthyPodEvictionPolicy; p != nil && *p == policyv1.AlwaysAllow {
 		return true
@@ -206,8 +203,8 @@ func unhealthyMayGo(b *policyv1.PodDisruptionBudget) bool {
 	return b.Status.CurrentHealthy >= b.Status.DesiredHealthy && b.Status.DesiredHealthy > 0
 }
 
-// tooManyEvictions asks the client to come back when the budget's controller has
-// seen what happened.
+// tooManyEvictions returns the error that asks the client to retry after the budget's controller
+// has processed the changes.
 func tooManyEvictions(budget string) error {
 	return refuseEviction(10, fmt.Sprintf("The disruption budget %s is still being processed by the server.", budget))
 }
@@ -218,8 +215,8 @@ func refuseEviction(retryAfter int, cause string) error {
 	return err
 }
 
-// spend takes one disruption from a budget, and notes the pod, so that the
-// budget's controller does not count it as available any more.
+// spend takes one disruption from a budget and records the pod, so that the budget's controller no
+// longer counts it as available.
 func (p *room) spend(c *endpoints.Call, req *writes.Request, budget, pod string) error {
 	kind := c.Kept(budgets)
 	write := req.On(kind, kind.Subresource("status"), req.Namespace, budget)
@@ -249,7 +246,7 @@ func (p *room) spend(c *endpoints.Call, req *writes.Request, budget, pod string)
 	return err
 }
 
-// mayDisrupt says why a budget does not allow another disruption.
+// mayDisrupt returns an error if a budget does not allow another disruption.
 func mayDisrupt(b *policyv1.PodDisruptionBudget) error {
 	forbidden := func(reason string) error {
 		return apierrors.NewForbidden(schema.GroupResource{Group: policyv1.GroupName, Resource: "poddisruptionbudget"}, b.Name, errors.New(reason))
@@ -274,7 +271,7 @@ func mayDisrupt(b *policyv1.PodDisruptionBudget) error {
 	return refuseEviction(0, text)
 }
 
-// disrupted sets the condition that tells who ended a pod (KEP-3329).
+// disrupted sets the condition that records the cause of a pod's end (KEP-3329).
 func (p *room) disrupted(obj registry.Object) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {

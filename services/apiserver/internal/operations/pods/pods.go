@@ -1,7 +1,7 @@
-// Package pods answers what is asked of pods beside reading and writing them: binding
-// to a node, eviction, and what is carried on to a kubelet, a pod, a service or a node
-// (logs, commands, forwarded ports, proxies). Package app lists its operations; package
-// endpoints calls them when the request was routed.
+// Package pods implements the operations on pods other than reads and writes: binding to a node,
+// eviction, and requests that are proxied to a kubelet, a pod, a service or a node (logs, exec,
+// port forwarding, proxies). Package app lists its operations. Package endpoints routes requests
+// and calls them. The package has no state of its own.
 package pods
 
 import (
@@ -20,25 +20,24 @@ import (
 	"binnacle/services/apiserver/internal/writes"
 )
 
-// Config is what the operations work with.
+// Config holds the dependencies and options of the operations.
 type Config struct {
 	represent.Responder
 	Writes *writes.Writer
 	Fields *apply.Fields
 	// Upstream reaches kubelets, pods and services.
 	Upstream *upstream.Upstream
-	// TranslateCommands serves commands over channels that can be closed,
-	// TunnelPortForward forwarded ports over WebSocket; SplitLogStreams lets
-	// clients choose one of a log's streams.
+	// TranslateCommands serves commands over channels that can be closed. TunnelPortForward serves
+	// port forwarding over WebSocket. SplitLogStreams lets clients choose one stream of a log.
 	TranslateCommands, TunnelPortForward, SplitLogStreams bool
-	// BindingLabels has pods take the labels of their bindings.
+	// BindingLabels copies the labels of a binding to its pod.
 	BindingLabels bool
 	Now           func() time.Time
 }
 
 type room struct {
 	Config
-	// bindings and evictions keep the field ownership of what is sent.
+	// bindings and evictions manage the field ownership of request bodies.
 	bindings, evictions *apply.Manager
 }
 
@@ -47,7 +46,7 @@ var (
 	evictionGVK = policyv1.SchemeGroupVersion.WithKind("Eviction")
 )
 
-// Operations of pods, and proxies to services and nodes.
+// Operations returns the operations of pods, and the proxies to services and nodes.
 func Operations(c Config) []endpoints.Operation {
 	p := &room{
 		Config:    c,

@@ -16,11 +16,11 @@ import (
 	"binnacle/services/apiserver/internal/upstream"
 )
 
-// proxy answers requests of any method to a pod, a service or a node.
+// proxy serves requests of any method to a pod, a service or a node.
 func (p *room) proxy(c *endpoints.Call) error {
 	var options runtime.Object
 	var locate func(*endpoints.Call) (*url.URL, upstream.To, error)
-	var path *string // as admission leaves it
+	var path *string // admission may change it
 	switch c.Resource {
 	case "pods":
 		o := &corev1.PodProxyOptions{Path: proxiedPath(c)}
@@ -46,7 +46,7 @@ func (p *room) proxy(c *endpoints.Call) error {
 	return nil
 }
 
-// proxiedPath is what follows the sub-resource in the request's path.
+// proxiedPath returns the part of the request's path after the subresource.
 func proxiedPath(c *endpoints.Call) string {
 	p := strings.Join(c.Op.Beyond, "/")
 	if p != "" && !strings.HasPrefix(p, "/") {
@@ -58,8 +58,8 @@ func proxiedPath(c *endpoints.Call) string {
 	return p
 }
 
-// podTarget is the port of a pod that is named as name, name:port or
-// scheme:name:port; without a port the first one that a container declares.
+// podTarget returns the URL of a port of a pod, which is named as name, name:port or
+// scheme:name:port. Without a port it is the first one that a container declares.
 func (p *room) podTarget(c *endpoints.Call) (*url.URL, upstream.To, error) {
 	scheme, name, port, ok := splitTarget(c.Op.Name)
 	if !ok {
@@ -89,7 +89,7 @@ func (p *room) podTarget(c *endpoints.Call) (*url.URL, upstream.To, error) {
 	return at, upstream.Target, nil
 }
 
-// splitTarget reads name, name:port or scheme:name:port, where port is a number.
+// splitTarget parses name, name:port or scheme:name:port, where port is a number.
 func splitTarget(s string) (scheme, name, port string, ok bool) {
 	scheme, name, port, ok = utilnet.SplitSchemeNamePort(s)
 	return scheme, name, port, ok && strings.Trim(port, "0123456789") == ""
@@ -111,7 +111,7 @@ func orHTTP(scheme string) string {
 	return scheme
 }
 
-// nodeTarget is a node's kubelet, or another port of the node.
+// nodeTarget returns the URL of a node's kubelet, or of another port of the node.
 func (p *room) nodeTarget(c *endpoints.Call) (*url.URL, upstream.To, error) {
 	scheme, name, wanted, ok := splitTarget(c.Op.Name)
 	if !ok {

@@ -16,7 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/upstream"
 )
 
-// serviceTarget is an endpoint of a service that is named as name, name:port or
+// serviceTarget returns the URL of an endpoint of a service, which is named as name, name:port or
 // scheme:name:port, where port is the name or number of one of its ports.
 func (p *room) serviceTarget(c *endpoints.Call) (*url.URL, upstream.To, error) {
 	scheme, name, port, ok := utilnet.SplitSchemeNamePort(c.Op.Name)
@@ -48,7 +48,7 @@ func (p *room) serviceTarget(c *endpoints.Call) (*url.URL, upstream.To, error) {
 	return &url.URL{Scheme: orHTTP(scheme), Host: address}, upstream.Target, nil
 }
 
-// pickEndpoint chooses a ready endpoint at random that has the port.
+// pickEndpoint returns a random ready endpoint that has the port.
 func (p *room) pickEndpoint(c *endpoints.Call, e *corev1.Endpoints, port string) (address string, found bool) {
 	for _, s := range rand.Perm(len(e.Subsets)) {
 		subset := &e.Subsets[s]
@@ -65,8 +65,8 @@ func (p *room) pickEndpoint(c *endpoints.Call, e *corev1.Endpoints, port string)
 	return "", false
 }
 
-// isPod tells whether an endpoint is a pod's address: others could be anything,
-// and whoever may write endpoints could have the server reach it for them.
+// isPod reports whether an endpoint is the address of a pod. Otherwise a user with write access to
+// endpoints could direct the server's requests to any address.
 func (p *room) isPod(c *endpoints.Call, at *corev1.EndpointAddress) bool {
 	ref := at.TargetRef
 	if ref == nil || ref.Namespace != c.Op.Namespace || ref.Kind != "" && ref.Kind != "Pod" {

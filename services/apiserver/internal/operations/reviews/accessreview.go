@@ -21,7 +21,7 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// reviewAccess answers the kinds of access reviews.
+// reviewAccess evaluates the kinds of access reviews.
 func (a *room) reviewAccess(c *endpoints.Call, obj runtime.Object) error {
 	ctx, user := c.Context(), request.UserFrom(c.Context())
 	switch r := obj.(type) {
@@ -39,7 +39,7 @@ func (a *room) reviewAccess(c *endpoints.Call, obj runtime.Object) error {
 	return nil
 }
 
-// valid is the error of a review that cannot be made.
+// valid returns an error for an invalid review.
 func valid(c *endpoints.Call, obj runtime.Object) error {
 	var errs field.ErrorList
 	at := field.NewPath("spec")
@@ -71,14 +71,14 @@ func valid(c *endpoints.Call, obj runtime.Object) error {
 	return nil
 }
 
-// access asks the authorizer what a request would be answered.
+// access authorizes the request that a review describes.
 func (a *room) access(ctx context.Context, u *request.User, ra *authorizationv1.ResourceAttributes, na *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
 	attrs, problems := authorizer.AttributesOf(u, ra, na)
 	d, reason, err := a.Authorizer.Authorize(ctx, attrs)
 	return authorizer.StatusOf(d, reason, err, problems)
 }
 
-// reviewRules lists what the user may do in a namespace.
+// reviewRules lists the permissions of the user in a namespace.
 func (a *room) reviewRules(ctx context.Context, u *request.User, r *authorizationv1.SelfSubjectRulesReview) error {
 	var rules authorizer.Rules
 	var err error
@@ -87,12 +87,12 @@ func (a *room) reviewRules(ctx context.Context, u *request.User, r *authorizatio
 	} else {
 		rules.Incomplete = true
 	}
-	// The answer tells nothing of the question.
+	// The response does not repeat the spec.
 	r.ObjectMeta, r.Spec = metav1.ObjectMeta{}, authorizationv1.SelfSubjectRulesReviewSpec{}
 	r.Status = authorizationv1.SubjectRulesReviewStatus{
 		ResourceRules: rules.Resource, NonResourceRules: rules.NonResource, Incomplete: rules.Incomplete,
 	}
-	if r.Status.ResourceRules == nil { // told as empty, not as null
+	if r.Status.ResourceRules == nil { // encoded as an empty list, not as null
 		r.Status.ResourceRules = []authorizationv1.ResourceRule{}
 	}
 	if r.Status.NonResourceRules == nil {
@@ -104,12 +104,12 @@ func (a *room) reviewRules(ctx context.Context, u *request.User, r *authorizatio
 	return nil
 }
 
-// invalidReview names the group alone, as these kinds have no name of their own.
+// invalidReview returns the error with the group only, because these kinds have no names.
 func invalidReview(errs field.ErrorList) error {
 	return status.Invalid(schema.GroupKind{Group: authorizationv1.GroupName}, "", errs)
 }
 
-// noMetadata refuses what a review cannot have.
+// noMetadata rejects metadata in a review.
 func noMetadata(m *metav1.ObjectMeta) field.ErrorList {
 	rest := *m
 	rest.ManagedFields = nil
@@ -145,7 +145,7 @@ func validateLocal(r *authorizationv1.LocalSubjectAccessReview, namespace string
 	return errs
 }
 
-// validateAccess checks that a review asks for a resource or for a path.
+// validateAccess checks that a review has exactly one of resource and non-resource attributes.
 func validateAccess(ra *authorizationv1.ResourceAttributes, na *authorizationv1.NonResourceAttributes, at *field.Path) field.ErrorList {
 	switch {
 	case ra == nil && na == nil:
@@ -158,7 +158,7 @@ func validateAccess(ra *authorizationv1.ResourceAttributes, na *authorizationv1.
 	return nil
 }
 
-// pathText shows what is asked of a path in messages as clients know it.
+// pathText formats non-resource attributes in messages as Kubernetes does.
 type pathText authorizationv1.NonResourceAttributes
 
 func (p pathText) String() string {

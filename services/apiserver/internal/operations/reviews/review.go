@@ -1,6 +1,6 @@
-// Package reviews answers the kinds that ask who somebody is and what they may do.
-// Package app lists its operations; package endpoints calls them when the request was
-// routed.
+// Package reviews implements the review kinds: token reviews, subject reviews and access reviews.
+// Package app lists its operations. Package endpoints routes requests and calls them. The package
+// has no state of its own.
 package reviews
 
 import (
@@ -26,11 +26,11 @@ import (
 	"binnacle/services/apiserver/internal/writes"
 )
 
-// Config is what the operations work with.
+// Config holds the dependencies of the operations.
 type Config struct {
 	represent.Responder
 	Writes *writes.Writer
-	// Tokens and Authorizer know the answers.
+	// Tokens authenticates tokens, Authorizer evaluates access.
 	Tokens     authn.Tokens
 	Authorizer authz.Authorizer
 	Now        func() time.Time
@@ -38,7 +38,7 @@ type Config struct {
 
 type room struct{ Config }
 
-// Operations are the kinds of reviews.
+// Operations returns the operations of all review kinds.
 func Operations(c Config) []endpoints.Operation {
 	a := &room{c}
 	of := func(group, resource string) endpoints.Operation {
@@ -54,7 +54,7 @@ func Operations(c Config) []endpoints.Operation {
 	}
 }
 
-// review answers POST of a review kind: the same object with its status.
+// review serves POST of a review kind. The response is the same object with its status.
 func (a *room) review(c *endpoints.Call) error {
 	write, err := c.CreateRequest()
 	if err != nil {
@@ -66,7 +66,7 @@ func (a *room) review(c *endpoints.Call) error {
 	}
 	if o, ok := obj.(registry.Object); ok {
 		if !c.Namespaced {
-			o.SetNamespace("") // it stands in none, whatever the client says
+			o.SetNamespace("") // cluster-scoped: the client's value is ignored
 		}
 		a.Writes.Own(c.Context(), write, c.Owner(nil), nil, o)
 	}
@@ -110,7 +110,7 @@ func userInfo(u *request.User) authenticationv1.UserInfo {
 func (a *room) reviewToken(ctx context.Context, r *authenticationv1.TokenReview) error {
 	back := request.Aside(ctx)
 	got, err := a.Tokens.Review(ctx, r.Spec.Token, r.Spec.Audiences)
-	if back(); err != nil { // then there may be no review at all
+	if back(); err != nil { // the review may not have been possible
 		r.Status = authenticationv1.TokenReviewStatus{Error: err.Error()}
 		return nil
 	}
@@ -119,7 +119,7 @@ func (a *room) reviewToken(ctx context.Context, r *authenticationv1.TokenReview)
 	}
 	r.Status = authenticationv1.TokenReviewStatus{Authenticated: got.Authenticated, Audiences: got.Audiences}
 	if got.Error != "" {
-		// One reason is that the server's own token was not it.
+		// The aggregate includes that the server's own authenticator does not know the token.
 		r.Status.Error = utilerrors.NewAggregate([]error{errors.New(authn.UnknownToken), errors.New(got.Error)}).Error()
 	}
 	if got.Authenticated {

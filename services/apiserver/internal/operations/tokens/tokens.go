@@ -1,5 +1,5 @@
-// Package tokens answers requests for tokens of service accounts. Package app lists
-// its operation; package endpoints calls it when the request was routed.
+// Package tokens implements token requests for service accounts. Package app lists its operation.
+// Package endpoints routes requests and calls it. The package has no state of its own.
 package tokens
 
 import (
@@ -34,26 +34,25 @@ type Signer interface {
 	SignClaims(ctx context.Context, claims satoken.Claims) (token string, err error)
 }
 
-// Issuer makes the tokens of service accounts.
+// Issuer issues the tokens of service accounts.
 type Issuer struct {
-	// Name is the issuer that tokens name.
+	// Name is the issuer claim of tokens.
 	Name   string
 	Signer Signer
-	// Audiences of the server, for requests that name none.
+	// Audiences are the audiences of tokens whose request names none.
 	Audiences []string
-	// MaxLifetime shortens what is asked for; 0 for no bound.
+	// MaxLifetime is the maximum lifetime; 0 for no limit.
 	MaxLifetime time.Duration
-	// ExtendLifetime makes tokens that a kubelet asks for on behalf of old
-	// clients, which never read them again, last for a year.
+	// ExtendLifetime extends to a year the lifetime of tokens that a kubelet requests for old
+	// clients, which never read a renewed token.
 	ExtendLifetime bool
-	// MaxExtended bounds the year; 0 for no bound.
+	// MaxExtended is the maximum extended lifetime; 0 for no limit.
 	MaxExtended time.Duration
 	Objects     satoken.Objects
 }
 
-// Bounds of the lifetime that may be asked for, in seconds; what is meant when
-// nothing is said; and the one which tells that the token is for an old client,
-// and how long that lasts.
+// Limits and default of the lifetime in a request, in seconds. extendedTokenMark is the lifetime
+// that marks a token for an old client.
 const (
 	minTokenSeconds     = satoken.MinLifetimeSeconds
 	maxTokenSeconds     = satoken.MaxLifetimeSeconds
@@ -61,8 +60,8 @@ const (
 	extendedTokenMark   = 60*60 + 7
 )
 
-// MarkedLifetime is the lifetime that kubelets ask for on behalf of old clients, ExtendedLifetime
-// the one of such a token if lifetimes are extended.
+// MarkedLifetime is the lifetime that kubelets request for old clients. ExtendedLifetime is the
+// actual lifetime of such a token if lifetimes are extended.
 const (
 	MarkedLifetime   = extendedTokenMark * time.Second
 	ExtendedLifetime = 365 * 24 * time.Hour
@@ -70,29 +69,29 @@ const (
 
 var tokenRequestGVK = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
 
-// Config is what the operation works with.
+// Config holds the dependencies of the operation.
 type Config struct {
 	represent.Responder
 	Writes *writes.Writer
 	Fields *apply.Fields
-	// Issuer makes tokens; nil where none are made.
+	// Issuer issues tokens; nil disables the operation.
 	Issuer *Issuer
 	Now    func() time.Time
 }
 
 type room struct {
 	Config
-	// sent keeps the field ownership of what is sent.
+	// sent manages the field ownership of request bodies.
 	sent *apply.Manager
 }
 
-// Operations of service accounts.
+// Operations returns the operations of service accounts.
 func Operations(c Config) []endpoints.Operation {
 	t := &room{c, c.Fields.Sent(tokenRequestGVK, declare.New[authenticationv1.TokenRequest], "token")}
 	return []endpoints.Operation{{Of: schema.GroupResource{Resource: "serviceaccounts"}, Subresource: "token", Serve: t.requestToken}}
 }
 
-// requestToken answers POST of a service account's token.
+// requestToken serves POST of a service account's token.
 func (t *room) requestToken(c *endpoints.Call) error {
 	if t.Issuer == nil {
 		return status.NoResource()
@@ -115,11 +114,11 @@ func (t *room) requestToken(c *endpoints.Call) error {
 	if err := t.Writes.Admission.Mutate(c.Context(), ask); err != nil {
 		return err
 	}
-	setDefaults(req) // a webhook may have taken away what there was
+	setDefaults(req) // a webhook may have removed the values
 	if err := tokenNameFits(c, req); err != nil {
 		return err
 	}
-	// What the token is bound to is read as it is now, not as it was.
+	// The token is bound to the current state of the objects, not to a cached one.
 	if err := c.Newest(); err != nil {
 		return err
 	}
@@ -177,10 +176,10 @@ func validateTokenRequest(req *authenticationv1.TokenRequest) (errs field.ErrorL
 	return errs
 }
 
-// issuedAnnotation tells the audit log which token was made.
+// issuedAnnotation is the audit annotation with the id of the issued token.
 const issuedAnnotation = "authentication." + api.LabelDomain + "/issued-credential-id"
 
-// issue fills the status of a request that has been found good.
+// issue fills the status of a valid request.
 func (i *Issuer) issue(ctx context.Context, account *corev1.ServiceAccount, req *authenticationv1.TokenRequest, now time.Time) error {
 	binding, err := i.bind(ctx, account, req.Spec.BoundObjectRef)
 	if err != nil {
@@ -214,7 +213,7 @@ func (i *Issuer) issue(ctx context.Context, account *corev1.ServiceAccount, req 
 	return nil
 }
 
-// ownAudiences tells whether a token is for the server alone.
+// ownAudiences reports whether a token is for the server only.
 func (i *Issuer) ownAudiences(audiences []string) bool {
 	for _, a := range audiences {
 		if !slices.Contains(i.Audiences, a) {
@@ -224,7 +223,7 @@ func (i *Issuer) ownAudiences(audiences []string) bool {
 	return true
 }
 
-// bind finds what a token is to be bound to.
+// bind returns the objects that a token is bound to.
 func (i *Issuer) bind(ctx context.Context, account *corev1.ServiceAccount, ref *authenticationv1.BoundObjectReference) (satoken.Binding, error) {
 	b := satoken.Binding{Namespace: account.Namespace, ServiceAccount: refTo(account)}
 	if ref == nil {
@@ -270,7 +269,7 @@ func (i *Issuer) bind(ctx context.Context, account *corev1.ServiceAccount, ref *
 	return b, nil
 }
 
-// nodeOf a pod: its name and uid, the name alone where there is no such node.
+// nodeOf returns the name and uid of a pod's node, or only its name if the node does not exist.
 func (i *Issuer) nodeOf(ctx context.Context, pod *corev1.Pod) (*satoken.Ref, error) {
 	if pod.Spec.NodeName == "" {
 		return nil, nil

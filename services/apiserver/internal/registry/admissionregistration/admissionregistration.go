@@ -1,5 +1,5 @@
-// Package admissionregistration declares the kinds of the group admissionregistration.k8s.io, v1, one file per
-// kind. It keeps no state; Kinds makes fresh values for the catalog of built-in
+// Package admissionregistration declares the kinds of the group admissionregistration.k8s.io, with
+// one file for each kind. It has no state. Kinds returns new values for the catalog of built-in
 // kinds.
 package admissionregistration
 
@@ -21,7 +21,7 @@ const (
 	alpha   = "v1alpha1"
 )
 
-// Kinds of the group, in the order of their resources.
+// Kinds returns the kinds of the group, ordered by resource.
 func Kinds() []*registry.Kind {
 	compile := compiler(sync.OnceValues(expressions.New))
 	return []*registry.Kind{
@@ -36,10 +36,10 @@ func Kinds() []*registry.Kind {
 	}
 }
 
-// categories that all kinds of the group are in.
+// categories returns the categories of all kinds of the group.
 func categories() []string { return []string{"api-extensions"} }
 
-// webhookColumns of both kinds of webhook configurations.
+// webhookColumns returns the columns of both kinds of webhook configurations.
 func webhookColumns[T registry.Object](count func(T) int) []registry.Column {
 	return []registry.Column{
 		columns.Name(),

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// webhookTimeout in seconds.
+	// webhookTimeout is the default timeout in seconds.
 	webhookTimeout = 10
-	// webhookPort of the service of a webhook.
+	// webhookPort is the default port of a webhook's service.
 	webhookPort = 443
 )
 

@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// mutatingPolicyRules of a policy that was old before, if it was.
+// mutatingPolicyRules validates a policy. old is the live one, or nil.
 func mutatingPolicyRules(at validate.At, p, old *alphav1.MutatingAdmissionPolicy, compile compiler) {
 	spec, s := at.Child("spec"), &p.Spec
 	sees := expressions.Sees{Params: s.ParamKind != nil, Authorizer: true}
@@ -39,7 +39,7 @@ func mutatingPolicyRules(at validate.At, p, old *alphav1.MutatingAdmissionPolicy
 	}
 }
 
-// mutatedRules of what a policy is for: what is deleted does not change.
+// mutatedRules validates the match constraints of a policy. Deletions cannot be mutated.
 func mutatedRules(at validate.At, m *admissionv1.MatchResources) {
 	matchRules(at, m)
 	at.Present("resourceRules", len(m.ResourceRules) > 0)

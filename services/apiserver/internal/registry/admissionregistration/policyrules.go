@@ -16,7 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// policyRules of a policy that was old before, if it was.
+// policyRules validates a policy. old is the live one, or nil.
 func policyRules(at validate.At, p, old *admissionv1.ValidatingAdmissionPolicy, compile compiler) {
 	spec, s := at.Child("spec"), &p.Spec
 	sees := expressions.Sees{Params: s.ParamKind != nil, Authorizer: true}
@@ -47,7 +47,7 @@ func policyRules(at validate.At, p, old *admissionv1.ValidatingAdmissionPolicy, 
 	annotationRules(spec, p, sees, policy)
 }
 
-// paramKindRules let an expression be of any object that a kind names.
+// paramKindRules validates the kind of a policy's parameters, which may be any kind.
 func paramKindRules(at validate.At, k *admissionv1.ParamKind) {
 	group, version, grouped := strings.Cut(k.APIVersion, "/")
 	if !grouped {
@@ -80,7 +80,7 @@ func paramKindRules(at validate.At, k *admissionv1.ParamKind) {
 	}
 }
 
-// matchRules of what a policy or a binding is for.
+// matchRules validates the match resources of a policy or binding.
 func matchRules(at validate.At, m *admissionv1.MatchResources) {
 	at.Present("matchPolicy", m.MatchPolicy != nil)
 	policyAndMatch(at, nil, m.MatchPolicy)
@@ -105,7 +105,7 @@ func matchRules(at validate.At, m *admissionv1.MatchResources) {
 
 var identifier = regexp.MustCompile("^[_a-zA-Z][_a-zA-Z0-9]*$")
 
-// reserved words of the language name no variables.
+// reserved returns the words that cannot be names of variables.
 func reserved() []string {
 	return []string{"true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import",
 		"let", "loop", "package", "namespace", "return", "var", "void", "while"}
@@ -149,11 +149,11 @@ func validationRules(at validate.At, v *admissionv1.Validation, sees expressions
 }
 
 const (
-	// maxAnnotations of a policy.
+	// maxAnnotations is the maximum number of annotations of a policy.
 	maxAnnotations = 20
-	// maxAnnotationExpression in bytes.
+	// maxAnnotationExpression is the maximum size in bytes.
 	maxAnnotationExpression = 5 * 1024
-	// maxFieldRef in bytes: what parses it calls itself for each step, and the stack is bounded.
+	// maxFieldRef is the maximum size in bytes. Its parser is recursive, and the stack is limited.
 	maxFieldRef = 16 << 10
 )
 

@@ -13,10 +13,10 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// compiler makes what compiles expressions, when it is first needed.
+// compiler returns the compiler of expressions, which it creates at the first call.
 type compiler func() (*expressions.Compiler, error)
 
-// operationRules of what is sent to webhooks or judged by policies.
+// operationRules validates the operations and resources that webhooks or policies match.
 func operationRules(at validate.At, r *admissionv1.RuleWithOperations) {
 	at.Present("operations", len(r.Operations) > 0)
 	if len(r.Operations) > 1 && slices.Contains(r.Operations, admissionv1.OperationAll) {
@@ -41,9 +41,8 @@ func everyOrSome(at validate.At, name string, values []string, others string) {
 	}
 }
 
-// resourceRules of resources and sub-resources, each of which may stand for
-// all. Of those without a sub-resource, Kubernetes compares the last one alone
-// with '*'.
+// resourceRules validates resources and subresources, each of which may be a wildcard. Among those
+// without a subresource, Kubernetes compares only the last one with '*'.
 func resourceRules(at validate.At, resources []string) {
 	at.Present("resources", len(resources) > 0)
 	every, plain := false, false
@@ -81,7 +80,7 @@ func resourceRules(at validate.At, resources []string) {
 	}
 }
 
-// maxConditions of a webhook or policy.
+// maxConditions is the maximum number of match conditions of a webhook or policy.
 const maxConditions = 64
 
 func conditionRules(at validate.At, conditions []admissionv1.MatchCondition, sees expressions.Sees, compile compiler) {

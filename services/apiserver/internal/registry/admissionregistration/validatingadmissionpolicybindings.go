@@ -40,8 +40,8 @@ func validatingAdmissionPolicyBindings() *registry.Kind {
 	}
 }
 
-// paramText is the parameter's name or selector; a name without a namespace may
-// be in any, or in none.
+// paramText returns the parameter's name or selector. A name without a namespace may be in any
+// namespace, or cluster-scoped.
 func paramText(ref *admissionv1.ParamRef) string {
 	switch {
 	case ref == nil:

@@ -11,7 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// hook is a webhook of either kind.
+// hook is a webhook of either configuration kind.
 type hook struct {
 	admissionv1.ValidatingWebhook
 	reinvocation *admissionv1.ReinvocationPolicyType
@@ -38,11 +38,11 @@ func validatingHooks(c *admissionv1.ValidatingWebhookConfiguration) []hook {
 	return hooks
 }
 
-// tolerated is what the webhooks may keep because those before had it: mistakes
-// that older servers let pass.
+// tolerated holds the mistakes that webhooks may keep because the live ones have them: older
+// servers did not reject them.
 type tolerated struct {
 	sideEffects, unknownVersions, sameNames, labelValues bool
-	// conditions did not change.
+	// conditions reports that the match conditions are unchanged.
 	conditions bool
 }
 
@@ -97,7 +97,7 @@ func clientRules(at validate.At, c *admissionv1.WebhookClientConfig) {
 	case c.URL != nil:
 		client.WebhookURL("url", *c.URL)
 	default:
-		// Kubernetes takes the name of the service for its namespace here.
+		// Kubernetes passes the name of the service as its namespace here.
 		client.Child("service").WebhookService(s.Name, s.Namespace, s.Path, declare.OrZero(s.Port))
 	}
 }
@@ -121,7 +121,7 @@ func sideEffectRules(at validate.At, s *admissionv1.SideEffectClass, any bool) {
 	validate.OptionalOneOf(at, "sideEffects", s, classes...)
 }
 
-// reviewVersions that the server speaks with webhooks.
+// reviewVersions are the review versions that the server supports for webhooks.
 const reviewVersions = "v1, v1beta1"
 
 func spoken(versions []string) bool {

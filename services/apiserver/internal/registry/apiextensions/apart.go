@@ -6,8 +6,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// servedText implements registry.Apart: schemas stand in the served form as they are
-// stored.
+// servedText implements registry.Apart: schemas are stored in their served form.
 func servedText(stored []byte, encode func([]byte) ([]byte, error)) ([]byte, bool) {
 	o, ok := definition.OutlineOf(stored)
 	if !ok {
@@ -20,7 +19,7 @@ func servedText(stored []byte, encode func([]byte) ([]byte, error)) ([]byte, boo
 	return o.Whole(served)
 }
 
-// readApart implements registry.Apart.
+// readApart implements registry.Apart.Read.
 func readApart(text []byte, decode func([]byte) (registry.Object, error)) (registry.Object, bool) {
 	o, ok := definition.OutlineOfServed(text)
 	if !ok {

@@ -18,7 +18,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 )
 
-// Kinds of the group.
+// Kinds returns the kinds of the group.
 func Kinds(s registry.Settings) []*registry.Kind {
 	compiler := rules.NewCompiler()
 	g := gates{ratcheting: s.On(features.CRDValidationRatcheting), fields: s.On(features.CustomResourceFieldSelectors)}
@@ -44,7 +44,7 @@ func customResourceDefinitions(check *checker, g gates) *registry.Kind {
 		Stored:  stored(),
 		Default: declare.Do(defaultDefinition),
 		Create: registry.Create{
-			// The stored versions, which are status, follow from the spec.
+			// The stored versions, which are part of the status, follow from the spec.
 			KeepStatus: true,
 			Prepare: declare.Do(func(d *v1.CustomResourceDefinition) {
 				g.drop(&d.Spec, nil)
@@ -69,14 +69,14 @@ func customResourceDefinitions(check *checker, g gates) *registry.Kind {
 	}
 }
 
-// status is the sub-resource. It takes metadata too, as in Kubernetes.
+// status returns the status subresource. It also accepts metadata, as in Kubernetes.
 func status() registry.Subresource {
 	s := declare.Resetting(declare.CheckedStatus("CustomResourceDefinition", statusRules), "metadata", "spec")
 	s.Prepare = declare.Change(func(d, old *v1.CustomResourceDefinition) { d.Spec = old.Spec })
 	return s
 }
 
-// stored is the older form, which Kubernetes 1.33 writes too.
+// stored describes the older form, which Kubernetes 1.33 also stores.
 func stored() registry.Stored {
 	return registry.Stored{
 		Prefix:  "apiextensions.k8s.io/customresourcedefinitions",
@@ -120,8 +120,8 @@ func defaultDefinition(d *v1.CustomResourceDefinition) {
 	}
 }
 
-// recordStorageVersion notes that objects may be stored in the version that is
-// the storage version now.
+// recordStorageVersion adds the current storage version to the versions that stored objects may
+// have.
 func recordStorageVersion(d *v1.CustomResourceDefinition) {
 	for _, v := range d.Spec.Versions {
 		if v.Storage {

@@ -7,7 +7,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// extensions checks those of Kubernetes that say how values are merged.
+// extensions validates the Kubernetes extensions that define how values are merged.
 func (r *schemaRules) extensions(at validate.At, s *v1.JSONSchemaProps) {
 	if s.XPreserveUnknownFields != nil && !*s.XPreserveUnknownFields {
 		at.Invalid("x-kubernetes-preserve-unknown-fields", false, "must be true or undefined")
@@ -19,7 +19,7 @@ func (r *schemaRules) extensions(at validate.At, s *v1.JSONSchemaProps) {
 	if s.XListType != nil {
 		typeMustBe(at, s, "array", "must be array if x-kubernetes-list-type is specified")
 		if name := looseItems(s); s.Type == "array" && name != "" && !r.looseSets() {
-			// The list type is shown for the map type too, as in Kubernetes.
+			// The error has the list type for the map type too, as in Kubernetes.
 			at.Child("items").Invalid(name, s.Items.Schema.XListType, "must be atomic as item of a list with x-kubernetes-list-type=set")
 		}
 		validate.OneOf(at, "x-kubernetes-list-type", *s.XListType, "atomic", "set", "map")
@@ -40,8 +40,7 @@ func typeMustBe(at validate.At, s *v1.JSONSchemaProps, want, detail string) {
 	}
 }
 
-// looseItems names the extension by which the items of a set are not compared
-// as a whole; none when they are.
+// looseItems returns the extension because of which the items of a set are not atomic, or "".
 func looseItems(s *v1.JSONSchemaProps) string {
 	if s.XListType == nil || *s.XListType != "set" || s.Items == nil || s.Items.Schema == nil {
 		return ""
@@ -55,7 +54,7 @@ func looseItems(s *v1.JSONSchemaProps) string {
 	return ""
 }
 
-// mapRules are those of lists that are maps.
+// mapRules validates lists of type map.
 func mapRules(at validate.At, s *v1.JSONSchemaProps) {
 	const keys = "x-kubernetes-list-map-keys"
 	if len(s.XListMapKeys) > 0 {
@@ -96,7 +95,8 @@ func mapRules(at validate.At, s *v1.JSONSchemaProps) {
 	}
 }
 
-// keyRules want the items of sets and maps, and the keys of maps, to be there.
+// keyRules requires that the items of sets and maps, and the keys of maps, are never null or
+// absent.
 func keyRules(at validate.At, s *v1.JSONSchemaProps) {
 	if s.XListType == nil || *s.XListType != "set" && *s.XListType != "map" || s.Items == nil || s.Items.Schema == nil {
 		return

@@ -4,14 +4,14 @@ import (
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 )
 
-// gates are the feature gates that keep fields of definitions.
+// gates holds the feature gates of fields in definitions.
 type gates struct {
-	// ratcheting keeps optionalOldSelf, fields keeps selectableFields.
+	// ratcheting enables optionalOldSelf, fields enables selectableFields.
 	ratcheting, fields bool
 }
 
-// drop removes the fields whose gate is off, unless the old definition has them.
-// old is nil on a create.
+// drop removes the fields of disabled gates, unless the old definition has them. old is nil on a
+// create.
 func (g gates) drop(s, old *v1.CustomResourceDefinitionSpec) {
 	if !g.ratcheting && (old == nil || !anySchema(old, hasOptionalOldSelf)) {
 		for i := range s.Versions {
@@ -43,9 +43,9 @@ func hasOptionalOldSelf(s *v1.JSONSchemaProps) bool {
 	return false
 }
 
-// dropOptionalOldSelf removes optionalOldSelf from the rules of a schema and of
-// the properties, items and additional properties below it. Kubernetes leaves
-// the other places alone, where rules are not allowed.
+// dropOptionalOldSelf removes optionalOldSelf from the rules of a schema and of the properties,
+// items and additional properties below it. Kubernetes ignores the other places, where rules are
+// not allowed.
 func dropOptionalOldSelf(s *v1.JSONSchemaProps) {
 	if s == nil {
 		return

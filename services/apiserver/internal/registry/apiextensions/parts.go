@@ -21,7 +21,7 @@ func subresourceRules(at validate.At, s *v1.CustomResourceSubresources) {
 	}
 }
 
-// scalePath wants a path that begins in one of some ways.
+// scalePath requires a path with one of the given prefixes.
 func scalePath(at validate.At, name, path, detail string, begins ...string) {
 	switch {
 	case path == "":
@@ -60,11 +60,11 @@ func columnRules(at validate.At, columns []v1.CustomResourceColumnDefinition) {
 	})
 }
 
-// maxSelectableFields is how many fields selectors may name.
+// maxSelectableFields is the maximum number of selectable fields.
 const maxSelectableFields = 8
 
-// selectableFields wants paths to single values that the schema knows. Without
-// a schema beside them, misplaced says why that is wrong.
+// selectableFields requires paths to scalar values that the schema defines. Without a schema, the
+// error is misplaced.
 func selectableFields(at validate.At, fields []v1.SelectableField, s *v1.JSONSchemaProps, misplaced string) {
 	if s == nil {
 		at.Invalid("selectableFields", "", misplaced)
@@ -72,7 +72,7 @@ func selectableFields(at validate.At, fields []v1.SelectableField, s *v1.JSONSch
 	}
 	if err := structural.Unsupported(s); err != nil {
 		at.Invalid("schema.openAPIV3Schema", "", err.Error())
-		s = &v1.JSONSchemaProps{} // of which nothing is known
+		s = &v1.JSONSchemaProps{} // an empty schema
 	}
 	seen := validate.Set[string]{}
 	validate.Each(at, "selectableFields", fields, func(at validate.At, f *v1.SelectableField) {
@@ -100,7 +100,7 @@ func selectableFields(at validate.At, fields []v1.SelectableField, s *v1.JSONSch
 	}
 }
 
-// reviewVersions are the versions of ConversionReview that the server speaks.
+// reviewVersions are the versions of ConversionReview that the server supports.
 var reviewVersions = []string{"v1", "v1beta1"}
 
 func isReviewVersion(v string) bool { return slices.Contains(reviewVersions, v) }
@@ -137,7 +137,7 @@ func clientRules(at validate.At, c *v1.WebhookClientConfig, t tolerance) {
 		if c.Service.Port != nil {
 			port = *c.Service.Port
 		}
-		// Kubernetes takes the one for the other here, and says so in its errors.
+		// Kubernetes swaps the two arguments here, which is visible in its errors.
 		at.Child("service").WebhookService(c.Service.Name, c.Service.Namespace, c.Service.Path, port)
 	}
 	if len(c.CABundle) > 0 && !t.anyCABundle() {

@@ -10,17 +10,17 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// checker has what the rules of definitions need beside the definition.
+// checker holds the dependencies of the rules of definitions.
 type checker struct {
 	cel *rules.Compiler
-	// check checks rules, those of one definition.
+	// check checks the validation rules of one definition.
 	check func(rules.Definition) field.ErrorList
 }
 
-// ofOne is for one definition, whose versions mostly have rules alike.
+// ofOne returns a checker for one definition, whose versions usually have similar rules.
 func (c *checker) ofOne() *checker { return &checker{c.cel, c.cel.Checks()} }
 
-// name of a definition: that of its resource, with its group.
+// definitionName validates the name of a definition: the resource and the group.
 func definitionName(d *v1.CustomResourceDefinition, name string, prefix bool) []string {
 	errs := meta.DNSSubdomain(name, prefix)
 	if name != d.Spec.Names.Plural+"."+d.Spec.Group {
@@ -61,8 +61,8 @@ func (c *checker) update(d, live *v1.CustomResourceDefinition) field.ErrorList {
 	})
 }
 
-// statusRules are those of a change of the status alone, which takes stored
-// versions that do not exist and any condition.
+// statusRules validates a change of the status only, which may contain stored versions that do not
+// exist and any condition.
 func statusRules(at validate.At, d, _ *v1.CustomResourceDefinition) {
 	nameRules(at.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
 }
@@ -71,7 +71,7 @@ func preserveRule(at validate.At) {
 	at.Invalid("preserveUnknownFields", true, "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead")
 }
 
-// storedVersions wants every version that objects may be stored in to exist.
+// storedVersions requires that every stored version exists.
 func storedVersions(at validate.At, d *v1.CustomResourceDefinition) {
 	stored := d.Status.StoredVersions
 	if len(stored) == 0 {
@@ -92,8 +92,8 @@ func storedVersions(at validate.At, d *v1.CustomResourceDefinition) {
 	}
 }
 
-// approvalRules are those of groups that are Kubernetes' own. What was approved
-// or not before may stay so.
+// approvalRules validates the approval annotation in groups owned by Kubernetes. The state of the
+// live definition may stay.
 func approvalRules(at validate.At, d, live *v1.CustomResourceDefinition) {
 	if !definition.IsProtected(d.Spec.Group) {
 		return

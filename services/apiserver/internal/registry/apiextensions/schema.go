@@ -16,17 +16,17 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// schemaRules are the rules of one schema of a definition.
+// schemaRules validates one schema of a definition.
 type schemaRules struct {
 	*checker
 	tolerance
-	structural bool   // it must be
-	status     bool   // the status sub-resource is on
-	version    string // that the schema is of, the first one when it is of all
+	structural bool   // must be structural
+	status     bool   // the status subresource is enabled
+	version    string // version of the schema; the first one if it belongs to all
 }
 
-// check checks the schema that stands at a place; whole is what the version has
-// in the definition itself.
+// check validates the schema at a path. whole is the schema of the version in the definition
+// itself.
 func (r *schemaRules) check(at validate.At, v, whole *v1.CustomResourceValidation) {
 	s := schemaOf(v)
 	if s == nil {
@@ -60,8 +60,8 @@ func (r *schemaRules) check(at validate.At, v, whole *v1.CustomResourceValidatio
 	}
 }
 
-// shape returns what keeps a schema from being structural, or else what is
-// wrong with its default values.
+// shape returns the errors because of which a schema is not structural, or otherwise the errors of
+// its default values.
 func (r *schemaRules) shape(path *field.Path, s *v1.JSONSchemaProps) field.ErrorList {
 	if errs := structural.Check(path, s); len(errs) > 0 {
 		return errs
@@ -77,8 +77,8 @@ func (r *schemaRules) shape(path *field.Path, s *v1.JSONSchemaProps) field.Error
 	return errs
 }
 
-// allowedAtRoot are the fields, named as in Go, that a schema may have at its
-// root beside the status sub-resource.
+// allowedAtRoot holds the fields, by Go name, that a schema may have at its root if the status
+// subresource is enabled.
 var allowedAtRoot = []string{
 	"Description", "Type", "Format", "Title", "Maximum", "ExclusiveMaximum", "Minimum", "ExclusiveMinimum", "MaxLength", "MinLength", "Pattern",
 	"MaxItems", "MinItems", "UniqueItems", "MultipleOf", "Required", "Items", "Properties", "ExternalDocs", "Example", "XPreserveUnknownFields", "XValidations",
@@ -101,21 +101,21 @@ func rootFields(at validate.At, s *v1.JSONSchemaProps) {
 	}
 }
 
-// place is where in a schema of a definition a schema stands.
+// place is the position of a schema inside a definition's schema.
 type place struct {
 	root bool
-	// meta: within the metadata, the kind or the version of a resource.
+	// meta reports that it is inside the metadata, kind or apiVersion of a resource.
 	meta bool
-	// noDefault forbids defaults, and says where that is.
+	// noDefault, if set, forbids defaults and describes the position.
 	noDefault string
 }
 
-// properties checks those of a schema at p.
+// properties validates the properties of a schema at p.
 func (r *schemaRules) properties(at validate.At, s *v1.JSONSchemaProps, p, within place) {
 	if len(s.Properties) == 0 {
 		return
 	}
-	var f v1.JSONSchemaProps // one for all: schemas are large
+	var f v1.JSONSchemaProps // reused: schemas are large
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		of := within
 		if (p.root || s.XEmbeddedResource) && slices.Contains([]string{"metadata", "kind", "apiVersion"}, name) {
@@ -131,7 +131,7 @@ func (r *schemaRules) properties(at validate.At, s *v1.JSONSchemaProps, p, withi
 
 var types = []string{"array", "boolean", "integer", "number", "object", "string"}
 
-// keywords checks what a schema and those within it say.
+// keywords validates a schema and the schemas inside it.
 func (r *schemaRules) keywords(at validate.At, s *v1.JSONSchemaProps, p place) {
 	r.unsupported(at, s, p)
 	within := place{meta: p.meta, noDefault: p.noDefault}
@@ -168,7 +168,7 @@ func (r *schemaRules) keywords(at validate.At, s *v1.JSONSchemaProps, p place) {
 	at.Add(rules.CheckSyntax(at.Path(), s)...)
 }
 
-// unsupported checks single keywords.
+// unsupported validates single keywords.
 func (r *schemaRules) unsupported(at validate.At, s *v1.JSONSchemaProps, p place) {
 	if s.Type != "" && !slices.Contains(types, s.Type) && !r.anyType() {
 		validate.OneOf(at, "type", s.Type, types...)

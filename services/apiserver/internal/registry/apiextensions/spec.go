@@ -11,7 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// joined wants a text of a format; what is wrong is told in one error.
+// joined requires a text of a format and reports all its errors as one.
 func joined(at validate.At, name, value, before string, format validate.Format) {
 	text := value
 	if before != "" {
@@ -50,8 +50,7 @@ func (c *checker) spec(at validate.At, s *v1.CustomResourceDefinitionSpec, t tol
 	}
 }
 
-// schemaPresence wants a schema in every version, and tells whether schemas
-// must be structural.
+// schemaPresence requires a schema in every version and reports whether schemas must be structural.
 func schemaPresence(at validate.At, v *view, t tolerance) (mustBeStructural bool) {
 	if schemaOf(v.schema) == nil {
 		missing := "schemas are required"
@@ -79,7 +78,7 @@ func hasExtensions(s *v1.JSONSchemaProps) bool {
 	return s.XEmbeddedResource || s.XPreserveUnknownFields != nil || s.XIntOrString || len(s.XListMapKeys) > 0 || s.XListType != nil || len(s.XValidations) > 0
 }
 
-// versions checks each version, and all together.
+// versions validates each version, and all versions together.
 func (c *checker) versions(at validate.At, v *view, t tolerance, mustBeStructural bool) {
 	names, twice, storage := validate.Set[string]{}, false, 0
 	for i := range v.versions {
@@ -112,7 +111,7 @@ func (c *checker) versions(at validate.At, v *view, t tolerance, mustBeStructura
 	}
 }
 
-// shared checks what all versions have alike.
+// shared validates the parts that all versions share.
 func (c *checker) shared(at validate.At, v *view, t tolerance, mustBeStructural bool) {
 	s := schemaRules{checker: c, tolerance: t, structural: mustBeStructural, status: slices.ContainsFunc(v.Versions, func(v v1.CustomResourceDefinitionVersion) bool {
 		return hasStatus(v.Subresources)

@@ -12,36 +12,36 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// tolerance is what a definition may keep because the live one has it: rules
-// that came later must not lock up definitions that were stored before them.
-// Each of its answers is worked out only when something is wrong.
+// tolerance holds the live definition, whose violations a new one may keep: later rules must not
+// block changes of definitions that were stored before. Each method is evaluated only after a
+// violation.
 type tolerance struct{ live *v1.CustomResourceDefinition } // nil at creation
 
-// liveSchema tells whether a schema of the live definition has a quality.
+// liveSchema reports whether any schema of the live definition satisfies has.
 func (t tolerance) liveSchema(has func(*v1.JSONSchemaProps) bool) bool {
 	return t.live != nil && anySchema(&t.live.Spec, has)
 }
 
-// anySchema tells whether a definition has a schema of a quality.
+// anySchema reports whether any schema of a definition satisfies has.
 func anySchema(s *v1.CustomResourceDefinitionSpec, has func(*v1.JSONSchemaProps) bool) bool {
 	return slices.ContainsFunc(s.Versions, func(v v1.CustomResourceDefinitionVersion) bool {
 		return structural.Any(schemaOf(v.Schema), has)
 	})
 }
 
-// schemaMayMiss: a version of the live definition has no schema.
+// schemaMayMiss reports whether a version of the live definition has no schema.
 func (t tolerance) schemaMayMiss() bool {
 	return t.live != nil && slices.ContainsFunc(t.live.Spec.Versions, func(v v1.CustomResourceDefinitionVersion) bool {
 		return schemaOf(v.Schema) == nil
 	})
 }
 
-// anyType: the live definition has types that are none.
+// anyType reports whether the live definition has invalid types.
 func (t tolerance) anyType() bool {
 	return t.liveSchema(func(s *v1.JSONSchemaProps) bool { return s.Type != "" && !slices.Contains(types, s.Type) })
 }
 
-// nonStructural: the live definition has a schema that is not structural.
+// nonStructural reports whether the live definition has a schema that is not structural.
 func (t tolerance) nonStructural() bool {
 	return t.live != nil && slices.ContainsFunc(t.live.Spec.Versions, func(v v1.CustomResourceDefinitionVersion) bool {
 		s := schemaOf(v.Schema)
@@ -49,20 +49,19 @@ func (t tolerance) nonStructural() bool {
 	})
 }
 
-// looseSets: the live definition has a set of objects or lists that are not
-// compared as a whole.
+// looseSets reports whether the live definition has a set of objects or lists that are not atomic.
 func (t tolerance) looseSets() bool {
 	return t.liveSchema(func(s *v1.JSONSchemaProps) bool { return looseItems(s) != "" })
 }
 
-// looseKeys: the live definition has a map whose keys may be missing or null.
+// looseKeys reports whether the live definition has a map whose keys may be absent or null.
 func (t tolerance) looseKeys() bool {
 	return t.liveSchema(func(s *v1.JSONSchemaProps) bool {
 		return len(validate.Check(func(at validate.At) { keyRules(at, s) })) > 0
 	})
 }
 
-// unprunedDefaults: the live definition has a default with unknown fields.
+// unprunedDefaults reports whether the live definition has a default with unknown fields.
 func (t tolerance) unprunedDefaults() bool {
 	return t.live != nil && slices.ContainsFunc(t.live.Spec.Versions, func(v v1.CustomResourceDefinitionVersion) bool {
 		s := schemaOf(v.Schema)
@@ -78,7 +77,7 @@ func (t tolerance) unprunedDefaults() bool {
 	})
 }
 
-// unchanged tells whether a version had the same schema before.
+// unchanged reports whether a version has the same schema in the live definition.
 func (t tolerance) unchanged(name string, now *v1.CustomResourceValidation) bool {
 	if t.live == nil {
 		return false
@@ -87,13 +86,13 @@ func (t tolerance) unchanged(name string, now *v1.CustomResourceValidation) bool
 	return i >= 0 && alike.DeepEqual(t.live.Spec.Versions[i].Schema, now)
 }
 
-// established tells whether names and scope can no longer change.
+// established reports whether names and scope can no longer change.
 func (t tolerance) established() bool {
 	return t.live != nil && definition.IsTrue(t.live, v1.Established)
 }
 
-// anyReviewVersion: the live definition asks for reviews in versions that the
-// server does not speak.
+// anyReviewVersion reports whether the live definition requests only review versions that the
+// server does not support.
 func (t tolerance) anyReviewVersion() bool {
 	if t.live == nil {
 		return false
@@ -103,8 +102,8 @@ func (t tolerance) anyReviewVersion() bool {
 		!slices.ContainsFunc(c.Webhook.ConversionReviewVersions, isReviewVersion)
 }
 
-// anyCABundle: the definition is not served yet, or the live one's certificates
-// cannot be read.
+// anyCABundle reports whether the definition is not served yet, or the live one's certificates are
+// invalid.
 func (t tolerance) anyCABundle() bool {
 	if !t.established() {
 		return true

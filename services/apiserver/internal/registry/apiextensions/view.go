@@ -11,9 +11,9 @@ import (
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 )
 
-// view is a definition as its rules see it and as their paths tell it: what all
-// versions have alike stands once, above them, and is gone from the versions.
-// A definition with one version therefore has no schema in its version.
+// view is a definition in the form of its rules and error paths. The parts that all versions share
+// are lifted above the versions and removed from them. So the version of a definition with one
+// version has no schema.
 type view struct {
 	*v1.CustomResourceDefinitionSpec
 	versions []v1.CustomResourceDefinitionVersion
@@ -35,7 +35,7 @@ func viewOf(s *v1.CustomResourceDefinitionSpec) *view {
 	return v
 }
 
-// lift moves a part that all versions have alike above them.
+// lift moves a part that all versions share above them.
 func lift[T any](v *view, above *T, part func(*v1.CustomResourceDefinitionVersion) *T) {
 	if len(v.versions) == 0 {
 		return
@@ -53,8 +53,7 @@ func lift[T any](v *view, above *T, part func(*v1.CustomResourceDefinitionVersio
 	}
 }
 
-// alike compares parts of definitions: nothing and empty are the same, and JSON
-// is compared by what it says.
+// alike compares parts of definitions: nil equals empty, and JSON is compared by value.
 var alike = conversion.EqualitiesOrDie(func(a, b v1.JSON) bool {
 	if bytes.Equal(a.Raw, b.Raw) {
 		return true
@@ -63,7 +62,7 @@ var alike = conversion.EqualitiesOrDie(func(a, b v1.JSON) bool {
 	return json.Unmarshal(a.Raw, &av) == nil && json.Unmarshal(b.Raw, &bv) == nil && reflect.DeepEqual(av, bv)
 })
 
-// schemaOf a version; nil when it has none.
+// schemaOf returns the schema of a version, or nil.
 func schemaOf(v *v1.CustomResourceValidation) *v1.JSONSchemaProps {
 	if v == nil {
 		return nil
@@ -71,8 +70,8 @@ func schemaOf(v *v1.CustomResourceValidation) *v1.JSONSchemaProps {
 	return v.OpenAPIV3Schema
 }
 
-// hasStatus tells whether a version has the status sub-resource. Of versions
-// with the same name, which are refused, the first one counts.
+// hasStatus reports whether a version has the status subresource. Among versions with the same
+// name, which are invalid, the first one counts.
 func (v *view) hasStatus(name string) bool {
 	i := slices.IndexFunc(v.Versions, func(v v1.CustomResourceDefinitionVersion) bool { return v.Name == name })
 	return hasStatus(v.Versions[i].Subresources)

@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// Kinds of the group.
+// Kinds returns the kinds of the group.
 func Kinds() []*registry.Kind {
 	return []*registry.Kind{apiServices()}
 }
@@ -23,7 +23,7 @@ func apiServices() *registry.Kind {
 		Names: registry.Names{
 			Group: v1.GroupName, Version: "v1", Resource: "apiservices", Singular: "apiservice", Kind: "APIService",
 			Categories: []string{"api-extensions"},
-			// The core group's is "v1.".
+			// The name for the core group is "v1.".
 			ValidateName: meta.PathSegment,
 		},
 		New:     declare.New[v1.APIService],
@@ -36,7 +36,7 @@ func apiServices() *registry.Kind {
 			}
 		}),
 		Create: registry.Create{
-			// A local APIService is available from the start, which is its status.
+			// A local APIService is available from its creation, as its status records.
 			KeepStatus: true,
 			Prepare: declare.Do(func(a *v1.APIService) {
 				a.Status = v1.APIServiceStatus{}
@@ -67,7 +67,7 @@ func apiServices() *registry.Kind {
 	}
 }
 
-// LocalAvailable is the condition of an APIService that this server answers.
+// LocalAvailable returns the condition of an APIService that this server serves.
 func LocalAvailable() v1.APIServiceCondition {
 	return v1.APIServiceCondition{
 		Type: v1.Available, Status: v1.ConditionTrue, LastTransitionTime: metav1.Now(),

@@ -1,3 +1,3 @@
-// Package apiregistration declares the kinds of apiregistration.k8s.io: which
-// server answers for a group version. Package aggregate acts on them.
+// Package apiregistration declares the kinds of apiregistration.k8s.io, which determine the server
+// of a group version. Package aggregate implements them.
 package apiregistration

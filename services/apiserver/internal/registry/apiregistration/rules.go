@@ -7,7 +7,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// Highest priorities of a group, and of a version in its group.
+// Maximum priorities of a group, and of a version in its group.
 const (
 	maxGroupPriority   = 20000
 	maxVersionPriority = 1000
@@ -40,8 +40,8 @@ func apiServiceRules(at validate.At, a *v1.APIService) {
 	}
 }
 
-// nameRules want the name to say the version and the group; what cannot stand in
-// a path has been told by then.
+// nameRules requires a name that consists of the version and the group. It skips names that are not
+// a path segment, which have been reported.
 func nameRules(at validate.At, a *v1.APIService) {
 	want := a.Spec.Version + "." + a.Spec.Group
 	if a.Name != "" && a.Name != want && len(validate.PathSegment(a.Name)) == 0 {

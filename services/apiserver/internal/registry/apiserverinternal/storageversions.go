@@ -1,6 +1,6 @@
-// Package apiserverinternal declares the kind of the group internal.apiserver.k8s.io,
-// v1alpha1, which is off by default. It keeps no state; Kinds makes fresh values for the
-// catalog of built-in kinds.
+// Package apiserverinternal declares the kind of the group internal.apiserver.k8s.io, v1alpha1,
+// which is off by default. It has no state. Kinds returns new values for the catalog of built-in
+// kinds.
 package apiserverinternal
 
 import (
@@ -17,10 +17,10 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// Kinds of the group.
+// Kinds returns the kinds of the group.
 func Kinds() []*registry.Kind { return []*registry.Kind{storageVersions()} }
 
-// mostShown is the number of servers that a table tells of.
+// mostShown is the maximum number of servers in a table cell.
 const mostShown = 3
 
 func storageVersions() *registry.Kind {
@@ -41,7 +41,7 @@ func storageVersions() *registry.Kind {
 		Stored: registry.Stored{Prefix: "storageversions"},
 		Create: registry.Create{Validate: declare.Rules(statusRules)},
 		Update: registry.Update{Validate: declare.Changes(func(validate.At, *apiserverinternalv1alpha1.StorageVersion, *apiserverinternalv1alpha1.StorageVersion) {
-			// The specification says nothing yet.
+			// The spec has no fields yet.
 		})},
 		Shown: registry.Shown{Columns: []registry.Column{
 			columns.Name(),
@@ -69,7 +69,7 @@ func storageVersions() *registry.Kind {
 	}
 }
 
-// resourceName wants the name of a resource: its group and itself.
+// resourceName requires a group and a resource.
 func resourceName(name string, _ bool) (wrong []string) {
 	dot := strings.LastIndexByte(name, '.')
 	if dot < 0 {
@@ -96,14 +96,14 @@ func statusRules(at validate.At, v *apiserverinternalv1alpha1.StorageVersion) {
 		}
 		seen[c.Type] = i
 		at.Messages("type", string(c.Type), content.IsQualifiedName(string(c.Type)))
-		// As in Kubernetes, what is wrong with a status shows its type.
+		// As in Kubernetes, an error of the status has the type as its value.
 		at.Messages("status", string(c.Type), content.IsQualifiedName(string(c.Status)))
 		at.Needs("reason", c.Reason != "", "reason cannot be empty")
 		at.Needs("message", c.Message != "", "message cannot be empty")
 	}
 }
 
-// serverRules check what one server says. It can read what it writes.
+// serverRules validates the record of one server. It must be able to decode the version it encodes.
 func serverRules(at validate.At, s *apiserverinternalv1alpha1.ServerStorageVersion) {
 	at.Text("apiServerID", s.APIServerID, validate.DNSSubdomain)
 	version := func(at validate.At, name, value string) {
@@ -124,7 +124,7 @@ func serverRules(at validate.At, s *apiserverinternalv1alpha1.ServerStorageVersi
 	})
 }
 
-// apiVersion tells what is wrong with a version, which may have a group before it.
+// apiVersion returns the errors of a version with an optional group.
 func apiVersion(value string) (wrong []string) {
 	told := func(part string, texts ...string) {
 		for _, t := range texts {
@@ -151,7 +151,8 @@ func apiVersion(value string) (wrong []string) {
 	return wrong
 }
 
-// commonRules want the version told that all servers write, if there is one.
+// commonRules requires that commonEncodingVersion is set if and only if all servers encode the same
+// version.
 func commonRules(at validate.At, s *apiserverinternalv1alpha1.StorageVersionStatus) {
 	const name = "commonEncodingVersion"
 	told, agreed := s.CommonEncodingVersion, len(s.StorageVersions) > 0

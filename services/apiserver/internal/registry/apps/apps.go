@@ -1,5 +1,5 @@
-// Package apps declares the kinds of the apps group, v1, one file per kind. It
-// keeps no state; Kinds makes fresh values for the catalog of built-in kinds.
+// Package apps declares the kinds of the apps group, v1, with one file for each kind. It has no
+// state. Kinds returns new values for the catalog of built-in kinds.
 package apps
 
 import (
@@ -20,7 +20,7 @@ const (
 	version = "v1"
 )
 
-// Kinds of the group, in the order of their resources.
+// Kinds returns the kinds of the group, ordered by resource.
 func Kinds(s registry.Settings) []*registry.Kind {
 	rules, terminating := podspec.NewRules(s), terminatingGate(s.On(features.DeploymentReplicaSetTerminatingReplicas))
 	return []*registry.Kind{
@@ -32,18 +32,17 @@ func Kinds(s registry.Settings) []*registry.Kind {
 	}
 }
 
-// terminatingGate is whether statuses count terminating replicas.
+// terminatingGate reports whether statuses count terminating replicas.
 type terminatingGate bool
 
-// drop clears the number of terminating replicas unless the gate is on or the stored object
-// has it.
+// drop clears the number of terminating replicas unless the gate is on or the stored object has it.
 func (on terminatingGate) drop(s, old **int32) {
 	if !on && *old == nil {
 		*s = nil
 	}
 }
 
-// templateColumns tell the containers of the pods that an object makes.
+// templateColumns returns columns with the containers of a pod template.
 func templateColumns[T registry.Object](template func(T) *corev1.PodTemplateSpec) []registry.Column {
 	return []registry.Column{
 		columns.WideText("Containers", "Names of each container in the template.", func(o T) string {
@@ -55,8 +54,7 @@ func templateColumns[T registry.Object](template func(T) *corev1.PodTemplateSpec
 	}
 }
 
-// selectorRules want a selector that selects something; kind is named in
-// messages.
+// selectorRules requires a non-empty selector. kind appears in messages.
 func selectorRules(at validate.At, s *metav1.LabelSelector, kind string) {
 	if s == nil {
 		at.Required("selector", "")
@@ -68,8 +66,8 @@ func selectorRules(at validate.At, s *metav1.LabelSelector, kind string) {
 	}
 }
 
-// selects wants a selector to select the pods that a template makes, and tells
-// whether the selector can be understood at all.
+// selects requires that a selector matches the pods of a template. It reports whether the selector
+// is valid.
 func selects(at validate.At, s *metav1.LabelSelector, t *corev1.PodTemplateSpec, invalid string) bool {
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
@@ -82,8 +80,7 @@ func selects(at validate.At, s *metav1.LabelSelector, t *corev1.PodTemplateSpec,
 	return true
 }
 
-// replicaTemplateRules are those of the selector and the template of kinds that
-// replica sets come of.
+// replicaTemplateRules validates the selector and the template of kinds that create replica sets.
 func replicaTemplateRules(at validate.At, rules *podspec.Rules, s *metav1.LabelSelector, t, old *corev1.PodTemplateSpec) {
 	selectorRules(at, s, "deployment")
 	if selects(at, s, t, "invalid label selector") {
@@ -91,7 +88,7 @@ func replicaTemplateRules(at validate.At, rules *podspec.Rules, s *metav1.LabelS
 	}
 }
 
-// amount is the number or the percentage of a value, whatever it is of.
+// amount returns a number, or a percentage without the percent sign.
 func amount(v *intstr.IntOrString) int {
 	if v == nil {
 		return 0

@@ -35,7 +35,7 @@ func controllerRevisions() *registry.Kind {
 		Shown: registry.Shown{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("Controller", "Controller of the object", controllerText),
-			// Described as in an older version, as clients know it.
+			// The description is that of an older version, as in Kubernetes.
 			columns.Of("Revision", columns.String, "", columns.Doc(appsv1beta1.ControllerRevision{}, "revision"), 0,
 				func(r *appsv1.ControllerRevision) any { return r.Revision }),
 			columns.Age(),
@@ -54,7 +54,7 @@ func dataRules(at validate.At, data []byte) {
 	}
 }
 
-// controllerText names the controlling owner, as in "statefulset.apps/web".
+// controllerText returns the controlling owner, as in "statefulset.apps/web".
 func controllerText(r *appsv1.ControllerRevision) string {
 	owner := metav1.GetControllerOf(r)
 	if owner == nil {

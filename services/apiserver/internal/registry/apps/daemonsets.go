@@ -75,8 +75,8 @@ func defaultDaemonSet(d *appsv1.DaemonSet) {
 	setTemplateGeneration(d, templateGeneration(d))
 }
 
-// templateGeneration is how often the template changed. The field is gone; its
-// number lives on in an annotation.
+// templateGeneration returns how often the template has changed. The field no longer exists; an
+// annotation holds its value.
 func templateGeneration(d *appsv1.DaemonSet) int64 {
 	n, err := strconv.ParseInt(d.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
 	if err != nil {
@@ -115,8 +115,7 @@ func daemonSetRules(at validate.At, rules *podspec.Rules, s *appsv1.DaemonSetSpe
 	validate.OptionalNonNegative(at, "revisionHistoryLimit", s.RevisionHistoryLimit)
 }
 
-// daemonRollingRules want either pods that are missing for a while or pods that
-// are too many for a while.
+// daemonRollingRules requires exactly one of maxUnavailable and maxSurge to be non-zero.
 func daemonRollingRules(at validate.At, r *appsv1.RollingUpdateDaemonSet) {
 	unavailable, surge := optionalAmount(r.MaxUnavailable), optionalAmount(r.MaxSurge)
 	at.CountOrPercent("maxUnavailable", unavailable)
@@ -145,7 +144,7 @@ func checkDaemonSetStatus(at validate.At, d, old *appsv1.DaemonSet) {
 	status.NotDecremented("collisionCount", s.CollisionCount, old.Status.CollisionCount)
 }
 
-// Some descriptions are those of an older version, as clients know them.
+// daemonSetColumns uses some descriptions of an older version, as in Kubernetes.
 func daemonSetColumns() []registry.Column {
 	stat := func(name string) string { return columns.Doc(extensionsv1beta1.DaemonSetStatus{}, name) }
 	count := func(name, field string, n func(*appsv1.DaemonSetStatus) int32) registry.Column {

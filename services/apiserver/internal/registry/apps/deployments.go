@@ -61,11 +61,11 @@ func deployments(rules *podspec.Rules, terminating terminatingGate) *registry.Ki
 }
 
 const (
-	// progressDeadline in seconds.
+	// progressDeadline is the default in seconds.
 	progressDeadline = 600
-	// historyLimit is how many old revisions are kept.
+	// historyLimit is the default number of old revisions.
 	historyLimit = 10
-	// rollingShare of the pods may be missing, and as many be too many.
+	// rollingShare is the default of both maxUnavailable and maxSurge.
 	rollingShare = "25%"
 )
 
@@ -83,7 +83,7 @@ func defaultDeployment(d *appsv1.Deployment) {
 	podspec.Template(&s.Template)
 }
 
-// prepareDeploymentUpdate raises the generation for annotations as well: the
+// prepareDeploymentUpdate also increments the generation if annotations change, because the
 // controller copies them to the replica sets.
 func prepareDeploymentUpdate(d, old *appsv1.Deployment) {
 	if !semantic.Equal(d.Annotations, old.Annotations) {
@@ -140,10 +140,10 @@ func checkDeploymentStatus(at validate.At, d, old *appsv1.Deployment) {
 	status.NotDecremented("collisionCount", s.CollisionCount, old.Status.CollisionCount)
 }
 
-// Some descriptions are those of an older version, as clients know them.
+// deploymentColumns uses some descriptions of an older version, as in Kubernetes.
 func deploymentColumns() []registry.Column {
 	stat := func(name string) string { return columns.Doc(appsv1.DeploymentStatus{}, name) }
-	// Numbers in columns that say they are strings, as clients know them.
+	// Numbers in columns of type string, as in Kubernetes.
 	count := func(name, field string, n func(*appsv1.DeploymentStatus) int32) registry.Column {
 		return columns.Of(name, columns.String, "", stat(field), 0, func(d *appsv1.Deployment) any { return int64(n(&d.Status)) })
 	}

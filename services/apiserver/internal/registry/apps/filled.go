@@ -7,13 +7,13 @@ import (
 	"binnacle/services/apiserver/internal/transcode"
 )
 
-// filledReplicaSet are the rules by which a stored replica set is seen to be as
-// defaultReplicaSet leaves it.
+// filledReplicaSet returns the rules that determine whether a stored replica set has the defaults
+// of defaultReplicaSet.
 func filledReplicaSet() []transcode.Rule {
 	return append(podspec.FilledTemplate(), transcode.Filled[appsv1.ReplicaSetSpec]("replicas"))
 }
 
-// filledDeployment: see defaultDeployment.
+// filledDeployment returns the rules for the defaults of defaultDeployment.
 func filledDeployment() []transcode.Rule {
 	return append(podspec.FilledTemplate(),
 		transcode.Filled[appsv1.DeploymentSpec]("replicas", "revisionHistoryLimit", "progressDeadlineSeconds"),

@@ -83,7 +83,7 @@ func checkReplicaSetStatus(at validate.At, r, _ *appsv1.ReplicaSet) {
 	validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.ReadyReplicas, "readyReplicas")
 }
 
-// Some descriptions are those of an older version, as clients know them.
+// replicaSetColumns uses some descriptions of an older version, as in Kubernetes.
 func replicaSetColumns() []registry.Column {
 	spec := func(name string) string { return columns.Doc(extensionsv1beta1.ReplicaSetSpec{}, name) }
 	stat := func(name string) string { return columns.Doc(appsv1.ReplicaSetStatus{}, name) }

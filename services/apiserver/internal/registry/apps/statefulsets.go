@@ -52,7 +52,7 @@ func statefulSets(rules *podspec.Rules, maxUnavailable bool) *registry.Kind {
 			Warnings: declare.GetChange(func(s, _ *appsv1.StatefulSet) []string { return statefulSetWarnings(s, "Spec") }),
 		},
 		Shown: registry.Shown{
-			// A selector may name this one, which never equals anything.
+			// A valid field label without a field: it never equals a value other than "".
 			Selectable: []registry.SelectableField{{Label: "status.successful", Func: func(registry.Object) string { return "" }}},
 			Columns:    statefulSetColumns(),
 		},
@@ -66,8 +66,8 @@ func statefulSets(rules *podspec.Rules, maxUnavailable bool) *registry.Kind {
 	})
 }
 
-// statefulSetWarnings are a set's own. below is what follows the claim in their paths: Kubernetes
-// has "Spec" there on updates.
+// statefulSetWarnings returns the warnings of a set itself. below is the path after the claim:
+// Kubernetes has "Spec" there on updates.
 func statefulSetWarnings(set *appsv1.StatefulSet, below ...string) (texts []string) {
 	s := &set.Spec
 	claims := field.NewPath("spec", "volumeClaimTemplates")
@@ -84,7 +84,7 @@ func statefulSetWarnings(set *appsv1.StatefulSet, below ...string) (texts []stri
 	return texts
 }
 
-// defaultStatefulSet fills the fields that a client left out. maxUnavailable is the gate
+// defaultStatefulSet sets the fields that a client omitted. maxUnavailable is the gate
 // MaxUnavailableStatefulSet.
 func defaultStatefulSet(set *appsv1.StatefulSet, maxUnavailable bool) {
 	s := &set.Spec
@@ -94,7 +94,7 @@ func defaultStatefulSet(set *appsv1.StatefulSet, maxUnavailable bool) {
 		s.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
 		declare.FillPtr(&s.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
 	}
-	// A strategy that is named without its block does not get one.
+	// An explicit strategy without rollingUpdate does not get one.
 	if rolling := s.UpdateStrategy.RollingUpdate; rolling != nil && s.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
 		declare.FillPtr(&rolling.Partition, 0)
 		if maxUnavailable {
@@ -155,7 +155,7 @@ func statefulSetRules(at validate.At, rules *podspec.Rules, s *appsv1.StatefulSe
 	}
 	selectorRules(at, s.Selector, "statefulset")
 	if selects(at, s.Selector, &s.Template, "") {
-		// The template's mounts may be of claims that stand beside it.
+		// Mounts of the template may refer to the set's claim templates.
 		rules.TemplateMeta(at.Child("template"), &s.Template, old)
 	}
 	pods := at.Child("template", "spec")
@@ -163,13 +163,13 @@ func statefulSetRules(at validate.At, rules *podspec.Rules, s *appsv1.StatefulSe
 	pods.Absent("activeDeadlineSeconds", s.Template.Spec.ActiveDeadlineSeconds != nil, "activeDeadlineSeconds in StatefulSet is not Supported")
 }
 
-// RollingUpdateStatefulSetStrategy is how messages show one.
+// RollingUpdateStatefulSetStrategy is the form of a strategy in messages.
 type RollingUpdateStatefulSetStrategy struct {
 	Partition      int32
 	MaxUnavailable *intstr.IntOrString
 }
 
-// dropMaxUnavailable drops a field that is off, unless the stored object has it.
+// dropMaxUnavailable clears the field of a disabled gate, unless the stored object has it.
 func dropMaxUnavailable(s, old *appsv1.StatefulSet) {
 	has := func(s *appsv1.StatefulSet) bool {
 		return s != nil && s.Spec.UpdateStrategy.RollingUpdate != nil && s.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable != nil
@@ -191,7 +191,7 @@ func setRollingRules(at validate.At, r *appsv1.RollingUpdateStatefulSetStrategy)
 	at.AtMostWhole("maxUnavailable", *r.MaxUnavailable)
 }
 
-// statefulSetChanges keep what the pods and claims that there are come of.
+// statefulSetChanges rejects changes of fields that existing pods and claims depend on.
 func statefulSetChanges(at validate.At, s, old *appsv1.StatefulSetSpec) {
 	rest := s.DeepCopy()
 	rest.Replicas, rest.Template, rest.UpdateStrategy = old.Replicas, old.Template, old.UpdateStrategy

@@ -1,6 +1,5 @@
-// Package authentication declares the kinds of the group authentication.k8s.io, v1, one file per
-// kind. It keeps no state; Kinds makes fresh values for the catalog of built-in
-// kinds.
+// Package authentication declares the kinds of the group authentication.k8s.io, v1, with one file
+// for each kind. It has no state. Kinds returns new values for the catalog of built-in kinds.
 package authentication
 
 import (
@@ -14,9 +13,8 @@ const (
 	version = "v1"
 )
 
-// Kinds of the group, in the order of their resources. All are questions that
-// are answered and not stored. v1beta1 was removed in 1.33: it is served for older
-// emulated versions.
+// Kinds returns the kinds of the group, ordered by resource. All are reviews that are not stored.
+// v1beta1 was removed in 1.33: it is served for older emulated versions.
 func Kinds() []*registry.Kind {
 	return []*registry.Kind{selfSubjectReviews(), tokenReviews(), betaSelfSubjectReviews()}
 }

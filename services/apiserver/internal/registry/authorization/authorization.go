@@ -1,6 +1,5 @@
-// Package authorization declares the kinds of the group authorization.k8s.io, v1, one file per
-// kind. It keeps no state; Kinds makes fresh values for the catalog of built-in
-// kinds.
+// Package authorization declares the kinds of the group authorization.k8s.io, v1, with one file for
+// each kind. It has no state. Kinds returns new values for the catalog of built-in kinds.
 package authorization
 
 import (
@@ -14,8 +13,7 @@ const (
 	version = "v1"
 )
 
-// Kinds of the group, in the order of their resources. All are questions that
-// are answered and not stored.
+// Kinds returns the kinds of the group, ordered by resource. All are reviews that are not stored.
 func Kinds() []*registry.Kind {
 	return []*registry.Kind{
 		localSubjectAccessReviews(),

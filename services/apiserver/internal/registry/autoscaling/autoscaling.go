@@ -1,7 +1,6 @@
-// Package autoscaling declares the HorizontalPodAutoscaler in both versions of
-// the autoscaling group. It is stored as v2; what v1 has no fields for is kept
-// in annotations of the v1 form. It keeps no state; Kinds makes fresh values
-// for the catalog of built-in kinds.
+// Package autoscaling declares the HorizontalPodAutoscaler in both versions of the autoscaling
+// group. It is stored as v2. Annotations of the v1 form hold the values for which v1 has no fields.
+// The package has no state. Kinds returns new values for the catalog of built-in kinds.
 package autoscaling
 
 import (
@@ -13,7 +12,7 @@ import (
 
 const group = autoscalingv2.GroupName
 
-// Kinds of the group, the preferred version first.
+// Kinds returns the kinds of the group, the preferred version first.
 func Kinds(s registry.Settings) []*registry.Kind {
 	g := gates{zero: s.On(features.HPAScaleToZero), tolerance: s.On(features.HPAConfigurableTolerance)}
 	return []*registry.Kind{

@@ -12,22 +12,22 @@ import (
 	bounded "binnacle/libs/quantity"
 )
 
-// Annotations of the v1 form that keep what only v2 has fields for.
+// Annotations of the v1 form for values that only v2 has fields for.
 const (
 	metricsAnnotation        = "autoscaling.alpha.kubernetes.io/metrics"
 	behaviorAnnotation       = "autoscaling.alpha.kubernetes.io/behavior"
 	currentMetricsAnnotation = "autoscaling.alpha.kubernetes.io/current-metrics"
 	conditionsAnnotation     = "autoscaling.alpha.kubernetes.io/conditions"
 
-	// Annotations of v2beta2, whose rules have no tolerance.
+	// Annotations of v2beta2, whose scaling rules have no tolerance.
 	scaleDownToleranceAnnotation = "autoscaling.alpha.kubernetes.io/scale-down-tolerance"
 	scaleUpToleranceAnnotation   = "autoscaling.alpha.kubernetes.io/scale-up-tolerance"
 )
 
-// defaultCPUUtilization, in percent, is the target where v1 names no metric.
+// defaultCPUUtilization, in percent, is the target if v1 has no metric.
 const defaultCPUUtilization = 80
 
-// withoutOurs is a copy of annotations that has none of ours.
+// withoutOurs returns a copy of annotations without those of conversions.
 func withoutOurs(annotations map[string]string) map[string]string {
 	out := maps.Clone(annotations)
 	for _, key := range []string{metricsAnnotation, behaviorAnnotation, currentMetricsAnnotation, conditionsAnnotation, scaleDownToleranceAnnotation, scaleUpToleranceAnnotation} {
@@ -36,8 +36,8 @@ func withoutOurs(annotations map[string]string) map[string]string {
 	return out
 }
 
-// toV1 makes the v1 form, which shares memory with h. The first CPU utilization
-// among the metrics has a field of its own there.
+// toV1 returns the v1 form, which shares memory with h. The first CPU utilization among the metrics
+// has its own field there.
 func toV1(h *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv1.HorizontalPodAutoscaler, error) {
 	out := &autoscalingv1.HorizontalPodAutoscaler{
 		ObjectMeta: h.ObjectMeta,
@@ -68,7 +68,7 @@ func toV1(h *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv1.HorizontalPo
 		if m.Type == autoscalingv2.ResourceMetricSourceType && m.Resource != nil && m.Resource.Name == corev1.ResourceCPU && m.Resource.Current.AverageUtilization != nil {
 			out.Status.CurrentCPUUtilizationPercentage = m.Resource.Current.AverageUtilization
 		}
-		// These too are kept whole: they have more than the percentage.
+		// CPU statuses are also kept in the annotation: they have more than the percentage.
 		current = append(current, statusToV1(m))
 	}
 	out.Annotations = withoutOurs(h.Annotations)
@@ -100,8 +100,8 @@ func annotate(h *autoscalingv1.HorizontalPodAutoscaler, key string, is bool, val
 	return nil
 }
 
-// toV2 makes the v2 form, which shares memory with h. An annotation of ours that
-// cannot be read is dropped: the client made it up.
+// toV2 returns the v2 form, which shares memory with h. It drops an invalid conversion annotation,
+// which only a client can have written.
 func toV2(h *autoscalingv1.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscaler {
 	out := &autoscalingv2.HorizontalPodAutoscaler{
 		ObjectMeta: h.ObjectMeta,
@@ -129,8 +129,8 @@ func toV2(h *autoscalingv1.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPod
 	return out
 }
 
-// annotation reads an annotation of ours; false when it is absent or broken. One with a
-// quantity that is too expensive to parse counts as broken.
+// annotation decodes a conversion annotation. It returns false if it is absent or invalid. A
+// quantity that is too expensive to parse counts as invalid.
 func annotation[T any](h *autoscalingv1.HorizontalPodAutoscaler, key string) (T, bool) {
 	var out T
 	text, ok := h.Annotations[key]
@@ -141,7 +141,7 @@ func annotation[T any](h *autoscalingv1.HorizontalPodAutoscaler, key string) (T,
 	return out, true
 }
 
-// metricsToV2 has the metrics of the annotation first; there is always one.
+// metricsToV2 returns the metrics, those of the annotation first. There is always at least one.
 func metricsToV2(h *autoscalingv1.HorizontalPodAutoscaler) []autoscalingv2.MetricSpec {
 	var out []autoscalingv2.MetricSpec
 	others, _ := annotation[[]autoscalingv1.MetricSpec](h, metricsAnnotation)

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// quantity is the value of q, zero for none.
+// quantity returns the value of q, or zero for nil.
 func quantity(q *resource.Quantity) resource.Quantity {
 	if q == nil {
 		return resource.Quantity{}
@@ -88,8 +88,8 @@ func specToV2(m *autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
 	return out
 }
 
-// objectTarget leaves a zero value out beside an average: v1 cannot leave it
-// out, and v2 does not allow it.
+// objectTarget omits a zero value if there is an average: v1 cannot omit it, and v2 does not allow
+// it.
 func objectTarget(o *autoscalingv1.ObjectMetricSource) autoscalingv2.MetricTarget {
 	if o.AverageValue == nil {
 		return autoscalingv2.MetricTarget{Type: autoscalingv2.ValueMetricType, Value: &o.TargetValue}
@@ -181,8 +181,8 @@ func statusToV2(m *autoscalingv1.MetricStatus) autoscalingv2.MetricStatus {
 	return out
 }
 
-// behavior is the annotation's form of it. It has the names of Go fields, as
-// clients know it.
+// behavior is the form of the behavior in its annotation. It has the names of Go fields, as in
+// Kubernetes.
 type behavior struct {
 	ScaleUp, ScaleDown *scalingRules
 }
@@ -213,7 +213,7 @@ func behaviorToAnnotation(b *autoscalingv2.HorizontalPodAutoscalerBehavior) *beh
 	return &behavior{ScaleUp: rules(b.ScaleUp), ScaleDown: rules(b.ScaleDown)}
 }
 
-// behaviorFromAnnotation is nil for one that says nothing.
+// behaviorFromAnnotation returns nil for an empty behavior.
 func behaviorFromAnnotation(b *behavior) *autoscalingv2.HorizontalPodAutoscalerBehavior {
 	if b.ScaleUp == nil && b.ScaleDown == nil {
 		return nil

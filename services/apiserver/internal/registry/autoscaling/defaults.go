@@ -7,7 +7,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 )
 
-// scalePeriod in seconds is how often the default policies allow a change.
+// scalePeriod is the period of the default policies in seconds.
 const scalePeriod = 15
 
 func defaultAutoscaler(h *autoscalingv2.HorizontalPodAutoscaler) {
@@ -26,8 +26,7 @@ func defaultBehavior(b *autoscalingv2.HorizontalPodAutoscalerBehavior) {
 	defaultScaleDown(&b.ScaleDown)
 }
 
-// defaultAutoscalerV1 aims at the default utilization unless other metrics are
-// in the annotation.
+// defaultAutoscalerV1 sets the default utilization unless the annotation has other metrics.
 func defaultAutoscalerV1(h *autoscalingv1.HorizontalPodAutoscaler) {
 	declare.FillPtr(&h.Spec.MinReplicas, 1)
 	if others, _ := annotation[[]autoscalingv1.MetricSpec](h, metricsAnnotation); len(others) == 0 {
@@ -35,7 +34,8 @@ func defaultAutoscalerV1(h *autoscalingv1.HorizontalPodAutoscaler) {
 	}
 }
 
-// defaultScaleUp follows at once, by four pods or double.
+// defaultScaleUp sets the defaults: no stabilization, at most four more pods or twice as many in a
+// period.
 func defaultScaleUp(rules **autoscalingv2.HPAScalingRules) {
 	declare.FillPtr(rules, autoscalingv2.HPAScalingRules{})
 	declare.FillPtr(&(*rules).StabilizationWindowSeconds, 0)
@@ -48,7 +48,7 @@ func defaultScaleUp(rules **autoscalingv2.HPAScalingRules) {
 	}
 }
 
-// defaultScaleDown leaves the window to the controller's own default.
+// defaultScaleDown sets no window, whose default is the controller's.
 func defaultScaleDown(rules **autoscalingv2.HPAScalingRules) {
 	declare.FillPtr(rules, autoscalingv2.HPAScalingRules{})
 	declare.FillPtr(&(*rules).SelectPolicy, autoscalingv2.MaxChangePolicySelect)

@@ -41,7 +41,7 @@ func horizontalPodAutoscalersV1(g gates) *registry.Kind {
 	k.NewList = declare.New[autoscalingv1.HorizontalPodAutoscalerList]
 	k.Parts = partsV1()
 	k.Default = declare.Do(defaultAutoscalerV1)
-	// Who sends what is status owns it all the same, where it is an annotation.
+	// A manager that sends the status in annotations owns these annotations.
 	resetStatus := func(h, old registry.Object) { moveAnnotations(h, old, currentMetricsAnnotation, conditionsAnnotation) }
 	k.Create.Prepare = func(h registry.Object) {
 		resetStatus(h, nil)
@@ -73,7 +73,7 @@ func horizontalPodAutoscalersV1(g gates) *registry.Kind {
 	return k
 }
 
-// partsV1 tell apart what stands in annotations as well.
+// partsV1 returns Parts that include the annotations.
 func partsV1() registry.Parts {
 	p := declare.Parts(func(h *autoscalingv1.HorizontalPodAutoscaler) (*autoscalingv1.HorizontalPodAutoscalerSpec, *autoscalingv1.HorizontalPodAutoscalerStatus) {
 		return &h.Spec, &h.Status
@@ -86,7 +86,7 @@ func partsV1() registry.Parts {
 	return p
 }
 
-// moveAnnotations sets annotations to those of another object, nil for none.
+// moveAnnotations sets annotations to those of another object; nil stands for none.
 func moveAnnotations(to, from registry.Object, keys ...string) {
 	out := maps.Clone(to.GetAnnotations())
 	for _, key := range keys {
@@ -104,7 +104,7 @@ func moveAnnotations(to, from registry.Object, keys ...string) {
 	to.SetAnnotations(out)
 }
 
-// autoscaler is what both versions have in common.
+// autoscaler returns the declaration that both versions share.
 func autoscaler() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
@@ -116,8 +116,8 @@ func autoscaler() *registry.Kind {
 	}
 }
 
-// autoscalerColumns are the columns of both versions.
-// Some descriptions are those of an older version, as clients know them.
+// autoscalerColumns returns the columns of both versions. Some descriptions are those of an older
+// version, as in Kubernetes.
 func autoscalerColumns() []registry.Column {
 	spec := func(name string) string { return columns.Doc(autoscalingv2beta1.HorizontalPodAutoscalerSpec{}, name) }
 	stat := func(name string) string { return columns.Doc(autoscalingv2.HorizontalPodAutoscalerStatus{}, name) }
@@ -146,11 +146,11 @@ func autoscalerColumns() []registry.Column {
 	}
 }
 
-// maxTargets are told one by one.
+// maxTargets is the maximum number of metrics in a cell.
 const maxTargets = 2
 
-// targetsText tells each metric as "current/target". Statuses are in the order
-// of the specifications.
+// targetsText returns each metric as "current/target". Statuses are in the order of the
+// specifications.
 func targetsText(specs []autoscalingv2.MetricSpec, statuses []autoscalingv2.MetricStatus) string {
 	if len(specs) == 0 {
 		return columns.None
@@ -188,8 +188,7 @@ func targetText(m *autoscalingv2.MetricSpec, status *autoscalingv2.MetricStatus)
 	}
 }
 
-// currentOf is the measured value of a metric of the type; empty when there is
-// none.
+// currentOf returns the measured value of a metric of the type. It is empty without a status.
 func currentOf(typ autoscalingv2.MetricSourceType, s *autoscalingv2.MetricStatus) autoscalingv2.MetricValueStatus {
 	switch {
 	case s == nil:

@@ -14,8 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 )
 
-// FromV2beta1 converts a v2beta1 HorizontalPodAutoscaler by way of autoscaling/v1, whose annotations have the metrics and
-// conditions in the form of v2beta1.
+// FromV2beta1 converts a v2beta1 HorizontalPodAutoscaler through autoscaling/v1, whose annotations
+// have the metrics and conditions in the form of v2beta1.
 func FromV2beta1(old *autoscalingv2beta1.HorizontalPodAutoscaler) (*autoscalingv2.HorizontalPodAutoscaler, error) {
 	h := &autoscalingv1.HorizontalPodAutoscaler{
 		ObjectMeta: old.ObjectMeta,
@@ -52,8 +52,8 @@ func FromV2beta1(old *autoscalingv2beta1.HorizontalPodAutoscaler) (*autoscalingv
 	return toV2(h), nil
 }
 
-// FromV2beta2 converts a v2beta2 HorizontalPodAutoscaler, which has the fields of v2 but keeps tolerances in
-// annotations.
+// FromV2beta2 converts a v2beta2 HorizontalPodAutoscaler, which has the fields of v2 but tolerances
+// in annotations.
 func FromV2beta2(h *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv2.HorizontalPodAutoscaler, error) {
 	down, err := tolerance(h.Annotations, scaleDownToleranceAnnotation)
 	if err != nil {
@@ -78,7 +78,7 @@ func FromV2beta2(h *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv2.Horiz
 	return h, nil
 }
 
-// tolerance reads an annotation; nil when there is none.
+// tolerance returns the quantity in an annotation, or nil if it is absent.
 func tolerance(annotations map[string]string, key string) (*resource.Quantity, error) {
 	text, ok := annotations[key]
 	if !ok {

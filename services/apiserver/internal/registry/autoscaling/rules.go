@@ -11,17 +11,16 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// Limits of how an autoscaler behaves, in seconds.
+// Limits of the behavior, in seconds.
 const (
 	longestWindow = 3600
 	longestPeriod = 1800
 )
 
-// gates of fields and values of autoscalers.
+// gates holds the feature gates of fields and values of autoscalers.
 type gates struct{ zero, tolerance bool }
 
-// drop clears the fields whose features are off, unless the stored object has
-// them.
+// drop clears the fields of disabled gates, unless the stored object has them.
 func (g gates) drop(h, old *autoscalingv2.HorizontalPodAutoscaler) {
 	if g.tolerance || h.Spec.Behavior == nil || old != nil && hasTolerance(old.Spec.Behavior) {
 		return
@@ -53,8 +52,7 @@ func hasTolerance(b *autoscalingv2.HorizontalPodAutoscalerBehavior) bool {
 	return b != nil && (has(b.ScaleUp) || has(b.ScaleDown))
 }
 
-// rules check an autoscaler; old is nil at its creation. One that may scale to
-// nothing already may stay so.
+// rules validates an autoscaler. old is nil at creation. An existing minReplicas of 0 may stay.
 func (g gates) rules(at validate.At, h, old *autoscalingv2.HorizontalPodAutoscaler) {
 	least := int32(1)
 	if g.zero || old != nil && old.Spec.MinReplicas != nil && *old.Spec.MinReplicas == 0 {
@@ -93,7 +91,7 @@ func targetRules(at validate.At, r *autoscalingv2.CrossVersionObjectReference) {
 	at.RequiredText("name", r.Name, validate.PathSegment)
 }
 
-// metricRules want a metric to have the one source that its type names.
+// metricRules requires exactly one source, which matches the type of the metric.
 func metricRules(at validate.At, m *autoscalingv2.MetricSpec) {
 	if m.Type == "" {
 		at.Required("type", "must specify a metric source type")

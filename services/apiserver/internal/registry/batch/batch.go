@@ -1,6 +1,5 @@
-// Package batch declares the kinds of the batch group, v1, one file per kind.
-// It keeps no state; Kinds makes fresh values for the catalog of built-in
-// kinds.
+// Package batch declares the kinds of the batch group, v1, with one file for each kind. It has no
+// state. Kinds returns new values for the catalog of built-in kinds.
 package batch
 
 import (
@@ -13,7 +12,7 @@ const (
 	version = "v1"
 )
 
-// Kinds of the group, in the order of their resources.
+// Kinds returns the kinds of the group, ordered by resource.
 func Kinds(s registry.Settings) []*registry.Kind {
 	rules := podspec.NewRules(s)
 	return []*registry.Kind{cronJobs(rules), jobs(rules)}

@@ -4,7 +4,7 @@ import (
 	"regexp"
 	"strings"
 	"time"
-	_ "time/tzdata" // where the machine has none
+	_ "time/tzdata" // for hosts without a time zone database
 
 	"github.com/robfig/cron/v3"
 	batchv1 "k8s.io/api/batch/v1"
@@ -56,18 +56,17 @@ func cronJobs(rules *podspec.Rules) *registry.Kind {
 	})
 }
 
-// longestCronJobName leaves room for the time that the names of its jobs end
-// with.
+// longestCronJobName leaves room for the time suffix in the names of jobs.
 const longestCronJobName = 52
 
-// How many finished jobs are kept.
+// Default numbers of finished jobs that are kept.
 const (
 	successfulJobs = 3
 	failedJobs     = 1
 )
 
-// defaultCronJob leaves the template of the jobs for their own defaults, but for
-// the pods.
+// defaultCronJob does not set defaults of the job template, which each job gets by itself, except
+// for its pods.
 func defaultCronJob(c *batchv1.CronJob) {
 	declare.Fill(&c.Spec.ConcurrencyPolicy, batchv1.AllowConcurrent)
 	declare.FillPtr(&c.Spec.Suspend, false)
@@ -76,7 +75,7 @@ func defaultCronJob(c *batchv1.CronJob) {
 	defaultJobParts(&c.Spec.JobTemplate.Spec)
 }
 
-// pods is the template of the pods of the jobs.
+// pods returns the pod template of the jobs.
 func pods(c *batchv1.CronJob) *corev1.PodTemplateSpec { return &c.Spec.JobTemplate.Spec.Template }
 
 func cronJobRules(at validate.At, rules *podspec.Rules, s, old *batchv1.CronJobSpec) {
@@ -108,8 +107,8 @@ func cronJobRules(at validate.At, rules *podspec.Rules, s, old *batchv1.CronJobS
 	validate.OptionalNonNegative(at, "failedJobsHistoryLimit", s.FailedJobsHistoryLimit)
 }
 
-// scheduleRules want a schedule in the five fields of cron, or by name. A time
-// zone has a field of its own; schedules of before that may keep theirs.
+// scheduleRules requires a schedule with the five fields of cron, or a named one. Time zones have
+// their own field; an existing schedule with a time zone may keep it.
 func scheduleRules(at validate.At, s, old *batchv1.CronJobSpec) {
 	at.Text("schedule", s.Schedule, schedule)
 	switch zoned := strings.Contains(s.Schedule, "TZ"); {
@@ -121,9 +120,9 @@ func scheduleRules(at validate.At, s, old *batchv1.CronJobSpec) {
 	}
 }
 
-// schedule is the format of schedules.
+// schedule returns the errors of a schedule.
 func schedule(text string) []string {
-	// The parser does not stand a zone with nothing after it.
+	// The parser cannot handle a time zone without a schedule.
 	if strings.HasPrefix(text, "TZ=") || strings.HasPrefix(text, "CRON_TZ=") {
 		if !strings.Contains(text, " ") {
 			return []string{"expected a schedule after the time zone"}
@@ -135,10 +134,10 @@ func schedule(text string) []string {
 	return nil
 }
 
-// zonePart is a part of the name of a time zone between its slashes.
+// zonePart matches a path element in the name of a time zone.
 var zonePart = regexp.MustCompile(`^[A-Za-z._0-9+][A-Za-z._0-9+-]{0,13}$`)
 
-// timeZone is the format of names of time zones.
+// timeZone returns the errors of a time zone's name.
 func timeZone(name string) (msgs []string) {
 	if name == "" {
 		return []string{"timeZone must be nil or non-empty string"}
@@ -157,7 +156,7 @@ func timeZone(name string) (msgs []string) {
 	return msgs
 }
 
-// zoneWarnings are those of an update that leaves a time zone in the schedule.
+// zoneWarnings returns the warnings of an update that leaves a time zone in the schedule.
 func zoneWarnings(c, _ *batchv1.CronJob) []string {
 	if !strings.Contains(c.Spec.Schedule, "TZ") {
 		return nil
@@ -178,7 +177,7 @@ func cronJobColumns() []registry.Column {
 			}
 			return *c.Spec.TimeZone
 		}),
-		// A text in a column that says it is boolean, as clients know it.
+		// A string in a column of type boolean, as in Kubernetes.
 		columns.Of("Suspend", columns.Boolean, "", spec("suspend"), 0, func(c *batchv1.CronJob) any { return suspendText(c) }),
 		columns.Int("Active", stat("active"), func(c *batchv1.CronJob) int64 { return int64(len(c.Status.Active)) }),
 		columns.Of("Last Schedule", columns.String, "", stat("lastScheduleTime"), 0, func(c *batchv1.CronJob) any {

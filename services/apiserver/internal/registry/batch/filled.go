@@ -7,11 +7,10 @@ import (
 	"binnacle/services/apiserver/internal/transcode"
 )
 
-// labelsNumber is the field of the labels in the metadata of any object.
+// labelsNumber is the protobuf field number of the labels in object metadata.
 const labelsNumber = 11
 
-// filledJob are the rules by which a stored job is seen to be as defaultJob leaves
-// it.
+// filledJob returns the rules that determine whether a stored job has the defaults of defaultJob.
 func filledJob() []transcode.Rule {
 	return append(podspec.FilledTemplate(),
 		transcode.Checked[batchv1.Job](func(f [4][]byte) bool {

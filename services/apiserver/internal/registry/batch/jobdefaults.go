@@ -12,7 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/podspec"
 )
 
-// backoffLimit is how often a job is tried again.
+// backoffLimit is the default number of retries of a job.
 const backoffLimit = 6
 
 // Names of these labels before they had a prefix. Both forms are set.
@@ -38,15 +38,15 @@ func defaultJob(j *batchv1.Job) {
 		declare.FillPtr(&s.PodReplacementPolicy, batchv1.Failed)
 	}
 	declare.FillPtr(&s.PodReplacementPolicy, batchv1.TerminatingOrFailed)
-	// The map is shared: what the creation adds to the labels of the pods is to
-	// be on a job without labels of its own as well.
+	// The map is shared on purpose: the labels that the creation adds to the pods also apply to a
+	// job without labels of its own.
 	if len(j.Labels) == 0 {
 		j.Labels = s.Template.Labels
 	}
 	defaultJobParts(s)
 }
 
-// defaultJobParts fills what jobs and their templates have in common.
+// defaultJobParts sets the defaults that jobs and their templates share.
 func defaultJobParts(s *batchv1.JobSpec) {
 	if s.PodFailurePolicy != nil {
 		for i := range s.PodFailurePolicy.Rules {
@@ -59,9 +59,8 @@ func defaultJobParts(s *batchv1.JobSpec) {
 	podspec.Template(&s.Template)
 }
 
-// prepareJobCreate marks the pods as those of this job, which only its uid
-// tells from jobs of the same name before it, and selects them by that mark,
-// unless the client selects by itself.
+// prepareJobCreate labels the pods with the uid of the job, which distinguishes it from earlier
+// jobs of the same name, and selects them by that label, unless the client sets the selector.
 func prepareJobCreate(j *batchv1.Job) {
 	s := &j.Spec
 	if s.ManualSelector != nil && *s.ManualSelector {

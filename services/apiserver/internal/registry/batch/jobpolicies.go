@@ -20,7 +20,7 @@ const (
 	longestIndexesSet = 64 * 1024
 )
 
-// failurePolicyRules are about what the failure of a pod means for its job.
+// failurePolicyRules validates the effects of failed pods on the job.
 func failurePolicyRules(at validate.At, s *batchv1.JobSpec) {
 	validate.MaxItems(at, "rules", s.PodFailurePolicy.Rules, mostPolicyRules)
 	containers := validate.Set[string]{}
@@ -73,8 +73,8 @@ func exitCodeRules(at validate.At, codes *batchv1.PodFailurePolicyOnExitCodesReq
 	}
 }
 
-// successPolicyRules are about when a job has succeeded before all its indexes
-// have.
+// successPolicyRules validates the conditions for the success of a job before all its indexes have
+// succeeded.
 func successPolicyRules(at validate.At, s *batchv1.JobSpec) {
 	if !indexed(s) {
 		at.Invalid("successPolicy", *s.SuccessPolicy, "requires indexed completion mode")
@@ -90,7 +90,7 @@ func successPolicyRules(at validate.At, s *batchv1.JobSpec) {
 			at.Required("", "at least one of succeededCount or succeededIndexes must be specified")
 		}
 		if s.Completions == nil {
-			return // which is told already
+			return // already reported
 		}
 		var named int32
 		if r.SucceededIndexes != nil {
@@ -107,9 +107,8 @@ func successPolicyRules(at validate.At, s *batchv1.JobSpec) {
 	})
 }
 
-// indexesRules want a list of indexes and ranges of them in ascending order, as in
-// "1,3-5", below the number of completions. It returns how many they are, zero
-// if something is wrong.
+// indexesRules requires a list of indexes and ranges in ascending order, such as "1,3-5", below the
+// number of completions. It returns the number of indexes, or zero after an error.
 func indexesRules(at validate.At, name, text string, completions int32) int32 {
 	var total int32
 	err := eachInterval(text, completions, func(first, last int32) error {
@@ -170,7 +169,7 @@ func index(text string, completions int32) (int32, error) {
 	return int32(max(n, -1)), nil //nolint:gosec // below completions
 }
 
-// overlap is the first index that stands in two lists of indexes.
+// overlap returns the first index that two lists of indexes share.
 func overlap(a, b string, completions int32) (int32, bool) {
 	type span struct{ first, last int32 }
 	var spans []span
@@ -184,7 +183,7 @@ func overlap(a, b string, completions int32) (int32, bool) {
 		if err != nil {
 			continue
 		}
-		// Intervals that are in order, as they are to be, are passed only once.
+		// Intervals in order, as required, are visited only once.
 		for len(spans) > 0 && spans[0].last < first {
 			spans = spans[1:]
 		}

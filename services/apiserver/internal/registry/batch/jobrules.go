@@ -14,18 +14,17 @@ import (
 
 // Limits of jobs.
 const (
-	// mostIndexes may work in parallel, or fail, in an indexed job.
+	// mostIndexes is the maximum parallelism, and of failed indexes, of an indexed job.
 	mostIndexes = 100_000
-	// With more completions than that, jobs that count failures per index have
-	// lower limits.
+	// With more completions than manyCompletions, jobs that count failures per index have lower
+	// limits.
 	manyCompletions  = 100_000
 	mostOfMany       = 10_000
 	managedByLength  = 63
 	parallelWarnedOf = 10_000
 )
 
-// jobRules are those of a job whose pods have been marked; old is nil at its
-// creation.
+// jobRules validates a job whose pods have been labelled. old is nil at creation.
 func jobRules(at validate.At, rules *podspec.Rules, j, old *batchv1.Job) {
 	var template *corev1.PodTemplateSpec
 	if old != nil {
@@ -40,8 +39,8 @@ func jobRules(at validate.At, rules *podspec.Rules, j, old *batchv1.Job) {
 	}
 }
 
-// generatedSelectorRules want the marks of the pods of a job that does not
-// select by itself. A job of before the marks had a prefix needs none of those.
+// generatedSelectorRules requires the labels on the pods of a job with a generated selector. The
+// prefixed labels are optional for a job from before they existed.
 func generatedSelectorRules(at validate.At, j *batchv1.Job, old *corev1.PodTemplateSpec) {
 	s := &j.Spec
 	if s.ManualSelector != nil && *s.ManualSelector || s.Selector == nil {
@@ -82,7 +81,7 @@ func jobSpecRules(at validate.At, rules *podspec.Rules, s *batchv1.JobSpec, old 
 	}
 }
 
-// jobPartRules are those that jobs and their templates have in common.
+// jobPartRules validates the fields that jobs and their templates share.
 func jobPartRules(at validate.At, rules *podspec.Rules, s *batchv1.JobSpec, old *corev1.PodTemplateSpec) {
 	validate.OptionalNonNegative(at, "parallelism", s.Parallelism)
 	validate.OptionalNonNegative(at, "completions", s.Completions)
@@ -119,7 +118,7 @@ func indexed(s *batchv1.JobSpec) bool {
 	return s.CompletionMode != nil && *s.CompletionMode == batchv1.IndexedCompletion
 }
 
-// indexRules limit indexed jobs, and keep what is for them from others.
+// indexRules limits indexed jobs, and rejects their fields in other jobs.
 func indexRules(at validate.At, s *batchv1.JobSpec) {
 	exceeds := func(n *int32, most int32) bool { return n != nil && *n > most }
 	if !indexed(s) {
@@ -176,8 +175,8 @@ func restartRules(at validate.At, s *batchv1.JobSpec) {
 	}
 }
 
-// jobChanges keep what the pods of a job come of. A job that is suspended and
-// has not begun may change where its pods are to run (KEP-2926).
+// jobChanges rejects changes of fields that existing pods depend on. A suspended job that has not
+// started may change its scheduling directives (KEP-2926).
 func jobChanges(at validate.At, j, old *batchv1.Job) {
 	s, was := &j.Spec, &old.Spec
 	switch {
@@ -199,7 +198,7 @@ func jobChanges(at validate.At, j, old *batchv1.Job) {
 	at.Immutable("successPolicy", s.SuccessPolicy, was.SuccessPolicy)
 }
 
-// moveScheduling takes over where pods are to run.
+// moveScheduling copies the scheduling directives.
 func moveScheduling(to, from *corev1.PodTemplateSpec) {
 	to.Labels, to.Annotations = from.Labels, from.Annotations
 	to.Spec.NodeSelector, to.Spec.Tolerations = from.Spec.NodeSelector, from.Spec.Tolerations
@@ -217,7 +216,7 @@ func moveScheduling(to, from *corev1.PodTemplateSpec) {
 	}
 }
 
-// jobWarnings are those of jobs and their templates, at the path of either.
+// jobWarnings returns the warnings of jobs and their templates at a path.
 func jobWarnings(path string, s *batchv1.JobSpec) []string {
 	if indexed(s) && s.Completions != nil && *s.Completions > manyCompletions && s.Parallelism != nil && *s.Parallelism > parallelWarnedOf {
 		return []string{path + ": In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, " +

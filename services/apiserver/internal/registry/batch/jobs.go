@@ -91,8 +91,8 @@ func jobStatus(j *batchv1.Job) string {
 	}
 }
 
-// completions tells how many pods have succeeded of how many; a job without a
-// number of completions needs one, of all that work in parallel.
+// completions returns the succeeded and wanted numbers of pods. A job without a number of
+// completions needs one success, whatever its parallelism.
 func completions(j *batchv1.Job) string {
 	switch {
 	case j.Spec.Completions != nil:
@@ -104,7 +104,7 @@ func completions(j *batchv1.Job) string {
 	}
 }
 
-// jobDuration grows until the job is complete.
+// jobDuration returns the time until completion, or until now if the job is not complete.
 func jobDuration(j *batchv1.Job) any {
 	switch {
 	case j.Status.StartTime == nil:

@@ -11,8 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// jobPhase are the conditions of a job by which it goes to its end: first what
-// it is going to, then, when no pod is left, that it is there.
+// jobPhase holds the conditions of a job's end: first the target condition, then, when no pod is
+// left, the terminal condition.
 type jobPhase struct{ succeeds, complete, fails, failed bool }
 
 func phaseOf(s *batchv1.JobStatus) jobPhase {
@@ -31,9 +31,8 @@ func isJob(s *batchv1.JobStatus, t batchv1.JobConditionType) bool {
 	return false
 }
 
-// jobStatusRules hold any controller of jobs (KEP-4368) to what readers of jobs
-// rely on. Most rules are about what has changed, so that a status of before the
-// rules may stay.
+// jobStatusRules enforces on any controller of jobs (KEP-4368) the invariants that readers of jobs
+// rely on. Most rules apply only to changed fields, so that an older status may stay.
 func jobStatusRules(at validate.At, j, old *batchv1.Job) {
 	at = at.Child("status")
 	s, was := &j.Status, &old.Status
@@ -79,7 +78,7 @@ func countRules(at validate.At, s *batchv1.JobStatus) {
 	})
 }
 
-// endRules are about how a job ends.
+// endRules validates the end of a job.
 func endRules(at validate.At, s, was *batchv1.JobStatus) {
 	now, before := phaseOf(s), phaseOf(was)
 	changed := struct{ complete, failed, finished, start, completion bool }{
@@ -123,7 +122,7 @@ func endRules(at validate.At, s, was *batchv1.JobStatus) {
 	}
 }
 
-// indexStatusRules are about which indexes have completed and which have failed.
+// indexStatusRules validates completed and failed indexes.
 func indexStatusRules(at validate.At, j *batchv1.Job, was *batchv1.JobStatus) {
 	s, spec := &j.Status, &j.Spec
 	completed, failed := s.CompletedIndexes != was.CompletedIndexes, !ptr.Equal(s.FailedIndexes, was.FailedIndexes)
@@ -146,7 +145,7 @@ func indexStatusRules(at validate.At, j *batchv1.Job, was *batchv1.JobStatus) {
 	}
 }
 
-// jobStatusChanges keep what has come to its end from going back.
+// jobStatusChanges rejects changes that revert a terminal state.
 func jobStatusChanges(at validate.At, j, old *batchv1.Job) {
 	s, was := &j.Status, &old.Status
 	for _, t := range []batchv1.JobConditionType{batchv1.JobFailed, batchv1.JobComplete, batchv1.JobFailureTarget} {

@@ -39,13 +39,13 @@ type member struct {
 	kinds func() []*registry.Kind
 }
 
-// with gives settings to a group whose kinds depend on them.
+// with binds settings to a group whose kinds depend on them.
 func with(s registry.Settings, kinds func(registry.Settings) []*registry.Kind) func() []*registry.Kind {
 	return func() []*registry.Kind { return kinds(s) }
 }
 
-// members in the order of discovery. The group of API services stands before
-// every other named group, whatever priority an API service asks for.
+// members returns the groups in discovery order. The group of API services precedes every other
+// named group, regardless of the priorities of API services.
 func members(s registry.Settings) []member {
 	of := func(name string, priority int, kinds func() []*registry.Kind, versions ...string) member {
 		return member{registry.Group{Name: name, Priority: priority, Versions: versions}, kinds}
@@ -77,7 +77,7 @@ func members(s registry.Settings) []member {
 	}
 }
 
-// Catalog of the built-in kinds that are served by default.
+// Catalog returns the built-in kinds that are served by default.
 func Catalog() (*registry.Catalog, error) {
 	all, err := Everything(registry.Settings{})
 	if err != nil {
@@ -90,9 +90,8 @@ func Catalog() (*registry.Catalog, error) {
 	return all.Only(serves)
 }
 
-// Everything is the catalog of all built-in kinds, those that are off by default
-// included: the groups in the order of discovery, the kinds in the order of
-// their groups with the core group first.
+// Everything returns the catalog of all built-in kinds, including those that are off by default.
+// Groups are in discovery order. Kinds are in the order of their groups, with the core group first.
 func Everything(s registry.Settings) (*registry.Catalog, error) {
 	all := members(s)
 	groups := make([]registry.Group, len(all))
@@ -120,8 +119,7 @@ func Everything(s registry.Settings) (*registry.Catalog, error) {
 	return registry.NewCatalog(groups, kinds)
 }
 
-// VersionPriority is the versionPriority of a built-in group version's
-// APIService.
+// VersionPriority returns the versionPriority of a built-in group version's APIService.
 func VersionPriority(gv schema.GroupVersion) int {
 	switch gv {
 	case schema.GroupVersion{Version: "v1"}:

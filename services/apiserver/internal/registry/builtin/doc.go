@@ -1,5 +1,4 @@
-// Package builtin puts the kinds together that every server serves: Catalog
-// assembles the declarations of all groups, Scheme knows their Go types. It
-// keeps no state; the server calls both once, at start, and tests wherever they
-// need the whole.
+// Package builtin assembles the kinds that every server serves. Catalog combines the declarations
+// of all groups, Scheme registers their Go types. It has no state. The server calls both once at
+// start.
 package builtin

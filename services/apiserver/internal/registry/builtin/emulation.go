@@ -8,23 +8,23 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Emulation is a version of Kubernetes whose APIs are served: what came later is not.
+// Emulation is the version of Kubernetes whose APIs are served. APIs introduced later are not.
 type Emulation struct {
-	// Minor version of Kubernetes 1.
+	// Minor is the minor version of Kubernetes 1.
 	Minor int
-	// Forward also serves newer versions, above alpha, of what is served.
+	// Forward also serves newer versions, above alpha, of served resources.
 	Forward bool
-	// Named also serves what came later and is named by --runtime-config.
+	// Named also serves later APIs that --runtime-config names.
 	Named bool
 }
 
-// Serves tells of each kind of a catalog whether it is served, by its gate, by the
-// configuration and by the version.
-// It is an error to name a later resource in the configuration, unless that is wanted.
+// Serves returns a function that reports whether a kind of a catalog is served, according to its
+// gate, the configuration and the version. It returns an error if the configuration names a later
+// resource, unless Named is set.
 func (e Emulation) Serves(all *registry.Catalog, config RuntimeConfig, gate func(*registry.Kind) bool) (func(*registry.Kind) bool, error) {
 	types, served := Documented(), map[*registry.Kind]bool{}
 	for _, g := range all.Groups() {
-		lower := map[string]bool{} // resources of which an older version is served
+		lower := map[string]bool{} // resources with a served older version
 		for i := len(g.Versions) - 1; i >= 0; i-- {
 			var here []string
 			for _, k := range all.Kinds() {
@@ -69,8 +69,8 @@ func (e Emulation) serves(types *runtime.Scheme, k *registry.Kind, config Runtim
 	}
 }
 
-// lifecycle returns the minor versions of Kubernetes 1 that introduced a kind and that
-// removed it, as its type says; 0 where the type does not say so.
+// lifecycle returns the minor versions of Kubernetes 1 that introduced and removed a kind,
+// according to its type; 0 if the type does not state them.
 func lifecycle(types *runtime.Scheme, k *registry.Kind) (introduced, removed int) {
 	obj, err := types.New(k.GroupVersion().WithKind(k.Kind))
 	if err != nil {
@@ -89,7 +89,7 @@ func lifecycle(types *runtime.Scheme, k *registry.Kind) (introduced, removed int
 	return introduced, removed
 }
 
-// named tells whether keys of its own switch the kind's version, or its resource, on.
+// named reports whether the configuration explicitly enables the kind's version, or its resource.
 func (c RuntimeConfig) named(k *registry.Kind) (ofVersion, ofResource bool) {
 	for key := range c {
 		on, _ := c.on(key)
@@ -103,7 +103,7 @@ func (c RuntimeConfig) named(k *registry.Kind) (ofVersion, ofResource bool) {
 	return ofVersion, ofResource
 }
 
-// denied tells whether a key of its own switches the kind off.
+// denied reports whether the configuration explicitly disables the kind.
 func (c RuntimeConfig) denied(k *registry.Kind) bool {
 	for key := range c {
 		if at := groupKey(key); at == k.Group+"/"+k.Version || at == k.Group+"/"+k.Version+"/"+k.Resource {

@@ -13,9 +13,9 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// RuntimeConfig switches versions of the API, and single resources of them, on
-// and off (specification: "API levels"). It is the value of --runtime-config:
-// keys with "true" or "false", where nothing means true.
+// RuntimeConfig enables and disables versions of the API and single resources (specification: "API
+// levels"). It is the value of --runtime-config: keys with "true" or "false", where an empty value
+// means true.
 //
 //	api/all                          everything
 //	api/ga, api/beta, api/alpha      every version of a level
@@ -23,10 +23,10 @@ import (
 //	<group>/<version>                a version of a group
 //	<group>/<version>/<resource>     one of its resources
 //
-// The narrower key counts, in any order.
+// The narrowest key applies, in any order.
 type RuntimeConfig map[string]string
 
-// Keys for more than one version, and the versions that they are for.
+// allVersions and the keys of levels stand for several versions each.
 const allVersions = "api/all"
 
 var levels = map[string]*regexp.Regexp{
@@ -44,7 +44,7 @@ func (c *RuntimeConfig) String() string {
 	return strings.Join(pairs, ",")
 }
 
-// Set implements pflag.Value; it adds to what has been set.
+// Set implements pflag.Value. It adds to the existing keys.
 func (c *RuntimeConfig) Set(text string) error {
 	if *c == nil {
 		*c = RuntimeConfig{}
@@ -62,7 +62,7 @@ func (c *RuntimeConfig) Set(text string) error {
 // Type implements pflag.Value.
 func (c *RuntimeConfig) Type() string { return "mapStringString" }
 
-// on is the value of a key.
+// on returns the value of a key.
 func (c RuntimeConfig) on(key string) (on, given bool) {
 	value, given := c[key]
 	if value == "" {
@@ -108,8 +108,8 @@ func (c RuntimeConfig) Validate(catalog *registry.Catalog) (errs []error) {
 	return errs
 }
 
-// unservedVersions are the versions, by group, that Kubernetes 1.33 has types for and
-// does not serve. Command lines of older clusters name them.
+// unservedVersions returns the versions, by group, for which Kubernetes 1.33 has types that it does
+// not serve. Command lines of older clusters name them.
 func unservedVersions() map[string][]string {
 	return map[string][]string{
 		"admission.k8s.io":             {"v1", "v1beta1"},
@@ -137,8 +137,7 @@ func knownGroup(catalog *registry.Catalog, name string) bool {
 	return unservedVersions()[name] != nil || slices.ContainsFunc(catalog.Groups(), func(g registry.Group) bool { return g.Name == name })
 }
 
-// groupKey writes the keys of the core group as those of others, with an empty
-// group.
+// groupKey converts the keys of the core group to the form of other groups, with an empty group.
 func groupKey(key string) string {
 	if rest, ok := strings.CutPrefix(key, "api/v1"); ok {
 		return "/v1" + rest
@@ -149,7 +148,7 @@ func groupKey(key string) string {
 	return key
 }
 
-// Serves tells whether a resource is served.
+// Serves reports whether a resource is enabled.
 func (c RuntimeConfig) Serves(k *registry.Kind) bool {
 	on := !offByDefault(k.GroupVersion())
 	if v, given := c.on(allVersions); given {
@@ -160,7 +159,7 @@ func (c RuntimeConfig) Serves(k *registry.Kind) bool {
 			on = v
 		}
 	}
-	version, resource := -1, -1 // what the narrower keys say: 0 off, 1 on
+	version, resource := -1, -1 // values of the narrower keys: -1 none, 0 off, 1 on
 	for key := range c {
 		v, _ := c.on(key)
 		said := 0
@@ -183,6 +182,6 @@ func (c RuntimeConfig) Serves(k *registry.Kind) bool {
 	return on
 }
 
-// offByDefault are the versions below stable: every one of them came after the
-// release since which such versions are off (KEP-3136).
+// offByDefault reports whether a version is below stable. All such versions were introduced after
+// the release since which they are off by default (KEP-3136).
 func offByDefault(gv schema.GroupVersion) bool { return !levels["api/ga"].MatchString(gv.Version) }

@@ -55,8 +55,8 @@ import (
 	apiregistrationv1 "binnacle/services/apiserver/internal/apis/apiregistration/v1"
 )
 
-// registrations of every group version that is served, stored, or spoken with
-// webhooks.
+// registrations returns the registrations of every group version that is served, stored, or used
+// with webhooks.
 func registrations() []func(*runtime.Scheme) error {
 	return []func(*runtime.Scheme) error{
 		addMeta,
@@ -101,7 +101,7 @@ func registrations() []func(*runtime.Scheme) error {
 	}
 }
 
-// olderTypes are the Go types of versions that look as newer ones do, for documents.
+// olderTypes returns the Go types of older versions that equal newer ones, for documentation.
 func olderTypes() []func(*runtime.Scheme) error {
 	return []func(*runtime.Scheme) error{
 		admissionregistrationv1beta1.AddToScheme,
@@ -114,19 +114,18 @@ func olderTypes() []func(*runtime.Scheme) error {
 	}
 }
 
-// addMeta adds the forms that any kind can be answered in, and the types of
-// options, statuses and discovery that belong to no group of their own.
+// addMeta registers the forms that any kind can be returned in, and the types of options, statuses
+// and discovery.
 func addMeta(s *runtime.Scheme) error {
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
 	return errors.Join(metav1.AddMetaToScheme(s), metav1beta1.AddMetaToScheme(s))
 }
 
-// Scheme knows the Go types of all built-in kinds and those that requests and
-// answers are made of. It fails only where two types claim one name, which is a
-// fault of this package, and panics then.
+// Scheme returns the Go types of all built-in kinds, and those of requests and responses. It panics
+// if two types have the same name, which is a bug in this package.
 func Scheme() *runtime.Scheme { return schemeOf(append(registrations(), addOlderNames)) }
 
-// Documented knows the Go types that documents describe: each version has its own.
+// Documented returns the Go types for documentation: each version has its own.
 func Documented() *runtime.Scheme { return schemeOf(append(registrations(), olderTypes()...)) }
 
 func schemeOf(registrations []func(*runtime.Scheme) error) *runtime.Scheme {
@@ -139,8 +138,8 @@ func schemeOf(registrations []func(*runtime.Scheme) error) *runtime.Scheme {
 	return s
 }
 
-// addOlderNames names the types of kinds that are also served in an older
-// version in which they look the same.
+// addOlderNames registers the types of kinds that are also served in an older version with the same
+// form.
 func addOlderNames(s *runtime.Scheme) error {
 	for gv, objects := range map[schema.GroupVersion][]runtime.Object{
 		{Group: networkingv1.GroupName, Version: "v1beta1"}: {
@@ -161,7 +160,7 @@ func addOlderNames(s *runtime.Scheme) error {
 			&resourcev1beta1.DeviceClass{}, &resourcev1beta1.DeviceClassList{},
 			&resourcev1beta1.ResourceClaim{}, &resourcev1beta1.ResourceClaimList{},
 			&resourcev1beta1.ResourceClaimTemplate{}, &resourcev1beta1.ResourceClaimTemplateList{},
-			// These look otherwise, or are not in other versions.
+			// These have another form, or are not in other versions.
 			&resourcev1alpha3.ResourceSlice{}, &resourcev1alpha3.ResourceSliceList{},
 			&resourcev1alpha3.DeviceTaintRule{}, &resourcev1alpha3.DeviceTaintRuleList{},
 		},

@@ -10,8 +10,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Fields that have always taken odd writings of addresses and ranges, by kinds. The
-// gate StrictIPCIDRValidation refuses such writings where they are new (KEP-4858).
+// Fields that have always accepted non-canonical addresses and ranges, by kind. The gate
+// StrictIPCIDRValidation rejects such values if they are new (KEP-4858).
 var (
 	oddAddresses = map[string][]string{
 		"/pods":                           append(inPods("spec"), "status.podIPs[].ip", "status.hostIPs[].ip"),
@@ -42,7 +42,7 @@ func inPods(spec string) []string {
 	return []string{spec + ".hostAliases[].ip", spec + ".dnsConfig.nameservers[]"}
 }
 
-// strictly makes a kind refuse odd writings.
+// strictly makes a kind reject non-canonical values.
 func strictly(k *registry.Kind) {
 	name := k.Group + "/" + k.Resource
 	if oddAddresses[name] == nil && oddRanges[name] == nil {
@@ -65,8 +65,8 @@ func strictly(k *registry.Kind) {
 	}
 }
 
-// oddWritings are those of an object that the old one does not have in the same field.
-// What is no address or range at all is told by the kind's own rules.
+// oddWritings returns errors for the non-canonical values of an object that the old one does not
+// have in the same field. The kind's own rules reject values that are invalid altogether.
 func oddWritings(name string, obj, old registry.Object) (errs field.ErrorList) {
 	now, before := fieldsOf(obj), fieldsOf(old)
 	check := func(paths []string, valid func(at *field.Path, value string, strict bool, old []string) field.ErrorList) {
@@ -86,19 +86,19 @@ func oddWritings(name string, obj, old registry.Object) (errs field.ErrorList) {
 	return errs
 }
 
-// fieldsOf is an object as JSON has it; nothing of none.
+// fieldsOf returns an object as a JSON tree, or nil for a nil object.
 func fieldsOf(obj registry.Object) map[string]any {
 	if obj == nil {
 		return nil
 	}
 	out, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
-		return nil // such an object has no JSON and is refused elsewhere
+		return nil // such an object has no JSON and is rejected elsewhere
 	}
 	return out
 }
 
-// texts finds the texts at a path, in which [] stands for every element of a list.
+// texts calls found with the strings at a path, in which [] matches every element of a list.
 func texts(in any, path []string, at *field.Path, found func(at *field.Path, value string)) {
 	if len(path) == 0 {
 		if s, ok := in.(string); ok && s != "" && s != "None" {

@@ -1,6 +1,5 @@
-// Package certificates declares the kinds of the group certificates.k8s.io, v1, one file per
-// kind. It keeps no state; Kinds makes fresh values for the catalog of built-in
-// kinds.
+// Package certificates declares the kinds of the group certificates.k8s.io, v1, with one file for
+// each kind. It has no state. Kinds returns new values for the catalog of built-in kinds.
 package certificates
 
 import (
@@ -15,7 +14,7 @@ const (
 	version = "v1"
 )
 
-// Kinds of the group.
+// Kinds returns the kinds of the group.
 func Kinds() []*registry.Kind {
 	return []*registry.Kind{certificateSigningRequests(), clusterTrustBundles(), declare.Also("v1alpha1", clusterTrustBundles())}
 }

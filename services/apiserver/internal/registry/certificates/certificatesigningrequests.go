@@ -51,7 +51,7 @@ func certificateSigningRequests() *registry.Kind {
 	}
 }
 
-// prepareRequestCreate clears who made the request, which the server knows.
+// prepareRequestCreate clears the requester, which the server sets.
 func prepareRequestCreate(r *certificatesv1.CertificateSigningRequest) {
 	stampRequester(r, registry.Requester{})
 }
@@ -67,7 +67,7 @@ func stampRequester(r *certificatesv1.CertificateSigningRequest, who registry.Re
 	}
 }
 
-// prepareApproval leaves the conditions alone to whoever approves.
+// prepareApproval allows changes of the conditions only.
 func prepareApproval(r, old *certificatesv1.CertificateSigningRequest) {
 	conditions := r.Status.Conditions
 	r.Spec, r.Status = old.Spec, old.Status
@@ -75,9 +75,8 @@ func prepareApproval(r, old *certificatesv1.CertificateSigningRequest) {
 	stampConditions(r, old)
 }
 
-// prepareStatus leaves the status to the signer, who can neither approve nor
-// deny: those conditions keep their values. Adding or removing one is left to
-// validation.
+// prepareStatus allows changes of the status, except for approvals and denials: those conditions
+// keep their values. Validation rejects the addition or removal of one.
 func prepareStatus(r, old *certificatesv1.CertificateSigningRequest) {
 	r.Spec = old.Spec
 	for _, typ := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied} {
@@ -92,7 +91,7 @@ func prepareStatus(r, old *certificatesv1.CertificateSigningRequest) {
 	stampConditions(r, old)
 }
 
-// conditionsOf are the positions of a type's conditions.
+// conditionsOf returns the indexes of the conditions of a type.
 func conditionsOf(r *certificatesv1.CertificateSigningRequest, typ certificatesv1.RequestConditionType) []int {
 	var at []int
 	for i := range r.Status.Conditions {
@@ -103,8 +102,8 @@ func conditionsOf(r *certificatesv1.CertificateSigningRequest, typ certificatesv
 	return at
 }
 
-// stampConditions fills the times that the client left out. A condition that
-// was there with the same status has not changed since.
+// stampConditions sets missing times. A condition whose status is unchanged keeps its transition
+// time.
 func stampConditions(r, old *certificatesv1.CertificateSigningRequest) {
 	now := metav1.Now()
 	for i := range r.Status.Conditions {
@@ -124,7 +123,7 @@ func stampConditions(r, old *certificatesv1.CertificateSigningRequest) {
 	}
 }
 
-// Some descriptions are those of an older version, as clients know them.
+// requestColumns uses some descriptions of an older version, as in Kubernetes.
 func requestColumns() []registry.Column {
 	spec := func(name string) string {
 		return columns.Doc(certificatesv1beta1.CertificateSigningRequestSpec{}, name)
@@ -146,7 +145,7 @@ func requestColumns() []registry.Column {
 	}
 }
 
-// conditionText is like "Approved,Issued". A denial is stronger than an
+// conditionText returns a text such as "Approved,Issued". A denial takes precedence over an
 // approval.
 func conditionText(r *certificatesv1.CertificateSigningRequest) string {
 	has := func(typ certificatesv1.RequestConditionType) bool { return len(conditionsOf(r, typ)) > 0 }

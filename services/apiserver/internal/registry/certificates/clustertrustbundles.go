@@ -15,12 +15,12 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// clusterTrustBundles are only served in beta and alpha, and so off by default.
+// clusterTrustBundles returns a kind that is served in beta and alpha only, and so off by default.
 func clusterTrustBundles() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: "v1beta1", Resource: "clustertrustbundles", Singular: "clustertrustbundle", Kind: "ClusterTrustBundle",
-			// A signer's bundles begin with its name; see bundleNameRules.
+			// A signer's bundles have its name as prefix; see bundleNameRules.
 			ValidateName: meta.PathSegment,
 		},
 		Gate:    features.ClusterTrustBundle,
@@ -31,7 +31,7 @@ func clusterTrustBundles() *registry.Kind {
 			bundleNameRules(at, b)
 			anchorRules(at.Child("spec", "trustBundle"), b.Spec.TrustBundle)
 		})},
-		// What is stored was good once, and need not be for another library.
+		// A stored bundle was valid once, and may not be for another version of the library.
 		Update: registry.Update{Validate: declare.Changes(func(at validate.At, b, old *certificatesv1beta1.ClusterTrustBundle) {
 			bundleNameRules(at, b)
 			if b.Spec.TrustBundle != old.Spec.TrustBundle {
@@ -52,7 +52,7 @@ func clusterTrustBundles() *registry.Kind {
 	}
 }
 
-// bundleNameRules want a signer's bundles to begin with its name.
+// bundleNameRules requires the name of the signer as prefix of the bundle's name.
 func bundleNameRules(at validate.At, b *certificatesv1beta1.ClusterTrustBundle) {
 	signer := b.Spec.SignerName
 	if b.Name != "" {
@@ -63,10 +63,10 @@ func bundleNameRules(at validate.At, b *certificatesv1beta1.ClusterTrustBundle) 
 	}
 }
 
-// maxTrustBundle is the size of the largest bundle, in bytes.
+// maxTrustBundle is the maximum size of a bundle in bytes.
 const maxTrustBundle = 1 << 20
 
-// anchorRules want certificates of authorities in PEM, each once.
+// anchorRules requires distinct CA certificates in PEM.
 func anchorRules(at validate.At, bundle string) {
 	if len(bundle) > maxTrustBundle {
 		at.TooLong("", maxTrustBundle)
@@ -101,7 +101,7 @@ func anchorRules(at validate.At, bundle string) {
 	}
 }
 
-// wrongAnchor says why a block is no certificate of an authority.
+// wrongAnchor returns why a block is not a CA certificate.
 func wrongAnchor(b *pem.Block) string {
 	if b.Type != "CERTIFICATE" {
 		return "has bad block type: " + b.Type

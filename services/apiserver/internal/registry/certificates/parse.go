@@ -6,8 +6,8 @@ import (
 	"errors"
 )
 
-// ParseRequest reads the request of a CertificateSigningRequest: the first block
-// of PEM, whatever follows it. Its signature is not looked at.
+// ParseRequest parses the request of a CertificateSigningRequest: the first PEM block. It ignores
+// the rest and does not verify the signature.
 func ParseRequest(request []byte) (*x509.CertificateRequest, error) {
 	block, _ := pem.Decode(request)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" {

@@ -18,11 +18,11 @@ const (
 	certificateBlock = "CERTIFICATE"
 	requestBlock     = "CERTIFICATE REQUEST"
 	legacySigner     = "kubernetes.io/legacy-unknown"
-	// shortestCertificate in seconds.
+	// shortestCertificate is the minimum lifetime in seconds.
 	shortestCertificate = 600
 )
 
-// usages that a certificate may have, in the order of messages.
+// usages holds the valid usages, in the order of messages.
 var usages = []certificatesv1.KeyUsage{
 	certificatesv1.UsageAny, certificatesv1.UsageCertSign, certificatesv1.UsageClientAuth,
 	certificatesv1.UsageCodeSigning, certificatesv1.UsageContentCommitment, certificatesv1.UsageCRLSign, certificatesv1.UsageDataEncipherment, certificatesv1.UsageDecipherOnly,
@@ -32,8 +32,8 @@ var usages = []certificatesv1.KeyUsage{
 	certificatesv1.UsageServerAuth, certificatesv1.UsageSigning, certificatesv1.UsageTimestamping,
 }
 
-// requestRules check a request; old is nil at its creation. What an old one has
-// from before there was a rule may stay.
+// requestRules validates a request. old is nil at creation. Violations that the old one has from
+// before a rule existed may stay.
 func requestRules(at validate.At, r, old *certificatesv1.CertificateSigningRequest) {
 	spec := at.Child("spec")
 	if err := parseRequest(r.Spec.Request); err != nil {
@@ -68,7 +68,7 @@ func parseRequest(data []byte) error {
 	return err
 }
 
-// parseCertificates reads certificates in PEM; text between them is ignored.
+// parseCertificates parses certificates in PEM. It ignores text between them.
 func parseCertificates(data []byte) error {
 	if len(data) == 0 {
 		return nil
@@ -101,7 +101,7 @@ func parseCertificates(data []byte) error {
 	return nil
 }
 
-// conditionRules want one condition of each type, and either an approval or a
+// conditionRules requires at most one condition of each type, and not both an approval and a
 // denial.
 func conditionRules(at validate.At, r, old *certificatesv1.CertificateSigningRequest) {
 	const approved, denied = certificatesv1.CertificateApproved, certificatesv1.CertificateDenied
@@ -134,10 +134,10 @@ func conditionRules(at validate.At, r, old *certificatesv1.CertificateSigningReq
 	})
 }
 
-// way is how a request is changed.
+// way is the path by which a request is changed.
 type way struct{ approves, issues bool }
 
-// changes keep what has been decided and what has been issued.
+// changes rejects changes of decisions and of issued certificates.
 func (w way) changes(at validate.At, r, old *certificatesv1.CertificateSigningRequest) {
 	requestRules(at, r, old)
 	status := at.Child("status")

@@ -11,7 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Texts of cells that have nothing to show.
+// Texts of empty cells.
 const (
 	None    = "<none>"
 	Unset   = "<unset>"
@@ -25,8 +25,8 @@ const (
 	Boolean = "boolean"
 )
 
-// Of makes a column whose cell is computed from the kind's own Go type. The
-// cell is nil for an object of another type.
+// Of returns a column whose cell is computed from the kind's Go type. The cell is nil for an object
+// of another type.
 func Of[T registry.Object](name, typ, format, desc string, priority int32, cell func(T) any) registry.Column {
 	return registry.Column{
 		Name: name, Type: typ, Format: format, Description: desc, Priority: priority,
@@ -40,27 +40,27 @@ func Of[T registry.Object](name, typ, format, desc string, priority int32, cell 
 	}
 }
 
-// Text makes a string column of the ordinary output.
+// Text returns a string column of the normal output.
 func Text[T registry.Object](name, desc string, cell func(T) string) registry.Column {
 	return Of(name, String, "", desc, 0, func(o T) any { return cell(o) })
 }
 
-// WideText makes a string column of the wide output.
+// WideText returns a string column of the wide output.
 func WideText[T registry.Object](name, desc string, cell func(T) string) registry.Column {
 	return Of(name, String, "", desc, 1, func(o T) any { return cell(o) })
 }
 
-// Int makes an integer column of the ordinary output.
+// Int returns an integer column of the normal output.
 func Int[T registry.Object](name, desc string, cell func(T) int64) registry.Column {
 	return Of(name, Integer, "", desc, 0, func(o T) any { return cell(o) })
 }
 
-// Bool makes a boolean column of the ordinary output.
+// Bool returns a boolean column of the normal output.
 func Bool[T registry.Object](name, desc string, cell func(T) bool) registry.Column {
 	return Of(name, Boolean, "", desc, 0, func(o T) any { return cell(o) })
 }
 
-// Name is the column of metadata.name.
+// Name returns the column of metadata.name.
 func Name() registry.Column { return named(0) }
 
 // WideName is Name for kinds that show it in wide output only.
@@ -71,28 +71,27 @@ func named(priority int32) registry.Column {
 		func(o registry.Object) any { return o.GetName() })
 }
 
-// Age is the column of metadata.creationTimestamp.
+// Age returns the column of metadata.creationTimestamp.
 func Age() registry.Column {
 	return Of("Age", String, "", Doc(metav1.ObjectMeta{}, "creationTimestamp"), 0,
 		func(o registry.Object) any { return Since(o.GetCreationTimestamp()) })
 }
 
-// Untold makes the cells of a column stand in the rows of a table whose columns
-// do not tell it.
+// Untold removes a column from the column definitions of a table. Its cells stay in the rows.
 func Untold(c registry.Column) registry.Column {
 	c.Name = ""
 	return c
 }
 
-// Since is the cell that shows the time since t.
+// Since returns the cell with the time since t.
 func Since(t metav1.Time) registry.Age { return registry.Age{Since: t} }
 
-// SinceMicro is Since for a time of microseconds.
+// SinceMicro is Since for a MicroTime.
 func SinceMicro(t metav1.MicroTime) registry.Age {
 	return registry.Age{Since: metav1.NewTime(t.Time)}
 }
 
-// SincePtr is Since for a time that may be absent.
+// SincePtr is Since for a time that may be nil.
 func SincePtr(t *metav1.Time) registry.Age {
 	if t == nil {
 		return registry.Age{}
@@ -100,14 +99,13 @@ func SincePtr(t *metav1.Time) registry.Age {
 	return Since(*t)
 }
 
-// Documented is an API type that carries the documentation of its fields.
+// Documented is an API type with documentation of its fields.
 type Documented interface{ SwaggerDoc() map[string]string }
 
-// Doc is the documentation of a field, by its JSON name; "" documents the type.
+// Doc returns the documentation of a field, by its JSON name; "" stands for the type.
 func Doc(of Documented, field string) string { return of.SwaggerDoc()[field] }
 
-// Containers tells the names and the images of containers, each joined by
-// commas.
+// Containers returns the names and the images of containers, each joined by commas.
 func Containers(cs []corev1.Container) (names, images string) {
 	n, i := make([]string, len(cs)), make([]string, len(cs))
 	for k := range cs {
@@ -116,28 +114,28 @@ func Containers(cs []corev1.Container) (names, images string) {
 	return strings.Join(n, ","), strings.Join(i, ",")
 }
 
-// ContainerNames is the first half of Containers.
+// ContainerNames returns the names of Containers.
 func ContainerNames(cs []corev1.Container) string {
 	names, _ := Containers(cs)
 	return names
 }
 
-// ContainerImages is the second half of Containers.
+// ContainerImages returns the images of Containers.
 func ContainerImages(cs []corev1.Container) string {
 	_, images := Containers(cs)
 	return images
 }
 
-// Selector is the text of a label selector; None when it selects nothing.
+// Selector returns the text of a label selector, or None if it selects nothing.
 func Selector(s *metav1.LabelSelector) string { return metav1.FormatLabelSelector(s) }
 
-// Labels is the text of a set of labels; None when it is empty.
+// Labels returns the text of a set of labels, or None if it is empty.
 func Labels(l map[string]string) string { return labels.FormatLabels(l) }
 
-// OrNone shows None in place of an empty text.
+// OrNone returns s, or None if s is empty.
 func OrNone(s string) string { return Or(s, None) }
 
-// Or shows a substitute in place of an empty text.
+// Or returns s, or substitute if s is empty.
 func Or(s, substitute string) string {
 	if s == "" {
 		return substitute
@@ -145,8 +143,8 @@ func Or(s, substitute string) string {
 	return s
 }
 
-// First joins the first max texts by commas and says how many more there are;
-// None when there are none.
+// First joins the first max texts by commas and appends the number of remaining ones. It returns
+// None without texts.
 func First(texts []string, max int) string {
 	if len(texts) == 0 {
 		return None

@@ -1,6 +1,5 @@
-// Package coordination declares the kinds of the group coordination.k8s.io, v1, one file per
-// kind. It keeps no state; Kinds makes fresh values for the catalog of built-in
-// kinds.
+// Package coordination declares the kinds of the group coordination.k8s.io, v1, with one file for
+// each kind. It has no state. Kinds returns new values for the catalog of built-in kinds.
 package coordination
 
 import (
@@ -16,7 +15,7 @@ const (
 	version = "v1"
 )
 
-// Kinds of the group.
+// Kinds returns the kinds of the group.
 func Kinds(s registry.Settings) []*registry.Kind {
 	return []*registry.Kind{leases(s.On(features.CoordinatedLeaderElection)), leaseCandidates(), declare.Also("v1alpha2", leaseCandidates())}
 }

@@ -11,14 +11,14 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// leaseCandidates are only served in beta and alpha, and so off by default.
+// leaseCandidates returns a kind that is served in beta and alpha only, and so off by default.
 func leaseCandidates() *registry.Kind {
 	doc := func(name string) string { return columns.Doc(coordinationv1beta1.LeaseCandidateSpec{}, name) }
 	return &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: "v1beta1", Resource: "leasecandidates", Singular: "leasecandidate", Kind: "LeaseCandidate",
 			Namespaced: true,
-			// Candidates are called as the identities of those who stand: a host and more.
+			// The name is the identity of the candidate, such as a host name with a suffix.
 			ValidateName: func(name string, _ bool) []string { return validate.DataKey(name) },
 		},
 		New:     declare.New[coordinationv1beta1.LeaseCandidate],
@@ -64,14 +64,14 @@ func leaseCandidateRules(at validate.At, c *coordinationv1beta1.LeaseCandidate) 
 	strategyRules(spec.Child("strategy"), s.Strategy)
 }
 
-// versionRules want a semantic version, if any, and return it; what is none counts as the
-// oldest of all.
+// versionRules requires an empty or a semantic version, and returns it. An invalid one counts as
+// the oldest of all.
 func versionRules(at validate.At, name, text string) *apiversion.Version {
 	if text == "" {
 		return noVersion()
 	}
 	v, err := apiversion.ParseSemantic(text)
-	if err != nil || len(validate.SemanticVersion(text)) > 0 { // numbers without end are none
+	if err != nil || len(validate.SemanticVersion(text)) > 0 { // bounds the size of the numbers
 		at.Invalid(name, text, "must be a valid semantic version")
 		return noVersion()
 	}

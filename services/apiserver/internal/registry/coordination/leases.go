@@ -45,8 +45,8 @@ func leases(coordinated bool) *registry.Kind {
 	return k
 }
 
-// dropCoordinated clears the fields of coordinated leader election; a lease that
-// has them already keeps them.
+// dropCoordinated clears the fields of coordinated leader election, unless the stored lease has
+// them.
 func dropCoordinated(spec, old *coordinationv1.LeaseSpec) {
 	if old.Strategy == nil {
 		spec.Strategy = nil
@@ -70,8 +70,8 @@ func leaseRules(at validate.At, l *coordinationv1.Lease) {
 	}
 }
 
-// strategyRules want one of the platform's own strategies or a qualified name.
-// Both errors are told one level too deep, as clients know them.
+// strategyRules requires a standard strategy or a qualified name. Both errors are reported one path
+// level too deep, as in Kubernetes.
 func strategyRules(at validate.At, s coordinationv1.CoordinatedLeaseStrategy) {
 	if strings.Contains(string(s), "/") {
 		at.Child("strategy").Messages("", s, validate.QualifiedName(string(s)))

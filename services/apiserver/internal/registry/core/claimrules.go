@@ -11,11 +11,11 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// claimGates keep fields of claims.
+// claimGates holds the feature gates of fields in claims.
 type claimGates struct{ otherNamespaces, attributesClasses bool }
 
-// drop clears the fields whose features are off, and a data source that can be
-// none, unless the stored claim has them already.
+// drop clears the fields of disabled gates, and a data source of an unsupported kind, unless the
+// stored claim has them.
 func (g claimGates) drop(s, old *corev1.PersistentVolumeClaimSpec) {
 	if ref := s.DataSourceRef; !g.otherNamespaces && ref != nil && ref.Namespace != nil && *ref.Namespace != "" && (old == nil || old.DataSourceRef == nil) {
 		s.DataSourceRef = nil
@@ -49,9 +49,8 @@ func claimOrSnapshot(r *corev1.TypedLocalObjectReference) bool {
 	return group == "" && r.Kind == "PersistentVolumeClaim" || group == "snapshot.storage.k8s.io" && r.Kind == "VolumeSnapshot"
 }
 
-// claimChanges keep what a claim asks for. Its volume and, where it says none,
-// its class are set once, and a bound claim may ask for more, or for less as
-// long as it has not got it.
+// claimChanges rejects changes of a claim's spec, with exceptions. The volume and a missing class
+// can be set once. A bound claim may request more, or less as long as the capacity is not provided.
 func claimChanges(at validate.At, c, old *corev1.PersistentVolumeClaim) {
 	now, was := c.Spec.DeepCopy(), old.Spec.DeepCopy()
 	if was.VolumeName == "" {
@@ -86,14 +85,13 @@ func claimChanges(at validate.At, c, old *corev1.PersistentVolumeClaim) {
 	at.Immutable("volumeMode", c.Spec.VolumeMode, old.Spec.VolumeMode)
 }
 
-// keepsOrDrops tells that the annotation of a claim's class is what it was, or
-// gone.
+// keepsOrDrops reports whether the class annotation of a claim is unchanged or removed.
 func keepsOrDrops(c *corev1.PersistentVolumeClaim, class string) bool {
 	now, has := c.Annotations[corev1.BetaStorageClassAnnotation]
 	return !has || now == class
 }
 
-// resizeStates are those of a claim that grows.
+// resizeStates are the states of a claim that is being resized.
 var resizeStates = []corev1.ClaimResourceStatus{
 	corev1.PersistentVolumeClaimControllerResizeInProgress, corev1.PersistentVolumeClaimControllerResizeInfeasible,
 	corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible, corev1.PersistentVolumeClaimNodeResizePending,
@@ -120,8 +118,8 @@ func claimStatusRules(at validate.At, c, _ *corev1.PersistentVolumeClaim) {
 	})
 }
 
-// claimResource wants a resource that claims ask for: storage, or one that the
-// platform does not know.
+// claimResource requires a resource that claims can request: storage, or one that is not native to
+// Kubernetes.
 func claimResource(at validate.At, place string, name corev1.ResourceName) {
 	before := at.Found()
 	at.Text(place, string(name), validate.QualifiedName)

@@ -52,7 +52,7 @@ func validateConfigMap(c *corev1.ConfigMap) field.ErrorList {
 		size += len(c.BinaryData[key])
 	}
 	if size > corev1.MaxSecretSize {
-		// An empty path says that the object as a whole is too long.
+		// An empty path stands for the whole object.
 		errs = append(errs, field.TooLong(field.NewPath(""), "", corev1.MaxSecretSize))
 	}
 	return errs
@@ -81,8 +81,7 @@ type lockedField struct {
 	changed bool
 }
 
-// validateImmutable refuses to take the mark back and to change fields under
-// it.
+// validateImmutable rejects removal of the immutable mark, and changes of fields while it is set.
 func validateImmutable(now, before *bool, fields []lockedField) field.ErrorList {
 	if before == nil || !*before {
 		return nil

@@ -7,10 +7,10 @@ import (
 	"binnacle/services/apiserver/internal/registry/podspec"
 )
 
-// Version of every kind of the group.
+// version is the version of every kind of the group.
 const version = "v1"
 
-// Kinds of the core group, in the order of their resources.
+// Kinds returns the kinds of the core group, ordered by resource.
 func Kinds(s registry.Settings) []*registry.Kind {
 	rules := podspec.NewRules(s)
 	return []*registry.Kind{
@@ -34,11 +34,11 @@ func Kinds(s registry.Settings) []*registry.Kind {
 	}
 }
 
-// own names a kind of the group itself.
+// own returns a kind of the group itself.
 func own(kind string) schema.GroupVersionKind { return schema.GroupVersionKind{Kind: kind} }
 
-// connectVerbs are the verbs of sub-resources that open a stream to a pod.
+// connectVerbs returns the verbs of subresources that open a stream to a pod.
 func connectVerbs() []string { return []string{"create", "get"} }
 
-// proxyVerbs are the verbs of sub-resources that pass every method on.
+// proxyVerbs returns the verbs of subresources that proxy every method.
 func proxyVerbs() []string { return []string{"create", "delete", "get", "patch", "update"} }

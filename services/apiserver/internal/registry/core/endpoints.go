@@ -54,7 +54,7 @@ func defaultEndpoints(e *corev1.Endpoints) {
 	}
 }
 
-// subsetRules want addresses that mean the same on every node.
+// subsetRules requires addresses that are valid from every node.
 func subsetRules(at validate.At, s *corev1.EndpointSubset) {
 	if len(s.Addresses)+len(s.NotReadyAddresses) == 0 {
 		at.Required("", "must specify `addresses` or `notReadyAddresses`")
@@ -80,7 +80,7 @@ func subsetRules(at validate.At, s *corev1.EndpointSubset) {
 	})
 }
 
-// endpointsWarnings tell addresses that are written oddly.
+// endpointsWarnings returns warnings for non-canonical addresses.
 func endpointsWarnings(e *corev1.Endpoints) (out []string) {
 	for i := range e.Subsets {
 		path := field.NewPath("subsets").Index(i)
@@ -94,8 +94,8 @@ func endpointsWarnings(e *corev1.Endpoints) (out []string) {
 	return out
 }
 
-// endpointsText shows the first addresses; a subset without ports counts each
-// address once, other subsets each address with each port.
+// endpointsText returns the first addresses and the number of others. A subset without ports counts
+// each address once, other subsets count each address with each port.
 func endpointsText(e *corev1.Endpoints) string {
 	const most = 3
 	if len(e.Subsets) == 0 {

@@ -51,13 +51,13 @@ func events() *registry.Kind {
 	}
 }
 
-// EventSource is the value of the field "source": the component that reported
-// the event, old style or new.
+// EventSource returns the value of the field "source": the component that reported the event, in
+// the old or new style.
 func EventSource(e *corev1.Event) string {
 	return columns.Or(e.Source.Component, e.ReportingController)
 }
 
-// EventColumns are the columns of events; view makes the core form of an event.
+// EventColumns returns the columns of events. view returns the core form of an event.
 func EventColumns[T registry.Object](view func(T) *corev1.Event) []registry.Column {
 	doc := func(name string) string { return columns.Doc(corev1.Event{}, name) }
 	column := func(name, desc string, priority int32, cell func(*corev1.Event) any) registry.Column {
@@ -112,8 +112,7 @@ func eventReporter(e *corev1.Event) string {
 	return EventSource(e) + ", " + instance
 }
 
-// eventCount is at least 1: an event of the new style has no count until it is
-// a series.
+// eventCount returns at least 1: an event of the new style has no count until it is a series.
 func eventCount(e *corev1.Event) int64 {
 	switch {
 	case e.Series != nil:
@@ -125,7 +124,7 @@ func eventCount(e *corev1.Event) int64 {
 	}
 }
 
-// Most characters of an event's fields, in bytes.
+// Maximum sizes of an event's fields in bytes.
 const (
 	maxReportingInstance = 128
 	maxAction            = 128
@@ -137,9 +136,8 @@ func validateCoreEvent(e *corev1.Event) field.ErrorList {
 	return ValidateEvent(e, "reportingComponent")
 }
 
-// ValidateEvent has the rules of events of both groups: those of the new style,
-// which have an eventTime, must be complete. reporter is the name that the group has for the
-// reporting component.
+// ValidateEvent applies the rules for events of both groups. An event of the new style, which has
+// an eventTime, must be complete. reporter is the group's name for the reporting component.
 func ValidateEvent(e *corev1.Event, reporter string) field.ErrorList {
 	errs := validateEventNamespace(e)
 	if !e.EventTime.IsZero() {
@@ -151,9 +149,9 @@ func ValidateEvent(e *corev1.Event, reporter string) field.ErrorList {
 	return errs
 }
 
-// validateEventNamespace wants an event to be beside the object that it is
-// about; events of cluster-scoped objects are in default, and, in the new
-// style, also in the system namespace.
+// validateEventNamespace requires an event to be in the namespace of the object that it is about.
+// Events of cluster-scoped objects are in default, and, in the new style, also in the system
+// namespace.
 func validateEventNamespace(e *corev1.Event) field.ErrorList {
 	about := e.InvolvedObject.Namespace
 	var fits bool

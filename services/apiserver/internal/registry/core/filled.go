@@ -9,15 +9,15 @@ import (
 	"binnacle/services/apiserver/internal/transcode"
 )
 
-// Field numbers of messages that rules look into.
+// Protobuf field numbers of messages that rules inspect.
 const (
 	podCIDRsNumber = 7 // NodeSpec
 	intOrIntNumber = 2 // IntOrString
 	intOrStrNumber = 3
 )
 
-// filledSecret are the rules by which a stored secret is seen to be as defaultSecret
-// leaves it.
+// filledSecret returns the rules that determine whether a stored secret has the defaults of
+// defaultSecret.
 func filledSecret() []transcode.Rule {
 	return []transcode.Rule{
 		transcode.Filled[corev1.Secret]("type"),
@@ -25,7 +25,7 @@ func filledSecret() []transcode.Rule {
 	}
 }
 
-// filledNode: see defaultNode.
+// filledNode returns the rules for the defaults of defaultNode.
 func filledNode() []transcode.Rule {
 	return []transcode.Rule{
 		transcode.Checked[corev1.NodeStatus](func(f [4][]byte) bool { return len(f[0]) == 0 || len(f[1]) > 0 }, "capacity", "allocatable"),
@@ -46,7 +46,7 @@ func rangesArePaired(f [4][]byte) bool {
 	return ok && bytes.Equal(first, f[0]) && (len(f[0]) > 0 || count == 0)
 }
 
-// filledVolume: see defaultVolume.
+// filledVolume returns the rules for the defaults of defaultVolume.
 func filledVolume() []transcode.Rule {
 	return append(podspec.FilledClaim(),
 		transcode.Filled[corev1.PersistentVolumeStatus]("phase"),
@@ -67,8 +67,8 @@ func filledPersistentVolumeClaim() []transcode.Rule {
 	)
 }
 
-// filledService has the rules of defaultService and readService. Load balancers, and
-// services with session affinity or external addresses, are decoded.
+// filledService returns the rules for defaultService and readService. Load balancers, and services
+// with session affinity or external addresses, are always decoded.
 func filledService() []transcode.Rule {
 	return []transcode.Rule{
 		transcode.Checked[corev1.ServiceSpec](func(f [4][]byte) bool {

@@ -32,8 +32,8 @@ func limitRanges() *registry.Kind {
 	}
 }
 
-// defaultLimitRange fills the limits and requests of containers that ask for
-// nothing: at most the maximum, at least the minimum.
+// defaultLimitRange sets the missing limits and requests of containers: limits from the maximum,
+// requests from the minimum.
 func defaultLimitRange(l *corev1.LimitRange) {
 	for i := range l.Spec.Limits {
 		item := &l.Spec.Limits[i]
@@ -49,7 +49,7 @@ func defaultLimitRange(l *corev1.LimitRange) {
 	}
 }
 
-// complete adds to a list what only the other one has.
+// complete adds to a list the resources that only the other one has.
 func complete(list, other corev1.ResourceList) corev1.ResourceList {
 	if list == nil {
 		list = corev1.ResourceList{}

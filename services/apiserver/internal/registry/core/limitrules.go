@@ -34,8 +34,8 @@ func limitTypeRules(at validate.At, name string) {
 	}
 }
 
-// limitItemRules check the names of the resources of an item, and its lists
-// against each other. Pods get no defaults.
+// limitItemRules validates the resource names of an item, and its lists against each other. Pods
+// have no defaults.
 func limitItemRules(at validate.At, item *corev1.LimitRangeItem) {
 	const notForPods = "may not be specified when `type` is 'Pod'"
 	resources := validate.Set[corev1.ResourceName]{}
@@ -71,8 +71,7 @@ func limitItemRules(at validate.At, item *corev1.LimitRangeItem) {
 	}
 }
 
-// limitOrderRules want the least, the default and the most of a resource in that
-// order.
+// limitOrderRules requires minimum, default and maximum of a resource to be in ascending order.
 func limitOrderRules(at validate.At, item *corev1.LimitRangeItem, name corev1.ResourceName) {
 	least, hasLeast := item.Min[name]
 	most, hasMost := item.Max[name]
@@ -121,7 +120,7 @@ func limitOrderRules(at validate.At, item *corev1.LimitRangeItem, name corev1.Re
 	}
 }
 
-// quotient of two quantities; infinite when the second is zero.
+// quotient returns the quotient of two quantities, which is infinite if the second is zero.
 func quotient(a, b resource.Quantity) float64 {
 	return a.AsApproximateFloat64() / b.AsApproximateFloat64()
 }

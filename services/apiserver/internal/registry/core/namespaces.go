@@ -65,8 +65,7 @@ func namespaces() *registry.Kind {
 	}
 }
 
-// defaultNamespace keeps the label that selects a namespace by its name, and
-// the phase.
+// defaultNamespace sets the label that selects a namespace by its name, and the phase.
 func defaultNamespace(n *corev1.Namespace) {
 	if n.Name != "" {
 		labelNamespace(n)
@@ -83,8 +82,8 @@ func labelNamespace(n *corev1.Namespace) {
 	n.Labels[corev1.LabelMetadataName] = n.Name
 }
 
-// prepareNamespaceCreate also sets the label: a generated name was not known
-// yet when the object was defaulted.
+// prepareNamespaceCreate also sets the label, because a generated name was not known when the
+// object was defaulted.
 func prepareNamespaceCreate(n *corev1.Namespace) {
 	n.Status = corev1.NamespaceStatus{Phase: corev1.NamespaceActive}
 	if !slices.Contains(n.Spec.Finalizers, corev1.FinalizerKubernetes) {
@@ -95,8 +94,8 @@ func prepareNamespaceCreate(n *corev1.Namespace) {
 	}
 }
 
-// validateNamespace does not tell which finalizer is wrong. Only the
-// sub-resource does.
+// validateNamespace reports the path of the finalizer list. Only the subresource reports the index
+// of the invalid finalizer.
 func validateNamespace(n *corev1.Namespace) field.ErrorList {
 	return validateNamespaceFinalizers(n, func(list *field.Path, _ int) *field.Path { return list })
 }
@@ -109,7 +108,7 @@ func validateNamespaceFinalizers(n *corev1.Namespace, at func(list *field.Path, 
 	return errs
 }
 
-// validateNamespacePhase ties the phase to the deletion timestamp.
+// validateNamespacePhase requires a phase that matches the deletion timestamp.
 func validateNamespacePhase(n *corev1.Namespace) field.ErrorList {
 	want, msg := corev1.NamespaceActive, "may only be 'Active' if `deletionTimestamp` is empty"
 	if !n.DeletionTimestamp.IsZero() {

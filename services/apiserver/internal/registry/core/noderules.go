@@ -13,7 +13,7 @@ import (
 
 const taintsAnnotation = "scheduler.alpha.kubernetes.io/taints"
 
-// nodeRules are those of every node.
+// nodeRules validates any node.
 func nodeRules(at validate.At, n *corev1.Node) {
 	nodeAnnotations(at, n)
 	taintRules(at.Child("metadata"), "taints", n.Spec.Taints)
@@ -74,8 +74,7 @@ func taintRules(at validate.At, name string, taints []corev1.Taint) {
 	})
 }
 
-// nodeResources are told with dots where others have brackets, as clients know
-// them.
+// nodeResources reports paths with dots instead of brackets, as in Kubernetes.
 func nodeResources(at validate.At, n *corev1.Node) {
 	for _, list := range []struct {
 		name      string
@@ -87,8 +86,7 @@ func nodeResources(at validate.At, n *corev1.Node) {
 	}
 }
 
-// nodeChanges keep what a node was given; it is also checked when its status
-// changes.
+// nodeChanges rejects changes of assigned values. It also runs when the status changes.
 func nodeChanges(at validate.At, n, old *corev1.Node) {
 	nodeAnnotations(at, n)
 	nodeResources(at, n)
@@ -128,8 +126,8 @@ func rangeChanges(at validate.At, now, before []string) {
 	}
 }
 
-// configSourceRules are those of a configuration in a config map, which the
-// status tells exactly.
+// configSourceRules validates a configuration source in a config map. exact requires the fields
+// that only the status has.
 func configSourceRules(at validate.At, s *corev1.NodeConfigSource, exact bool) {
 	if s.ConfigMap == nil {
 		at.Invalid("", *s, "exactly one reference subfield must be non-nil")

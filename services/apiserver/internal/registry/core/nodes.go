@@ -15,8 +15,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// Labels that give a node a role: the first by the rest of its key, the second
-// by its value.
+// Labels that give a node a role: the first one in the suffix of its key, the second one in its
+// value.
 const (
 	nodeRolePrefix = "node-role.kubernetes.io/"
 	nodeRoleLabel  = "kubernetes.io/role"
@@ -36,7 +36,7 @@ func nodes() *registry.Kind {
 		Filled:  filledNode,
 		Create: registry.Create{
 			KeepStatus: true,
-			// Dynamic configuration of kubelets is gone; nodes that have it keep it.
+			// Dynamic kubelet configuration was removed; nodes that have it keep it.
 			Prepare:  declare.Do(func(n *corev1.Node) { n.Spec.ConfigSource, n.Status.Config = nil, nil }),
 			Validate: declare.Rules(nodeRules),
 			Warnings: declare.Get(nodeWarnings),
@@ -72,9 +72,9 @@ func nodes() *registry.Kind {
 	}
 }
 
-// defaultNode makes all that a node has allocatable, and keeps the one pod
-// range and the first of all ranges the same. Where they differ the one counts:
-// its writer does not know the list.
+// defaultNode sets missing allocatable resources to the capacity, and makes podCIDR equal to the
+// first of podCIDRs. If they differ, podCIDR takes precedence, because its writer does not know the
+// list.
 func defaultNode(n *corev1.Node) {
 	podspec.Round(n.Status.Capacity)
 	podspec.Round(n.Status.Allocatable)
@@ -89,7 +89,7 @@ func defaultNode(n *corev1.Node) {
 	}
 }
 
-// nodeWarnings are those of Kubernetes 1.33.
+// nodeWarnings returns the warnings of Kubernetes 1.33.
 func nodeWarnings(n *corev1.Node) (out []string) {
 	if n.Spec.ConfigSource != nil {
 		out = append(out, "spec.configSource: the feature is removed")

@@ -71,8 +71,8 @@ func claimWarnings(c *corev1.PersistentVolumeClaim) (texts []string) {
 	return append(texts, podspec.ClaimWarnings(field.NewPath("spec"), &c.Spec)...)
 }
 
-// pairDataSources sets whichever of the two data source fields is missing from
-// the other one. A source in another namespace has no old form.
+// pairDataSources sets a missing data source field from the other one. A source in another
+// namespace has no old form.
 func pairDataSources(s *corev1.PersistentVolumeClaimSpec) {
 	switch {
 	case s.DataSource != nil && s.DataSourceRef == nil:

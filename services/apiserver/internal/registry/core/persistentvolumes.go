@@ -87,7 +87,7 @@ func defaultVolume(v *corev1.PersistentVolume) {
 func volumeRules(at validate.At, v *corev1.PersistentVolume) {
 	volume.Rules(at.Child("spec"), v.Name, &v.Spec)
 	s := &v.Spec
-	// Options have a field since long; the annotation is for these alone.
+	// Mount options have their own field; the annotation is valid only for these types.
 	mountable := s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.Glusterfs != nil || s.NFS != nil || s.RBD != nil ||
 		s.Quobyte != nil || s.ISCSI != nil || s.Cinder != nil || s.CephFS != nil || s.AzureFile != nil || s.VsphereVolume != nil ||
 		s.AzureDisk != nil || s.PhotonPersistentDisk != nil
@@ -96,8 +96,8 @@ func volumeRules(at validate.At, v *corev1.PersistentVolume) {
 	}
 }
 
-// volumeChanges keep what a volume is and where. What a volume does not say yet
-// of these it may say once.
+// volumeChanges rejects changes of a volume's source and identity. Some unset fields can be set
+// once.
 func volumeChanges(at validate.At, v, old *corev1.PersistentVolume) {
 	now := v.Spec.PersistentVolumeSource
 	if csi, was := now.CSI, old.Spec.CSI; csi != nil && was != nil && was.ControllerExpandSecretRef == nil && csi.ControllerExpandSecretRef != nil {
@@ -113,7 +113,7 @@ func volumeChanges(at validate.At, v, old *corev1.PersistentVolume) {
 	}
 }
 
-// upgraded is an affinity with the names that labels of nodes have now.
+// upgraded returns an affinity with the current names of node labels.
 func upgraded(a *corev1.VolumeNodeAffinity) *corev1.VolumeNodeAffinity {
 	if a == nil || a.Required == nil {
 		return a
@@ -139,8 +139,7 @@ func upgraded(a *corev1.VolumeNodeAffinity) *corev1.VolumeNodeAffinity {
 	return a
 }
 
-// attributesClassChanges let a volume or a claim have another class, but not
-// none.
+// attributesClassChanges allows changing the class of a volume or claim, but not removing it.
 func attributesClassChanges(at validate.At, now, before *string, enabled bool) {
 	const name = "volumeAttributesClassName"
 	switch {
@@ -174,8 +173,7 @@ func volumeWarnings(v *corev1.PersistentVolume) (texts []string) {
 	return append(texts, volume.Warnings(spec, &s.PersistentVolumeSource)...)
 }
 
-// prepareVolumeStatus notes when the phase changed, unless the client says so
-// itself.
+// prepareVolumeStatus records the time of a phase change, unless the client sets it.
 func prepareVolumeStatus(v, old *corev1.PersistentVolume) {
 	v.Spec = old.Spec
 	if v.Status.Phase == old.Status.Phase {
@@ -224,7 +222,7 @@ func storageText(l corev1.ResourceList) string {
 	return q.String()
 }
 
-// accessModes has each mode once, by its short name, in a fixed order.
+// accessModes returns the short names of the distinct modes in a fixed order.
 func accessModes(modes []corev1.PersistentVolumeAccessMode) string {
 	has := map[corev1.PersistentVolumeAccessMode]bool{}
 	for _, m := range modes {
@@ -247,7 +245,7 @@ func accessModes(modes []corev1.PersistentVolumeAccessMode) string {
 	return strings.Join(names, ",")
 }
 
-// storageClass prefers the annotation that came before the field.
+// storageClass returns the class in the beta annotation, which takes precedence over the field.
 func storageClass(o metav1.Object, class string) string {
 	if c, ok := o.GetAnnotations()[corev1.BetaStorageClassAnnotation]; ok {
 		return c

@@ -44,7 +44,7 @@ func podColumns() []registry.Column {
 	}
 }
 
-// podReads are the fields that columns and conditions read.
+// podReads returns the fields that columns and row conditions read.
 func podReads() []string {
 	reads := []string{
 		"metadata.name", "metadata.creationTimestamp", "metadata.deletionTimestamp",
@@ -61,7 +61,7 @@ func podReads() []string {
 	return reads
 }
 
-// reusePod empties a pod, of which the lists in podReads keep their memory.
+// reusePod clears a pod. The lists in podReads keep their memory.
 func reusePod(p *corev1.Pod) {
 	*p = corev1.Pod{
 		Spec: corev1.PodSpec{
@@ -74,7 +74,7 @@ func reusePod(p *corev1.Pod) {
 	}
 }
 
-// emptied is a list without its elements, and with its memory unless that is large.
+// emptied returns an empty list that keeps the memory of s unless it is large.
 func emptied[T any](s []T) []T {
 	const most = 32
 	if cap(s) > most {
@@ -83,7 +83,7 @@ func emptied[T any](s []T) []T {
 	return s[:0]
 }
 
-// podRowConditions mark the rows of pods that have ended.
+// podRowConditions marks the rows of pods that have ended.
 func podRowConditions(p *corev1.Pod) []metav1.TableRowCondition {
 	row := func(message string) []metav1.TableRowCondition {
 		return []metav1.TableRowCondition{{
@@ -122,7 +122,7 @@ func podConditionTrue(p *corev1.Pod, typ corev1.PodConditionType) bool {
 	return false
 }
 
-// restarts of containers, and the end of the last run before one.
+// restarts holds the number of restarts, and the latest end of a run before one.
 type restarts struct {
 	count int
 	last  metav1.Time
@@ -142,15 +142,15 @@ func restartsCell(r restarts) any {
 	return registry.Age{Since: r.last, Before: strconv.Itoa(r.count) + " (", After: " ago)"}
 }
 
-// podSummary is what one row of the table says of a pod's containers.
+// podSummary is the summary of a pod's containers in a table row.
 type podSummary struct {
 	ready, total int
 	reason       string
 	restarts     restarts
 }
 
-// summarize boils the statuses of a pod's containers down to one reason: the
-// last thing that holds the pod back, or else its phase.
+// summarize reduces the statuses of a pod's containers to one reason: the last problem of the pod,
+// or else its phase.
 func summarize(p *corev1.Pod) podSummary {
 	s := podSummary{total: len(p.Spec.Containers), reason: columns.Or(p.Status.Reason, string(p.Status.Phase))}
 	for i := range p.Status.Conditions {
@@ -162,7 +162,7 @@ func summarize(p *corev1.Pod) podSummary {
 	all, sidecars, initializing := s.initContainers(p)
 	s.restarts = all
 	if !initializing || podConditionTrue(p, corev1.PodInitialized) {
-		// Init containers are over and done with; sidecars still count.
+		// Restarts of completed init containers do not count, those of sidecars do.
 		s.restarts = sidecars
 		s.containers(p)
 	}
@@ -177,9 +177,8 @@ func summarize(p *corev1.Pod) podSummary {
 	return s
 }
 
-// initContainers goes through the init containers up to the first that is not
-// through yet. It returns the restarts of all that it saw and of the sidecars
-// among them.
+// initContainers visits the init containers up to the first that has not completed. It returns the
+// restarts of all visited ones, and of the sidecars among them.
 func (s *podSummary) initContainers(p *corev1.Pod) (all, sidecars restarts, initializing bool) {
 	isSidecar := map[string]bool{}
 	for i := range p.Spec.InitContainers {
@@ -216,8 +215,8 @@ func (s *podSummary) initContainers(p *corev1.Pod) (all, sidecars restarts, init
 	return all, sidecars, false
 }
 
-// containers takes the first container's reason that has one. A completed pod
-// in which a container still runs is not shown as completed.
+// containers sets the reason of the first container that has one. A completed pod with a running
+// container is not shown as completed.
 func (s *podSummary) containers(p *corev1.Pod) {
 	running := false
 	for i := len(p.Status.ContainerStatuses) - 1; i >= 0; i-- {

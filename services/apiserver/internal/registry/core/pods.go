@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/podspec"
 )
 
-// defaultGracePeriod in seconds, for pods that do not say their own.
+// defaultGracePeriod is the default in seconds.
 const defaultGracePeriod = 30
 
 func pods(rules *podspec.Rules) *registry.Kind {
@@ -41,7 +41,7 @@ func pods(rules *podspec.Rules) *registry.Kind {
 			Generation: true,
 			Prepare:    declare.Change(func(p, old *corev1.Pod) { rules.Drop(&p.Spec, &old.Spec) }),
 			Validate:   declare.Changes(rules.Update),
-			// Controllers and kubelets update pods, whom nobody warns.
+			// Controllers and kubelets update pods, so warnings would not be read.
 			Warnings: declare.GetChange(func(_, _ *corev1.Pod) []string { return nil }),
 		},
 		Delete: registry.Delete{ReturnObject: true, GracePeriod: podGracePeriod},
@@ -54,8 +54,7 @@ func pods(rules *podspec.Rules) *registry.Kind {
 				{Label: "spec.hostNetwork", Absent: "false"},
 				{Label: "status.phase"},
 				{Label: "status.podIP"},
-				// A selector may name the list, but nothing is equal to it: the path
-				// is one that is always empty.
+				// A valid field label that never matches a value: the path is always empty.
 				{Label: "status.podIPs", Path: "metadata.selfLink"},
 				{Label: "status.nominatedNodeName"},
 			},
@@ -114,8 +113,8 @@ func everyPodSubresource(rules *podspec.Rules) []registry.Subresource {
 	}
 }
 
-// podGracePeriod deletes a pod at once that runs nowhere, and gives the others
-// the time that the client or the pod asks for.
+// podGracePeriod returns 0 for a pod that is not running, and otherwise the period of the client or
+// the pod.
 func podGracePeriod(o registry.Object, asked *int64) int64 {
 	p := o.(*corev1.Pod)
 	if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
@@ -149,7 +148,7 @@ func preparePodCreate(p *corev1.Pod) {
 	podspec.SyncAppArmor(p)
 }
 
-// preparePodStatus keeps what old kubelets lose or spoil with their status.
+// preparePodStatus preserves fields that old kubelets drop or change with the status.
 func preparePodStatus(p, old *corev1.Pod) {
 	p.Spec = old.Spec
 	p.DeletionTimestamp = old.DeletionTimestamp
@@ -160,8 +159,8 @@ func preparePodStatus(p, old *corev1.Pod) {
 	keepObservedGeneration(&p.Status, &old.Status)
 }
 
-// keepObservedGeneration keeps what a client that does not know the fields
-// loses. There may be several conditions of one type.
+// keepObservedGeneration preserves fields that a client does not know. A type may have several
+// conditions.
 func keepObservedGeneration(s, old *corev1.PodStatus) {
 	if s.ObservedGeneration == 0 {
 		s.ObservedGeneration = old.ObservedGeneration
@@ -184,8 +183,7 @@ func keepObservedGeneration(s, old *corev1.PodStatus) {
 	}
 }
 
-// raiseGeneration counts a change of the specification that came through a
-// sub-resource.
+// raiseGeneration increments the generation after a change of the spec through a subresource.
 func raiseGeneration(p, old *corev1.Pod) {
 	p.Generation = old.Generation
 	if !semantic.Equal(&p.Spec, &old.Spec) {
@@ -193,8 +191,8 @@ func raiseGeneration(p, old *corev1.Pod) {
 	}
 }
 
-// prepareEphemeralContainers leaves only those and a part of the metadata to
-// the client.
+// prepareEphemeralContainers allows changes of the ephemeral containers and a part of the metadata
+// only.
 func prepareEphemeralContainers(p, old *corev1.Pod) {
 	wanted := p.Spec.EphemeralContainers
 	p.Spec, p.Status = old.Spec, old.Status
@@ -203,8 +201,8 @@ func prepareEphemeralContainers(p, old *corev1.Pod) {
 	raiseGeneration(p, old)
 }
 
-// prepareResize leaves only the containers' resources to the client. Pods with
-// other containers than before are left as they are, for validation to refuse.
+// prepareResize allows changes of the containers' resources only. It does not change a pod with
+// other containers than before, which validation rejects.
 func prepareResize(p, old *corev1.Pod) {
 	if !sameContainers(p.Spec.Containers, old.Spec.Containers) ||
 		!sameContainers(p.Spec.InitContainers, old.Spec.InitContainers) {
@@ -230,7 +228,7 @@ func sameContainers(a, b []corev1.Container) bool {
 	return true
 }
 
-// takeResources is old with the resources of wanted; both have the same names.
+// takeResources returns old with the resources of wanted. Both have the same names.
 func takeResources(wanted, old []corev1.Container) []corev1.Container {
 	if len(old) == 0 {
 		return old

@@ -11,7 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// Descriptions of the columns that show a pod template.
+// Descriptions of the columns of a pod template.
 const (
 	containersDesc = "Names of each container in the template."
 	imagesDesc     = "Images referenced by each container in the template."

@@ -26,7 +26,7 @@ func quotaStatusRules(at validate.At, q, _ *corev1.ResourceQuota) {
 	quotaAmounts(status, "used", q.Status.Used)
 }
 
-// quotaChanges keep what a quota counts.
+// quotaChanges rejects changes of the scopes.
 func quotaChanges(at validate.At, q, old *corev1.ResourceQuota) {
 	scope := func(s *corev1.ResourceQuotaScope) corev1.ResourceQuotaScope { return *s }
 	if !maps.Equal(validate.SetOf(q.Spec.Scopes, scope), validate.SetOf(old.Spec.Scopes, scope)) {
@@ -44,7 +44,7 @@ func quotaAmounts(at validate.At, name string, amounts corev1.ResourceList) {
 	})
 }
 
-// quotaResource tells the resources without a domain of which there are quotas.
+// quotaResource reports whether a resource without a domain can have a quota.
 func quotaResource(name corev1.ResourceName) bool {
 	return name != corev1.ResourceStorage && podspec.StandardResource(name)
 }
@@ -129,7 +129,7 @@ func knownScope(s corev1.ResourceQuotaScope) bool {
 	return false
 }
 
-// counts tells whether a scope makes a difference to the amounts of a resource.
+// counts reports whether a scope affects the usage of a resource.
 func counts(s corev1.ResourceQuotaScope, name corev1.ResourceName) bool {
 	switch s {
 	case corev1.ResourceQuotaScopeBestEffort:

@@ -71,7 +71,7 @@ func replicationControllers(rules *podspec.Rules) *registry.Kind {
 	})
 }
 
-// defaultController labels and selects by the labels of the pods.
+// defaultController sets missing labels and a missing selector from the labels of the pods.
 func defaultController(rc *corev1.ReplicationController) {
 	declare.FillPtr(&rc.Spec.Replicas, 1)
 	if rc.Spec.Template == nil {
@@ -104,7 +104,7 @@ func controllerRules(at validate.At, rules *podspec.Rules, s *corev1.Replication
 	rules.ReplicatedTemplate(at.Child("template"), s.Template, old, "ReplicationController")
 }
 
-// declaredControllerRules are those that the fields of the type declare.
+// declaredControllerRules runs the declarative validation of the type.
 func declaredControllerRules(rc *corev1.ReplicationController) field.ErrorList {
 	return validate.Check(func(at validate.At) {
 		spec := at.Child("spec")
@@ -153,7 +153,7 @@ func controllerColumns() []registry.Column {
 	}
 }
 
-// wantedReplicas is 1 unless said otherwise.
+// wantedReplicas returns the number of replicas, which is 1 by default.
 func wantedReplicas(rc *corev1.ReplicationController) int32 {
 	if rc.Spec.Replicas == nil {
 		return 1

@@ -29,7 +29,7 @@ func resourceQuotas() *registry.Kind {
 		}),
 		Stored:  registry.Stored{Prefix: "resourcequotas"},
 		Default: declare.Do(defaultQuota),
-		Filled:  transcode.Rules(), // quantities
+		Filled:  transcode.Rules(), // quantities need decoding
 		Create:  registry.Create{Validate: declare.Rules(quotaRules), Warnings: declare.Get(quotaWarnings)},
 		Update: registry.Update{
 			Validate: declare.Changes(func(at validate.At, q, old *corev1.ResourceQuota) {
@@ -57,8 +57,8 @@ func defaultQuota(q *corev1.ResourceQuota) {
 	podspec.Round(q.Status.Used)
 }
 
-// quotaText shows used and hard of the resources that are limits, or of all
-// others.
+// quotaText returns used and hard amounts: of limits if limits is set, otherwise of all other
+// resources.
 func quotaText(q *corev1.ResourceQuota, limits bool) string {
 	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(q.Status.Hard)) {
@@ -71,7 +71,7 @@ func quotaText(q *corev1.ResourceQuota, limits bool) string {
 	return strings.Join(texts, ", ")
 }
 
-// quotaWarnings names requests that are above their limits.
+// quotaWarnings returns warnings for requests above their limits.
 func quotaWarnings(q *corev1.ResourceQuota) []string {
 	var warnings []string
 	for _, name := range []corev1.ResourceName{

@@ -42,7 +42,7 @@ func secrets() *registry.Kind {
 	}
 }
 
-// defaultSecret also moves stringData, which is only a way to write, into data.
+// defaultSecret also moves the write-only stringData into data.
 func defaultSecret(s *corev1.Secret) {
 	if s.Type == "" {
 		s.Type = corev1.SecretTypeOpaque
@@ -69,8 +69,7 @@ func validateSecret(s *corev1.Secret) field.ErrorList {
 	return append(errs, validateSecretType(s, path)...)
 }
 
-// validateSecretType has the rules of the secret types that the platform
-// knows.
+// validateSecretType applies the rules of the standard secret types.
 func validateSecretType(s *corev1.Secret, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	require := func(present bool, key string) {
@@ -81,7 +80,7 @@ func validateSecretType(s *corev1.Secret, path *field.Path) field.ErrorList {
 	has := func(key string) bool { _, ok := s.Data[key]; return ok }
 	switch s.Type {
 	case corev1.SecretTypeServiceAccountToken:
-		// The rest, such as the token, is added later by a controller.
+		// A controller adds the other data, such as the token, later.
 		if s.Annotations[corev1.ServiceAccountNameKey] == "" {
 			at := field.NewPath("metadata", "annotations").Key(corev1.ServiceAccountNameKey)
 			errs = append(errs, field.Required(at, ""))
@@ -104,8 +103,7 @@ func validateSecretType(s *corev1.Secret, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateJSONKey wants a JSON object under a key, and does not repeat a
-// secret's contents in its message.
+// validateJSONKey requires a JSON object at a key. Its error does not contain the secret's data.
 func validateJSONKey(s *corev1.Secret, path *field.Path, key string) field.ErrorList {
 	data, ok := s.Data[key]
 	if !ok {
@@ -125,7 +123,7 @@ func validateSecretUpdate(s, old *corev1.Secret) field.ErrorList {
 	return append(errs, validateSecret(s)...)
 }
 
-// secretWarnings tells when a TLS key does not belong to its certificate.
+// secretWarnings returns a warning if a TLS key does not match its certificate.
 func secretWarnings(s *corev1.Secret) []string {
 	if s.Type != corev1.SecretTypeTLS {
 		return nil

@@ -45,8 +45,7 @@ func serviceAccounts() *registry.Kind {
 	}
 }
 
-// trimSecretReferences leaves the names alone: the secrets are in the account's
-// own namespace.
+// trimSecretReferences keeps only the names: the secrets are in the account's own namespace.
 func trimSecretReferences(a *corev1.ServiceAccount) {
 	for i := range a.Secrets {
 		a.Secrets[i] = corev1.ObjectReference{Name: a.Secrets[i].Name}

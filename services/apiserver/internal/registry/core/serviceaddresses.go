@@ -12,9 +12,9 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// ValidateClusterIPs checks what a service says of its addresses and their
-// families. Addresses that have not been taken yet may be missing. Services of
-// type ExternalName have none of these fields, which is checked elsewhere.
+// ValidateClusterIPs validates the addresses of a service and their families. Addresses may be
+// missing before their allocation. Services of type ExternalName have none of these fields, which
+// is checked elsewhere.
 func ValidateClusterIPs(s *corev1.Service) field.ErrorList {
 	if s.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil
@@ -71,8 +71,7 @@ func validateFamilies(spec *corev1.ServiceSpec) (errs field.ErrorList) {
 	return errs
 }
 
-// validateAddressFamilies wants one address of each family, in the order of the
-// families.
+// validateAddressFamilies requires one address of each family, in the order of the families.
 func validateAddressFamilies(spec *corev1.ServiceSpec, list *field.Path) (errs field.ErrorList) {
 	ips := spec.ClusterIPs
 	if len(ips) == 0 || ips[0] == corev1.ClusterIPNone {

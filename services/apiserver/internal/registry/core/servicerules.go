@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// maxAffinityTimeout in seconds: a day.
+	// maxAffinityTimeout is one day in seconds.
 	maxAffinityTimeout = 24 * 60 * 60
 
 	sourceRangesAnnotation  = "service.beta.kubernetes.io/load-balancer-source-ranges"
@@ -26,8 +26,7 @@ func headless(s *corev1.ServiceSpec) bool {
 	return len(s.ClusterIPs) == 1 && s.ClusterIPs[0] == corev1.ClusterIPNone
 }
 
-// serviceRules are those of a service, which may still lack what the cluster
-// gives it.
+// serviceRules validates a service, which may still lack allocated values.
 func serviceRules(at validate.At, s *corev1.Service, distributions []string) {
 	hints, hasHints := s.Annotations[topologyHintsAnnotation]
 	if mode, ok := s.Annotations[corev1.AnnotationTopologyMode]; ok && hasHints && mode != hints {
@@ -62,7 +61,7 @@ func serviceRules(at validate.At, s *corev1.Service, distributions []string) {
 	trafficRules(in, spec, distributions)
 }
 
-// serviceTypeRules are those of the addresses and names that types can have.
+// serviceTypeRules validates the addresses and names that each type may have.
 func serviceTypeRules(at validate.At, s *corev1.ServiceSpec) {
 	switch s.Type {
 	case corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort:
@@ -115,7 +114,7 @@ func affinityRules(at validate.At, s *corev1.ServiceSpec) {
 	}
 }
 
-// uniquePortRules want no port to be two of the service's, of one protocol.
+// uniquePortRules rejects duplicate ports of one protocol.
 func uniquePortRules(at validate.At, s *corev1.ServiceSpec) {
 	type key struct {
 		protocol corev1.Protocol
@@ -139,8 +138,8 @@ func uniquePortRules(at validate.At, s *corev1.ServiceSpec) {
 	})
 }
 
-// sourceRangeRules are those of the field or, without it, of the annotation
-// that it came of. The field's name is told as clients know it.
+// sourceRangeRules validates the field or, without it, the annotation that preceded it. The name of
+// the field in errors is that of Kubernetes.
 func sourceRangeRules(at validate.At, s *corev1.Service) {
 	balanced := s.Spec.Type == corev1.ServiceTypeLoadBalancer
 	if len(s.Spec.LoadBalancerSourceRanges) > 0 {
@@ -176,8 +175,7 @@ func loadBalancerClassRules(at validate.At, s *corev1.ServiceSpec) {
 	at.Text("loadBalancerClass", *s.LoadBalancerClass, validate.QualifiedName)
 }
 
-// trafficRules are those of the ways that traffic may take. The port of the
-// health check is given later, if it is missing.
+// trafficRules validates traffic policies. A missing health check port is allocated later.
 func trafficRules(at validate.At, s *corev1.ServiceSpec, distributions []string) {
 	if reachableOutside(s) {
 		validate.RequiredOneOf(at, "externalTrafficPolicy", s.ExternalTrafficPolicy,
@@ -198,7 +196,7 @@ func trafficRules(at validate.At, s *corev1.ServiceSpec, distributions []string)
 	validate.OptionalOneOf(at, "trafficDistribution", s.TrafficDistribution, distributions...)
 }
 
-// serviceChanges keep what a service was given, unless its type gives it up.
+// serviceChanges rejects changes of allocated values, unless the new type does not use them.
 func serviceChanges(at validate.At, s, old *corev1.ServiceSpec) {
 	if hasClusterIP(s) && hasClusterIP(old) {
 		if !headless(s) || !headless(old) {
@@ -221,7 +219,7 @@ func serviceChanges(at validate.At, s, old *corev1.ServiceSpec) {
 
 const setOnce = "may not change once set"
 
-// addressChanges let a second address come and go.
+// addressChanges allows adding and removing a second address.
 func addressChanges(at validate.At, s, old *corev1.ServiceSpec) {
 	now, before := s.ClusterIPs, old.ClusterIPs
 	first := at.Index("clusterIPs", 0)
@@ -247,7 +245,7 @@ func singleStack(s *corev1.ServiceSpec) bool {
 	return s.IPFamilyPolicy != nil && *s.IPFamilyPolicy == corev1.IPFamilyPolicySingleStack
 }
 
-// familyChanges let a second family come and go.
+// familyChanges allows adding and removing a second family.
 func familyChanges(at validate.At, s, old *corev1.ServiceSpec) {
 	now, before := s.IPFamilies, old.IPFamilies
 	first := at.Index("ipFamilies", 0)
@@ -270,9 +268,8 @@ func familyChanges(at validate.At, s, old *corev1.ServiceSpec) {
 	}
 }
 
-// loadBalancerRules are those of the points at which a load balancer takes
-// traffic; services of other types have none, unless anyType is set. needMode
-// requires an ipMode beside an ip.
+// loadBalancerRules validates the ingress points of a load balancer. Services of other types have
+// none, unless anyType is set. needMode requires an ipMode for each ip.
 func loadBalancerRules(at validate.At, s *corev1.Service, anyType, needMode bool) {
 	points := s.Status.LoadBalancer.Ingress
 	if !anyType && s.Spec.Type != corev1.ServiceTypeLoadBalancer && len(points) > 0 {
@@ -302,7 +299,7 @@ func loadBalancerRules(at validate.At, s *corev1.Service, anyType, needMode bool
 	})
 }
 
-// serviceWarnings are those of Kubernetes 1.33.
+// serviceWarnings returns the warnings of Kubernetes 1.33.
 func serviceWarnings(s *corev1.Service) (out []string) {
 	if _, ok := s.Annotations[topologyHintsAnnotation]; ok {
 		out = append(out, fmt.Sprintf("annotation %s is deprecated, please use %s instead", topologyHintsAnnotation, corev1.AnnotationTopologyMode))
@@ -333,7 +330,7 @@ func serviceWarnings(s *corev1.Service) (out []string) {
 	return out
 }
 
-// serviceStatusWarnings tell addresses of load balancers that are written oddly.
+// serviceStatusWarnings returns warnings for non-canonical load balancer addresses.
 func serviceStatusWarnings(s *corev1.Service) (out []string) {
 	path := field.NewPath("status", "loadBalancer", "ingress")
 	for i, point := range s.Status.LoadBalancer.Ingress {

@@ -77,11 +77,10 @@ func services(settings registry.Settings) *registry.Kind {
 	}
 }
 
-// affinityTimeout in seconds.
+// affinityTimeout is the default in seconds.
 const affinityTimeout = 3 * 60 * 60
 
-// defaultService fills the fields that a client left out. ipMode is the gate
-// LoadBalancerIPMode.
+// defaultService sets the fields that a client omitted. ipMode is the gate LoadBalancerIPMode.
 func defaultService(s *corev1.Service, ipMode bool) {
 	spec := &s.Spec
 	declare.Fill(&spec.Type, corev1.ServiceTypeClusterIP)
@@ -116,10 +115,9 @@ func defaultService(s *corev1.Service, ipMode bool) {
 	}
 }
 
-// readService fills fields that a service lacks if an older Kubernetes stored it. primary
-// is the IP family of services that choose none; empty means IPv4. It also drops the
-// internal traffic policy of ExternalName services, which Kubernetes stores but never
-// returns.
+// readService sets fields that a service lacks if an older Kubernetes stored it. primary is the
+// default IP family of services; empty means IPv4. It also drops the internal traffic policy of
+// ExternalName services, which Kubernetes stores but never returns.
 func readService(s *corev1.Service, primary corev1.IPFamily) {
 	spec := &s.Spec
 	if spec.ClusterIP != "" && len(spec.ClusterIPs) == 0 {
@@ -161,7 +159,8 @@ func readService(s *corev1.Service, primary corev1.IPFamily) {
 	}
 }
 
-// defaultAffinity drops what is only for affinity from services without it.
+// defaultAffinity sets affinity defaults, and clears the configuration of services without
+// affinity.
 func defaultAffinity(s *corev1.ServiceSpec) {
 	declare.Fill(&s.SessionAffinity, corev1.ServiceAffinityNone)
 	switch s.SessionAffinity {
@@ -217,7 +216,7 @@ func externalIPText(s *corev1.Service) string {
 	}
 }
 
-// ingressText has the address, or else the name, of each point, sorted.
+// ingressText returns the address, or else the name, of each point, sorted.
 func ingressText(points []corev1.LoadBalancerIngress) string {
 	texts := map[string]bool{}
 	for _, p := range points {

@@ -40,7 +40,7 @@ func dropOfOtherType(s, old *corev1.Service) {
 	}
 }
 
-// dropSame forgets a value that the client left as it was.
+// dropSame clears a value that the client did not change.
 func dropSame[T any](now **T, was *T) {
 	if reflect.DeepEqual(*now, was) {
 		*now = nil
@@ -57,8 +57,7 @@ func hasHealthCheckPort(s *corev1.ServiceSpec) bool {
 	return s.Type == corev1.ServiceTypeLoadBalancer && s.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// reachableOutside tells of services that traffic from outside the cluster can
-// be sent to.
+// reachableOutside reports whether a service accepts traffic from outside the cluster.
 func reachableOutside(s *corev1.ServiceSpec) bool {
 	return hasNodePort(s) || s.Type == corev1.ServiceTypeClusterIP && len(s.ExternalIPs) > 0
 }

@@ -1,7 +1,6 @@
-// Package declare has the words that the files of the kinds have in common:
-// makers of Go values, rules written for one Go type in place of any object,
-// and the usual sub-resources. It keeps no state; the groups call it while they
-// declare themselves.
+// Package declare has helpers that the declarations of kinds share: constructors of Go values,
+// adapters from rules for one Go type to rules for any object, and the common subresources. It has
+// no state.
 package declare
 
 import (
@@ -16,17 +15,17 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// pointer is *T, which is what API objects are.
+// pointer is *T that implements runtime.Object.
 type pointer[T any] interface {
 	*T
 	runtime.Object
 }
 
-// New makes an empty value of a Go type: New[appsv1.Deployment].
+// New returns an empty value of a Go type: New[appsv1.Deployment].
 func New[T any, P pointer[T]]() runtime.Object { return P(new(T)) }
 
-// Do makes a rule for one Go type out of a rule for objects. An object of
-// another type is a fault of the caller and panics: no rule is skipped.
+// Do adapts a rule for one Go type to a rule for objects. An object of another type is a bug of the
+// caller and panics, so that no rule is skipped.
 func Do[T registry.Object](f func(T)) func(registry.Object) {
 	return func(o registry.Object) { f(o.(T)) }
 }
@@ -46,7 +45,7 @@ func GetChange[T registry.Object, R any](f func(obj, old T) R) func(obj, old reg
 	return func(obj, old registry.Object) R { return f(obj.(T), old.(T)) }
 }
 
-// Rules makes the rules for an object out of those for one Go type.
+// Rules adapts validation rules for one Go type to rules for objects.
 func Rules[T registry.Object](rules func(at validate.At, obj T)) func(registry.Object) field.ErrorList {
 	return func(o registry.Object) field.ErrorList {
 		return validate.Check(func(at validate.At) { rules(at, o.(T)) })
@@ -60,7 +59,7 @@ func Changes[T registry.Object](rules func(at validate.At, obj, old T)) func(obj
 	}
 }
 
-// Parts are those of a kind that has a specification and a status.
+// Parts returns the Parts of a kind with a spec and a status.
 func Parts[T registry.Object, S, U any](of func(T) (*S, *U)) registry.Parts {
 	p := Spec(func(o T) *S { spec, _ := of(o); return spec })
 	p.CopyStatus = func(to, from registry.Object) {
@@ -85,63 +84,61 @@ func Spec[T registry.Object, S any](of func(T) *S) registry.Parts {
 	}
 }
 
-// Also serves a kind in another version, whose objects look the same; they are
-// stored as before.
+// Also serves a kind in another version with the same form. The stored form does not change.
 func Also(version string, k *registry.Kind) *registry.Kind {
 	stored := k.StoredGVK().GroupVersion()
 	k.Version, k.Stored.Version = version, stored
 	return k
 }
 
-// Edit are the verbs of sub-resources that are another view of the object.
+// Edit returns the verbs of subresources that are views of the object.
 func Edit() []string { return []string{"get", "patch", "update"} }
 
-// Status is the status sub-resource with the usual rule: it leaves the spec as
-// it is, and metadata to the client.
+// Status returns the status subresource with the default rule: it does not change the spec, and
+// clients may change metadata.
 func Status(kind string) registry.Subresource { return View("status", kind, nil) }
 
-// View is a sub-resource that is another way to edit the object; prepare takes
-// over from the live object what cannot be changed that way.
+// View returns a subresource that is a view of the object. prepare copies from the live object the
+// fields that cannot be changed through it.
 func View(name, kind string, prepare func(obj, old registry.Object)) registry.Subresource {
 	return registry.Subresource{Name: name, GVK: schema.GroupVersionKind{Kind: kind}, Verbs: Edit(), Prepare: prepare}
 }
 
-// CheckedView is View with rules of its own for changes.
+// CheckedView is View with additional rules for changes.
 func CheckedView[T registry.Object](name, kind string, prepare func(obj, old T), check func(at validate.At, obj, old T)) registry.Subresource {
 	s := View(name, kind, Change(prepare))
 	s.ValidateUpdate = Changes(check)
 	return s
 }
 
-// CheckedStatus is Status with rules of its own for changes.
+// CheckedStatus is Status with additional rules for changes.
 func CheckedStatus[T registry.Object](kind string, check func(at validate.At, obj, old T)) registry.Subresource {
 	s := Status(kind)
 	s.ValidateUpdate = Changes(check)
 	return s
 }
 
-// Resetting says which fields a sub-resource leaves as they are, as dotted
-// paths: who sends them there does not own them. Without any it leaves none.
+// Resetting sets the dotted paths of fields that a subresource does not change. A manager that
+// sends them there does not own them. Without paths, there are none.
 func Resetting(s registry.Subresource, paths ...string) registry.Subresource {
 	s.Resets = append([]string{}, paths...)
 	return s
 }
 
-// Owning says which fields alone a sub-resource changes, as dotted paths in which
-// * is any element.
+// Owning sets the dotted paths of the only fields that a subresource changes; * matches any
+// element.
 func Owning(s registry.Subresource, paths ...string) registry.Subresource {
 	s.Owns = paths
 	return s
 }
 
-// Warning has a sub-resource warn of what is sent to it.
+// Warning sets the warnings of a subresource.
 func Warning[T registry.Object](s registry.Subresource, warnings func(T) []string) registry.Subresource {
 	s.Warnings = Get(warnings)
 	return s
 }
 
-// Scale is the scale sub-resource of a kind whose number of replicas is 1
-// unless said otherwise.
+// Scale returns the scale subresource of a kind whose default number of replicas is 1.
 func Scale[T registry.Object](replicas func(T) **int32, status func(T) (int32, *metav1.LabelSelector)) registry.Subresource {
 	return registry.Subresource{
 		Name: "scale", Verbs: Edit(),
@@ -158,7 +155,7 @@ func Scale[T registry.Object](replicas func(T) **int32, status func(T) (int32, *
 	}
 }
 
-// OrZero is the value of a pointer, and the zero value of a nil one.
+// OrZero returns the value of a pointer, or the zero value for nil.
 func OrZero[T any](p *T) (value T) {
 	if p != nil {
 		value = *p
@@ -166,7 +163,7 @@ func OrZero[T any](p *T) (value T) {
 	return value
 }
 
-// Replicas is the wanted number: 1 unless said otherwise.
+// Replicas returns the wanted number, which is 1 by default.
 func Replicas(n *int32) int32 {
 	if n == nil {
 		return 1
@@ -174,8 +171,8 @@ func Replicas(n *int32) int32 {
 	return *n
 }
 
-// SelectorText is a label selector in the form of the query parameter; invalid
-// stands for one that cannot be told.
+// SelectorText returns a label selector in the form of the query parameter, or invalid if the
+// selector is invalid.
 func SelectorText(s *metav1.LabelSelector, invalid string) string {
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
@@ -184,6 +181,6 @@ func SelectorText(s *metav1.LabelSelector, invalid string) string {
 	return selector.String()
 }
 
-// KeepMeta resets the metadata that a status update must not change to what
-// the live object has.
+// KeepMeta resets the metadata that a status update must not change to the metadata of the live
+// object.
 func KeepMeta(obj, old registry.Object) { metav1.ResetObjectMetaForStatus(obj, old) }

@@ -8,8 +8,8 @@ func Fill[T comparable](field *T, value T) {
 	}
 }
 
-// FillPtr sets a field that is nil. Each call allocates a value of its own, so
-// that objects share no memory.
+// FillPtr sets a field that is nil. Each call allocates a new value, so that objects share no
+// memory.
 func FillPtr[T any](field **T, value T) {
 	if *field == nil {
 		*field = &value

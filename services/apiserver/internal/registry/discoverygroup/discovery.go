@@ -1,6 +1,5 @@
-// Package discoverygroup declares the kinds of the group discovery.k8s.io, v1, one file per
-// kind. It keeps no state; Kinds makes fresh values for the catalog of built-in
-// kinds.
+// Package discoverygroup declares the kinds of the group discovery.k8s.io, v1, with one file for
+// each kind. It has no state. Kinds returns new values for the catalog of built-in kinds.
 package discoverygroup
 
 import (
@@ -14,5 +13,5 @@ const (
 	version = "v1"
 )
 
-// Kinds of the group.
+// Kinds returns the kinds of the group.
 func Kinds(s registry.Settings) []*registry.Kind { return []*registry.Kind{endpointSlices(s)} }

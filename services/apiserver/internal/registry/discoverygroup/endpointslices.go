@@ -20,7 +20,7 @@ func endpointSlices(settings registry.Settings) *registry.Kind {
 	if settings.On(features.PreferSameTrafficDistribution) {
 		dropHints = func(_, _ *discoveryv1.EndpointSlice) {}
 	}
-	// Described as in an older version, as clients know it.
+	// The description is that of an older version, as in Kubernetes.
 	doc := func(name string) string { return columns.Doc(discoveryv1beta1.EndpointSlice{}, name) }
 	return &registry.Kind{
 		Names: registry.Names{
@@ -65,8 +65,8 @@ func endpointSlices(settings registry.Settings) *registry.Kind {
 	}
 }
 
-// sliceChanged tells whether anything but the metadata differs, or the labels,
-// which say which service a slice belongs to.
+// sliceChanged reports whether anything except the metadata differs, or the labels, which identify
+// the service of a slice.
 func sliceChanged(s, old *discoveryv1.EndpointSlice) bool {
 	return !validate.Same(s.Labels, old.Labels) || s.AddressType != old.AddressType || !validate.Same(s.Ports, old.Ports) || !validate.Same(s.Endpoints, old.Endpoints)
 }
@@ -85,10 +85,10 @@ func dropTopology(s *discoveryv1.EndpointSlice) {
 	}
 }
 
-// told is how many ports and addresses are told.
+// told is the maximum number of ports and addresses in a cell.
 const told = 3
 
-// portsText tells ports by number, else by name; "*" is every port.
+// portsText returns ports by number or else by name; "*" stands for every port.
 func portsText(s *discoveryv1.EndpointSlice) string {
 	ports := make([]string, len(s.Ports))
 	for i, p := range s.Ports {

@@ -22,8 +22,8 @@ const (
 	mostHints     = 8
 )
 
-// sliceRules check a slice; old is nil at its creation. An update that leaves the
-// endpoints unchanged does not check them, because older versions accepted more.
+// sliceRules validates a slice. old is nil at creation. An update that leaves the endpoints
+// unchanged does not validate them, because older versions accepted more.
 func sliceRules(at validate.At, s, old *discoveryv1.EndpointSlice) {
 	validate.RequiredOneOf(at, "addressType", s.AddressType,
 		discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6)
@@ -72,8 +72,8 @@ func slicePortRules(at validate.At, p *discoveryv1.EndpointPort, names validate.
 	}
 }
 
-// addressRules check the addresses of an endpoint. IPv4 addresses may have leading
-// zeros, as they could before strict parsing. IPv6 addresses must be canonical.
+// addressRules validates the addresses of an endpoint. IPv4 addresses may have leading zeros, as
+// before strict parsing. IPv6 addresses must be canonical.
 func addressRules(at validate.At, addresses []string, kind discoveryv1.AddressType) {
 	if len(addresses) == 0 {
 		at.Required("addresses", "must contain at least 1 address")
@@ -125,7 +125,7 @@ func hintRules(at validate.At, h *discoveryv1.EndpointHints) {
 	}
 }
 
-// dropNodeHints clears a field that is off, unless the stored slice has it.
+// dropNodeHints clears the field of a disabled gate, unless the stored slice has it.
 func dropNodeHints(s, old *discoveryv1.EndpointSlice) {
 	hinted := func(e discoveryv1.Endpoint) bool { return e.Hints != nil && len(e.Hints.ForNodes) > 0 }
 	if old != nil && slices.ContainsFunc(old.Endpoints, hinted) {

@@ -5,7 +5,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 )
 
-// toCore makes the stored form; it shares memory with e.
+// toCore returns the stored form, which shares memory with e.
 func toCore(e *eventsv1.Event) *corev1.Event {
 	out := &corev1.Event{
 		ObjectMeta:          e.ObjectMeta,

@@ -27,8 +27,8 @@ func events() *registry.Kind {
 		Create: registry.Create{Validate: declare.Get(validate)},
 		Update: registry.Update{Creates: true, Validate: declare.GetChange(validateUpdate)},
 		Shown: registry.Shown{
-			// The labels are those of the core group, under which the events of both
-			// groups are selected; this group's own names stand for them.
+			// The labels are those of the core group, which apply to events of both groups. This
+			// group's names are aliases.
 			Selectable: []registry.SelectableField{
 				{Label: "involvedObject.kind", Own: true, Aliases: []string{"regarding.kind"}},
 				{Label: "involvedObject.namespace", Own: true, Aliases: []string{"regarding.namespace"}},

@@ -1,7 +1,6 @@
-// Package events declares the kind of the group events.k8s.io, v1: the Event in
-// its new form. The store holds events of both groups in the form of the core
-// group. It keeps no state; Kinds makes fresh values for the catalog of
-// built-in kinds.
+// Package events declares the kind of the group events.k8s.io, v1: the Event in its new form. The
+// store holds events of both groups in the form of the core group. The package has no state. Kinds
+// returns new values for the catalog of built-in kinds.
 package events
 
 import (
@@ -15,5 +14,5 @@ const (
 	version = "v1"
 )
 
-// Kinds of the group.
+// Kinds returns the kinds of the group.
 func Kinds() []*registry.Kind { return []*registry.Kind{events()} }

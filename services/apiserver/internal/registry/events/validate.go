@@ -15,12 +15,11 @@ import (
 	rules "binnacle/services/apiserver/internal/registry/validate"
 )
 
-// minSeries is the least number of events that make a series.
+// minSeries is the minimum number of events in a series.
 const minSeries = 2
 
-// validate checks a new event: the rules of both groups, then those of this
-// group, which knows no fields of the old style. Fields are told by their names
-// in the core group.
+// validate validates a new event: the rules of both groups, then those of this group, which does
+// not allow fields of the old style. Errors have field names of the core group.
 func validate(served *eventsv1.Event) field.ErrorList {
 	e := toCore(served)
 	errs := append(core.ValidateEvent(e, "reportingController"), validateSeries(e)...)
@@ -42,7 +41,7 @@ func validate(served *eventsv1.Event) field.ErrorList {
 	return errs
 }
 
-// validateUpdate lets nothing but metadata and the series change.
+// validateUpdate rejects changes of anything except metadata and the series.
 func validateUpdate(served, live *eventsv1.Event) field.ErrorList {
 	e, old := toCore(served), toCore(live)
 	errs := core.ValidateEvent(e, "reportingController")
@@ -66,7 +65,7 @@ func validateUpdate(served, live *eventsv1.Event) field.ErrorList {
 	fixed("firstTimestamp", e.FirstTimestamp, old.FirstTimestamp)
 	fixed("lastTimestamp", e.LastTimestamp, old.LastTimestamp)
 	fixed("count", e.Count, old.Count)
-	// Clients know this one to be told twice.
+	// Kubernetes reports this field twice.
 	fixed("reason", e.Reason, old.Reason)
 	fixed("type", e.Type, old.Type)
 	fixed("eventTime", wireTime(e), wireTime(old))
@@ -81,7 +80,7 @@ func validateUpdate(served, live *eventsv1.Event) field.ErrorList {
 	return errs
 }
 
-// wireTime is the event's time as precise as the JSON form tells it.
+// wireTime returns the event's time with the precision of the JSON form.
 func wireTime(e *corev1.Event) metav1.MicroTime {
 	return metav1.NewMicroTime(e.EventTime.Truncate(time.Microsecond).UTC())
 }

@@ -1,6 +1,5 @@
-// Package flowcontrol declares the kinds of the group flowcontrol.apiserver.k8s.io, v1, one file per
-// kind. It keeps no state; Kinds makes fresh values for the catalog of built-in
-// kinds.
+// Package flowcontrol declares the kinds of the group flowcontrol.apiserver.k8s.io, v1, with one
+// file for each kind. It has no state. Kinds returns new values for the catalog of built-in kinds.
 package flowcontrol
 
 import (
@@ -17,8 +16,8 @@ const (
 	beta3   = "v1beta3"
 )
 
-// Kinds of the group, in the order of their resources. v1beta3 was removed in 1.32: it
-// is served for older emulated versions.
+// Kinds returns the kinds of the group, ordered by resource. v1beta3 was removed in 1.32: it is
+// served for older emulated versions.
 func Kinds() []*registry.Kind {
 	return []*registry.Kind{
 		flowSchemas(),
@@ -28,8 +27,7 @@ func Kinds() []*registry.Kind {
 	}
 }
 
-// keepAllMeta takes all metadata over from the live object, except who manages
-// which field.
+// keepAllMeta copies all metadata from the live object, except managedFields.
 func keepAllMeta(m, old *metav1.ObjectMeta) {
 	managed := m.ManagedFields
 	old.DeepCopyInto(m)

@@ -40,7 +40,7 @@ func flowSchemas() *registry.Kind {
 	}
 }
 
-// defaultPrecedence of a schema that does not say its own.
+// defaultPrecedence is the default matching precedence of a schema.
 const defaultPrecedence = 1000
 
 func flowSchemaColumns() []registry.Column {
@@ -64,8 +64,7 @@ func flowSchemaColumns() []registry.Column {
 	}
 }
 
-// danglingText tells whether the priority level is missing; nobody knows
-// before the condition is there.
+// danglingText reports whether the priority level is missing, or "?" without the condition.
 func danglingText(s *flowcontrolv1.FlowSchema) string {
 	for _, c := range s.Status.Conditions {
 		if c.Type == flowcontrolv1.FlowSchemaConditionDangling {

@@ -11,10 +11,9 @@ import (
 )
 
 const (
-	// maxQueues of a level.
+	// maxQueues is the maximum number of queues of a level.
 	maxQueues = 10_000_000
-	// hashBits is how much chance there is in the hash of a flow, for dealing
-	// its hand of queues.
+	// hashBits is the entropy in bits of a flow's hash, which is used to deal its hand of queues.
 	hashBits = 60
 )
 
@@ -42,8 +41,8 @@ func priorityLevelRules(at validate.At, l *flowcontrolv1.PriorityLevelConfigurat
 	priorityLevelStatusRules(at, l)
 }
 
-// mandatoryLevelRules leave of the levels that every cluster has the shares of
-// the exempt one to the administrator.
+// mandatoryLevelRules rejects changes of mandatory levels. The administrator may change the shares
+// of the exempt one.
 func mandatoryLevelRules(at validate.At, l *flowcontrolv1.PriorityLevelConfiguration) {
 	fixed := mandatoryLevel(l.Name)
 	if fixed == nil {
@@ -116,7 +115,7 @@ func queuingRules(at validate.At, q *flowcontrolv1.QueuingConfiguration) {
 	}
 }
 
-// handBits of a hash are needed to deal a hand.
+// handBits returns the bits of a hash that dealing a hand uses.
 func handBits(q *flowcontrolv1.QueuingConfiguration) int {
 	return int(math.Ceil(math.Log2(float64(q.Queues)) * float64(q.HandSize)))
 }

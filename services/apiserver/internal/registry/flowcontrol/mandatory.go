@@ -2,8 +2,8 @@ package flowcontrol
 
 import flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 
-// mandatorySchema is the spec that the flow schema of this name has in every
-// cluster, nil for a name that anybody may use.
+// mandatorySchema returns the spec of the mandatory flow schema with a name, or nil for any other
+// name.
 func mandatorySchema(name string) *flowcontrolv1.FlowSchemaSpec {
 	const all = flowcontrolv1.ResourceAll
 	everything := func(groups ...string) []flowcontrolv1.PolicyRulesWithSubjects {
@@ -38,8 +38,8 @@ func mandatorySchema(name string) *flowcontrolv1.FlowSchemaSpec {
 	return nil
 }
 
-// mandatoryLevel is the spec that the priority level of this name has in every
-// cluster, nil for a name that anybody may use.
+// mandatoryLevel returns the spec of the mandatory priority level with a name, or nil for any other
+// name.
 func mandatoryLevel(name string) *flowcontrolv1.PriorityLevelConfigurationSpec {
 	switch name {
 	case flowcontrolv1.PriorityLevelConfigurationNameExempt:

@@ -57,7 +57,7 @@ func defaultPriorityLevel(l *flowcontrolv1.PriorityLevelConfiguration) {
 }
 
 func priorityLevelColumns() []registry.Column {
-	// Numbers or "<none>" in columns that say they are strings.
+	// Numbers or "<none>" in columns of type string.
 	queuing := func(name, field string, n func(*flowcontrolv1.QueuingConfiguration) int32) registry.Column {
 		return columns.Of(name, columns.String, "", columns.Doc(flowcontrolv1.QueuingConfiguration{}, field), 0,
 			func(l *flowcontrolv1.PriorityLevelConfiguration) any {
@@ -81,7 +81,7 @@ func priorityLevelColumns() []registry.Column {
 	}
 }
 
-// defaultShares of a level that does not say its own.
+// defaultShares is the default number of shares of a level.
 const defaultShares = 30
 
 func sharesCell(l *flowcontrolv1.PriorityLevelConfiguration) any {

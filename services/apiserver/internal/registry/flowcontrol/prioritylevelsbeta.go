@@ -8,8 +8,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 )
 
-// betaPriorityLevelConfigurations are the priority levels as v1beta3 has them: zero
-// shares of a limited level mean the default, unless an annotation says otherwise.
+// betaPriorityLevelConfigurations returns the kind in v1beta3: zero shares of a limited level mean
+// the default, unless an annotation preserves them.
 func betaPriorityLevelConfigurations() *registry.Kind {
 	k := priorityLevelConfigurations()
 	k.Default = declare.Do(func(l *flowcontrolv1.PriorityLevelConfiguration) {

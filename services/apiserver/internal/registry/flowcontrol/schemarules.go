@@ -12,7 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// exemptPrecedence is for the schema of the requests that never wait.
+// exemptPrecedence is reserved for the schema of exempt requests.
 const exemptPrecedence = 1
 
 func flowSchemaRules(at validate.At, f *flowcontrolv1.FlowSchema) {
@@ -39,7 +39,7 @@ func flowSchemaStatusRules(at validate.At, f *flowcontrolv1.FlowSchema) {
 	conditionRules(at.Child("status"), f.Status.Conditions, func(c *flowcontrolv1.FlowSchemaCondition) string { return string(c.Type) })
 }
 
-// conditionRules asks for a type of each condition, each of them once.
+// conditionRules requires a distinct type of each condition.
 func conditionRules[C any](status validate.At, conditions []C, typeOf func(*C) string) {
 	seen := validate.Set[string]{}
 	validate.Each(status, "conditions", conditions, func(at validate.At, c *C) {
@@ -151,8 +151,8 @@ func verbRules(at validate.At, verbs []string) {
 	}
 }
 
-// everyOrSome asks for values, or for the one that means all of them; it tells
-// whether that one is there, or nothing.
+// everyOrSome requires values, or only the wildcard. It reports whether the wildcard or no value is
+// present.
 func everyOrSome(at validate.At, name string, values []string, required, others string) bool {
 	every := slices.Contains(values, flowcontrolv1.ResourceAll)
 	at.Needs(name, len(values) > 0, required)
@@ -162,7 +162,7 @@ func everyOrSome(at validate.At, name string, values []string, required, others 
 	return every || len(values) == 0
 }
 
-// wrongPath is what is wrong with a path that is no resource's.
+// wrongPath returns the error of a non-resource path, or "".
 func wrongPath(path string) string {
 	stars := strings.Count(path, "*")
 	switch {

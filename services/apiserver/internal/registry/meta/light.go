@@ -7,8 +7,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// light is the metadata of an object as rules look at it: the managedFields of a document
-// are read without the fields themselves, which no rule looks at and which are large.
+// light returns the metadata of an object without the field sets in the managedFields of a
+// document. No rule reads them, and they are large.
 func light(obj registry.Object) metav1.Object {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
@@ -22,7 +22,7 @@ func light(obj registry.Object) metav1.Object {
 	entries := make([]metav1.ManagedFieldsEntry, len(trees))
 	for i, tree := range trees {
 		if entries[i], ok = lightEntry(tree); !ok {
-			return obj // it says what is odd about them
+			return obj // its validation reports the unusual entry
 		}
 	}
 	return lightDocument{u, entries}
@@ -37,7 +37,7 @@ type lightDocument struct {
 // GetManagedFields implements metav1.Object.
 func (d lightDocument) GetManagedFields() []metav1.ManagedFieldsEntry { return d.entries }
 
-// lightEntry reads an entry; false for what is not laid out as entries are.
+// lightEntry decodes an entry. It returns false for an unusual entry.
 func lightEntry(tree any) (e metav1.ManagedFieldsEntry, ok bool) {
 	m, ok := tree.(map[string]any)
 	for name, v := range m {
@@ -53,7 +53,7 @@ func lightEntry(tree any) (e metav1.ManagedFieldsEntry, ok bool) {
 			e.FieldsType = text
 		case "subresource":
 			e.Subresource = text
-		case "time": // which nobody looks at, but which may be none
+		case "time": // only checked for validity
 			var t metav1.Time
 			is = is && t.UnmarshalQueryParameter(text) == nil
 		case "fieldsV1":

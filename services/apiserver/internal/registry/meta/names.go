@@ -6,12 +6,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 )
 
-// NameFunc tells what is wrong with a name; with prefix set, with a
-// generateName.
+// NameFunc returns the errors of a name, or, with prefix set, of a generateName.
 type NameFunc = func(name string, prefix bool) []string
 
-// DNSSubdomain allows lower-case DNS names of up to 253 characters: the rule of
-// most kinds.
+// DNSSubdomain allows lower-case DNS names of up to 253 characters. Most kinds use it.
 func DNSSubdomain(name string, prefix bool) []string {
 	return validation.NameIsDNSSubdomain(name, prefix)
 }
@@ -21,12 +19,12 @@ func DNSLabel(name string, prefix bool) []string {
 	return validation.NameIsDNSLabel(name, prefix)
 }
 
-// DNS1035Label is DNSLabel without digits at the start.
+// DNS1035Label is DNSLabel that does not allow a leading digit.
 func DNS1035Label(name string, prefix bool) []string {
 	return validation.NameIsDNS1035Label(name, prefix)
 }
 
-// PathSegment allows everything that can stand in a URL path as one segment.
+// PathSegment allows any valid segment of a URL path.
 func PathSegment(name string, prefix bool) []string {
 	return path.ValidatePathSegmentName(name, prefix)
 }
@@ -36,8 +34,8 @@ const (
 	maxNameLength = 63
 )
 
-// GenerateName makes a name from a generateName: the prefix, cut so that the
-// name has at most 63 characters, and five random ones.
+// GenerateName returns a name for a generateName: the prefix, cut so that the name has at most 63
+// characters, and five random characters.
 func GenerateName(prefix string) string {
 	if most := maxNameLength - randomLength; len(prefix) > most {
 		prefix = prefix[:most]

@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// manyOwners are so many that what is wrong with them is put into words once, for all that
-	// it holds for.
+	// manyOwners is the number of owner references above which an error is formatted once for all
+	// references that it applies to.
 	manyOwners = 64
-	// wrongOwners is for how many sorts that is remembered.
+	// wrongOwners is the maximum number of cached kinds of errors.
 	wrongOwners = 1024
-	// shownOwners are shown where all are wrong together: more text than anybody is told, which is
-	// made for each error.
+	// shownOwners is the maximum number of references in the error about all of them. Its text
+	// exceeds the limit of a response, and it is formatted for each error.
 	shownOwners = 1024
 )
 
-// ValidateObject is validation.ValidateObjectMetaAccessor, which takes a hundred megabytes
-// where an object has a hundred thousand owners that are no owners.
+// ValidateObject is validation.ValidateObjectMetaAccessor with bounded memory use. The latter takes
+// a hundred megabytes for an object with a hundred thousand invalid owner references.
 func ValidateObject(obj metav1.Object, namespaced bool, name validation.ValidateNameFunc, at *field.Path) field.ErrorList {
 	owners := obj.GetOwnerReferences()
 	if len(owners) <= manyOwners {
@@ -43,20 +43,19 @@ func ValidateObject(obj metav1.Object, namespaced bool, name validation.Validate
 	return slices.Concat(errs[:after], wrong, errs[after:])
 }
 
-// ownerless is an object without its owners.
+// ownerless is an object without owner references.
 type ownerless struct{ metav1.Object }
 
 // GetOwnerReferences implements metav1.Object.
 func (ownerless) GetOwnerReferences() []metav1.OwnerReference { return nil }
 
-// sortOfOwner is what errors of an owner reference tell of it.
+// sortOfOwner holds the parts of an owner reference that appear in errors.
 type sortOfOwner struct {
 	apiVersion, kind  string
 	named, identified bool
 }
 
-// validateOwners is validation.ValidateOwnerReferences. What is wrong with several is one error,
-// several times.
+// validateOwners is validation.ValidateOwnerReferences that reuses the error of similar references.
 func validateOwners(owners []metav1.OwnerReference, at *field.Path) (errs field.ErrorList) {
 	known := map[sortOfOwner]field.ErrorList{}
 	controller := ""
@@ -83,7 +82,7 @@ func validateOwners(owners []metav1.OwnerReference, at *field.Path) (errs field.
 	return errs
 }
 
-// ofAll tells whether an error shows more of an owner than its sort.
+// ofAll reports whether an error contains the whole owner reference.
 func ofAll(e *field.Error) bool {
 	_, is := e.BadValue.(metav1.OwnerReference)
 	return is

@@ -7,9 +7,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// SetServerFields gives a new object the metadata that only the server sets,
-// whatever the client sent there. Generation and finalizers are not among
-// them.
+// SetServerFields sets the metadata of a new object that only the server sets, regardless of the
+// client's values. It does not set generation and finalizers.
 func SetServerFields(obj registry.Object, uid types.UID, created metav1.Time) {
 	obj.SetUID(uid)
 	obj.SetCreationTimestamp(created)
@@ -18,8 +17,8 @@ func SetServerFields(obj registry.Object, uid types.UID, created metav1.Time) {
 	obj.SetSelfLink("")
 }
 
-// KeepServerFields takes over from old the metadata that an update cannot
-// change. A uid that the client sent stays, so that a wrong one is refused.
+// KeepServerFields copies from old the metadata that an update cannot change. It keeps a uid that
+// the client sent, so that a wrong one is rejected.
 func KeepServerFields(obj, old registry.Object) {
 	if obj.GetUID() == "" {
 		obj.SetUID(old.GetUID())

@@ -12,16 +12,16 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// ValidateCreate checks the metadata of an object to be created. Its name and
-// its namespace have their final values by then.
+// ValidateCreate validates the metadata of an object to be created. Its name and its namespace must
+// be final.
 func ValidateCreate(k *registry.Kind, obj registry.Object) field.ErrorList {
 	path := field.NewPath("metadata")
 	errs := ValidateObject(light(obj), k.Namespaced, nameRule(k, obj), path)
 	return append(errs, validateFinalizers(k, obj, path)...)
 }
 
-// ValidateUpdate checks what an update makes of the metadata, after
-// KeepServerFields and with the resourceVersion filled in.
+// ValidateUpdate validates the metadata of an update, after KeepServerFields and with the
+// resourceVersion filled in.
 func ValidateUpdate(k *registry.Kind, obj, old registry.Object) field.ErrorList {
 	at := field.NewPath("metadata")
 	change := validation.ValidateObjectMetaAccessorUpdate(light(obj), old, at)
@@ -30,8 +30,8 @@ func ValidateUpdate(k *registry.Kind, obj, old registry.Object) field.ErrorList 
 	if len(change) == 0 && len(finalizers) == 0 && len(itself) == 0 {
 		return nil
 	}
-	// The metadata itself is looked at once, and the change twice: for all kinds, and
-	// with the kind's own rules. Each tells its causes.
+	// As in Kubernetes, the metadata is validated once and the change twice: once for all kinds,
+	// and once with the kind's own rules. Each reports its causes.
 	errs := ValidateObject(obj, k.Namespaced, path.ValidatePathSegmentName, at)
 	return slices.Concat(errs, change, change, finalizers)
 }
@@ -57,14 +57,13 @@ func validateFinalizers(k *registry.Kind, obj registry.Object, path *field.Path)
 	return errs
 }
 
-// ValidateFinalizerName checks one finalizer that stands outside the metadata.
+// ValidateFinalizerName validates one finalizer outside of the metadata.
 func ValidateFinalizerName(name string, path *field.Path) field.ErrorList {
 	errs := validation.ValidateFinalizerName(name, path)
 	return append(errs, standardOrQualified(name, path)...)
 }
 
-// standardOrQualified refuses names without a domain that are not the
-// platform's own.
+// standardOrQualified rejects names without a domain that are not standard finalizers.
 func standardOrQualified(name string, path *field.Path) field.ErrorList {
 	if strings.Contains(name, "/") {
 		return nil

@@ -44,7 +44,7 @@ func defaultIngressClass(c *networkingv1.IngressClass) {
 	}
 }
 
-// longestController is the most characters of a controller's name.
+// longestController is the maximum length of a controller's name in bytes.
 const longestController = 250
 
 func ingressClassRules(at validate.At, c *networkingv1.IngressClass) {
@@ -69,7 +69,7 @@ func ingressClassRules(at validate.At, c *networkingv1.IngressClass) {
 	})
 }
 
-// parametersText is like "Config.example.com/name".
+// parametersText returns a text such as "Config.example.com/name".
 func parametersText(c *networkingv1.IngressClass) string {
 	p := c.Spec.Parameters
 	if p == nil {

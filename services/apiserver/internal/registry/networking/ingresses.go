@@ -24,7 +24,7 @@ func ingresses() *registry.Kind {
 		Parts: declare.Parts(func(i *networkingv1.Ingress) (*networkingv1.IngressSpec, *networkingv1.IngressStatus) {
 			return &i.Spec, &i.Status
 		}),
-		// The singular is history.
+		// The stored prefix is singular for historical reasons.
 		Stored: registry.Stored{Prefix: "ingress"},
 		Create: registry.Create{
 			Validate: declare.Rules(func(at validate.At, i *networkingv1.Ingress) { ingressRules(at, i, nil) }),
@@ -57,11 +57,11 @@ func ingresses() *registry.Kind {
 	}
 }
 
-// maxHosts are told by name.
+// maxHosts is the maximum number of hosts in a cell.
 const maxHosts = 3
 
-// hostsText tells the first hosts, and how many rules there are beyond that
-// number; "*" when no rule names a host.
+// hostsText returns the first hosts, and the number of rules beyond maxHosts. It returns "*" if no
+// rule has a host.
 func hostsText(i *networkingv1.Ingress) string {
 	var hosts []string
 	more := false
@@ -84,7 +84,7 @@ func hostsText(i *networkingv1.Ingress) string {
 	}
 }
 
-// addressText tells each address of the load balancer once, in order.
+// addressText returns the distinct addresses of the load balancer in order.
 func addressText(i *networkingv1.Ingress) string {
 	var all []string
 	for _, point := range i.Status.LoadBalancer.Ingress {

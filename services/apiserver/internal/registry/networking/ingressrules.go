@@ -10,13 +10,13 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// classAnnotation named the class of an ingress before there was a field.
+// classAnnotation held the class of an ingress before there was a field.
 const classAnnotation = "kubernetes.io/ingress.class"
 
 const notAddress = "must be a DNS name, not an IP address"
 
-// ingressRules check an ingress; old is nil at its creation. What an old one has
-// from before there was a rule may stay.
+// ingressRules validates an ingress. old is nil at creation. Violations that the old one has from
+// before a rule existed may stay.
 func ingressRules(at validate.At, i, old *networkingv1.Ingress) {
 	s, spec := &i.Spec, at.Child("spec")
 	kept := keptOf(old)
@@ -39,7 +39,7 @@ func ingressRules(at validate.At, i, old *networkingv1.Ingress) {
 	}
 }
 
-// keptIngress are departures from the rules that a stored ingress has.
+// keptIngress holds the violations of a stored ingress.
 type keptIngress struct{ secret, wildcard bool }
 
 func keptOf(old *networkingv1.Ingress) (k keptIngress) {
@@ -86,7 +86,7 @@ func pathsRules(at validate.At, r *networkingv1.IngressRule) {
 	})
 }
 
-// What paths that are compared by their parts must not have.
+// Invalid parts of paths that are compared by their elements.
 var (
 	badSequences = []string{"//", "/./", "/../", "%2f", "%2F"}
 	badSuffixes  = []string{"/..", "/."}
@@ -148,7 +148,7 @@ func backendRules(at validate.At, b *networkingv1.IngressBackend) {
 	}
 }
 
-// referenceRules are about a reference to an object of any kind.
+// referenceRules validates a reference to an object of any kind.
 func referenceRules(at validate.At, group *string, kind, name string) {
 	if group != nil {
 		at.Text("apiGroup", *group, validate.DNSSubdomain)

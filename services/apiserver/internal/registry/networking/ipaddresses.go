@@ -37,8 +37,7 @@ func ipAddresses() *registry.Kind {
 	}
 }
 
-// addressName wants the address itself, in its canonical form; it cannot be
-// generated.
+// addressName requires a canonical address. The name cannot be generated.
 func addressName(name string, _ bool) []string {
 	var out []string
 	for _, err := range validation.IsValidIP(nil, name) {
@@ -47,7 +46,7 @@ func addressName(name string, _ bool) []string {
 	return out
 }
 
-// parentRules want a parent. Its group may be the core group, which has no name.
+// parentRules requires a parent. Its group may be the core group, which is "".
 func parentRules(at validate.At, p *networkingv1.ParentReference) {
 	if p == nil {
 		at.Required("parentRef", "")
@@ -60,7 +59,7 @@ func parentRules(at validate.At, p *networkingv1.ParentReference) {
 	parent.OptionalText("namespace", p.Namespace, validate.PathSegment)
 }
 
-// parentText is like "services/default/kubernetes".
+// parentText returns a text such as "services/default/kubernetes".
 func parentText(a *networkingv1.IPAddress) string {
 	ref := a.Spec.ParentRef
 	if ref == nil {

@@ -1,6 +1,5 @@
-// Package networking declares the kinds of the group networking.k8s.io, v1, one file per
-// kind. It keeps no state; Kinds makes fresh values for the catalog of built-in
-// kinds.
+// Package networking declares the kinds of the group networking.k8s.io, v1, with one file for each
+// kind. It has no state. Kinds returns new values for the catalog of built-in kinds.
 package networking
 
 import (
@@ -12,7 +11,7 @@ import (
 )
 
 const (
-	// messageGroup is what messages call the group's own types by.
+	// messageGroup is the name of the group's own types in messages.
 	messageGroup = "networking"
 
 	group   = networkingv1.GroupName
@@ -20,7 +19,7 @@ const (
 	beta    = "v1beta1"
 )
 
-// Kinds of the group, in the order of their resources.
+// Kinds returns the kinds of the group, ordered by resource.
 func Kinds() []*registry.Kind {
 	return []*registry.Kind{
 		ingressClasses(),
@@ -33,9 +32,9 @@ func Kinds() []*registry.Kind {
 	}
 }
 
-// storedAsBeta is the stored form of kinds that became stable in this release:
-// an older server must be able to read them, so they are still stored as their
-// beta version, whose encoding is the same.
+// storedAsBeta returns the stored form of kinds that became stable in this release. An older server
+// must be able to read them, so they are still stored as their beta version, whose encoding is the
+// same.
 func storedAsBeta(prefix string) registry.Stored {
 	return registry.Stored{Prefix: prefix, Version: networkingv1beta1.SchemeGroupVersion}
 }

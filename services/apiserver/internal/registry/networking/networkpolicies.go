@@ -34,7 +34,7 @@ func networkPolicies() *registry.Kind {
 		},
 		Shown: registry.Shown{Columns: []registry.Column{
 			columns.Name(),
-			// Described as in an older version, as clients know it.
+			// The description is that of an older version, as in Kubernetes.
 			columns.Text("Pod-Selector", columns.Doc(extensionsv1beta1.NetworkPolicySpec{}, "podSelector"), func(p *networkingv1.NetworkPolicy) string {
 				return columns.Selector(&p.Spec.PodSelector)
 			}),
@@ -43,8 +43,7 @@ func networkPolicies() *registry.Kind {
 	}
 }
 
-// defaultNetworkPolicy always governs what comes in, and what goes out if there
-// is a rule for it.
+// defaultNetworkPolicy always sets the policy type Ingress, and Egress if there is an egress rule.
 func defaultNetworkPolicy(p *networkingv1.NetworkPolicy) {
 	for i := range p.Spec.Ingress {
 		defaultPolicyPorts(p.Spec.Ingress[i].Ports)

@@ -12,7 +12,7 @@ import (
 
 func networkPolicyRules(at validate.At, p, old *networkingv1.NetworkPolicy) {
 	s, spec := &p.Spec, at.Child("spec")
-	// Values that no label has may stay in the selectors of a policy that has one.
+	// A policy whose selectors have invalid label values may keep such values.
 	anyValue := old != nil && hasInvalidValue(&old.Spec)
 	spec.Selector("podSelector", &s.PodSelector, anyValue)
 	validate.Each(spec, "ingress", s.Ingress, func(at validate.At, r *networkingv1.NetworkPolicyIngressRule) {
@@ -90,7 +90,7 @@ func blockRules(at validate.At, b *networkingv1.IPBlock) {
 	})
 }
 
-// eachPeer visits the peers of a policy.
+// eachPeer calls visit for the peers of a policy.
 func eachPeer(s *networkingv1.NetworkPolicySpec, visit func(*field.Path, *networkingv1.NetworkPolicyPeer)) {
 	spec := field.NewPath("spec")
 	for i := range s.Ingress {

@@ -25,7 +25,7 @@ func serviceCIDRs() *registry.Kind {
 		}),
 		Stored: storedAsBeta("servicecidrs"),
 		Create: registry.Create{KeepStatus: true, Validate: declare.Rules(rangeRules)},
-		// As in Kubernetes, who sends a status or specification owns it, kept or not.
+		// As in Kubernetes, a manager that sends status or spec owns it, even if it is reset.
 		Update: registry.Update{Resets: []string{}, Validate: declare.Changes(rangeChanges)},
 		Shown: registry.Shown{Columns: []registry.Column{
 			columns.Name(),
@@ -43,7 +43,7 @@ func serviceCIDRs() *registry.Kind {
 	}
 }
 
-// mostRanges is one of each IP family.
+// mostRanges allows one range of each IP family.
 const mostRanges = 2
 
 func rangeRules(at validate.At, c *networkingv1.ServiceCIDR) {
@@ -64,7 +64,7 @@ func rangeRules(at validate.At, c *networkingv1.ServiceCIDR) {
 	}
 }
 
-// rangeChanges let a second family come and go; the first range stays.
+// rangeChanges allows adding and removing a second family. The first range is immutable.
 func rangeChanges(at validate.At, c, old *networkingv1.ServiceCIDR) {
 	spec, now, was := at.Child("spec"), c.Spec.CIDRs, old.Spec.CIDRs
 	if len(now) == 0 || len(was) == 0 || len(now) == len(was) && now[0] == was[0] {

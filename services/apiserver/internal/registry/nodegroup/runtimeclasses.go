@@ -38,15 +38,15 @@ func runtimeClasses() *registry.Kind {
 		},
 		Shown: registry.Shown{Columns: []registry.Column{
 			columns.Name(),
-			// Clients know this column without a description.
+			// This column has no description in Kubernetes.
 			columns.Text("Handler", "", func(c *nodev1.RuntimeClass) string { return c.Handler }),
 			columns.Age(),
 		}},
 	}
 }
 
-// runtimeClassRules check a class. Some of the names are not those of the fields;
-// clients know them so.
+// runtimeClassRules validates a class. Some names in errors differ from those of the fields, as in
+// Kubernetes.
 func runtimeClassRules(at validate.At, c *nodev1.RuntimeClass) {
 	at.Text("handler", c.Handler, validate.DNSLabel)
 	validate.Optional(at, "overhead", c.Overhead, func(at validate.At, o *nodev1.Overhead) {
@@ -64,7 +64,7 @@ func runtimeClassRules(at validate.At, c *nodev1.RuntimeClass) {
 	})
 }
 
-// tolerationKey is the same for two tolerations that are the same.
+// tolerationKey returns equal keys for equal tolerations.
 func tolerationKey(t *corev1.Toleration) string { return t.String() }
 
 func runtimeClassWarnings(c *nodev1.RuntimeClass) (texts []string) {

@@ -22,7 +22,7 @@ func (c *check) affinityRules(at validate.At, a *corev1.Affinity) {
 		validate.Each(at, "preferredDuringSchedulingIgnoredDuringExecution", n.PreferredDuringSchedulingIgnoredDuringExecution,
 			func(at validate.At, t *corev1.PreferredSchedulingTerm) {
 				weightRule(at, t.Weight)
-				// A preference that can never be met does no harm.
+				// A preference that can never be met is harmless.
 				nodeTermRules(at.Child("preference"), &t.Preference, true)
 			})
 	})
@@ -47,8 +47,8 @@ func weightRule(at validate.At, weight int32) {
 	}
 }
 
-// NodeSelectorRules are those of a selector of nodes. Values that no label has
-// are told only when anyValue is false.
+// NodeSelectorRules validates a node selector. It reports invalid label values only if anyValue is
+// false.
 func NodeSelectorRules(at validate.At, s *corev1.NodeSelector, anyValue bool) {
 	if len(s.NodeSelectorTerms) == 0 {
 		at.Required("nodeSelectorTerms", "must have at least one node selector term")
@@ -112,8 +112,8 @@ const (
 	inSelector    = "exists in both matchLabelKeys and labelSelector"
 )
 
-// matchKeyRules keep keys that a pod's own labels give a value apart from those
-// that the selector names. By now the selector has the former, each once.
+// matchKeyRules requires that keys whose values come from the pod's labels do not occur elsewhere
+// in the selector. The selector already includes each of them once.
 func matchKeyRules(at validate.At, t *corev1.PodAffinityTerm) {
 	for _, list := range []struct {
 		name string
@@ -145,7 +145,7 @@ func matchKeyRules(at validate.At, t *corev1.PodAffinityTerm) {
 	}
 }
 
-// podTerms calls visit with every term about other pods.
+// podTerms calls visit with every pod affinity term.
 func podTerms(a *corev1.Affinity, visit func(*corev1.PodAffinityTerm)) {
 	if a == nil {
 		return

@@ -19,7 +19,7 @@ const (
 	tolerationsAnnotation  = "scheduler.alpha.kubernetes.io/tolerations"
 )
 
-// annotations checks those that have a meaning.
+// annotations validates the annotations with a meaning.
 func (c *check) annotations(at validate.At, annotations map[string]string) {
 	if len(annotations) == 0 {
 		return
@@ -48,7 +48,7 @@ func (c *check) annotations(at validate.At, annotations map[string]string) {
 	}
 }
 
-// validDeletionCost tells whether the cost is a number as strconv writes it.
+// validDeletionCost reports whether the cost is a number in canonical form.
 func validDeletionCost(annotations map[string]string) bool {
 	value, ok := annotations[deletionCostAnnotation]
 	if !ok {
@@ -85,8 +85,7 @@ func (c *check) appArmorNameRules(at validate.At, container, profile string) {
 	}
 }
 
-// profilesAgree wants annotations that say the same as the fields that came
-// after them.
+// profilesAgree requires annotations that agree with the fields that replaced them.
 func (c *check) profilesAgree(at validate.At, annotations map[string]string) {
 	if len(annotations) == 0 {
 		return
@@ -120,7 +119,7 @@ func (c *check) profilesAgree(at validate.At, annotations map[string]string) {
 	})
 }
 
-// appArmorOf is a container's own profile, or else the pod's.
+// appArmorOf returns a container's own profile, or else the pod's.
 func appArmorOf(s *corev1.PodSpec, ctr *corev1.Container) *corev1.AppArmorProfile {
 	if ctr.SecurityContext != nil && ctr.SecurityContext.AppArmorProfile != nil {
 		return ctr.SecurityContext.AppArmorProfile
@@ -140,8 +139,8 @@ func seccompAgrees(at validate.At, value string, p *corev1.SeccompProfile) {
 	}, name)
 }
 
-// agree compares the type of a profile, and the name of a local one, with what
-// an annotation says; fits tells for each type whether the annotation is of it.
+// agree compares the type of a profile, and the name of a local one, with an annotation. fits
+// holds, for each type, whether the annotation has it.
 func agree(at validate.At, what, typ string, profile *string, fits map[string]bool, name string) {
 	switch same, known := fits[typ]; {
 	case !known:

@@ -37,8 +37,8 @@ func SyncAppArmor(p *corev1.Pod) {
 	})
 }
 
-// AppArmorWarnings returns the warnings of annotations that have no field beside them. It is for
-// new pods before SyncAppArmor.
+// AppArmorWarnings returns the warnings of annotations without a corresponding field. It is for new
+// pods before SyncAppArmor.
 func AppArmorWarnings(p *corev1.Pod) []string {
 	w := &warner{spec: &p.Spec, meta: &p.ObjectMeta}
 	eachAppArmor(p, func(ctr *corev1.Container, whole *corev1.AppArmorProfile) {
@@ -82,8 +82,8 @@ func profileAnnotation(p *corev1.AppArmorProfile) string {
 	return ""
 }
 
-// annotatedProfile is the profile that an annotation names, nil when it names
-// none that a field may have.
+// annotatedProfile returns the profile that an annotation names, or nil if a field cannot have that
+// profile.
 func annotatedProfile(value string) *corev1.AppArmorProfile {
 	if name, local := strings.CutPrefix(value, corev1.DeprecatedAppArmorBetaProfileNamePrefix); local && name != "" {
 		p := &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeLocalhost, LocalhostProfile: &name}

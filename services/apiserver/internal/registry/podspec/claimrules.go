@@ -8,8 +8,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// claimTemplateRules are those of the template of a claim that is made for a
-// pod; its metadata is labels and annotations.
+// claimTemplateRules validates the template of a claim that is created for a pod. Its metadata has
+// labels and annotations only.
 func claimTemplateRules(at validate.At, t *corev1.PersistentVolumeClaimTemplate) {
 	meta := at.Child("metadata")
 	meta.Annotations("annotations", t.Annotations)
@@ -18,7 +18,7 @@ func claimTemplateRules(at validate.At, t *corev1.PersistentVolumeClaimTemplate)
 	ClaimRules(at.Child("spec"), &t.Spec, nil)
 }
 
-// AccessModeRules want modes that there are; one pod alone can be no other's.
+// AccessModeRules requires known modes. ReadWriteOncePod excludes other modes.
 func AccessModeRules(at validate.At, modes []corev1.PersistentVolumeAccessMode) {
 	others := false
 	for _, mode := range modes {
@@ -29,8 +29,7 @@ func AccessModeRules(at validate.At, modes []corev1.PersistentVolumeAccessMode) 
 	at.Absent("accessModes", others && slices.Contains(modes, corev1.ReadWriteOncePod), "may not use ReadWriteOncePod with other access modes")
 }
 
-// ClaimRules are those of the specification of a claim; old is nil at its
-// creation.
+// ClaimRules validates the spec of a claim. old is nil at creation.
 func ClaimRules(at validate.At, s, old *corev1.PersistentVolumeClaimSpec) {
 	if len(s.AccessModes) == 0 {
 		at.Required("accessModes", "at least 1 access mode is required")

@@ -9,7 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// containerRules are those of all containers, of each sort its own.
+// containerRules validates the containers of all types, each with the rules of its type.
 func (c *check) containerRules(at validate.At) {
 	s := c.whole
 	if len(s.Containers) == 0 {
@@ -41,8 +41,8 @@ func (c *check) initContainerRules(at validate.At) {
 		} else if ctr.Name != "" {
 			names.Add(ctr.Name)
 		}
-		// They run one after the other, so each has the ports for itself. The
-		// index in the path is that of a list of one, as clients know it.
+		// Init containers run one at a time, so each may use the same ports. As in Kubernetes, the
+		// index in the path is that of a list of one.
 		uniqueHostPorts(at, "initContainers", s.InitContainers[i:i+1])
 		if isSidecar(ctr) {
 			c.lifecycleRules(place, ctr)
@@ -93,12 +93,12 @@ func (c *check) ephemeralContainerRules(at validate.At) {
 
 func containerName(c *corev1.Container) string { return c.Name }
 
-// isSidecar tells whether an init container goes on beside the others.
+// isSidecar reports whether an init container keeps running beside the other containers.
 func isSidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-// anyContainerRules are those of containers of every sort.
+// anyContainerRules validates a container of any type.
 func (c *check) anyContainerRules(at validate.At, ctr *corev1.Container) {
 	at.RequiredText("name", ctr.Name, validate.DNSLabel)
 	at.Present("image", ctr.Image != "")
@@ -138,12 +138,12 @@ func portRules(at validate.At, p *corev1.ContainerPort, names validate.Set[strin
 	Protocol(at, p.Protocol)
 }
 
-// Protocol wants the protocol of a port.
+// Protocol validates the protocol of a port.
 func Protocol(at validate.At, p corev1.Protocol) {
 	validate.RequiredOneOf(at, "protocol", p, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
 }
 
-// uniqueHostPorts wants a port of the host to be one container's.
+// uniqueHostPorts rejects host ports that several containers use.
 func uniqueHostPorts(at validate.At, name string, containers []corev1.Container) {
 	seen := validate.Set[string]{}
 	for i := range containers {
@@ -174,7 +174,7 @@ func (c *check) resizePolicyRules(at validate.At, policies []corev1.ContainerRes
 	}
 }
 
-// trimmedImage is a rule for pods alone: templates with such images exist.
+// trimmedImage applies to pods only, because stored templates with such images exist.
 func trimmedImage(at validate.At, ctr *corev1.Container) {
 	if strings.TrimSpace(ctr.Image) != ctr.Image {
 		at.Invalid("image", ctr.Image, "must not have leading or trailing whitespace")

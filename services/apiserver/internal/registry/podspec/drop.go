@@ -6,8 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Drop clears the fields whose features are off, unless the stored object has
-// them already.
+// Drop clears the fields of disabled gates, unless the stored object has them.
 func (r *Rules) Drop(s, old *corev1.PodSpec) {
 	if !r.podResources && (old == nil || old.Resources == nil) {
 		s.Resources = nil
@@ -33,7 +32,7 @@ func (r *Rules) Drop(s, old *corev1.PodSpec) {
 	}
 }
 
-// hasResizePolicy looks at containers that are not ephemeral.
+// hasResizePolicy ignores ephemeral containers.
 func hasResizePolicy(s *corev1.PodSpec) bool {
 	has := func(c corev1.Container) bool { return len(c.ResizePolicy) > 0 }
 	return slices.ContainsFunc(s.Containers, has) || slices.ContainsFunc(s.InitContainers, has)
@@ -75,7 +74,7 @@ func (r *Rules) DropStatus(p, old *corev1.Pod) {
 
 func isImage(v corev1.Volume) bool { return v.Image != nil }
 
-// dropImages drops volumes that are images, and what mounts them.
+// dropImages removes image volumes and their mounts.
 func dropImages(s *corev1.PodSpec) {
 	names := map[string]bool{}
 	for i := range s.Volumes {
@@ -92,7 +91,7 @@ func dropImages(s *corev1.PodSpec) {
 	})
 }
 
-// anySource asks each source of projected volumes until one says yes.
+// anySource reports whether ask returns true for any source of projected volumes.
 func anySource(s *corev1.PodSpec, ask func(*corev1.VolumeProjection) bool) bool {
 	for i := range s.Volumes {
 		if p := s.Volumes[i].Projected; p != nil {
@@ -108,7 +107,7 @@ func anySource(s *corev1.PodSpec, ask func(*corev1.VolumeProjection) bool) bool 
 
 func hasTrustBundle(p *corev1.VolumeProjection) bool { return p.ClusterTrustBundle != nil }
 
-// anyLifecycle asks the hooks of each container until one says yes.
+// anyLifecycle reports whether ask returns true for the lifecycle of any container.
 func anyLifecycle(s *corev1.PodSpec, ask func(*corev1.Lifecycle) bool) bool {
 	yes := false
 	eachContainer(s, func(_ string, _ int, c *corev1.Container) {
@@ -123,7 +122,7 @@ func hasSleep(l *corev1.Lifecycle) bool {
 	return l.PreStop != nil && l.PreStop.Sleep != nil || l.PostStart != nil && l.PostStart.Sleep != nil
 }
 
-// dropSleep drops hooks that do nothing but sleep.
+// dropSleep removes sleep actions, and hooks without any other action.
 func dropSleep(l *corev1.Lifecycle) {
 	for _, h := range []**corev1.LifecycleHandler{&l.PreStop, &l.PostStart} {
 		if *h == nil || (*h).Sleep == nil {

@@ -44,7 +44,7 @@ func (c *check) envRules(at validate.At, ctr *corev1.Container) {
 		validate.Member(u, "secretRef", e.SecretRef, func(at validate.At, s *corev1.SecretEnvSource) {
 			at.RequiredText("name", s.Name, validate.NamePrefix)
 		})
-		// Both are told for the list as a whole.
+		// Both errors are about the list as a whole.
 		switch {
 		case u.Count() == 0:
 			at.Invalid("envFrom", "", "must specify one of: `configMapRef` or `secretRef`")
@@ -81,8 +81,8 @@ func valueFromRules(at validate.At, e *corev1.EnvVar) {
 	}
 }
 
-// envFields are the fields of a pod that a variable can have, volumeFields
-// those that a file can have, in the order of messages.
+// envFields returns the fields of a pod that a variable can refer to, volumeFields those that a
+// file can contain, in the order of messages.
 func envFields() []string {
 	return []string{
 		"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
@@ -94,12 +94,12 @@ func volumeFields() []string {
 	return []string{"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"}
 }
 
-// downwardFields are all that a reference can name somewhere.
+// downwardFields returns all fields that any reference can name.
 func downwardFields() []string {
 	return append(envFields(), "metadata.annotations", "metadata.labels", "spec.restartPolicy", "spec.schedulerName", "status.phase")
 }
 
-// fieldRefRules wants one of some fields, or a label or an annotation.
+// fieldRefRules requires one of the given fields, or a label or an annotation.
 func fieldRefRules(at validate.At, r *corev1.ObjectFieldSelector, fields []string) {
 	if r.APIVersion == "" {
 		at.Required("apiVersion", "")
@@ -147,8 +147,7 @@ const (
 	hugeLimits   = "limits.hugepages-"
 )
 
-// resourceFieldRules wants a resource of a container; a file has to say of
-// which one.
+// resourceFieldRules requires a resource of a container. A file must name the container.
 func resourceFieldRules(at validate.At, r *corev1.ResourceFieldSelector, file bool) {
 	huge := strings.HasPrefix(r.Resource, hugeRequests) || strings.HasPrefix(r.Resource, hugeLimits)
 	switch {

@@ -8,7 +8,7 @@ import (
 	"binnacle/services/apiserver/internal/transcode"
 )
 
-// Field numbers of messages that rules look into.
+// Protobuf field numbers of messages that rules inspect.
 const (
 	entryKey         = 1 // of any map
 	podIPNumber      = 1 // PodIP.ip
@@ -20,13 +20,13 @@ const (
 	podIPsNumber     = 12 // PodStatus
 	limitsNumber     = 1  // ResourceRequirements
 	requestsNumber   = 2
-	lastVolumeSource = 30 // VolumeSource has the numbers from 1 on
+	lastVolumeSource = 30 // VolumeSource has the numbers 1 to lastVolumeSource
 )
 
-// negativeSize is how many bytes a negative number takes.
+// negativeSize is the encoded size of a negative number in bytes.
 const negativeSize = 10
 
-// FilledPod are the rules by which a stored pod is seen to be as Pod leaves it.
+// FilledPod returns the rules that determine whether a stored pod has the defaults of Pod.
 func FilledPod() []transcode.Rule {
 	return append(FilledTemplate(),
 		transcode.Filled[corev1.PodSpec]("enableServiceLinks"),
@@ -37,8 +37,8 @@ func FilledPod() []transcode.Rule {
 	)
 }
 
-// FilledTemplate are those of Template. A quantity finer than thousandths is not
-// written from bytes in any case.
+// FilledTemplate returns the rules for the defaults of Template. They need not cover quantities
+// finer than thousandths, which are always decoded.
 func FilledTemplate() []transcode.Rule {
 	return append([]transcode.Rule{
 		transcode.Filled[corev1.PodSpec]("dnsPolicy", "restartPolicy", "securityContext", "terminationGracePeriodSeconds", "schedulerName"),
@@ -62,12 +62,12 @@ func FilledTemplate() []transcode.Rule {
 	}, filledVolumes()...)
 }
 
-// FilledClaim are those of Claim.
+// FilledClaim returns the rules for the defaults of Claim.
 func FilledClaim() []transcode.Rule {
 	return append(filledVolumes(), transcode.Filled[corev1.PersistentVolumeClaimStatus]("phase"))
 }
 
-// filledVolumes are rules of what volumes, persistent ones and claims share.
+// filledVolumes returns the rules that volumes, persistent volumes and claims share.
 func filledVolumes() []transcode.Rule {
 	return []transcode.Rule{
 		transcode.Filled[corev1.PersistentVolumeClaimSpec]("volumeMode"),
@@ -76,10 +76,10 @@ func filledVolumes() []transcode.Rule {
 	}
 }
 
-// hostPortsAreFilled: see hostPorts.
+// hostPortsAreFilled checks the defaults of hostPorts.
 func hostPortsAreFilled(f [4][]byte) bool {
 	if len(f[0]) == 0 || len(f[0]) == 1 && f[0][0] == 0 {
-		return true // not on the host's network
+		return true // not in the host's network
 	}
 	port := func(p []byte) bool {
 		host, ok := transcode.Number(p, hostPortNumber)
@@ -90,7 +90,7 @@ func hostPortsAreFilled(f [4][]byte) bool {
 	return transcode.Each(f[1], containersNumber, container) && transcode.Each(f[2], initNumber, container)
 }
 
-// limitsAreRequested: see requestLimits.
+// limitsAreRequested checks the defaults of requestLimits.
 func limitsAreRequested(f [4][]byte) bool {
 	return transcode.Each(f[0], limitsNumber, func(limit []byte) bool {
 		name, ok := transcode.Text(limit, entryKey)
@@ -107,7 +107,7 @@ func limitsAreRequested(f [4][]byte) bool {
 	})
 }
 
-// addressesArePaired: see pairAddresses.
+// addressesArePaired checks the defaults of pairAddresses.
 func addressesArePaired(f [4][]byte) bool {
 	var first []byte
 	count := 0
@@ -122,7 +122,7 @@ func addressesArePaired(f [4][]byte) bool {
 	return ok && bytes.Equal(first, f[0]) && (len(f[0]) > 0 || count == 0)
 }
 
-// hasSource: see fillVolume.
+// hasSource checks the default of fillVolume.
 func hasSource(f [4][]byte) bool {
 	n := transcode.First(f[0])
 	return n > 0 && n <= lastVolumeSource

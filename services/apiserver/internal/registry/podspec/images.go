@@ -7,10 +7,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// maxImagePath is the length of the longest name without registry, tag and digest.
+// maxImagePath is the maximum length of a name without registry, tag and digest.
 const maxImagePath = 255
 
-// latestTag is the one that moves.
+// latestTag is the tag of images that may change.
 const latestTag = "latest"
 
 // imagePattern matches registry, path, tag and digest of an image.
@@ -26,18 +26,18 @@ const (
 
 var hostPattern = regexp.MustCompile("^" + registryPattern + "$")
 
-// hashPattern matches what is the hash of an image and not a name.
+// hashPattern matches the hash of an image, which is not a name.
 var hashPattern = regexp.MustCompile(`^[a-f0-9]{64}$`)
 
-// fillPullPolicy reads the name of an image only for who does not say when to pull it.
+// fillPullPolicy sets a missing pull policy. It parses the image name only in that case.
 func fillPullPolicy(p *corev1.PullPolicy, image string) {
 	if *p == "" {
 		*p = pullPolicy(image)
 	}
 }
 
-// pullPolicy pulls an image again and again that may have changed under its
-// name. A name that cannot be read is left for others to refuse.
+// pullPolicy returns Always for an image that may change under its name. Other validation rejects
+// invalid names.
 func pullPolicy(image string) corev1.PullPolicy {
 	m := imagePattern.FindStringSubmatch(image)
 	if m == nil || len(imagePath(m[1])) > maxImagePath || hashPattern.MatchString(image) {
@@ -53,11 +53,11 @@ func pullPolicy(image string) corev1.PullPolicy {
 	return corev1.PullIfNotPresent
 }
 
-// digestPattern matches the digests that there are.
+// digestPattern matches the known digests.
 var digestPattern = regexp.MustCompile(`^@(?:sha256:[a-f0-9]{64}|sha384:[a-f0-9]{96}|sha512:[a-f0-9]{128})$`)
 
-// imagePath is a name without its registry, as Docker's has it in full: images of its own have a
-// library.
+// imagePath returns a name without its registry. As in Docker, a name without a path is completed
+// by "library/".
 func imagePath(name string) string {
 	path, docker := name, true
 	if host, rest, ok := strings.Cut(name, "/"); ok && hostPattern.MatchString(host) && (strings.ContainsAny(host, ".:") || host == "localhost" || strings.ToLower(host) != host) {

@@ -10,27 +10,27 @@ import (
 )
 
 const (
-	// maxPortalName is the length of the longest name of an interface, which is
-	// made of a volume's name and its portal.
+	// maxPortalName is the maximum length of an interface name, which consists of the name of a
+	// volume and its portal.
 	maxPortalName     = 64
 	portalNameTooLong = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified."
 )
 
-// iscsiNames are the forms of names (RFC 3720, 3.2.6.3; RFC 3980).
+// iscsiNames are the formats of names (RFC 3720, 3.2.6.3; RFC 3980).
 var iscsiNames = map[string]*regexp.Regexp{
 	"iqn": regexp.MustCompile(`iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)$`),
 	"eui": regexp.MustCompile(`^eui.[[:alnum:]]{16}$`),
 	"naa": regexp.MustCompile(`^naa.[[:alnum:]]{32}$`),
 }
 
-// portalNameRule limits the name of the interface of a volume.
+// portalNameRule limits the interface name of a volume.
 func portalNameRule(at validate.At, volume string, s *corev1.ISCSIVolumeSource) {
 	if s != nil && s.InitiatorName != nil && len(volume)+1+len(s.TargetPortal) > maxPortalName {
 		at.Invalid("name", volume, portalNameTooLong)
 	}
 }
 
-// ISCSIRules are those of a target of a volume with a name.
+// ISCSIRules validates the target of a named volume.
 func ISCSIRules(at validate.At, volume string, s *corev1.ISCSIVolumeSource) {
 	iscsiRules(at, s)
 	if s.InitiatorName != nil && len(volume)+1+len(s.TargetPortal) > maxPortalName {

@@ -9,8 +9,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// mountRules wants each mount to be of a volume of the pod, at a path of its
-// own. Some of the paths are told without an index, as clients know them.
+// mountRules requires each mount to have a volume of the pod and a distinct path. As in Kubernetes,
+// some error paths have no index.
 func (c *check) mountRules(at validate.At, ctr *corev1.Container) {
 	list := at.Child("volumeMounts")
 	paths := validate.Set[string]{}
@@ -64,7 +64,7 @@ func propagationRules(at validate.At, ctr *corev1.Container, m *corev1.VolumeMou
 	}
 }
 
-// deviceRules want each device to be of a claim.
+// deviceRules requires each device to be a claim.
 func deviceRules(at validate.At, ctr *corev1.Container, volumes map[string]*corev1.VolumeSource) {
 	names, paths := validate.Set[string]{}, validate.Set[string]{}
 	mounts := validate.SetOf(ctr.VolumeMounts, func(m *corev1.VolumeMount) string { return m.Name })
@@ -104,14 +104,14 @@ func deviceRules(at validate.At, ctr *corev1.Container, volumes map[string]*core
 
 func hasBackstep(path string) bool { return slices.Contains(strings.Split(path, "/"), "..") }
 
-// WithoutBackstep wants a path that does not lead upwards.
+// WithoutBackstep requires a path without "..".
 func WithoutBackstep(at validate.At, name, path string) {
 	if hasBackstep(path) {
 		at.Invalid(name, path, "must not contain '..'")
 	}
 }
 
-// descendingPath wants a relative path that does not lead upwards.
+// descendingPath requires a relative path without "..".
 func descendingPath(at validate.At, name, path string) {
 	if strings.HasPrefix(path, "/") {
 		at.Invalid(name, path, "must be a relative path")
@@ -119,8 +119,8 @@ func descendingPath(at validate.At, name, path string) {
 	WithoutBackstep(at, name, path)
 }
 
-// filePath wants the path of a file in a volume. Names that begin with two dots
-// are the kubelet's own.
+// filePath requires the path of a file in a volume. Names that begin with two dots are reserved for
+// the kubelet.
 func filePath(at validate.At, name, path string) {
 	descendingPath(at, name, path)
 	if strings.HasPrefix(path, "..") && !strings.HasPrefix(path, "../") {

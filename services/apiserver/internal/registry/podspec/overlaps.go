@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// file is one that a volume is to have, and which of its sources says so; a
-// volume that has one source does not name it.
+// file is a file of a volume and the source that specifies it. The source is empty in a volume with
+// one source.
 type file struct{ path, source string }
 
 func (f file) String() string {
@@ -19,8 +19,8 @@ func (f file) String() string {
 	return fmt.Sprintf("%q (%s)", f.path, f.source)
 }
 
-// overlaps tells files of volumes that are another file of it, or a folder of
-// another one.
+// overlaps adds warnings for files of a volume that coincide or whose path is a parent of another
+// one.
 func (w *warner) overlaps() {
 	for i := range w.spec.Volumes {
 		v := &w.spec.Volumes[i]
@@ -79,7 +79,7 @@ func fieldFilesOf(files []file, items []corev1.DownwardAPIVolumeFile, source str
 	return files
 }
 
-// overlapping tells of each file with which of those before it it overlaps.
+// overlapping adds a warning for each file that overlaps with earlier ones.
 func (w *warner) overlapping(volume string, files []file) {
 	if len(files) < 2 {
 		return
@@ -98,11 +98,11 @@ func (w *warner) overlapping(volume string, files []file) {
 	}
 }
 
-// sortedFiles have all that is in a folder right behind the folder, so that as
-// many as there may be cost no more than sorting them.
+// sortedFiles orders files so that all files in a folder follow the folder, which limits the cost
+// to that of sorting.
 type sortedFiles struct {
-	order, place []int // of files, and of each file in it
-	above, end   []int // of a place: the next folder around it, or -1; where its own ends
+	order, place []int // files by position, position of each file
+	above, end   []int // by position: the position of the next folder around it, or -1; the end of its own files
 }
 
 func sortFiles(files []file) *sortedFiles {
@@ -126,7 +126,7 @@ func sortFiles(files []file) *sortedFiles {
 	return t
 }
 
-// before are the files before one that it overlaps with, in their order.
+// before returns the earlier files that a file overlaps with, in order.
 func (t *sortedFiles) before(i int) (others []int) {
 	add := func(j int) {
 		if j < i {

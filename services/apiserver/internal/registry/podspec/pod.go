@@ -7,11 +7,11 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 )
 
-// gracePeriod in seconds.
+// gracePeriod is the default in seconds.
 const gracePeriod = 30
 
-// Pod fills a pod. A pod gets more than a template does: links to services,
-// requests that follow its limits, and the host's ports.
+// Pod sets the defaults of a pod. In addition to those of a template, these are service links,
+// requests that equal limits, and host ports.
 func Pod(p *corev1.Pod) {
 	declare.FillPtr(&p.Spec.EnableServiceLinks, true)
 	requestLimits(p.Spec.InitContainers)
@@ -21,24 +21,24 @@ func Pod(p *corev1.Pod) {
 		hostPorts(p.Spec.Containers)
 	}
 	Spec(&p.Spec)
-	// A pod with a negative period is one with 1 second. Templates keep a negative period.
+	// A negative period becomes 1 second. Templates keep a negative period.
 	if *p.Spec.TerminationGracePeriodSeconds < 0 {
 		p.Spec.TerminationGracePeriodSeconds = ptr.To(int64(1))
 	}
 	pairAddresses(&p.Status)
 }
 
-// Template fills the template of the pods that a workload makes.
+// Template sets the defaults of a workload's pod template.
 func Template(t *corev1.PodTemplateSpec) { Spec(&t.Spec) }
 
-// Spec fills what pods and templates have in common.
+// Spec sets the defaults that pods and templates share.
 func Spec(s *corev1.PodSpec) {
 	declare.Fill(&s.DNSPolicy, corev1.DNSClusterFirst)
 	declare.Fill(&s.RestartPolicy, corev1.RestartPolicyAlways)
 	declare.FillPtr(&s.SecurityContext, corev1.PodSecurityContext{})
 	declare.FillPtr(&s.TerminationGracePeriodSeconds, gracePeriod)
 	declare.Fill(&s.SchedulerName, corev1.DefaultSchedulerName)
-	// The name wins; the other field is its old name and always the same.
+	// ServiceAccountName takes precedence. The other field is its old name and always equal.
 	declare.Fill(&s.ServiceAccountName, s.DeprecatedServiceAccount)
 	s.DeprecatedServiceAccount = s.ServiceAccountName
 
@@ -61,7 +61,7 @@ func Spec(s *corev1.PodSpec) {
 	}
 }
 
-// requestLimits makes what a container limits without requesting its request.
+// requestLimits sets missing requests to the limits.
 func requestLimits(containers []corev1.Container) {
 	for i := range containers {
 		r := &containers[i].Resources
@@ -77,7 +77,7 @@ func requestLimits(containers []corev1.Container) {
 	}
 }
 
-// hostPorts are the containers' own in a pod that uses the host's network.
+// hostPorts sets missing host ports of a pod in the host's network to the container ports.
 func hostPorts(containers []corev1.Container) {
 	for i := range containers {
 		for j := range containers[i].Ports {
@@ -87,8 +87,8 @@ func hostPorts(containers []corev1.Container) {
 	}
 }
 
-// pairAddresses keeps the one address and the first of all addresses the same.
-// Where they differ the one counts: its writer does not know the list.
+// pairAddresses makes podIP equal to the first of podIPs. If they differ, podIP takes precedence,
+// because its writer does not know the list.
 func pairAddresses(s *corev1.PodStatus) {
 	switch {
 	case s.PodIP == "" && len(s.PodIPs) > 0:

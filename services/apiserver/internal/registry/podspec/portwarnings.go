@@ -7,13 +7,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// definedPort is the port of a container and where it is defined.
+// definedPort is the port of a container and its path.
 type definedPort struct {
 	path *field.Path
 	port *corev1.ContainerPort
 }
 
-// portKey is what definitions may have in common.
+// portKey holds the values that several definitions may share.
 type portKey struct {
 	container int32
 	protocol  corev1.Protocol
@@ -21,13 +21,12 @@ type portKey struct {
 	ip        string
 }
 
-// definedPorts finds those that clash with another one, without a look at each
-// pair: every one that is found is worth a warning. The lists have numbers of
-// ports, in their order.
+// definedPorts finds conflicting definitions without comparing every pair. Its lists hold indexes
+// of ports in order.
 type definedPorts struct {
 	all []definedPort
-	// of the same container port; with the same host port; with the same host
-	// address.
+	// indexes by container port; by container and host port; by container port, host port and host
+	// address
 	same, sameHost, sameIP map[portKey][]int
 }
 
@@ -45,7 +44,7 @@ func keyOf(p *corev1.ContainerPort) portKey {
 	return portKey{p.ContainerPort, p.Protocol, p.HostPort, p.HostIP}
 }
 
-// clashes are the earlier definitions that a port clashes with.
+// clashes returns the earlier definitions that a port conflicts with.
 func (d *definedPorts) clashes(p *corev1.ContainerPort) []int {
 	k := keyOf(p)
 	if p.HostPort == 0 {
@@ -66,7 +65,7 @@ func (d *definedPorts) clashes(p *corev1.ContainerPort) []int {
 	return found
 }
 
-// ports tells ports that are defined twice.
+// ports adds warnings for ports that are defined twice.
 func (w *warner) ports() {
 	d := definedPorts{same: map[portKey][]int{}, sameHost: map[portKey][]int{}, sameIP: map[portKey][]int{}}
 	eachContainer(w.spec, func(list string, i int, c *corev1.Container) {

@@ -10,7 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// lifecycleRules are those of hooks and probes.
+// lifecycleRules validates hooks and probes.
 func (c *check) lifecycleRules(at validate.At, ctr *corev1.Container) {
 	validate.Optional(at, "lifecycle", ctr.Lifecycle, func(at validate.At, l *corev1.Lifecycle) {
 		validate.Optional(at, "postStart", l.PostStart, c.hookRules)
@@ -56,7 +56,7 @@ func (c *check) hookRules(at validate.At, h *corev1.LifecycleHandler) {
 	u.Some(noHandler)
 }
 
-// handlerRules are those of the handlers that hooks and probes have in common.
+// handlerRules validates the handlers that hooks and probes share.
 func handlerRules(at validate.At, exec *corev1.ExecAction, get *corev1.HTTPGetAction, tcp *corev1.TCPSocketAction) *validate.Union {
 	u := at.Choice("may not specify more than 1 handler type")
 	validate.Member(u, "exec", exec, func(at validate.At, a *corev1.ExecAction) { at.Present("command", len(a.Command) > 0) })
@@ -72,7 +72,7 @@ func handlerRules(at validate.At, exec *corev1.ExecAction, get *corev1.HTTPGetAc
 	return u
 }
 
-// sleepRules want a sleep that is over before the pod is killed.
+// sleepRules requires a sleep that ends before the pod is killed.
 func (c *check) sleepRules(at validate.At, s *corev1.SleepAction) {
 	grace := c.whole.TerminationGracePeriodSeconds
 	if grace == nil {
@@ -94,7 +94,7 @@ func hasZeroSleep(l *corev1.Lifecycle) bool {
 	return l != nil && (zero(l.PostStart) || zero(l.PreStop))
 }
 
-// stopSignalRules want a signal that the pod's system has.
+// stopSignalRules requires a signal that the pod's operating system supports.
 func (c *check) stopSignalRules(at validate.At, l *corev1.Lifecycle) {
 	if l.StopSignal == nil {
 		return
@@ -111,7 +111,7 @@ func (c *check) stopSignalRules(at validate.At, l *corev1.Lifecycle) {
 	}
 }
 
-// linuxSignals are the names of signals, sorted (signal(7)).
+// linuxSignals returns the names of signals, sorted (signal(7)).
 func linuxSignals() []corev1.Signal {
 	all := []corev1.Signal{
 		corev1.SIGABRT, corev1.SIGALRM, corev1.SIGBUS, corev1.SIGCHLD, corev1.SIGCLD, corev1.SIGCONT, corev1.SIGFPE,

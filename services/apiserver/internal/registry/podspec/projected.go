@@ -10,13 +10,12 @@ import (
 )
 
 const (
-	// minTokenLifetime and maxTokenLifetime in seconds.
+	// minTokenLifetime and maxTokenLifetime are in seconds.
 	minTokenLifetime = 10 * 60
 	maxTokenLifetime = 1 << 32
 )
 
-// projectedRules are those of volumes that are made of several sources, whose
-// files must not be the same.
+// projectedRules validates volumes with several sources, whose files must be distinct.
 func (c *check) projectedRules(at validate.At, p *corev1.ProjectedVolumeSource) {
 	at.FileMode("defaultMode", p.DefaultMode)
 	paths := validate.Set[string]{}
@@ -44,14 +43,14 @@ func (c *check) projectedRules(at validate.At, p *corev1.ProjectedVolumeSource) 
 		})
 		validate.Member(u, "serviceAccountToken", s.ServiceAccountToken, func(place validate.At, t *corev1.ServiceAccountTokenProjection) {
 			tokenLifetimeRules(place, t.ExpirationSeconds)
-			// The path is told as if it were the volume's.
+			// The error path is that of the volume.
 			if t.Path == "" {
 				at.Required("path", "")
 			} else if !c.kept.tokenPath {
 				filePath(at, "path", t.Path)
 			}
 		})
-		// Errors call it by an older name of the field.
+		// Errors have an older name of the field.
 		validate.Member(u, "clusterTrustBundlePEM", s.ClusterTrustBundle, func(at validate.At, b *corev1.ClusterTrustBundleProjection) {
 			trustBundleRules(at, b)
 			unique(b.Path, b.Path)
@@ -72,7 +71,7 @@ func tokenLifetimeRules(at validate.At, seconds *int64) {
 	}
 }
 
-// trustBundleRules want a bundle by its name, or bundles by their signer.
+// trustBundleRules requires a bundle by name, or bundles by signer.
 func trustBundleRules(at validate.At, b *corev1.ClusterTrustBundleProjection) {
 	switch {
 	case b.Name != nil && b.SignerName != nil:

@@ -4,8 +4,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// QOSClass of a pod: Guaranteed when every container limits its cpu and memory
-// to what it requests, BestEffort when none asks for any, else Burstable.
+// QOSClass returns the class of a pod: Guaranteed if the limits of every container for cpu and
+// memory equal its requests, BestEffort if no container has either, otherwise Burstable.
 func QOSClass(s *corev1.PodSpec) corev1.PodQOSClass {
 	asks, guaranteed := false, true
 	for _, list := range [][]corev1.Container{s.InitContainers, s.Containers} {
@@ -15,7 +15,7 @@ func QOSClass(s *corev1.PodSpec) corev1.PodQOSClass {
 				limit := r.Limits[name]
 				request, ok := r.Requests[name]
 				if !ok {
-					// A limit alone is its own request.
+					// A limit without a request is also the request.
 					request = limit
 				}
 				asks = asks || request.Sign() > 0 || limit.Sign() > 0

@@ -7,8 +7,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// Resize checks a change of the resources of a pod's containers (KEP-1287): cpu
-// and memory, within the pod's class.
+// Resize validates a change of the resources of a pod's containers (KEP-1287): cpu and memory,
+// within the pod's QoS class.
 func (r *Rules) Resize(at validate.At, p, old *corev1.Pod) {
 	refuse := func(detail string) { at.Add(field.Forbidden(field.NewPath(""), detail)) }
 	if hasPodResources(p) || hasPodResources(old) {
@@ -64,7 +64,7 @@ func resizeRules(at validate.At, p, old *corev1.Pod) {
 	at.Absent("spec", at.Found() == 0 && !validate.Same(rest, &old.Spec), "only cpu and memory resources are mutable")
 }
 
-// sameContainers wants the containers of a list to be the same, in the same order.
+// sameContainers requires the same containers in the same order.
 func sameContainers(spec validate.At, name string, now, was []corev1.Container) {
 	if len(now) != len(was) {
 		spec.Forbidden(name, name+" may not be added or removed on resize")
@@ -79,7 +79,7 @@ func hasPodResources(p *corev1.Pod) bool {
 	return p.Spec.Resources != nil && len(p.Spec.Resources.Requests)+len(p.Spec.Resources.Limits) > 0
 }
 
-// classOf is the class that a pod was given.
+// classOf returns the QoS class that was assigned to a pod.
 func classOf(p *corev1.Pod) corev1.PodQOSClass {
 	if p.Status.QOSClass != "" {
 		return p.Status.QOSClass
@@ -87,8 +87,8 @@ func classOf(p *corev1.Pod) corev1.PodQOSClass {
 	return QOSClass(&p.Spec)
 }
 
-// nodeResizes tells whether the pod's node can: one that does reports the
-// resources of the containers that run.
+// nodeResizes reports whether the pod's node supports resizing: such a node reports the resources
+// of running containers.
 func nodeResizes(p *corev1.Pod) bool {
 	for i := range p.Status.ContainerStatuses {
 		if s := &p.Status.ContainerStatuses[i]; s.State.Running != nil {
@@ -122,7 +122,7 @@ func loses(now, before corev1.ResourceList) bool {
 	return false
 }
 
-// setBackCompute gives a container the cpu and memory that it had.
+// setBackCompute restores the previous cpu and memory of a container.
 func setBackCompute(ctr, was *corev1.Container) {
 	back := func(now, before corev1.ResourceList) corev1.ResourceList {
 		if before == nil {

@@ -14,8 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// ResourceName wants the name of a resource: one that the platform knows, or
-// one with a domain.
+// ResourceName requires a standard resource name, or one with a domain.
 func ResourceName(at validate.At, name corev1.ResourceName) bool {
 	if msgs := validate.QualifiedName(string(name)); len(msgs) > 0 {
 		at.Messages("", name, msgs)
@@ -28,7 +27,7 @@ func ResourceName(at validate.At, name corev1.ResourceName) bool {
 	return false
 }
 
-// ContainerResourceName wants the name of a resource that containers have.
+// ContainerResourceName requires the name of a resource that containers can have.
 func ContainerResourceName(at validate.At, name corev1.ResourceName) {
 	ResourceName(at, name)
 	switch {
@@ -41,7 +40,7 @@ func ContainerResourceName(at validate.At, name corev1.ResourceName) {
 	}
 }
 
-// podResourceName wants the name of a resource that pods as a whole can have.
+// podResourceName requires the name of a resource that pods as a whole can have.
 func podResourceName(at validate.At, name corev1.ResourceName) {
 	if !ResourceName(at, name) || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
 		return
@@ -49,8 +48,7 @@ func podResourceName(at validate.At, name corev1.ResourceName) {
 	validate.OneOf(at, "", name, corev1.ResourceCPU, corev1.ResourceMemory)
 }
 
-// ResourceQuantity wants a quantity that a resource can have: things that are
-// counted have no fractions.
+// ResourceQuantity requires a valid quantity of a resource. Countable resources have no fractions.
 func ResourceQuantity(at validate.At, name corev1.ResourceName, q resource.Quantity) {
 	at.NonNegativeQuantity("", q)
 	if counted(name) || Extended(name) {
@@ -58,7 +56,7 @@ func ResourceQuantity(at validate.At, name corev1.ResourceName, q resource.Quant
 	}
 }
 
-// StandardResource tells whether a name without a domain has a meaning.
+// StandardResource reports whether a name without a domain is a standard resource.
 func StandardResource(name corev1.ResourceName) bool {
 	switch name {
 	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, corev1.ResourceStorage,
@@ -87,22 +85,21 @@ func hugePages(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-// Native resources are the platform's own.
+// Native reports whether a resource is native to Kubernetes.
 func Native(name corev1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
 
-// Extended resources are those of other domains.
+// Extended reports whether a resource belongs to another domain.
 func Extended(name corev1.ResourceName) bool {
 	return !Native(name) && !strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) &&
 		len(validate.QualifiedName(corev1.DefaultResourceRequestsPrefix+string(name))) == 0
 }
 
-// Overcommits tells whether more of a resource may be promised than there is.
+// Overcommits reports whether the limit of a resource may exceed its request.
 func Overcommits(name corev1.ResourceName) bool { return Native(name) && !hugePages(name) }
 
-// resourceRules are those of requests and limits; nameRule is that of their
-// names.
+// resourceRules validates requests and limits. nameRule validates their names.
 func (c *check) resourceRules(at validate.At, r *corev1.ResourceRequirements, nameRule func(validate.At, corev1.ResourceName)) {
 	compute, huge := false, false
 	each := func(at validate.At, name corev1.ResourceName, q resource.Quantity) {
@@ -140,14 +137,13 @@ func (c *check) resourceRules(at validate.At, r *corev1.ResourceRequirements, na
 	c.claimNameRules(at, r.Claims)
 }
 
-// LimitRules are those of the limits of something that has no requests.
+// LimitRules validates the limits of an object without requests.
 func LimitRules(at validate.At, limits corev1.ResourceList) {
 	c := &check{Rules: &Rules{}}
 	c.resourceRules(at, &corev1.ResourceRequirements{Limits: limits}, ContainerResourceName)
 }
 
-// wholePages tells whether a quantity is a number of pages of the size that
-// the resource's name tells.
+// wholePages reports whether a quantity is a multiple of the page size in the resource's name.
 func wholePages(name corev1.ResourceName, q resource.Quantity) bool {
 	size, err := quantity.Parse(strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix))
 	return err == nil && size.Sign() > 0 && size.MilliValue()%1000 == 0 && q.Value()%size.Value() == 0
@@ -164,9 +160,8 @@ func hasOddHugePages(r *corev1.ResourceRequirements) bool {
 	return false
 }
 
-// claimNameRules want each claim of a container to be one of the pod's, and no
-// request of a claim to be named twice; a claim without a request is all of its
-// requests.
+// claimNameRules requires each claim of a container to be a claim of the pod, and rejects duplicate
+// requests of a claim. A claim without a request includes all its requests.
 func (c *check) claimNameRules(at validate.At, claims []corev1.ResourceClaim) {
 	seen, requested := validate.Set[string]{}, validate.Set[string]{}
 	validate.Each(at, "claims", claims, func(at validate.At, claim *corev1.ResourceClaim) {
@@ -197,7 +192,7 @@ func (c *check) claimNameRules(at validate.At, claims []corev1.ResourceClaim) {
 
 func sortedNames(s validate.Set[string]) []string { return slices.Sorted(maps.Keys(s)) }
 
-// podResourceRules are those of the requests and limits of a pod as a whole.
+// podResourceRules validates the requests and limits of a pod as a whole.
 func (c *check) podResourceRules(at validate.At) {
 	r := c.whole.Resources
 	if r == nil {
@@ -222,8 +217,8 @@ func (c *check) podResourceRules(at validate.At) {
 	})
 }
 
-// aggregateRequests is what the containers of a pod request together: init
-// containers run one after the other, each beside the sidecars before it.
+// aggregateRequests returns the total requests of a pod's containers: init containers run one at a
+// time, each beside the sidecars before it.
 func aggregateRequests(s *corev1.PodSpec) corev1.ResourceList {
 	sum, sidecars, most := corev1.ResourceList{}, corev1.ResourceList{}, corev1.ResourceList{}
 	for i := range s.Containers {
@@ -259,7 +254,7 @@ func raise(to, list corev1.ResourceList) {
 	}
 }
 
-// unknownClaim tells the claims that there are.
+// unknownClaim returns an error that lists the existing claims.
 func unknownClaim(at validate.At, name string, claims validate.Set[string]) *field.Error {
 	err := field.NotFound(at.Path(), name)
 	err.Detail = "must be one of the names in pod.spec.resourceClaims which is empty"

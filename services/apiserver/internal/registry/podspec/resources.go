@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Round rounds quantities up to thousandths, the smallest that are told apart.
+// Round rounds quantities up to thousandths, the smallest supported unit.
 func Round(l corev1.ResourceList) {
 	for name, q := range l {
 		if !q.RoundUp(resource.Milli) {

@@ -11,8 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// Rules are the rules of pods and of the templates of pods, as the server's
-// settings make them. They are immutable.
+// Rules holds the settings for the rules of pods and pod templates. It is immutable.
 type Rules struct {
 	privileged bool
 
@@ -21,7 +20,7 @@ type Rules struct {
 	resourceHealth, observedGeneration, inPlaceResize, sleeps             bool
 }
 
-// NewRules makes the rules.
+// NewRules returns the rules for the server's settings.
 func NewRules(s registry.Settings) *Rules {
 	return &Rules{
 		privileged:         s.AllowPrivileged,
@@ -41,23 +40,21 @@ func NewRules(s registry.Settings) *Rules {
 	}
 }
 
-// check is one application of the rules: to a pod or to a template, new or in
-// place of an old one, which may have what a new one must not have.
+// check is one validation of a pod or template, new or as replacement of an old one. It tolerates
+// violations that the old one has.
 type check struct {
 	*Rules
 	pod bool
-	// kept tells what the old one has.
+	// kept holds the violations of the old one.
 	kept kept
-	// whole is the specification that is checked.
+	// whole is the spec that is validated.
 	whole *corev1.PodSpec
-	// volumes are those without a fault, by name; claims are the names of the
-	// resource claims.
+	// volumes holds the valid volumes by name, claims the names of the resource claims.
 	volumes map[string]*corev1.VolumeSource
 	claims  validate.Set[string]
 }
 
-// kept are departures from the rules that a stored object has from a time when
-// there was no rule, and may keep.
+// kept holds violations of a stored object from before a rule existed, which it may keep.
 type kept struct {
 	deletionCost, envName, search, zeroSleep, seLinuxMount bool
 	affinityValue, nodeValue, spreadSelector               bool
@@ -90,8 +87,7 @@ func (r *Rules) newCheck(pod bool, spec, old *corev1.PodSpec, oldMeta *metav1.Ob
 	return c
 }
 
-// eachContainer visits the containers of every sort, with the name of the list
-// that they stand in.
+// eachContainer calls visit for the containers of every type, with the name of their list.
 func eachContainer(s *corev1.PodSpec, visit func(list string, i int, c *corev1.Container)) {
 	for i := range s.InitContainers {
 		visit("initContainers", i, &s.InitContainers[i])
@@ -104,8 +100,8 @@ func eachContainer(s *corev1.PodSpec, visit func(list string, i int, c *corev1.C
 	}
 }
 
-// Template checks the template of a workload's pods that stands at a place; old
-// is the stored one, nil at creation.
+// Template validates the pod template of a workload at a path. old is the stored one, nil at
+// creation.
 func (r *Rules) Template(at validate.At, t, old *corev1.PodTemplateSpec) {
 	c := r.templateCheck(t, old)
 	at.Labels("labels", t.Labels)
@@ -117,7 +113,7 @@ func (r *Rules) Template(at validate.At, t, old *corev1.PodTemplateSpec) {
 	spec.Absent("ephemeralContainers", len(t.Spec.EphemeralContainers) > 0, "ephemeral containers not allowed in pod template")
 }
 
-// TemplateMeta checks the metadata of a template alone.
+// TemplateMeta validates only the metadata of a template.
 func (r *Rules) TemplateMeta(at validate.At, t, old *corev1.PodTemplateSpec) {
 	at.Labels("labels", t.Labels)
 	at.Annotations("annotations", t.Annotations)
@@ -131,8 +127,8 @@ func (r *Rules) templateCheck(t, old *corev1.PodTemplateSpec) *check {
 	return r.newCheck(false, &t.Spec, &old.Spec, &old.ObjectMeta)
 }
 
-// ReplicatedTemplate checks a template of pods that are to run for ever and are
-// found by a selector; owner names the kind in messages.
+// ReplicatedTemplate validates a template of pods that always restart and are selected by a
+// selector. owner is the kind in messages.
 func (r *Rules) ReplicatedTemplate(at validate.At, t, old *corev1.PodTemplateSpec, owner string) {
 	r.Template(at, t, old)
 	if t.Spec.RestartPolicy != corev1.RestartPolicyAlways {

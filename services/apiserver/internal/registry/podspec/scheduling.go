@@ -10,7 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// TolerationRules are those of what a pod puts up with.
+// TolerationRules validates a toleration.
 func TolerationRules(at validate.At, t *corev1.Toleration) {
 	if t.Key != "" {
 		at.LabelKey("key", t.Key)
@@ -37,7 +37,7 @@ func TolerationRules(at validate.At, t *corev1.Toleration) {
 	}
 }
 
-// TaintEffect wants what a taint can do.
+// TaintEffect requires a valid effect of a taint.
 func TaintEffect(at validate.At, e corev1.TaintEffect) {
 	validate.RequiredOneOf(at, "effect", e, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
 }

@@ -12,22 +12,22 @@ import (
 
 const (
 	maxSysctlName = 253
-	// maxProfilePath is the length of the longest path of a file.
+	// maxProfilePath is the maximum length of a profile's path.
 	maxProfilePath = 4095
 )
 
 var sysctlName = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`)
 
-// hostUsers tells whether the pod shares the users of its host.
+// hostUsers reports whether the pod uses the user namespace of its host.
 func (c *check) hostUsers() bool { return c.whole.HostUsers == nil || *c.whole.HostUsers }
 
-// podSecurityRules are those of the whole pod.
+// podSecurityRules validates the security context of the pod.
 func (c *check) podSecurityRules(at validate.At, s *corev1.PodSecurityContext) {
 	at.Group("fsGroup", s.FSGroup)
 	at.User("runAsUser", s.RunAsUser)
 	at.Group("runAsGroup", s.RunAsGroup)
 	at.Groups("supplementalGroups", s.SupplementalGroups)
-	// It is told as if it were one of these fields.
+	// The error path is that of the security context.
 	if share := c.whole.ShareProcessNamespace; share != nil && *share && c.whole.HostPID {
 		at.Invalid("shareProcessNamespace", *share, "ShareProcessNamespace and HostPID cannot both be enabled")
 	}
@@ -70,10 +70,9 @@ func (c *check) sysctlRules(at validate.At, sysctls []corev1.Sysctl) {
 	})
 }
 
-// sysctlNamespace is the namespace of the kernel that a parameter belongs to,
-// empty when it belongs to none.
+// sysctlNamespace returns the kernel namespace of a parameter, or "" if it has none.
 func sysctlNamespace(name string) string {
-	// Slashes may stand for dots, if the first separator is one.
+	// If the first separator is a slash, slashes and dots are exchanged.
 	if i := strings.IndexAny(name, "./"); i >= 0 && name[i] == '/' {
 		name = strings.NewReplacer("/", ".", ".", "/").Replace(name)
 	}
@@ -94,7 +93,7 @@ func hasHostSysctl(s *corev1.PodSpec) bool {
 	})
 }
 
-// securityRules are those of a container.
+// securityRules validates the security context of a container.
 func (c *check) securityRules(at validate.At, s *corev1.SecurityContext) {
 	privileged := s.Privileged != nil && *s.Privileged
 	at.Absent("privileged", privileged && !c.privileged, "disallowed by cluster policy")
@@ -169,8 +168,7 @@ func appArmorRules(at validate.At, p *corev1.AppArmorProfile) {
 	}
 }
 
-// hostUserRules keep pods with users of their own out of the host's other
-// namespaces.
+// hostUserRules rejects the use of other host namespaces by pods with a user namespace.
 func (c *check) hostUserRules(at validate.At) {
 	if c.hostUsers() {
 		return

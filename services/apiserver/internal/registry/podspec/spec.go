@@ -9,8 +9,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// spec checks what pods and templates have in common; m is the pod's or the
-// template's metadata.
+// spec validates the fields that pods and templates share. m is the metadata of the pod or
+// template.
 func (c *check) spec(at validate.At, m *metav1.ObjectMeta) {
 	s := c.whole
 	at.Present("terminationGracePeriodSeconds", s.TerminationGracePeriodSeconds != nil)
@@ -68,8 +68,8 @@ func (c *check) spec(at validate.At, m *metav1.ObjectMeta) {
 	validate.Optional(at, "os", s.OS, func(place validate.At, os *corev1.PodOS) { c.osRules(at, place, os) })
 }
 
-// hostPortRules hold for pods in the host's network. A template may leave the
-// host's ports out; the pods made of it get them.
+// hostPortRules validates pods in the host's network. A template may omit host ports; its pods get
+// them by default.
 func (c *check) hostPortRules(at validate.At) {
 	validate.Each(at, "containers", c.whole.Containers, func(at validate.At, ctr *corev1.Container) {
 		validate.Each(at, "ports", ctr.Ports, func(at validate.At, p *corev1.ContainerPort) {

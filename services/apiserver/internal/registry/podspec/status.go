@@ -9,7 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// Status checks a change of a pod's status.
+// Status validates a change of a pod's status.
 func (r *Rules) Status(at validate.At, p, old *corev1.Pod) {
 	c := r.updateCheck(p, old)
 	c.annotationChanges(at, p, old)
@@ -22,7 +22,7 @@ func (r *Rules) Status(at validate.At, p, old *corev1.Pod) {
 	place.Immutable("qosClass", s.QOSClass, was.QOSClass)
 	restartRules(place, "containerStatuses", s.ContainerStatuses, was.ContainerStatuses, old.Spec.RestartPolicy, nil)
 	restartRules(place, "initContainerStatuses", s.InitContainerStatuses, was.InitContainerStatuses, old.Spec.RestartPolicy, old.Spec.InitContainers)
-	// Ephemeral containers never run again.
+	// Ephemeral containers never restart.
 	restartRules(place, "ephemeralContainerStatuses", s.EphemeralContainerStatuses, was.EphemeralContainerStatuses, corev1.RestartPolicyNever, nil)
 	claimStatusRules(place, p)
 	addressRules(place, s)
@@ -43,7 +43,7 @@ func (r *Rules) Status(at validate.At, p, old *corev1.Pod) {
 	})
 }
 
-// conditionRules tell the types below metadata, as clients know them.
+// conditionRules reports error paths below metadata, as in Kubernetes.
 func conditionRules(at validate.At, conditions []corev1.PodCondition) {
 	validate.Each(at.Child("metadata"), "conditions", conditions, func(at validate.At, c *corev1.PodCondition) {
 		switch c.Type {
@@ -54,8 +54,8 @@ func conditionRules(at validate.At, conditions []corev1.PodCondition) {
 	})
 }
 
-// restartRules keep containers that are over and not to be restarted as they
-// are. Sidecars among init containers may always be restarted.
+// restartRules rejects status changes of terminated containers that must not restart. Sidecars
+// among init containers may always restart.
 func restartRules(at validate.At, name string, now, before []corev1.ContainerStatus, policy corev1.RestartPolicy, init []corev1.Container) {
 	if policy == corev1.RestartPolicyAlways {
 		return
@@ -143,7 +143,7 @@ func userRules(at validate.At, s *corev1.ContainerStatus, os *corev1.PodOS) {
 	user.Groups("supplementalGroups", s.User.Linux.SupplementalGroups)
 }
 
-// healthRules want the health of what the container has.
+// healthRules requires the health of resources that the container has.
 func healthRules(containers []corev1.Container) func(validate.At, *corev1.ContainerStatus) {
 	index := validate.IndexOf(containers, func(c *corev1.Container) string { return c.Name })
 	return func(at validate.At, s *corev1.ContainerStatus) {

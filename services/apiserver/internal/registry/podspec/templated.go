@@ -10,22 +10,21 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// PodsOf says where objects of a Go type have the template of the pods that they
-// make.
+// PodsOf describes the pod template in objects of a Go type.
 type PodsOf[T registry.Object] struct {
-	// Template of an object; nil when it has none.
+	// Template returns the template of an object, or nil.
 	Template func(T) *corev1.PodTemplateSpec
 	Path     *field.Path
-	// HostNames tells that the pods' host names begin with the object's name.
+	// HostNames reports whether the pods' host names begin with the object's name.
 	HostNames bool
-	// Around, if set, returns warnings about what the template stands in. They are sent
-	// with those of the template, before them.
+	// Around, if set, returns warnings about the fields around the template. They are sent before
+	// those of the template.
 	Around func(T) []string
-	// OwnChanges means that an update warns only if it changes the template itself.
+	// OwnChanges limits warnings on updates to changes of the template itself.
 	OwnChanges bool
 }
 
-// warnings returns those of the template and of what it stands in.
+// warnings returns the warnings of the template and of the fields around it.
 func (p *PodsOf[T]) warnings(o T) (texts []string) {
 	if p.Around != nil {
 		texts = p.Around(o)
@@ -36,10 +35,10 @@ func (p *PodsOf[T]) warnings(o T) (texts []string) {
 	return texts
 }
 
-// Templated completes the declaration of a kind that makes pods: fields of
-// features that are off are dropped from the template, before the kind's own
-// Prepare, and its warnings are told before the kind's own, after a change only
-// if it was one of the specification.
+// Templated completes the declaration of a kind with a pod template. It adds that fields of
+// disabled gates are dropped from the template before the kind's own Prepare, and that warnings
+// about the template precede the kind's own. After an update they are sent only if the spec has
+// changed.
 func Templated[T registry.Object](rules *Rules, pods PodsOf[T], k *registry.Kind) *registry.Kind {
 	create, update := k.Create, k.Update
 	template := func(o registry.Object) *corev1.PodTemplateSpec { return pods.Template(o.(T)) }

@@ -16,7 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// Create checks a new pod.
+// Create validates a new pod.
 func (r *Rules) Create(at validate.At, p *corev1.Pod) {
 	c := r.newCheck(true, &p.Spec, nil, nil)
 	c.wholePod(at, p)
@@ -27,7 +27,7 @@ func (r *Rules) Create(at validate.At, p *corev1.Pod) {
 	c.profilesAgree(spec, p.Annotations)
 }
 
-// wholePod has the rules of every pod.
+// wholePod applies the rules for every pod.
 func (c *check) wholePod(at validate.At, p *corev1.Pod) {
 	c.annotations(at.Child("metadata", "annotations"), p.Annotations)
 	spec := at.Child("spec")
@@ -46,7 +46,7 @@ func (c *check) wholePod(at validate.At, p *corev1.Pod) {
 	validate.Each(spec, "initContainers", p.Spec.InitContainers, trimmedImage)
 }
 
-// annotationChanges keeps those that say what a pod is.
+// annotationChanges rejects changes of annotations that define the nature of a pod.
 func (c *check) annotationChanges(at validate.At, p, old *corev1.Pod) {
 	place := at.Child("metadata", "annotations")
 	fixed := func(key string) string {
@@ -81,8 +81,8 @@ const updatable = "pod updates may not change fields other than `spec.containers
 	"`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations)," +
 	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n"
 
-// Update checks a change of a pod. Little may change: images, the deadline,
-// tolerations and gates; of a pod that still has gates also where it may run.
+// Update validates a change of a pod. Only images, the deadline, tolerations and gates may change,
+// and scheduling constraints while the pod has gates.
 func (r *Rules) Update(at validate.At, p, old *corev1.Pod) {
 	c := r.updateCheck(p, old)
 	c.wholePod(at, p)
@@ -98,7 +98,7 @@ func (r *Rules) Update(at validate.At, p, old *corev1.Pod) {
 	if validate.Same(&p.Spec, &old.Spec) {
 		return
 	}
-	// What is left after all that may change must be the same.
+	// Without the fields that may change, the spec must be equal.
 	rest := p.Spec.DeepCopy()
 	for i := range rest.Containers {
 		rest.Containers[i].Image = old.Spec.Containers[i].Image
@@ -119,7 +119,7 @@ func (r *Rules) Update(at validate.At, p, old *corev1.Pod) {
 	}
 }
 
-// sameImages wants the containers that there were, with an image each.
+// sameImages requires the same number of containers, each with an image.
 func sameImages(at validate.At, name string, now, before []corev1.Container) bool {
 	if len(now) != len(before) {
 		at.Forbidden(name, "pod updates may not add or remove containers")
@@ -171,8 +171,8 @@ func gatesShrink(at validate.At, now, before []corev1.PodSchedulingGate) {
 	})
 }
 
-// gatedRules let a pod that is not to be scheduled yet be narrowed to fewer
-// nodes; what may change is set back in rest.
+// gatedRules allows narrowing the nodes of a pod with scheduling gates. It resets in rest the
+// fields that may change.
 func gatedRules(at validate.At, rest, old *corev1.PodSpec) {
 	if !validate.Same(rest.NodeSelector, old.NodeSelector) {
 		for key, value := range old.NodeSelector {
@@ -205,8 +205,8 @@ func nodeAffinityOf(s *corev1.PodSpec) *corev1.NodeAffinity {
 	return s.Affinity.NodeAffinity
 }
 
-// nodeAffinityNarrows wants the terms that there were, each with what it had
-// and maybe more.
+// nodeAffinityNarrows requires the existing terms, each with its existing requirements and
+// optionally more.
 func nodeAffinityNarrows(at validate.At, now, before *corev1.NodeAffinity) {
 	if before == nil || before.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return
@@ -234,14 +234,13 @@ func termNarrows(now, before *corev1.NodeSelectorTerm) bool {
 		return len(now) >= len(before) && validate.Same(now[:len(before)], before)
 	}
 	if len(before.MatchExpressions)+len(before.MatchFields) == 0 {
-		// A term without requirements matches nothing; one with them would.
+		// A term without requirements matches nothing, so it must not get any.
 		return len(now.MatchExpressions)+len(now.MatchFields) == 0
 	}
 	return begins(now.MatchExpressions, before.MatchExpressions) && begins(now.MatchFields, before.MatchFields)
 }
 
-// EphemeralContainers checks a change of a pod's ephemeral containers: they are
-// only ever added.
+// EphemeralContainers validates a change of a pod's ephemeral containers, which can only be added.
 func (r *Rules) EphemeralContainers(at validate.At, p, old *corev1.Pod) {
 	if _, mirror := old.Annotations[mirrorAnnotation]; mirror {
 		at.Add(field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers"))
@@ -265,8 +264,8 @@ func (r *Rules) EphemeralContainers(at validate.At, p, old *corev1.Pod) {
 	}
 }
 
-// MergeMatchKeys adds to the selectors of a new pod what its own labels give
-// the keys in matchLabelKeys and mismatchLabelKeys (KEP-3633).
+// MergeMatchKeys adds requirements to the selectors of a new pod, from its own labels with the keys
+// in matchLabelKeys and mismatchLabelKeys (KEP-3633).
 func MergeMatchKeys(p *corev1.Pod) {
 	podTerms(p.Spec.Affinity, func(t *corev1.PodAffinityTerm) {
 		if t.LabelSelector == nil {

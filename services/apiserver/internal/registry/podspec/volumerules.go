@@ -14,9 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// volumeRules check the volumes and keep those without a fault. The name of the
-// pod, where it is known, is the beginning of the names of the claims that are
-// made for it.
+// volumeRules validates the volumes and records the valid ones. The name of the pod, if known, is
+// the prefix of the names of generated claims.
 func (c *check) volumeRules(at validate.At, m *metav1.ObjectMeta) {
 	pod := ""
 	if c.pod {
@@ -48,8 +47,8 @@ func (c *check) volumeRules(at validate.At, m *metav1.ObjectMeta) {
 	})
 }
 
-// volumeSource wants a volume to be of one kind. Some of the names are not
-// those of the fields; clients know them so.
+// volumeSource requires exactly one source. As in Kubernetes, some names in errors differ from
+// those of the fields.
 func (c *check) volumeSource(at validate.At, v *corev1.Volume, pod string) {
 	u := at.Choice("may not specify more than 1 volume type")
 	validate.Member(u, "emptyDir", v.EmptyDir, func(at validate.At, s *corev1.EmptyDirVolumeSource) {
@@ -157,8 +156,8 @@ func (c *check) volumeSource(at validate.At, v *corev1.Volume, pod string) {
 	u.Some("must specify a volume type")
 }
 
-// memberAt is validate.Member for a field that is called otherwise when it is
-// not the only one that is set.
+// memberAt is validate.Member for a field whose name in errors differs if it is the only one that
+// is set.
 func memberAt[T any](u *validate.Union, at validate.At, name, place string, value *T, rules func(validate.At, *T)) {
 	validate.Member(u, name, value, func(_ validate.At, value *T) { rules(at.Child(place), value) })
 }
@@ -167,7 +166,7 @@ func secretNameRules(at validate.At, ref *corev1.LocalObjectReference) {
 	validate.Optional(at, "secretRef", ref, func(at validate.At, r *corev1.LocalObjectReference) { at.Present("name", r.Name != "") })
 }
 
-// fileRules are those of keys that become files.
+// fileRules validates keys that are mapped to files.
 func fileRules(at validate.At, mode *int32, items []corev1.KeyToPath) {
 	at.FileMode("defaultMode", mode)
 	validate.Each(at, "items", items, keyToPathRules)
@@ -197,7 +196,7 @@ func downwardFileRules(at validate.At, f *corev1.DownwardAPIVolumeFile) {
 	at.FileMode("mode", f.Mode)
 }
 
-// HostPathRules are those of a path of the node.
+// HostPathRules validates a path on the node.
 func HostPathRules(at validate.At, s *corev1.HostPathVolumeSource) {
 	if s.Path == "" {
 		at.Required("path", "")
@@ -209,19 +208,19 @@ func HostPathRules(at validate.At, s *corev1.HostPathVolumeSource) {
 		corev1.HostPathDirectoryOrCreate, corev1.HostPathFile, corev1.HostPathFileOrCreate, corev1.HostPathSocket)
 }
 
-// GCEDiskRules are those of a disk of that cloud.
+// GCEDiskRules validates a GCE disk.
 func GCEDiskRules(at validate.At, s *corev1.GCEPersistentDiskVolumeSource) {
 	at.Present("pdName", s.PDName != "")
 	at.Partition("partition", s.Partition)
 }
 
-// AWSDiskRules are those of a disk of that cloud.
+// AWSDiskRules validates an AWS disk.
 func AWSDiskRules(at validate.At, s *corev1.AWSElasticBlockStoreVolumeSource) {
 	at.Present("volumeID", s.VolumeID != "")
 	at.Partition("partition", s.Partition)
 }
 
-// NFSRules are those of a directory of an NFS server.
+// NFSRules validates a directory of an NFS server.
 func NFSRules(at validate.At, s *corev1.NFSVolumeSource) {
 	at.Present("server", s.Server != "")
 	at.Present("path", s.Path != "")
@@ -230,7 +229,7 @@ func NFSRules(at validate.At, s *corev1.NFSVolumeSource) {
 	}
 }
 
-// FlockerRules want either of two ways to name a data set.
+// FlockerRules requires exactly one of the two identifiers of a data set.
 func FlockerRules(at validate.At, s *corev1.FlockerVolumeSource) {
 	if s.DatasetName == "" && s.DatasetUUID == "" {
 		at.Required("", "one of datasetName and datasetUUID is required")
@@ -243,7 +242,7 @@ func FlockerRules(at validate.At, s *corev1.FlockerVolumeSource) {
 	}
 }
 
-// QuobyteRules want the registry's hosts and ports.
+// QuobyteRules requires the hosts and ports of the registry.
 func QuobyteRules(at validate.At, s *corev1.QuobyteVolumeSource) {
 	const pairs, maxTenant = "must be a host:port pair or multiple pairs separated by commas", 64
 	switch {
@@ -261,7 +260,7 @@ func QuobyteRules(at validate.At, s *corev1.QuobyteVolumeSource) {
 	at.Present("volume", s.Volume != "")
 }
 
-// FCRules want either of two ways to name a fibre channel's target.
+// FCRules requires exactly one of the two identifiers of a Fibre Channel target.
 func FCRules(at validate.At, s *corev1.FCVolumeSource) {
 	if len(s.TargetWWNs) == 0 && len(s.WWIDs) == 0 {
 		at.Required("targetWWNs", "must specify either targetWWNs or wwids, but not both")
@@ -278,7 +277,7 @@ func FCRules(at validate.At, s *corev1.FCVolumeSource) {
 	}
 }
 
-// FlexRules keep the platform's own options for the platform.
+// FlexRules rejects options in reserved domains.
 func FlexRules(at validate.At, driver string, options map[string]string) {
 	at.Present("driver", driver != "")
 	for _, key := range slices.Sorted(maps.Keys(options)) {
@@ -290,7 +289,7 @@ func FlexRules(at validate.At, driver string, options map[string]string) {
 	}
 }
 
-// AzureDiskRules are those of a disk of that cloud.
+// AzureDiskRules validates an Azure disk.
 func AzureDiskRules(at validate.At, s *corev1.AzureDiskVolumeSource) {
 	at.Present("diskName", s.DiskName != "")
 	at.Present("diskURI", s.DataDiskURI != "")
@@ -309,10 +308,10 @@ func AzureDiskRules(at validate.At, s *corev1.AzureDiskVolumeSource) {
 	}
 }
 
-// maxDriverName is the length of the longest name of a CSI driver.
+// maxDriverName is the maximum length of a CSI driver's name.
 const maxDriverName = 63
 
-// CSIDriverName wants the name of a driver.
+// CSIDriverName validates the name of a driver.
 func CSIDriverName(at validate.At, name, driver string) {
 	at.Present(name, driver != "")
 	if len(driver) > maxDriverName {

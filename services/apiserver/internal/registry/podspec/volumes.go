@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	// fileMode of files that come from the API.
+	// fileMode is the default mode of files from the API.
 	fileMode = 0o644
-	// tokenLifetime in seconds.
+	// tokenLifetime is the default in seconds.
 	tokenLifetime = 60 * 60
 )
 
-// Claim fills a claim, also one that a template embeds.
+// Claim sets the defaults of a claim, including one in a template.
 func Claim(c *corev1.PersistentVolumeClaim) {
 	declare.Fill(&c.Status.Phase, corev1.ClaimPending)
 	Round(c.Status.Capacity)
@@ -21,21 +21,21 @@ func Claim(c *corev1.PersistentVolumeClaim) {
 	ClaimSpec(&c.Spec)
 }
 
-// ClaimSpec fills the specification of a claim.
+// ClaimSpec sets the defaults of a claim's spec.
 func ClaimSpec(s *corev1.PersistentVolumeClaimSpec) {
 	declare.FillPtr(&s.VolumeMode, corev1.PersistentVolumeFilesystem)
 	Round(s.Resources.Limits)
 	Round(s.Resources.Requests)
 }
 
-// HostPath fills a volume that is a path of the node.
+// HostPath sets the defaults of a host path volume.
 func HostPath(v *corev1.HostPathVolumeSource) {
 	if v != nil {
 		declare.FillPtr(&v.Type, corev1.HostPathUnset)
 	}
 }
 
-// AzureDisk fills a volume that is a disk of that cloud.
+// AzureDisk sets the defaults of an Azure disk.
 func AzureDisk(v *corev1.AzureDiskVolumeSource) {
 	if v == nil {
 		return
@@ -46,23 +46,23 @@ func AzureDisk(v *corev1.AzureDiskVolumeSource) {
 	declare.FillPtr(&v.ReadOnly, false)
 }
 
-// ISCSI fills the interface of a volume of that kind.
+// ISCSI sets the default interface of an iSCSI volume.
 func ISCSI(iface *string) { declare.Fill(iface, "default") }
 
-// RBD fills pool, user and keyring of a volume of that kind.
+// RBD sets the defaults of pool, user and keyring of an RBD volume.
 func RBD(pool, user, keyring *string) {
 	declare.Fill(pool, "rbd")
 	declare.Fill(user, "admin")
 	declare.Fill(keyring, "/etc/ceph/keyring")
 }
 
-// ScaleIO fills the storage mode and file system of a volume of that kind.
+// ScaleIO sets the defaults of storage mode and file system of a ScaleIO volume.
 func ScaleIO(mode, fsType *string) {
 	declare.Fill(mode, "ThinProvisioned")
 	declare.Fill(fsType, "xfs")
 }
 
-// fillVolume makes a volume of no kind an empty directory.
+// fillVolume sets the defaults of a volume. A volume without a source becomes an empty directory.
 func fillVolume(v *corev1.Volume) {
 	if v.VolumeSource == (corev1.VolumeSource{}) {
 		v.EmptyDir = &corev1.EmptyDirVolumeSource{}

@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// Warnings about a new pod, in the words of Kubernetes 1.33.
+// Warnings returns the warnings about a new pod, with the texts of Kubernetes 1.33.
 func Warnings(p *corev1.Pod) []string {
 	w := &warner{spec: &p.Spec, meta: &p.ObjectMeta}
 	if msgs := validate.DNSLabel(p.Name); len(msgs) > 0 {
@@ -23,7 +23,7 @@ func Warnings(p *corev1.Pod) []string {
 	return w.texts
 }
 
-// TemplateWarnings are those about a template that stands at a path.
+// TemplateWarnings returns the warnings about a template at a path.
 func TemplateWarnings(path *field.Path, t *corev1.PodTemplateSpec) []string {
 	w := &warner{path: path, spec: &t.Spec, meta: &t.ObjectMeta}
 	w.all()
@@ -31,14 +31,14 @@ func TemplateWarnings(path *field.Path, t *corev1.PodTemplateSpec) []string {
 }
 
 type warner struct {
-	// path of a template; nil for a pod.
+	// path of a template; nil for a pod
 	path  *field.Path
 	spec  *corev1.PodSpec
 	meta  *metav1.ObjectMeta
 	texts []string
 }
 
-// maxTexts is more warnings than the headers of a response carry.
+// maxTexts is more warnings than the headers of a response can contain.
 const maxTexts = 500
 
 func (w *warner) full() bool { return len(w.texts) >= maxTexts }
@@ -75,7 +75,7 @@ func (w *warner) all() {
 	w.addresses()
 }
 
-// deprecatedLabels of nodes, with what to use instead.
+// deprecatedLabels are deprecated node labels and their replacements.
 var deprecatedLabels = map[string]string{
 	corev1.LabelFailureDomainBetaRegion:             `deprecated since v1.17; use "topology.kubernetes.io/region" instead`,
 	corev1.LabelFailureDomainBetaZone:               `deprecated since v1.17; use "topology.kubernetes.io/zone" instead`,
@@ -87,11 +87,10 @@ var deprecatedLabels = map[string]string{
 	"node-role.kubernetes.io/master":                `use "node-role.kubernetes.io/control-plane" instead`,
 }
 
-// DeprecatedLabel says what to use instead of a label of nodes; it is empty for
-// one that stays.
+// DeprecatedLabel returns the deprecation message of a node label, or "" if it is not deprecated.
 func DeprecatedLabel(key string) string { return deprecatedLabels[key] }
 
-// SelectorWarnings are those about a selector of nodes.
+// SelectorWarnings returns the warnings about a node selector.
 func SelectorWarnings(path *field.Path, s *metav1.LabelSelector) (texts []string) {
 	if s == nil {
 		return nil
@@ -109,7 +108,7 @@ func SelectorWarnings(path *field.Path, s *metav1.LabelSelector) (texts []string
 	return texts
 }
 
-// NodeTermWarnings are those about terms that select nodes.
+// NodeTermWarnings returns the warnings about node selector terms.
 func NodeTermWarnings(path *field.Path, terms []corev1.NodeSelectorTerm) []string {
 	var w warner
 	for i := range terms {
@@ -118,7 +117,7 @@ func NodeTermWarnings(path *field.Path, terms []corev1.NodeSelectorTerm) []strin
 	return w.texts
 }
 
-// placement tells labels that nodes will not have for ever.
+// placement adds warnings for deprecated node labels.
 func (w *warner) placement() {
 	for _, key := range slices.Sorted(maps.Keys(w.spec.NodeSelector)) {
 		if msg := deprecatedLabels[key]; msg != "" {
@@ -192,7 +191,7 @@ func (w *warner) podAffinity() {
 	}
 }
 
-// addresses tells those that are written oddly.
+// addresses adds warnings for non-canonical addresses.
 func (w *warner) addresses() {
 	if d := w.spec.DNSConfig; d != nil {
 		for i, ip := range d.Nameservers {
@@ -210,7 +209,7 @@ func (w *warner) ip(path *field.Path, ip string) {
 	}
 }
 
-// StatusWarnings are those about the status that a pod is given.
+// StatusWarnings returns the warnings about the status of a pod.
 func StatusWarnings(p *corev1.Pod) []string {
 	var w warner
 	path := field.NewPath("status")
@@ -241,7 +240,7 @@ func (w *warner) seccomp(key string) {
 	}
 }
 
-// volumes tells kinds of volumes that nothing mounts any more.
+// volumes adds warnings for deprecated types of volumes.
 func (w *warner) volumes() {
 	for i := range w.spec.Volumes {
 		v := &w.spec.Volumes[i]
@@ -270,7 +269,7 @@ func (w *warner) volumes() {
 	}
 }
 
-// ClaimWarnings are those about the specification of a claim.
+// ClaimWarnings returns the warnings about the spec of a claim.
 func ClaimWarnings(path *field.Path, s *corev1.PersistentVolumeClaimSpec) []string {
 	var w warner
 	at := path.Child("resources")
@@ -299,7 +298,7 @@ func (w *warner) duplicates() {
 	}
 }
 
-// fractions tells bytes that are not whole.
+// fractions adds warnings for fractions of bytes.
 func (w *warner) fractions(path *field.Path, list corev1.ResourceList, names ...corev1.ResourceName) {
 	if len(names) == 0 {
 		names = []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
@@ -326,14 +325,14 @@ func (w *warner) container(path *field.Path, c *corev1.Container) {
 	seen := validate.Set[string]{}
 	for i, e := range c.Env {
 		ref := "$(" + e.Name + ")"
-		// A value that is made of the one before does not hide it.
+		// A value that refers to the previous one does not hide it.
 		if !seen.Add(e.Name) && (e.ValueFrom != nil || e.Value == ref || !strings.Contains(e.Value, ref)) {
 			w.say("%s: hides previous definition of %q, which may be dropped when using apply", path.Child("env").Index(i), e.Name)
 		}
 	}
 }
 
-// appArmor warns of an annotation that has no field beside it.
+// appArmor adds a warning for an annotation without a corresponding field.
 func (w *warner) appArmor(key string) {
 	w.say(`%s: deprecated since v1.30; use the "appArmorProfile" field instead`, w.annotation(key))
 }

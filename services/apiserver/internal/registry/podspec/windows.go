@@ -10,7 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// Limits of the options of containers on Windows.
+// Limits of the options of Windows containers.
 const (
 	maxCredentialSpec = 64 << 10
 	maxDomainName     = 255
@@ -42,7 +42,7 @@ func windowsRules(at validate.At, o *corev1.WindowsSecurityContextOptions) {
 	}
 }
 
-// windowsUserRules want a user, or a domain, a backslash and a user.
+// windowsUserRules requires a user, or a domain, a backslash and a user.
 func windowsUserRules(at validate.At, name string) {
 	bad := func(is bool, detail string) {
 		if is {
@@ -73,8 +73,7 @@ func windowsUserRules(at validate.At, name string) {
 	bad(badUserCharacters.MatchString(user), `runAsUserName's User cannot contain the following characters: "/\:;|=,+*?<>@[]`)
 }
 
-// hostProcessRules want all containers of a pod to be processes of their host
-// when one is.
+// hostProcessRules requires all containers of a pod to be host processes if any of them is.
 func (c *check) hostProcessRules(at validate.At) {
 	var whole *bool
 	if s := c.whole.SecurityContext; s != nil && s.WindowsOptions != nil {
@@ -107,7 +106,7 @@ func (c *check) hostProcessRules(at validate.At) {
 	at.Absent("", !c.privileged, "hostProcess containers are disallowed by cluster policy")
 }
 
-// osRules forbid what the pod's system does not have.
+// osRules rejects fields that the pod's operating system does not support.
 func (c *check) osRules(spec, at validate.At, os *corev1.PodOS) {
 	switch os.Name {
 	case "":

@@ -51,8 +51,9 @@ func podDisruptionBudgets() *registry.Kind {
 	}
 }
 
-// beta1Label is a label that no pod has. In policy/v1beta1, where an empty selector selects no pods,
-// an expression on it stands for the other meaning.
+// beta1Label is a label that no pod has. In policy/v1beta1, where an empty selector selects no
+// pods, an expression with this label represents the meaning that the empty selector has in the
+// other version.
 const beta1Label = "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match"
 
 // FromV1beta1 converts the selector of a budget of policy/v1beta1, which has the fields of v1.
@@ -74,7 +75,7 @@ func removeBeta1Label(b *policyv1.PodDisruptionBudget) {
 	s.MatchExpressions = slices.DeleteFunc(s.MatchExpressions, func(e metav1.LabelSelectorRequirement) bool { return e.Key == beta1Label })
 }
 
-// filledBudget has the rule for what removeBeta1Label leaves as it is.
+// filledBudget returns the rule for selectors that removeBeta1Label does not change.
 func filledBudget() []transcode.Rule {
 	return []transcode.Rule{transcode.Checked[metav1.LabelSelector](func(f [4][]byte) bool {
 		return !bytes.Contains(f[0], []byte(beta1Label))

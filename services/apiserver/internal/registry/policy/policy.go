@@ -1,5 +1,5 @@
-// Package policy declares the kinds of the policy group, v1. It keeps no state;
-// Kinds makes fresh values for the catalog of built-in kinds.
+// Package policy declares the kinds of the policy group, v1. It has no state. Kinds returns new
+// values for the catalog of built-in kinds.
 package policy
 
 import "binnacle/services/apiserver/internal/registry"
@@ -9,5 +9,5 @@ const (
 	version = "v1"
 )
 
-// Kinds of the group.
+// Kinds returns the kinds of the group.
 func Kinds() []*registry.Kind { return []*registry.Kind{podDisruptionBudgets()} }

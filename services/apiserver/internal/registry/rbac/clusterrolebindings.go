@@ -30,7 +30,7 @@ func clusterRoleBindings() *registry.Kind {
 			}),
 		},
 		Shown: registry.Shown{
-			// Described as in an older version, as clients know it.
+			// The description is that of an older version, as in Kubernetes.
 			Columns: bindingColumns("clusterRoleBinding", columns.Doc(rbacv1beta1.ClusterRoleBinding{}, "roleRef"),
 				func(b *rbacv1.ClusterRoleBinding) (rbacv1.RoleRef, []rbacv1.Subject) { return b.RoleRef, b.Subjects }),
 		},

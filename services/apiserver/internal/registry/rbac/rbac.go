@@ -1,6 +1,5 @@
-// Package rbac declares the kinds of the group rbac.authorization.k8s.io, v1,
-// one file per kind. It keeps no state; Kinds makes fresh values for the
-// catalog of built-in kinds.
+// Package rbac declares the kinds of the group rbac.authorization.k8s.io, v1, with one file for
+// each kind. It has no state. Kinds returns new values for the catalog of built-in kinds.
 package rbac
 
 import (
@@ -20,8 +19,8 @@ const (
 	kindClusterRole = "ClusterRole"
 )
 
-// Kinds of the group, in the order of their resources. Their names may hold
-// whatever a path segment may, such as "system:node".
+// Kinds returns the kinds of the group, ordered by resource. Their names may be any path segment,
+// such as "system:node".
 func Kinds() []*registry.Kind {
 	return []*registry.Kind{
 		clusterRoleBindings(),
@@ -31,7 +30,7 @@ func Kinds() []*registry.Kind {
 	}
 }
 
-// bindingColumns of both kinds of bindings; what names the kind in the
+// bindingColumns returns the columns of both kinds of bindings. what is the kind in the
 // descriptions.
 func bindingColumns[T registry.Object](what, refDesc string, binding func(T) (rbacv1.RoleRef, []rbacv1.Subject)) []registry.Column {
 	subjects := func(name, kind string, text func(rbacv1.Subject) string) registry.Column {

@@ -31,7 +31,7 @@ func roleBindings() *registry.Kind {
 			}),
 		},
 		Shown: registry.Shown{
-			// Described as in an older version, as clients know it.
+			// The description is that of an older version, as in Kubernetes.
 			Columns: bindingColumns("roleBinding", columns.Doc(rbacv1beta1.RoleBinding{}, "roleRef"),
 				func(b *rbacv1.RoleBinding) (rbacv1.RoleRef, []rbacv1.Subject) { return b.RoleRef, b.Subjects }),
 		},

@@ -14,8 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/transcode"
 )
 
-// validateRules checks the rules of a role; those of a namespaced one cannot
-// apply to paths.
+// validateRules validates the rules of a role. Those of a namespaced role cannot have non-resource
+// URLs.
 func validateRules(rules []rbacv1.PolicyRule, namespaced bool) (errs field.ErrorList) {
 	for i := range rules {
 		r, at := &rules[i], field.NewPath("rules").Index(i)
@@ -63,7 +63,7 @@ func validateClusterRole(r *rbacv1.ClusterRole) field.ErrorList {
 	return errs
 }
 
-// defaultBinding says what group the role and the subjects are of.
+// defaultBinding sets missing API groups of the role and the subjects.
 func defaultBinding(ref *rbacv1.RoleRef, subjects []rbacv1.Subject) {
 	if ref.APIGroup == "" {
 		ref.APIGroup = group
@@ -76,7 +76,7 @@ func defaultBinding(ref *rbacv1.RoleRef, subjects []rbacv1.Subject) {
 	}
 }
 
-// validateBinding checks a binding whose role may be of the kinds given.
+// validateBinding validates a binding to a role of one of the given kinds.
 func validateBinding(ref rbacv1.RoleRef, subjects []rbacv1.Subject, namespaced bool, kinds ...string) (errs field.ErrorList) {
 	at := field.NewPath("roleRef")
 	if ref.APIGroup != group {
@@ -125,15 +125,15 @@ func validateSubject(s *rbacv1.Subject, namespaced bool, at *field.Path) (errs f
 	return errs
 }
 
-// refText shows a reference in messages as clients know it.
+// refText formats a reference in messages as Kubernetes does.
 type refText rbacv1.RoleRef
 
 func (r refText) String() string {
 	return fmt.Sprintf("rbac.RoleRef{APIGroup:%q, Kind:%q, Name:%q}", r.APIGroup, r.Kind, r.Name)
 }
 
-// validateSameRole keeps a binding from being pointed at another role: whoever
-// was trusted with one is not trusted with the other.
+// validateSameRole rejects changes of the role of a binding: a user that may grant one role is not
+// necessarily allowed to grant another.
 func validateSameRole(ref, old rbacv1.RoleRef) field.ErrorList {
 	if ref == old {
 		return nil
@@ -141,8 +141,8 @@ func validateSameRole(ref, old rbacv1.RoleRef) field.ErrorList {
 	return field.ErrorList{field.Invalid(field.NewPath("roleRef"), refText(ref), "cannot change roleRef")}
 }
 
-// filledBinding are the rules by which a stored binding is seen to be as
-// defaultBinding leaves it.
+// filledBinding returns the rules that determine whether a stored binding has the defaults of
+// defaultBinding.
 func filledBinding() []transcode.Rule {
 	return []transcode.Rule{
 		transcode.Filled[rbacv1.RoleRef]("apiGroup"),

@@ -8,8 +8,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 )
 
-// alpha3 is the version in which the capacities of devices are bare quantities.
-// Everything else looks as in the first beta.
+// alpha3 is the version in which the capacities of devices are plain quantities. Everything else
+// equals the first beta.
 const alpha3 = "v1alpha3"
 
 func resourceSlicesAlpha3(g gates) *registry.Kind {
@@ -40,7 +40,7 @@ func resourceSlicesAlpha3(g gates) *registry.Kind {
 	return k
 }
 
-// capacities changes each capacity of a device.
+// capacities applies change to each capacity of a device.
 func capacities(change func(any) any) reshape {
 	return func(device map[string]any) {
 		basic, _ := device["basic"].(map[string]any)

@@ -10,8 +10,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// requestNames are the names by which a claim's requests can be meant:
-// "request" and "request/alternative".
+// requestNames holds the names that refer to a claim's requests: "request" and
+// "request/alternative".
 type requestNames validate.Set[string]
 
 func requestNamesOf(c *resourcev1beta2.DeviceClaim) requestNames {
@@ -26,7 +26,7 @@ func requestNamesOf(c *resourcev1beta2.DeviceClaim) requestNames {
 	return names
 }
 
-// claimRules check what a claim asks for; stored tells that it is stored already.
+// claimRules validates the spec of a claim. stored reports whether it is already stored.
 func (x compiler) claimRules(at validate.At, s *resourcev1beta2.ResourceClaimSpec, stored bool) {
 	devices, c := at.Child("devices"), &s.Devices
 	names := requestNamesOf(c)
@@ -53,7 +53,7 @@ func (x compiler) claimRules(at validate.At, s *resourcev1beta2.ResourceClaimSpe
 	validate.MaxItems(devices, "config", c.Config, resourcev1beta2.DeviceConfigMaxSize)
 }
 
-// rules want references to requests, each once.
+// rules requires distinct references to requests.
 func (n requestNames) rules(at validate.At, refs []string) {
 	validate.Each(at, "requests", refs, func(at validate.At, ref *string) { n.ref(at, "", *ref) })
 	validate.MaxItems(at, "requests", refs, resourcev1beta2.DeviceRequestsMaxSize)
@@ -104,7 +104,7 @@ func (x compiler) alternativeRules(at validate.At, r *resourcev1beta2.DeviceSubR
 	validate.Each(at, "tolerations", r.Tolerations, tolerationRules)
 }
 
-// claimStatusRules check how a claim is satisfied and who uses it.
+// claimStatusRules validates the allocation and the consumers of a claim.
 func claimStatusRules(at validate.At, c, old *resourcev1beta2.ResourceClaim) {
 	status, s := at.Child("status"), &c.Status
 	names := requestNamesOf(&c.Spec.Devices)
@@ -126,7 +126,7 @@ func claimStatusRules(at validate.At, c, old *resourcev1beta2.ResourceClaim) {
 	}
 }
 
-// reservedRules keep new users from a claim that is not allocated, or about to go.
+// reservedRules rejects new consumers of a claim that is not allocated, or is being deleted.
 func reservedRules(status validate.At, c, old *resourcev1beta2.ResourceClaim) {
 	now := c.Status.ReservedFor
 	if len(now) == 0 {
@@ -150,7 +150,7 @@ func reservedRules(status validate.At, c, old *resourcev1beta2.ResourceClaim) {
 	}
 }
 
-// deviceID names a device; messages show it as its parts.
+// deviceID identifies a device. Messages contain its parts.
 type deviceID struct{ driver, pool, device string }
 
 func (d deviceID) String() string { return d.driver + "/" + d.pool + "/" + d.device }

@@ -10,13 +10,13 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// allowing are the gates for an object that uses administrators' access already.
+// allowing returns the gates for an object that may already use admin access.
 func (g gates) allowing(admin bool) gates {
 	g.admin = g.admin || admin
 	return g
 }
 
-// grantedBy tells whether an allocation says who has administrators' access.
+// grantedBy reports whether an allocation sets admin access.
 func grantedBy(a *resourcev1beta1.AllocationResult) bool {
 	return a != nil && slices.ContainsFunc(a.Devices.Results, func(r resourcev1beta1.DeviceRequestAllocationResult) bool { return r.AdminAccess != nil })
 }
@@ -25,8 +25,8 @@ func grantedByBeta2(a *resourcev1beta2.AllocationResult) bool {
 	return a != nil && slices.ContainsFunc(a.Devices.Results, func(r resourcev1beta2.DeviceRequestAllocationResult) bool { return r.AdminAccess != nil })
 }
 
-// claimStatus leaves a change of the status what it may change. What drivers told of
-// devices goes with the allocation of these devices.
+// claimStatus resets the fields that a status update must not change. The status of a device is
+// removed together with its allocation.
 func (g gates) claimStatus(c, old *resourcev1beta1.ResourceClaim) {
 	c.Spec = old.Spec
 	declare.KeepMeta(c, old)
@@ -75,7 +75,7 @@ func (g gates) claimStatusBeta2(c, old *resourcev1beta2.ResourceClaim) {
 	}
 }
 
-// freed are the devices that were allocated and are not any more.
+// freed returns the devices that are no longer allocated.
 func freed[R any](now, was []R, of func(*R) deviceID) validate.Set[deviceID] {
 	gone := validate.SetOf(was, of)
 	for i := range now {
@@ -84,7 +84,7 @@ func freed[R any](now, was []R, of func(*R) deviceID) validate.Set[deviceID] {
 	return gone
 }
 
-// stillTold are the devices of a status without those that are gone, or none at all.
+// stillTold returns the device statuses without those of freed devices, or nil unless any is set.
 func stillTold[D any](any bool, devices []D, gone validate.Set[deviceID], of func(*D) deviceID) []D {
 	if any {
 		devices = slices.DeleteFunc(devices, func(d D) bool { return gone.Has(of(&d)) })

@@ -13,18 +13,18 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// pointer is *T, which is what API objects are.
+// pointer is *T that implements registry.Object.
 type pointer[T any] interface {
 	*T
 	registry.Object
 }
 
-// reshape changes an object's JSON from one version's form to the other's.
+// reshape converts an object's JSON from one version's form to another's.
 type reshape func(object map[string]any)
 
-// storedAs is the stored form of a kind of the newest version: Old is the type of
-// the older one. The versions differ in where a few fields stand, so an object is
-// converted by way of its JSON.
+// storedAs returns the stored form of a kind in the newest version. Old is the type of the older
+// version. The versions differ in the position of a few fields, so an object is converted through
+// its JSON.
 func storedAs[Old, New any, OldP pointer[Old], NewP pointer[New]](prefix string, down, up reshape) registry.Stored {
 	return registry.Stored{
 		Prefix:  prefix,
@@ -60,7 +60,7 @@ func convert(from, to registry.Object, change reshape) error {
 	return nil
 }
 
-// each calls change with the objects of a list; path leads to it.
+// each applies change to the objects of the list at path.
 func each(change reshape, path ...string) reshape {
 	return func(object map[string]any) {
 		for _, name := range path[:len(path)-1] {
@@ -75,7 +75,7 @@ func each(change reshape, path ...string) reshape {
 	}
 }
 
-// nest puts everything but some fields below a name.
+// nest moves all fields except those in keep below a name.
 func nest(name string, keep ...string) reshape {
 	return func(object map[string]any) {
 		inner := map[string]any{}
@@ -89,7 +89,7 @@ func nest(name string, keep ...string) reshape {
 	}
 }
 
-// lift undoes nest.
+// lift reverses nest.
 func lift(name string) reshape {
 	return func(object map[string]any) {
 		inner, _ := object[name].(map[string]any)
@@ -100,8 +100,8 @@ func lift(name string) reshape {
 	}
 }
 
-// exactly nests a request for exact devices; one with alternatives has none of
-// its fields, and one that asks for nothing has nothing.
+// exactly nests a request for exact devices. For a request with alternatives it removes the other
+// fields, and for an empty request it adds none.
 func exactly(request map[string]any) {
 	if alternatives, _ := request["firstAvailable"].([]any); len(alternatives) > 0 {
 		for key := range request {
@@ -121,8 +121,8 @@ func exactly(request map[string]any) {
 
 func same(map[string]any) {}
 
-// inNewest makes rules for objects of the older version out of those for the
-// newest; change is the way there.
+// inNewest adapts rules for the newest version to objects of the older version. change converts
+// them.
 func inNewest[Old, New any, OldP pointer[Old], NewP pointer[New]](change reshape, rules func(at validate.At, obj, old NewP)) func(at validate.At, obj, old OldP) {
 	return func(at validate.At, obj, old OldP) {
 		now, before := NewP(new(New)), NewP(nil)
@@ -131,7 +131,7 @@ func inNewest[Old, New any, OldP pointer[Old], NewP pointer[New]](change reshape
 			before = NewP(new(New))
 			err = convert(old, before, change)
 		}
-		if err != nil { // protobuf can carry what JSON cannot
+		if err != nil { // protobuf can encode values that JSON cannot
 			at.Child("spec").Wrong("", err.Error())
 			return
 		}
@@ -139,8 +139,7 @@ func inNewest[Old, New any, OldP pointer[Old], NewP pointer[New]](change reshape
 	}
 }
 
-// checked gives a kind rules for new objects, which have no older state, and for
-// changes.
+// checked sets the rules of a kind for new objects, whose old is nil, and for changes.
 func checked[T registry.Object](k *registry.Kind, rules func(at validate.At, obj, old T)) {
 	k.Create.Validate = declare.Rules(func(at validate.At, obj T) {
 		var none T
@@ -149,8 +148,8 @@ func checked[T registry.Object](k *registry.Kind, rules func(at validate.At, obj
 	k.Update.Validate = declare.Changes(rules)
 }
 
-// defaultCount asks for one exact device where nothing else is said. Both
-// versions' modes are strings of the same values.
+// defaultCount sets the default of one exact device. Both versions' modes are strings with the same
+// values.
 func defaultCount[Mode ~string](mode *Mode, count *int64) {
 	declare.Fill(mode, Mode(resourcev1beta1.DeviceAllocationModeExactCount))
 	if *mode == Mode(resourcev1beta1.DeviceAllocationModeExactCount) {

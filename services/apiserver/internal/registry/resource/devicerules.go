@@ -15,10 +15,10 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// The rules speak of objects in the newest version's form, whatever version a
-// client speaks, and so do their messages.
+// The rules apply to objects in the newest version's form, regardless of the client's version, and
+// so do their messages.
 
-// classRules check a class; old is nil for a new one.
+// classRules validates a class. old is nil for a new one.
 func (x compiler) classRules(at validate.At, c, old *resourcev1beta2.DeviceClass) {
 	spec := at.Child("spec")
 	x.selectorRules(spec, c.Spec.Selectors, old != nil && validate.Same(c.Spec.Selectors, old.Spec.Selectors))
@@ -28,8 +28,8 @@ func (x compiler) classRules(at validate.At, c, old *resourcev1beta2.DeviceClass
 	validate.MaxItems(spec, "config", c.Spec.Config, resourcev1beta2.DeviceConfigMaxSize)
 }
 
-// configRules check what a driver is told. Parameters that are stored may be longer
-// than new ones.
+// configRules validates the configuration of a driver. Stored parameters may be longer than new
+// ones.
 func configRules(at validate.At, c *resourcev1beta2.DeviceConfiguration, stored bool) {
 	if c.Opaque == nil {
 		at.Required("opaque", "")
@@ -44,7 +44,7 @@ func configRules(at validate.At, c *resourcev1beta2.DeviceConfiguration, stored 
 	jsonRules(opaque, "parameters", c.Opaque.Parameters, most)
 }
 
-// jsonRules want a JSON object.
+// jsonRules requires a JSON object.
 func jsonRules(at validate.At, name string, raw runtime.RawExtension, most int) {
 	if len(raw.Raw) == 0 {
 		at.Required(name, "")
@@ -68,7 +68,7 @@ func jsonRules(at validate.At, name string, raw runtime.RawExtension, most int) 
 	}
 }
 
-// poolNameRules want names that are joined by slashes.
+// poolNameRules requires names that are joined by slashes.
 func poolNameRules(at validate.At, name, pool string) {
 	if pool == "" {
 		at.Required(name, "")
@@ -82,7 +82,7 @@ func poolNameRules(at validate.At, name, pool string) {
 	}
 }
 
-// qualifiedRules want an identifier, with or without a domain.
+// qualifiedRules requires an identifier with an optional domain.
 func qualifiedRules(at validate.At, name string) {
 	if name == "" {
 		at.Required("", "name required")
@@ -112,13 +112,13 @@ func identifierRules(at validate.At, id string) {
 	}
 }
 
-// uniqueIn tells of the elements of a list that share a key, at a field of theirs.
+// uniqueIn rejects elements of a list with equal keys. child is the field in the error path.
 func uniqueIn[T any, K comparable](at validate.At, name, child string, list []T, key func(*T) K) {
 	seen := validate.Set[K]{}
 	validate.Each(at, name, list, func(at validate.At, item *T) { validate.Unique(at, child, key(item), seen) })
 }
 
-// deviceEffects of taints.
+// deviceEffects holds the effects of taints.
 var deviceEffects = []resourcev1beta2.DeviceTaintEffect{resourcev1beta2.DeviceTaintEffectNoExecute, resourcev1beta2.DeviceTaintEffectNoSchedule}
 
 func taintRules(at validate.At, t *resourcev1beta2.DeviceTaint) {

@@ -52,15 +52,15 @@ func taintRuleColumns() []registry.Column {
 	}
 }
 
-// defaultTime is when a taint was added, if nobody says so.
+// defaultTime sets a missing time of a taint to the current time.
 func defaultTime(added **metav1.Time) {
 	if *added == nil {
 		*added = &metav1.Time{Time: time.Now().Truncate(time.Second)}
 	}
 }
 
-// taintRuleRules check a rule; old is nil for a new one. Selectors that did not change
-// were good once.
+// taintRuleRules validates a rule. old is nil for a new one. Unchanged selectors are not validated
+// again.
 func (x compiler) taintRuleRules(at validate.At, s, old *resourcev1alpha3.DeviceTaintRuleSpec) {
 	if d := s.DeviceSelector; d != nil {
 		selector := at.Child("deviceSelector")

@@ -10,7 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 )
 
-// gates say which fields are kept. What an object uses already it keeps.
+// gates holds the feature gates of fields. An object keeps the fields that it already uses.
 type gates struct {
 	alternatives, admin, taints, partitions, devices bool
 }
@@ -23,7 +23,7 @@ func gatesOf(s registry.Settings) gates {
 	}
 }
 
-// dropping gives a kind what drops fields; old is nil for a new object.
+// dropping sets the function of a kind that drops fields. old is nil for a new object.
 func dropping[T registry.Object](k *registry.Kind, drop func(obj, old T)) {
 	k.Create.Prepare = declare.Do(func(obj T) {
 		var none T
@@ -32,8 +32,8 @@ func dropping[T registry.Object](k *registry.Kind, drop func(obj, old T)) {
 	k.Update.Prepare = declare.Change(drop)
 }
 
-// drop empties the fields of an object unless the gate is on, or one of them is set in
-// the old object.
+// drop clears the fields of an object unless the gate is on, or one of them is set in the old
+// object.
 func drop[T any](on bool, now, old []T, set func(*T) bool, empty func(*T)) {
 	for i := range old {
 		on = on || set(&old[i])

@@ -1,6 +1,6 @@
-// Package resource declares the kinds of the group resource.k8s.io, v1alpha3, v1beta1
-// and v1beta2, one file per kind. The group is off by default. It keeps no state;
-// Kinds makes fresh values for the catalog of built-in kinds.
+// Package resource declares the kinds of the group resource.k8s.io, v1alpha3, v1beta1 and v1beta2,
+// with one file for each kind. The group is off by default. The package has no state. Kinds returns
+// new values for the catalog of built-in kinds.
 package resource
 
 import (
@@ -14,12 +14,12 @@ import (
 
 const (
 	group = resourcev1beta1.GroupName
-	// stored is the version that the release before knows.
+	// stored is the version that the previous release supports.
 	stored = "v1beta1"
 	newest = "v1beta2"
 )
 
-// Kinds of the group, in the order of their versions and resources.
+// Kinds returns the kinds of the group, ordered by version and resource.
 func Kinds(s registry.Settings) []*registry.Kind {
 	g := gatesOf(s)
 	compile := compiler(sync.OnceValues(newCompiler))

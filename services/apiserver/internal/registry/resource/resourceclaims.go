@@ -42,7 +42,7 @@ func resourceClaims(compile compiler, g gates) *registry.Kind {
 	return k
 }
 
-// claimsUp changes a claim to the newest version's form.
+// claimsUp converts a claim to the newest version's form.
 var claimsUp = each(exactly, "spec", "devices", "requests")
 
 func (x compiler) claimChecks(at validate.At, c, old *resourcev1beta2.ResourceClaim) {
@@ -104,7 +104,7 @@ func defaultClaimBeta2(s *resourcev1beta2.ResourceClaimSpec) {
 	}
 }
 
-// defaultOperators compares values where nothing else is said.
+// defaultOperators sets the default operator Equal.
 func defaultOperators(tolerations []resourcev1beta1.DeviceToleration) {
 	for i := range tolerations {
 		declare.Fill(&tolerations[i].Operator, resourcev1beta1.DeviceTolerationOpEqual)
@@ -117,8 +117,8 @@ func defaultOperatorsBeta2(tolerations []resourcev1beta2.DeviceToleration) {
 	}
 }
 
-// claimColumns of either version; use tells whether a claim is allocated, and
-// how many use it.
+// claimColumns returns the columns of either version. use reports whether a claim is allocated, and
+// the number of its consumers.
 func claimColumns[T registry.Object](use func(T) (allocated bool, users int)) []registry.Column {
 	return []registry.Column{
 		columns.Name(),

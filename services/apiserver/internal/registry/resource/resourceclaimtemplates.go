@@ -33,7 +33,7 @@ func resourceClaimTemplates(compile compiler, g gates) *registry.Kind {
 	return k
 }
 
-// templatesUp changes a template to the newest version's form.
+// templatesUp converts a template to the newest version's form.
 var templatesUp = each(exactly, "spec", "spec", "devices", "requests")
 
 func (x compiler) templateChecks(at validate.At, t, old *resourcev1beta2.ResourceClaimTemplate) {

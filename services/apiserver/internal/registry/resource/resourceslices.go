@@ -9,10 +9,10 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 )
 
-// sliceNames are what a slice says of where its devices are.
+// sliceNames holds the names of a slice's node, driver and pool.
 type sliceNames struct{ node, driver, pool string }
 
-// slicesUp changes a slice to the newest version's form.
+// slicesUp converts a slice to the newest version's form.
 var slicesUp = each(lift("basic"), "spec", "devices")
 
 func resourceSlices(g gates) *registry.Kind {
@@ -71,7 +71,7 @@ func resourceSlicesBeta2(g gates) *registry.Kind {
 	return k
 }
 
-// describeSlices adds the columns of either version.
+// describeSlices sets the columns of either version.
 func describeSlices[T registry.Object](k *registry.Kind, names func(T) sliceNames) {
 	doc := func(name string) string { return columns.Doc(resourcev1beta2.ResourceSliceSpec{}, name) }
 	k.Shown.Columns = []registry.Column{

@@ -13,8 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// compiler makes the environment of the expressions that select devices, once it is
-// needed.
+// compiler returns the environment of device selector expressions, which it creates at the first
+// call.
 type compiler func() (*celenv.Env, error)
 
 // deviceType is the type of the variable device.
@@ -34,16 +34,16 @@ func newCompiler() (*celenv.Env, error) {
 	})
 }
 
-// fields of a device.
+// fields holds the fields of a device.
 type fields map[string]*cel.Type
 
 // Fields implements celenv.TypeFinder.
 func (f fields) Fields(name string) (map[string]*cel.Type, bool) { return f, name == deviceType }
 
-// errTooComplex tells that an expression may cost too much.
+// errTooComplex is the error of an expression that exceeds the cost limit.
 var errTooComplex = errors.New("too complex, exceeds cost limit")
 
-// check is what is wrong with an expression.
+// check returns the error of an expression, or nil.
 func (c compiler) check(expression string) error {
 	env, err := c()
 	if err != nil {
@@ -66,8 +66,7 @@ func (c compiler) check(expression string) error {
 	return nil
 }
 
-// selectorRules check the selectors of devices. What is stored was good once, and need
-// not be any more.
+// selectorRules validates device selectors. Stored expressions are not compiled again.
 func (c compiler) selectorRules(at validate.At, selectors []resourcev1beta2.DeviceSelector, stored bool) {
 	validate.Each(at, "selectors", selectors, func(at validate.At, s *resourcev1beta2.DeviceSelector) {
 		if s.CEL == nil {
@@ -89,7 +88,7 @@ func (c compiler) selectorRules(at validate.At, selectors []resourcev1beta2.Devi
 	validate.MaxItems(at, "selectors", selectors, resourcev1beta2.DeviceSelectorsMaxSize)
 }
 
-// deviceSizes are how large the parts of a device are at most.
+// deviceSizes estimates the maximum sizes of the parts of a device.
 type deviceSizes struct{}
 
 // EstimateSize implements celenv.SizeEstimator.
@@ -103,7 +102,7 @@ func (deviceSizes) EstimateSize(n checker.AstNode) *checker.SizeEstimate {
 	}
 	most := func(size uint64) *checker.SizeEstimate { return &checker.SizeEstimate{Max: size} }
 	const entries = resourcev1beta2.ResourceSliceMaxAttributesAndCapacitiesPerDevice
-	var sizes []uint64 // of maps, and of what they have at the end
+	var sizes []uint64 // of maps, and of the values below them
 	switch path[1] {
 	case "driver":
 		if len(path) == 2 {
@@ -125,7 +124,7 @@ func (deviceSizes) EstimateSize(n checker.AstNode) *checker.SizeEstimate {
 			return most(names[depth])
 		case (step == "@items" || step == "@values") && depth < 2:
 			depth++
-		case depth == 1 && path[1] == "attributes": // an attribute by its name
+		case depth == 1 && path[1] == "attributes": // an attribute by name
 			depth++
 		default:
 			return nil

@@ -11,7 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// sliceRules check a slice; old is nil for a new one.
+// sliceRules validates a slice. old is nil for a new one.
 func sliceRules(at validate.At, s, old *resourcev1beta2.ResourceSlice) {
 	spec := at.Child("spec")
 	podspec.CSIDriverName(spec, "driver", s.Spec.Driver)
@@ -36,7 +36,7 @@ func sliceRules(at validate.At, s, old *resourcev1beta2.ResourceSlice) {
 	uniqueIn(spec, "devices", "name", s.Spec.Devices, func(d *resourcev1beta2.Device) string { return d.Name })
 }
 
-// nodeRules want to be told in one way which nodes reach the devices.
+// nodeRules requires exactly one way to select the nodes that can access the devices.
 func nodeRules(spec validate.At, s *resourcev1beta2.ResourceSliceSpec) {
 	const choice = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
 	var set []string

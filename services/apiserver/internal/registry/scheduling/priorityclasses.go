@@ -28,7 +28,7 @@ func priorityClasses() *registry.Kind {
 		}),
 		Filled: transcode.Rules(transcode.Filled[schedulingv1.PriorityClass]("preemptionPolicy")),
 		Create: registry.Create{
-			// The generation is told but never rises.
+			// The generation is set but never incremented.
 			Prepare:  declare.Do(func(c *schedulingv1.PriorityClass) { c.Generation = 1 }),
 			Validate: declare.Rules(classRules),
 		},
@@ -46,7 +46,7 @@ func priorityClasses() *registry.Kind {
 	}
 }
 
-// systemClasses are the platform's own, with their values.
+// systemClasses are the classes of Kubernetes, with their values.
 var systemClasses = map[string]int32{
 	"system-node-critical":    2_000_001_000,
 	"system-cluster-critical": 2_000_000_000,
@@ -54,7 +54,7 @@ var systemClasses = map[string]int32{
 
 const (
 	systemPrefix = "system-"
-	// highestValue of classes that are not the platform's own.
+	// highestValue is the maximum value of other classes.
 	highestValue = 1_000_000_000
 )
 
@@ -68,8 +68,7 @@ func classRules(at validate.At, c *schedulingv1.PriorityClass) {
 	validate.OptionalOneOf(at, "preemptionPolicy", c.PreemptionPolicy, corev1.PreemptLowerPriority, corev1.PreemptNever)
 }
 
-// notSystem says why a class is not the platform's own; it is empty for one that
-// is.
+// notSystem returns why a class is not a system class, or "" if it is one.
 func notSystem(c *schedulingv1.PriorityClass) string {
 	value, known := systemClasses[c.Name]
 	switch {

@@ -1,6 +1,5 @@
-// Package scheduling declares the kinds of the group scheduling.k8s.io, v1, one file per
-// kind. It keeps no state; Kinds makes fresh values for the catalog of built-in
-// kinds.
+// Package scheduling declares the kinds of the group scheduling.k8s.io, v1, with one file for each
+// kind. It has no state. Kinds returns new values for the catalog of built-in kinds.
 package scheduling
 
 import (
@@ -14,5 +13,5 @@ const (
 	version = "v1"
 )
 
-// Kinds of the group.
+// Kinds returns the kinds of the group.
 func Kinds() []*registry.Kind { return []*registry.Kind{priorityClasses()} }

@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// csiDrivers declares the kind; counts says whether what fits a node may change.
+// csiDrivers declares the kind. counts is the gate MutableCSINodeAllocatableCount.
 func csiDrivers(counts bool) *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
@@ -35,7 +35,7 @@ func csiDrivers(counts bool) *registry.Kind {
 		},
 		Update: registry.Update{
 			NeedsVersion: true,
-			// Its generation counts from 0.
+			// The generation starts at 0.
 			Prepare: declare.Change(func(d, old *storagev1.CSIDriver) {
 				if !counts && old.Spec.NodeAllocatableUpdatePeriodSeconds == nil {
 					d.Spec.NodeAllocatableUpdatePeriodSeconds = nil
@@ -68,16 +68,16 @@ func defaultCSIDriver(d *storagev1.CSIDriver) {
 	}
 }
 
-// Limits of the time for which the tokens that a driver asks for are good, in
-// seconds, and of how often it is asked what fits a node.
+// Limits of the lifetime of a driver's tokens, and of the update period of a node's allocatable
+// count, in seconds.
 const (
 	shortestToken = 10 * 60
 	longestToken  = 1 << 32
 	shortestPause = 10
 )
 
-// driverRules check a driver. The name of the first field is not that of the
-// field; clients know it so.
+// driverRules validates a driver. As in Kubernetes, the error path of the first field differs from
+// its name.
 func driverRules(at validate.At, d *storagev1.CSIDriver) {
 	s, spec := &d.Spec, at.Child("spec")
 	podspec.CSIDriverName(at.Child("metadata"), "name", d.Name)

@@ -12,7 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// csiNodes declares the kind; counts says whether what fits a node may change.
+// csiNodes declares the kind. counts is the gate MutableCSINodeAllocatableCount.
 func csiNodes(counts bool) *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
@@ -40,7 +40,7 @@ func csiNodes(counts bool) *registry.Kind {
 	}
 }
 
-// longestNodeID is the most characters of a node's name among a driver's.
+// longestNodeID is the maximum length in bytes of a driver's name for a node.
 const longestNodeID = 192
 
 func driversRules(at validate.At, n *storagev1.CSINode) {
@@ -55,7 +55,7 @@ func driversRules(at validate.At, n *storagev1.CSINode) {
 			validate.OptionalNonNegative(at.Child("allocatable"), "count", d.Allocatable.Count)
 		}
 		validate.Unique(at, "name", d.Name, names)
-		// What is wrong with a key is told of the driver; clients know it so.
+		// As in Kubernetes, the error path of a key is that of the driver.
 		keys := validate.Set[string]{}
 		for _, key := range d.TopologyKeys {
 			at.Present("", key != "")
@@ -65,8 +65,8 @@ func driversRules(at validate.At, n *storagev1.CSINode) {
 	})
 }
 
-// driversStay keeps drivers as they are while they are there; counts excepts how many
-// volumes fit.
+// driversStay rejects changes of existing drivers. With counts, their allocatable counts may
+// change.
 func driversStay(at validate.At, n, old *storagev1.CSINode, counts bool) {
 	now := validate.IndexOf(n.Spec.Drivers, func(d *storagev1.CSINodeDriver) string { return d.Name })
 	for i := range old.Spec.Drivers {

@@ -1,6 +1,5 @@
-// Package storagegroup declares the kinds of the group storage.k8s.io, v1, one file per
-// kind. It keeps no state; Kinds makes fresh values for the catalog of built-in
-// kinds.
+// Package storagegroup declares the kinds of the group storage.k8s.io, v1, with one file for each
+// kind. It has no state. Kinds returns new values for the catalog of built-in kinds.
 package storagegroup
 
 import (
@@ -12,7 +11,7 @@ import (
 )
 
 const (
-	// messageGroup is what messages call the group's own types by.
+	// messageGroup is the name of the group's own types in messages.
 	messageGroup = "storage"
 
 	group   = storagev1.GroupName
@@ -20,7 +19,7 @@ const (
 	beta    = "v1beta1"
 )
 
-// Kinds of the group, in the order of their resources.
+// Kinds returns the kinds of the group, ordered by resource.
 func Kinds(s registry.Settings) []*registry.Kind {
 	counts := s.On(features.MutableCSINodeAllocatableCount)
 	return []*registry.Kind{
@@ -34,7 +33,7 @@ func Kinds(s registry.Settings) []*registry.Kind {
 	}
 }
 
-// isTrue reads a flag that is absent in the default's favour.
+// isTrue returns the value of a flag, or absent for nil.
 func isTrue(b *bool, absent bool) bool {
 	if b == nil {
 		return absent

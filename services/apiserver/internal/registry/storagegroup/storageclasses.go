@@ -64,7 +64,7 @@ func storageClassRules(at validate.At, c *storagev1.StorageClass) {
 	topologyRules(at, c.AllowedTopologies)
 }
 
-// parameterRules are those of what a driver is told.
+// parameterRules validates the parameters of a driver.
 func parameterRules(at validate.At, name string, parameters map[string]string) {
 	if len(parameters) > mostParameters {
 		at.Add(field.TooLong(at.Child(name).Path(), "Provisioner Parameters exceeded max allowed", mostParameters))
@@ -82,11 +82,11 @@ func parameterRules(at validate.At, name string, parameters map[string]string) {
 	}
 }
 
-// mostTold is how often places that come again and again are told, more than an answer has room for.
+// mostTold is the maximum number of errors for duplicates, which exceeds the limit of a response.
 const mostTold = 2000
 
-// topologyRules want places that are not the same; the order of keys and values
-// makes no difference. Nowhere is told once for each place, as clients know it.
+// topologyRules requires distinct topologies; the order of keys and values does not matter. As in
+// Kubernetes, an empty topology is reported once for each term.
 func topologyRules(at validate.At, terms []corev1.TopologySelectorTerm) {
 	seen, left := map[string]int{"": len(terms)}, mostTold
 	validate.Each(at, "allowedTopologies", terms, func(at validate.At, t *corev1.TopologySelectorTerm) {
@@ -110,7 +110,7 @@ func topologyRules(at validate.At, terms []corev1.TopologySelectorTerm) {
 	})
 }
 
-// placeKey is the same for two places that are the same.
+// placeKey returns equal keys for equal topologies.
 func placeKey(place map[string][]string) string {
 	var b strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(place)) {
@@ -155,7 +155,7 @@ func storageClassColumns() []registry.Column {
 			}
 			return string(*c.VolumeBindingMode)
 		}),
-		// A boolean in a column that says it is a string, as clients know it.
+		// A boolean in a column of type string, as in Kubernetes.
 		columns.Of("AllowVolumeExpansion", columns.String, "", doc("allowVolumeExpansion"), 0, func(c *storagev1.StorageClass) any {
 			return isTrue(c.AllowVolumeExpansion, false)
 		}),
@@ -163,7 +163,7 @@ func storageClassColumns() []registry.Column {
 	}
 }
 
-// isDefaultClass tells the class of claims that name none.
+// isDefaultClass reports whether a class is the default class of claims.
 func isDefaultClass(o registry.Object) bool {
 	for _, key := range []string{"storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"} {
 		if o.GetAnnotations()[key] == "true" {

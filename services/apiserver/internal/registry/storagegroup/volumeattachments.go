@@ -11,8 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/volume"
 )
 
-// volumeAttachments declares the kind; counts says whether codes of errors are kept,
-// which tell that what fits a node has changed.
+// volumeAttachments declares the kind. counts is the gate MutableCSINodeAllocatableCount, which
+// keeps error codes. They report that a node's allocatable count has changed.
 func volumeAttachments(counts bool) *registry.Kind {
 	changes := func(at validate.At, a, old *storagev1.VolumeAttachment) {
 		at.Twice(func() { attachmentRules(at, a) })
@@ -48,7 +48,7 @@ func volumeAttachments(counts bool) *registry.Kind {
 	}
 }
 
-// Limits of what an attacher says.
+// Limits of an attacher's metadata and messages.
 const (
 	mostBytesOfMetadata = 256 * 1024
 	longestMessage      = 1024
@@ -76,7 +76,7 @@ func attachmentRules(at validate.At, a *storagev1.VolumeAttachment) {
 	validate.Optional(status, "detachError", a.Status.DetachError, volumeErrorRules)
 }
 
-// attacherRules came with the stable version, for new attachments.
+// attacherRules validates new attachments. These rules were added in the stable version.
 func attacherRules(at validate.At, a *storagev1.VolumeAttachment) {
 	podspec.CSIDriverName(at.Child("spec"), "attacher", a.Spec.Attacher)
 	if name := a.Spec.Source.PersistentVolumeName; name != nil {
@@ -94,7 +94,7 @@ func metadataRules(at validate.At, name string, metadata map[string]string) {
 	}
 }
 
-// dropCode takes the code of an error that had none.
+// dropCode clears the code of an error unless the old error has one.
 func dropCode(e, old *storagev1.VolumeError) {
 	if e != nil && (old == nil || old.ErrorCode == nil) {
 		e.ErrorCode = nil

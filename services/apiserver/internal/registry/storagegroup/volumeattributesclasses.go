@@ -11,7 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// volumeAttributesClasses are only served in beta, and so off by default.
+// volumeAttributesClasses returns a kind that is served in beta only, and so off by default.
 func volumeAttributesClasses() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{

@@ -1,6 +1,5 @@
-// Package storagemigration declares the kind of the group storagemigration.k8s.io,
-// v1alpha1, which is off by default. It keeps no state; Kinds makes fresh values for the
-// catalog of built-in kinds.
+// Package storagemigration declares the kind of the group storagemigration.k8s.io, v1alpha1, which
+// is off by default. It has no state. Kinds returns new values for the catalog of built-in kinds.
 package storagemigration
 
 import (
@@ -19,7 +18,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// Kinds of the group.
+// Kinds returns the kinds of the group.
 func Kinds() []*registry.Kind { return []*registry.Kind{storageVersionMigrations()} }
 
 func storageVersionMigrations() *registry.Kind {
@@ -38,7 +37,7 @@ func storageVersionMigrations() *registry.Kind {
 		Create: registry.Create{Validate: declare.Rules(migrationRules)},
 		Update: registry.Update{Validate: declare.Changes(func(at validate.At, m, old *storagemigrationv1alpha1.StorageVersionMigration) {
 			migrationRules(at, m)
-			// As in Kubernetes, these stand at no place of the object.
+			// As in Kubernetes, these paths do not exist in the object.
 			at.Immutable("group", m.Spec.Resource.Group, old.Spec.Resource.Group)
 			at.Immutable("version", m.Spec.Resource.Version, old.Spec.Resource.Version)
 			at.Immutable("resource", m.Spec.Resource.Resource, old.Spec.Resource.Resource)
@@ -65,7 +64,7 @@ func migrationRules(at validate.At, m *storagemigrationv1alpha1.StorageVersionMi
 	resource.Needs("version", m.Spec.Resource.Version != "", "version is required")
 }
 
-// progressRules check how far a migration says it is. What is over stays so.
+// progressRules validates the progress of a migration. A finished one stays finished.
 func progressRules(at validate.At, m, old *storagemigrationv1alpha1.StorageVersionMigration) {
 	status, now, before := at.Child("status"), m.Status.ResourceVersion, old.Status.ResourceVersion
 	if now != "" {
@@ -100,8 +99,7 @@ func progressRules(at validate.At, m, old *storagemigrationv1alpha1.StorageVersi
 	refuse(is(old, failed) && !is(m, failed), "Failed condition cannot be set to false once it is true")
 }
 
-// conditionRules are those of conditions elsewhere, whose last field has another name
-// there.
+// conditionRules applies the rules for metav1.Condition, whose time field has another name.
 func conditionRules(at validate.At, conditions []storagemigrationv1alpha1.MigrationCondition) {
 	seen := validate.Set[storagemigrationv1alpha1.MigrationConditionType]{}
 	for i := range conditions {

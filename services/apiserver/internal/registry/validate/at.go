@@ -4,41 +4,41 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// At is a place in an object, and the list of what is wrong there and below.
-// An empty name in a rule means the place itself.
+// At is a path in an object, and the list of errors there and below. An empty name in a rule stands
+// for the path itself.
 type At struct {
 	path *field.Path
 	errs *field.ErrorList
 }
 
-// Check applies rules to an object and returns what they found.
+// Check applies rules to an object and returns the errors.
 func Check(rules func(At)) field.ErrorList { return CheckAt(nil, rules) }
 
-// CheckAt is Check for a part of an object, which stands at a path.
+// CheckAt is Check for a part of an object at a path.
 func CheckAt(path *field.Path, rules func(At)) field.ErrorList {
 	var errs field.ErrorList
 	rules(At{path: path, errs: &errs})
 	return errs
 }
 
-// Child is the place of a field, or of a field within fields.
+// Child returns the path of a field, or of a nested field.
 func (a At) Child(name string, more ...string) At {
 	return At{a.path.Child(name, more...), a.errs}
 }
 
-// Index is the place of an element of the list in a field.
+// Index returns the path of an element of the list in a field.
 func (a At) Index(name string, i int) At { return At{a.to(name).Index(i), a.errs} }
 
-// Key is the place of a value of the map in a field.
+// Key returns the path of a value of the map in a field.
 func (a At) Key(name, key string) At { return At{a.to(name).Key(key), a.errs} }
 
-// Path of the place.
+// Path returns the path.
 func (a At) Path() *field.Path { return a.path }
 
-// Found is how much is wrong so far, anywhere in the object.
+// Found returns the number of errors so far, anywhere in the object.
 func (a At) Found() int { return len(*a.errs) }
 
-// Add records what other rules found.
+// Add records errors.
 func (a At) Add(errs ...*field.Error) { *a.errs = append(*a.errs, errs...) }
 
 func (a At) to(name string) *field.Path {
@@ -62,7 +62,7 @@ func Optional[T any](a At, name string, value *T, rules func(At, *T)) {
 	}
 }
 
-// Present is for fields that must be set.
+// Present records an error unless a required field is set.
 func (a At) Present(name string, present bool) {
 	if !present {
 		a.Required(name, "")
@@ -76,7 +76,7 @@ func (a At) Needs(name string, present bool, detail string) {
 	}
 }
 
-// Absent is for fields that must not be set.
+// Absent records an error if a field is set.
 func (a At) Absent(name string, set bool, detail string) {
 	if set {
 		a.Forbidden(name, detail)
@@ -92,25 +92,25 @@ func (a At) Forbidden(name, detail string)    { a.Add(field.Forbidden(a.to(name)
 func (a At) Duplicate(name string, value any) { a.Add(field.Duplicate(a.to(name), Internal(value))) }
 func (a At) NotFound(name string, value any)  { a.Add(field.NotFound(a.to(name), value)) }
 
-// DuplicateOf is Duplicate with the reason.
+// DuplicateOf is Duplicate with a reason.
 func (a At) DuplicateOf(name string, value any, detail string) {
 	err := field.Duplicate(a.to(name), Internal(value))
 	err.Detail = detail
 	a.Add(err)
 }
 
-// Wrong is Invalid for a place whose value is not shown.
+// Wrong is Invalid for a value that the error does not show.
 func (a At) Wrong(name, detail string) { a.Invalid(name, field.OmitValueType{}, detail) }
 
-// Twice applies rules whose causes clients get twice: Kubernetes checks a changed
-// object of some kinds first by itself and then as a change.
+// Twice applies rules whose errors are reported twice: for some kinds, Kubernetes validates a
+// changed object first by itself and then as a change.
 func (a At) Twice(rules func()) {
 	before := len(*a.errs)
 	rules()
 	a.Add((*a.errs)[before:]...)
 }
 
-// TooLong records a value of more than most bytes; the value is not shown.
+// TooLong records a value of more than most bytes. The error does not show the value.
 func (a At) TooLong(name string, most int) { a.Add(field.TooLong(a.to(name), "", most)) }
 
 // TooMany records a list of more than most elements.

@@ -6,7 +6,7 @@ import (
 	"binnacle/libs/semantic"
 )
 
-// Immutable wants a value to stay as it is.
+// Immutable requires an unchanged value.
 func (a At) Immutable(name string, now, before any) {
 	if !semantic.Equal(now, before) {
 		a.Invalid(name, now, validation.FieldImmutableErrorMsg)
@@ -17,7 +17,7 @@ func (a At) Immutable(name string, now, before any) {
 // and quantities are compared by what they are worth.
 func Same(a, b any) bool { return semantic.Equal(a, b) }
 
-// NotDecremented wants a counter that does not go back.
+// NotDecremented requires a counter that does not decrease.
 func (a At) NotDecremented(name string, now, before *int32) {
 	switch {
 	case before == nil:

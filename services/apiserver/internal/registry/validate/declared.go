@@ -7,11 +7,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// A Declaration is a rule that a field declares beside its type, such as a
-// minimum. It returns what is wrong with a value, which may be missing.
+// A Declaration is a declarative rule of a field, such as a minimum. It returns the errors of a
+// value, which may be nil. stop skips the remaining declarations.
 type Declaration[T any] func(path *field.Path, value *T) (errs field.ErrorList, stop bool)
 
-// Declared applies the declarations of a field in their order.
+// Declared applies the declarations of a field in order.
 func Declared[T any](a At, name string, value *T, declarations ...Declaration[T]) {
 	for _, d := range declarations {
 		errs, stop := d(a.to(name), value)
@@ -22,7 +22,7 @@ func Declared[T any](a At, name string, value *T, declarations ...Declaration[T]
 	}
 }
 
-// Required declares that a field is set.
+// Required declares that a field must be set.
 func Required[T any]() Declaration[T] {
 	return func(path *field.Path, value *T) (field.ErrorList, bool) {
 		if value == nil {
@@ -32,7 +32,7 @@ func Required[T any]() Declaration[T] {
 	}
 }
 
-// Minimum declares the least value of a field.
+// Minimum declares the minimum of a field.
 func Minimum[T cmp.Ordered](least T) Declaration[T] {
 	return func(path *field.Path, value *T) (field.ErrorList, bool) {
 		if value == nil || *value >= least {
@@ -42,8 +42,7 @@ func Minimum[T cmp.Ordered](least T) Declaration[T] {
 	}
 }
 
-// Covered marks what a rule finds as something that declarations find as well;
-// origin is the declaration's name.
+// Covered marks the errors of a rule as covered by a declaration with the name origin.
 func (a At) Covered(origin string, rule func()) {
 	before := len(*a.errs)
 	rule()

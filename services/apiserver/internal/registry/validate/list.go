@@ -13,8 +13,7 @@ import (
 
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
-// EachKey applies rules to the values of the map in a field, in the order of
-// their keys.
+// EachKey applies rules to the values of the map in a field, in key order.
 func EachKey[K ~string, V any](a At, name string, m map[K]V, rules func(At, K, V)) {
 	if len(m) == 0 {
 		return
@@ -24,10 +23,10 @@ func EachKey[K ~string, V any](a At, name string, m map[K]V, rules func(At, K, V
 	}
 }
 
-// A Set holds the values that must not come twice.
+// A Set holds values that must be distinct.
 type Set[K comparable] map[K]struct{}
 
-// SetOf makes a set of a list's elements.
+// SetOf returns the set of a list's keys.
 func SetOf[T any, K comparable](list []T, key func(*T) K) Set[K] {
 	s := make(Set[K], len(list))
 	for i := range list {
@@ -36,8 +35,7 @@ func SetOf[T any, K comparable](list []T, key func(*T) K) Set[K] {
 	return s
 }
 
-// IndexOf tells where the elements of a list are by a key, the first ones of
-// those that share it.
+// IndexOf returns the indexes of a list's elements by key. For equal keys it is the first index.
 func IndexOf[T any, K comparable](list []T, key func(*T) K) map[K]int {
 	at := make(map[K]int, len(list))
 	for i := range slices.Backward(list) {
@@ -46,10 +44,10 @@ func IndexOf[T any, K comparable](list []T, key func(*T) K) map[K]int {
 	return at
 }
 
-// Has tells whether a value is in the set.
+// Has reports whether a value is in the set.
 func (s Set[K]) Has(k K) bool { _, ok := s[k]; return ok }
 
-// Add adds a value and tells whether it is new.
+// Add adds a value and reports whether it is new.
 func (s Set[K]) Add(k K) bool {
 	if s.Has(k) {
 		return false
@@ -58,35 +56,34 @@ func (s Set[K]) Add(k K) bool {
 	return true
 }
 
-// MaxItems wants at most so many elements.
+// MaxItems requires at most most elements.
 func MaxItems[T any](a At, name string, list []T, most int) {
 	if len(list) > most {
 		a.Add(field.TooMany(a.to(name), len(list), most))
 	}
 }
 
-// Unique wants a value that is not in the set yet, and adds it.
+// Unique requires a value that is not in seen, and adds it.
 func Unique[K comparable](a At, name string, value K, seen Set[K]) {
 	if !seen.Add(value) {
 		a.Duplicate(name, value)
 	}
 }
 
-// Union is a choice of fields of which one may be set.
+// Union is a group of fields of which at most one may be set.
 type Union struct {
 	at   At
 	more string
 	set  int
 }
 
-// Choice begins a union; more is the message for every field after the first.
+// Choice returns a new union. more is the message for every set field after the first.
 func (a At) Choice(more string) *Union { return &Union{at: a, more: more} }
 
-// Count is how many fields are set.
+// Count returns how many fields are set.
 func (u *Union) Count() int { return u.set }
 
-// Member is one field of a union. Its rules apply when it is the first that is
-// set.
+// Member adds a field to a union. Its rules apply if it is the first one that is set.
 func Member[T any](u *Union, name string, value *T, rules func(At, *T)) {
 	if value == nil {
 		return
@@ -99,7 +96,7 @@ func Member[T any](u *Union, name string, value *T, rules func(At, *T)) {
 	rules(u.at.Child(name), value)
 }
 
-// AnyMember is Member for a field whose rules apply also when it is not the first.
+// AnyMember is Member for a field whose rules always apply.
 func AnyMember[T any](u *Union, name string, value *T, rules func(At, *T)) {
 	if value != nil {
 		u.set++
@@ -107,15 +104,14 @@ func AnyMember[T any](u *Union, name string, value *T, rules func(At, *T)) {
 	}
 }
 
-// Some wants that a field of the union is set.
+// Some requires that a field of the union is set.
 func (u *Union) Some(detail string) {
 	if u.set == 0 {
 		u.at.Required("", detail)
 	}
 }
 
-// OnlyFields forbids the fields of a struct that are set and not among those
-// allowed, which are named as in Go.
+// OnlyFields rejects the set fields of a struct except those in allowed, by Go name.
 func (a At) OnlyFields(value any, detail string, allowed ...string) {
 	v := reflect.ValueOf(value)
 	for i := range v.NumField() {

@@ -8,28 +8,26 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-// IP wants an address of IPv4 or IPv6. Odd writings that fields have always
-// taken, such as leading zeros, are for warnings (KEP-4858).
+// IP requires an IPv4 or IPv6 address. It accepts non-canonical forms that fields have always
+// accepted, such as leading zeros; these cause warnings only (KEP-4858).
 func (a At) IP(name, value string) bool {
 	errs := content.IsValidIPForLegacyField(a.to(name), value, false, nil)
 	a.Add(errs...)
 	return len(errs) == 0
 }
 
-// CIDR wants a range of addresses.
+// CIDR requires an address range.
 func (a At) CIDR(name, value string) {
 	a.Add(content.IsValidCIDRForLegacyField(a.to(name), value, false, nil)...)
 }
 
-// CanonicalCIDR wants a range of addresses in its one writing, without bits of
-// addresses in it.
+// CanonicalCIDR requires an address range in canonical form, without host bits.
 func (a At) CanonicalCIDR(name, value string) { a.Add(content.IsValidCIDR(a.to(name), value)...) }
 
-// CanonicalIP wants an address in its one writing.
+// CanonicalIP requires an address in canonical form.
 func (a At) CanonicalIP(name, value string) { a.Add(content.IsValidIP(a.to(name), value)...) }
 
-// OrdinaryIP wants an address that means the same everywhere: no
-// unspecified, loopback or link-local one.
+// OrdinaryIP requires an address other than an unspecified, loopback or link-local one.
 func (a At) OrdinaryIP(name, value string) {
 	ip := netutils.ParseIPSloppy(value)
 	if ip == nil {
@@ -51,8 +49,8 @@ func (a At) OrdinaryIP(name, value string) {
 	}
 }
 
-// onePerFamily wants at most two values, of different IP families; shown is the
-// list as messages show it, and dual tells whether there are both families.
+// onePerFamily requires at most two values of different IP families. shown is the list in messages.
+// dual reports whether the values have both families.
 func (a At) onePerFamily(name string, shown any, values []string, dual func([]string) (bool, error), detail string) {
 	if len(values) < 2 {
 		return
@@ -62,18 +60,17 @@ func (a At) onePerFamily(name string, shown any, values []string, dual func([]st
 	}
 }
 
-// DualStackIPs wants addresses of at most one of each family.
+// DualStackIPs requires at most one address of each family.
 func (a At) DualStackIPs(name string, shown any, ips []string) {
 	a.onePerFamily(name, shown, ips, netutils.IsDualStackIPStrings, "may specify no more than one IP for each IP family")
 }
 
-// DualStackCIDRs wants ranges of at most one of each family.
+// DualStackCIDRs requires at most one range of each family.
 func (a At) DualStackCIDRs(name string, cidrs []string) {
 	a.onePerFamily(name, cidrs, cidrs, netutils.IsDualStackCIDRStrings, "may specify no more than one CIDR for each IP family")
 }
 
-// IPWarnings tell an address that is written oddly. One that is none is for
-// rules to refuse.
+// IPWarnings returns warnings for a non-canonical address. Rules reject an invalid one.
 func IPWarnings(path *field.Path, value string) []string {
 	if len(content.IsValidIPForLegacyField(path, value, false, nil)) > 0 {
 		return nil
@@ -81,7 +78,7 @@ func IPWarnings(path *field.Path, value string) []string {
 	return content.GetWarningsForIP(path, value)
 }
 
-// CIDRWarnings tell a range that is written oddly.
+// CIDRWarnings returns warnings for a non-canonical range.
 func CIDRWarnings(path *field.Path, value string) []string {
 	if len(content.IsValidCIDRForLegacyField(path, value, false, nil)) > 0 {
 		return nil

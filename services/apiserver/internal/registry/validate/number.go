@@ -17,71 +17,71 @@ const (
 	maxFileMode = 0o777
 )
 
-// Integer is any type of number that API objects have.
+// Integer is any integer type of API objects.
 type Integer interface{ ~int32 | ~int64 | ~int }
 
-// NonNegative wants no number below zero.
+// NonNegative requires a number of at least zero.
 func (a At) NonNegative(name string, n int64) {
 	if n < 0 {
 		a.Invalid(name, n, Negative)
 	}
 }
 
-// OptionalNonNegative is NonNegative for a number that may be unset.
+// OptionalNonNegative is NonNegative for an optional number.
 func OptionalNonNegative[T Integer](a At, name string, n *T) {
 	if n != nil {
 		a.NonNegative(name, int64(*n))
 	}
 }
 
-// InRange wants a number from lo to hi.
+// InRange requires a number from lo to hi.
 func InRange[T Integer](a At, name string, n T, lo, hi int) {
 	if int64(n) < int64(lo) || int64(n) > int64(hi) {
 		a.Invalid(name, n, content.InclusiveRangeError(lo, hi))
 	}
 }
 
-// AtMost wants a number that is not above another, which the message names:
-// "cannot be greater than readyReplicas".
+// AtMost requires a number that does not exceed another one, which the message names: "cannot be
+// greater than readyReplicas".
 func AtMost[T Integer](a At, name string, n, most T, other string) {
 	if n > most {
 		a.Invalid(name, n, "cannot be greater than "+other)
 	}
 }
 
-// FileMode wants permission bits.
+// FileMode requires permission bits.
 func (a At) FileMode(name string, mode *int32) {
 	if mode != nil && (*mode < 0 || *mode > maxFileMode) {
 		a.Invalid(name, *mode, "must be a number between 0 and 0777 (octal), both inclusive")
 	}
 }
 
-// Octet wants a number from 0 to 255.
+// Octet requires a number from 0 to 255.
 func (a At) Octet(name string, n int32) { InRange(a, name, n, 0, maxOctet) }
 
-// Partition wants the number of a partition of a disk, or none. The message is
-// not exact; it is the one that clients know.
+// Partition requires the number of a disk partition, or zero. As in Kubernetes, the message is not
+// exact.
 func (a At) Partition(name string, n int32) {
 	if n < 0 || n > maxOctet {
 		a.Invalid(name, n, content.InclusiveRangeError(1, maxOctet))
 	}
 }
 
-// User wants the number of a user, Group that of a group.
+// User requires a valid user ID.
 func (a At) User(name string, id *int64) {
 	if id != nil {
 		a.Messages(name, *id, content.IsValidUserID(*id))
 	}
 }
 
-// Group wants the number of a group.
+// Group requires a valid group ID.
 func (a At) Group(name string, id *int64) {
 	if id != nil {
 		a.Messages(name, *id, content.IsValidGroupID(*id))
 	}
 }
 
-// Groups wants numbers of groups.
+// Groups requires valid group IDs.
 func (a At) Groups(name string, ids []int64) {
 	for i := range ids {
 		if msgs := content.IsValidGroupID(ids[i]); len(msgs) > 0 {
@@ -90,13 +90,13 @@ func (a At) Groups(name string, ids []int64) {
 	}
 }
 
-// PortNumber says what is wrong with the number of a port.
+// PortNumber returns the errors of a port number.
 func PortNumber(n int32) []string { return content.IsValidPortNum(int(n)) }
 
-// Port wants the number of a port.
+// Port requires a port number.
 func (a At) Port(name string, n int32) { a.Messages(name, n, content.IsValidPortNum(int(n))) }
 
-// PortOrName wants the number or the name of a port.
+// PortOrName requires a port number or name.
 func (a At) PortOrName(name string, p intstr.IntOrString) {
 	if p.Type == intstr.String {
 		a.Text(name, p.StrVal, PortName)
@@ -105,7 +105,7 @@ func (a At) PortOrName(name string, p intstr.IntOrString) {
 	a.Messages(name, int(p.IntVal), content.IsValidPortNum(int(p.IntVal)))
 }
 
-// CountOrPercent wants a number that is not negative, or a percentage.
+// CountOrPercent requires a non-negative number, or a percentage.
 func (a At) CountOrPercent(name string, v intstr.IntOrString) {
 	switch v.Type {
 	case intstr.String:
@@ -117,7 +117,7 @@ func (a At) CountOrPercent(name string, v intstr.IntOrString) {
 	}
 }
 
-// AtMostWhole wants a percentage of at most 100; counts are not percentages.
+// AtMostWhole requires a percentage of at most 100. It ignores numbers.
 func (a At) AtMostWhole(name string, v intstr.IntOrString) {
 	var percent int
 	if v.Type != intstr.String || len(content.IsValidPercent(v.StrVal)) > 0 {
@@ -128,37 +128,36 @@ func (a At) AtMostWhole(name string, v intstr.IntOrString) {
 	}
 }
 
-// Quantity of a resource.
+// Quantity is a quantity of a resource.
 type Quantity = resource.Quantity
 
-// EachQuantity applies rules to the quantities in a field, in the order of the
-// names of the resources.
+// EachQuantity applies rules to the quantities in a field, ordered by resource name.
 func EachQuantity[K ~string](a At, name string, list map[K]resource.Quantity, rules func(At, K, Quantity)) {
 	EachKey(a, name, list, rules)
 }
 
-// BasicQuantity wants no amount below zero, as older rules say it.
+// BasicQuantity requires a non-negative amount, with the message of older rules.
 func (a At) BasicQuantity(name string, q resource.Quantity) {
 	if q.Sign() < 0 && q.Value() < 0 {
 		a.Invalid(name, q.Value(), "must be a valid resource quantity")
 	}
 }
 
-// NonNegativeQuantity wants no quantity below zero.
+// NonNegativeQuantity requires a quantity of at least zero.
 func (a At) NonNegativeQuantity(name string, q resource.Quantity) {
 	if q.Sign() < 0 {
 		a.Invalid(name, q.String(), Negative)
 	}
 }
 
-// PositiveQuantity wants a quantity above zero.
+// PositiveQuantity requires a quantity above zero.
 func (a At) PositiveQuantity(name string, q resource.Quantity) {
 	if q.Sign() <= 0 {
 		a.Invalid(name, q.String(), NotPositive)
 	}
 }
 
-// WholeQuantity wants a quantity without a fraction.
+// WholeQuantity requires a quantity without a fraction.
 func (a At) WholeQuantity(name string, q resource.Quantity) {
 	if q.MilliValue()%1000 != 0 {
 		a.Invalid(name, q, NotInteger)

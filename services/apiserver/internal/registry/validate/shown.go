@@ -11,7 +11,7 @@ import (
 // versioned finds the names of types of a package that is called by a version.
 var versioned = regexp.MustCompile(`\bv\d+(?:(?:alpha|beta)\d+)?\.\w+`)
 
-// InPackage returns a text in which Go types of a version are those of a package.
+// InPackage replaces the package of versioned Go types in a text by pkg.
 func InPackage(text, pkg string) string {
 	return versioned.ReplaceAllStringFunc(text, func(name string) string { return pkg + name[strings.IndexByte(name, '.'):] })
 }

@@ -11,7 +11,7 @@ const (
 	longestPath   = 253
 )
 
-// SignerName wants a domain and a path of one part.
+// SignerName requires a domain and a path with one segment.
 func (a At) SignerName(name, signer string) {
 	a.Present(name, signer != "")
 	domain, path, ok := strings.Cut(signer, "/")
@@ -38,8 +38,8 @@ func (a At) SignerName(name, signer string) {
 	a.MaxBytes(name, signer, longestDomain+1+longestPath)
 }
 
-// TrustBundleName wants a signer's bundles to begin with its name, with a colon
-// for the slash; those of no signer have no colon.
+// TrustBundleName requires the signer's name, with a colon for the slash, as prefix of a bundle's
+// name. A bundle without a signer has no colon.
 func TrustBundleName(signer string) Format {
 	return func(name string) []string {
 		if signer == "" {

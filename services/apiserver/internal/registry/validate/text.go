@@ -12,14 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// OneOf wants one of some values; the message lists them in the order given.
+// OneOf requires one of the allowed values, which the message lists in the given order.
 func OneOf[T ~string](a At, name string, value T, allowed ...T) {
 	if !slices.Contains(allowed, value) {
 		a.Add(field.NotSupported(a.to(name), value, allowed))
 	}
 }
 
-// RequiredOneOf is OneOf for a field that must be set.
+// RequiredOneOf is OneOf for a required field.
 func RequiredOneOf[T ~string](a At, name string, value T, allowed ...T) {
 	if value == "" {
 		a.Required(name, "")
@@ -28,14 +28,14 @@ func RequiredOneOf[T ~string](a At, name string, value T, allowed ...T) {
 	OneOf(a, name, value, allowed...)
 }
 
-// OptionalOneOf is OneOf for a field that may be unset.
+// OptionalOneOf is OneOf for an optional field.
 func OptionalOneOf[T ~string](a At, name string, value *T, allowed ...T) {
 	if value != nil {
 		OneOf(a, name, *value, allowed...)
 	}
 }
 
-// NamedOneOf is RequiredOneOf whose message names the values when there is none.
+// NamedOneOf is RequiredOneOf whose message lists the values if the field is empty.
 func NamedOneOf[T ~string](a At, name string, value T, allowed ...T) {
 	if value == "" {
 		a.Required(name, fmt.Sprintf("valid values: %q", allowed))
@@ -44,20 +44,20 @@ func NamedOneOf[T ~string](a At, name string, value T, allowed ...T) {
 	OneOf(a, name, value, allowed...)
 }
 
-// Messages records each of some messages about a value.
+// Messages records each message as an error of a value.
 func (a At) Messages(name string, value any, messages []string) {
 	for _, msg := range messages {
 		a.Invalid(name, value, msg)
 	}
 }
 
-// A Format says what is wrong with a text.
+// A Format returns the errors of a text.
 type Format = func(string) []string
 
-// Text wants a text of a format.
+// Text requires a text of a format.
 func (a At) Text(name, value string, format Format) { a.Messages(name, value, format(value)) }
 
-// RequiredText is Text for a field that must be set.
+// RequiredText is Text for a required field.
 func (a At) RequiredText(name, value string, format Format) {
 	if value == "" {
 		a.Required(name, "")
@@ -66,14 +66,14 @@ func (a At) RequiredText(name, value string, format Format) {
 	a.Text(name, value, format)
 }
 
-// MaxBytes wants a text that is not too long.
+// MaxBytes limits the size of a text in bytes.
 func (a At) MaxBytes(name, value string, most int) {
 	if len(value) > most {
 		a.TooLong(name, most)
 	}
 }
 
-// DomainPath wants a path that begins with a domain, such as example.com/name.
+// DomainPath requires a path with a domain as prefix, such as example.com/name.
 func (a At) DomainPath(name, value string) {
 	a.Add(content.IsDomainPrefixedPath(a.to(name), value)...)
 }
@@ -87,28 +87,28 @@ func (a At) OptionalText(name, value string, format Format) {
 
 // Formats of texts.
 var (
-	// DNSLabel and DNSSubdomain are of RFC 1123.
+	// DNSLabel and DNSSubdomain are defined in RFC 1123.
 	DNSLabel               Format = content.IsDNS1123Label
 	DNSSubdomain           Format = content.IsDNS1123Subdomain
 	DNSSubdomainUnderscore Format = content.IsDNS1123SubdomainWithUnderscore
 	// DNS1035Label begins with a letter.
 	DNS1035Label Format = content.IsDNS1035Label
-	// QualifiedName is a name with or without a domain, as keys of labels are.
+	// QualifiedName is a name with an optional domain, as keys of labels are.
 	QualifiedName Format = content.IsQualifiedName
 	LabelValue    Format = content.IsValidLabelValue
 	// DataKey is a key of a config map or a secret.
 	DataKey Format = content.IsConfigMapKey
-	// PortName is a name of IANA's.
+	// PortName is an IANA service name.
 	PortName Format = content.IsValidPortName
-	// PathSegment is all that can stand in a URL path as one segment.
+	// PathSegment is any valid segment of a URL path.
 	PathSegment    Format = path.IsValidPathSegmentName
 	HTTPHeaderName Format = content.IsHTTPHeaderName
 )
 
-// NamePrefix is the beginning of a name that is a DNS subdomain.
+// NamePrefix requires the prefix of a DNS subdomain.
 func NamePrefix(value string) []string { return validation.NameIsDNSSubdomain(value, true) }
 
-// HasLabel wants one of the labels in a field to have a value.
+// HasLabel requires a label with a value.
 func (a At) HasLabel(name string, labels map[string]string, key, value string) {
 	switch got, ok := labels[key]; {
 	case !ok:
@@ -118,12 +118,12 @@ func (a At) HasLabel(name string, labels map[string]string, key, value string) {
 	}
 }
 
-// LabelKey wants a key that labels can have.
+// LabelKey requires a valid label key.
 func (a At) LabelKey(name, key string) {
 	a.Add(metav1validation.ValidateLabelName(key, a.to(name))...)
 }
 
-// Labels wants keys and values that labels can have.
+// Labels requires valid label keys and values.
 func (a At) Labels(name string, labels map[string]string) {
 	if len(labels) == 0 {
 		return
@@ -134,7 +134,7 @@ func (a At) Labels(name string, labels map[string]string) {
 	}
 }
 
-// Annotations wants keys that annotations can have, and not too much in all.
+// Annotations requires valid annotation keys, and limits the total size.
 func (a At) Annotations(name string, annotations map[string]string) {
 	if len(annotations) == 0 {
 		return
@@ -142,18 +142,18 @@ func (a At) Annotations(name string, annotations map[string]string) {
 	a.Add(validation.ValidateAnnotations(annotations, a.to(name))...)
 }
 
-// Conditions wants conditions that are whole, one of each type.
+// Conditions requires valid conditions of distinct types.
 func (a At) Conditions(name string, conditions []metav1.Condition) {
 	a.Add(metav1validation.ValidateConditions(conditions, a.to(name))...)
 }
 
-// HasInvalidValue tells whether a label selector has a value that no label has.
+// HasInvalidValue reports whether a label selector has an invalid label value.
 func HasInvalidValue(s *metav1.LabelSelector) bool {
 	return s != nil && metav1validation.LabelSelectorHasInvalidLabelValue(s)
 }
 
-// Selector wants a label selector that can be understood. Values that no label
-// has are told only when anyValue is false.
+// Selector requires a valid label selector. Invalid label values are reported only if anyValue is
+// false.
 func (a At) Selector(name string, s *metav1.LabelSelector, anyValue bool) {
 	if s == nil {
 		return

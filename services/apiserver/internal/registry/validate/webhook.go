@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// WebhookURL wants an https address without credentials, parameters or fragment.
+// WebhookURL requires an https URL without credentials, parameters or fragment.
 func (a At) WebhookURL(name, address string) {
 	const form = "; desired format: https://host[/path]"
 	u, err := url.Parse(address)
@@ -33,8 +33,8 @@ func (a At) WebhookURL(name, address string) {
 	}
 }
 
-// WebhookService wants the name, the namespace and the port of a service, and
-// a path that can stand in a URL, if any.
+// WebhookService requires the name, the namespace and the port of a service, and an optional valid
+// URL path.
 func (a At) WebhookService(namespace, name string, path *string, port int32) {
 	if name == "" {
 		a.Required("name", "service name is required")
@@ -61,7 +61,7 @@ func (a At) webhookPath(name, path string) {
 	if !strings.HasPrefix(path, "/") {
 		a.Invalid(name, path, "must start with a '/'")
 	}
-	// What stands in place of the slash is not looked at, as in Kubernetes.
+	// As in Kubernetes, the first character is not checked.
 	for i, segment := range strings.Split(strings.TrimSuffix(path[1:], "/"), "/") {
 		if segment == "" {
 			a.Invalid(name, path, fmt.Sprintf("segment[%d] may not be empty", i))
@@ -73,15 +73,15 @@ func (a At) webhookPath(name, path string) {
 	}
 }
 
-// CABundle wants PEM certificates, or nothing.
+// CABundle requires PEM certificates, or an empty bundle.
 func (a At) CABundle(name string, bundle []byte) {
 	if err := BrokenCABundle(bundle); err != nil {
 		a.Invalid(name, bundle, err.Error())
 	}
 }
 
-// BrokenCABundle tells why a bundle cannot be used. An empty one stands for the
-// system's certificates.
+// BrokenCABundle returns why a bundle cannot be used, or nil. An empty one stands for the system's
+// certificates.
 func BrokenCABundle(bundle []byte) error {
 	_, err := transport.TLSConfigFor(&transport.Config{TLS: transport.TLSConfig{CAData: bundle}})
 	return err

@@ -1,4 +1,3 @@
-// Package volume has the rules of specifications of volumes that persist, which
-// persistent volumes and attachments have. Sources that pods have as well have
-// their rules in podspec. It keeps no state.
+// Package volume validates the specifications of persistent volumes, which persistent volumes and
+// attachments have. The rules of sources that pods have as well are in podspec. It has no state.
 package volume

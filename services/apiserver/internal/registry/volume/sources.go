@@ -7,8 +7,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// sourceRules want a volume to be of one kind. Some of the names are not those
-// of the fields; clients know them so.
+// sourceRules requires exactly one source. As in Kubernetes, some names in errors differ from those
+// of the fields.
 func sourceRules(at validate.At, name string, s *corev1.PersistentVolumeSource) {
 	u := at.Choice("may not specify more than 1 volume type")
 	validate.Member(u, "hostPath", s.HostPath, podspec.HostPathRules)

@@ -10,7 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// Rules check the specification of a volume with a name.
+// Rules validates the specification of a named volume.
 func Rules(at validate.At, name string, s *corev1.PersistentVolumeSpec) {
 	podspec.AccessModeRules(at, s.AccessModes)
 	at.Present("accessModes", len(s.AccessModes) > 0)
@@ -35,7 +35,7 @@ func Rules(at validate.At, name string, s *corev1.PersistentVolumeSpec) {
 	validate.OptionalOneOf(at, "volumeMode", s.VolumeMode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)
 }
 
-// set is a text that may be empty as one that may be unset.
+// set returns nil for an empty text.
 func set[T ~string](s *T) *T {
 	if *s == "" {
 		return nil
@@ -56,8 +56,8 @@ func capacityRules(at validate.At, capacity corev1.ResourceList) {
 
 const inline = "in the context of inline volumes"
 
-// InlineRules check the specification of a volume that stands for one of a pod:
-// nothing chooses or provides it.
+// InlineRules validates the specification of a volume inside an attachment, which is neither bound
+// nor provisioned.
 func InlineRules(at validate.At, s *corev1.PersistentVolumeSpec) {
 	const never = "may not be specified " + inline
 	at.Absent("claimRef", s.ClaimRef != nil, never)

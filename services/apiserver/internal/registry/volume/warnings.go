@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Warnings tell kinds of volumes that nothing mounts any more.
+// Warnings returns warnings for deprecated types of volumes.
 func Warnings(path *field.Path, s *corev1.PersistentVolumeSource) (texts []string) {
 	for _, d := range []struct {
 		is        bool
