@@ -260,6 +260,9 @@ func (s *Server) serveHTTP2(server *http.Server) error {
 		return http2.ConfigureServer(server, &http2.Server{
 			MaxConcurrentStreams: uint32(s.o.MaxHTTP2Streams), IdleTimeout: idleTimeout,
 			ReadIdleTimeout: pingAfter, PingTimeout: pingTimeout,
+			// A handler sees nothing of a frame before its end. Larger frames of a slow client
+			// would exceed the time-out of bodies.
+			MaxReadFrameSize: 16 << 10,
 		})
 	}
 	return serveHTTP2(server, h2.Config{
