@@ -22,8 +22,7 @@ func TestAcceptedRequestsComplete(t *testing.T) {
 	for i := range conns {
 		synctest.Test(t, func(t *testing.T) {
 			s := h2.NewServer(config())
-			var c *unread
-			c = dialServer(t, s, plainWire, func(w http.ResponseWriter, r *http.Request) {
+			c := dialServer(t, s, plainWire, func(w http.ResponseWriter, r *http.Request) {
 				if i%2 == 0 && rand.IntN(requests) == 0 {
 					w.Header().Set("Connection", "close")
 				}

@@ -11,9 +11,6 @@ import (
 )
 
 const (
-	// messageGroup is the name of the group's own types in messages.
-	messageGroup = "networking"
-
 	group   = networkingv1.GroupName
 	version = "v1"
 	beta    = "v1beta1"
