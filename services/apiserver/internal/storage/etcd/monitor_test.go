@@ -6,6 +6,8 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,12 +15,35 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd"
 )
 
+// lockedBuffer is a buffer for several goroutines.
+type lockedBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
+}
+
 func TestMonitorWarnsWhileEtcdDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
-		var failure error
+		var out lockedBuffer
+		var failing atomic.Bool
 		m := &etcd.Monitor{
-			Ping:      func(context.Context) error { return failure },
+			Ping: func(context.Context) error {
+				if failing.Load() {
+					return errors.New("connection refused")
+				}
+				return nil
+			},
 			Endpoints: []string{"https://etcd-0:2379"},
 			Logger:    slog.New(slog.NewTextHandler(&out, nil)),
 		}
@@ -28,10 +53,10 @@ func TestMonitorWarnsWhileEtcdDoesNotAnswer(t *testing.T) {
 
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if out.Len() > 0 {
-			t.Errorf("logged while etcd answers: %s", &out)
+		if text := out.String(); text != "" {
+			t.Errorf("logged while etcd answers: %s", text)
 		}
-		failure = errors.New("connection refused")
+		failing.Store(true)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		text := out.String()
@@ -41,11 +66,11 @@ func TestMonitorWarnsWhileEtcdDoesNotAnswer(t *testing.T) {
 		if !strings.Contains(text, "https://etcd-0:2379") || !strings.Contains(text, "connection refused") {
 			t.Errorf("no endpoint or reason in\n%s", text)
 		}
-		failure = nil
+		failing.Store(false)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if n := strings.Count(out.String(), "etcd answers again"); n != 1 {
-			t.Errorf("%d messages of recovery:\n%s", n, &out)
+			t.Errorf("%d messages of recovery:\n%s", n, out.String())
 		}
 		cancel()
 		if err := <-done; err != nil {
