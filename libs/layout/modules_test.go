@@ -67,7 +67,7 @@ func TestOnlyConformanceNamesKubernetes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if files < 100 || named == 0 {
-		t.Errorf("%d files were read, of which %d imports name Kubernetes", files, named)
+		t.Errorf("read %d files with %d imports of Kubernetes", files, named)
 	}
 }
 

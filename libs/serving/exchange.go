@@ -165,23 +165,21 @@ func (x *exchange) setStall(d time.Duration) {
 
 // begin begins a write. Streams of package h2 watch their clients themselves.
 func (x *exchange) begin() {
-	limit := x.stall
-	switch {
-	case x.own != nil:
-		limit = 0
-	case x.progress.conn != nil:
-		limit /= progressChecks
+	if x.own != nil {
+		x.writing.begin(0)
+		return
 	}
-	x.writing.begin(limit)
+	x.writing.begin(x.progress.firstCheck(x.stall))
 }
 
-// overdue cuts a response whose client takes nothing of it.
+// overdue cuts a response whose client takes nothing of it. It returns the time until the next
+// check, or 0 after the cut.
 func (x *exchange) overdue(first bool) time.Duration {
-	if x.progress.conn != nil && !x.progress.stalled(first, x.stall) {
-		return x.stall / progressChecks
+	next := x.progress.nextCheck(first, x.stall)
+	if next == 0 {
+		x.cut()
 	}
-	x.cut()
-	return 0
+	return next
 }
 
 // cut ends an answer that is stuck: because the client does not read, or because

@@ -124,13 +124,13 @@ func TestTimeForTheRest(t *testing.T) {
 		read, wrote  string
 	}{
 		"HTTP/1":                       {1, short, none, "", "2m0s"},
-		"HTTP/1, a body nobody read":   {1, short, unread, "1m0s", "2m0s"},
+		"HTTP/1, an unread body":       {1, short, unread, "1m0s", "2m0s"},
 		"HTTP/1, a body read in part":  {1, short, part, "1m0s", "2m0s"},
 		"HTTP/1, a body that was read": {1, short, whole, "", "2m0s"},
 		"HTTP/1, a body that breaks":   {1, short, broken, "1m0s", "2m0s"},
 		"HTTP/1 that lasts":            {1, long, none, "", "none 2m0s"},
 		"HTTP/2":                       {2, short, none, "", "2m0s"},
-		"HTTP/2, a body nobody read":   {2, short, unread, "", "2m0s"},
+		"HTTP/2, an unread body":       {2, short, unread, "", "2m0s"},
 		"HTTP/2 that lasts":            {2, long, none, "", "none 2m0s"},
 	} {
 		exchanged(t, func(t *testing.T, l *limits) {

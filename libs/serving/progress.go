@@ -6,35 +6,49 @@ import (
 )
 
 const (
-	// connPatience is how many times --stalled-client-timeout a connection may go without an
-	// acknowledgment of what is sent. A receiver may announce room in steps of 64 KiB, which
-	// take 16 s at 4 KiB/s.
+	// connPatience times --stalled-client-timeout is the longest time without an acknowledgment of
+	// sent bytes. A receiver may announce room in steps of 64 KiB, which take 16 s at 4 KiB/s.
 	connPatience = 2
-	// minRate is what a connection has to take of responses that have lasted longer than a
-	// response may, in bytes a second. It is half of what is promised to clients, as they
-	// acknowledge in steps.
+	// minRate is the rate in bytes per second that a client has to reach after the response time.
+	// It is half of the documented rate, because clients acknowledge in steps.
 	minRate = 2 << 10
-	// progressChecks is how often a timeout is looked at before it is over.
+	// progressChecks is the number of checks within one timeout.
 	progressChecks = 4
 )
 
-// progress watches whether the connection of a response takes what is written. It is for HTTP/1 and
-// for net/http's HTTP/2; package h2 watches its streams itself.
+// progress measures whether a client takes the response on its connection. It serves HTTP/1 and
+// net/http's HTTP/2. Package h2 measures its streams itself.
 type progress struct {
-	conn  *turnConn
-	after time.Time // from then on minRate is wanted; zero for never
+	conn  *turnConn // nil if the connection does not report acknowledged bytes
+	after time.Time // from when the client has to take minRate; zero for never
 
 	acknowledged int64
-	grew         time.Time // when acknowledged did last
-	empty        time.Time // since when nothing was outstanding; zero when something is
+	grew         time.Time // of the last growth of acknowledged
+	empty        time.Time // since when no byte is outstanding; zero while one is
 	dead         bool      // the connection, not only the stream, takes nothing
 	mark         int64     // acknowledged at markAt, to measure the rate
 	markAt       time.Time
 }
 
-// stalled reports whether a write that lasts has waited for the client for as long as the timeout,
-// during which nothing was acknowledged, or nothing was left to acknowledge: then the client keeps
-// its window closed. first is true for the first call of a write.
+// firstCheck returns the time after which a write in progress is checked.
+func (p *progress) firstCheck(timeout time.Duration) time.Duration {
+	if p.conn == nil {
+		return timeout
+	}
+	return timeout / progressChecks
+}
+
+// nextCheck returns the time until the next check of a write, or 0 if its client has stalled for
+// the timeout. first is true for the first check of a write.
+func (p *progress) nextCheck(first bool, timeout time.Duration) time.Duration {
+	if p.conn == nil || p.stalled(first, timeout) {
+		return 0
+	}
+	return timeout / progressChecks
+}
+
+// stalled reports whether, for the whole timeout, the client acknowledged nothing or there was
+// nothing to acknowledge. In the second case it keeps the window of its stream closed.
 func (p *progress) stalled(first bool, timeout time.Duration) bool {
 	now := time.Now()
 	acknowledged, outstanding := p.conn.delivered()
@@ -63,8 +77,8 @@ func (p *progress) stalled(first bool, timeout time.Duration) bool {
 	return slow
 }
 
-// openConns are the connections whose handshake is over, until they are closed. The zero value has
-// none.
+// openConns holds the connections from the end of their handshake until they are closed. The zero
+// value is empty.
 type openConns struct {
 	mu    sync.Mutex // a leaf
 	conns map[*turnConn]struct{}
@@ -85,7 +99,8 @@ func (o *openConns) remove(c *turnConn) {
 	delete(o.conns, c)
 }
 
-// delivered sums up what clients have acknowledged, and what they have not yet.
+// delivered returns the number of bytes that clients have acknowledged, and of those that they have
+// not acknowledged yet, over all connections.
 func (o *openConns) delivered() (acknowledged, outstanding int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// steadyConn is a connection on which each write has to be taken in time.
+// steadyConn is a hijacked connection whose client has to take each write in time.
 type steadyConn struct {
 	net.Conn
 	stall   time.Duration
@@ -18,19 +18,15 @@ type steadyConn struct {
 func (c *steadyConn) cut() { _ = c.Conn.SetWriteDeadline(longAgo) }
 
 func (c *steadyConn) overdue(first bool) time.Duration {
-	if c.progress.conn != nil && !c.progress.stalled(first, c.stall) {
-		return c.stall / progressChecks
+	next := c.progress.nextCheck(first, c.stall)
+	if next == 0 {
+		c.cut()
 	}
-	c.cut()
-	return 0
+	return next
 }
 
 func (c *steadyConn) Write(p []byte) (int, error) {
-	limit := c.stall
-	if c.progress.conn != nil {
-		limit /= progressChecks
-	}
-	c.writing.begin(limit)
+	c.writing.begin(c.progress.firstCheck(c.stall))
 	n, err := c.Conn.Write(p)
 	if paused := c.writing.end(); paused && err == nil {
 		err = c.pausing.resume()
@@ -38,5 +34,5 @@ func (c *steadyConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// SetWriteDeadline does nothing: the bound of each write is the narrower one.
+// SetWriteDeadline does nothing, because the bound of each write is narrower.
 func (c *steadyConn) SetWriteDeadline(time.Time) error { return nil }

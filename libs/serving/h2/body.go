@@ -32,7 +32,7 @@ func newBody(s *stream) *body {
 // firstBody is what is made room for at first, in bytes.
 const firstBody = 16 << 10
 
-// write appends what came, and returns how much of it nobody wants any more.
+// write appends received data and returns the number of bytes that the handler no longer reads.
 func (b *body) write(p []byte) (refused int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -21,8 +21,8 @@ import (
 const (
 	// greeting is how long a client may take to say that it speaks HTTP/2.
 	greeting = 10 * time.Second
-	// unread is what a client may send of a body before somebody begins to read it, in bytes;
-	// receives since then, and ofAll of all bodies, or more: see receivesAll.
+	// unread is the window of a body, in bytes, until its handler begins to read it, and receives
+	// the window afterwards. ofAll is the least window of all bodies together; see receivesAll.
 	unread   = initialWindow
 	receives = 1 << 20
 	ofAll    = 16 << 20

@@ -92,7 +92,7 @@ func (c *conn) receive(h head, n int) (*stream, error) {
 	return s, nil
 }
 
-// readBody reads n bytes of data, and returns how many of them nobody wants any more.
+// readBody reads n bytes of data and returns the number of bytes that the handler no longer reads.
 func (c *conn) readBody(s *stream, n int) (unwanted int, err error) {
 	for n > 0 {
 		p, err := c.peek(n)

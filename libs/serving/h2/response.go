@@ -146,7 +146,7 @@ func (s *stream) goOn() {
 		return
 	}
 	c.appendHeaders(s, []hpack.HeaderField{{Name: ":status", Value: "100"}}, false)
-	c.flushAsync() // who reads may be another than who answers
+	c.flushAsync() // A goroutine other than that of the response may read the body.
 }
 
 // mayHaveBody tells whether the status allows a body.

@@ -22,7 +22,7 @@ func appendFields(to []hpack.HeaderField, name string, values []string) []hpack.
 	return to
 }
 
-// lowerName is strings.ToLower, which does not make the usual names anew.
+// lowerName returns a name in lower case. It allocates nothing for common names.
 func lowerName(name string) string {
 	switch name {
 	case "Audit-Id":

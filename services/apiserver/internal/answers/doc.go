@@ -1,7 +1,7 @@
 // Package answers bounds the cost of other servers' responses in a proxy
 // (k8s.io/apimachinery/pkg/util/proxy). To rewrite links, the proxy holds whole HTML pages in
-// memory, uncompressed and of any length. It also forwards any number of informational responses,
-// each of which removes headers that this server has set.
+// memory, uncompressed and of any length. It also forwards any number of informational responses.
+// Each one removes headers that this server has set.
 //
 //	Bounded  a round tripper that excludes large pages from rewriting, drops
 //	         informational responses, and removes headers that only this

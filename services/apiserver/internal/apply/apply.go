@@ -20,7 +20,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Apply merges the patch of the manager who into live, which is an empty object if none exists. It
+// Apply merges the patch of a field manager into live, which is an empty object if none exists. It
 // returns the defaulted result with its managedFields. A conflict is a 409 that names each field
 // and its owner, unless force is set. Apply changes neither argument. ctx bounds conversions by a
 // webhook.

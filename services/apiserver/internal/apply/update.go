@@ -32,8 +32,8 @@ var stripped = fieldpath.NewSet(
 	fieldpath.MakePathOrDie("metadata", "resourceVersion"),
 )
 
-// Update sets the managedFields of obj, to which the manager who changes live by a create (live is
-// nil), an update or a patch. The managedFields in the request count on the object's own path, if
+// Update sets the managedFields of obj after a field manager created it (live is nil), updated it
+// or patched it. The managedFields in the request count on the object's own path, if
 // they are valid. An empty list, or one with an empty entry, ends the tracking until the next
 // apply. ctx bounds conversions by a webhook.
 func (m *Manager) Update(ctx context.Context, live, obj registry.Object, who string) error {

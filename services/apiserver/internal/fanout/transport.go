@@ -50,7 +50,7 @@ const (
 	flusherTimeout  = 5 * time.Second
 )
 
-// nobody is a transport without peers.
+// nobody is a transport that has no peers. A server without NATS uses it.
 type nobody struct{}
 
 func dialNobody(ev linkEvents) (transport, error) {

@@ -216,8 +216,8 @@ func TestALevelWithoutSharesForgetsNobody(t *testing.T) {
 	r.End(runs.q)
 }
 
-// TestNamesOfOnePrincipalShareSeats: service accounts of one namespace, of which its editor can
-// make any number, leave the reserve to a flow that runs nothing.
+// TestNamesOfOnePrincipalShareSeats lets the editor of a namespace use many service accounts. They
+// leave the reserved seats to a principal that has no request in progress.
 func TestNamesOfOnePrincipalShareSeats(t *testing.T) {
 	r := newRig(t, 21, limited("l", 15, 1024, 2, 50)) // 16 seats
 	came := make(chan *flowcontrol.Request, 20)

@@ -18,8 +18,8 @@ type pieces struct {
 	buf     []byte
 	pooled  *[]byte
 	started bool
-	waited  time.Duration // for the client
-	gone    bool          // nobody reads the rest
+	waited  time.Duration // time of waits for the client
+	gone    bool          // the reader has ended
 	late    bool          // because there is no time left
 	refused error         // because there was no turn
 	told    *audit.Copy   // for the audit log

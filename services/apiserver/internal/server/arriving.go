@@ -11,22 +11,22 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// errNoRoom reports that a body finds no memory in time, or has to leave it to another one;
-// errManyStalled that too many requests wait for their bodies.
+// errNoRoom reports that there was no memory for a body in time, or that a stalled body lost its
+// memory to another one. errManyStalled reports that too many requests wait for their bodies.
 var (
 	errNoRoom      = errors.New("no memory for the body")
 	errManyStalled = errors.New("too many requests wait for their bodies")
 )
 
 const (
-	// stalledAfter is how long a body may take to fill the memory that it got last. After
-	// that it is refused if another one waits for memory.
+	// stalledAfter is the time in which a body has to fill the memory that it reserved last.
+	// After that, the body is refused if another one waits for memory.
 	stalledAfter = 500 * time.Millisecond
-	// pressEvery is how often a body that waits for memory looks for stalled ones.
+	// pressEvery is the interval at which a body that waits for memory looks for stalled bodies.
 	pressEvery = 250 * time.Millisecond
 )
 
-// reservedBody is the memory that the body of one request occupies.
+// reservedBody holds the memory of the body of one request.
 type reservedBody struct {
 	room *bodies
 	ctx  context.Context
@@ -35,18 +35,18 @@ type reservedBody struct {
 	arriving context.Context
 	refuse   context.CancelCauseFunc
 
-	mu     sync.Mutex // the answer may end while the body arrives
+	mu     sync.Mutex // the response may end while the body arrives
 	over   bool
 	size   int
 	leaves []func()
 
-	// These are guarded by the mutex of the room.
+	// The mutex of the room guards these fields.
 	occupied int       // size
-	since    time.Time // of the latest memory
+	since    time.Time // of the last reservation
 	refused  bool
 }
 
-// receive reads the body. The request holds no seats while the body takes long to arrive.
+// receive reads the body. The request holds no seats while it waits for the body.
 // It returns an error if there is no memory in time, if the body is stalled while another one
 // waits for memory, if too many bodies are stalled, or at the end of the request, which the
 // handler reports.
@@ -110,7 +110,7 @@ func (b *reservedBody) leave() {
 	}
 }
 
-// arrives notes a body that arrives, arrived that it does no more.
+// arrives adds a body to those that arrive; arrived removes it.
 func (b *bodies) arrives(r *reservedBody) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -130,9 +130,9 @@ func (b *bodies) occupies(r *reservedBody, size int) {
 	r.occupied, r.since = size, time.Now()
 }
 
-// press refuses stalled bodies until one that waits for size bytes more finds them: bodies of
-// principals that occupy more than its own would, the largest first, and later ones of its own
-// principal, so that the oldest can always be completed.
+// press refuses stalled bodies until r can reserve size more bytes. It takes the bodies of principals
+// that hold more than the principal of r would, the largest holder first, and younger bodies of the
+// same principal. So the oldest body of a principal always completes.
 func (b *bodies) press(r *reservedBody, size int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

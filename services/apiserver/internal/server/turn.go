@@ -9,20 +9,19 @@ import (
 	"binnacle/services/apiserver/internal/flowcontrol"
 )
 
-// maxStalled answers at a time have given their seats back because nobody takes them.
-// Each holds a buffer, and what it shows.
+// maxStalled is the number of stalled responses that may release their seats at the same time. Each
+// one holds a buffer and the objects that it shows.
 const maxStalled = 1000
 
-// turn is a request that was let in. It has its seats while the server works, and gives
-// them back while its client takes nothing of the answer: who does not read holds
-// nobody up.
+// turn holds the seats of an admitted request. The request has them while the server works on it,
+// and releases them while it waits, for example for a client that does not read the response.
 type turn struct {
 	flow    *flowcontrol.Controller
 	stalled *slots
 	ctx     context.Context
 	user    client
 
-	mu      sync.Mutex // pause comes at any time
+	mu      sync.Mutex // pause may be called at any time
 	request *flowcontrol.Request
 	over    bool
 	// waits is the number of waits in progress. Goroutines of a request may wait in parallel.
@@ -35,7 +34,8 @@ type turn struct {
 	waited   time.Duration // total time of waits for the client
 }
 
-// pause gives the seats back of an answer that has begun; false when too many have done so.
+// pause releases the seats of a response that has begun. It returns false, and keeps them, if too
+// many requests have released theirs.
 func (t *turn) pause() bool {
 	t.mu.Lock()
 	t.paused = time.Now()
@@ -43,8 +43,9 @@ func (t *turn) pause() bool {
 	return t.giveBack(true)
 }
 
-// giveBack is pause. Those that have begun go on after others that have not: more may be away.
-// Each call that returns true is followed by one of resume, unless the request ends.
+// giveBack releases the seats for one wait. begun reports whether the response has begun: more of
+// such requests may be away. Each call that returns true is followed by one of resume, unless the
+// request ends.
 func (t *turn) giveBack(begun bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -58,7 +59,8 @@ func (t *turn) giveBack(begun bool) bool {
 	return true
 }
 
-// goAway gives the seats back; false when too many have done so. The caller holds mu.
+// goAway releases the seats. It returns false if too many requests have released theirs. The caller
+// holds mu.
 func (t *turn) goAway(begun bool) bool {
 	var ok bool
 	if t.held, ok = t.stalled.enterFor(t.user, 1, begun); !ok {
@@ -69,8 +71,8 @@ func (t *turn) goAway(begun bool) bool {
 	return true
 }
 
-// resume ends one wait. After the last one it waits for the seats, which the request does not
-// keep if another wait began meanwhile. Its error is the end of the request.
+// resume ends one wait. After the last wait it acquires the seats, and releases them again if
+// another wait has begun in the meantime. It returns an error if the request has ended.
 func (t *turn) resume() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -144,7 +146,7 @@ func (t *turn) leaveStalled() {
 	t.held = false
 }
 
-// end may come at any time, and more than once.
+// end releases the seats for good. It may be called at any time and more than once.
 func (t *turn) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -154,5 +156,5 @@ func (t *turn) end() {
 	if t.over = true; t.resuming == nil {
 		t.flow.End(t.request)
 	}
-	t.request = nil // a watch lasts on
+	t.request = nil // A watch keeps the turn for longer.
 }

@@ -18,7 +18,7 @@ const (
 	SourceAndObject = "SourceAndObject"
 )
 
-// Configuration holds the limits, all of which apply.
+// Configuration holds the limits. An event must pass all of them.
 type Configuration struct {
 	APIVersion string  `json:"apiVersion"`
 	Kind       string  `json:"kind"`

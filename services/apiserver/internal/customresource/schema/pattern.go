@@ -19,7 +19,7 @@ type pattern struct {
 // compiled is the result of compiling a pattern.
 type compiled struct {
 	re   *regexp.Regexp
-	size int // in instructions, each of which may run for each byte of text
+	size int // number of instructions; each may run once for each byte of text
 	err  error
 }
 

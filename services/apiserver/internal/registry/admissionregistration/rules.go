@@ -41,7 +41,7 @@ func everyOrSome(at validate.At, name string, values []string, others string) {
 	}
 }
 
-// resourceRules validates resources and subresources, each of which may be a wildcard. Among those
+// resourceRules validates resources and subresources. Each may be a wildcard. Among those
 // without a subresource, Kubernetes compares only the last one with '*'.
 func resourceRules(at validate.At, resources []string) {
 	at.Present("resources", len(resources) > 0)

@@ -40,7 +40,7 @@ func typeMustBe(at validate.At, s *v1.JSONSchemaProps, want, detail string) {
 	}
 }
 
-// looseItems returns the extension because of which the items of a set are not atomic, or "".
+// looseItems returns the name of the extension that makes the items of a set not atomic, or "".
 func looseItems(s *v1.JSONSchemaProps) string {
 	if s.XListType == nil || *s.XListType != "set" || s.Items == nil || s.Items.Schema == nil {
 		return ""

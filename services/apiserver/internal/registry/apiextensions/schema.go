@@ -60,8 +60,8 @@ func (r *schemaRules) check(at validate.At, v, whole *v1.CustomResourceValidatio
 	}
 }
 
-// shape returns the errors because of which a schema is not structural, or otherwise the errors of
-// its default values.
+// shape returns the violations of the rules for structural schemas. If there are none, it returns the
+// errors of the default values.
 func (r *schemaRules) shape(path *field.Path, s *v1.JSONSchemaProps) field.ErrorList {
 	if errs := structural.Check(path, s); len(errs) > 0 {
 		return errs

@@ -70,7 +70,7 @@ func Unique[K comparable](a At, name string, value K, seen Set[K]) {
 	}
 }
 
-// Union is a group of fields of which at most one may be set.
+// Union is a group of fields. At most one of them may be set.
 type Union struct {
 	at   At
 	more string
