@@ -87,8 +87,8 @@ func TestPatchedMarks(t *testing.T) {
 			t.Fatalf("%s into %s: %v, want %v", raw, doc, got, want)
 		}
 	})
-	if short < 20 {
-		t.Errorf("%d patches took the short way", short)
+	if short == 0 {
+		t.Error("no patch of metadata took the fast path")
 	}
 }
 
