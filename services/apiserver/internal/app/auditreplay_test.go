@@ -156,12 +156,13 @@ func (w *auditWorld) ask(r *recorded) (int, string) {
 	return resp.StatusCode, id
 }
 
+// read returns the complete lines of the log. The last line may be half written.
 func (w *auditWorld) read() string {
 	data, err := os.ReadFile(w.file)
 	if err != nil && !os.IsNotExist(err) {
 		w.t.Fatal(err)
 	}
-	return string(data)
+	return string(data[:bytes.LastIndexByte(data, '\n')+1])
 }
 
 // logged reads the log: the lines of each request in order.
