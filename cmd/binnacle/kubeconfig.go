@@ -1,10 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net/url"
-	"os"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
@@ -41,22 +39,11 @@ func newKubeconfig() *cobra.Command {
 }
 
 func kubeconfig(l certs.Layout, server string) ([]byte, error) {
-	const user = "binnacle-admin"
-	var errs []error
-	read := func(path string) []byte {
-		data, err := os.ReadFile(path)
-		errs = append(errs, err)
-		return data
-	}
-	k := clientcmdapi.NewConfig()
-	k.Clusters[name] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: read(l.AdminTrust())}
-	k.AuthInfos[user] = &clientcmdapi.AuthInfo{ClientCertificateData: read(l.Admin().Cert), ClientKeyData: read(l.Admin().Key)}
-	k.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: user}
-	k.CurrentContext = name
-	if err := errors.Join(errs...); err != nil {
+	c := l.AdminKubeconfig(server)
+	if err := clientcmdapi.FlattenConfig(c); err != nil {
 		return nil, err
 	}
-	return clientcmd.Write(*k)
+	return clientcmd.Write(*c)
 }
 
 // newVersion returns the command that prints the versions of the suite and of the

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 
 	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"binnacle/deploy/certs"
 )
@@ -58,15 +57,8 @@ func own(dir string) error {
 
 // kubeconfig writes the kubeconfig of the administrator.
 func (c *config) kubeconfig() (path string, err error) {
-	const name, user = "binnacle", "binnacle-admin"
-	l := c.layout()
-	k := clientcmdapi.NewConfig()
-	k.Clusters[name] = &clientcmdapi.Cluster{Server: fmt.Sprintf("https://127.0.0.1:%d", c.Port), CertificateAuthority: l.AdminTrust()}
-	k.AuthInfos[user] = &clientcmdapi.AuthInfo{ClientCertificate: l.Admin().Cert, ClientKey: l.Admin().Key}
-	k.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: user}
-	k.CurrentContext = name
 	path = filepath.Join(c.State, "kubeconfig")
-	if err := clientcmd.WriteToFile(*k, path); err != nil {
+	if err := clientcmd.WriteToFile(*c.layout().AdminKubeconfig(fmt.Sprintf("https://127.0.0.1:%d", c.Port)), path); err != nil {
 		return "", fmt.Errorf("write %s: %w", path, err)
 	}
 	return path, nil

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"binnacle/deploy/certs"
 )
@@ -13,7 +12,7 @@ import (
 // the API server, and one for each service that the API server calls.
 func writeKubeconfigs(p paths, services []service, port int) error {
 	l, server := p.certs(), address(port)
-	if err := writeKubeconfig(p.adminKubeconfig(), server, "binnacle-admin", l.AdminTrust(), l.Admin()); err != nil {
+	if err := writeKubeconfig(p.adminKubeconfig(), server, certs.AdminUser, l.AdminTrust(), l.Admin()); err != nil {
 		return err
 	}
 	for _, s := range services {
@@ -36,13 +35,7 @@ func writeKubeconfigs(p paths, services []service, port int) error {
 func address(port int) string { return fmt.Sprintf("https://127.0.0.1:%d", port) }
 
 func writeKubeconfig(path, server, user, ca string, client certs.Pair) error {
-	const cluster = "binnacle"
-	c := clientcmdapi.NewConfig()
-	c.Clusters[cluster] = &clientcmdapi.Cluster{Server: server, CertificateAuthority: ca}
-	c.AuthInfos[user] = &clientcmdapi.AuthInfo{ClientCertificate: client.Cert, ClientKey: client.Key}
-	c.Contexts[cluster] = &clientcmdapi.Context{Cluster: cluster, AuthInfo: user}
-	c.CurrentContext = cluster
-	if err := clientcmd.WriteToFile(*c, path); err != nil {
+	if err := clientcmd.WriteToFile(*certs.Kubeconfig(server, user, ca, client), path); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
