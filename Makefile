@@ -78,10 +78,12 @@ vet: ## Check formatting and vet the code
 # because it compiles every dependency again and slows tests down several times. A package
 # that leaves concurrency to client-go or etcd is not listed: make nightly has all.
 RACE := $(addprefix ./libs/,authnconfig filewatch serving/... task) \
-	$(addprefix ./services/apiserver/internal/,admission/policies admission/resourcequota admission/webhooks aggregate allocator \
-	audit audit/backends authn/reviews authn/webhook authz authz/modes authz/webhook callout carry customresource/conversion \
-	customresource/follow encryption encryption/kms fanout flowcontrol/... leaders memory objects peers phrases served server \
-	storage/etcd storage/etcd/embedded storage/memstore upgrade upstream watchcache writes)
+	$(addprefix ./services/apiserver/internal/,admission/plugins/resourcequota admission/policies admission/webhooks api/aggregation api/apiset cache/lister \
+	cache/memory cache/valuedict cache/watchcache controllers/crdinformer controllers/leaderelection \
+	crd/conversion proxy/kubeletproxy proxy/reverseproxy proxy/upgrade proxy/webhookclient rest/allocator \
+	rest/writes security/audit security/audit/backends security/authn/reviews security/authn/webhook \
+	security/authz security/authz/modes security/authz/webhook security/flowcontrol/... server server/peers \
+	storage/encryption storage/encryption/kms storage/etcd storage/etcd/embedded storage/fanout storage/memstore)
 
 .PHONY: test-unit
 test-unit: ## Run the tests of the main module, except those of make test-race

@@ -97,7 +97,7 @@ func locate(p Program) (string, error) {
 	case Images, Compose, Balancer:
 		source = "./deploy/" + string(p)
 	case KubeletServer:
-		source = "./services/apiserver/internal/upstream/kubelettest/cmd/kubelet"
+		source = "./services/apiserver/internal/proxy/kubeletproxy/kubelettest/cmd/kubelet"
 	case AccessExample, TokenWebhook:
 		source = "./deploy/examples/" + string(p)
 	case Kubectl:

@@ -33,7 +33,7 @@ type sample struct {
 }
 
 // sampleFiles are the files of valid objects of every kind.
-const sampleFiles = "services/apiserver/internal/registry/builtin/testdata/kinds/*.yaml"
+const sampleFiles = "services/apiserver/internal/api/kinds/builtin/testdata/kinds/*.yaml"
 
 // samples returns a sample for each kind that has a form in protobuf, as the server writes it.
 // Namespaced objects of each file have a namespace of their own.

@@ -18,7 +18,7 @@ import (
 // can be read with those below it alone.
 func TestFilesHaveNoCircles(t *testing.T) {
 	root := filepath.Join(moduleRoot(t), "services", "apiserver", "internal")
-	for _, name := range []string{"writes", "represent", "endpoints"} {
+	for _, name := range []string{"rest/writes", "rest/responsewriters", "rest/handlers"} {
 		t.Run(name, func(t *testing.T) {
 			sources := map[string]string{}
 			files, err := filepath.Glob(filepath.Join(root, name, "*.go"))

@@ -36,8 +36,8 @@ func confined() []struct {
 		by       []string
 	}{
 		{"go.etcd.io", []string{module + "/services/apiserver/internal/storage/etcd", module + "/deploy/members/etcd"}},
-		{"sigs.k8s.io/apiserver-network-proxy", []string{module + "/services/apiserver/internal/egress"}},
-		{"github.com/nats-io", []string{module + "/services/apiserver/internal/fanout", module + "/deploy/members/nats"}},
+		{"sigs.k8s.io/apiserver-network-proxy", []string{module + "/services/apiserver/internal/proxy/egress"}},
+		{"github.com/nats-io", []string{module + "/services/apiserver/internal/storage/fanout", module + "/deploy/members/nats"}},
 	}
 }
 
@@ -51,19 +51,19 @@ func forbidden() []string {
 // which in production code: what stands further in does not know what stands outside.
 func arrows() []struct{ from, to string } {
 	return []struct{ from, to string }{
-		{"writes", "endpoints"}, {"writes", "represent"}, {"writes", "operations"}, {"writes", "loopback"}, {"writes", "server"},
-		{"represent", "endpoints"}, {"represent", "writes"}, {"represent", "operations"},
-		{"endpoints", "operations"}, {"endpoints", "loopback"}, {"endpoints", "server"},
-		{"operations", "loopback"}, {"operations", "server"}, {"operations", "app"},
-		{"operations/pods", "operations/tokens"}, {"operations/pods", "operations/reviews"},
-		{"operations/tokens", "operations/pods"}, {"operations/tokens", "operations/reviews"},
-		{"operations/reviews", "operations/pods"}, {"operations/reviews", "operations/tokens"},
-		{"loopback", "endpoints"}, {"loopback", "represent"}, {"loopback", "server"}, {"loopback", "bootstrap"},
-		{"admission", "writes"}, {"admission", "endpoints"},
-		{"served", "writes"}, {"served", "endpoints"},
-		{"registry", "watchcache"}, {"registry", "writes"}, {"registry", "served"},
-		{"watchcache", "codec"}, {"watchcache", "registry"}, {"watchcache", "customresource"}, {"watchcache", "served"}, {"watchcache", "fanout"},
-		{"fanout", "watchcache"}, {"storage", "watchcache"}, {"storage", "fanout"},
+		{"rest/writes", "rest/handlers"}, {"rest/writes", "rest/responsewriters"}, {"rest/writes", "rest/subresources"}, {"rest/writes", "rest/internalclient"}, {"rest/writes", "server"},
+		{"rest/responsewriters", "rest/handlers"}, {"rest/responsewriters", "rest/writes"}, {"rest/responsewriters", "rest/subresources"},
+		{"rest/handlers", "rest/subresources"}, {"rest/handlers", "rest/internalclient"}, {"rest/handlers", "server"},
+		{"rest/subresources", "rest/internalclient"}, {"rest/subresources", "server"}, {"rest/subresources", "build"},
+		{"rest/subresources/pods", "rest/subresources/tokens"}, {"rest/subresources/pods", "rest/subresources/reviews"},
+		{"rest/subresources/tokens", "rest/subresources/pods"}, {"rest/subresources/tokens", "rest/subresources/reviews"},
+		{"rest/subresources/reviews", "rest/subresources/pods"}, {"rest/subresources/reviews", "rest/subresources/tokens"},
+		{"rest/internalclient", "rest/handlers"}, {"rest/internalclient", "rest/responsewriters"}, {"rest/internalclient", "server"}, {"rest/internalclient", "controllers/bootstrap"},
+		{"admission", "rest/writes"}, {"admission", "rest/handlers"},
+		{"api/apiset", "rest/writes"}, {"api/apiset", "rest/handlers"},
+		{"registry", "cache/watchcache"}, {"registry", "rest/writes"}, {"registry", "api/apiset"},
+		{"cache/watchcache", "codec"}, {"cache/watchcache", "registry"}, {"cache/watchcache", "crd"}, {"cache/watchcache", "api/apiset"}, {"cache/watchcache", "storage/fanout"},
+		{"storage/fanout", "cache/watchcache"}, {"storage", "cache/watchcache"}, {"storage", "storage/fanout"},
 	}
 }
 
@@ -106,7 +106,7 @@ func violations(p pkg) []string {
 		if forTests(imported) && !forTests(p.ImportPath) {
 			out = append(out, fmt.Sprintf("%s imports %s, which is for tests", p.ImportPath, imported))
 		}
-		if imported == "net/http" && under(p.ImportPath, room("writes")) {
+		if imported == "net/http" && under(p.ImportPath, room("rest/writes")) {
 			out = append(out, p.ImportPath+" knows HTTP")
 		}
 	}
@@ -223,34 +223,34 @@ func TestRulesCatchViolations(t *testing.T) {
 	}{
 		{"etcd in its place", pkg{ImportPath: server + "/storage/etcd/embedded", Imports: []string{"go.etcd.io/etcd/server/v3/embed"}}, 0},
 		{"etcd beside its place", pkg{ImportPath: server + "/storage/etcdlike", Imports: []string{"go.etcd.io/etcd/client/v3"}}, 1},
-		{"etcd in a test", pkg{ImportPath: server + "/watchcache", TestImports: []string{"go.etcd.io/etcd/client/v3"}}, 0},
-		{"NATS in its place", pkg{ImportPath: server + "/fanout", Imports: []string{"github.com/nats-io/nats.go"}}, 0},
-		{"NATS elsewhere", pkg{ImportPath: server + "/app", Imports: []string{"github.com/nats-io/nats.go"}}, 1},
-		{"service to its own", pkg{ImportPath: module + "/services/apiserver", Imports: []string{server + "/app"}}, 0},
-		{"service to service", pkg{ImportPath: module + "/services/tokencleaner", Imports: []string{server + "/app"}}, 1},
-		{"service to service in a test", pkg{ImportPath: module + "/services/tokencleaner", XTestImports: []string{server + "/app"}}, 1},
-		{"service to libs", pkg{ImportPath: server + "/app", Imports: []string{module + "/libs/serving"}}, 0},
-		{"libs to service", pkg{ImportPath: module + "/libs/serving", Imports: []string{server + "/app"}}, 1},
-		{"deploy to service", pkg{ImportPath: module + "/deploy/local", TestImports: []string{server + "/app"}}, 1},
+		{"etcd in a test", pkg{ImportPath: server + "/cache/watchcache", TestImports: []string{"go.etcd.io/etcd/client/v3"}}, 0},
+		{"NATS in its place", pkg{ImportPath: server + "/storage/fanout", Imports: []string{"github.com/nats-io/nats.go"}}, 0},
+		{"NATS elsewhere", pkg{ImportPath: server + "/build", Imports: []string{"github.com/nats-io/nats.go"}}, 1},
+		{"service to its own", pkg{ImportPath: module + "/services/apiserver", Imports: []string{server + "/build"}}, 0},
+		{"service to service", pkg{ImportPath: module + "/services/tokencleaner", Imports: []string{server + "/build"}}, 1},
+		{"service to service in a test", pkg{ImportPath: module + "/services/tokencleaner", XTestImports: []string{server + "/build"}}, 1},
+		{"service to libs", pkg{ImportPath: server + "/build", Imports: []string{module + "/libs/serving"}}, 0},
+		{"libs to service", pkg{ImportPath: module + "/libs/serving", Imports: []string{server + "/build"}}, 1},
+		{"deploy to service", pkg{ImportPath: module + "/deploy/local", TestImports: []string{server + "/build"}}, 1},
 		{"a binary of several services to their doors", pkg{ImportPath: module + "/cmd/binnacle", Imports: []string{module + "/services/tokencleaner/program"}}, 0},
-		{"a binary of several services past their doors", pkg{ImportPath: module + "/cmd/binnacle", Imports: []string{server + "/app"}}, 1},
+		{"a binary of several services past their doors", pkg{ImportPath: module + "/cmd/binnacle", Imports: []string{server + "/build"}}, 1},
 		{"service to another's door", pkg{ImportPath: module + "/services/tokencleaner", Imports: []string{module + "/services/apiserver/program"}}, 1},
 		{"etcd's member", pkg{ImportPath: module + "/deploy/members/etcd", Imports: []string{"go.etcd.io/etcd/server/v3/embed"}}, 0},
 		{"NATS in etcd's member", pkg{ImportPath: module + "/deploy/members/etcd", Imports: []string{"github.com/nats-io/nats.go"}}, 1},
 		{"deploy to libs", pkg{ImportPath: module + "/deploy/certs", Imports: []string{module + "/libs/serving/tlsfiles"}}, 0},
 		{"util", pkg{ImportPath: module + "/libs/util"}, 1},
 		{"somebody else's util", pkg{ImportPath: "example.com/util"}, 0},
-		{"a room to one further in", pkg{ImportPath: server + "/endpoints", Imports: []string{server + "/writes"}}, 0},
-		{"a room to one further out", pkg{ImportPath: server + "/writes", Imports: []string{server + "/endpoints"}}, 1},
-		{"a room to one further out in a test", pkg{ImportPath: server + "/writes", XTestImports: []string{server + "/endpoints"}}, 0},
-		{"an operation to another", pkg{ImportPath: server + "/operations/pods", Imports: []string{server + "/operations/tokens"}}, 1},
-		{"HTTP in writes", pkg{ImportPath: server + "/writes", Imports: []string{"net/http"}}, 1},
-		{"a package for tests", pkg{ImportPath: server + "/app", Imports: []string{server + "/storage/storagetest"}}, 1},
-		{"a package for tests in a test", pkg{ImportPath: server + "/app", TestImports: []string{server + "/storage/storagetest"}}, 0},
+		{"a room to one further in", pkg{ImportPath: server + "/rest/handlers", Imports: []string{server + "/rest/writes"}}, 0},
+		{"a room to one further out", pkg{ImportPath: server + "/rest/writes", Imports: []string{server + "/rest/handlers"}}, 1},
+		{"a room to one further out in a test", pkg{ImportPath: server + "/rest/writes", XTestImports: []string{server + "/rest/handlers"}}, 0},
+		{"an operation to another", pkg{ImportPath: server + "/rest/subresources/pods", Imports: []string{server + "/rest/subresources/tokens"}}, 1},
+		{"HTTP in writes", pkg{ImportPath: server + "/rest/writes", Imports: []string{"net/http"}}, 1},
+		{"a package for tests", pkg{ImportPath: server + "/build", Imports: []string{server + "/storage/storagetest"}}, 1},
+		{"a package for tests in a test", pkg{ImportPath: server + "/build", TestImports: []string{server + "/storage/storagetest"}}, 0},
 		{"a package for tests in another", pkg{ImportPath: server + "/storage/etcd/etcdtest", Imports: []string{server + "/storage/storagetest"}}, 0},
-		{"forbidden import", pkg{ImportPath: server + "/app", TestImports: []string{"k8s.io/apiserver/pkg/server"}}, 1},
+		{"forbidden import", pkg{ImportPath: server + "/build", TestImports: []string{"k8s.io/apiserver/pkg/server"}}, 1},
 		{"forbidden module", pkg{ImportPath: "k8s.io/kubernetes/pkg/api", Module: &struct{ Path string }{"k8s.io/kubernetes"}}, 1},
-		{"api and apimachinery", pkg{ImportPath: server + "/app", Imports: []string{"k8s.io/api/core/v1", "k8s.io/apimachinery/pkg/runtime"}}, 0},
+		{"api and apimachinery", pkg{ImportPath: server + "/build", Imports: []string{"k8s.io/api/core/v1", "k8s.io/apimachinery/pkg/runtime"}}, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

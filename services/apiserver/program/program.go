@@ -4,14 +4,14 @@ package program
 
 import (
 	"binnacle/libs/options"
-	"binnacle/services/apiserver/internal/app"
+	"binnacle/services/apiserver/internal/build"
 )
 
 // Command returns the service with default flags.
 func Command() options.Command {
-	o := app.NewOptions()
-	return options.Command{Name: app.Name, Short: app.Short, Options: o, Run: o.Run, Commands: []options.Command{app.SnapshotCommand()}}
+	o := build.NewOptions()
+	return options.Command{Name: build.Name, Short: build.Short, Options: o, Run: o.Run, Commands: []options.Command{build.SnapshotCommand()}}
 }
 
 // Snapshot returns the command that saves, inspects and restores snapshots of etcd.
-func Snapshot() options.Command { return app.SnapshotCommand() }
+func Snapshot() options.Command { return build.SnapshotCommand() }

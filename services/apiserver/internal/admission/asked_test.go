@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"binnacle/services/apiserver/internal/admission"
-	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/audit"
 )
 
 var configMaps = &registry.Kind{Names: registry.Names{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}}

@@ -9,9 +9,9 @@ import (
 
 	"binnacle/libs/celenv"
 	"binnacle/libs/semantic"
-	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/audit"
 )
 
 // Operation is the operation of a request on an object.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unsafe"
 
-	"binnacle/services/apiserver/internal/customresource/tape"
+	"binnacle/services/apiserver/internal/json/tape"
 	"binnacle/services/apiserver/internal/registry"
 )
 

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"binnacle/libs/api"
-	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/codec"
+	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
 // aliasBomb is a document of YAML whose aliases stand for 8 to the power of levels

@@ -16,8 +16,8 @@ import (
 
 	"binnacle/libs/api"
 	"binnacle/libs/quantity"
+	"binnacle/services/apiserver/internal/codec/transcode"
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/transcode"
 )
 
 // Codec encodes and decodes the kinds of a catalog.

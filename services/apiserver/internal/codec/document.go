@@ -9,9 +9,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"binnacle/libs/api"
-	"binnacle/services/apiserver/internal/customresource/tape"
+	"binnacle/services/apiserver/internal/codec/transcode"
+	"binnacle/services/apiserver/internal/json/tape"
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/transcode"
 )
 
 // served returns the document of an item in the served version. Its apiVersion may still be the

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/services/apiserver/internal/codec/transcode"
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/transcode"
 )
 
 // EventType is the type of a watch event that carries an object.

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"binnacle/libs/api"
-	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
 // TestListsAreBounded: few bytes must not stand for lists of structs that are large once

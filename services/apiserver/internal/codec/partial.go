@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/libs/api"
-	"binnacle/services/apiserver/internal/customresource/schema"
-	"binnacle/services/apiserver/internal/customresource/tape"
+	"binnacle/services/apiserver/internal/crd/schema"
+	"binnacle/services/apiserver/internal/json/tape"
 )
 
 // Names of the metadata-only form.

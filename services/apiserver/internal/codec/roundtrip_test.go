@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/randfill"
 
 	"binnacle/libs/api"
-	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
+	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
 // randomObjects fills objects with what every form can hold: times of whole

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"strings"
 
-	"binnacle/services/apiserver/internal/customresource/tape"
+	"binnacle/services/apiserver/internal/json/tape"
 	"binnacle/services/apiserver/internal/registry"
 )
 

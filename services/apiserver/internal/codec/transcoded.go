@@ -6,8 +6,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"binnacle/services/apiserver/internal/codec/transcode"
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/transcode"
 )
 
 // Memo caches the common parts of the objects of one response (package transcode).

@@ -5,7 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"binnacle/services/apiserver/internal/customresource/tape"
+	"binnacle/services/apiserver/internal/json/tape"
 )
 
 // Document defines how objects are processed that are JSON documents without a Go type, such as

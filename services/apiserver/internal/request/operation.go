@@ -7,8 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/served"
 )
 
 // Operation is what a request does (specification: "Request attributes" and "Resource paths").
@@ -43,10 +43,10 @@ type Operation struct {
 	Query url.Values
 
 	// Kinds is the set of kinds that the request sees.
-	Kinds *served.Set
+	Kinds *apiset.Set
 	// Target is the resource that the request acts on. It is nil if Kinds serves no such path; then
 	// the request has no effect, even if it is authorized. Sub is the subresource, if any.
-	Target *served.Resource
+	Target *apiset.Resource
 	Sub    *registry.Subresource
 	// Collection reports whether the request is about a collection rather than one object.
 	Collection bool
@@ -174,7 +174,7 @@ type place struct {
 // Resolve returns the operation of a request against a set of kinds. A path that matches nothing in
 // the set has no Target, but still has attributes: Kubernetes authorizes them before it returns
 // 404.
-func Resolve(r *http.Request, kinds *served.Set) *Operation {
+func Resolve(r *http.Request, kinds *apiset.Set) *Operation {
 	o := &Operation{Path: r.URL.Path, Method: r.Method, Verb: strings.ToLower(r.Method), Kinds: kinds}
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	empty := false

@@ -10,19 +10,19 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"pgregory.net/rapid"
 
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/registry/builtin"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/served"
 )
 
-func everything(t testing.TB) (*registry.Catalog, *served.Set) {
+func everything(t testing.TB) (*registry.Catalog, *apiset.Set) {
 	t.Helper()
 	c, err := builtin.Everything(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c, served.Builder{}.Set(c, 0)
+	return c, apiset.Builder{}.Set(c, 0)
 }
 
 // told is an operation in one line; what has no target is in brackets.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"binnacle/libs/serving"
-	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/audit"
 )
 
 // audit tells what becomes of requests, from when it is known who asks. Those that do not

@@ -17,13 +17,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"binnacle/libs/serving"
-	"binnacle/services/apiserver/internal/audit"
-	"binnacle/services/apiserver/internal/authz"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/codec"
-	"binnacle/services/apiserver/internal/registry/builtin"
-	"binnacle/services/apiserver/internal/represent"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/rest/responsewriters"
+	"binnacle/services/apiserver/internal/security/audit"
+	"binnacle/services/apiserver/internal/security/authz"
 	"binnacle/services/apiserver/internal/server"
 )
 
@@ -106,8 +106,8 @@ func newAudited(t *testing.T, l audit.Level, change func(*server.Config), mux ht
 			a.ran++
 			mux(w, r)
 		}),
-		Responder: represent.Responder{Codec: c}, Authenticator: always{&request.User{Name: "ada"}}, Authorizer: &rules{},
-		Metrics: server.NewMetrics(a.registry), Kinds: served.NewLive(served.Builder{}.Set(catalog, 0)),
+		Responder: responsewriters.Responder{Codec: c}, Authenticator: always{&request.User{Name: "ada"}}, Authorizer: &rules{},
+		Metrics: server.NewMetrics(a.registry), Kinds: apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
 		Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute,
 		Audit: audit.New(audit.Config{
 			Policy: level(l), Sinks: []audit.Sink{a.kept}, Metrics: audit.NewMetrics(a.registry), Logger: slog.New(slog.DiscardHandler), MaxObject: 1 << 20, MaxObjects: 1 << 20,

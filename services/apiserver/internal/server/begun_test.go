@@ -11,16 +11,16 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"binnacle/services/apiserver/internal/flowcontrol"
+	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
 // connect is a request for a command.
 var connect = &request.Operation{
 	Verb: "get", Path: "/api/v1/namespaces/n/pods/p/exec", Method: "GET", IsResource: true,
-	Target: &served.Resource{Kind: &registry.Kind{}}, Sub: &registry.Subresource{Name: "exec", Connect: true},
+	Target: &apiset.Resource{Kind: &registry.Kind{}}, Sub: &registry.Subresource{Name: "exec", Connect: true},
 }
 
 // TestSlotsOfWhatIsCarriedOn are others', where there is no flow control.
@@ -60,8 +60,8 @@ func TestSeatsOfWhatHasBegun(t *testing.T) {
 		op     *request.Operation
 		query  string
 	}{
-		"watch, short target":        {"GET", &request.Operation{Verb: "watch", Path: "/api/v1/pods", Method: "GET", IsResource: true, Target: &served.Resource{Kind: &registry.Kind{}}}, "watch=1"},
-		"watch, long target":         {"GET", &request.Operation{Verb: "watch", Path: "/api/v1/pods", Method: "GET", IsResource: true, Target: &served.Resource{Kind: &registry.Kind{}}}, "watch=1&labelSelector=" + url.QueryEscape("a in ("+strings.Repeat("xxxxxxxxxx,", 20000)+"y)")},
+		"watch, short target":        {"GET", &request.Operation{Verb: "watch", Path: "/api/v1/pods", Method: "GET", IsResource: true, Target: &apiset.Resource{Kind: &registry.Kind{}}}, "watch=1"},
+		"watch, long target":         {"GET", &request.Operation{Verb: "watch", Path: "/api/v1/pods", Method: "GET", IsResource: true, Target: &apiset.Resource{Kind: &registry.Kind{}}}, "watch=1&labelSelector=" + url.QueryEscape("a in ("+strings.Repeat("xxxxxxxxxx,", 20000)+"y)")},
 		"exec":                       {"GET", connect, "command=x"},
 		"patch of an aggregated API": {"PATCH", &request.Operation{Verb: "patch", Path: "/apis/x/v1/y/z", IsResource: true, Foreign: http.NotFoundHandler()}, ""},
 		"get of an aggregated API":   {"GET", &request.Operation{Verb: "get", Path: "/apis/x/v1/y/z", IsResource: true, Foreign: http.NotFoundHandler()}, ""},

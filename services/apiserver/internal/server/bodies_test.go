@@ -19,16 +19,16 @@ import (
 	"pgregory.net/rapid"
 
 	"binnacle/libs/serving"
-	"binnacle/services/apiserver/internal/flowcontrol"
+	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
 // TestWhatBodiesAreReceived: those that somebody will read, and that have an end.
 func TestWhatBodiesAreReceived(t *testing.T) {
 	known := func(verb string) *request.Operation {
-		return &request.Operation{Verb: verb, IsResource: true, Target: &served.Resource{}}
+		return &request.Operation{Verb: verb, IsResource: true, Target: &apiset.Resource{}}
 	}
 	for name, c := range map[string]struct {
 		op     *request.Operation
@@ -45,7 +45,7 @@ func TestWhatBodiesAreReceived(t *testing.T) {
 		"a read":                  {known("list"), 10, false},
 		"an unknown resource":     {&request.Operation{Verb: "create", IsResource: true}, 10, false},
 		"another server's":        {&request.Operation{Verb: "create", IsResource: true, Foreign: http.NotFoundHandler()}, 10, true},
-		"what lasts":              {&request.Operation{Verb: "create", IsResource: true, Target: &served.Resource{}, Sub: &registry.Subresource{Connect: true}}, 10, false},
+		"what lasts":              {&request.Operation{Verb: "create", IsResource: true, Target: &apiset.Resource{}, Sub: &registry.Subresource{Connect: true}}, 10, false},
 	} {
 		if ok := hasBody(c.op, &http.Request{ContentLength: c.length}); ok != c.ok {
 			t.Errorf("%s: %t", name, ok)
@@ -65,7 +65,7 @@ func TestBodiesComeFirst(t *testing.T) {
 	come, send := io.Pipe()
 	r := httptest.NewRequest("POST", "/", come)
 	r.ContentLength = 5
-	op := &request.Operation{Verb: "create", IsResource: true, Target: &served.Resource{}}
+	op := &request.Operation{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
 	r = r.WithContext(request.WithUser(request.With(r.Context(), op), somebody("a").User))
 	over := make(chan struct{})
 	go func() {
@@ -368,7 +368,7 @@ func TestLargeBodiesWaitForEachOther(t *testing.T) {
 	defer all.Wait()
 	send := func(user string, n int, time time.Duration) (code func() int) {
 		ctx, cancel := context.WithTimeout(context.Background(), time)
-		op := &request.Operation{Verb: "create", IsResource: true, Target: &served.Resource{}}
+		op := &request.Operation{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
 		ctx = request.WithUser(request.With(ctx, op), somebody(user, "system:masters").User)
 		r := httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", n))).WithContext(ctx)
 		w, done := httptest.NewRecorder(), make(chan struct{})
@@ -426,7 +426,7 @@ func TestWhoDoesNotReadTheAnswerHasNoPlace(t *testing.T) {
 				}
 			}
 		}))
-		op := &request.Operation{Verb: "create", IsResource: true, Target: &served.Resource{}}
+		op := &request.Operation{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
 		ctx := request.WithUser(request.With(t.Context(), op), somebody("a").User)
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", largeBody))).WithContext(ctx))
 		if !<-taken || large.room.used != 0 || len(large.room.held) != 0 {
@@ -451,7 +451,7 @@ func TestBodiesWithoutRoomAreRefused(t *testing.T) {
 		defer leave()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // of the test's own time
 		defer cancel()
-		op := &request.Operation{Verb: "create", IsResource: true, Target: &served.Resource{}}
+		op := &request.Operation{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
 		ctx = request.WithUser(request.With(ctx, op), u.User)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("POST", "/", strings.NewReader("{}")).WithContext(ctx))
@@ -464,9 +464,9 @@ func TestBodiesWithoutRoomAreRefused(t *testing.T) {
 // TestWhatTargetsWeigh: long ones that are read here.
 func TestWhatTargetsWeigh(t *testing.T) {
 	long := "/?labelSelector=" + strings.Repeat("a", largeTarget)
-	list := &request.Operation{Verb: "list", Method: "GET", IsResource: true, Target: &served.Resource{}}
+	list := &request.Operation{Verb: "list", Method: "GET", IsResource: true, Target: &apiset.Resource{}}
 	connect, watch := *list, *list
-	watch.Verb, watch.Target = "watch", &served.Resource{Kind: &registry.Kind{}}
+	watch.Verb, watch.Target = "watch", &apiset.Resource{Kind: &registry.Kind{}}
 	connect.Sub = &registry.Subresource{Connect: true}
 	for name, c := range map[string]struct {
 		op     *request.Operation
@@ -512,7 +512,7 @@ func TestLargeWorkOfSmallRequests(t *testing.T) {
 			}
 		}))
 		send := func(verb, target string) *http.Response {
-			op := &request.Operation{Verb: verb, IsResource: true, Target: &served.Resource{}}
+			op := &request.Operation{Verb: verb, IsResource: true, Target: &apiset.Resource{}}
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
 			ctx = request.WithUser(request.Carry(ctx, op), somebody("a").User)
@@ -615,7 +615,7 @@ func TestWatchesWithLongTargets(t *testing.T) {
 			}
 		})))
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			op := &request.Operation{Verb: "watch", Method: "GET", IsResource: true, Target: &served.Resource{Kind: &registry.Kind{}}}
+			op := &request.Operation{Verb: "watch", Method: "GET", IsResource: true, Target: &apiset.Resource{Kind: &registry.Kind{}}}
 			h.ServeHTTP(w, r.WithContext(request.WithUser(request.Carry(r.Context(), op), somebody("a").User)))
 		}))
 		defer s.Close()
@@ -663,7 +663,7 @@ func TestLargeWorkKeepsNoSeats(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		send := func(verb, body string) {
-			op := &request.Operation{Verb: verb, IsResource: true, Target: &served.Resource{}}
+			op := &request.Operation{Verb: verb, IsResource: true, Target: &apiset.Resource{}}
 			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body)).WithContext(
 				request.WithUser(request.Carry(ctx, op), somebody("a").User)))
 		}

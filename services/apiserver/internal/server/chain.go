@@ -10,27 +10,27 @@ import (
 
 	"binnacle/libs/serving"
 	"binnacle/libs/tracing"
-	"binnacle/services/apiserver/internal/audit"
-	"binnacle/services/apiserver/internal/authn"
-	"binnacle/services/apiserver/internal/authz"
-	"binnacle/services/apiserver/internal/flowcontrol"
-	"binnacle/services/apiserver/internal/represent"
+	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/rest/responsewriters"
+	"binnacle/services/apiserver/internal/security/audit"
+	"binnacle/services/apiserver/internal/security/authn"
+	"binnacle/services/apiserver/internal/security/authz"
+	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
 // Config is what the front door needs.
 type Config struct {
 	Mux           http.Handler
-	Responder     represent.Responder
+	Responder     responsewriters.Responder
 	Authenticator authn.Authenticator
 	Authorizer    authz.Authorizer
 	Metrics       *Metrics
 	// Kinds are what is served; each request sees them as they were when it came.
-	Kinds *served.Live
+	Kinds *apiset.Live
 	// Newest, if set, is the set as the whole suite knows it, for requests that
 	// name what Kinds does not have yet. It waits no longer than it must.
-	Newest func(context.Context) *served.Set
+	Newest func(context.Context) *apiset.Set
 	// Foreign, if set, knows who else answers.
 	Foreign Foreign
 	// Reloading, if set, tells that what a request is about is of a history that the store has

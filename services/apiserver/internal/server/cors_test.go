@@ -12,10 +12,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"binnacle/services/apiserver/internal/authz"
-	"binnacle/services/apiserver/internal/registry/builtin"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/security/authz"
 	"binnacle/services/apiserver/internal/server"
 )
 
@@ -53,7 +53,7 @@ func corsServer(t *testing.T, origins ...string) (http.Handler, *bytes.Buffer) {
 	var log bytes.Buffer
 	h, err := server.Handler(server.Config{
 		Mux: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Authenticator: always{&request.User{Name: "u"}},
-		Authorizer: authz.AlwaysAllow{}, Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: served.NewLive(served.Builder{}.Set(catalog, 0)),
+		Authorizer: authz.AlwaysAllow{}, Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
 		Logger: slog.New(slog.NewTextHandler(&log, nil)), RequestTimeout: time.Minute, AllowedOrigins: origins,
 	})
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/api"
-	"binnacle/services/apiserver/internal/authz"
+	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/security/authz"
 	"binnacle/services/apiserver/internal/server"
 )
 
@@ -207,8 +207,8 @@ func TestWhatIsNotLookedFor(t *testing.T) {
 	} {
 		looks, j := 0, &judges{}
 		h := front(t, func(http.ResponseWriter, *http.Request) {}, func(config *server.Config) {
-			config.Kinds, config.Authorizer = served.NewLive(kinds), j
-			config.Newest = func(context.Context) *served.Set { looks++; return kinds }
+			config.Kinds, config.Authorizer = apiset.NewLive(kinds), j
+			config.Newest = func(context.Context) *apiset.Set { looks++; return kinds }
 			config.Foreign.Extension = func(gv schema.GroupVersion) http.Handler {
 				if gv.Group == "foreign.test" {
 					return http.NotFoundHandler()

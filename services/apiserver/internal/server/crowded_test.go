@@ -12,10 +12,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"binnacle/services/apiserver/internal/authz"
-	"binnacle/services/apiserver/internal/callout"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/proxy/webhookclient"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/security/authz"
 	"binnacle/services/apiserver/internal/server"
 )
 
@@ -23,7 +23,7 @@ import (
 type crowded struct{}
 
 func (crowded) Authenticate(*http.Request) (*request.User, error) {
-	return nil, errors.Join(errors.New("no certificate"), fmt.Errorf("review of a token: %w", callout.ErrCrowded))
+	return nil, errors.Join(errors.New("no certificate"), fmt.Errorf("review of a token: %w", webhookclient.ErrCrowded))
 }
 
 // busy has no time to decide on a verb.
@@ -31,7 +31,7 @@ type busy string
 
 func (b busy) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
 	if a.Verb == string(b) {
-		return authz.NoOpinion, "", fmt.Errorf("authorization webhook: %w", callout.ErrCrowded)
+		return authz.NoOpinion, "", fmt.Errorf("authorization webhook: %w", webhookclient.ErrCrowded)
 	}
 	return authz.Allow, "", nil
 }
@@ -53,7 +53,7 @@ func TestCrowdedOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h, err := server.Handler(server.Config{
 				Mux: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Authenticator: c.authenticator, Authorizer: c.authorizer,
-				Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: served.NewLive(nil),
+				Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: apiset.NewLive(nil),
 				Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute,
 			})
 			if err != nil {

@@ -11,11 +11,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"binnacle/services/apiserver/internal/flowcontrol"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/registry/builtin"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/security/flowcontrol"
 	"binnacle/services/apiserver/internal/server"
 )
 
@@ -84,19 +84,19 @@ func TestTimeouts(t *testing.T) {
 }
 
 // kindsOf are the built-in ones, with definitions of things of example.com and of jobs of batch/v9.
-func kindsOf(t *testing.T) *served.Set {
+func kindsOf(t *testing.T) *apiset.Set {
 	t.Helper()
 	catalog, err := builtin.Catalog()
 	if err != nil {
 		t.Fatal(err)
 	}
-	set := served.Builder{}.Set(catalog, 0)
+	set := apiset.Builder{}.Set(catalog, 0)
 	for _, n := range []registry.Names{
 		{Group: "example.com", Version: "v1", Resource: "things", Kind: "Thing", Namespaced: true},
 		{Group: "ext.test", Version: "v1", Resource: "vms", Kind: "VM", Namespaced: true},
 	} {
 		kind := &registry.Kind{Names: n, Virtual: true, Document: &registry.Document{}}
-		set = set.With([]served.Defined{{Resource: schema.GroupResource{Group: n.Group, Resource: n.Resource}, Versions: []*served.Resource{{Kind: kind}}}}, 1)
+		set = set.With([]apiset.Defined{{Resource: schema.GroupResource{Group: n.Group, Resource: n.Resource}, Versions: []*apiset.Resource{{Kind: kind}}}}, 1)
 	}
 	return set
 }

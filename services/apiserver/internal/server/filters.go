@@ -16,11 +16,11 @@ import (
 	"binnacle/libs/api"
 	"binnacle/libs/serving"
 	"binnacle/libs/tracing"
-	"binnacle/services/apiserver/internal/audit"
-	"binnacle/services/apiserver/internal/authz"
-	"binnacle/services/apiserver/internal/callout"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/proxy/webhookclient"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/security/audit"
+	"binnacle/services/apiserver/internal/security/authz"
 	"binnacle/services/apiserver/internal/status"
 )
 
@@ -29,7 +29,7 @@ const longQuery = 1 << 10
 
 // LongRunning tells requests that last as long as the client likes, before the
 // filters have run, and before large ones have a turn.
-func LongRunning(kinds *served.Live, foreign Foreign) func(*http.Request) bool {
+func LongRunning(kinds *apiset.Live, foreign Foreign) func(*http.Request) bool {
 	return func(r *http.Request) bool {
 		if len(r.URL.RawQuery) >= longQuery {
 			short, u := *r, *r.URL
@@ -203,7 +203,7 @@ func (c *Config) authenticate(next http.Handler) http.Handler {
 			if err != nil {
 				c.Logger.Debug("authentication failed", "path", r.URL.Path, "error", err)
 			}
-			if errors.Is(err, callout.ErrCrowded) { // who it is, nobody was asked
+			if errors.Is(err, webhookclient.ErrCrowded) { // who it is, nobody was asked
 				tooMany(w, 1)
 				return
 			}
@@ -244,7 +244,7 @@ func (c *Config) authorize(next http.Handler) http.Handler {
 		if err != nil {
 			c.Logger.Warn("authorization failed", "path", r.URL.Path, "error", err)
 			rec.Annotate(reasonAnnotation, "internal error")
-			if errors.Is(err, callout.ErrCrowded) {
+			if errors.Is(err, webhookclient.ErrCrowded) {
 				tooMany(w, 1)
 				return
 			}

@@ -15,8 +15,8 @@ import (
 
 	"binnacle/libs/api"
 	"binnacle/libs/node"
-	"binnacle/services/apiserver/internal/flowcontrol"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
 // TestTheFirstGoesBeforeAll but nodes and the suite's own services, once it was passed often enough.

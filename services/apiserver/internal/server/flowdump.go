@@ -4,8 +4,8 @@ import (
 	"net/http"
 	"strings"
 
-	"binnacle/services/apiserver/internal/flowcontrol"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
 const dumps = "/debug/api_priority_and_fairness/"

@@ -7,8 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/served"
 )
 
 // Foreign tells who answers for what this server does not serve. Either may be nil, and
@@ -22,7 +22,7 @@ type Foreign struct {
 }
 
 // Resolve makes the operation of a request, with who answers it.
-func (f Foreign) Resolve(r *http.Request, kinds *served.Set) *request.Operation {
+func (f Foreign) Resolve(r *http.Request, kinds *apiset.Set) *request.Operation {
 	op := request.Resolve(r, kinds)
 	var extension http.Handler
 	if gv, ok := op.GroupVersion(); ok && f.Extension != nil && !kinds.BuiltIns().Serves(gv) {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"binnacle/services/apiserver/internal/registry/builtin"
-	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/server"
 )
 
@@ -27,7 +27,7 @@ func TestClientsThatLeaveAreNoErrors(t *testing.T) {
 	h, err := server.Handler(server.Config{
 		Mux:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }),
 		Authenticator: named{}, Authorizer: &rules{},
-		Metrics: server.NewMetrics(registry), Kinds: served.NewLive(served.Builder{}.Set(catalog, 0)),
+		Metrics: server.NewMetrics(registry), Kinds: apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
 		Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute,
 	})
 	if err != nil {

@@ -15,11 +15,11 @@ import (
 	"binnacle/libs/api"
 	"binnacle/libs/satoken"
 	"binnacle/libs/serving"
-	"binnacle/services/apiserver/internal/audit"
-	"binnacle/services/apiserver/internal/authn"
-	"binnacle/services/apiserver/internal/authz"
-	"binnacle/services/apiserver/internal/callout"
+	"binnacle/services/apiserver/internal/proxy/webhookclient"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/audit"
+	"binnacle/services/apiserver/internal/security/authn"
+	"binnacle/services/apiserver/internal/security/authz"
 )
 
 // Headers in which a client says as whom it wants to be seen.
@@ -126,7 +126,7 @@ func (c *Config) mayImpersonate(r *http.Request, a *authz.Attributes) error {
 	if err != nil {
 		c.Logger.Warn("authorization of impersonation failed", "path", r.URL.Path, "error", err)
 	}
-	if errors.Is(err, callout.ErrCrowded) {
+	if errors.Is(err, webhookclient.ErrCrowded) {
 		return errNoTurn
 	}
 	return authz.Forbidden(a, reason)

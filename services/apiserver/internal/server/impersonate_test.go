@@ -15,12 +15,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"binnacle/services/apiserver/internal/authz"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/codec"
-	"binnacle/services/apiserver/internal/registry/builtin"
-	"binnacle/services/apiserver/internal/represent"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/rest/responsewriters"
+	"binnacle/services/apiserver/internal/security/authz"
 	"binnacle/services/apiserver/internal/server"
 )
 
@@ -159,8 +159,8 @@ func TestImpersonation(t *testing.T) {
 						}
 					}
 				}),
-				Responder: represent.Responder{Codec: c}, Authenticator: always{&request.User{Name: "boss"}}, Authorizer: z,
-				Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: served.NewLive(nil),
+				Responder: responsewriters.Responder{Codec: c}, Authenticator: always{&request.User{Name: "boss"}}, Authorizer: z,
+				Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: apiset.NewLive(nil),
 				Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute,
 			})
 			if err != nil {

@@ -17,11 +17,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"binnacle/libs/serving"
-	"binnacle/services/apiserver/internal/authz"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/codec"
-	"binnacle/services/apiserver/internal/registry/builtin"
-	"binnacle/services/apiserver/internal/represent"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/rest/responsewriters"
+	"binnacle/services/apiserver/internal/security/authz"
 )
 
 // judge decides what may be impersonated.
@@ -55,7 +55,7 @@ func newImpersonation(t *testing.T, decide func(*impersonation, context.Context,
 		t.Fatal(err)
 	}
 	i := &impersonation{turns: serving.NewLargeRequests(1)}
-	i.c = &Config{Responder: represent.Responder{Codec: c}, LargeRequests: i.turns, Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler)}
+	i.c = &Config{Responder: responsewriters.Responder{Codec: c}, LargeRequests: i.turns, Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler)}
 	i.c.Authorizer = judge{func(ctx context.Context, a *authz.Attributes) authz.Decision {
 		i.mu.Lock()
 		i.asked = append(i.asked, !i.free())

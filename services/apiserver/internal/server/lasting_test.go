@@ -7,8 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"binnacle/services/apiserver/internal/registry/builtin"
-	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/server"
 )
 
@@ -25,7 +25,7 @@ func TestWhatLasts(t *testing.T) {
 		}
 		return http.NotFoundHandler()
 	}}
-	lasts := server.LongRunning(served.NewLive(served.Builder{}.Set(catalog, 0)), foreign)
+	lasts := server.LongRunning(apiset.NewLive(apiset.Builder{}.Set(catalog, 0)), foreign)
 	for path, want := range map[string][2]bool{ // without an upgrade, and with one
 		"/api/v1/pods":                                  {false, false},
 		"/api/v1/pods?watch=1":                          {true, true},

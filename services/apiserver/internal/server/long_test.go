@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"binnacle/services/apiserver/internal/registry/builtin"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/server"
 )
 
@@ -17,7 +17,7 @@ func TestLongQueriesLast(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kinds := served.NewLive(served.Builder{}.Set(catalog, 0))
+	kinds := apiset.NewLive(apiset.Builder{}.Set(catalog, 0))
 	filler := "labelSelector=" + strings.Repeat("x", 2<<10)
 	for _, path := range []string{"/api/v1/pods", "/api/v1/watch/pods", "/api/v1/namespaces/a/pods/b", "/api/v1/namespaces/a/pods/b/log", "/api/v1/proxy/namespaces/a/pods/b", "/readyz"} {
 		for _, method := range []string{"GET", "DELETE"} {

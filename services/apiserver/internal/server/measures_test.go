@@ -11,11 +11,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/codec"
-	"binnacle/services/apiserver/internal/registry/builtin"
-	"binnacle/services/apiserver/internal/represent"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/rest/responsewriters"
 	"binnacle/services/apiserver/internal/server"
 )
 
@@ -33,8 +33,8 @@ func TestWaitsAreNotTheServersTime(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	h, err := server.Handler(server.Config{
 		Mux:       http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { request.WaitsFrom(r.Context()).Add(time.Hour) }),
-		Responder: represent.Responder{Codec: c}, Authenticator: named{}, Authorizer: &rules{},
-		Metrics: server.NewMetrics(registry), Kinds: served.NewLive(served.Builder{}.Set(catalog, 0)),
+		Responder: responsewriters.Responder{Codec: c}, Authenticator: named{}, Authorizer: &rules{},
+		Metrics: server.NewMetrics(registry), Kinds: apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
 		Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute, MaxInFlight: 20, MaxMutatingInFlight: 10,
 	})
 	if err != nil {

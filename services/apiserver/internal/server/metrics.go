@@ -16,8 +16,8 @@ import (
 	"binnacle/libs/api"
 	"binnacle/libs/serving"
 	"binnacle/libs/serving/metrics"
+	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/status"
 )
 
@@ -96,7 +96,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 }
 
 // keepWhileServed has the series of resources removed that are not served any more.
-func (m *Metrics) keepWhileServed(kinds *served.Live) {
+func (m *Metrics) keepWhileServed(kinds *apiset.Live) {
 	m.requests.KeepWhile(func() func(requestKey) bool { return servedIn(kinds.Current()) })
 	m.longRunning.KeepWhile(func() func(requestKey) bool { return servedIn(kinds.Current()) })
 	m.bodies.KeepWhile(func() func(bodyKey) bool {
@@ -107,7 +107,7 @@ func (m *Metrics) keepWhileServed(kinds *served.Live) {
 	})
 }
 
-func servedIn(set *served.Set) func(requestKey) bool {
+func servedIn(set *apiset.Set) func(requestKey) bool {
 	return func(k requestKey) bool {
 		return k.resource == "" || set.Resource(schema.GroupVersionResource{Group: k.group, Version: k.version, Resource: k.resource}) != nil
 	}

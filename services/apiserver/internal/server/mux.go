@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/satoken"
-	"binnacle/services/apiserver/internal/endpoints"
-	"binnacle/services/apiserver/internal/flowcontrol"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/rest/handlers"
+	"binnacle/services/apiserver/internal/security/flowcontrol"
 	"binnacle/services/apiserver/internal/status"
 )
 
@@ -27,7 +27,7 @@ type Documents interface {
 
 // Mux finds who answers a path.
 type Mux struct {
-	API       *endpoints.API
+	API       *handlers.API
 	Discovery Documents
 	Health    http.Handler
 	Metrics   http.Handler

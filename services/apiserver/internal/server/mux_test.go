@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/codec"
-	"binnacle/services/apiserver/internal/endpoints"
-	"binnacle/services/apiserver/internal/registry/builtin"
-	"binnacle/services/apiserver/internal/represent"
+	"binnacle/services/apiserver/internal/rest/handlers"
+	"binnacle/services/apiserver/internal/rest/responsewriters"
 	"binnacle/services/apiserver/internal/server"
 )
 
@@ -21,7 +21,7 @@ type versioned struct{ server.Documents }
 func (versioned) ServeVersion(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }
 
 // statuses answers with errors, and nothing else.
-func statuses(t *testing.T) *endpoints.API {
+func statuses(t *testing.T) *handlers.API {
 	t.Helper()
 	catalog, err := builtin.Catalog()
 	if err != nil {
@@ -31,7 +31,7 @@ func statuses(t *testing.T) *endpoints.API {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return endpoints.New(endpoints.Config{Answers: represent.Answers{Responder: represent.Responder{Codec: c}}})
+	return handlers.New(handlers.Config{Answers: responsewriters.Answers{Responder: responsewriters.Responder{Codec: c}}})
 }
 
 func TestVersionIsReadOnly(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"binnacle/services/apiserver/internal/authz"
+	"binnacle/services/apiserver/internal/security/authz"
 )
 
 // TestLongFieldsAreRefused, whatever they say, before they are read.

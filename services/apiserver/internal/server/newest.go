@@ -5,9 +5,9 @@ import (
 	"net/http"
 	"strings"
 
-	"binnacle/services/apiserver/internal/audit"
+	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/security/audit"
 )
 
 // Requests that name a resource which this server does not know may be for one that
@@ -21,7 +21,7 @@ import (
 type newestKey struct{}
 
 // look is a request to newest: what the newest kinds are.
-type look struct{ kinds *served.Set }
+type look struct{ kinds *apiset.Set }
 
 // settle has the operation of a request see the newest kinds where it names a resource
 // that is unknown, or where it was given back because another replica has deleted what
@@ -59,7 +59,7 @@ func (c *Config) settle(limited http.Handler) http.Handler {
 const maxReturns = 3
 
 // again resolves the operation of a request against newer kinds.
-func (c *Config) again(r *http.Request, kinds *served.Set) *http.Request {
+func (c *Config) again(r *http.Request, kinds *apiset.Set) *http.Request {
 	op := c.Foreign.Resolve(r, kinds)
 	audit.From(r.Context()).Acts(op)
 	return r.WithContext(request.With(r.Context(), op))

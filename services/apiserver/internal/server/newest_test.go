@@ -11,13 +11,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"binnacle/services/apiserver/internal/authz"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/registry/builtin"
-	"binnacle/services/apiserver/internal/represent"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/rest/responsewriters"
+	"binnacle/services/apiserver/internal/security/authz"
 	"binnacle/services/apiserver/internal/server"
 )
 
@@ -76,11 +76,11 @@ func newDoor(t *testing.T, inFlight int) *door {
 				w.WriteHeader(404)
 			}
 		}),
-		Responder: represent.Responder{Codec: c}, Authenticator: d, Authorizer: asking{d: d},
-		Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: served.NewLive(served.Builder{}.Set(catalog, 0)),
-		Newest: func(context.Context) *served.Set {
+		Responder: responsewriters.Responder{Codec: c}, Authenticator: d, Authorizer: asking{d: d},
+		Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
+		Newest: func(context.Context) *apiset.Set {
 			d.looks.Add(1)
-			return served.Builder{}.Set(defined, 2)
+			return apiset.Builder{}.Set(defined, 2)
 		},
 		Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute, MaxInFlight: inFlight,
 	})

@@ -19,7 +19,7 @@ import (
 	"binnacle/libs/serving/health"
 	"binnacle/libs/tracing"
 	"binnacle/libs/tracing/tracingtest"
-	"binnacle/services/apiserver/internal/audit"
+	"binnacle/services/apiserver/internal/security/audit"
 	"binnacle/services/apiserver/internal/server"
 )
 

@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"binnacle/libs/serving"
+	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/served"
 )
 
 func TestServiceAccountsOfANamespaceShareTheirPart(t *testing.T) {
@@ -46,7 +46,7 @@ func TestStalledBodyOccupiesWhatArrived(t *testing.T) {
 		come, send := io.Pipe()
 		r := httptest.NewRequest("POST", "/", come)
 		r.ContentLength = request.MaxBody
-		ctx := request.Carry(t.Context(), &request.Operation{Verb: "create", IsResource: true, Target: &served.Resource{}})
+		ctx := request.Carry(t.Context(), &request.Operation{Verb: "create", IsResource: true, Target: &apiset.Resource{}})
 		seats := 1
 		request.SetRest(ctx, func(bool) (func() error, bool) {
 			seats--
@@ -92,7 +92,7 @@ func TestBodiesOfAnotherLevelFindMemory(t *testing.T) {
 		for level, want := range map[string]int{"workload-low": http.StatusTooManyRequests, "leader-election": http.StatusCreated} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // of the test's own time
 			defer cancel()
-			ctx = request.Carry(ctx, &request.Operation{Verb: "create", IsResource: true, Target: &served.Resource{}})
+			ctx = request.Carry(ctx, &request.Operation{Verb: "create", IsResource: true, Target: &apiset.Resource{}})
 			request.SetPriorityLevel(ctx, level)
 			ctx = request.WithUser(ctx, somebody("a").User)
 			w := httptest.NewRecorder()

@@ -16,11 +16,11 @@ import (
 	"binnacle/libs/api"
 	"binnacle/libs/tracing"
 	"binnacle/libs/tracing/tracingtest"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/codec"
-	"binnacle/services/apiserver/internal/registry/builtin"
-	"binnacle/services/apiserver/internal/represent"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/rest/responsewriters"
 	"binnacle/services/apiserver/internal/server"
 )
 
@@ -36,8 +36,8 @@ func front(t testing.TB, mux http.HandlerFunc, change func(*server.Config)) http
 		t.Fatal(err)
 	}
 	config := server.Config{
-		Mux: mux, Responder: represent.Responder{Codec: c}, Authenticator: named{}, Authorizer: &rules{},
-		Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: served.NewLive(served.Builder{}.Set(catalog, 0)),
+		Mux: mux, Responder: responsewriters.Responder{Codec: c}, Authenticator: named{}, Authorizer: &rules{},
+		Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
 		Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute, MaxInFlight: 20, MaxMutatingInFlight: 10,
 	}
 	change(&config)

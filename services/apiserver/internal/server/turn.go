@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"binnacle/services/apiserver/internal/flowcontrol"
+	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
 // maxStalled is the number of stalled responses that may release their seats at the same time. Each

@@ -16,8 +16,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"binnacle/libs/serving"
+	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/served"
 )
 
 // TestLargeWorkTakesTurns: large bodies, and small patches of large objects, are worked on when
@@ -68,7 +68,7 @@ func TestLargeWorkTakesTurns(t *testing.T) {
 				over := make(chan struct{})
 				go func() {
 					defer close(over)
-					op := &request.Operation{Verb: tc.verb, IsResource: true, Target: &served.Resource{}}
+					op := &request.Operation{Verb: tc.verb, IsResource: true, Target: &apiset.Resource{}}
 					h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(tc.body)).WithContext(
 						request.WithUser(request.Carry(ctx, op), somebody("a").User)))
 				}()
@@ -112,7 +112,7 @@ func TestSmallWorkTakesNoTurns(t *testing.T) {
 			request.OnlyWaits(r.Context())()
 			came = request.Weigh(r.Context(), largeBody-1)
 		})))
-		op := &request.Operation{Verb: verb, IsResource: true, Target: &served.Resource{}}
+		op := &request.Operation{Verb: verb, IsResource: true, Target: &apiset.Resource{}}
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body)).WithContext(
 			request.WithUser(request.Carry(t.Context(), op), somebody("a").User)))
 		if !came {
@@ -234,12 +234,12 @@ func TestWhoGetsNoTurnIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := serving.NewLargeRequests(1)
 		counts := prometheus.NewRegistry()
-		c := &Config{LargeRequests: turns, Metrics: NewMetrics(counts), Kinds: served.NewLive(&served.Set{}), Logger: slog.New(slog.DiscardHandler)}
+		c := &Config{LargeRequests: turns, Metrics: NewMetrics(counts), Kinds: apiset.NewLive(&apiset.Set{}), Logger: slog.New(slog.DiscardHandler)}
 		turns.EnterNow()
 		never := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it is worked on") })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		op := &request.Operation{Verb: "create", IsResource: true, Target: &served.Resource{}}
+		op := &request.Operation{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
 		body := httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", largeBody))).WithContext(
 			request.WithUser(request.Carry(ctx, op), somebody("a").User))
 		for name, tc := range map[string]struct {
@@ -290,7 +290,7 @@ func TestWhoOutlastsTheAnswerKeepsNoRoom(t *testing.T) {
 	h := receiving(newLevelBodies(largeBody), among, turns, func(more int) { worked += more }, &bodySizes{}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		late = r.Context()
 	}))
-	op := &request.Operation{Verb: "delete", IsResource: true, Target: &served.Resource{}}
+	op := &request.Operation{Verb: "delete", IsResource: true, Target: &apiset.Resource{}}
 	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodDelete, "/", nil).WithContext(
 		request.WithUser(request.Carry(t.Context(), op), somebody("a").User)))
 	request.Weigh(late, largeBody)

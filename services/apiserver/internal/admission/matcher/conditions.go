@@ -10,7 +10,7 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"binnacle/libs/celenv"
-	"binnacle/services/apiserver/internal/admission/expressions"
+	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
 // conditionsBudget is the cost limit of all conditions of one webhook or policy together.

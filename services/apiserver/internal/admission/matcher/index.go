@@ -8,12 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/served"
 )
 
 // Family returns the versions in which a resource is served, including the given one.
-type Family func(*registry.Kind) []*served.Resource
+type Family func(*registry.Kind) []*apiset.Resource
 
 // Entry is a value with its criterion.
 type Entry[T any] struct {
@@ -87,7 +87,7 @@ func (x *Index[T]) Candidates(r *admission.Request) []Candidate[T] {
 // find computes the candidates of a place and caches them.
 func (x *Index[T]) find(at place, kind schema.GroupVersionKind) []Candidate[T] {
 	var found []Candidate[T]
-	var family []*served.Resource
+	var family []*apiset.Resource
 	for i := range x.entries {
 		e := &x.entries[i]
 		if !e.Criterion.exact && family == nil {
@@ -113,7 +113,7 @@ func (x *Index[T]) find(at place, kind schema.GroupVersionKind) []Candidate[T] {
 
 // find returns the matching rules: first exact matches, then, unless the criterion is exact,
 // matches for another version of the resource.
-func (c *Criterion) find(rules []rule, at place, kind schema.GroupVersionKind, family []*served.Resource) []match {
+func (c *Criterion) find(rules []rule, at place, kind schema.GroupVersionKind, family []*apiset.Resource) []match {
 	var out []match
 	for i := range rules {
 		if rules[i].matches(at.op, at.kind, at.sub) {
@@ -138,7 +138,7 @@ func (c *Criterion) find(rules []rule, at place, kind schema.GroupVersionKind, f
 }
 
 // shownAs returns the resource and kind of a place in another version of the resource.
-func shownAs(other *served.Resource, at place) (As, bool) {
+func shownAs(other *apiset.Resource, at place) (As, bool) {
 	as := As{other.GVR(), other.GVK()}
 	if at.sub == "" {
 		return as, true

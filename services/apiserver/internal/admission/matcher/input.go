@@ -11,8 +11,8 @@ import (
 	"binnacle/libs/authorizer"
 	"binnacle/libs/celenv"
 	"binnacle/services/apiserver/internal/admission"
-	"binnacle/services/apiserver/internal/admission/expressions"
 	"binnacle/services/apiserver/internal/admission/views"
+	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
 // Describe returns a request as webhooks and policies see it, without objects, options and uid.

@@ -16,16 +16,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/admission"
-	"binnacle/services/apiserver/internal/admission/expressions"
 	"binnacle/services/apiserver/internal/admission/matcher"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/cel/expressions"
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/served"
 )
 
 // widgets are served in two versions, with a sub-resource that has a kind of its own
 // in each, and one of another group.
-func widgets(version string, more ...registry.Subresource) *served.Resource {
-	return &served.Resource{Kind: &registry.Kind{
+func widgets(version string, more ...registry.Subresource) *apiset.Resource {
+	return &apiset.Resource{Kind: &registry.Kind{
 		Names: registry.Names{Group: "ex.test", Version: version, Resource: "widgets", Kind: "Widget", Namespaced: true},
 		Subresources: append(more, []registry.Subresource{
 			{Name: "own", GVK: schema.GroupVersionKind{Kind: "Own"}},
@@ -37,14 +37,14 @@ func widgets(version string, more ...registry.Subresource) *served.Resource {
 
 var (
 	v1, v2 = widgets("v1", registry.Subresource{Name: "old"}), widgets("v2")
-	nodes  = &served.Resource{Kind: &registry.Kind{Names: registry.Names{Version: "v1", Resource: "nodes", Kind: "Node"}}}
+	nodes  = &apiset.Resource{Kind: &registry.Kind{Names: registry.Names{Version: "v1", Resource: "nodes", Kind: "Node"}}}
 )
 
-func family(k *registry.Kind) []*served.Resource {
+func family(k *registry.Kind) []*apiset.Resource {
 	if k.Resource == "widgets" {
-		return []*served.Resource{v1, v2}
+		return []*apiset.Resource{v1, v2}
 	}
-	return []*served.Resource{nodes}
+	return []*apiset.Resource{nodes}
 }
 
 // namespaces have a label of their own name; "broken" cannot be looked up.
@@ -82,7 +82,7 @@ func rule(t *testing.T, text string) admissionv1.NamedRuleWithOperations {
 	return r
 }
 
-func widget(version *served.Resource, op admission.Operation, sub string) *admission.Request {
+func widget(version *apiset.Resource, op admission.Operation, sub string) *admission.Request {
 	r := &admission.Request{Operation: op, Resource: version.Kind, Subresource: sub, Kind: version.GVK(), Namespace: "ns", Name: "w"}
 	switch sub {
 	case "own":

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"binnacle/services/apiserver/internal/admission"
-	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/api/apiset"
 )
 
 // Namespaces looks up namespaces.
@@ -69,7 +69,7 @@ func (c *Candidate[T]) Selects(ctx context.Context, r *admission.Request, obj ru
 // rules matches every operation on every resource. An error is a Status.
 func (c *Criterion) Match(ctx context.Context, r *admission.Request, f Family, n Namespaces) (As, bool, error) {
 	at := place{r.Resource, r.Subresource, r.Operation}
-	var family []*served.Resource
+	var family []*apiset.Resource
 	if !c.exact {
 		family = f(r.Resource)
 	}

@@ -5,10 +5,10 @@ import (
 	"sync"
 
 	"binnacle/services/apiserver/internal/admission"
-	"binnacle/services/apiserver/internal/admission/expressions"
 	"binnacle/services/apiserver/internal/admission/matcher"
 	"binnacle/services/apiserver/internal/admission/views"
-	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
 // asking is the evaluation of one request by all policies of one sort.
@@ -26,7 +26,7 @@ type asking struct {
 
 // selects reports whether a policy matches the request, as which resource and kind, and returns the
 // kind of its parameters.
-func (a *asking) selects(c *matcher.Candidate[*bound[*policy, *binding]]) (as matcher.As, params *served.Resource, ok bool, err error) {
+func (a *asking) selects(c *matcher.Candidate[*bound[*policy, *binding]]) (as matcher.As, params *apiset.Resource, ok bool, err error) {
 	p := c.Value.policy
 	if as, ok, err = c.Selects(a.ctx, a.request, a.request.Object, a.config.Namespaces); err == nil && ok {
 		err = p.err
@@ -39,7 +39,7 @@ func (a *asking) selects(c *matcher.Candidate[*bound[*policy, *binding]]) (as ma
 
 // params returns the parameters of a binding. It returns none if the binding does not match the
 // request.
-func (a *asking) params(b *binding, kind *served.Resource) ([]parameter, error) {
+func (a *asking) params(b *binding, kind *apiset.Resource) ([]parameter, error) {
 	if b.criterion != nil {
 		_, ok, err := b.criterion.Match(a.ctx, a.request, a.config.Family, a.config.Namespaces)
 		if err == nil && ok {

@@ -7,7 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"binnacle/services/apiserver/internal/watchcache"
+	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
 // TestChangesOfPolicies count with the next request. What one said before it could not be read any more stays

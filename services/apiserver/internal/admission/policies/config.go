@@ -11,12 +11,12 @@ import (
 
 	"binnacle/libs/authorizer"
 	"binnacle/services/apiserver/internal/admission"
-	"binnacle/services/apiserver/internal/admission/expressions"
 	"binnacle/services/apiserver/internal/admission/matcher"
 	"binnacle/services/apiserver/internal/admission/views"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/cel/expressions"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/served"
 )
 
 // Config holds the dependencies of both plugins.
@@ -43,7 +43,7 @@ type Config struct {
 }
 
 func (c *Config) views(ctx context.Context, r *admission.Request) *views.Views {
-	return views.Of(ctx, c.Codec, c.Shapes, r, func() []*served.Resource { return c.Family(r.Resource) })
+	return views.Of(ctx, c.Codec, c.Shapes, r, func() []*apiset.Resource { return c.Family(r.Resource) })
 }
 
 // candidates returns the policies whose rules match a request.

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/services/apiserver/internal/admission/matcher"
-	"binnacle/services/apiserver/internal/watchcache"
+	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
 // Source is the source of policies or bindings.

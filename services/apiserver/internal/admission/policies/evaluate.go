@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/libs/celenv"
-	"binnacle/services/apiserver/internal/admission/expressions"
+	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
 const (

@@ -16,11 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/admission"
-	"binnacle/services/apiserver/internal/admission/expressions"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cel/expressions"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/served"
-	"binnacle/services/apiserver/internal/watchcache"
 )
 
 // both asks a plugin each about an object that has one value.
@@ -184,13 +184,13 @@ func TestWhatIsNoFaultOfAPolicy(t *testing.T) {
 			s.Namespace = func(context.Context, string) (*corev1.Namespace, error) { return nil, errors.New("no answer") }
 		}, "no answer"},
 		"no time for parameters": {func(s *things, end func()) {
-			s.Parameters.Seen = func(ctx context.Context, _ *served.Resource) error { end(); return ctx.Err() }
+			s.Parameters.Seen = func(ctx context.Context, _ *apiset.Resource) error { end(); return ctx.Err() }
 		}, "context canceled"},
 		"no time to decode them": {func(s *things, end func()) {
 			s.Namespace = func(context.Context, string) (*corev1.Namespace, error) { end(); return found, nil }
 		}, "context canceled"},
 		"others are worked on": {func(s *things, _ func()) {
-			s.Parameters.Seen = func(context.Context, *served.Resource) error { return apierrors.NewTooManyRequests("wait", 1) }
+			s.Parameters.Seen = func(context.Context, *apiset.Resource) error { return apierrors.NewTooManyRequests("wait", 1) }
 		}, "wait"},
 	} {
 		for _, sort := range []string{"validating", "mutating"} {
@@ -215,7 +215,7 @@ func TestParametersThatCannotBeRead(t *testing.T) {
 	for ignore, policyOf := range map[bool]string{false: set, true: set + `"failurePolicy":"Ignore",`} {
 		other := func(s *things) {
 			kind := s.Parameters.Kind
-			s.Parameters.Kind = func(gvk schema.GroupVersionKind) *served.Resource {
+			s.Parameters.Kind = func(gvk schema.GroupVersionKind) *apiset.Resource {
 				out := *kind(gvk)
 				out.Coder = kind(corev1.SchemeGroupVersion.WithKind("Pod")).Coder
 				return &out
@@ -322,7 +322,7 @@ func TestOtherVersions(t *testing.T) {
 		lost := c.lost
 		w := newWorldOf(t, func(s *things) {
 			all := s.Parameters.Kind
-			s.Family = func(*registry.Kind) (family []*served.Resource) {
+			s.Family = func(*registry.Kind) (family []*apiset.Resource) {
 				for _, gv := range []schema.GroupVersion{autoscalingv1.SchemeGroupVersion, autoscalingv2.SchemeGroupVersion} {
 					if gv.Version == "v2" || !lost {
 						family = append(family, all(gv.WithKind("HorizontalPodAutoscaler")))

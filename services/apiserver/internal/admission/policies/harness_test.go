@@ -20,16 +20,16 @@ import (
 
 	"binnacle/libs/authorizer"
 	"binnacle/services/apiserver/internal/admission"
-	"binnacle/services/apiserver/internal/admission/expressions"
 	"binnacle/services/apiserver/internal/admission/policies"
 	"binnacle/services/apiserver/internal/admission/views"
-	"binnacle/services/apiserver/internal/apply"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cel/expressions"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/registry/builtin"
-	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/registry/apply"
 	"binnacle/services/apiserver/internal/storage"
-	"binnacle/services/apiserver/internal/watchcache"
 )
 
 // fed is a store that has what it has, and what it is given.
@@ -132,7 +132,7 @@ func newWorldOf(t testing.TB, change func(*things), objects ...string) *world {
 		}
 		prefixes[k.Stored.Prefix] = true
 		coder := c.Of(k)
-		resources = append(resources, watchcache.Resource{Name: k.Resource + "." + k.Group, Prefix: served.KeyPrefix("/registry", k), Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
+		resources = append(resources, watchcache.Resource{Name: k.Resource + "." + k.Group, Prefix: apiset.KeyPrefix("/registry", k), Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
 			a, err := coder.Attributes(value)
 			return watchcache.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSet(a.Labels)}, err
 		}})
@@ -152,9 +152,9 @@ func newWorldOf(t testing.TB, change func(*things), objects ...string) *world {
 		if err != nil {
 			t.Fatal(err)
 		}
-		key := served.KeyPrefix("/registry", k) + o.GetName()
+		key := apiset.KeyPrefix("/registry", k) + o.GetName()
 		if k.Namespaced {
-			key = served.KeyPrefix("/registry", k) + o.GetNamespace() + "/" + o.GetName()
+			key = apiset.KeyPrefix("/registry", k) + o.GetNamespace() + "/" + o.GetName()
 		}
 		return storage.KeyValue{Key: key, Value: value, ModRevision: 1, CreateRevision: 1}
 	}
@@ -173,20 +173,20 @@ func newWorldOf(t testing.TB, change func(*things), objects ...string) *world {
 		t.Fatal(err)
 	}
 	fields := apply.New(catalog, time.Now)
-	set := served.Builder{Codec: c, Cache: cache, Root: "/registry", Fields: fields}.Set(catalog, 0)
+	set := apiset.Builder{Codec: c, Cache: cache, Root: "/registry", Fields: fields}.Set(catalog, 0)
 	compiler, err := expressions.New()
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := &world{t: t, source: store, stored: stored, revision: 1, catalog: catalog, metrics: prometheus.NewRegistry(), programs: expressions.NewPrograms(compiler)}
-	params, err := policies.NewParameters(set.StoredKind, func(context.Context, *served.Resource) error { return nil })
+	params, err := policies.NewParameters(set.StoredKind, func(context.Context, *apiset.Resource) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
 	config := func(sort policies.Sort) policies.Config {
 		return policies.Config{
 			Ready: cache.Ready, Namespaces: namespaces{}, Authorizer: nobody{},
-			Family: func(k *registry.Kind) []*served.Resource { return []*served.Resource{set.Resource(k.GVR())} },
+			Family: func(k *registry.Kind) []*apiset.Resource { return []*apiset.Resource{set.Resource(k.GVR())} },
 			Namespace: func(_ context.Context, name string) (*corev1.Namespace, error) {
 				return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, nil
 			},

@@ -13,11 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"binnacle/libs/celenv"
-	"binnacle/services/apiserver/internal/admission/expressions"
 	"binnacle/services/apiserver/internal/admission/matcher"
-	"binnacle/services/apiserver/internal/admission/policyform"
 	"binnacle/services/apiserver/internal/admission/views"
-	"binnacle/services/apiserver/internal/jsonpatch"
+	"binnacle/services/apiserver/internal/cel/expressions"
+	"binnacle/services/apiserver/internal/cel/policyform"
+	"binnacle/services/apiserver/internal/json/jsonpatch"
 )
 
 const (

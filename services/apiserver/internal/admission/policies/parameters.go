@@ -13,24 +13,24 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/admission/views"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/served"
-	"binnacle/services/apiserver/internal/watchcache"
 )
 
 // Parameters looks up the objects to which bindings refer.
 type Parameters struct {
 	// Kind returns a served kind, or nil.
-	Kind func(schema.GroupVersionKind) *served.Resource
+	Kind func(schema.GroupVersionKind) *apiset.Resource
 	// Seen waits until the cache of a kind contains all writes that this server has acknowledged.
-	Seen func(context.Context, *served.Resource) error
+	Seen func(context.Context, *apiset.Resource) error
 
 	trees *trees
 }
 
 // NewParameters returns a Parameters.
-func NewParameters(kind func(schema.GroupVersionKind) *served.Resource, seen func(context.Context, *served.Resource) error) (*Parameters, error) {
+func NewParameters(kind func(schema.GroupVersionKind) *apiset.Resource, seen func(context.Context, *apiset.Resource) error) (*Parameters, error) {
 	kept, err := newTrees()
 	return &Parameters{Kind: kind, Seen: seen, trees: kept}, err
 }
@@ -54,7 +54,7 @@ func referenceOf(ref *admissionv1.ParamRef) *reference {
 }
 
 // resource returns the kind of a policy's parameters, or nil if it has none.
-func (p *Parameters) resource(k *admissionv1.ParamKind) (*served.Resource, error) {
+func (p *Parameters) resource(k *admissionv1.ParamKind) (*apiset.Resource, error) {
 	if k == nil {
 		return nil, nil
 	}
@@ -71,7 +71,7 @@ func (p *Parameters) resource(k *admissionv1.ParamKind) (*served.Resource, error
 // because many decoded objects may take much memory.
 type parameter struct {
 	of    *Parameters // nil for none
-	kind  *served.Resource
+	kind  *apiset.Resource
 	entry *watchcache.Entry
 	keep  bool // the decoded object may be cached
 }
@@ -96,7 +96,7 @@ func (p *parameter) tree(ctx context.Context) (map[string]any, error) {
 }
 
 // of returns the parameters of a binding for a request in a namespace.
-func (p *Parameters) of(ctx context.Context, kind *served.Resource, ref *reference, namespace string) ([]parameter, error) {
+func (p *Parameters) of(ctx context.Context, kind *apiset.Resource, ref *reference, namespace string) ([]parameter, error) {
 	if kind == nil || ref == nil {
 		return none(), nil
 	}
@@ -124,7 +124,7 @@ func (p *Parameters) of(ctx context.Context, kind *served.Resource, ref *referen
 	return found, nil
 }
 
-func (p *Parameters) find(ctx context.Context, kind *served.Resource, ref *reference, prefix string) (found []parameter, err error) {
+func (p *Parameters) find(ctx context.Context, kind *apiset.Resource, ref *reference, prefix string) (found []parameter, err error) {
 	switch {
 	case ref.Name != "" && ref.Selector != nil:
 		return nil, errors.New("paramRef.name and paramRef.selector are mutually exclusive")
@@ -145,7 +145,7 @@ func (p *Parameters) find(ctx context.Context, kind *served.Resource, ref *refer
 
 // selected returns the parameters that a selector selects. If they are large together, it acquires
 // the limiter for large requests.
-func (p *Parameters) selected(ctx context.Context, kind *served.Resource, selector labels.Selector, prefix string) (found []parameter, err error) {
+func (p *Parameters) selected(ctx context.Context, kind *apiset.Resource, selector labels.Selector, prefix string) (found []parameter, err error) {
 	size := 0
 	kind.Store.Snapshot().Ascend(prefix, "", func(e *watchcache.Entry) bool {
 		if err = ctx.Err(); err != nil { // the request has ended
@@ -179,7 +179,7 @@ func hurried(ctx context.Context, err error) bool {
 }
 
 // tree returns an object for expressions, which must not change it.
-func (p *Parameters) tree(ctx context.Context, kind *served.Resource, e *watchcache.Entry, keep bool) (map[string]any, error) {
+func (p *Parameters) tree(ctx context.Context, kind *apiset.Resource, e *watchcache.Entry, keep bool) (map[string]any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -15,13 +15,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/registry/builtin"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/storage"
-	"binnacle/services/apiserver/internal/watchcache"
 )
 
 // fed is a store that tells what it is given.
@@ -51,7 +51,7 @@ func (fed) Confirm(context.Context, storage.Place) (int64, error) { return 1, ni
 // shelf has config maps that parameters are made of.
 type shelf struct {
 	t        *testing.T
-	kind     *served.Resource
+	kind     *apiset.Resource
 	source   fed
 	params   *Parameters
 	revision int64
@@ -72,7 +72,7 @@ func newShelf(t *testing.T) *shelf {
 	s := &shelf{t: t, source: fed{make(chan storage.Batch), make(chan error)}, revision: 1}
 	k := catalog.Resource(corev1.SchemeGroupVersion.WithResource("configmaps"))
 	cache, err := watchcache.New(watchcache.Config{Source: s.source, Newest: s.source, Resources: []watchcache.Resource{{
-		Name: k.Resource, Prefix: served.KeyPrefix("/registry", k),
+		Name: k.Resource, Prefix: apiset.KeyPrefix("/registry", k),
 		Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
 			a, err := c.Of(k).Attributes(value)
 			return watchcache.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSet(a.Labels)}, err
@@ -88,8 +88,8 @@ func newShelf(t *testing.T) *shelf {
 	if err := cache.WaitReady(ctx); err != nil {
 		t.Fatal(err)
 	}
-	s.kind = served.Builder{Codec: c, Cache: cache, Root: "/registry"}.Set(catalog, 0).Resource(k.GVR())
-	s.params, err = NewParameters(func(schema.GroupVersionKind) *served.Resource { return s.kind }, func(context.Context, *served.Resource) error { return nil })
+	s.kind = apiset.Builder{Codec: c, Cache: cache, Root: "/registry"}.Set(catalog, 0).Resource(k.GVR())
+	s.params, err = NewParameters(func(schema.GroupVersionKind) *apiset.Resource { return s.kind }, func(context.Context, *apiset.Resource) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}

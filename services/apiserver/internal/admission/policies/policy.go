@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/libs/celenv"
-	"binnacle/services/apiserver/internal/admission/expressions"
 	"binnacle/services/apiserver/internal/admission/matcher"
+	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
 // policy is a ValidatingAdmissionPolicy or a MutatingAdmissionPolicy. It is compiled on first use.

@@ -15,8 +15,8 @@ import (
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/matcher"
+	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/served"
 )
 
 // ValidatingName is the name of the plugin.
@@ -114,7 +114,7 @@ func (q *inquiry) ask(c *matcher.Candidate[*bound[*policy, *binding]]) error {
 	return nil
 }
 
-func (q *inquiry) askBy(p *policy, b *binding, kind *served.Resource, as matcher.As, notes annotations) error {
+func (q *inquiry) askBy(p *policy, b *binding, kind *apiset.Resource, as matcher.As, notes annotations) error {
 	params, err := q.params(b, kind)
 	if hurried(q.ctx, err) {
 		return err

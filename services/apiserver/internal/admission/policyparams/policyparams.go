@@ -18,7 +18,7 @@ import (
 	"binnacle/libs/api"
 	"binnacle/libs/authorizer"
 	"binnacle/services/apiserver/internal/admission"
-	"binnacle/services/apiserver/internal/admission/policyform"
+	"binnacle/services/apiserver/internal/cel/policyform"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/status"
 )

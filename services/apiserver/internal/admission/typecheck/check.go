@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
-	"binnacle/services/apiserver/internal/admission/expressions"
+	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
 // Schemas gives access to the schemas of the kinds that are served at one time. It is not safe for

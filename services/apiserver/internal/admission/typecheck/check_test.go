@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
-	"binnacle/services/apiserver/internal/admission/expressions"
-	"binnacle/services/apiserver/internal/openapi"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/api/openapi"
+	"binnacle/services/apiserver/internal/cel/expressions"
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/registry/builtin"
 )
 
 // gadget is the schema of a custom resource.

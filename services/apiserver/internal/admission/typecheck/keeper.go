@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	admissionapply "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
 
-	"binnacle/services/apiserver/internal/admission/expressions"
-	"binnacle/services/apiserver/internal/watchcache"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
 // Manager is the field manager of a Keeper.

@@ -14,9 +14,9 @@ import (
 
 	"binnacle/libs/semantic"
 	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/served"
 )
 
 // Views holds the objects of one request in several versions.
@@ -25,7 +25,7 @@ type Views struct {
 	codec   *codec.Codec
 	shapes  *Shapes
 	request *admission.Request
-	family  func() []*served.Resource
+	family  func() []*apiset.Resource
 	made    map[schema.GroupVersionKind]*View
 	// changed is the view with a change that is not yet written back.
 	changed *View
@@ -33,7 +33,7 @@ type Views struct {
 
 // Of returns the views of a request. ctx bounds calls of conversion webhooks. shapes is shared by
 // all requests. family returns the served versions of the request's resource.
-func Of(ctx context.Context, c *codec.Codec, shapes *Shapes, r *admission.Request, family func() []*served.Resource) *Views {
+func Of(ctx context.Context, c *codec.Codec, shapes *Shapes, r *admission.Request, family func() []*apiset.Resource) *Views {
 	return &Views{ctx: ctx, codec: c, shapes: shapes, request: r, family: family}
 }
 
@@ -153,7 +153,7 @@ func (v *Views) convert(obj runtime.Object, from, to schema.GroupVersionKind) (r
 	return out, nil
 }
 
-func (v *Views) member(kind schema.GroupVersionKind) *served.Resource {
+func (v *Views) member(kind schema.GroupVersionKind) *apiset.Resource {
 	for _, r := range v.family() {
 		if r.GVK() == kind {
 			return r

@@ -17,9 +17,9 @@ import (
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/views"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/codec"
-	"binnacle/services/apiserver/internal/registry/builtin"
-	"binnacle/services/apiserver/internal/served"
 )
 
 var (
@@ -38,10 +38,10 @@ func autoscaler(t *testing.T, op admission.Operation) (*views.Views, *admission.
 	if err != nil {
 		t.Fatal(err)
 	}
-	var family []*served.Resource
+	var family []*apiset.Resource
 	for _, gv := range []schema.GroupVersion{autoscalingv1.SchemeGroupVersion, autoscalingv2.SchemeGroupVersion} {
 		k := catalog.Resource(gv.WithResource("horizontalpodautoscalers"))
-		family = append(family, &served.Resource{Kind: k, Coder: c.Of(k)})
+		family = append(family, &apiset.Resource{Kind: k, Coder: c.Of(k)})
 	}
 	of := func(most, cpu int32) runtime.Object {
 		return &autoscalingv1.HorizontalPodAutoscaler{
@@ -56,7 +56,7 @@ func autoscaler(t *testing.T, op admission.Operation) (*views.Views, *admission.
 	if op != admission.Create {
 		r.OldObject = of(3, 30)
 	}
-	return views.Of(t.Context(), c, &views.Shapes{}, r, func() []*served.Resource { return family }), r
+	return views.Of(t.Context(), c, &views.Shapes{}, r, func() []*apiset.Resource { return family }), r
 }
 
 func in(t *testing.T, v *views.Views, kind schema.GroupVersionKind) *views.View {

@@ -14,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"binnacle/services/apiserver/internal/callout"
+	"binnacle/services/apiserver/internal/proxy/webhookclient"
 )
 
 // TestWhoTheServerIs to webhooks: the user of the name that fits best, by host and port.
@@ -86,15 +86,15 @@ func TestWhereWebhooksAre(t *testing.T) {
 		"certificates that are not": {config: admissionv1.WebhookClientConfig{URL: text("https://h/q"), CABundle: []byte("x")}, wrong: "certificate"},
 	} {
 		dialed := ""
-		way := func(name string) callout.Dial {
+		way := func(name string) webhookclient.Dial {
 			return func(_ context.Context, _, addr string) (net.Conn, error) {
 				dialed = name + " " + addr
 				return nil, io.ErrUnexpectedEOF
 			}
 		}
 		clients, err := newClients(&Config{
-			Credentials: c.users, Ways: callout.Ways{Cluster: way("cluster"), URLs: way("url")},
-			Services: &callout.Services{Get: func(_ context.Context, namespace, name string) (*corev1.Service, error) {
+			Credentials: c.users, Ways: webhookclient.Ways{Cluster: way("cluster"), URLs: way("url")},
+			Services: &webhookclient.Services{Get: func(_ context.Context, namespace, name string) (*corev1.Service, error) {
 				if namespace != "ns" || name != "h" {
 					return nil, errors.New("no such service")
 				}

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"binnacle/libs/tracing"
-	"binnacle/services/apiserver/internal/callout"
+	"binnacle/services/apiserver/internal/proxy/webhookclient"
 )
 
 var errNoAddress = errors.New("webhook configuration must have either service or URL")
@@ -81,7 +81,7 @@ func (h *hook) send(ctx context.Context, q *question, uid types.UID, mutating bo
 	if left := timeLeft(own); left > 0 {
 		r.Timeout(left)
 	}
-	result := r.Do(callout.WithParts(own, rest...))
+	result := r.Do(webhookclient.WithParts(own, rest...))
 	status := 0
 	result.StatusCode(&status)
 	var bad error

@@ -14,10 +14,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/services/apiserver/internal/admission"
-	"binnacle/services/apiserver/internal/admission/expressions"
 	"binnacle/services/apiserver/internal/admission/webhooks"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/cel/expressions"
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/served"
 )
 
 // TestChangesOfConfigurations count with the next request; what is known of the others stays known, and
@@ -118,11 +118,11 @@ func TestOtherVersions(t *testing.T) {
 			})
 			var b *bench
 			change := func(w *webhooks.Config) {
-				w.Family = func(*registry.Kind) (all []*served.Resource) {
+				w.Family = func(*registry.Kind) (all []*apiset.Resource) {
 					for _, v := range []string{autoscalingv1.SchemeGroupVersion.Version, autoscalingv2.SchemeGroupVersion.Version} {
 						k := b.catalog.Resource(autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers").GroupResource().WithVersion(v))
 						if v == "v2" || !lost.Load() {
-							all = append(all, &served.Resource{Kind: k, Coder: b.codec.Of(k)})
+							all = append(all, &apiset.Resource{Kind: k, Coder: b.codec.Of(k)})
 						}
 					}
 					return all

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 
-	"binnacle/services/apiserver/internal/callout"
+	"binnacle/services/apiserver/internal/proxy/webhookclient"
 )
 
 const (
@@ -32,12 +32,12 @@ const (
 // long as it is configured the same.
 type clients struct {
 	credentials *Credentials
-	services    *callout.Services
+	services    *webhookclient.Services
 	own         http.RoundTripper // to this server itself; nil if it cannot be asked
-	ways        callout.Ways
+	ways        webhookclient.Ways
 	content     rest.ClientContentConfig
-	calls       *callout.Metrics
-	answers     *callout.Answers
+	calls       *webhookclient.Metrics
+	answers     *webhookclient.Answers
 	breakers    breakers
 	log         *slog.Logger
 
@@ -62,7 +62,7 @@ func newClients(c *Config, b breakers) (*clients, error) {
 	}
 	answers := c.Answers
 	if answers == nil {
-		answers = callout.NewAnswers()
+		answers = webhookclient.NewAnswers()
 	}
 	return &clients{
 		credentials: c.Credentials, services: c.Services, own: own, ways: c.Ways, calls: c.Calls, answers: answers, breakers: b, log: c.Logger, callers: map[string]*caller{},
@@ -144,9 +144,9 @@ func (c *clients) connect(w *admissionv1.WebhookClientConfig) (*rest.RESTClient,
 	if len(w.CABundle) > 0 {
 		config.CAData = append(append(config.CAData[:len(config.CAData):len(config.CAData)], '\n'), w.CABundle...)
 	}
-	client, release := callout.InProcess(c.own, at, maxAnswer, c.calls), func() {}
+	client, release := webhookclient.InProcess(c.own, at, maxAnswer, c.calls), func() {}
 	if client == nil {
-		if client, release, err = callout.Direct(config, at, maxAnswer, c.calls); err != nil {
+		if client, release, err = webhookclient.Direct(config, at, maxAnswer, c.calls); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -22,15 +22,15 @@ import (
 
 	"binnacle/libs/authorizer"
 	"binnacle/services/apiserver/internal/admission"
-	"binnacle/services/apiserver/internal/admission/expressions"
 	"binnacle/services/apiserver/internal/admission/views"
 	"binnacle/services/apiserver/internal/admission/webhooks"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cel/expressions"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/registry/builtin"
-	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/storage"
-	"binnacle/services/apiserver/internal/watchcache"
 )
 
 // fed is a store that has what it has, and what it is given.
@@ -180,7 +180,7 @@ func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), con
 				return c, json.Unmarshal(e.Stored(), &c)
 			},
 		},
-		Ready: cache.Ready, Family: func(k *registry.Kind) []*served.Resource { return []*served.Resource{{Kind: k, Coder: cd.Of(k)}} },
+		Ready: cache.Ready, Family: func(k *registry.Kind) []*apiset.Resource { return []*apiset.Resource{{Kind: k, Coder: cd.Of(k)}} },
 		Namespaces: namespaces{}, Authorizer: authorizer.Chain{}, Compiler: expressions.New, Codec: cd, Shapes: &views.Shapes{},
 		Notify:  func(_ context.Context, n webhooks.Notice) { b.notices <- n },
 		Metrics: webhooks.NewMetrics(b.registry), Logger: slog.New(slog.NewTextHandler(b.log, nil)),

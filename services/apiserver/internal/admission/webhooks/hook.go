@@ -7,8 +7,8 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"binnacle/services/apiserver/internal/admission/expressions"
 	"binnacle/services/apiserver/internal/admission/matcher"
+	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
 // hook is one webhook of a configuration, compiled.

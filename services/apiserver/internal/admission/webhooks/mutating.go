@@ -13,10 +13,10 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/matcher"
 	"binnacle/services/apiserver/internal/admission/views"
-	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/codec"
-	"binnacle/services/apiserver/internal/jsonpatch"
+	"binnacle/services/apiserver/internal/json/jsonpatch"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/audit"
 )
 
 // maxOperations bounds a patch, as that of a client: each may move a whole list.

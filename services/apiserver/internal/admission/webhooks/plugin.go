@@ -14,13 +14,13 @@ import (
 
 	"binnacle/libs/authorizer"
 	"binnacle/services/apiserver/internal/admission"
-	"binnacle/services/apiserver/internal/admission/expressions"
 	"binnacle/services/apiserver/internal/admission/matcher"
 	"binnacle/services/apiserver/internal/admission/views"
-	"binnacle/services/apiserver/internal/callout"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/cel/expressions"
 	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/proxy/webhookclient"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/served"
 )
 
 // The names of the plugins.
@@ -46,12 +46,12 @@ type Config struct {
 	Shapes *views.Shapes
 	// Credentials and Services say how webhooks are reached.
 	Credentials *Credentials
-	Services    *callout.Services
+	Services    *webhookclient.Services
 	// Ways lead to them.
-	Ways  callout.Ways
-	Calls *callout.Metrics // may be nil
+	Ways  webhookclient.Ways
+	Calls *webhookclient.Metrics // may be nil
 	// Answers are those that are read at a time; nil is others than those of anybody else.
-	Answers *callout.Answers
+	Answers *webhookclient.Answers
 	// Notify is told, by a goroutine of its own, of webhooks that no longer
 	// answer, and of those that do again.
 	Notify  func(context.Context, Notice)
@@ -149,7 +149,7 @@ func (d *dispatcher) Asks(ctx context.Context, r *admission.Request) bool {
 
 // views of a request.
 func (d *dispatcher) views(ctx context.Context, r *admission.Request) *views.Views {
-	return views.Of(ctx, d.Codec, d.Shapes, r, func() []*served.Resource { return d.Family(r.Resource) })
+	return views.Of(ctx, d.Codec, d.Shapes, r, func() []*apiset.Resource { return d.Family(r.Resource) })
 }
 
 // selects tells whether a hook is asked about a request, and shows it to the hook.

@@ -17,8 +17,8 @@ import (
 	"binnacle/libs/authorizer"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/webhooks"
+	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/watchcache"
 )
 
 // TestBeforeConfigurationsAreKnown everything is refused, as nobody knows whom to ask.

@@ -22,7 +22,7 @@ import (
 	"binnacle/libs/authorizer"
 	"binnacle/libs/pipetest"
 	"binnacle/services/apiserver/internal/admission"
-	"binnacle/services/apiserver/internal/callout"
+	"binnacle/services/apiserver/internal/proxy/webhookclient"
 )
 
 // silent is a webhook that leaves questions unanswered, and the time of its breaker.
@@ -83,7 +83,7 @@ func newSilent(t *testing.T, change ...func(*webhook)) *silent {
 	var err error
 	s.d, err = newDispatcher(Config{
 		Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler), Notify: func(_ context.Context, n Notice) { s.told <- n },
-		Ways: callout.Ways{URLs: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		Ways: webhookclient.Ways{URLs: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			select {
 			case <-s.gate:
 				return l.Dial(ctx)

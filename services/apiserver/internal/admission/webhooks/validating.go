@@ -9,8 +9,8 @@ import (
 	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/matcher"
-	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/audit"
 )
 
 // consultation is one hook that is asked about a request, and what came of it.

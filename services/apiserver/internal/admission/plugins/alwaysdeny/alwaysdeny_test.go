@@ -1,0 +1,22 @@
+package alwaysdeny_test
+
+import (
+	"testing"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/plugins/alwaysdeny"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+func TestEverythingIsRefused(t *testing.T) {
+	const want = `pods "p" is forbidden: admission control is denying all modifications`
+	for _, op := range []admission.Operation{admission.Create, admission.Update, admission.Delete, admission.Connect} {
+		r := &admission.Request{Operation: op, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Name: "p"}
+		if err := (alwaysdeny.Plugin{}).Admit(t.Context(), r); err == nil || err.Error() != want {
+			t.Errorf("%s, mutating: %v", op, err)
+		}
+		if err := (alwaysdeny.Plugin{}).Validate(t.Context(), r); err == nil || err.Error() != want {
+			t.Errorf("%s, validating: %v", op, err)
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package alwayspullimages_test
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/plugins/alwayspullimages"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+func pod(images ...string) *corev1.Pod {
+	p := &corev1.Pod{}
+	p.Name = "a"
+	for i, image := range images {
+		c := corev1.Container{Image: image, ImagePullPolicy: corev1.PullNever}
+		switch i {
+		case 0:
+			p.Spec.InitContainers = append(p.Spec.InitContainers, c)
+		case 1:
+			p.Spec.Containers = append(p.Spec.Containers, c)
+		default:
+			p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Image: image, ImagePullPolicy: corev1.PullNever}})
+		}
+	}
+	return p
+}
+
+func request(op admission.Operation, sub string, o, old runtime.Object) *admission.Request {
+	return &admission.Request{Operation: op, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Subresource: sub, Name: "a", Object: o, OldObject: old}
+}
+
+func TestImagesArePulled(t *testing.T) {
+	for name, c := range map[string]struct {
+		op   admission.Operation
+		sub  string
+		old  runtime.Object
+		pull bool
+	}{
+		"new":                 {op: admission.Create, pull: true},
+		"another image":       {op: admission.Update, old: pod("i", "x", "e"), pull: true},
+		"the same images":     {op: admission.Update, old: pod("c", "e", "i")},
+		"sub-resource":        {op: admission.Update, sub: "status", old: pod()},
+		"old of another kind": {op: admission.Update, old: &corev1.Node{}, pull: true},
+	} {
+		p := pod("i", "c", "e")
+		r := request(c.op, c.sub, p, c.old)
+		refused := alwayspullimages.Plugin{}.Validate(t.Context(), r)
+		if err := (alwayspullimages.Plugin{}).Admit(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		want := corev1.PullNever
+		if c.pull {
+			want = corev1.PullAlways
+		}
+		for _, got := range []corev1.PullPolicy{p.Spec.InitContainers[0].ImagePullPolicy, p.Spec.Containers[0].ImagePullPolicy, p.Spec.EphemeralContainers[0].ImagePullPolicy} {
+			if got != want {
+				t.Errorf("%s: policy %s, want %s", name, got, want)
+			}
+		}
+		if (refused != nil) != c.pull {
+			t.Errorf("%s, before it was changed: %v", name, refused)
+		}
+		if err := (alwayspullimages.Plugin{}).Validate(t.Context(), r); err != nil {
+			t.Errorf("%s, after it was changed: %v", name, err)
+		}
+	}
+}
+
+func TestTheRefusalNamesTheField(t *testing.T) {
+	p := pod("i", "c")
+	p.Spec.InitContainers[0].ImagePullPolicy = corev1.PullAlways
+	err := alwayspullimages.Plugin{}.Validate(t.Context(), request(admission.Create, "", p, nil))
+	if want := `pods "a" is forbidden: spec.containers[0].imagePullPolicy: Unsupported value: "Never": supported values: "Always"`; err == nil || err.Error() != want {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,68 @@
+package certificateapproval_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/plugins/certificateapproval"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/authz"
+)
+
+// signers are the names on which approving is allowed; of "broken/one" nobody can say.
+type signers []string
+
+func (s signers) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
+	if a.Name == "broken/one" {
+		return authz.Allow, "", errors.New("no answer")
+	}
+	if a.User.Name != "u" || a.Verb != "approve" || !a.Resource || a.Group != "certificates.k8s.io" || a.ResourceName != "signers" || a.Namespace != "" {
+		return authz.Deny, "", nil
+	}
+	if slices.Contains(s, a.Name) {
+		return authz.Allow, "", nil
+	}
+	return authz.NoOpinion, "", nil
+}
+
+func of(signer string) *certificatesv1.CertificateSigningRequest {
+	return &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: signer}}
+}
+
+func TestApproving(t *testing.T) {
+	p := &certificateapproval.Plugin{Authorizer: signers{"a.b/one", "c.d/*"}}
+	for _, c := range []struct {
+		resource, sub string
+		op            admission.Operation
+		old           runtime.Object
+		refused       bool
+	}{
+		{"certificatesigningrequests", "approval", admission.Update, of("a.b/one"), false},
+		{"certificatesigningrequests", "approval", admission.Update, of("a.b/two"), true},
+		{"certificatesigningrequests", "approval", admission.Update, of("c.d/any"), false},
+		{"certificatesigningrequests", "approval", admission.Update, of("x.c.d/any"), true},
+		{"certificatesigningrequests", "approval", admission.Update, of("broken/one"), true},
+		{"certificatesigningrequests", "approval", admission.Update, &corev1.Pod{}, true},
+		{"certificatesigningrequests", "approval", admission.Create, of("a.b/two"), false},
+		{"certificatesigningrequests", "status", admission.Update, of("a.b/two"), false},
+		{"certificatesigningrequests", "", admission.Update, of("a.b/two"), false},
+		{"others", "approval", admission.Update, of("a.b/two"), false},
+	} {
+		err := p.Validate(t.Context(), &admission.Request{
+			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}}, Subresource: c.sub,
+			Object: of("a.b/one"), OldObject: c.old, User: &request.User{Name: "u"},
+		})
+		if (err != nil) != c.refused || err != nil && !apierrors.IsForbidden(err) {
+			t.Errorf("%s %s/%s of %v: %v", c.op, c.resource, c.sub, c.old, err)
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package certificatesigning_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/plugins/certificatesigning"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/authz"
+)
+
+// signers are the names on which signing is allowed; of "broken/one" nobody can say.
+type signers []string
+
+func (s signers) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
+	if a.Name == "broken/one" {
+		return authz.Allow, "", errors.New("no answer")
+	}
+	if a.User.Name != "u" || a.Verb != "sign" || !a.Resource || a.Group != "certificates.k8s.io" || a.ResourceName != "signers" || a.Namespace != "" {
+		return authz.Deny, "", nil
+	}
+	if slices.Contains(s, a.Name) {
+		return authz.Allow, "", nil
+	}
+	return authz.NoOpinion, "", nil
+}
+
+func of(signer, certificate string, conditions ...string) *certificatesv1.CertificateSigningRequest {
+	r := &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: signer}}
+	if certificate != "" {
+		r.Status.Certificate = []byte(certificate)
+	}
+	for _, c := range conditions {
+		r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.RequestConditionType(c), Status: corev1.ConditionTrue})
+	}
+	return r
+}
+
+func TestSigning(t *testing.T) {
+	p := &certificatesigning.Plugin{Authorizer: signers{"a.b/one", "c.d/*"}}
+	for _, c := range []struct {
+		resource, sub string
+		op            admission.Operation
+		object, old   runtime.Object
+		refused       bool
+	}{
+		{"certificatesigningrequests", "status", admission.Update, of("a.b/one", "c"), of("a.b/one", ""), false},
+		{"certificatesigningrequests", "status", admission.Update, of("c.d/any", "c"), of("c.d/any", ""), false},
+		{"certificatesigningrequests", "status", admission.Update, of("a.b/one", "c"), of("a.b/two", ""), true},
+		{"certificatesigningrequests", "status", admission.Update, of("a.b/two", "c"), of("a.b/two", ""), true},
+		{"certificatesigningrequests", "status", admission.Update, of("a.b/two", ""), of("a.b/two", "c"), true},
+		{"certificatesigningrequests", "status", admission.Update, of("a.b/two", "", "Failed"), of("a.b/two", ""), true},
+		{"certificatesigningrequests", "status", admission.Update, of("broken/one", "c"), of("broken/one", ""), true},
+		{"certificatesigningrequests", "status", admission.Update, of("a.b/two", "c", "Approved"), of("a.b/two", "c", "Approved"), false},
+		{"certificatesigningrequests", "status", admission.Update, &corev1.Pod{}, of("a.b/one", ""), true},
+		{"certificatesigningrequests", "status", admission.Update, of("a.b/one", ""), &corev1.Pod{}, true},
+		{"certificatesigningrequests", "approval", admission.Update, of("a.b/two", "c"), of("a.b/two", ""), false},
+		{"certificatesigningrequests", "status", admission.Create, of("a.b/two", "c"), nil, false},
+		{"others", "status", admission.Update, of("a.b/two", "c"), of("a.b/two", ""), false},
+	} {
+		err := p.Validate(t.Context(), &admission.Request{
+			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}}, Subresource: c.sub,
+			Object: c.object, OldObject: c.old, User: &request.User{Name: "u"},
+		})
+		if (err != nil) != c.refused || err != nil && !apierrors.IsForbidden(err) {
+			t.Errorf("%s %s/%s from %v to %v: %v", c.op, c.resource, c.sub, c.old, c.object, err)
+		}
+	}
+}

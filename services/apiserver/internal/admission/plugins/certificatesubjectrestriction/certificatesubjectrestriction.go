@@ -1,0 +1,49 @@
+// Package certificatesubjectrestriction rejects requests for client certificates in the group
+// system:masters, whose members may do everything regardless of policy. It keeps no state.
+package certificatesubjectrestriction
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/api/kinds/certificates"
+)
+
+// Name is the name of the plugin in flags and configuration.
+const Name = "CertificateSubjectRestriction"
+
+// Plugin implements admission.Validator.
+type Plugin struct{}
+
+// Validate implements admission.Validator.
+func (Plugin) Validate(_ context.Context, r *admission.Request) error {
+	if !r.Is(certificatesv1.GroupName, "certificatesigningrequests") || r.Subresource != "" || r.Operation != admission.Create {
+		return nil
+	}
+	csr, ok := r.Object.(*certificatesv1.CertificateSigningRequest)
+	if !ok {
+		return refuse(r, "expected type CertificateSigningRequest, got: %T", r.Object)
+	}
+	const signer = certificatesv1.KubeAPIServerClientSignerName
+	if csr.Spec.SignerName != signer {
+		return nil
+	}
+	asked, err := certificates.ParseRequest(csr.Spec.Request)
+	if err != nil {
+		return refuse(r, "failed to parse CSR: %w", err)
+	}
+	if slices.Contains(asked.Subject.Organization, api.GroupMasters) {
+		return refuse(r, "use of %s signer with %s group is not allowed", signer, api.GroupMasters)
+	}
+	return nil
+}
+
+func refuse(r *admission.Request, format string, args ...any) error {
+	return apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, fmt.Errorf(format, args...))
+}

@@ -1,0 +1,62 @@
+package certificatesubjectrestriction_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"strings"
+	"testing"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/plugins/certificatesubjectrestriction"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+func TestSubjects(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(signer string, groups ...string) *certificatesv1.CertificateSigningRequest {
+		der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "u", Organization: groups}}, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{
+			SignerName: signer, Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+		}}
+	}
+	const client = certificatesv1.KubeAPIServerClientSignerName
+	broken := of(client)
+	broken.Spec.Request = []byte("no PEM")
+	for _, c := range []struct {
+		resource, sub string
+		op            admission.Operation
+		object        runtime.Object
+		want          string // of the refusal; none
+	}{
+		{"certificatesigningrequests", "", admission.Create, of(client, "dev"), ""},
+		{"certificatesigningrequests", "", admission.Create, of(client, "dev", "system:masters"), "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed"},
+		{"certificatesigningrequests", "", admission.Create, of("ex.test/s", "system:masters"), ""},
+		{"certificatesigningrequests", "", admission.Create, broken, "failed to parse CSR: PEM block type must be CERTIFICATE REQUEST"},
+		{"certificatesigningrequests", "", admission.Create, &corev1.Pod{}, "expected type CertificateSigningRequest, got: *v1.Pod"},
+		{"certificatesigningrequests", "", admission.Update, of(client, "system:masters"), ""},
+		{"certificatesigningrequests", "status", admission.Create, of(client, "system:masters"), ""},
+		{"others", "", admission.Create, of(client, "system:masters"), ""},
+	} {
+		err := certificatesubjectrestriction.Plugin{}.Validate(t.Context(), &admission.Request{
+			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}}, Subresource: c.sub, Object: c.object, Name: "r",
+		})
+		if (err == nil) != (c.want == "") || err != nil && (!apierrors.IsForbidden(err) || !strings.HasSuffix(err.Error(), c.want)) {
+			t.Errorf("%s %s/%s: %v, want %q", c.op, c.resource, c.sub, err, c.want)
+		}
+	}
+}

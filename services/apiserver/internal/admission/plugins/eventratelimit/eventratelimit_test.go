@@ -1,0 +1,115 @@
+package eventratelimit_test
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/plugins/eventratelimit"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
+)
+
+const head = "apiVersion: eventratelimit.admission.k8s.io/v1alpha1\nkind: Configuration\n"
+
+type event struct {
+	after             time.Duration
+	group, kind       string
+	namespace, object string
+	user              string
+	dryRun            bool
+	op                admission.Operation
+	want              string // after "Too many requests: "
+}
+
+func TestLimits(t *testing.T) {
+	for name, c := range map[string]struct {
+		limits string
+		events []event
+	}{
+		"recorded": {
+			"[{type: Namespace, qps: 1, burst: 2, cacheSize: 10}, {type: SourceAndObject, qps: 1, burst: 1}, {type: User, qps: 100, burst: 100}, {type: Server, qps: 100, burst: 100}]",
+			[]event{
+				{namespace: "off", object: "Pod"},
+				{namespace: "off", object: "Pod", want: "limit reached on type SourceAndObject for key chPodoffp1"},
+				{namespace: "off", object: "Node", want: "limit reached on type Namespace for key off"},
+				{namespace: "off", object: "Node", dryRun: true},
+				{namespace: "off", object: "Pod", op: admission.Update, want: "[limit reached on type Namespace for key off, limit reached on type SourceAndObject for key chPodoffp1]"},
+			},
+		},
+		"what a while allows": {
+			"[{type: Server, qps: 2, burst: 1}]",
+			[]event{{}, {want: "limit reached on type Server for key "}, {after: 500 * time.Millisecond}, {want: "limit reached on type Server for key "}, {after: time.Hour}, {want: "limit reached on type Server for key "}},
+		},
+		"each user": {
+			"[{type: User, qps: 1, burst: 1}]",
+			[]event{{user: "a"}, {user: "b"}, {user: "a", want: "limit reached on type User for key a"}},
+		},
+		"the longest unused is forgotten": {
+			"[{type: User, qps: 1, burst: 1, cacheSize: 2}]",
+			[]event{{user: "a"}, {user: "b"}, {user: "a", want: "limit reached on type User for key a"}, {user: "c"}, {user: "a", want: "limit reached on type User for key a"}, {user: "b"}},
+		},
+		"other kinds": {
+			"[{type: Server, qps: 1, burst: 1}]",
+			[]event{{}, {kind: "Pod"}, {group: "events.k8s.io"}, {op: admission.Delete}, {want: "limit reached on type Server for key "}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conf, err := eventratelimit.Load([]byte(head + "limits: " + c.limits))
+			if err != nil {
+				t.Fatal(err)
+			}
+			now := time.Unix(1000, 0)
+			p, err := eventratelimit.New(conf, func() time.Time { return now })
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, e := range c.events {
+				now = now.Add(e.after)
+				if e.kind == "" {
+					e.kind = "Event"
+				}
+				if e.op == "" {
+					e.op = admission.Create
+				}
+				err := p.Validate(t.Context(), &admission.Request{
+					Operation: e.op, Resource: &registry.Kind{}, Kind: schema.GroupVersionKind{Group: e.group, Version: "v1", Kind: e.kind},
+					Namespace: e.namespace, User: &request.User{Name: e.user}, DryRun: e.dryRun,
+					Object: &corev1.Event{
+						Source:         corev1.EventSource{Component: "c", Host: "h"},
+						InvolvedObject: corev1.ObjectReference{Kind: e.object, Namespace: e.namespace, Name: "p", UID: "1"},
+					},
+				})
+				want := ""
+				if e.want != "" {
+					want = "Too many requests: " + e.want
+				}
+				if err == nil && want != "" || err != nil && (err.Error() != want || !apierrors.IsTooManyRequests(err)) {
+					t.Errorf("%d: %v, want %q", i, err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestConfigurationsThatAreWrong(t *testing.T) {
+	for name, c := range map[string]struct{ file, want string }{
+		"none":          {"", "limits: Invalid value: []eventratelimit.Limit(nil): must not be empty"},
+		"no limits":     {head, "limits: Invalid value: []eventratelimit.Limit(nil): must not be empty"},
+		"bad limits":    {head + "limits: [{type: Odd, qps: 0, burst: -1, cacheSize: -2}]", `[limits[0].type: Unsupported value: "Odd": supported values: "Server", "Namespace", "User", "SourceAndObject", limits[0].burst: Invalid value: -1: must be positive, limits[0].qps: Invalid value: 0: must be positive, limits[0].cacheSize: Invalid value: -2: must not be negative]`},
+		"unknown field": {head + "limits: [{type: Server, qps: 1, burst: 1, bucket: 2}]", `strict decoding error: unknown field "limits[0].bucket"`},
+		"another kind":  {"apiVersion: v1\nkind: Pod\n", `no kind "Pod" is registered for version "v1" in scheme "admission configuration"`},
+	} {
+		var data []byte
+		if c.file != "" {
+			data = []byte(c.file)
+		}
+		if _, err := eventratelimit.Load(data); err == nil || err.Error() != c.want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package extendedresourcetoleration_test
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/plugins/extendedresourcetoleration"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+func asks(names ...corev1.ResourceName) corev1.Container {
+	c := corev1.Container{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{}}}
+	for _, n := range names {
+		c.Resources.Requests[n] = resource.MustParse("1")
+	}
+	return c
+}
+
+func TestTolerations(t *testing.T) {
+	seconds := int64(5)
+	gpu := corev1.Toleration{Key: "ex.com/gpu", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
+	timed := gpu
+	timed.TolerationSeconds = &seconds
+	other := corev1.Toleration{Key: "ex.com/gpu", Operator: corev1.TolerationOpEqual, Value: "x", Effect: corev1.TaintEffectNoSchedule}
+	for name, c := range map[string]struct {
+		spec corev1.PodSpec
+		op   admission.Operation
+		sub  string
+		want []corev1.Toleration
+	}{
+		"native":      {spec: corev1.PodSpec{Containers: []corev1.Container{asks("cpu", "hugepages-2Mi", "x.kubernetes.io/a", "requests.a/b")}}},
+		"extended":    {spec: corev1.PodSpec{Containers: []corev1.Container{asks("ex.com/gpu", "cpu")}}, want: []corev1.Toleration{gpu}},
+		"by name":     {spec: corev1.PodSpec{Containers: []corev1.Container{asks("ex.com/gpu")}, InitContainers: []corev1.Container{asks("a.com/x", "ex.com/gpu")}}, want: []corev1.Toleration{{Key: "a.com/x", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}, gpu}},
+		"there":       {spec: corev1.PodSpec{Containers: []corev1.Container{asks("ex.com/gpu")}, Tolerations: []corev1.Toleration{gpu}}, want: []corev1.Toleration{gpu}},
+		"for a while": {spec: corev1.PodSpec{Containers: []corev1.Container{asks("ex.com/gpu")}, Tolerations: []corev1.Toleration{timed}}, op: admission.Update, want: []corev1.Toleration{gpu}},
+		"another one": {spec: corev1.PodSpec{Containers: []corev1.Container{asks("ex.com/gpu")}, Tolerations: []corev1.Toleration{other}}, want: []corev1.Toleration{other, gpu}},
+		"status":      {spec: corev1.PodSpec{Containers: []corev1.Container{asks("ex.com/gpu")}}, sub: "status"},
+		"deleted":     {spec: corev1.PodSpec{Containers: []corev1.Container{asks("ex.com/gpu")}}, op: admission.Delete},
+	} {
+		if c.op == "" {
+			c.op = admission.Create
+		}
+		p := &corev1.Pod{Spec: c.spec}
+		if err := (extendedresourcetoleration.Plugin{}).Admit(t.Context(), &admission.Request{
+			Operation: c.op, Subresource: c.sub, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Object: p,
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := fmt.Sprint(p.Spec.Tolerations), fmt.Sprint(c.want); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+}

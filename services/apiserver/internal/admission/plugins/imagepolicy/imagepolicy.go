@@ -1,0 +1,244 @@
+// Package imagepolicy asks a service whether pods may run their images
+// (imagepolicy.k8s.io/v1alpha1). It caches responses for a while and retries failed calls. If the
+// service stays unreachable, pods are rejected unless the configuration admits them. The audit log
+// and an annotation of the pod then record that.
+package imagepolicy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	imagepolicyv1alpha1 "k8s.io/api/imagepolicy/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/cache"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/proxy/webhookclient"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// Name is the name of the plugin in flags and configuration.
+const Name = "ImagePolicyWebhook"
+
+const (
+	// about marks the pod annotations that are sent to the service.
+	about = ".image-policy.k8s.io/"
+	// auditPrefix is the prefix of the service's audit annotations.
+	auditPrefix = "imagepolicywebhook.image-policy.k8s.io/"
+	// failedOpen is the audit annotation of pods that were admitted without a review.
+	failedOpen = "failed-open"
+	// failedOpenAnnotation is the corresponding annotation of the pod.
+	failedOpenAnnotation = "alpha.image-policy.k8s.io/failed-open"
+)
+
+const (
+	tries = 5
+	// timeout bounds a try. It is sent to the service.
+	timeout   = 30 * time.Second
+	maxAnswer = 1 << 20
+	kept      = 1024 // number of cached responses
+)
+
+// Plugin implements admission.Validator.
+type Plugin struct {
+	config  *Configuration
+	service *webhookclient.Service
+	answers *cache.LRUExpireCache
+	// pause waits between tries.
+	pause func(context.Context, time.Duration) error
+}
+
+// Clock is the time source of a Plugin.
+type Clock struct {
+	Now   func() time.Time
+	Pause func(context.Context, time.Duration) error
+}
+
+// RealClock returns the system clock.
+func RealClock() Clock { return Clock{time.Now, pause} }
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+type now func() time.Time
+
+func (n now) Now() time.Time { return n() }
+
+// New returns the plugin. The caller must close it.
+func New(c *Configuration, clock Clock) (*Plugin, error) {
+	service, err := webhookclient.Load(c.KubeconfigFile, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &Plugin{config: c, service: service, answers: cache.NewLRUExpireCacheWithClock(kept, now(clock.Now)), pause: clock.Pause}, nil
+}
+
+// Close closes the connections.
+func (p *Plugin) Close() { p.service.Close() }
+
+// Asks implements admission.Outsider.
+func (p *Plugin) Asks(_ context.Context, r *admission.Request) bool {
+	return r.Is("", "pods") && r.Operation == admission.Update && (r.Subresource == "" || r.Subresource == "ephemeralcontainers")
+}
+
+// Validate implements admission.Validator.
+func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
+	if !r.Is("", "pods") || r.Operation != admission.Create && r.Operation != admission.Update {
+		return nil
+	}
+	pod, ok := r.Object.(*corev1.Pod)
+	if !ok {
+		return nil // a subresource with another kind
+	}
+	spec := imagepolicyv1alpha1.ImageReviewSpec{Namespace: r.Namespace}
+	switch r.Subresource {
+	case "":
+		for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+			for i := range list {
+				spec.Containers = append(spec.Containers, imagepolicyv1alpha1.ImageReviewContainerSpec{Image: list[i].Image})
+			}
+		}
+	case "ephemeralcontainers":
+		for i := range pod.Spec.EphemeralContainers {
+			spec.Containers = append(spec.Containers, imagepolicyv1alpha1.ImageReviewContainerSpec{Image: pod.Spec.EphemeralContainers[i].Image})
+		}
+	default:
+		return nil
+	}
+	spec.Annotations = maps.Clone(pod.Annotations)
+	maps.DeleteFunc(spec.Annotations, func(k, _ string) bool { return !strings.Contains(k, about) })
+	if err := p.review(ctx, r, pod, spec); err != nil {
+		return r.Forbidden(err)
+	}
+	return nil
+}
+
+func (p *Plugin) review(ctx context.Context, r *admission.Request, pod *corev1.Pod, spec imagepolicyv1alpha1.ImageReviewSpec) error {
+	st, err := p.status(ctx, spec)
+	if err != nil {
+		if !p.config.DefaultAllow || ctx.Err() != nil {
+			return err
+		}
+		r.Annotate(auditPrefix+failedOpen, "true")
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, failedOpenAnnotation, "true")
+		return nil
+	}
+	for k, v := range st.AuditAnnotations {
+		r.Annotate(auditPrefix+k, v)
+	}
+	switch {
+	case st.Allowed:
+		return nil
+	case st.Reason != "":
+		return fmt.Errorf("image policy webhook backend denied one or more images: %s", st.Reason)
+	}
+	return errors.New("one or more images rejected by webhook backend")
+}
+
+// status returns the service's response, possibly from the cache.
+func (p *Plugin) status(ctx context.Context, spec imagepolicyv1alpha1.ImageReviewSpec) (*imagepolicyv1alpha1.ImageReviewStatus, error) {
+	key, err := json.Marshal(spec)
+	if err != nil {
+		return nil, err
+	}
+	if st, ok := p.answers.Get(string(key)); ok {
+		return st.(*imagepolicyv1alpha1.ImageReviewStatus), nil
+	}
+	body, err := json.Marshal(&imagepolicyv1alpha1.ImageReview{
+		TypeMeta: metav1.TypeMeta{Kind: "ImageReview", APIVersion: imagepolicyv1alpha1.SchemeGroupVersion.String()}, Spec: spec,
+	})
+	if err != nil {
+		return nil, err
+	}
+	st, err := p.ask(ctx, body)
+	if err != nil {
+		return nil, err
+	}
+	ttl := p.config.DenyTTL
+	if st.Allowed {
+		ttl = p.config.AllowTTL
+	}
+	if ttl > 0 {
+		p.answers.Add(string(key), st, ttl)
+	}
+	return st, nil
+}
+
+// ask calls the service until it responds or a retry is useless. The request releases its seats
+// meanwhile.
+func (p *Plugin) ask(ctx context.Context, body []byte) (*imagepolicyv1alpha1.ImageReviewStatus, error) {
+	defer request.Aside(ctx)()
+	backoff := wait.Backoff{Duration: p.config.RetryBackoff, Factor: 1.5, Jitter: 0.2, Steps: tries}
+	for try := 1; ; try++ {
+		st, err := p.send(ctx, body)
+		if err == nil || !again(err) || try == tries || p.config.RetryBackoff == 0 {
+			return st, err
+		}
+		if p.pause(ctx, backoff.Step()) != nil {
+			return nil, err // the service's error says more than a timeout
+		}
+	}
+}
+
+// again reports whether a retry may succeed.
+func again(err error) bool {
+	_, delay := apierrors.SuggestsClientDelay(err)
+	return delay || utilnet.IsConnectionReset(err) || utilnet.IsHTTP2ConnectionLost(err) ||
+		apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err)
+}
+
+// send calls the service once. Errors have the wording of Kubernetes.
+func (p *Plugin) send(ctx context.Context, body []byte) (*imagepolicyv1alpha1.ImageReviewStatus, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, p.service.URL+"?timeout="+timeout.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	q.Header.Set("Content-Type", "application/json")
+	q.Header.Set("Accept", "application/json, */*")
+	resp, err := p.service.Client.Do(q)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(data) > maxAnswer:
+		return nil, fmt.Errorf("the answer of %s is longer than %d bytes", p.service.URL, maxAnswer)
+	case resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices:
+		return nil, apierrors.NewGenericServerResponse(resp.StatusCode, http.MethodPost, schema.GroupResource{}, "", strings.TrimSpace(string(data)), 0, true)
+	}
+	var review imagepolicyv1alpha1.ImageReview
+	if err := p.service.Decode(data, &review); err != nil {
+		return nil, fmt.Errorf("the answer of %s: %w", p.service.URL, err)
+	}
+	// A response without kind and apiVersion has the requested ones.
+	if gvk := imagepolicyv1alpha1.SchemeGroupVersion.WithKind("ImageReview"); review.Kind != "" && review.Kind != gvk.Kind || review.APIVersion != "" && review.APIVersion != gvk.GroupVersion().String() {
+		return nil, fmt.Errorf("the answer of %s is %s %s, want %s", p.service.URL, review.APIVersion, review.Kind, gvk)
+	}
+	return &review.Status, nil
+}

@@ -1,0 +1,331 @@
+package imagepolicy_test
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/plugins/imagepolicy"
+	"binnacle/services/apiserver/internal/registry"
+	requests "binnacle/services/apiserver/internal/request"
+)
+
+// backend answers with what it is given, and keeps what it was asked.
+type backend struct {
+	mu     sync.Mutex
+	code   int
+	answer string
+	asked  []string
+	told   func() // of a question
+	at     string // where it is
+	length int    // of an answer that does not come whole; 0 for one that does
+}
+
+func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.told != nil {
+		b.told()
+	}
+	b.asked = append(b.asked, r.Method+" "+r.URL.RequestURI()+" "+string(body))
+	if b.length > 0 {
+		w.Header().Set("Content-Length", strconv.Itoa(b.length))
+	}
+	w.WriteHeader(b.code)
+	_, _ = io.WriteString(w, b.answer)
+}
+
+func (b *backend) answers(code int, answer string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.code, b.answer, b.asked = code, answer, nil
+}
+
+func (b *backend) questions() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.asked
+}
+
+// clock is a time that passes when somebody waits.
+type clock struct {
+	now    time.Time
+	pauses []time.Duration
+	paused func()
+}
+
+func (c *clock) clock() imagepolicy.Clock {
+	return imagepolicy.Clock{Now: func() time.Time { return c.now }, Pause: func(ctx context.Context, d time.Duration) error {
+		c.pauses = append(c.pauses, d)
+		if c.paused != nil {
+			c.paused()
+		}
+		return ctx.Err()
+	}}
+}
+
+func start(t *testing.T, config string) (*imagepolicy.Plugin, *backend, *clock) {
+	t.Helper()
+	b := &backend{}
+	s := httptest.NewTLSServer(b)
+	t.Cleanup(s.Close)
+	b.at = s.URL + "/image"
+	c := clientcmdapi.NewConfig()
+	c.Clusters["c"] = &clientcmdapi.Cluster{Server: s.URL + "/image", CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})}
+	c.Contexts["x"] = &clientcmdapi.Context{Cluster: "c"}
+	c.CurrentContext = "x"
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*c, file); err != nil {
+		t.Fatal(err)
+	}
+	conf, err := imagepolicy.Load(fmt.Appendf(nil, "imagePolicy: {kubeConfigFile: %q, %s}", file, config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cl := &clock{now: time.Unix(1000, 0)}
+	p, err := imagepolicy.New(conf, cl.clock())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p, b, cl
+}
+
+func request(pod *corev1.Pod, op admission.Operation, sub string) *admission.Request {
+	return &admission.Request{Operation: op, Subresource: sub, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Namespace: "off", Name: "a", Object: pod}
+}
+
+func pod(annotations map[string]string, images ...string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: annotations}}
+	for _, i := range images {
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Image: i})
+	}
+	return p
+}
+
+func TestTheQuestion(t *testing.T) {
+	whole := pod(map[string]string{"x.image-policy.k8s.io/ticket": "break-glass", "other": "y"}, "i:1", "j:2")
+	whole.Spec.InitContainers = []corev1.Container{{Image: "k"}}
+	whole.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Image: "dbg"}}}
+	const head = `POST /image?timeout=30s {"kind":"ImageReview","apiVersion":"imagepolicy.k8s.io/v1alpha1","metadata":{"creationTimestamp":null},"spec":{"containers":[`
+	for name, c := range map[string]struct {
+		op   admission.Operation
+		sub  string
+		want string
+	}{
+		"created":              {admission.Create, "", `{"image":"i:1"},{"image":"j:2"},{"image":"k"}`},
+		"updated":              {admission.Update, "", `{"image":"i:1"},{"image":"j:2"},{"image":"k"}`},
+		"ephemeral containers": {admission.Update, "ephemeralcontainers", `{"image":"dbg"}`},
+		"status":               {admission.Update, "status", ""},
+		"deleted":              {admission.Delete, "", ""},
+	} {
+		p, b, _ := start(t, "allowTTL: -1")
+		b.answers(200, `{"status":{"allowed":true}}`)
+		if err := p.Validate(t.Context(), request(whole, c.op, c.sub)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		var want []string
+		if c.want != "" {
+			want = []string{head + c.want + `],"annotations":{"x.image-policy.k8s.io/ticket":"break-glass"},"namespace":"off"},"status":{"allowed":false}}`}
+		}
+		if got := b.questions(); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: asked %s", name, got)
+		}
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	const open = "imagepolicywebhook.image-policy.k8s.io/failed-open"
+	review := `{"kind":"ImageReview","apiVersion":"imagepolicy.k8s.io/v1alpha1","status":`
+	for name, c := range map[string]struct {
+		config string
+		code   int
+		answer string
+		want   string // after "pods "a" is forbidden: "
+		audit  map[string]string
+		asked  int
+		open   bool
+		length int
+	}{
+		"allowed":             {code: 200, answer: review + `{"allowed":true}}`, asked: 1},
+		"allowed and told":    {code: 201, answer: review + `{"allowed":true,"auditAnnotations":{"k":"v"}}}`, asked: 1, audit: map[string]string{"imagepolicywebhook.image-policy.k8s.io/k": "v"}},
+		"refused":             {code: 200, answer: review + `{"allowed":false,"reason":"image is bad"}}`, want: "image policy webhook backend denied one or more images: image is bad", asked: 1},
+		"of another case":     {code: 200, answer: review + `{"allowed":false,"Allowed":true}}`, want: "one or more images rejected by webhook backend", asked: 1},
+		"refused, no reason":  {code: 200, answer: review + `{"allowed":false}}`, want: "one or more images rejected by webhook backend", asked: 1},
+		"refused means it":    {config: "defaultAllow: true", code: 200, answer: review + `{"allowed":false}}`, want: "one or more images rejected by webhook backend", asked: 1},
+		"broken":              {code: 500, answer: "broken", want: `an error on the server ("broken") has prevented the request from succeeding`, asked: 5},
+		"broken, asked once":  {config: "retryBackoff: -1", code: 500, answer: "broken", want: `an error on the server ("broken") has prevented the request from succeeding`, asked: 1},
+		"broken, let through": {config: "defaultAllow: true", code: 500, answer: "broken", asked: 5, audit: map[string]string{open: "true"}, open: true},
+		"unknown there":       {code: 404, answer: "no", want: `the server could not find the requested resource`, asked: 1},
+		"elsewhere":           {code: 307, want: `the server responded with the status code 307 but did not return more information`, asked: 1},
+		"nonsense":            {config: "defaultAllow: true", code: 200, answer: "{", asked: 1, audit: map[string]string{open: "true"}, open: true},
+		"too many questions":  {code: 429, answer: "busy", want: "the server has received too many requests and has asked us to try again later", asked: 5},
+		"too late":            {code: 504, answer: "late", want: "the server was unable to return a response in the time allotted, but may still be processing the request", asked: 5},
+		"of one kind alone":   {code: 200, answer: `{"kind":"Status","status":{"allowed":true}}`, want: "the answer of URL is  Status, want imagepolicy.k8s.io/v1alpha1, Kind=ImageReview", asked: 1},
+		"of a version alone":  {code: 200, answer: `{"apiVersion":"v1","status":{"allowed":true}}`, want: "the answer of URL is v1 , want imagepolicy.k8s.io/v1alpha1, Kind=ImageReview", asked: 1},
+		"too long":            {code: 200, answer: `{"status":{"allowed":true}}` + strings.Repeat(" ", 1<<20), want: "the answer of URL is longer than 1048576 bytes", asked: 1},
+		"not whole":           {code: 200, answer: `{"status":{"allowed":true}}`, length: 100, want: "unexpected EOF", asked: 1},
+		"of another kind":     {config: "defaultAllow: true", code: 200, answer: `{"kind":"Status","apiVersion":"v1"}`, asked: 1, audit: map[string]string{open: "true"}, open: true},
+	} {
+		if c.config == "" {
+			c.config = "retryBackoff: 100"
+		}
+		p, b, clock := start(t, c.config)
+		b.answers(c.code, c.answer)
+		b.length = c.length
+		r := request(pod(nil, "i"), admission.Create, "")
+		err := p.Validate(t.Context(), r)
+		want := "<nil>"
+		if c.want != "" {
+			want = `pods "a" is forbidden: ` + c.want
+		}
+		if got := strings.ReplaceAll(fmt.Sprint(err), b.at, "URL"); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+		if got := len(b.questions()); got != c.asked || len(clock.pauses) != max(c.asked, 1)-1 {
+			t.Errorf("%s: asked %d times, waited %v", name, got, clock.pauses)
+		}
+		if got, want := fmt.Sprint(r.Annotations()), fmt.Sprint(c.audit); got != want {
+			t.Errorf("%s: audit %s, want %s", name, got, want)
+		}
+		if got := r.Object.(*corev1.Pod).Annotations["alpha.image-policy.k8s.io/failed-open"]; (got == "true") != c.open {
+			t.Errorf("%s: annotation %q", name, got)
+		}
+	}
+}
+
+func TestAnswersAreKept(t *testing.T) {
+	p, b, clock := start(t, "allowTTL: 10, denyTTL: 20, retryBackoff: -1")
+	ask := func(image string, allowed bool, asked int) {
+		t.Helper()
+		err := p.Validate(t.Context(), request(pod(nil, image), admission.Create, ""))
+		if (err == nil) != allowed || len(b.questions()) != asked {
+			t.Errorf("%s: %v, asked %d times", image, err, len(b.questions()))
+		}
+	}
+	b.answers(200, `{"status":{"allowed":true}}`)
+	ask("i", true, 1)
+	ask("i", true, 1)
+	ask("j", true, 2)
+	b.answers(200, `{"status":{"allowed":false}}`)
+	ask("k", false, 1)
+	clock.now = clock.now.Add(9 * time.Second)
+	ask("i", true, 1)
+	clock.now = clock.now.Add(2 * time.Second)
+	ask("i", false, 2)
+	ask("k", false, 2)
+	clock.now = clock.now.Add(10 * time.Second)
+	b.answers(500, "broken")
+	ask("k", false, 1)
+	ask("k", false, 2) // what could not be asked is not kept
+}
+
+func TestAClientThatGoesIsNotLetThrough(t *testing.T) {
+	p, b, _ := start(t, "defaultAllow: true")
+	b.answers(200, `{"status":{"allowed":true}}`)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.Validate(ctx, request(pod(nil, "i"), admission.Create, "")); err == nil {
+		t.Error("it passed")
+	}
+}
+
+// TestOthersWorkMeanwhile, as long as the service is waited for.
+func TestOthersWorkMeanwhile(t *testing.T) {
+	p, b, _ := start(t, "defaultAllow: false")
+	b.answers(200, `{"status":{"allowed":true}}`)
+	var away, asked atomic.Int64
+	b.told = func() { asked.Store(away.Load()) }
+	ctx := requests.Carry(t.Context(), &requests.Operation{})
+	requests.SetAside(ctx, func() func() { away.Add(1); return func() { away.Add(-1) } })
+	if err := p.Validate(ctx, request(pod(nil, "i"), admission.Create, "")); err != nil {
+		t.Fatal(err)
+	}
+	if asked.Load() != 1 || away.Load() != 0 {
+		t.Errorf("it is aside %d times while the service is asked, %d times afterwards", asked.Load(), away.Load())
+	}
+}
+
+func TestConfigurations(t *testing.T) {
+	for name, c := range map[string]struct{ file, want string }{
+		"none":                       {"", "no config specified"},
+		"bad times":                  {"imagePolicy: {kubeConfigFile: x, allowTTL: 99999, denyTTL: -5, retryBackoff: 700000}", "valid value is between 1ns and 5m0s, got 11m40s"},
+		"so long that it turns over": {"imagePolicy: {kubeConfigFile: x, allowTTL: 18446744075}", "valid value is between 1s and 30m0s, got 1.290448384s"},
+		"too long":                   {"imagePolicy: {kubeConfigFile: x, allowTTL: 1801}", "valid value is between 1s and 30m0s, got 30m1s"},
+		"less than none":             {"imagePolicy: {kubeConfigFile: x, denyTTL: -5}", "valid value is between 1s and 30m0s, got -5s"},
+		"no kubeconfig":              {"imagePolicy: {}", "imagePolicy.kubeConfigFile: Required value"},
+		"unknown field":              {"imagePolicy: {kubeConfigFile: x, allowTtl: 1}", `strict decoding error: unknown field "imagePolicy.allowTtl"`},
+		"not even a table":           {"[]", "json: cannot unmarshal array into Go value of type imagepolicy.file"},
+	} {
+		var data []byte
+		if c.file != "" {
+			data = []byte(c.file)
+		}
+		if _, err := imagepolicy.Load(data); err == nil || err.Error() != c.want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	got, err := imagepolicy.Load([]byte("imagePolicy: {kubeConfigFile: x}"))
+	text, _ := json.Marshal(got)
+	if want := `{"KubeconfigFile":"x","AllowTTL":300000000000,"DenyTTL":30000000000,"RetryBackoff":500000000,"DefaultAllow":false}`; err != nil || string(text) != want {
+		t.Errorf("%s, %v", text, err)
+	}
+}
+
+// TestWhoIsAskedAbout: pods and their ephemeral containers; of updates it is told beforehand.
+func TestWhoIsAskedAbout(t *testing.T) {
+	p, b, _ := start(t, "allowTTL: -1")
+	for _, c := range []struct {
+		resource, sub string
+		op            admission.Operation
+		asks          bool
+	}{
+		{"pods", "", admission.Update, true}, {"pods", "ephemeralcontainers", admission.Update, true}, {"pods", "status", admission.Update, false},
+		{"pods", "", admission.Create, false}, {"others", "", admission.Update, false},
+	} {
+		r := request(pod(nil, "i"), c.op, c.sub)
+		r.Resource = &registry.Kind{Names: registry.Names{Resource: c.resource}}
+		if got := p.Asks(t.Context(), r); got != c.asks {
+			t.Errorf("%s of %s/%s: %t", c.op, c.resource, c.sub, got)
+		}
+	}
+	b.answers(200, `{"status":{"allowed":false}}`)
+	other := request(pod(nil, "i"), admission.Create, "")
+	other.Resource = &registry.Kind{Names: registry.Names{Resource: "others"}}
+	if err := p.Validate(t.Context(), other); err != nil || len(b.questions()) != 0 {
+		t.Errorf("another resource: %v, asked %d times", err, len(b.questions()))
+	}
+	if _, err := imagepolicy.New(&imagepolicy.Configuration{KubeconfigFile: filepath.Join(t.TempDir(), "none")}, imagepolicy.RealClock()); err == nil {
+		t.Error("a service that is nowhere is taken")
+	}
+}
+
+// TestNobodyWaitsLonger than there is time: what is told then is what the service said.
+func TestNobodyWaitsLonger(t *testing.T) {
+	p, b, clock := start(t, "retryBackoff: 100")
+	ctx, cancel := context.WithCancel(t.Context())
+	clock.paused = cancel
+	b.answers(500, "broken")
+	err := p.Validate(ctx, request(pod(nil, "i"), admission.Create, ""))
+	if err == nil || !strings.Contains(err.Error(), `("broken")`) || len(b.questions()) != 1 {
+		t.Errorf("%v, asked %d times", err, len(b.questions()))
+	}
+}

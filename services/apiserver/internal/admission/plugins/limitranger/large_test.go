@@ -1,0 +1,102 @@
+package limitranger_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/plugins/limitranger"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// many are so many resources, whose names have so many bytes.
+func many(prefix string, n, name int) corev1.ResourceList {
+	l := corev1.ResourceList{}
+	for i := range n {
+		k := fmt.Sprintf("%s/x%d", prefix, i)
+		l[corev1.ResourceName(k+strings.Repeat("x", max(0, name-len(k))))] = resource.MustParse("1")
+	}
+	return l
+}
+
+// weighed is the context of a request that may work on what is large, or may not, and notes
+// what it weighs.
+func weighed(t *testing.T, may bool) (ctx context.Context, most *int) {
+	most = new(int)
+	ctx = request.Carry(t.Context(), &request.Operation{Verb: "create"})
+	request.SetWeigh(ctx, func(n int) bool { *most = max(*most, n); return may })
+	return ctx, most
+}
+
+// TestDefaultsAreWeighed before they are added, and what a pod is held against before it is.
+func TestDefaultsAreWeighed(t *testing.T) {
+	defaults := func(lists ...corev1.ResourceList) (all ranges) {
+		for _, l := range lists {
+			all = append(all, item(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.Default, i.DefaultRequest = l, l })...)
+		}
+		return all
+	}
+	few := list("cpu", "1", "memory", "1Gi")
+	bounds := item(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.Max = many("a.b", 400, 0) })
+	for name, c := range map[string]struct {
+		ranges     ranges
+		containers int
+		large      bool
+		refused    string // beside for being large
+		code       int32
+	}{
+		"few":        {ranges: defaults(few), containers: 20},
+		"some":       {ranges: defaults(many("a.b", 20, 0), few), containers: 10},
+		"many":       {ranges: defaults(many("a.b", 500, 0)), containers: 10, large: true},
+		"long names": {ranges: defaults(many("a.b", 20, 300)), containers: 20, large: true},
+		"bounds":     {ranges: bounds, containers: 10, large: true},
+		"too many": {
+			ranges: defaults(many("a.b", 5000, 0)), containers: 100, large: true,
+			refused: `Pod "p" is invalid: metadata.annotations: Too long: may not be more than 262144 bytes`, code: 422,
+		},
+		"told by others": {ranges: defaults(many("a.b", 1000, 300), few), containers: 1, large: true},
+		"in all": {
+			ranges: defaults(many("a.b", 2000, 300), many("a.c", 2000, 300), many("a.d", 2000, 300), few), containers: 1, large: true,
+			refused: "limit ranges add more to the pod than can be stored", code: 413,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, may := range []bool{true, false} {
+				p := pod(nil, nil)
+				p.Spec.Containers = slices.Repeat(p.Spec.Containers, c.containers)
+				ctx, most := weighed(t, may)
+				plugin, r := &limitranger.Plugin{Ranges: c.ranges}, podRequest(admission.Create, "", p, nil)
+				r.Kind.Kind = "Pod"
+				err := plugin.Admit(ctx, r)
+				if err == nil && (c.large == (name == "bounds") || may) {
+					if err = plugin.Validate(ctx, r); name == "bounds" && apierrors.IsForbidden(err) {
+						err = nil // no limit is specified
+					}
+				}
+				status, _ := err.(apierrors.APIStatus)
+				switch {
+				case c.large != (*most >= request.LargeBody):
+					t.Errorf("%d bytes are weighed", *most)
+				case c.large && !may:
+					if !apierrors.IsTooManyRequests(err) {
+						t.Errorf("what may not begin is answered %v", err)
+					}
+				case c.refused == "" && err != nil:
+					t.Error(err)
+				case c.refused != "" && (status == nil || status.Status().Code != c.code || !strings.Contains(err.Error(), c.refused)):
+					t.Errorf("it is answered %v", err)
+				}
+				if size := p.Size(); c.refused != "" && size > 4<<20 || c.large && !may && size > 3<<10 {
+					t.Errorf("the pod has %d bytes", size)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,122 @@
+package limitranger_test
+
+import (
+	"context"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/plugins/limitranger"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+type ranges []*corev1.LimitRange
+
+func (r ranges) Each(_ context.Context, _ string, visit func(*corev1.LimitRange) error) error {
+	for _, lr := range r {
+		if err := visit(lr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func list(pairs ...string) corev1.ResourceList {
+	l := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		l[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return l
+}
+
+func pod(requests, limits corev1.ResourceList) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{
+		Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: requests, Limits: limits}}},
+	}}
+}
+
+func item(t corev1.LimitType, change func(*corev1.LimitRangeItem)) ranges {
+	i := corev1.LimitRangeItem{Type: t}
+	change(&i)
+	return ranges{{Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{i}}}}
+}
+
+func podRequest(op admission.Operation, subresource string, p, old *corev1.Pod) *admission.Request {
+	r := &admission.Request{
+		Operation: op, Resource: &registry.Kind{Names: registry.Names{Version: "v1", Resource: "pods", Kind: "Pod"}},
+		Namespace: "ns", Name: "p", Subresource: subresource, Object: p,
+	}
+	if old != nil {
+		r.OldObject = old
+	}
+	return r
+}
+
+func TestLimits(t *testing.T) {
+	minimum := item(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.Min = list("cpu", "50m") })
+	maximum := item(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.Max = list("cpu", "1") })
+	ratio := item(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.MaxLimitRequestRatio = list("cpu", "1.5") })
+	whole := item(corev1.LimitTypePod, func(i *corev1.LimitRangeItem) { i.Max = list("cpu", "1") })
+	huge := item(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.Max = list("memory", "8Ei") })
+	for name, c := range map[string]struct {
+		ranges ranges
+		pod    *corev1.Pod
+		want   string // after "pods "p" is forbidden: "
+	}{
+		"within":            {minimum, pod(list("cpu", "50m"), list("cpu", "60m")), ""},
+		"no request":        {minimum, pod(nil, nil), "minimum cpu usage per Container is 50m.  No request is specified"},
+		"too little":        {minimum, pod(list("cpu", "49m"), nil), "minimum cpu usage per Container is 50m, but request is 49m"},
+		"limit too low":     {minimum, pod(list("cpu", "50m"), list("cpu", "40m")), "minimum cpu usage per Container is 50m, but limit is 40m"},
+		"no limit":          {maximum, pod(list("cpu", "1m"), nil), "maximum cpu usage per Container is 1.  No limit is specified"},
+		"too much":          {maximum, pod(nil, list("cpu", "1001m")), "maximum cpu usage per Container is 1, but limit is 1001m"},
+		"requests too much": {maximum, pod(list("cpu", "2"), list("cpu", "1")), "maximum cpu usage per Container is 1, but request is 2"},
+		"ratio kept":        {ratio, pod(list("cpu", "2"), list("cpu", "3")), ""},
+		"ratio":             {ratio, pod(list("cpu", "1"), list("cpu", "2")), "cpu max limit to request ratio per Container is 1500m, but provided ratio is 2.000000"},
+		"ratio to nothing":  {ratio, pod(list("cpu", "0"), list("cpu", "2")), "cpu max limit to request ratio per Container is 1500m, but no request is specified or request is 0"},
+		"ratio of nothing":  {ratio, pod(list("cpu", "1"), nil), "cpu max limit to request ratio per Container is 1500m, but no limit is specified or limit is 0"},
+		"whole pod":         {whole, pod(nil, list("cpu", "2")), "maximum cpu usage per Pod is 1, but limit is 2"},
+		"very large":        {huge, pod(nil, list("memory", "7Ei")), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &limitranger.Plugin{Ranges: c.ranges}
+			err := p.Validate(t.Context(), podRequest(admission.Create, "", c.pod, nil))
+			got := ""
+			if err != nil {
+				got = err.Error()
+			}
+			want := c.want
+			if want != "" {
+				want = `pods "p" is forbidden: ` + want
+			}
+			if got != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+		})
+	}
+}
+
+func TestWhatIsLimited(t *testing.T) {
+	p := &limitranger.Plugin{Ranges: item(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.Max = list("cpu", "1") })}
+	now := metav1.Now()
+	going := pod(nil, nil)
+	going.DeletionTimestamp = &now
+	for name, c := range map[string]struct {
+		r       *admission.Request
+		refused bool
+	}{
+		"create":             {podRequest(admission.Create, "", pod(nil, nil), nil), true},
+		"update":             {podRequest(admission.Update, "", pod(nil, nil), pod(nil, nil)), false},
+		"status":             {podRequest(admission.Update, "status", pod(nil, nil), pod(nil, nil)), false},
+		"resize":             {podRequest(admission.Update, "resize", pod(nil, nil), pod(nil, nil)), true},
+		"resize, on its way": {podRequest(admission.Update, "resize", pod(nil, nil), going), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := p.Validate(t.Context(), c.r); (err != nil) != c.refused {
+				t.Errorf("error %v, want one: %t", err, c.refused)
+			}
+		})
+	}
+}

@@ -1,0 +1,74 @@
+package namespaceautoprovision_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/plugins/namespaceautoprovision"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// namespaces knows "there"; "taken" is made by somebody else, "broken" cannot be
+// made and nobody knows of "unknown".
+type namespaces struct{ made []string }
+
+func (n *namespaces) Phase(_ context.Context, name string) (bool, bool, error) {
+	if name == "unknown" {
+		return false, false, errors.New("no answer")
+	}
+	return name == "there", false, nil
+}
+
+func (n *namespaces) Create(_ context.Context, name string) error {
+	n.made = append(n.made, name)
+	switch name {
+	case "taken":
+		return apierrors.NewAlreadyExists(corev1.Resource("namespaces"), name)
+	case "broken":
+		return errors.New("it breaks")
+	}
+	return nil
+}
+
+func TestNamespacesAreMade(t *testing.T) {
+	for name, c := range map[string]struct {
+		op        admission.Operation
+		resource  string
+		namespace string
+		dryRun    bool
+		made      bool
+		want      string
+	}{
+		"there":                  {namespace: "there"},
+		"not there":              {namespace: "new", made: true},
+		"by somebody else":       {namespace: "taken", made: true},
+		"not possible":           {namespace: "broken", made: true, want: `configmaps "c" is forbidden: it breaks`},
+		"nobody knows":           {namespace: "unknown", want: `configmaps "c" is forbidden: no answer`},
+		"dry run":                {namespace: "new", dryRun: true},
+		"update":                 {namespace: "new", op: admission.Update},
+		"in no namespace":        {},
+		"the namespace, finally": {namespace: "new", resource: "namespaces"},
+	} {
+		if c.op == "" {
+			c.op = admission.Create
+		}
+		if c.resource == "" {
+			c.resource = "configmaps"
+		}
+		n := &namespaces{}
+		err := (&namespaceautoprovision.Plugin{Namespaces: n}).Admit(t.Context(), &admission.Request{
+			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Resource: c.resource}}, Namespace: c.namespace, Name: "c", DryRun: c.dryRun,
+		})
+		if err == nil && c.want != "" || err != nil && err.Error() != c.want {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+		if (len(n.made) == 1 && n.made[0] == c.namespace) != c.made {
+			t.Errorf("%s: made %v", name, n.made)
+		}
+	}
+}

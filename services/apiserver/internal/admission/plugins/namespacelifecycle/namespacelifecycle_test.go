@@ -1,0 +1,40 @@
+package namespacelifecycle_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/plugins/namespacelifecycle"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// failing are namespaces that cannot be looked at.
+type failing struct{ err error }
+
+func (f failing) Phase(context.Context, string) (exists, terminating bool, err error) {
+	return false, false, f.err
+}
+
+// TestNamespaceThatCannotBeLookedAt: the end of the request's own time is no error of
+// the server.
+func TestNamespaceThatCannotBeLookedAt(t *testing.T) {
+	for _, tc := range []struct {
+		err  error
+		want func(error) bool
+	}{
+		{fmt.Errorf("read: %w", context.DeadlineExceeded), apierrors.IsTimeout},
+		{context.Canceled, apierrors.IsTimeout},
+		{errors.New("no store"), apierrors.IsInternalError},
+	} {
+		p := &namespacelifecycle.Plugin{Namespaces: failing{tc.err}}
+		a := &admission.Request{Operation: admission.Create, Namespace: "a", Resource: &registry.Kind{}}
+		if err := p.Admit(t.Context(), a); !tc.want(err) {
+			t.Errorf("%v is answered with %v", tc.err, err)
+		}
+	}
+}

@@ -1,0 +1,115 @@
+// Package noderestriction limits the writes of kubelets (specification: "Authorization", Node
+// authorization). A kubelet may write its own node without labels that affect scheduling, pods
+// bound to it, its own lease and CSINode, tokens of its pods, and certificate requests for itself.
+// The plugin complements the node authorizer, which does not see the contents of objects. It keeps
+// no state.
+package noderestriction
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/libs/api"
+	"binnacle/libs/node"
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/security/authz"
+)
+
+// Name is the name of the plugin in flags and configuration.
+const Name = "NodeRestriction"
+
+// Objects looks up the objects that rules depend on. A missing object is a NotFound error.
+type Objects interface {
+	Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error)
+	Node(ctx context.Context, name string) (*corev1.Node, error)
+	Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
+	Volume(ctx context.Context, name string) (*corev1.PersistentVolume, error)
+	Driver(ctx context.Context, name string) (*storagev1.CSIDriver, error)
+}
+
+// Plugin implements admission.Mutator, because that phase sees deletions, and the client's object
+// before any field is reset. It changes nothing.
+type Plugin struct {
+	Objects    Objects
+	Authorizer authz.Authorizer
+	// Audiences limits tokens to audiences that the pod mounts (feature gate
+	// ServiceAccountNodeAudienceRestriction).
+	Audiences bool
+	// AnyCertificate lets a node request certificates for other names (feature gate
+	// AllowInsecureKubeletCertificateSigningRequests).
+	AnyCertificate bool
+}
+
+// attempt is a write by a node.
+type attempt struct {
+	*admission.Request
+	node string
+}
+
+func (a *attempt) refuse(format string, args ...any) error {
+	return apierrors.NewForbidden(a.Resource.GroupResource(), a.Name, fmt.Errorf(format, args...))
+}
+
+// unavailable returns NotFound errors unchanged. Any other lookup error rejects the request.
+func (a *attempt) unavailable(err error) error {
+	if apierrors.IsNotFound(err) {
+		return err
+	}
+	return a.refuse("%w", err)
+}
+
+func (a *attempt) unexpectedType() error { return a.refuse("unexpected type %T", a.Object) }
+func (a *attempt) unexpectedOperation() error {
+	return a.refuse("unexpected operation %q", a.Operation)
+}
+
+type resource struct{ group, name string }
+
+// Admit implements admission.Mutator.
+func (p *Plugin) Admit(ctx context.Context, attrs *admission.Request) error {
+	name, ok := node.NodeOf(attrs.User)
+	if !ok {
+		return nil
+	}
+	a := &attempt{attrs, name}
+	if name == "" {
+		return a.refuse("could not determine node from user %q", a.User.Name)
+	}
+	switch (resource{a.Resource.Group, a.Resource.Resource}) {
+	case resource{"", "nodes"}:
+		return a.ownNode()
+	case resource{"", "pods"}:
+		return p.pod(ctx, a)
+	case resource{"", "persistentvolumeclaims"}:
+		return a.claim()
+	case resource{"", "serviceaccounts"}:
+		return p.token(ctx, a)
+	case resource{"coordination.k8s.io", "leases"}:
+		return a.lease()
+	case resource{"storage.k8s.io", "csinodes"}:
+		if a.Name != a.node {
+			return a.refuse("can only access CSINode with the same name as the requesting node")
+		}
+	case resource{"resource.k8s.io", "resourceslices"}:
+		return a.slice()
+	case resource{"certificates.k8s.io", "certificatesigningrequests"}:
+		if !p.AnyCertificate {
+			return a.certificate()
+		}
+	}
+	return nil
+}
+
+func (a *attempt) lease() error {
+	switch {
+	case a.Namespace != api.NodeLeaseNamespace:
+		return a.refuse("can only access leases in the %q system namespace", api.NodeLeaseNamespace)
+	case a.Name != a.node:
+		return a.refuse("can only access node lease with the same name as the requesting node")
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+package noderestriction
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/libs/node"
+	"binnacle/libs/semantic"
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/api/kinds/certificates"
+)
+
+func (a *attempt) ownNode() error {
+	if a.Name != a.node {
+		return a.refuse("node %q is not allowed to modify node %q", a.node, a.Name)
+	}
+	if a.Operation != admission.Create && a.Operation != admission.Update {
+		return nil
+	}
+	n, ok := a.Object.(*corev1.Node)
+	if !ok {
+		return a.unexpectedType()
+	}
+	if a.Operation == admission.Create {
+		if n.Spec.ConfigSource != nil {
+			return a.refuse("node %q is not allowed to create pods with a non-nil configSource", a.node)
+		}
+		if labels := restricted(n.Labels, nil); len(labels) > 0 {
+			return a.refuse("node %q is not allowed to set the following labels: %s", a.node, strings.Join(labels, ", "))
+		}
+		// The garbage collector deletes a node with its owner. The node could then create itself
+		// again without restrictions that were set on it.
+		if len(n.OwnerReferences) > 0 {
+			return a.refuse("node %q is not allowed to set ownerReferences", a.node)
+		}
+		return nil
+	}
+	old, ok := a.OldObject.(*corev1.Node)
+	if !ok {
+		return a.unexpectedType()
+	}
+	if c := n.Spec.ConfigSource; c != nil && !semantic.Equal(c, old.Spec.ConfigSource) {
+		return a.refuse("node %q is not allowed to update configSource to a new non-nil configSource", a.node)
+	}
+	if !semantic.Equal(n.Spec.Taints, old.Spec.Taints) {
+		return a.refuse("node %q is not allowed to modify taints", a.node)
+	}
+	if !semantic.Equal(n.OwnerReferences, old.OwnerReferences) {
+		return a.refuse("node %q is not allowed to modify ownerReferences", a.node)
+	}
+	if labels := restricted(n.Labels, old.Labels); len(labels) > 0 {
+		return a.refuse("is not allowed to modify labels: %s", strings.Join(labels, ", "))
+	}
+	return nil
+}
+
+// slice lets a node publish only its own devices. The authorizer checks updates, which cannot
+// change the node's name. It sees neither created objects nor the objects of a collection that is
+// deleted.
+func (a *attempt) slice() error {
+	var obj any
+	switch a.Operation {
+	case admission.Create:
+		obj = a.Object
+	case admission.Delete:
+		obj = a.OldObject
+	default:
+		return nil
+	}
+	name, ok := node.NodeOfSlice(obj)
+	switch {
+	case !ok:
+		return a.refuse("unexpected type %T", obj)
+	case name != a.node:
+		return a.refuse("can only %s ResourceSlice with the same NodeName as the requesting node", strings.ToLower(string(a.Operation)))
+	}
+	return nil
+}
+
+// restricted returns the changed labels that a kubelet must not set because they affect scheduling.
+func restricted(labels, old map[string]string) []string {
+	found := map[string]bool{}
+	compare := func(a, b map[string]string) {
+		for k, v := range a {
+			if other, ok := b[k]; (!ok || other != v) && !isKubelets(k) {
+				found[k] = true
+			}
+		}
+	}
+	compare(labels, old)
+	compare(old, labels)
+	return slices.Sorted(maps.Keys(found))
+}
+
+// isKubelets reports whether a kubelet may set a label: one of its own labels, or one outside of
+// the domains of Kubernetes.
+func isKubelets(label string) bool {
+	domain, _, ok := strings.Cut(label, "/")
+	if !ok {
+		return true
+	}
+	switch {
+	case within(domain, corev1.LabelNamespaceNodeRestriction):
+		return false
+	case !within(domain, "kubernetes.io") && !within(domain, "k8s.io"):
+		return true
+	case within(domain, corev1.LabelNamespaceSuffixKubelet), within(domain, corev1.LabelNamespaceSuffixNode):
+		return true
+	}
+	return slices.Contains([]string{
+		corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone,
+		corev1.LabelFailureDomainBetaRegion, corev1.LabelInstanceType, corev1.LabelInstanceTypeStable, corev1.LabelOSStable,
+		corev1.LabelArchStable, "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
+	}, label)
+}
+
+// within reports whether a domain equals another one or is below it.
+func within(domain, other string) bool {
+	return domain == other || strings.HasSuffix(domain, "."+other)
+}
+
+// certificate lets a node request kubelet certificates only for itself.
+func (a *attempt) certificate() error {
+	if a.Operation != admission.Create {
+		return nil
+	}
+	r, ok := a.Object.(*certificatesv1.CertificateSigningRequest)
+	if !ok {
+		return a.unexpectedType()
+	}
+	if s := r.Spec.SignerName; s != certificatesv1.KubeletServingSignerName && s != certificatesv1.KubeAPIServerClientKubeletSignerName {
+		return nil
+	}
+	asked, err := certificates.ParseRequest(r.Spec.Request)
+	if err != nil {
+		return a.refuse("unable to parse csr: %w", err)
+	}
+	if asked.Subject.CommonName != a.User.Name {
+		return a.refuse("can only create a node CSR with CN=%s", a.User.Name)
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+package noderestriction
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/security/authz"
+)
+
+// token lets a node request tokens that are bound to its pods, for audiences that the pods mount.
+func (p *Plugin) token(ctx context.Context, a *attempt) error {
+	if a.Operation != admission.Create || a.Subresource != "token" {
+		return nil
+	}
+	r, ok := a.Object.(*authenticationv1.TokenRequest)
+	if !ok {
+		return a.unexpectedType()
+	}
+	ref := r.Spec.BoundObjectRef
+	switch {
+	case ref == nil || ref.APIVersion != "v1" || ref.Kind != "Pod" || ref.Name == "":
+		return a.refuse("node requested token not bound to a pod")
+	case ref.UID == "":
+		return a.refuse("node requested token with a pod binding without a uid")
+	}
+	pod, err := p.Objects.Pod(ctx, a.Namespace, ref.Name)
+	switch {
+	case err != nil:
+		return a.unavailable(err)
+	case ref.UID != pod.UID:
+		return a.refuse("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID)
+	case pod.Spec.NodeName != a.node:
+		return a.refuse("node requested token bound to a pod scheduled on a different node")
+	}
+	if !p.Audiences {
+		return nil
+	}
+	return p.audience(ctx, a, pod, r.Spec.Audiences)
+}
+
+func (p *Plugin) audience(ctx context.Context, a *attempt, pod *corev1.Pod, audiences []string) error {
+	if len(audiences) > 1 {
+		return a.refuse("node may only request 0 or 1 audiences")
+	}
+	audience := ""
+	if len(audiences) == 1 {
+		audience = audiences[0]
+	}
+	mounted, err := p.mounts(ctx, pod, audience)
+	if mounted {
+		return nil
+	}
+	if err != nil {
+		return a.refuse("error validating audience %q: %w", audience, err)
+	}
+	d, _, err := p.Authorizer.Authorize(ctx, &authz.Attributes{
+		User: a.User, Verb: "request-serviceaccounts-token-audience", Resource: true, Namespace: a.Namespace, Version: "v1",
+		ResourceName: audience, Name: a.Name,
+	})
+	switch {
+	case d == authz.Allow:
+		return nil
+	case err != nil:
+		return a.refuse("audience %q not found in pod spec volume, error authorizing %s to request tokens for this audience: %w", audience, a.User.Name, err)
+	}
+	return a.refuse("audience %q not found in pod spec volume, %s is not authorized to request tokens for this audience", audience, a.User.Name)
+}
+
+// mounts reports whether a volume of the pod needs tokens for an audience. It returns an error for
+// a volume that cannot be resolved, unless another volume needs such tokens.
+func (p *Plugin) mounts(ctx context.Context, pod *corev1.Pod, audience string) (bool, error) {
+	var errs []error
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
+			return s.ServiceAccountToken != nil && s.ServiceAccountToken.Audience == audience
+		}) {
+			return true, nil
+		}
+		driver, err := p.driverOf(ctx, pod, v)
+		if err == nil && driver != nil && slices.ContainsFunc(driver.Spec.TokenRequests, func(r storagev1.TokenRequest) bool { return r.Audience == audience }) {
+			return true, nil
+		}
+		errs = append(errs, err)
+	}
+	return false, errors.Join(errs...)
+}
+
+// driverOf returns the CSI driver of a volume, or the driver that replaces an in-tree plugin. It
+// returns nil for other volumes.
+func (p *Plugin) driverOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (*storagev1.CSIDriver, error) {
+	claim := ""
+	switch driver := inlineDriver(&v.VolumeSource); {
+	case driver != "":
+		return p.installed(ctx, driver, v.CSI != nil)
+	case v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil:
+		claim = pod.Name + "-" + v.Name
+	case v.PersistentVolumeClaim != nil:
+		claim = v.PersistentVolumeClaim.ClaimName
+	default:
+		return nil, nil
+	}
+	c, err := p.Objects.Claim(ctx, pod.Namespace, claim)
+	if err != nil {
+		return nil, err
+	}
+	volume, err := p.Objects.Volume(ctx, c.Spec.VolumeName)
+	if err != nil {
+		return nil, err
+	}
+	driver := boundDriver(&volume.Spec.PersistentVolumeSource)
+	if driver == "" {
+		return nil, nil
+	}
+	return p.installed(ctx, driver, volume.Spec.CSI != nil)
+}
+
+// installed returns a driver by name. A driver that replaces an in-tree plugin may be missing. Then
+// nothing needs tokens, and the result is nil.
+func (p *Plugin) installed(ctx context.Context, name string, named bool) (*storagev1.CSIDriver, error) {
+	driver, err := p.Objects.Driver(ctx, name)
+	if !named && apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return driver, err
+}

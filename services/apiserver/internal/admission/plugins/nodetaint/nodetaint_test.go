@@ -1,0 +1,44 @@
+package nodetaint_test
+
+import (
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/plugins/nodetaint"
+)
+
+func TestNewNodesAreTainted(t *testing.T) {
+	notReady := corev1.Taint{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoSchedule}
+	own := corev1.Taint{Key: "own", Effect: corev1.TaintEffectNoExecute}
+	evicting := corev1.Taint{Key: notReady.Key, Effect: corev1.TaintEffectNoExecute}
+	for _, c := range []struct {
+		op    admission.Operation
+		sub   string
+		taint []corev1.Taint
+		want  []corev1.Taint
+	}{
+		{admission.Create, "", nil, []corev1.Taint{notReady}},
+		{admission.Create, "", []corev1.Taint{own}, []corev1.Taint{own, notReady}},
+		{admission.Create, "", []corev1.Taint{notReady, own}, []corev1.Taint{notReady, own}},
+		{admission.Create, "", []corev1.Taint{evicting}, []corev1.Taint{evicting, notReady}},
+		{admission.Create, "status", nil, nil},
+		{admission.Update, "", nil, nil},
+	} {
+		n := &corev1.Node{Spec: corev1.NodeSpec{Taints: c.taint}}
+		if err := (nodetaint.Plugin{}).Admit(t.Context(), &admission.Request{Operation: c.op, Subresource: c.sub, Object: n}); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(n.Spec.Taints, c.want) {
+			t.Errorf("%s %q of %v: %v, want %v", c.op, c.sub, c.taint, n.Spec.Taints, c.want)
+		}
+	}
+	for _, other := range []runtime.Object{nil, &corev1.Pod{}} {
+		if err := (nodetaint.Plugin{}).Admit(t.Context(), &admission.Request{Operation: admission.Create, Object: other}); err != nil {
+			t.Error(err)
+		}
+	}
+}

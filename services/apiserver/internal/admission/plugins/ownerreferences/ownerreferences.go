@@ -1,0 +1,131 @@
+// Package ownerreferences prevents users from deleting objects through their owners without
+// permission to delete the objects, and from blocking the deletion of owners without permission to
+// set their finalizers.
+package ownerreferences
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"binnacle/libs/semantic"
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/security/authz"
+)
+
+// Name is the name of the plugin in flags and configuration.
+const Name = "OwnerReferencesPermissionEnforcement"
+
+// Plugin implements admission.Validator.
+type Plugin struct {
+	Authorizer authz.Authorizer
+	// KindOf returns the served kind, or nil.
+	KindOf func(schema.GroupVersionKind) *registry.Kind
+}
+
+// Validate implements admission.Validator.
+func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
+	// A write of a pod's status does not change its owners, but old kubelets send other ones.
+	if r.Operation != admission.Create && r.Operation != admission.Update || r.Is("", "pods") && r.Subresource == "status" {
+		return nil
+	}
+	now, old := owners(r.Object), owners(r.OldObject)
+	if same(now, old) {
+		return nil
+	}
+	// A new object may name owners without this check, because there is nothing to delete yet.
+	if r.Operation != admission.Create {
+		d, reason, err := p.Authorizer.Authorize(ctx, &authz.Attributes{
+			User: r.User, Verb: "delete", Resource: true, Namespace: r.Namespace, Group: r.Resource.Group, Version: r.Resource.Version,
+			ResourceName: r.Resource.Resource, Subresource: r.Subresource, Name: r.Name,
+		})
+		if d != authz.Allow {
+			return r.Forbiddenf("cannot set an ownerRef on a resource you can't delete: %v, %v", reason, err)
+		}
+	}
+	blocking := newlyBlocking(now, old)
+	if len(blocking) == 0 || p.finalizesAll(ctx, r) {
+		return nil
+	}
+	for i := range blocking {
+		if err := p.mayBlock(ctx, r, &blocking[i]); err != nil {
+			return r.Forbidden(err)
+		}
+	}
+	return nil
+}
+
+// finalizesAll reports whether the user may set the finalizers of every object.
+func (p *Plugin) finalizesAll(ctx context.Context, r *admission.Request) bool {
+	d, _, _ := p.Authorizer.Authorize(ctx, &authz.Attributes{ // an error grants no permission
+		User: r.User, Verb: "update", Resource: true, Group: "*", Version: "*", ResourceName: "*", Subresource: "finalizers", Name: "*",
+	})
+	return d == authz.Allow
+}
+
+func (p *Plugin) mayBlock(ctx context.Context, r *admission.Request, ref *metav1.OwnerReference) error {
+	k, err := p.kind(ref)
+	if err != nil {
+		return fmt.Errorf("cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion %s Kind %s: %w", ref.APIVersion, ref.Kind, err)
+	}
+	want := &authz.Attributes{
+		User: r.User, Verb: "update", Resource: true, Group: k.Group, Version: k.Version, ResourceName: k.Resource, Subresource: "finalizers", Name: ref.Name,
+	}
+	if k.Namespaced { // an owner is in the namespace of its dependents
+		want.Namespace = r.Namespace
+	}
+	if d, reason, err := p.Authorizer.Authorize(ctx, want); d != authz.Allow {
+		return fmt.Errorf("cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: %v, %v", reason, err) //nolint:errorlint // the wording is the API's
+	}
+	return nil
+}
+
+func (p *Plugin) kind(ref *metav1.OwnerReference) (*registry.Kind, error) {
+	gv, err := schema.ParseGroupVersion(ref.APIVersion)
+	if err != nil {
+		return nil, err
+	}
+	if k := p.KindOf(gv.WithKind(ref.Kind)); k != nil {
+		return k, nil
+	}
+	return nil, &meta.NoKindMatchError{GroupKind: gv.WithKind(ref.Kind).GroupKind(), SearchedVersions: []string{gv.Version}}
+}
+
+func owners(o runtime.Object) []metav1.OwnerReference {
+	if o == nil {
+		return nil
+	}
+	m, err := meta.Accessor(o)
+	if err != nil {
+		return nil // an object without metadata has no owners
+	}
+	return m.GetOwnerReferences()
+}
+
+func same(a, b []metav1.OwnerReference) bool {
+	return len(a) == 0 && len(b) == 0 || semantic.Equal(a, b)
+}
+
+// newlyBlocking returns the references that block the deletion of an owner and did not before.
+func newlyBlocking(now, old []metav1.OwnerReference) (all []metav1.OwnerReference) {
+	before := map[types.UID]bool{}
+	for i := range old {
+		before[old[i].UID] = blocks(&old[i])
+	}
+	for i := range now {
+		if blocks(&now[i]) && !before[now[i].UID] {
+			all = append(all, now[i])
+		}
+	}
+	return all
+}
+
+func blocks(r *metav1.OwnerReference) bool {
+	return r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion
+}

@@ -1,0 +1,167 @@
+// Package podtolerationrestriction adds the tolerations of a namespace to its pods, and rejects
+// tolerations that are not in its list. Both are in annotations of the namespace. The configuration
+// applies to namespaces without them.
+package podtolerationrestriction
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/configuration"
+	"binnacle/services/apiserver/internal/admission/plugins/tolerations"
+	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/registry/validate"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// Name is the name of the plugin in flags and configuration.
+const Name = "PodTolerationRestriction"
+
+// Annotations of a namespace: lists of tolerations in JSON.
+const (
+	defaultsAnnotation = "scheduler.alpha.kubernetes.io/defaultTolerations"
+	listAnnotation     = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
+)
+
+// Namespaces looks up namespaces.
+type Namespaces interface {
+	GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error)
+}
+
+// Configuration applies to namespaces without annotations.
+type Configuration struct {
+	APIVersion string              `json:"apiVersion"`
+	Kind       string              `json:"kind"`
+	Default    []corev1.Toleration `json:"default"`
+	Whitelist  []corev1.Toleration `json:"whitelist"`
+}
+
+// Plugin implements admission.Mutator and admission.Validator.
+type Plugin struct {
+	namespaces Namespaces
+	config     Configuration
+}
+
+// New decodes the configuration, which may be nil.
+func New(data []byte, n Namespaces) (*Plugin, error) {
+	p := &Plugin{namespaces: n}
+	if data == nil {
+		return p, nil
+	}
+	kind := schema.GroupVersionKind{Group: "podtolerationrestriction.admission.k8s.io", Version: "v1alpha1", Kind: "Configuration"}
+	if err := configuration.Decode(data, &p.config, kind); err != nil {
+		return nil, err
+	}
+	if errs := validate.CheckAt(field.NewPath("podtolerationrestriction"), func(at validate.At) {
+		validate.Each(at, "default", p.config.Default, podspec.TolerationRules)
+		validate.Each(at, "whitelist", p.config.Whitelist, podspec.TolerationRules)
+	}); len(errs) > 0 {
+		return nil, fmt.Errorf("invalid config: %v", errs)
+	}
+	return p, nil
+}
+
+// Admit adds tolerations: those of the namespace to a new pod, and one for memory pressure to every
+// pod that is not best-effort.
+func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
+	pod, ns, err := p.find(ctx, r)
+	if pod == nil || err != nil {
+		return err
+	}
+	var add []corev1.Toleration
+	if r.Operation == admission.Create {
+		given, ok, err := listed(ns, defaultsAnnotation)
+		if err != nil {
+			return err
+		}
+		if add = given; !ok {
+			add = slices.Clone(p.config.Default)
+		}
+	}
+	if podspec.QOSClass(&pod.Spec) != corev1.PodQOSBestEffort {
+		add = tolerations.Merge(add, []corev1.Toleration{{
+			Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
+		}})
+	}
+	if len(add) > 0 {
+		pod.Spec.Tolerations = tolerations.Merge(pod.Spec.Tolerations, add)
+	}
+	return p.allowed(pod, ns)
+}
+
+// Validate implements admission.Validator.
+func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
+	pod, ns, err := p.find(ctx, r)
+	if pod == nil || err != nil {
+		return err
+	}
+	return p.allowed(pod, ns)
+}
+
+// find returns the pod of a request and its namespace, or nil if there is no pod.
+func (p *Plugin) find(ctx context.Context, r *admission.Request) (*corev1.Pod, *corev1.Namespace, error) {
+	pod, ok := r.Object.(*corev1.Pod)
+	if !ok || !r.IsObject("", "pods") || r.Operation != admission.Create && r.Operation != admission.Update {
+		return nil, nil, nil
+	}
+	ns, err := p.namespaces.GetNamespace(ctx, r.Namespace)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil, err
+	case err != nil:
+		return nil, nil, apierrors.NewInternalError(err)
+	}
+	return pod, ns, nil
+}
+
+// allowed rejects a toleration that no element of the list covers. An empty list allows all.
+func (p *Plugin) allowed(pod *corev1.Pod, ns *corev1.Namespace) error {
+	if len(pod.Spec.Tolerations) == 0 {
+		return nil
+	}
+	scope := "namespace"
+	list, ok, err := listed(ns, listAnnotation)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		list, scope = p.config.Whitelist, "cluster"
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	for i := range pod.Spec.Tolerations {
+		t := &pod.Spec.Tolerations[i]
+		if !slices.ContainsFunc(list, func(w corev1.Toleration) bool { return tolerations.Covers(&w, t) }) {
+			return broken("pod tolerations (possibly merged with namespace default tolerations) conflict with its " + scope + " whitelist")
+		}
+	}
+	return nil
+}
+
+// listed decodes an annotation. ok reports whether the namespace has it.
+func listed(ns *corev1.Namespace, key string) (list []corev1.Toleration, ok bool, err error) {
+	text, ok := ns.Annotations[key]
+	if !ok || text == "" {
+		return nil, ok, nil
+	}
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		return nil, true, broken(err.Error())
+	}
+	return list, true, nil
+}
+
+// broken returns an error without a reason, like Kubernetes.
+func broken(message string) error {
+	return status.Error(http.StatusInternalServerError, metav1.StatusReasonUnknown, message, nil)
+}

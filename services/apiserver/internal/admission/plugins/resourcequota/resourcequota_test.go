@@ -1,0 +1,493 @@
+package resourcequota_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/plugins/resourcequota"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// store keeps quotas of one namespace. What In shows may be behind.
+type store struct {
+	mu      sync.Mutex
+	quotas  map[string]*corev1.ResourceQuota
+	shown   []*corev1.ResourceQuota
+	changes int
+	unseen  error // of looking at them
+	// before, if set, runs before each change.
+	before func()
+}
+
+func (s *store) Each(ctx context.Context, _ string, visit func(*corev1.ResourceQuota) error) error {
+	for _, q := range s.seen() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := visit(q); err != nil {
+			return err
+		}
+	}
+	return s.unseen
+}
+
+func (s *store) seen() []*corev1.ResourceQuota {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shown != nil {
+		return s.shown
+	}
+	var all []*corev1.ResourceQuota
+	for _, q := range s.quotas {
+		all = append(all, q.DeepCopy())
+	}
+	return all
+}
+
+func (s *store) Change(_ context.Context, _, name string, change func(*corev1.ResourceQuota)) (int64, error) {
+	if s.before != nil {
+		s.before()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q := s.quotas[name]
+	if q == nil {
+		return 0, apierrors.NewNotFound(schema.GroupResource{Resource: "resourcequotas"}, name)
+	}
+	change(q.DeepCopy()) // an attempt that somebody else was quicker than
+	next := q.DeepCopy()
+	change(next)
+	s.changes++
+	return s.put(next), nil
+}
+
+func (s *store) put(q *corev1.ResourceQuota) int64 {
+	rev, _ := strconv.ParseInt(q.ResourceVersion, 10, 64)
+	q.ResourceVersion = fmt.Sprint(rev + 1)
+	s.quotas[q.Name] = q
+	return rev + 1
+}
+
+func (s *store) used(t *testing.T, name string) string {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return show(s.quotas[name].Status.Used)
+}
+
+// show writes amounts as list reads them.
+func show(l corev1.ResourceList) string {
+	var parts []string
+	for name, q := range l {
+		parts = append(parts, string(name)+"="+q.String())
+	}
+	if len(parts) > 1 {
+		slices.Sort(parts)
+	}
+	return strings.Join(parts, ",")
+}
+
+// list reads "a=1,b=2".
+func list(text string) corev1.ResourceList {
+	l := corev1.ResourceList{}
+	for pair := range strings.SplitSeq(text, ",") {
+		if name, q, ok := strings.Cut(pair, "="); ok {
+			l[corev1.ResourceName(name)] = resource.MustParse(q)
+		}
+	}
+	return l
+}
+
+// quota limits hard, of which used is used.
+func quota(name, hard, used string, scopes ...corev1.ScopedResourceSelectorRequirement) *corev1.ResourceQuota {
+	q := &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "n", UID: "u", ResourceVersion: "1"},
+		Status:     corev1.ResourceQuotaStatus{Hard: list(hard), Used: list(used)},
+	}
+	if scopes != nil {
+		q.Spec.ScopeSelector = &corev1.ScopeSelector{MatchExpressions: scopes}
+	}
+	return q
+}
+
+func of(quotas ...*corev1.ResourceQuota) *store {
+	s := &store{quotas: map[string]*corev1.ResourceQuota{}}
+	for _, q := range quotas {
+		s.quotas[q.Name] = q
+	}
+	return s
+}
+
+func plugin(t *testing.T, s *store, configuration string) *resourcequota.Plugin {
+	t.Helper()
+	var data []byte
+	if configuration != "" {
+		data = []byte("apiVersion: apiserver.config.k8s.io/v1\nkind: ResourceQuotaConfiguration\n" + configuration)
+	}
+	c, err := resourcequota.Load(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resourcequota.New(resourcequota.Config{
+		Quotas: s, Configuration: c, Now: time.Now,
+		Gates: resourcequota.Gates{InPlaceResize: true, PodLevel: true, Devices: true, AttributesClasses: true},
+	})
+}
+
+func kind(group, res string) *registry.Kind {
+	return &registry.Kind{Names: registry.Names{Group: group, Version: "v1", Resource: res, Namespaced: true}}
+}
+
+func create(group, res string, obj runtime.Object) *admission.Request {
+	return &admission.Request{Operation: admission.Create, Resource: kind(group, res), Namespace: "n", Name: "o", Object: obj}
+}
+
+func update(res, sub string, obj, old runtime.Object) *admission.Request {
+	return &admission.Request{Operation: admission.Update, Resource: kind("", res), Subresource: sub, Namespace: "n", Name: "o", Object: obj, OldObject: old}
+}
+
+func pod(change func(*corev1.Pod), requests, limits string) *corev1.Pod {
+	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{
+		Name: "c", Resources: corev1.ResourceRequirements{Requests: list(requests), Limits: list(limits)},
+	}}}}
+	if change != nil {
+		change(p)
+	}
+	return p
+}
+
+func configMap() runtime.Object { return &corev1.ConfigMap{} }
+
+// claimed asks and keeps.
+func claimed(t *testing.T, p *resourcequota.Plugin, r *admission.Request) string {
+	t.Helper()
+	c, err := p.Claim(t.Context(), r)
+	if err != nil {
+		return err.Error()
+	}
+	if c != nil {
+		c.Keep(t.Context())
+	}
+	return ""
+}
+
+func TestLimitsHold(t *testing.T) {
+	service := func(kind corev1.ServiceType, ports int) *corev1.Service {
+		return &corev1.Service{Spec: corev1.ServiceSpec{Type: kind, Ports: make([]corev1.ServicePort, ports)}}
+	}
+	without := service(corev1.ServiceTypeLoadBalancer, 3)
+	without.Spec.AllocateLoadBalancerNodePorts, without.Spec.Ports[0].NodePort = new(bool), 30000
+	gold := "gold"
+	claim := func(size string) *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &gold, Resources: corev1.VolumeResourceRequirements{Requests: list("storage=" + size)}}}
+	}
+	grown := claim("1Gi")
+	grown.Status.AllocatedResources = list("storage=5Gi")
+	for name, c := range map[string]struct {
+		hard, used string
+		request    *admission.Request
+		want       string // the refusal
+		after      string // what is used then
+	}{
+		"a count":                    {"count/configmaps=2", "count/configmaps=1", create("", "configmaps", configMap()), "", "count/configmaps=2"},
+		"a count under its old name": {"configmaps=2", "configmaps=1", create("", "configmaps", configMap()), "", "configmaps=2"},
+		"a count of custom resources": {"count/widgets.example.com=1", "count/widgets.example.com=1", create("example.com", "widgets", configMap()),
+			`widgets.example.com "o" is forbidden: exceeded quota: q, requested: count/widgets.example.com=1, used: count/widgets.example.com=1, limited: count/widgets.example.com=1`, "count/widgets.example.com=1"},
+		"updates are not counted": {"count/configmaps=1", "count/configmaps=1", update("configmaps", "", configMap(), configMap()), "", "count/configmaps=1"},
+		"usage is not known": {"count/configmaps=1", "", create("", "configmaps", configMap()),
+			`configmaps "o" is forbidden: status unknown for quota: q, resources: count/configmaps`, ""},
+		"a pod that does not say": {"requests.cpu=1,limits.memory=1Gi", "requests.cpu=0,limits.memory=0", create("", "pods", pod(nil, "", "")),
+			`pods "o" is forbidden: failed quota: q: must specify limits.memory for: c; requests.cpu for: c`, "limits.memory=0,requests.cpu=0"},
+		"a pod": {"pods=1,cpu=1,requests.memory=1Gi,limits.cpu=2,requests.ephemeral-storage=1Gi", "pods=0,cpu=0,requests.memory=0,limits.cpu=0,requests.ephemeral-storage=0",
+			create("", "pods", pod(nil, "cpu=600m,memory=1Mi,ephemeral-storage=2Mi", "cpu=1")), "", "cpu=600m,limits.cpu=1,pods=1,requests.ephemeral-storage=2Mi,requests.memory=1Mi"},
+		"only what is exceeded is told": {"pods=2,requests.cpu=1,limits.memory=1Gi", "pods=1,requests.cpu=600m,limits.memory=512Mi", create("", "pods", pod(nil, "cpu=600m", "memory=2Gi")),
+			`pods "o" is forbidden: exceeded quota: q, requested: limits.memory=2Gi,requests.cpu=600m, used: limits.memory=512Mi,requests.cpu=600m, limited: limits.memory=1Gi,requests.cpu=1`,
+			"limits.memory=512Mi,pods=1,requests.cpu=600m"},
+		"extended resources and huge pages": {"requests.example.com/gpu=3,hugepages-2Mi=4Mi,requests.hugepages-2Mi=4Mi", "requests.example.com/gpu=0,hugepages-2Mi=0,requests.hugepages-2Mi=0",
+			create("", "pods", pod(nil, "example.com/gpu=2,hugepages-2Mi=4Mi", "example.com/gpu=2,hugepages-2Mi=4Mi")), "", "hugepages-2Mi=4Mi,requests.example.com/gpu=2,requests.hugepages-2Mi=4Mi"},
+		"a pod that is over is a pod, no more": {"pods=1,count/pods=1", "pods=0,count/pods=0", create("", "pods", pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, "", "")), "", "count/pods=1,pods=0"},
+		"a pod is resized":                     {"requests.cpu=1", "requests.cpu=500m", update("pods", "resize", pod(nil, "cpu=800m", ""), pod(nil, "cpu=500m", "")), "", "requests.cpu=800m"},
+		"a pod is changed":                     {"requests.cpu=1", "requests.cpu=500m", update("pods", "", pod(nil, "cpu=800m", ""), pod(nil, "cpu=500m", "")), "", "requests.cpu=500m"},
+		"a load balancer": {"services.loadbalancers=0,services=1", "services.loadbalancers=0,services=0", create("", "services", service(corev1.ServiceTypeLoadBalancer, 1)),
+			`services "o" is forbidden: exceeded quota: q, requested: services.loadbalancers=1, used: services.loadbalancers=0, limited: services.loadbalancers=0`, "services.loadbalancers=0,services=0"},
+		"node ports":                           {"services.nodeports=3", "services.nodeports=0", create("", "services", service(corev1.ServiceTypeNodePort, 2)), "", "services.nodeports=2"},
+		"node ports of a load balancer":        {"services.nodeports=3", "services.nodeports=0", create("", "services", service(corev1.ServiceTypeLoadBalancer, 3)), "", "services.nodeports=3"},
+		"node ports that are not given":        {"services.nodeports=3", "services.nodeports=0", create("", "services", without), "", "services.nodeports=1"},
+		"a service becomes a load balancer":    {"services.loadbalancers=1,services=1", "services.loadbalancers=0,services=1", update("services", "", service(corev1.ServiceTypeLoadBalancer, 1), service(corev1.ServiceTypeClusterIP, 1)), "", "services.loadbalancers=1,services=1"},
+		"a service gives up its load balancer": {"services.loadbalancers=1", "services.loadbalancers=1", update("services", "", service(corev1.ServiceTypeClusterIP, 1), service(corev1.ServiceTypeLoadBalancer, 1)), "", "services.loadbalancers=1"},
+		"storage, and that of a class":         {"requests.storage=5Gi,gold.storageclass.storage.k8s.io/requests.storage=2Gi,gold.storageclass.storage.k8s.io/persistentvolumeclaims=2", "requests.storage=1Gi,gold.storageclass.storage.k8s.io/requests.storage=0,gold.storageclass.storage.k8s.io/persistentvolumeclaims=0", create("", "persistentvolumeclaims", claim("2Gi")), "", "gold.storageclass.storage.k8s.io/persistentvolumeclaims=1,gold.storageclass.storage.k8s.io/requests.storage=2Gi,requests.storage=3Gi"},
+		"a claim grows":                        {"requests.storage=5Gi", "requests.storage=1Gi", update("persistentvolumeclaims", "", claim("3Gi"), claim("1Gi")), "", "requests.storage=3Gi"},
+		"a claim was given more than is left":  {"requests.storage=2Gi", "requests.storage=1Gi", update("persistentvolumeclaims", "status", grown, claim("1Gi")), "", "requests.storage=5Gi"},
+		"sub-resources of others are no object": {"count/serviceaccounts=0", "count/serviceaccounts=0", func() *admission.Request {
+			r := create("", "serviceaccounts", configMap())
+			r.Subresource = "token"
+			return r
+		}(), "", "count/serviceaccounts=0"},
+		"events are not counted": {"count/events=0", "count/events=0", create("", "events", &corev1.Event{}), "", "count/events=0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := of(quota("q", c.hard, c.used))
+			if got := claimed(t, plugin(t, s, ""), c.request); got != c.want {
+				t.Errorf("refused: %q, want %q", got, c.want)
+			}
+			if got := s.used(t, "q"); got != show(list(c.after)) {
+				t.Errorf("used %s, want %s", got, c.after)
+			}
+		})
+	}
+}
+
+func TestScopesSelectPods(t *testing.T) {
+	scope := func(name corev1.ResourceQuotaScope, op corev1.ScopeSelectorOperator, values ...string) corev1.ScopedResourceSelectorRequirement {
+		return corev1.ScopedResourceSelectorRequirement{ScopeName: name, Operator: op, Values: values}
+	}
+	var seconds int64 = 5
+	class := pod(func(p *corev1.Pod) { p.Spec.PriorityClassName = "high" }, "", "")
+	term := corev1.PodAffinityTerm{NamespaceSelector: &metav1.LabelSelector{}}
+	across := pod(func(p *corev1.Pod) {
+		p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{PodAffinityTerm: term}}}}
+	}, "", "")
+	for name, c := range map[string]struct {
+		scope corev1.ScopedResourceSelectorRequirement
+		pod   *corev1.Pod
+		in    bool
+	}{
+		"best effort":                  {scope("BestEffort", "Exists"), pod(nil, "", ""), true},
+		"not best effort":              {scope("BestEffort", "Exists"), pod(nil, "cpu=1", ""), false},
+		"burstable":                    {scope("NotBestEffort", "Exists"), pod(nil, "cpu=1", ""), true},
+		"terminating":                  {scope("Terminating", "Exists"), pod(func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = &seconds }, "", ""), true},
+		"not terminating":              {scope("NotTerminating", "Exists"), pod(nil, "", ""), true},
+		"a class":                      {scope("PriorityClass", "In", "low", "high"), class, true},
+		"another class":                {scope("PriorityClass", "In", "low"), class, false},
+		"not in a class":               {scope("PriorityClass", "NotIn", "low"), class, true},
+		"no class":                     {scope("PriorityClass", "DoesNotExist"), class, false},
+		"any class":                    {scope("PriorityClass", "Exists"), class, true},
+		"no class is none of a list":   {scope("PriorityClass", "NotIn", "low"), pod(nil, "", ""), true},
+		"across namespaces":            {scope("CrossNamespacePodAffinity", "Exists"), across, true},
+		"within its namespace":         {scope("CrossNamespacePodAffinity", "Exists"), class, false},
+		"a scope that pods are not in": {scope("VolumeAttributesClass", "Exists"), class, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := of(quota("q", "pods=0", "pods=0", c.scope))
+			if refused := claimed(t, plugin(t, s, ""), create("", "pods", c.pod)) != ""; refused != c.in {
+				t.Errorf("refused: %t", refused)
+			}
+		})
+	}
+}
+
+func TestWhatIsLimitedNeedsAQuota(t *testing.T) {
+	critical := pod(func(p *corev1.Pod) { p.Spec.PriorityClassName = "critical" }, "", "")
+	byClass := "limitedResources: [{resource: pods, matchScopes: [{scopeName: PriorityClass, operator: In, values: [critical]}]}]"
+	inClass := corev1.ScopedResourceSelectorRequirement{ScopeName: "PriorityClass", Operator: "In", Values: []string{"critical"}}
+	gold := "gold"
+	claim := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &gold}}
+	byName := "limitedResources: [{resource: persistentvolumeclaims, matchContains: [.storageclass.storage.k8s.io/]}]"
+	for name, c := range map[string]struct {
+		configuration string
+		quota         *corev1.ResourceQuota
+		request       *admission.Request
+		want          string
+	}{
+		"a class without a quota":         {byClass, nil, create("", "pods", critical), "insufficient quota to match these scopes: [{PriorityClass In [critical]}]"},
+		"a class with a quota":            {byClass, quota("q", "pods=1", "pods=0", inClass), create("", "pods", critical), ""},
+		"another class":                   {byClass, nil, create("", "pods", pod(nil, "", "")), ""},
+		"a storage class without a quota": {byName, quota("q", "requests.storage=1Gi", "requests.storage=0"), create("", "persistentvolumeclaims", claim), `persistentvolumeclaims "o" is forbidden: insufficient quota to consume: gold.storageclass.storage.k8s.io/persistentvolumeclaims`},
+		"a storage class with a quota":    {byName, quota("q", "gold.storageclass.storage.k8s.io/persistentvolumeclaims=1", "gold.storageclass.storage.k8s.io/persistentvolumeclaims=0"), create("", "persistentvolumeclaims", claim), ""},
+		"a claim that stays as it is":     {byName, nil, update("persistentvolumeclaims", "", claim, claim), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := of()
+			if c.quota != nil {
+				s = of(c.quota)
+			}
+			if got := claimed(t, plugin(t, s, c.configuration), c.request); got != c.want {
+				t.Errorf("refused: %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestConfigurationIsStrict(t *testing.T) {
+	for text, want := range map[string]string{
+		"apiVersion: apiserver.config.k8s.io/v1\nkind: Other\n":                                                         `no kind "Other" is registered`,
+		"apiVersion: apiserver.config.k8s.io/v1\nkind: ResourceQuotaConfiguration\nlimited: []\n":                       `strict decoding error: unknown field "limited"`,
+		"apiVersion: resourcequota.admission.k8s.io/v1beta1\nkind: Configuration\nlimitedResources: [{apiGroup: apps}]": "limitedResources[0].resource: Required value",
+	} {
+		if _, err := resourcequota.Load([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v", text, err)
+		}
+	}
+}
+
+func TestDryRunsAreJudgedAndNotCharged(t *testing.T) {
+	s := of(quota("q", "count/configmaps=1", "count/configmaps=0"))
+	p := plugin(t, s, "")
+	r := create("", "configmaps", configMap())
+	r.DryRun = true
+	for range 3 {
+		if got := claimed(t, p, r); got != "" {
+			t.Fatal(got)
+		}
+	}
+	if got := s.used(t, "q"); got != "count/configmaps=0" {
+		t.Errorf("used %s", got)
+	}
+	if got := claimed(t, p, create("", "configmaps", configMap())); got != "" {
+		t.Fatal(got)
+	}
+	if got := claimed(t, p, r); !strings.Contains(got, "exceeded quota: q") {
+		t.Errorf("refused: %q", got)
+	}
+}
+
+func TestWhatIsNotWrittenIsGivenBack(t *testing.T) {
+	s := of(quota("a", "count/configmaps=5", "count/configmaps=1"), quota("b", "configmaps=5", "configmaps=1"))
+	p := plugin(t, s, "")
+	c, err := p.Claim(t.Context(), create("", "configmaps", configMap()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := s.used(t, "a"), s.used(t, "b"); a != "count/configmaps=2" || b != "configmaps=2" {
+		t.Fatalf("used %s and %s", a, b)
+	}
+	c.Drop(t.Context())
+	if a, b := s.used(t, "a"), s.used(t, "b"); a != "count/configmaps=1" || b != "configmaps=1" {
+		t.Errorf("used %s and %s", a, b)
+	}
+}
+
+// When one quota refuses, those that were charged before are given back.
+func TestAllQuotasOrNone(t *testing.T) {
+	s := of(quota("a", "count/configmaps=5", "count/configmaps=1"), quota("b", "configmaps=1", "configmaps=1"))
+	p := plugin(t, s, "")
+	if got := claimed(t, p, create("", "configmaps", configMap())); !strings.Contains(got, "exceeded quota: b") {
+		t.Fatalf("refused: %q", got)
+	}
+	// What is given back is in the lane before what comes now.
+	if got := claimed(t, p, create("", "configmaps", configMap())); !strings.Contains(got, "exceeded quota: b") {
+		t.Fatalf("refused: %q", got)
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for s.used(t, "a") != "count/configmaps=1" {
+		if time.Now().After(deadline) {
+			t.Fatalf("used %s", s.used(t, "a"))
+		}
+		time.Sleep(time.Millisecond) // between polls
+	}
+}
+
+// A controller that counts after the charge did not count what was never written.
+func TestWhatWasCountedSinceIsNotGivenBack(t *testing.T) {
+	owned := func(at time.Time, fields string) metav1.ManagedFieldsEntry {
+		stamp := metav1.NewTime(at)
+		return metav1.ManagedFieldsEntry{Manager: "controller", Operation: "Update", Subresource: "status", Time: &stamp, FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}}
+	}
+	at := time.Unix(1000, 0)
+	for name, c := range map[string]struct {
+		after metav1.ManagedFieldsEntry
+		used  string
+	}{
+		"somebody else was charged":      {owned(at, `{"f:status":{"f:hard":{"f:count/configmaps":{}}}}`), "count/configmaps=2"},
+		"counted later":                  {owned(at.Add(time.Second), `{"f:status":{"f:hard":{}}}`), "count/configmaps=3"},
+		"counted within the second":      {owned(at, `{"f:status":{"f:used":{"f:count/configmaps":{}}}}`), "count/configmaps=3"},
+		"ownership that nobody can read": {owned(at, `{`), "count/configmaps=3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := quota("q", "count/configmaps=5", "count/configmaps=2")
+			q.ManagedFields = []metav1.ManagedFieldsEntry{owned(at, `{"f:status":{"f:hard":{}}}`)}
+			s := of(q)
+			claim, err := plugin(t, s, "").Claim(t.Context(), create("", "configmaps", configMap()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.mu.Lock() // somebody writes
+			next := s.quotas["q"].DeepCopy()
+			next.ManagedFields = []metav1.ManagedFieldsEntry{c.after}
+			s.put(next)
+			s.mu.Unlock()
+			claim.Drop(t.Context())
+			if got := s.used(t, "q"); got != c.used {
+				t.Errorf("used %s, want %s", got, c.used)
+			}
+		})
+	}
+}
+
+// A refusal counts only if the quota in the store refuses, and a limit holds that
+// the cache does not know yet.
+func TestTheStoreDecides(t *testing.T) {
+	s := of(quota("q", "count/configmaps=3", "count/configmaps=1"))
+	s.shown = []*corev1.ResourceQuota{quota("q", "count/configmaps=1", "count/configmaps=1")}
+	p := plugin(t, s, "")
+	if got := claimed(t, p, create("", "configmaps", configMap())); got != "" {
+		t.Errorf("refused: %q", got)
+	}
+	s.shown = []*corev1.ResourceQuota{quota("q", "count/configmaps=9", "count/configmaps=0")}
+	if got := claimed(t, p, create("", "configmaps", configMap())); got != "" {
+		t.Errorf("refused: %q", got)
+	}
+	if got := claimed(t, p, create("", "configmaps", configMap())); !strings.Contains(got, "used: count/configmaps=3, limited: count/configmaps=3") {
+		t.Errorf("refused: %q", got)
+	}
+	s.shown = []*corev1.ResourceQuota{quota("gone", "count/configmaps=0", "count/configmaps=0")}
+	if got := claimed(t, p, create("", "configmaps", configMap())); got != "" {
+		t.Errorf("refused by a quota that is gone: %q", got)
+	}
+}
+
+// Requests that wait for the one before them are charged together, each by itself.
+func TestWaitingRequestsAreChargedTogether(t *testing.T) {
+	s := of(quota("q", "count/configmaps=20", "count/configmaps=0"))
+	entered, leave := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	s.before = func() {
+		once.Do(func() {
+			close(entered)
+			<-leave
+		})
+	}
+	p := plugin(t, s, "")
+	results := make(chan error, 31)
+	ask := func() {
+		_, err := p.Claim(context.Background(), create("", "configmaps", configMap()))
+		results <- err
+	}
+	go ask()
+	<-entered
+	for range 30 {
+		go ask()
+	}
+	for p.Waiting("n") < 30 {
+		time.Sleep(time.Millisecond) // between polls
+	}
+	close(leave)
+	taken := 0
+	for range 31 {
+		if err := <-results; err == nil {
+			taken++
+		} else if !strings.Contains(err.Error(), "exceeded quota: q") {
+			t.Error(err)
+		}
+	}
+	if used := s.used(t, "q"); taken != 20 || used != "count/configmaps=20" {
+		t.Errorf("%d were taken, used %s", taken, used)
+	}
+	if s.changes != 2 {
+		t.Errorf("%d changes of the quota", s.changes)
+	}
+}

@@ -1,0 +1,45 @@
+package serviceaccount_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/plugins/serviceaccount"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// account is the only one that there is.
+type account struct{ secrets int }
+
+func (a account) ServiceAccount(context.Context, string, string) (*corev1.ServiceAccount, error) {
+	out := &corev1.ServiceAccount{}
+	for i := range a.secrets {
+		out.ImagePullSecrets = append(out.ImagePullSecrets, corev1.LocalObjectReference{Name: fmt.Sprint("s", i)})
+	}
+	return out, nil
+}
+
+// TestPullSecretsAreWeighed before a pod gets them.
+func TestPullSecretsAreWeighed(t *testing.T) {
+	for _, n := range []int{0, 10, 30_000} {
+		for _, may := range []bool{true, false} {
+			most, large := 0, n > 1000
+			ctx := request.Carry(t.Context(), &request.Operation{Verb: "create"})
+			request.SetWeigh(ctx, func(n int) bool { most = max(most, n); return may })
+			pod, want := &corev1.Pod{}, n
+			err := (&serviceaccount.Plugin{Accounts: account{n}}).Admit(ctx, of(admission.Create, "", pod))
+			refused := large && !may
+			if refused {
+				want = 0
+			}
+			if apierrors.IsTooManyRequests(err) != refused || err != nil && !refused || len(pod.Spec.ImagePullSecrets) != want || large != (most >= request.LargeBody) {
+				t.Errorf("%d secrets, may begin: %t: %d bytes are weighed, the pod has %d, %v", n, may, most, len(pod.Spec.ImagePullSecrets), err)
+			}
+		}
+	}
+}

@@ -1,0 +1,243 @@
+package serviceaccount_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/plugins/serviceaccount"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// accounts of the namespace ns, as JSON by their names.
+var accounts = map[string]string{
+	"default": `{"metadata":{"name":"default"},"imagePullSecrets":[{"name":"p1"},{"name":"p2"}]}`,
+	"silent":  `{"metadata":{"name":"silent"},"automountServiceAccountToken":false}`,
+	"loud":    `{"metadata":{"name":"loud"},"automountServiceAccountToken":true}`,
+	"strict": `{"metadata":{"name":"strict","annotations":{"kubernetes.io/enforce-mountable-secrets":"true"}},
+		"secrets":[{"name":"s1"},{"name":"s2"}],"imagePullSecrets":[{"name":"p1"}]}`,
+	"lax":   `{"metadata":{"name":"lax","annotations":{"kubernetes.io/enforce-mountable-secrets":"false"}}}`,
+	"vague": `{"metadata":{"name":"vague","annotations":{"kubernetes.io/enforce-mountable-secrets":"yes"}}}`,
+}
+
+type world struct{ t *testing.T }
+
+func (w world) ServiceAccount(_ context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
+	if name == "unknowable" {
+		return nil, errors.New("the cache is not ready")
+	}
+	raw, ok := accounts[name]
+	if !ok || namespace != "ns" {
+		return nil, apierrors.NewNotFound(corev1.Resource("serviceaccounts"), name)
+	}
+	return read[corev1.ServiceAccount](w.t, raw), nil
+}
+
+func read[T any](t *testing.T, raw string) *T {
+	t.Helper()
+	v := new(T)
+	d := json.NewDecoder(strings.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		t.Fatalf("%s: %v", raw, err)
+	}
+	return v
+}
+
+func plugin(t *testing.T) *serviceaccount.Plugin {
+	return &serviceaccount.Plugin{Accounts: world{t}}
+}
+
+// of is a request for a pod of the namespace ns.
+func of(op admission.Operation, sub string, object runtime.Object) *admission.Request {
+	return &admission.Request{
+		Operation: op, Subresource: sub, Namespace: "ns", Name: "p", Object: object,
+		Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}},
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	const mount = `"volumeMounts":[{"name":"N","readOnly":true,"mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}]`
+	const volume = `{"name":"N","projected":{"defaultMode":420,"sources":[
+		{"serviceAccountToken":{"expirationSeconds":3607,"path":"token"}},
+		{"configMap":{"name":"kube-root-ca.crt","items":[{"key":"ca.crt","path":"ca.crt"}]}},
+		{"downwardAPI":{"items":[{"path":"namespace","fieldRef":{"apiVersion":"v1","fieldPath":"metadata.namespace"}}]}}]}}`
+	for name, c := range map[string]struct{ pod, want string }{
+		"nothing": {`{}`,
+			`{"serviceAccountName":"default","imagePullSecrets":[{"name":"p1"},{"name":"p2"}]}`},
+		"every container has the token": {`{"initContainers":[{"name":"i"}],"containers":[{"name":"a"},{"name":"b"}],"imagePullSecrets":[{"name":"own"}]}`,
+			`{"serviceAccountName":"default","imagePullSecrets":[{"name":"own"}],"volumes":[` + volume + `],
+			"initContainers":[{"name":"i",` + mount + `}],"containers":[{"name":"a",` + mount + `},{"name":"b",` + mount + `}]}`},
+		"init containers alone": {`{"serviceAccountName":"loud","initContainers":[{"name":"i"}]}`,
+			`{"serviceAccountName":"loud","volumes":[` + volume + `],"initContainers":[{"name":"i",` + mount + `}]}`},
+		"the deprecated name does not count": {`{"serviceAccount":"strict"}`,
+			`{"serviceAccountName":"default","imagePullSecrets":[{"name":"p1"},{"name":"p2"}]}`},
+		"the account wants none": {`{"serviceAccountName":"silent","containers":[{"name":"a"}]}`,
+			`{"serviceAccountName":"silent","containers":[{"name":"a"}]}`},
+		"the pod wants one": {`{"serviceAccountName":"silent","automountServiceAccountToken":true,"containers":[{"name":"a"}]}`,
+			`{"serviceAccountName":"silent","automountServiceAccountToken":true,"volumes":[` + volume + `],"containers":[{"name":"a",` + mount + `}]}`},
+		"the pod wants none": {`{"serviceAccountName":"loud","automountServiceAccountToken":false,"containers":[{"name":"a"}]}`,
+			`{"serviceAccountName":"loud","automountServiceAccountToken":false,"containers":[{"name":"a"}]}`},
+		"something is mounted there": {`{"serviceAccountName":"loud","containers":[{"name":"a","volumeMounts":[{"name":"own","mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}]}]}`,
+			`{"serviceAccountName":"loud","containers":[{"name":"a","volumeMounts":[{"name":"own","mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}]}]}`},
+		"something is mounted there in one": {`{"serviceAccountName":"loud","containers":[{"name":"a","volumeMounts":[{"name":"own","mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}]},{"name":"b"}]}`,
+			`{"serviceAccountName":"loud","volumes":[` + volume + `],"containers":[{"name":"a","volumeMounts":[{"name":"own","mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}]},{"name":"b",` + mount + `}]}`},
+		"something is mounted elsewhere": {`{"serviceAccountName":"loud","volumes":[{"name":"own"}],"containers":[{"name":"a","volumeMounts":[{"name":"own","mountPath":"/var/run"}]}]}`,
+			`{"serviceAccountName":"loud","volumes":[{"name":"own"},` + volume + `],"containers":[{"name":"a","volumeMounts":[{"name":"own","mountPath":"/var/run"},
+			{"name":"N","readOnly":true,"mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}]}]}`},
+		"a volume is there": {`{"serviceAccountName":"loud","volumes":[{"name":"kube-api-access-x"},{"name":"kube-api-access-y"}],"containers":[{"name":"a"}]}`,
+			`{"serviceAccountName":"loud","volumes":[{"name":"kube-api-access-x"},{"name":"kube-api-access-y"}],"containers":[{"name":"a",` + strings.Replace(mount, "N", "kube-api-access-x", 1) + `}]}`},
+	} {
+		pod := &corev1.Pod{Spec: *read[corev1.PodSpec](t, c.pod)}
+		if err := plugin(t).Admit(t.Context(), of(admission.Create, "", pod)); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		want := read[corev1.PodSpec](t, strings.ReplaceAll(c.want, `"N"`, `"`+tokenVolume(pod)+`"`))
+		want.DeprecatedServiceAccount = want.ServiceAccountName
+		if got, want := shown(t, pod.Spec), shown(t, *want); got != want {
+			t.Errorf("%s:\n%s\nwant\n%s", name, got, want)
+		}
+	}
+}
+
+// tokenVolume is the name that was made up for the volume of a pod.
+func tokenVolume(pod *corev1.Pod) string {
+	for _, v := range pod.Spec.Volumes {
+		if strings.HasPrefix(v.Name, "kube-api-access-") && len(v.Name) == len("kube-api-access-")+5 && v.Projected != nil {
+			return v.Name
+		}
+	}
+	return "none"
+}
+
+func shown(t *testing.T, spec corev1.PodSpec) string {
+	t.Helper()
+	raw, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+func TestWhatIsLeftAlone(t *testing.T) {
+	another := of(admission.Create, "", &corev1.Pod{})
+	another.Resource = &registry.Kind{Names: registry.Names{Group: "metrics.k8s.io", Resource: "pods"}}
+	for name, r := range map[string]*admission.Request{
+		"another group":          another,
+		"a binding":              of(admission.Create, "binding", &corev1.Pod{}),
+		"no pod":                 of(admission.Create, "", &corev1.Binding{}),
+		"an update":              of(admission.Update, "", &corev1.Pod{}),
+		"an update of status":    of(admission.Update, "status", &corev1.Pod{}),
+		"a deletion":             of(admission.Delete, "", nil),
+		"a connection":           of(admission.Connect, "exec", &corev1.PodExecOptions{}),
+		"an update to no secret": of(admission.Update, "", &corev1.Pod{Spec: *read[corev1.PodSpec](t, `{"serviceAccountName":"strict","volumes":[{"name":"v","secret":{"secretName":"other"}}]}`)}),
+	} {
+		if err := plugin(t).Validate(t.Context(), r); err != nil {
+			t.Errorf("%s, validated: %v", name, err)
+		}
+		if err := plugin(t).Admit(t.Context(), r); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if pod, ok := r.Object.(*corev1.Pod); ok && (pod.Spec.ServiceAccountName == "default" || pod.Spec.DeprecatedServiceAccount != "") {
+			t.Errorf("%s was changed: %+v", name, pod.Spec)
+		}
+	}
+	// Ephemeral containers are limited when they are stored, and change nothing else.
+	pod := &corev1.Pod{Spec: *read[corev1.PodSpec](t, `{"ephemeralContainers":[{"name":"e"}]}`)}
+	if err := plugin(t).Admit(t.Context(), of(admission.Update, "ephemeralcontainers", pod)); err != nil || pod.Spec.ServiceAccountName != "" {
+		t.Errorf("ephemeral containers: %v, %+v", err, pod.Spec)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	const ephemeral = "ephemeralcontainers"
+	secret := func(kind string) string { return `volume with secret.secretName="` + kind + `"` }
+	for name, c := range map[string]struct{ sub, pod, want string }{
+		"an account that is not there":  {"", `{"serviceAccountName":"absent"}`, `error looking up service account ns/absent: serviceaccount "absent" not found`},
+		"an account nobody can look up": {"", `{"serviceAccountName":"unknowable"}`, `error looking up service account ns/unknowable: the cache is not ready`},
+
+		"a listed secret":   {"", `{"serviceAccountName":"strict","volumes":[{"name":"v","secret":{"secretName":"s2"}},{"name":"w"}]}`, ""},
+		"another secret":    {"", `{"serviceAccountName":"strict","volumes":[{"name":"v","secret":{"secretName":"s1"}},{"name":"w","secret":{"secretName":"x"}}]}`, secret("x") + " is not allowed because service account strict does not reference that secret"},
+		"annotated as lax":  {"", `{"serviceAccountName":"lax","volumes":[{"name":"w","secret":{"secretName":"x"}}]}`, ""},
+		"no truth":          {"", `{"serviceAccountName":"vague","volumes":[{"name":"w","secret":{"secretName":"x"}}]}`, ""},
+		"no annotation":     {"", `{"serviceAccountName":"loud","volumes":[{"name":"w","secret":{"secretName":"x"}}]}`, ""},
+		"a projected one":   {"", `{"serviceAccountName":"strict","volumes":[{"name":"w","projected":{"sources":[{"secret":{"name":"x"}}]}}]}`, ""},
+		"listed variables":  {"", `{"serviceAccountName":"strict","containers":[{"name":"c","env":[{"name":"E","value":"v"},{"name":"F","valueFrom":{"fieldRef":{"fieldPath":"metadata.name"}}},{"name":"G","valueFrom":{"secretKeyRef":{"name":"s1","key":"k"}}}],"envFrom":[{"configMapRef":{"name":"x"}},{"secretRef":{"name":"s2"}}]}]}`, ""},
+		"a variable":        {"", `{"serviceAccountName":"strict","containers":[{"name":"b"},{"name":"c","env":[{"name":"E","valueFrom":{"secretKeyRef":{"name":"x","key":"k"}}}]}]}`, `container c with envVar E referencing secret.secretName="x" is not allowed because service account strict does not reference that secret`},
+		"variables":         {"", `{"serviceAccountName":"strict","containers":[{"name":"c","envFrom":[{"secretRef":{"name":"x"}}]}]}`, `container c with envFrom referencing secret.secretName="x" is not allowed because service account strict does not reference that secret`},
+		"an init variable":  {"", `{"serviceAccountName":"strict","initContainers":[{"name":"c","env":[{"name":"E","valueFrom":{"secretKeyRef":{"name":"x","key":"k"}}}]}]}`, `init container c with envVar E referencing secret.secretName="x" is not allowed because service account strict does not reference that secret`},
+		"init variables":    {"", `{"serviceAccountName":"strict","initContainers":[{"name":"c","envFrom":[{"secretRef":{"name":"x"}}]}]}`, `init container c with envFrom referencing secret.secretName="x" is not allowed because service account strict does not reference that secret`},
+		"a listed pull":     {"", `{"serviceAccountName":"strict","imagePullSecrets":[{"name":"p1"}]}`, ""},
+		"another pull":      {"", `{"serviceAccountName":"strict","imagePullSecrets":[{"name":"p1"},{"name":"s1"}]}`, `imagePullSecrets[1].name="s1" is not allowed because service account strict does not reference that imagePullSecret`},
+		"a pull as a mount": {"", `{"serviceAccountName":"strict","volumes":[{"name":"w","secret":{"secretName":"p1"}}]}`, secret("p1") + " is not allowed"},
+
+		"ephemeral":                          {ephemeral, `{"serviceAccountName":"strict","ephemeralContainers":[{"name":"c","env":[{"name":"E","value":"v"},{"name":"G","valueFrom":{"secretKeyRef":{"name":"s1","key":"k"}}}],"envFrom":[{"secretRef":{"name":"s2"}}]}]}`, ""},
+		"ephemeral, a variable":              {ephemeral, `{"serviceAccountName":"strict","ephemeralContainers":[{"name":"c","env":[{"name":"E","valueFrom":{"secretKeyRef":{"name":"x","key":"k"}}}]}]}`, `ephemeral container c with envVar E referencing secret.secretName="x" is not allowed because service account strict does not reference that secret`},
+		"ephemeral, variables":               {ephemeral, `{"serviceAccountName":"strict","ephemeralContainers":[{"name":"b"},{"name":"c","envFrom":[{"secretRef":{"name":"x"}}]}]}`, `ephemeral container c with envFrom referencing secret.secretName="x" is not allowed because service account strict does not reference that secret`},
+		"ephemeral, what was there before":   {ephemeral, `{"serviceAccountName":"strict","volumes":[{"name":"w","secret":{"secretName":"x"}}],"imagePullSecrets":[{"name":"x"}]}`, ""},
+		"ephemeral, annotated as lax":        {ephemeral, `{"serviceAccountName":"lax","ephemeralContainers":[{"name":"c","envFrom":[{"secretRef":{"name":"x"}}]}]}`, ""},
+		"ephemeral, no account":              {ephemeral, `{"ephemeralContainers":[{"name":"c"}]}`, "no service account specified for pod ns/p"},
+		"ephemeral, an account not there":    {ephemeral, `{"serviceAccountName":"absent"}`, `error looking up service account ns/absent: serviceaccount "absent" not found`},
+		"ephemeral, nobody can look them up": {ephemeral, `{"serviceAccountName":"unknowable"}`, `error looking up service account ns/unknowable: the cache is not ready`},
+	} {
+		op := admission.Create
+		if c.sub != "" {
+			op = admission.Update
+		}
+		pod := func() *corev1.Pod {
+			p := &corev1.Pod{Spec: *read[corev1.PodSpec](t, c.pod)}
+			p.Name = "p"
+			return p
+		}
+		if op == admission.Create {
+			check(t, name+", admitted", plugin(t).Admit(t.Context(), of(op, c.sub, pod())), c.want)
+		}
+		check(t, name, plugin(t).Validate(t.Context(), of(op, c.sub, pod())), c.want)
+	}
+	// Whoever comes after may have taken the name away again.
+	check(t, "no account", plugin(t).Validate(t.Context(), of(admission.Create, "", &corev1.Pod{})), "no service account specified for pod ns/")
+	whole := read[corev1.PodSpec](t, `{"serviceAccountName":"strict","volumes":[{"name":"w","secret":{"secretName":"x"}}]}`)
+	check(t, "more than was added", plugin(t).Validate(t.Context(), of(admission.Create, ephemeral, &corev1.Pod{Spec: *whole})), secret("x"))
+	elsewhere := of(admission.Create, "", &corev1.Pod{})
+	elsewhere.Namespace = "other"
+	check(t, "another namespace", plugin(t).Admit(t.Context(), elsewhere), `error looking up service account other/default: serviceaccount "default" not found`)
+}
+
+func check(t *testing.T, name string, err error, want string) {
+	t.Helper()
+	switch {
+	case want == "" && err != nil:
+		t.Errorf("%s: %v", name, err)
+	case want != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `pods "p" is forbidden: `+want)):
+		t.Errorf("%s: %v; want %s", name, err, want)
+	}
+}
+
+func TestMirrorPods(t *testing.T) {
+	for name, c := range map[string]struct{ pod, want string }{
+		"nothing":        {`{"containers":[{"name":"c"}],"volumes":[{"name":"v"},{"name":"w","projected":{"sources":[{"configMap":{"name":"m"}}]}}]}`, ""},
+		"an account":     {`{"serviceAccountName":"default"}`, "a mirror pod may not reference service accounts"},
+		"a secret":       {`{"volumes":[{"name":"v","secret":{"secretName":"s"}}]}`, "a mirror pod may not reference secrets"},
+		"a pull secret":  {`{"imagePullSecrets":[{"name":"s"}]}`, "a mirror pod may not reference secrets"},
+		"variables":      {`{"containers":[{"name":"c","envFrom":[{"secretRef":{"name":"s"}}]}]}`, "a mirror pod may not reference secrets"},
+		"an unnamed one": {`{"containers":[{"name":"c","envFrom":[{"secretRef":{}}]}]}`, ""},
+		"a token":        {`{"volumes":[{"name":"v","projected":{"sources":[{"configMap":{"name":"m"}},{"serviceAccountToken":{"path":"t"}}]}}]}`, "a mirror pod may not use ServiceAccountToken volume projections"},
+	} {
+		pod := &corev1.Pod{Spec: *read[corev1.PodSpec](t, c.pod)}
+		pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""}
+		before := pod.DeepCopy()
+		check(t, name, plugin(t).Admit(t.Context(), of(admission.Create, "", pod)), c.want)
+		check(t, name+", validated", plugin(t).Validate(t.Context(), of(admission.Create, "", pod)), c.want)
+		if got, want := shown(t, pod.Spec), shown(t, before.Spec); got != want {
+			t.Errorf("%s was changed: %s, was %s", name, got, want)
+		}
+	}
+}

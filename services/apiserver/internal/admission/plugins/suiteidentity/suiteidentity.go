@@ -1,0 +1,69 @@
+// Package suiteidentity protects the identities of the suite's own services, whose permissions are
+// fixed, from CertificateSigningRequests of any signer. It rejects requests for these identities.
+// It also prevents the approval of existing requests and the issue of their certificates. It keeps
+// no state and cannot be disabled.
+package suiteidentity
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/api/kinds/certificates"
+)
+
+// Name is the name of the plugin. Flags cannot disable it.
+const Name = "SuiteIdentity"
+
+var errReserved = errors.New("user names that begin with " + api.UserSuitePrefix + " and the group " + api.GroupSuite + " are reserved for the suite's own services")
+
+// Plugin implements admission.Validator.
+type Plugin struct{}
+
+// Validate implements admission.Validator.
+func (Plugin) Validate(_ context.Context, r *admission.Request) error {
+	csr, ok := r.Object.(*certificatesv1.CertificateSigningRequest)
+	if !ok || r.Operation != admission.Create && r.Operation != admission.Update || !claims(csr.Spec.Request) {
+		return nil
+	}
+	if old, ok := r.OldObject.(*certificatesv1.CertificateSigningRequest); ok && !grants(csr, old) {
+		return nil
+	}
+	return apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, errReserved)
+}
+
+// claims reports whether a request asks for a reserved identity. A request that cannot be parsed
+// cannot be signed either.
+func claims(request []byte) bool {
+	asked, err := certificates.ParseRequest(request)
+	if err != nil {
+		return false
+	}
+	// All names count, because a signer may parse the request in another way.
+	for _, n := range asked.Subject.Names {
+		if text, ok := n.Value.(string); ok && api.IsSuite(text, []string{text}) {
+			return true
+		}
+	}
+	return false
+}
+
+// grants reports whether a change approves a request or adds a certificate.
+func grants(csr, old *certificatesv1.CertificateSigningRequest) bool {
+	return approved(csr) && !approved(old) || len(csr.Status.Certificate) > 0 && !bytes.Equal(csr.Status.Certificate, old.Status.Certificate)
+}
+
+func approved(csr *certificatesv1.CertificateSigningRequest) bool {
+	for _, c := range csr.Status.Conditions {
+		if c.Type == certificatesv1.CertificateApproved && c.Status != corev1.ConditionFalse {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,42 @@
+package tolerations_test
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+
+	"binnacle/services/apiserver/internal/admission/plugins/tolerations"
+)
+
+func seconds(n int64) *int64 { return &n }
+
+func TestMerge(t *testing.T) {
+	type list = []corev1.Toleration
+	x := corev1.Toleration{Key: "x", Operator: corev1.TolerationOpExists}
+	xValue := corev1.Toleration{Key: "x", Operator: corev1.TolerationOpEqual, Value: "1"}
+	xOther := corev1.Toleration{Key: "x", Value: "2"}
+	xNoExecute := corev1.Toleration{Key: "x", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}
+	long := corev1.Toleration{Key: "x", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: seconds(9)}
+	short := corev1.Toleration{Key: "x", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: seconds(5)}
+	everything := corev1.Toleration{Operator: corev1.TolerationOpExists}
+	y := corev1.Toleration{Key: "y", Operator: corev1.TolerationOpExists}
+	for name, c := range map[string]struct{ first, second, want list }{
+		"nothing":                         {nil, nil, nil},
+		"different keys":                  {list{x}, list{y}, list{x, y}},
+		"the same twice":                  {list{x, y}, list{x}, list{x, y}},
+		"a value, and all values":         {list{xValue}, list{x}, list{x}},
+		"two values":                      {list{xValue}, list{xOther}, list{xValue, xOther}},
+		"one effect, and all":             {list{xNoExecute}, list{x}, list{x}},
+		"shorter and longer":              {list{short}, list{long}, list{long}},
+		"for ever and for a time":         {list{long}, list{xNoExecute}, list{xNoExecute}},
+		"everything covers all":           {list{x, xValue, long}, list{everything, y}, list{everything}},
+		"all effects cover a time of one": {list{x}, list{short}, list{x}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := tolerations.Merge(c.first, c.second); !apiequality.Semantic.DeepEqual(got, c.want) {
+				t.Errorf("merged %v, want %v", got, c.want)
+			}
+		})
+	}
+}

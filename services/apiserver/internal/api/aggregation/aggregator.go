@@ -1,0 +1,378 @@
+package aggregation
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"iter"
+	"log/slog"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/libs/task"
+	"binnacle/libs/tracing"
+	"binnacle/services/apiserver/internal/api/discovery"
+	"binnacle/services/apiserver/internal/api/kinds/apiregistration"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/proxy/responselimit"
+	"binnacle/services/apiserver/internal/proxy/webhookclient"
+	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
+)
+
+const (
+	// checkEvery is the interval between checks of an available server.
+	checkEvery = 30 * time.Second
+	// An unavailable server is checked after firstRetry, then less often, up to checkEvery.
+	firstRetry = time.Second
+	// tick is the interval between searches for due checks.
+	tick = 250 * time.Millisecond
+	// maxChecks is the maximum number of concurrent checks.
+	maxChecks = 16
+)
+
+// Config holds the dependencies of an Aggregator.
+type Config struct {
+	// Store is the watch cache of APIServices. Decode decodes an entry.
+	Store  *watchcache.Store
+	Decode func(*watchcache.Entry) (*apiregistrationv1.APIService, error)
+	// Local reports whether a group version is built in, so that this server serves it.
+	Local func(schema.GroupVersion) bool
+	// Service and Endpoints look up the service of an APIService. A missing object is a NotFound
+	// error.
+	Service   func(ctx context.Context, namespace, name string) (*corev1.Service, error)
+	Endpoints func(ctx context.Context, namespace, name string) (*corev1.Endpoints, error)
+	// Resolve returns host:port of a port of a service.
+	Resolve func(ctx context.Context, namespace, name string, port int32) (string, error)
+	// Dial connects to extension servers. If it is nil, connections are direct.
+	Dial webhookclient.Dial
+	// Certificate returns the client certificate for extension servers. It may return nil.
+	Certificate func() *tls.Certificate
+	// MaxRequests is the maximum number of requests that wait for one server. One user may have at
+	// most half of them. 0 means no limit.
+	MaxRequests int
+	// Place, if set, acquires a slot for a request that upgrades its connection; see carry.Way.
+	Place func(*http.Request) (leave func(), err error)
+	// FollowRedirects passes redirects of extension servers to the client.
+	FollowRedirects bool
+	// Write sets the condition Available of an APIService.
+	Write func(ctx context.Context, name string, condition apiregistrationv1.APIServiceCondition) error
+	// Changed is called when the resources or the availability of extension servers change.
+	Changed func()
+	Metrics *Metrics
+	// Traces, if set, creates spans for requests to extension servers.
+	Traces *tracing.Provider
+	Logger *slog.Logger
+	Now    func() time.Time
+}
+
+// Aggregator maps group versions to the servers that serve them. Run must be called to close it.
+type Aggregator struct {
+	Config
+	wake chan struct{}
+	// living ends with Run, which waits for the remaining work.
+	living context.Context
+	die    context.CancelFunc
+	probes sync.WaitGroup
+	pages  *responselimit.Room
+	// decoding serializes the decoding of documents, which may take much memory. Leaf lock.
+	decoding sync.Mutex
+	// settled and scheduled report the first pass of Run over the APIServices without a server and
+	// over those with one.
+	settled, scheduled atomic.Bool
+
+	mu      sync.Mutex // serializes updates; acquired before the locks of remotes
+	current atomic.Pointer[directory]
+}
+
+// directory is the state of all APIServices at one version.
+type directory struct {
+	version watchcache.Version
+	remotes map[schema.GroupVersion]*remote
+	// behind maps services to the remotes that they lead to.
+	behind map[service][]*remote
+	// read holds the decoded entries by key.
+	read map[string]*registration
+	// ours holds the names of APIServices without a server, which this server serves.
+	ours []string
+	// unsettled holds those of ours whose condition does not state that they are available.
+	unsettled []string
+}
+
+// service identifies a service.
+type service struct{ namespace, name string }
+
+// registration is a decoded entry.
+type registration struct {
+	entry *watchcache.Entry
+	*apiregistrationv1.APIService
+	key string // changes when the APIService denotes another server
+}
+
+// New returns an aggregator.
+func New(c Config) *Aggregator {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	a := &Aggregator{Config: c, wake: make(chan struct{}, 1), pages: responselimit.NewRoom()}
+	a.living, a.die = context.WithCancel(context.Background())
+	a.current.Store(&directory{remotes: map[schema.GroupVersion]*remote{}})
+	return a
+}
+
+// Handler returns the handler of a group version that another server serves, otherwise nil.
+func (a *Aggregator) Handler(gv schema.GroupVersion) http.Handler {
+	if a.Local(gv) {
+		return nil
+	}
+	if r := a.directory().remotes[gv]; r != nil {
+		return r
+	}
+	return nil
+}
+
+// directory returns the directory of the current cache contents.
+func (a *Aggregator) directory() *directory {
+	if d := a.current.Load(); d.version == a.Store.Snapshot().Version() {
+		return d
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.Store.Snapshot()
+	before := a.current.Load()
+	if before.version == s.Version() {
+		return before
+	}
+	next := &directory{version: s.Version(), remotes: map[schema.GroupVersion]*remote{}, behind: map[service][]*remote{}, read: map[string]*registration{}}
+	s.Ascend(a.Store.Prefix(), "", func(e *watchcache.Entry) bool {
+		obj := before.read[e.Key()]
+		if obj == nil || obj.entry != e {
+			if obj = a.read(e); obj == nil {
+				return true
+			}
+		}
+		next.read[e.Key()] = obj
+		if obj.Spec.Service == nil {
+			next.ours = append(next.ours, obj.Name)
+			if c, local := available(obj.APIService), apiregistration.LocalAvailable(); c == nil || !Same(c, &local) {
+				next.unsettled = append(next.unsettled, obj.Name)
+			}
+			return true
+		}
+		gv := schema.GroupVersion{Group: obj.Spec.Group, Version: obj.Spec.Version}
+		r := before.remotes[gv]
+		if r == nil || r.key != obj.key {
+			had := r
+			r = newRemote(a, obj.key, obj.APIService)
+			if had != nil && reflect.DeepEqual(had.spec.Service, r.spec.Service) {
+				r.known.Store(had.known.Load()) // until the server responds again
+			}
+		}
+		r.hear(available(obj.APIService))
+		next.remotes[gv] = r
+		at := service{obj.Spec.Service.Namespace, obj.Spec.Service.Name}
+		next.behind[at] = append(next.behind[at], r)
+		return true
+	})
+	a.current.Store(next)
+	for gv, r := range before.remotes {
+		if next.remotes[gv] != r {
+			r.close()
+		}
+	}
+	a.Wake()
+	return next
+}
+
+// Registered returns the current APIServices, decoded once for all callers. Callers must not change
+// them.
+func (a *Aggregator) Registered() iter.Seq[*apiregistrationv1.APIService] {
+	read := a.directory().read
+	return func(yield func(*apiregistrationv1.APIService) bool) {
+		for _, r := range read {
+			if !yield(r.APIService) {
+				return
+			}
+		}
+	}
+}
+
+// read decodes an entry. It logs an error and returns nil on failure.
+func (a *Aggregator) read(e *watchcache.Entry) *registration {
+	obj, err := a.Decode(e)
+	if err != nil {
+		a.Logger.Error("an APIService cannot be read; its server is not asked", "apiservice", e.Name(), "error", err)
+		return nil
+	}
+	spec, _ := json.Marshal(obj.Spec) // only strings and numbers
+	return &registration{e, obj, string(obj.UID) + string(spec)}
+}
+
+// available returns the condition Available of an APIService, or nil.
+func available(s *apiregistrationv1.APIService) *apiregistrationv1.APIServiceCondition {
+	for i := range s.Status.Conditions {
+		if c := &s.Status.Conditions[i]; c.Type == apiregistrationv1.Available {
+			return c
+		}
+	}
+	return nil
+}
+
+// Available reports whether the condition Available of an APIService is true.
+func Available(s *apiregistrationv1.APIService) bool {
+	c := available(s)
+	return c != nil && c.Status == apiregistrationv1.ConditionTrue
+}
+
+// Poke schedules checks of all servers soon.
+func (a *Aggregator) Poke() {
+	for _, r := range a.directory().remotes {
+		r.stir()
+	}
+	a.Wake()
+}
+
+// Moved schedules checks of the servers behind a service soon, because the service or its endpoints
+// changed.
+func (a *Aggregator) Moved(namespace, name string) {
+	behind := a.directory().behind[service{namespace, name}]
+	for _, r := range behind {
+		r.stir()
+	}
+	if len(behind) > 0 {
+		a.Wake()
+	}
+}
+
+// Wake triggers a search for due checks, because an APIService changed.
+func (a *Aggregator) Wake() {
+	select {
+	case a.wake <- struct{}{}:
+	default: // already triggered
+	}
+}
+
+// Versions returns the group versions of extension servers for discovery.
+func (a *Aggregator) Versions() []discovery.GroupVersion {
+	a.Metrics.merging.Inc()
+	remotes := a.directory().remotes
+	var out []discovery.GroupVersion
+	for _, gv := range slices.SortedFunc(maps.Keys(remotes), func(x, y schema.GroupVersion) int {
+		return strings.Compare(x.String(), y.String())
+	}) {
+		if a.Local(gv) {
+			continue
+		}
+		r := remotes[gv]
+		known := r.known.Load()
+		out = append(out, discovery.GroupVersion{
+			Group: gv.Group, Version: gv.Version, GroupPriority: int(r.spec.GroupPriorityMinimum), VersionPriority: int(r.spec.VersionPriority),
+			Resources: known.resources, Aggregated: known.aggregated, Stale: known.stale,
+		})
+	}
+	return out
+}
+
+// Announced returns the group versions of the APIServices that name no server and whose group
+// version is not built in.
+func (a *Aggregator) Announced() []discovery.GroupVersion {
+	var out []discovery.GroupVersion
+	for s := range a.Registered() {
+		gv := schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}
+		if s.Spec.Service == nil && gv.Group != "" && !a.Local(gv) {
+			out = append(out, discovery.GroupVersion{
+				Group: gv.Group, Version: gv.Version, Unserved: true,
+				GroupPriority: int(s.Spec.GroupPriorityMinimum), VersionPriority: int(s.Spec.VersionPriority),
+			})
+		}
+	}
+	return out
+}
+
+// Run checks extension servers until ctx ends.
+func (a *Aggregator) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer a.closeAll() // after all users of the connections have ended
+	defer a.probes.Wait()
+	defer running.Wait()
+	defer a.die()
+	var settling atomic.Bool
+	slots := make(chan struct{}, maxChecks)
+	t := time.NewTicker(tick)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.wake:
+		case <-t.C:
+		}
+		begun, loaded := time.Now(), a.Store.Ready()
+		switch names := a.directory().unsettled; {
+		case len(names) == 0:
+			a.settled.Store(loaded || a.settled.Load())
+		case settling.CompareAndSwap(false, true):
+			running.Go(func() {
+				defer settling.Store(false)
+				a.settle(ctx, names)
+				a.settled.Store(true)
+			})
+		}
+		for gv, r := range a.directory().remotes {
+			if a.Local(gv) || !r.due(a.Now()) {
+				continue
+			}
+			running.Go(func() {
+				select {
+				case slots <- struct{}{}:
+				case <-ctx.Done():
+					return
+				}
+				defer func() { <-slots }()
+				r.look(ctx)
+			})
+		}
+		a.Metrics.unavailable(a.directory())
+		a.scheduled.Store(loaded || a.scheduled.Load())
+		task.Rest(ctx, begun)
+	}
+}
+
+// LocalStarted reports whether Run has tried to write the condition of every APIService without a
+// server that existed at its start.
+func (a *Aggregator) LocalStarted() bool { return a.settled.Load() }
+
+// RemoteStarted reports whether Run has scheduled the checks of all servers that APIServices named
+// at its start. It does not wait for their responses.
+func (a *Aggregator) RemoteStarted() bool { return a.scheduled.Load() }
+
+// settle writes the condition of APIServices that have no server, or lost it. After a failure it
+// waits before it returns, so that the next attempt comes later.
+func (a *Aggregator) settle(ctx context.Context, names []string) {
+	for _, name := range names {
+		err := a.Write(ctx, name, apiregistration.LocalAvailable())
+		if err == nil || ctx.Err() != nil || apierrors.IsNotFound(err) {
+			continue
+		}
+		a.Logger.Warn("the condition of an APIService could not be written", "apiservice", name, "error", err)
+		select {
+		case <-time.After(firstRetry):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (a *Aggregator) closeAll() {
+	for _, r := range a.current.Load().remotes {
+		r.close()
+	}
+}

@@ -1,0 +1,280 @@
+package aggregation_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/services/apiserver/internal/api/aggregation"
+)
+
+// TestNobodyNamesHimself: identity comes from this server alone, in whatever a client
+// writes it.
+func TestNobodyNamesHimself(t *testing.T) {
+	ca := newAuthority(t)
+	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
+	b := start(t, nil)
+	b.register(e, ca.pem)
+	s := b.front()
+	for i, more := range []string{
+		"X-Remote-User: root\r\nX-Remote-Group: system:masters\r\nX-Remote-Extra-a: b\r\nX-Remote-Uid: 0\r\n",
+		"x-remote-user: root\r\nX-REMOTE-GROUP: system:masters\r\nx-remote-extra-A%2fb: b\r\n",
+		"X_Remote_User: root\r\nx_remote_group: system:masters\r\nX-Remote_Extra-a: b\r\n",
+		"Authorization: Bearer x\r\nImpersonate-User: root\r\nimpersonate_group: system:masters\r\nImpersonate-Extra-a: b\r\n",
+		"Connection: X-Remote-User, X-Remote-Group\r\n",
+	} {
+		conn, err := net.Dial("tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := fmt.Sprintf("/apis/ext.test/v1/attack%d", i)
+		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTrailer: X-Remote-User, X-Remote-Group\r\n%s\r\n1\r\na\r\n0\r\nX-Remote-User: root\r\nX-Remote-Group: system:masters\r\n\r\n", path, more)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || resp.StatusCode != http.StatusTeapot {
+			t.Fatalf("%v %v", resp, err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		conn.Close()
+		seen := e.asked(path)[0]
+		for name, values := range seen.Header {
+			plain := strings.ReplaceAll(strings.ToLower(name), "_", "-")
+			if strings.Contains(strings.Join(values, ","), "root") || strings.HasPrefix(plain, "impersonate") || plain == "authorization" ||
+				strings.HasPrefix(plain, "x-remote-") && !map[string]bool{"X-Remote-User": true, "X-Remote-Uid": true, "X-Remote-Group": true, "X-Remote-Extra-Some%2fscope": true}[name] {
+				t.Errorf("%q: the server sees %s: %q", more, name, values)
+			}
+		}
+		if seen.Header.Get("X-Remote-User") != "eve" || len(seen.Header.Values("X-Remote-Group")) != 2 || len(seen.Trailer) > 0 {
+			t.Errorf("%q: the server sees %v and then %v", more, seen.Header, seen.Trailer)
+		}
+	}
+}
+
+// TestUpgradesNameNoOtherHeaders: what a client has proxies on the way take away is not
+// what this server says of him.
+func TestUpgradesNameNoOtherHeaders(t *testing.T) {
+	ca := newAuthority(t)
+	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
+	b := start(t, nil)
+	b.register(e, ca.pem)
+	r := httptest.NewRequest("GET", thing, nil)
+	r.Header["Connection"] = []string{"x-remote-user, Upgrade", "X-Remote-Group"}
+	r.Header.Set("Upgrade", "odd/1")
+	b.ask(eve, r)
+	seen := e.asked(thing)
+	if len(seen) != 1 || seen[0].Header.Get("X-Remote-User") != "eve" || seen[0].Header.Get("Upgrade") != "odd/1" {
+		t.Fatalf("%d requests", len(seen))
+	}
+	if got := seen[0].Header.Values("Connection"); len(got) != 1 || got[0] != "Upgrade" {
+		t.Errorf("the connection is for %q", got)
+	}
+}
+
+// TestAddressesThatNobodyMayName: what only this machine reaches is not asked.
+func TestAddressesThatNobodyMayName(t *testing.T) {
+	for address, want := range map[string]string{
+		"127.0.0.1": "address not allowed", "::1": "address not allowed", "169.254.169.254": "address not allowed", "fe80::1": "address not allowed",
+		"0.0.0.0": "address not allowed", "224.0.0.1": "address not allowed", "::ffff:127.0.0.1": "address not allowed", "::ffff:169.254.169.254": "address not allowed",
+	} {
+		b := start(t, func(b *bench, c *aggregation.Config) {
+			b.services["agg/ext"] = &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "irrelevant"}}
+			c.Resolve = func(context.Context, string, string, int32) (string, error) {
+				return net.JoinHostPort(address, "443"), nil
+			}
+		})
+		b.board.put(name, apiService(443, nil))
+		b.eventually("checked", func() bool { return b.condition(name) != "" })
+		if got := b.condition(name); !strings.HasSuffix(got, want) {
+			t.Errorf("%s: %s", address, got)
+		}
+		b.stop()
+	}
+}
+
+// TestAddressesThatNamesMayMean are those of servers beside this one too, and nothing else that only this
+// machine reaches.
+func TestAddressesThatNamesMayMean(t *testing.T) {
+	for address, want := range map[string]bool{
+		"127.0.0.1": true, "::1": true, "::ffff:127.0.0.1": true, "10.0.0.1": true, "2001:db8::1": true,
+		"169.254.169.254": false, "::ffff:169.254.169.254": false, "fe80::1": false, "0.0.0.0": false, "::": false, "224.0.0.1": false, "ff02::1": false,
+	} {
+		if got := aggregation.Allowed(netip.MustParseAddr(address), true); got != want {
+			t.Errorf("%s: %v", address, got)
+		}
+	}
+}
+
+// TestAddressesThatNobodyMayNameToProxies either: what only the proxy's machine reaches is not asked
+// through it. It looks names up itself.
+func TestAddressesThatNobodyMayNameToProxies(t *testing.T) {
+	for address, asked := range map[string]bool{
+		"127.0.0.1": false, "::1": false, "169.254.169.254": false, "fe80::1": false, "0.0.0.0": false, "::ffff:169.254.169.254": false,
+		"10.0.0.1": true, "2001:db8::1": true, "ext.agg.svc": true,
+	} {
+		var led atomic.Value
+		b := start(t, func(_ *bench, c *aggregation.Config) {
+			c.Resolve = func(context.Context, string, string, int32) (string, error) {
+				return net.JoinHostPort(address, "443"), nil
+			}
+			c.Dial = func(_ context.Context, _, addr string) (net.Conn, error) {
+				led.Store(addr)
+				return nil, errors.New("the proxy is away")
+			}
+		})
+		b.board.put(name, apiService(443, nil))
+		b.eventually("checked", func() bool { return b.condition(name) != "" })
+		want := "address not allowed"
+		if asked {
+			want = "the proxy is away"
+		}
+		if got := b.condition(name); !strings.HasSuffix(got, want) || (led.Load() != nil) != asked {
+			t.Errorf("%s: %s, led to %v", address, got, led.Load())
+		}
+		b.stop()
+	}
+}
+
+// TestAnswersWithoutEnd: neither headers nor documents of a server are read without
+// end.
+func TestAnswersWithoutEnd(t *testing.T) {
+	ca := newAuthority(t)
+	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/apis":
+			w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+			for r.Context().Err() == nil {
+				if _, err := io.WriteString(w, strings.Repeat(" ", 1<<16)); err != nil {
+					return
+				}
+			}
+		case r.Header.Get("Upgrade") != "":
+			conn, rw, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				panic(err)
+			}
+			defer conn.Close()
+			fmt.Fprint(rw, "HTTP/1.1 101 Switching Protocols\r\n")
+			for err == nil {
+				_, err = fmt.Fprintf(rw, "X: %s\r\n", strings.Repeat("x", 1<<12))
+			}
+		case strings.HasPrefix(r.URL.Path, "/apis/ext.test/v1/"):
+			for i := range 2000 {
+				w.Header().Set(fmt.Sprintf("X-%d", i), strings.Repeat("x", 1<<10))
+			}
+		default:
+			plain(w, r)
+		}
+	})
+	b := start(t, nil)
+	b.register(e, ca.pem)
+	b.eventually("read and given up", func() bool { return len(e.asked("/openapi/v3")) > 0 })
+	if got := b.shows(); got != "stale" {
+		t.Errorf("discovery shows %q", got)
+	}
+	if w := b.ask(eve, httptest.NewRequest("GET", thing, nil)); w.Code != 503 || len(w.Header()) > 10 {
+		t.Errorf("headers without end: %d, %d headers", w.Code, len(w.Header()))
+	}
+	r := httptest.NewRequest("GET", thing, nil)
+	r.Header.Set("Connection", "Upgrade")
+	r.Header.Set("Upgrade", "odd/1")
+	if w := b.ask(eve, r); w.Code != 503 || w.Body.String() != "the headers of the answer are too long\n" {
+		t.Errorf("headers of an upgrade without end: %d %s", w.Code, w.Body)
+	}
+}
+
+// TestUpgradesThatAreNotAnswered end with their request.
+func TestUpgradesThatAreNotAnswered(t *testing.T) {
+	ca := newAuthority(t)
+	asked := make(chan bool, 1)
+	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "" {
+			plain(w, r)
+			return
+		}
+		asked <- true
+		<-r.Context().Done()
+	})
+	b := start(t, nil)
+	b.register(e, ca.pem)
+	ctx, cancel := context.WithCancel(t.Context())
+	r := httptest.NewRequest("GET", thing, nil).WithContext(ctx)
+	r.Header.Set("Connection", "Upgrade")
+	r.Header.Set("Upgrade", "odd/1")
+	go func() { <-asked; cancel() }()
+	if w := b.ask(eve, r); w.Code != 503 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// TestPagesAndHints: pages without end are not held, and answers before the answer do
+// not take this server's headers away.
+func TestPagesAndHints(t *testing.T) {
+	ca := newAuthority(t)
+	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case thing:
+			w.Header().Set("Content-Type", "text/html")
+			for range 64 {
+				_, _ = io.WriteString(w, strings.Repeat("<p>", 1<<16))
+			}
+		case thing + "-hinted":
+			w.Header().Set("Link", "</x>")
+			w.WriteHeader(http.StatusEarlyHints)
+			w.Header().Del("Link")
+			_, _ = io.WriteString(w, "{}")
+		default:
+			plain(w, r)
+		}
+	})
+	b := start(t, nil)
+	b.register(e, ca.pem)
+	if w := b.ask(eve, httptest.NewRequest("GET", thing, nil)); w.Header().Get("Content-Type") != "text/HTML" || w.Body.Len() != 64*3<<16 {
+		t.Errorf("a long page: %v, %d bytes", w.Header(), w.Body.Len())
+	}
+	if w := b.ask(eve, httptest.NewRequest("GET", thing+"-hinted", nil)); w.Code != 200 || w.Header().Get("Audit-Id") != "audit-1" || w.Header().Get("Link") != "" {
+		t.Errorf("hints: %d %v", w.Code, w.Header())
+	}
+}
+
+// TestDocumentsThatAreMoreThanTheirBytes: what takes a few bytes there and hundreds
+// here is not decoded, and other servers' documents are still there.
+func TestDocumentsThatAreMoreThanTheirBytes(t *testing.T) {
+	ca := newAuthority(t)
+	many := strings.Repeat("{},", 1<<18)
+	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/apis":
+			w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+			_, _ = io.WriteString(w, `{"items":[{"metadata":{"name":"ext.test"},"versions":[{"version":"v1","resources":[`+many+`{}]}]}]}`)
+		case "/apis/ext.test/v1":
+			_, _ = io.WriteString(w, `{"resources":[`+many+`{}]}`)
+		case "/openapi/v2":
+			_, _ = io.WriteString(w, `{"swagger":"2.0","info":{"title":"x","version":"x"},"paths":{"/apis/ext.test/v1/x":{"parameters":[`+many+`{}]}}}`)
+		case "/openapi/v3":
+			_, _ = io.WriteString(w, `{"paths":{"apis/ext.test/v1":{"serverRelativeURL":"/x?hash=1"}},"more":[`+many+`{}]}`)
+		}
+	})
+	b := start(t, nil)
+	b.register(e, ca.pem)
+	b.eventually("asked", func() bool { return len(e.asked("/openapi/v3")) > 0 })
+	if all := b.Versions(); len(all) != 1 || !all[0].Stale || len(all[0].Resources) != 0 {
+		t.Errorf("%d resources, stale: %v", len(all[0].Resources), all[0].Stale)
+	}
+	if all := b.Swaggers(t.Context()); len(all) != 0 {
+		t.Errorf("a document of %d bytes", len(all[0].Text))
+	}
+	if all := b.Others(); len(all) != 0 {
+		t.Errorf("%v", all)
+	}
+}

@@ -1,0 +1,160 @@
+package aggregation_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"binnacle/services/apiserver/internal/api/aggregation"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// TestServersThatCannotBeReachedAreNotAsked: after some failures nobody waits for
+// another, until the server answers again.
+func TestServersThatCannotBeReachedAreNotAsked(t *testing.T) {
+	ca := newAuthority(t)
+	good, bad := ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), newAuthority(t).issue("ext.agg.svc", x509.ExtKeyUsageServerAuth)
+	e := extend(t, good, things)
+	var rotated atomic.Bool
+	e.TLS.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		if !rotated.Load() {
+			return nil, nil
+		}
+		c := e.TLS.Clone()
+		c.Certificates = []tls.Certificate{bad}
+		return c, nil
+	}
+	b := start(t, nil)
+	b.register(e, ca.pem)
+	if w := b.ask(eve, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusTeapot {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	rotated.Store(true)
+	e.CloseClientConnections()
+	b.eventually("refused at once", func() bool {
+		w := b.ask(eve, httptest.NewRequest("GET", thing, nil))
+		if w.Code != 503 || !strings.HasPrefix(w.Body.String(), "error trying to reach service: ") {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+		return w.Header().Get("Retry-After") == "1"
+	})
+	if metrics(t, b, "binnacle_apiservice_unreachable") != 1 {
+		t.Error("no metric tells")
+	}
+	rotated.Store(false)
+	b.eventually("asked again", func() bool {
+		return b.ask(eve, httptest.NewRequest("GET", thing, nil)).Code == http.StatusTeapot
+	})
+	if metrics(t, b, "binnacle_apiservice_unreachable") != 0 {
+		t.Error("a metric tells still")
+	}
+}
+
+// TestServersThatHangAreNotWaitedFor: who waits for an answer is let go of.
+func TestServersThatHangAreNotWaitedFor(t *testing.T) { inBubble(t, serversThatHangAreNotWaitedFor) }
+
+func serversThatHangAreNotWaitedFor(t *testing.T, n *network) {
+	ca := newAuthority(t)
+	var hangs atomic.Bool
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+		if hangs.Load() && r.Header.Get("X-Forwarded-Uri") != "" { // checks go on
+			<-r.Context().Done()
+			return
+		}
+		things(w, r)
+	})
+	b := n.start(t, nil)
+	b.register(e, ca.pem)
+	hangs.Store(true)
+	for range 2 {
+		w := b.ask(eve, httptest.NewRequest("GET", thing, nil))
+		if w.Code != 503 || w.Header().Get("Retry-After") != "1" || !strings.HasPrefix(w.Body.String(), "error trying to reach service: ") {
+			t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+		}
+	}
+	hangs.Store(false)
+	b.eventually("asked again", func() bool {
+		return b.ask(eve, httptest.NewRequest("GET", thing, nil)).Code == http.StatusTeapot
+	})
+}
+
+// TestOneServerHasItsShare: requests to a server wait in bounded number, of which one
+// user has half; watches that are answered do not count, and neither they nor what waits
+// for long hold a seat of flow
+// control.
+func TestOneServerHasItsShare(t *testing.T) { inBubble(t, oneServerHasItsShare) }
+
+func oneServerHasItsShare(t *testing.T, n *network) {
+	ca := newAuthority(t)
+	waiting := make(chan bool, 8)
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case !strings.HasPrefix(r.URL.Path, "/apis/ext.test/v1/"):
+			plain(w, r)
+		case r.URL.Query().Get("watch") != "":
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		default:
+			waiting <- true
+			<-r.Context().Done()
+		}
+	})
+	b := n.start(t, func(_ *bench, c *aggregation.Config) { c.MaxRequests = 4 })
+	b.register(e, ca.pem)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan int, 8)
+	askAs := func(ctx context.Context, u *request.User, path string) {
+		go func() {
+			defer func() {
+				_ = recover() // an answer that was begun is cut
+				done <- 0
+			}()
+			b.ask(u, httptest.NewRequest("GET", path, nil).WithContext(ctx))
+		}()
+	}
+	ask := func(ctx context.Context, path string) { askAs(ctx, eve, path) }
+	for range 4 { // watches, which are answered
+		begun := make(chan bool)
+		watching := request.With(request.WithBegun(ctx, func() { close(begun) }), &request.Operation{Verb: "watch", IsResource: true, Foreign: b.Handler(gv)})
+		ask(watching, "/apis/ext.test/v1/things?watch=1")
+		<-begun
+	}
+	for range 2 { // others, which only wait after a while
+		begun := make(chan bool)
+		ask(request.WithBegun(ctx, sync.OnceFunc(func() { close(begun) })), thing)
+		<-waiting
+		<-begun
+	}
+	w := b.ask(eve, httptest.NewRequest("GET", thing, nil))
+	if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" || w.Body.String() != "Too many requests, please try again later.\n" {
+		t.Errorf("the third: %d %v %s", w.Code, w.Header(), w.Body)
+	}
+	askAs(ctx, &request.User{Name: "ada"}, thing)
+	<-waiting
+	if w := b.ask(&request.User{Name: "bob"}, httptest.NewRequest("GET", thing, nil).WithContext(ended(t))); w.Code == http.StatusTooManyRequests {
+		t.Errorf("a third user: %d %s", w.Code, w.Body)
+	}
+	cancel()
+	for range 7 {
+		<-done
+	}
+	one, end := context.WithCancel(t.Context())
+	ask(one, thing)
+	<-waiting
+	end()
+	<-done
+}
+
+// ended is a context that has ended.
+func ended(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}

@@ -1,0 +1,255 @@
+package aggregation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/transport"
+
+	"binnacle/libs/api"
+	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
+)
+
+const (
+	// askTimeout bounds one request to an extension server.
+	askTimeout = 5 * time.Second
+	// pokedAfter is the minimum interval between checks of a server.
+	pokedAfter = time.Second
+	// describeWait bounds how long a condition is held back until the resources of the server are
+	// known. A client that waits for Available then finds them in discovery.
+	describeWait = time.Second
+	// attempts is the number of failed requests after which a server is unavailable.
+	attempts = 5
+	// asker is the user of the requests.
+	asker = "system:kube-aggregator"
+	// failedDiscovery is the reason if the server does not respond successfully.
+	failedDiscovery = "FailedDiscoveryCheck"
+)
+
+// due reports whether the remote is to be checked now, and marks the check as running.
+func (r *remote) due(now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	poked := r.poked
+	r.poked = false
+	if r.looking {
+		r.again = r.again || poked
+		return false
+	}
+	if poked { // soon, but limited by pokedAfter
+		if soon := r.last.Add(pokedAfter); soon.Before(r.next) {
+			r.next = soon
+		}
+	}
+	if now.Before(r.next) {
+		return false
+	}
+	r.looking, r.last = true, now
+	return true
+}
+
+// stir schedules a check soon.
+func (r *remote) stir() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.poked = true
+}
+
+// hear records the condition of the APIService. If it differs from the result of the last check, it
+// schedules a check.
+func (r *remote) hear(told *apiregistrationv1.APIServiceCondition) {
+	r.told.Store(told)
+	if found := r.found.Load(); found != nil && (told == nil || told.Status != found.Status) {
+		r.stir()
+	}
+}
+
+// look checks the remote once, writes its condition and requests its resources. A remote without
+// its resources is checked again as soon as an unavailable one.
+func (r *remote) look(ctx context.Context) {
+	c := r.check(ctx)
+	if ctx.Err() != nil || r.life.Err() != nil {
+		return
+	}
+	changed := r.take(c)
+	otherResources, described := false, make(chan struct{})
+	go func() {
+		defer close(described)
+		otherResources = r.describe(ctx)
+	}()
+	select {
+	case <-described:
+	case <-time.After(describeWait):
+	}
+	if t := r.told.Load(); r.life.Err() == nil && (t == nil || !Same(t, &c)) {
+		if t != nil && t.Status == c.Status {
+			c.LastTransitionTime = t.LastTransitionTime
+		}
+		if err := r.all.Write(ctx, r.name, c); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
+			r.all.Logger.Warn("the condition of an APIService could not be written", "apiservice", r.name, "error", err)
+		}
+	}
+	<-described
+	if changed || otherResources {
+		r.all.Changed()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	wait := checkEvery
+	if c.Status == apiregistrationv1.ConditionTrue && !r.known.Load().stale {
+		r.retry = 0
+	} else {
+		r.retry = min(max(2*r.retry, firstRetry), checkEvery)
+		wait = r.retry
+	}
+	r.next = r.all.Now().Add(wait)
+	if r.again {
+		r.again, r.next = false, r.last.Add(pokedAfter)
+	}
+	r.looking = false
+}
+
+// ways lists parts of error texts that classify why a server is unreachable.
+var ways = []string{"bad status from ", "connection refused", "deadline exceeded", "no such host", "no route to host", "tls: ", "x509: ", "HTTP response to HTTPS client"}
+
+// Same reports whether two conditions are equivalent. Replicas and consecutive checks describe a
+// lost connection in different words and with different ports. Only a bad status is compared by its
+// number.
+func Same(a, b *apiregistrationv1.APIServiceCondition) bool {
+	if a.Status != b.Status || a.Reason != b.Reason {
+		return false
+	}
+	if a.Message == b.Message || a.Reason != failedDiscovery {
+		return a.Message == b.Message
+	}
+	for i, way := range ways {
+		if here, there := strings.Contains(a.Message, way), strings.Contains(b.Message, way); here || there {
+			return here && there && i > 0
+		}
+	}
+	return true
+}
+
+// take records the result of a check and reports whether it changed.
+func (r *remote) take(c apiregistrationv1.APIServiceCondition) (changed bool) {
+	before := r.found.Swap(&c)
+	if before != nil && before.Status == c.Status && before.Reason == c.Reason {
+		return false
+	}
+	log := r.all.Logger.Info
+	if c.Status != apiregistrationv1.ConditionTrue {
+		log = r.all.Logger.Warn
+		r.all.Metrics.failed(r.name, c.Reason)
+	}
+	log("the server of an API was checked", "apiservice", r.name, "available", c.Status, "reason", c.Reason, "message", c.Message)
+	return true
+}
+
+func (r *remote) condition(status apiregistrationv1.ConditionStatus, reason, format string, args ...any) apiregistrationv1.APIServiceCondition {
+	return apiregistrationv1.APIServiceCondition{
+		Type: apiregistrationv1.Available, Status: status, LastTransitionTime: metav1.NewTime(r.all.Now()), Reason: reason, Message: fmt.Sprintf(format, args...),
+	}
+}
+
+// check determines whether the server is available.
+func (r *remote) check(ctx context.Context) apiregistrationv1.APIServiceCondition {
+	no := apiregistrationv1.ConditionFalse
+	s := r.spec.Service
+	svc, err := r.all.Service(ctx, s.Namespace, s.Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return r.condition(no, "ServiceNotFound", "service/%s in %q is not present", s.Name, s.Namespace)
+	case err != nil:
+		return r.condition(apiregistrationv1.ConditionUnknown, "ServiceAccessError", "service/%s in %q cannot be checked due to: %v", s.Name, s.Namespace, err)
+	}
+	if svc.Spec.Type == corev1.ServiceTypeClusterIP || svc.Spec.Type == "" {
+		if c, ok := r.checkEndpoints(ctx, svc); !ok {
+			return c
+		}
+	}
+	for range attempts {
+		if err = r.ping(ctx); err == nil {
+			return r.condition(apiregistrationv1.ConditionTrue, "Passed", "all checks passed")
+		}
+		if errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			break // one timeout is long enough
+		}
+	}
+	return r.condition(no, failedDiscovery, "%v", err)
+}
+
+func (r *remote) checkEndpoints(ctx context.Context, svc *corev1.Service) (c apiregistrationv1.APIServiceCondition, ok bool) {
+	no := apiregistrationv1.ConditionFalse
+	name, listening := "", false
+	for i := range svc.Spec.Ports {
+		if svc.Spec.Ports[i].Port == r.port {
+			name, listening = svc.Spec.Ports[i].Name, true
+		}
+	}
+	if !listening {
+		return r.condition(no, "ServicePortError", "service/%s in %q is not listening on port %d", svc.Name, svc.Namespace, r.port), false
+	}
+	all, err := r.all.Endpoints(ctx, svc.Namespace, svc.Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return r.condition(no, "EndpointsNotFound", "cannot find endpoints for service/%s in %q", svc.Name, svc.Namespace), false
+	case err != nil:
+		return r.condition(apiregistrationv1.ConditionUnknown, "EndpointsAccessError", "service/%s in %q cannot be checked due to: %v", svc.Name, svc.Namespace, err), false
+	}
+	for i := range all.Subsets {
+		for _, p := range all.Subsets[i].Ports {
+			if p.Name == name && len(all.Subsets[i].Addresses) > 0 {
+				return c, true
+			}
+		}
+	}
+	return r.condition(no, "MissingEndpoints", "endpoints for service/%s in %q have no addresses with port name %q", svc.Name, svc.Namespace, name), false
+}
+
+// ping requests the resources of the group version and ignores the body of the response.
+func (r *remote) ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	at, err := r.locate(ctx, r.path())
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept-Encoding", "gzip") // as all requests for resources have
+	transport.SetAuthProxyHeaders(req, asker, "", []string{api.GroupMasters}, nil)
+	client := &http.Client{Transport: r.ask, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := client.Do(req)
+	if err == nil {
+		resp.Body.Close()
+		if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices {
+			err = fmt.Errorf("bad status from %v: %d", at, resp.StatusCode)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("failing or missing response from %v: %w", at, err)
+	}
+	return nil
+}
+
+func (r *remote) groupVersion() schema.GroupVersion {
+	return schema.GroupVersion{Group: r.spec.Group, Version: r.spec.Version}
+}
+
+// path returns the path of the group version.
+func (r *remote) path() string {
+	if r.spec.Group == "" {
+		return "/api/" + r.spec.Version
+	}
+	return "/apis/" + r.spec.Group + "/" + r.spec.Version
+}

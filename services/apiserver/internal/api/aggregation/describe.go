@@ -1,0 +1,222 @@
+package aggregation
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"reflect"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/transport"
+
+	"binnacle/libs/api"
+)
+
+// description holds the resources that a server serves in its group version.
+type description struct {
+	resources []metav1.APIResource
+	// aggregated is the form of the aggregated document, nil if the server has none.
+	aggregated []apidiscoveryv2.APIResourceDiscovery
+	// stale is set if the last request for the resources failed.
+	stale bool
+	// tag is the ETag of the aggregated document.
+	tag string
+}
+
+const (
+	// maxDocument is the maximum size of a document in bytes.
+	maxDocument = 16 << 20
+	// maxValues is the maximum number of values of a document to decode, maxSwagger that of an
+	// OpenAPI v2 document. A value such as "{}," takes three bytes in the document, and hundreds
+	// when decoded.
+	maxValues  = 1 << 17
+	maxSwagger = 1 << 18
+)
+
+const aggregatedForms = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList," +
+	"application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
+
+// describe requests the resources that the server serves, whether or not the APIService is
+// available, and the hash of its OpenAPI v3 document if it is. changed reports whether either
+// changed. As in Kubernetes, a server that fails to respond is shown as stale and without
+// resources.
+func (r *remote) describe(ctx context.Context) (changed bool) {
+	before := r.known.Load()
+	next, err := r.aggregated(ctx, before)
+	if err == nil && next == nil {
+		next, err = r.listed(ctx)
+	}
+	if err != nil {
+		r.all.Logger.Debug("discovery of an extension server failed", "apiservice", r.name, "error", err)
+		next = &description{stale: true}
+	}
+	r.known.Store(next)
+	if r.available() {
+		changed = r.findV3(ctx)
+	}
+	return changed || next.stale != before.stale || !reflect.DeepEqual(next.resources, before.resources) || !reflect.DeepEqual(next.aggregated, before.aggregated)
+}
+
+// question holds the headers and the user of a request for a document.
+type question struct {
+	accept, tag string
+	as          string
+	groups      []string
+}
+
+// get requests a document from the server over the connections for proxied requests. The server may
+// compress the response.
+func (r *remote) get(ctx context.Context, path string, q question) (*http.Response, []byte, error) {
+	at, err := r.locate(ctx, path)
+	if err != nil {
+		return nil, nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	req.Header = http.Header{
+		"Accept-Encoding": {"gzip"}, "User-Agent": {""}, "X-Forwarded-Host": {at.Host}, "X-Forwarded-Proto": {at.Scheme}, "X-Forwarded-Uri": {path},
+	}
+	if q.accept != "" {
+		req.Header.Set("Accept", q.accept)
+	}
+	if q.tag != "" {
+		req.Header.Set("If-None-Match", q.tag)
+	}
+	transport.SetAuthProxyHeaders(req, q.as, "", q.groups, nil)
+	resp, err := r.carry.RoundTrip(req)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer resp.Body.Close()
+	body := io.Reader(resp.Body)
+	if resp.Header.Get("Content-Encoding") == "gzip" {
+		if body, err = gzip.NewReader(resp.Body); err != nil {
+			return nil, nil, err
+		}
+	}
+	text, err := io.ReadAll(io.LimitReader(body, maxDocument+1))
+	if err == nil && len(text) > maxDocument {
+		err = fmt.Errorf("%s is longer than %d bytes", path, maxDocument)
+	}
+	return resp, text, err
+}
+
+// decode decodes a document with at most the given number of values.
+func (a *Aggregator) decode(path string, text []byte, most int, into func([]byte) error) error {
+	if n := bytes.Count(text, []byte{','}); n > most {
+		return fmt.Errorf("%s has %d values; at most %d are read", path, n, most)
+	}
+	a.decoding.Lock()
+	defer a.decoding.Unlock()
+	return into(text)
+}
+
+// into returns a function that decodes JSON into v.
+func into(v any) func([]byte) error {
+	return func(text []byte) error { return json.Unmarshal(text, v) }
+}
+
+// aggregated reads the group version from the server's aggregated discovery document. It returns
+// nil without an error if the server has no such document. A group version that the document omits
+// has no resources.
+func (r *remote) aggregated(ctx context.Context, before *description) (*description, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	root := "/apis"
+	if r.spec.Group == "" {
+		root = "/api"
+	}
+	resp, body, err := r.get(ctx, root, question{accept: aggregatedForms, tag: before.tag, as: asker, groups: []string{api.GroupMasters}})
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode == http.StatusNotModified && before.tag != "" {
+		return before, nil
+	}
+	if resp.StatusCode == http.StatusServiceUnavailable {
+		return nil, fmt.Errorf("%s: %s", root, resp.Status)
+	}
+	_, params, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if resp.StatusCode != http.StatusOK || err != nil || params["as"] != "APIGroupDiscoveryList" {
+		return nil, nil
+	}
+	var list apidiscoveryv2.APIGroupDiscoveryList
+	if err := r.all.decode(root, body, maxValues, into(&list)); err != nil {
+		return nil, err
+	}
+	d := &description{tag: resp.Header.Get("ETag")}
+	for i := range list.Items {
+		if list.Items[i].Name != r.spec.Group {
+			continue
+		}
+		for j := range list.Items[i].Versions {
+			if v := &list.Items[i].Versions[j]; v.Version == r.spec.Version {
+				setResponseKinds(v.Resources)
+				d.resources, d.aggregated = flat(v.Resources), v.Resources
+			}
+		}
+	}
+	return d, nil
+}
+
+// setResponseKinds sets missing response kinds, which clients expect.
+func setResponseKinds(resources []apidiscoveryv2.APIResourceDiscovery) {
+	for i := range resources {
+		r := &resources[i]
+		if r.ResponseKind == nil {
+			r.ResponseKind = &metav1.GroupVersionKind{}
+		}
+		for j := range r.Subresources {
+			if s := &r.Subresources[j]; s.ResponseKind == nil {
+				s.ResponseKind = &metav1.GroupVersionKind{}
+			}
+		}
+	}
+}
+
+// flat returns resources and subresources in one list.
+func flat(in []apidiscoveryv2.APIResourceDiscovery) []metav1.APIResource {
+	var out []metav1.APIResource
+	for i := range in {
+		d := &in[i]
+		r := metav1.APIResource{
+			Name: d.Resource, SingularName: d.SingularResource, Namespaced: d.Scope == apidiscoveryv2.ScopeNamespace,
+			Verbs: d.Verbs, ShortNames: d.ShortNames, Categories: d.Categories,
+		}
+		r.Group, r.Version, r.Kind = d.ResponseKind.Group, d.ResponseKind.Version, d.ResponseKind.Kind
+		out = append(out, r)
+		for j := range d.Subresources {
+			s := &d.Subresources[j]
+			sub := metav1.APIResource{Name: d.Resource + "/" + s.Subresource, Namespaced: r.Namespaced, Verbs: s.Verbs}
+			sub.Group, sub.Version, sub.Kind = s.ResponseKind.Group, s.ResponseKind.Version, s.ResponseKind.Kind
+			out = append(out, sub)
+		}
+	}
+	return out
+}
+
+// listed reads the resource list of the group version.
+func (r *remote) listed(ctx context.Context) (*description, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	resp, body, err := r.get(ctx, r.path(), question{accept: api.MediaJSON, as: asker})
+	if err != nil {
+		return nil, err
+	}
+	var list metav1.APIResourceList
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s", r.path(), resp.Status)
+	}
+	if err := r.all.decode(r.path(), body, maxValues, into(&list)); err != nil {
+		return nil, err
+	}
+	return &description{resources: list.APIResources}, nil
+}

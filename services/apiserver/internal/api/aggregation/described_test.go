@@ -1,0 +1,327 @@
+package aggregation_test
+
+import (
+	"compress/gzip"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/api/aggregation"
+	"binnacle/services/apiserver/internal/api/discovery"
+)
+
+const (
+	aggregatedType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+	// spies is a document of all groups, in which the group version has other resources than in its list.
+	spies = `{"items":[{"metadata":{"name":"ext.test"},"versions":[{"version":"v1","resources":[{"resource":"spies"}]}]}]}`
+)
+
+// shows are the names of the resources of the only server, with "stale" before what is.
+func (b *bench) shows() string {
+	all := b.Versions()
+	if len(all) != 1 {
+		return ""
+	}
+	var names []string
+	if all[0].Stale {
+		names = append(names, "stale")
+	}
+	for i := range all[0].Resources {
+		names = append(names, all[0].Resources[i].Name)
+	}
+	return strings.Join(names, " ")
+}
+
+// TestDocumentsThatAreTakenOrNot: the list of the group version is read from a server without an
+// aggregated document. A server whose document cannot be read, or that is unavailable, is stale.
+func TestDocumentsThatAreTakenOrNot(t *testing.T) { inBubble(t, documentsThatAreTakenOrNot) }
+
+func documentsThatAreTakenOrNot(t *testing.T, n *network) {
+	ca := newAuthority(t)
+	const fromList = "things things/status"
+	for _, c := range []struct {
+		what, mediaType, encoding string
+		code                      int
+		body                      string
+		want                      string
+	}{
+		{what: "the document", mediaType: aggregatedType, code: 200, body: spies, want: "spies"},
+		{what: "an error", mediaType: aggregatedType, code: 500, body: spies, want: fromList},
+		{what: "unavailable", mediaType: aggregatedType, code: 503, body: spies, want: "stale"},
+		{what: "without the group version", mediaType: aggregatedType, code: 200, body: `{"items":[]}`, want: ""},
+		{what: "stale in the document", mediaType: aggregatedType, code: 200, body: strings.Replace(spies, `"resources"`, `"freshness":"Stale","resources"`, 1), want: "spies"},
+		{what: "another document", mediaType: "application/json", code: 200, body: spies, want: fromList},
+		{what: "partly another", mediaType: aggregatedType, code: 200, body: strings.TrimSuffix(spies, "]}") + `,{"metadata":5}]}`, want: "stale"},
+		{what: "too long", mediaType: aggregatedType, code: 200, body: spies + strings.Repeat(" ", 16<<20+1-len(spies)), want: "stale"},
+		{what: "unchanged since never", mediaType: aggregatedType, code: 304, want: fromList},
+		{what: "compressed", mediaType: aggregatedType, encoding: "gzip", code: 200, body: compressed(spies), want: "spies"},
+		{what: "not compressed", mediaType: aggregatedType, encoding: "gzip", code: 200, body: spies, want: "stale"},
+	} {
+		e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/apis" {
+				plain(w, r)
+				return
+			}
+			w.Header().Set("Content-Type", c.mediaType)
+			if c.encoding != "" {
+				w.Header().Set("Content-Encoding", c.encoding)
+			}
+			w.WriteHeader(c.code)
+			_, _ = io.WriteString(w, c.body)
+		})
+		b := n.start(t, nil)
+		b.register(e, ca.pem)
+		b.eventually("described", func() bool { return len(e.asked("/openapi/v3")) > 0 })
+		if got := b.shows(); got != c.want {
+			t.Errorf("%s: %q, want %q", c.what, got, c.want)
+		}
+		if got := e.asked("/apis")[0].Header.Get("Accept"); !strings.HasPrefix(got, aggregatedType+",") {
+			t.Errorf("asked for %q", got)
+		}
+		b.stop()
+	}
+}
+
+func compressed(text string) string {
+	var out strings.Builder
+	w := gzip.NewWriter(&out)
+	_, _ = io.WriteString(w, text) // to memory
+	_ = w.Close()
+	return out.String()
+}
+
+// TestListsThatAreNotTaken: of a server that gives none it is not known what it serves.
+func TestListsThatAreNotTaken(t *testing.T) {
+	ca := newAuthority(t)
+	for what, serve := range map[string]http.HandlerFunc{
+		"an error": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusInternalServerError)
+			_, _ = io.WriteString(w, listed)
+		},
+		"partly another": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, strings.TrimSuffix(listed, "]}")+`,{"name":5}]}`)
+		},
+		"cut": func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) },
+	} {
+		e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/apis/ext.test/v1" && r.Header.Get("Accept") == "application/json" { // whoever looks whether it is there takes all
+				serve(w, r)
+				return
+			}
+			plain(w, r)
+		})
+		b := start(t, nil)
+		b.register(e, ca.pem)
+		b.eventually("asked", func() bool { return len(e.asked("/openapi/v3")) > 0 })
+		if got := b.shows(); got != "stale" {
+			t.Errorf("%s: %q", what, got)
+		}
+		b.stop()
+	}
+}
+
+// TestDocumentsWithTags: what did not change stays, and what did is taken.
+func TestDocumentsWithTags(t *testing.T) {
+	ca := newAuthority(t)
+	var now atomic.Int64
+	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+		tag := fmt.Sprintf("%q", fmt.Sprint("tag", now.Load()))
+		if path := r.URL.Path; path != "/apis" && path != "/openapi/v3" {
+			plain(w, r)
+			return
+		}
+		w.Header().Set("ETag", tag)
+		switch {
+		case r.Header.Get("If-None-Match") == tag:
+			w.WriteHeader(http.StatusNotModified)
+		case r.URL.Path == "/apis":
+			w.Header().Set("Content-Type", aggregatedType)
+			_, _ = io.WriteString(w, strings.ReplaceAll(spies, "spies", fmt.Sprint("spies", now.Load())))
+		default:
+			fmt.Fprintf(w, `{"paths":{"apis/ext.test/v1":{"serverRelativeURL":"/x?hash=%d"}}}`, now.Load())
+		}
+	})
+	times := newClock()
+	b := start(t, func(_ *bench, c *aggregation.Config) { c.Now = times.now })
+	b.register(e, ca.pem)
+	known := func() string {
+		others := b.Others()
+		if len(others) != 1 {
+			return b.shows()
+		}
+		return b.shows() + " " + others[0].Hash
+	}
+	for n := range int64(2) {
+		now.Store(n)
+		want := fmt.Sprintf("spies%d %d", n, n)
+		b.eventually("described", func() bool { b.poke(times); return known() == want })
+		asked := len(e.asked("/openapi/v3"))
+		b.eventually("asked again", func() bool {
+			if got := known(); got != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+			b.poke(times)
+			return len(e.asked("/openapi/v3")) >= asked+3
+		})
+	}
+}
+
+// TestServersOfTheCoreGroup: its paths are others.
+func TestServersOfTheCoreGroup(t *testing.T) {
+	ca := newAuthority(t)
+	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/api":
+			w.Header().Set("Content-Type", aggregatedType)
+			_, _ = io.WriteString(w, strings.NewReplacer(`"ext.test"`, `""`, `"v1"`, `"v2"`).Replace(spies))
+		case "/api/v2":
+			_, _ = io.WriteString(w, `{"resources":[{"name":"things"}]}`)
+		default:
+			http.NotFound(w, r)
+		}
+	})
+	b := start(t, nil)
+	s := apiService(e.port, ca.pem)
+	s.Name, s.Spec.Group, s.Spec.Version = "v2.", "", "v2"
+	b.board.put(s.Name, s)
+	b.eventually("described", func() bool { return b.shows() == "spies" })
+}
+
+const aggregated = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[
+	{"metadata":{"name":"other.test"},"versions":[{"version":"v1","freshness":"Current","resources":[{"resource":"spies"}]}]},
+	{"metadata":{"name":"ext.test"},"versions":[{"version":"v2"},{"version":"v1","freshness":"Current","resources":[
+		{"resource":"things","responseKind":{"group":"","version":"","kind":"Thing"},"scope":"Namespaced","singularResource":"thing","verbs":["get"],"shortNames":["th"],
+		 "subresources":[{"subresource":"status","responseKind":{"group":"","version":"","kind":"Thing"},"verbs":["get"],"acceptedTypes":[{"group":"","version":"","kind":"Accepted"}]}]}]}]}]}`
+
+func TestWhatIsServedIsFoundOut(t *testing.T) { inBubble(t, whatIsServedIsFoundOut) }
+
+func whatIsServedIsFoundOut(t *testing.T, n *network) {
+	ca := newAuthority(t)
+	b := n.start(t, nil)
+	if got := b.Versions(); len(got) != 0 {
+		t.Errorf("before any: %v", got)
+	}
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
+	b.register(e, ca.pem)
+	version := func() discovery.GroupVersion {
+		if all := b.Versions(); len(all) == 1 {
+			return all[0]
+		}
+		return discovery.GroupVersion{}
+	}
+	b.eventually("described", func() bool { return len(version().Resources) > 0 })
+	resource := metav1.APIResource{Name: "things", SingularName: "thing", Namespaced: true, Kind: "Thing", Verbs: []string{"get", "list"}, ShortNames: []string{"th"}, Categories: []string{"all"}}
+	sub := metav1.APIResource{Name: "things/status", Namespaced: true, Kind: "Thing", Verbs: []string{"get"}}
+	want := discovery.GroupVersion{Group: "ext.test", Version: "v1", GroupPriority: 1000, VersionPriority: 15, Resources: []metav1.APIResource{resource, sub}}
+	if got := version(); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v\nwant %+v", got, want)
+	}
+
+	// The document of all groups is preferred, and asked for only when it is another.
+	e.does(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/apis" {
+			plain(w, r)
+			return
+		}
+		w.Header().Set("ETag", `"1"`)
+		if r.Header.Get("If-None-Match") == `"1"` {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+		_, _ = io.WriteString(w, aggregated)
+	})
+	resource.Verbs, resource.Categories = []string{"get"}, nil
+	want.Resources = []metav1.APIResource{resource, sub}
+	want.Aggregated = []apidiscoveryv2.APIResourceDiscovery{{
+		Resource: "things", ResponseKind: &metav1.GroupVersionKind{Kind: "Thing"}, Scope: "Namespaced", SingularResource: "thing", Verbs: []string{"get"}, ShortNames: []string{"th"},
+		Subresources: []apidiscoveryv2.APISubresourceDiscovery{{
+			Subresource: "status", ResponseKind: &metav1.GroupVersionKind{Kind: "Thing"}, Verbs: []string{"get"},
+			AcceptedTypes: []metav1.GroupVersionKind{{Kind: "Accepted"}},
+		}},
+	}}
+	b.Poke()
+	b.eventually("described anew", func() bool { return reflect.DeepEqual(version(), want) })
+	b.Poke()
+	b.eventually("asked whether it is another", func() bool {
+		all := e.asked("/apis")
+		return all[len(all)-1].Header.Get("If-None-Match") == `"1"`
+	})
+
+	// A server that has gone is stale, without resources.
+	e.does(http.NotFound)
+	b.Poke()
+	want.Stale, want.Resources, want.Aggregated = true, nil, nil
+	b.eventually("stale", func() bool { return reflect.DeepEqual(version(), want) })
+
+	e.does(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "nonsense") })
+	b.Poke()
+	b.eventually("there", func() bool { return b.condition(name) == passed })
+	if got := version(); !got.Stale {
+		t.Errorf("nonsense was taken for %v", got)
+	}
+}
+
+// serveDiscovery answers /apis with the aggregated document while ready is set and with 503 before,
+// and the path of the group version with the given code and no body.
+func serveDiscovery(ready *atomic.Bool, code int) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/apis" && !ready.Load():
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case r.URL.Path == "/apis":
+			w.Header().Set("Content-Type", aggregatedType)
+			_, _ = io.WriteString(w, spies)
+		case r.URL.Path == "/apis/ext.test/v1":
+			w.WriteHeader(code)
+		default:
+			http.NotFound(w, r)
+		}
+	}
+}
+
+// TestDiscoveryIsRetriedAfterAFailure: a server that is available, but fails to answer /apis at first,
+// becomes current as soon as it answers, whatever else happens.
+func TestDiscoveryIsRetriedAfterAFailure(t *testing.T) {
+	ca := newAuthority(t)
+	var ready atomic.Bool
+	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveDiscovery(&ready, http.StatusOK))
+	b := start(t, nil)
+	b.register(e, ca.pem)
+	if got := b.shows(); got != "stale" {
+		t.Errorf("before /apis answers, discovery shows %q", got)
+	}
+	ready.Store(true)
+	b.eventually("current", func() bool { return b.shows() == "spies" })
+}
+
+// TestDiscoveryDoesNotDependOnAvailability: the resources of a server that fails its availability
+// check are read and current, also while its APIService changes.
+func TestDiscoveryDoesNotDependOnAvailability(t *testing.T) {
+	ca := newAuthority(t)
+	var ready atomic.Bool
+	ready.Store(true)
+	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveDiscovery(&ready, http.StatusInternalServerError))
+	b := start(t, nil)
+	b.board.put(name, apiService(e.port, ca.pem))
+	b.eventually("unavailable", func() bool { return strings.HasPrefix(b.condition(name), "False FailedDiscoveryCheck") })
+	b.eventually("current", func() bool { return b.shows() == "spies" })
+	s := apiService(e.port, ca.pem)
+	s.Spec.VersionPriority++
+	b.board.put(name, s)
+	b.eventually("changed", func() bool { all := b.Versions(); return len(all) == 1 && all[0].VersionPriority == 16 })
+	if got := b.shows(); got != "spies" {
+		t.Errorf("after a change of the APIService, discovery shows %q", got)
+	}
+	if got := e.asked("/openapi/v3"); len(got) != 0 {
+		t.Errorf("OpenAPI was requested %d times from a server that is unavailable", len(got))
+	}
+}

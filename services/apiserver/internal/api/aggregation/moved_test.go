@@ -1,0 +1,71 @@
+package aggregation_test
+
+import (
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/services/apiserver/internal/api/aggregation"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
+)
+
+// TestServersAreNotAskedForWhatIsOthers: a server is looked at when what leads to it changed, and
+// of the APIServices those are read that did.
+func TestServersAreNotAskedForWhatIsOthers(t *testing.T) {
+	ca := newAuthority(t)
+	quiet := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
+	busy := extend(t, ca.issue("busy.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
+	var later, decoded atomic.Int64
+	b := start(t, func(b *bench, c *aggregation.Config) {
+		begin := time.Now()
+		c.Now = func() time.Time { return begin.Add(time.Duration(later.Load())) }
+		b.services["agg/busy"] = &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"}}
+		decode := c.Decode
+		c.Decode = func(e *watchcache.Entry) (*apiregistrationv1.APIService, error) {
+			decoded.Add(1)
+			return decode(e)
+		}
+	})
+	b.register(quiet, ca.pem)
+	other := apiService(busy.port, ca.pem)
+	other.Name, other.Spec.Version, other.Spec.Service.Name = "v2.ext.test", "v2", "busy"
+	b.board.put(other.Name, other)
+	for _, of := range []string{name, other.Name} {
+		b.eventually("available", func() bool { return b.condition(of) == passed })
+	}
+	b.eventually("described", func() bool { return len(quiet.asked("/openapi/v3")) > 0 && len(busy.asked("/openapi/v3")) > 0 })
+	b.eventually("read as available", func() bool {
+		n := 0
+		for s := range b.Registered() {
+			n += len(s.Status.Conditions)
+		}
+		return n == 2
+	})
+	asked := func() int { return len(quiet.asked("/apis/ext.test/v1")) }
+	first := asked()
+	for round := range 3 {
+		before := len(busy.asked("/openapi/v3"))
+		later.Add(int64(2 * time.Second)) // less than goes by between two checks
+		s := b.board.get(other.Name)
+		s.Annotations = map[string]string{"round": fmt.Sprint(round)}
+		read := decoded.Load()
+		b.board.put(other.Name, s)
+		b.eventually("read", func() bool { b.Versions(); return decoded.Load() > read })
+		if n := decoded.Load() - read; n != 1 {
+			t.Errorf("%d APIServices were read of which one changed", n)
+		}
+		b.Moved("agg", "busy")
+		b.Moved("agg", "nobody")
+		b.eventually("looked at", func() bool { return len(busy.asked("/openapi/v3")) > before })
+	}
+	if n := asked() - first; n > 2 { // one look, where what was found first was not told yet
+		t.Errorf("the server that nothing happened to was asked %d times", n)
+	}
+}

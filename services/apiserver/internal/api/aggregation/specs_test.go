@@ -1,0 +1,286 @@
+package aggregation_test
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/api/aggregation"
+)
+
+const spec = `{"swagger":"2.0","info":{"title":"Ext","version":"v0"},"paths":{"/apis/ext.test/v1/things":{"get":{"operationId":"listThings","responses":{"200":{"description":"OK"}}}}}}`
+
+// described serves documents of OpenAPI too.
+func described(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/openapi/v2":
+		w.Header().Set("ETag", `"2"`)
+		if r.Header.Get("If-None-Match") == `"2"` {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		_, _ = io.WriteString(w, spec)
+	case "/openapi/v3":
+		_, _ = io.WriteString(w, `{"paths":{"apis/ext.test/v1":{"serverRelativeURL":"https://evil.example/openapi/v3/apis/ext.test/v1?hash=HASH1"},"apis/apps/v1":{"serverRelativeURL":"/x?hash=1"}}}`)
+	case "/openapi/v3/apis/ext.test/v1":
+		_, _ = io.WriteString(w, "of "+r.Header.Get("X-Remote-User"))
+	default:
+		plain(w, r)
+	}
+}
+
+func TestDocumentsOfServers(t *testing.T) {
+	ca := newAuthority(t)
+	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), described)
+	var mu sync.Mutex
+	now := time.Now()
+	later := func(d time.Duration) {
+		mu.Lock()
+		defer mu.Unlock()
+		now = now.Add(d)
+	}
+	b := start(t, func(_ *bench, c *aggregation.Config) {
+		c.Now = func() time.Time {
+			mu.Lock()
+			defer mu.Unlock()
+			now = now.Add(time.Millisecond)
+			return now
+		}
+	})
+	if len(b.Swaggers(t.Context())) != 0 || len(b.Others()) != 0 {
+		t.Error("documents of nobody")
+	}
+	b.register(e, ca.pem)
+	b.eventually("an index", func() bool { return len(b.Others()) == 1 })
+	other := b.Others()[0]
+	if other.GroupVersion != gv || other.Hash != "HASH1" {
+		t.Errorf("%+v", other)
+	}
+	if w := b.ask(eve, httptest.NewRequest("GET", "/openapi/v3/apis/ext.test/v1", nil)); w.Body.String() != "of eve" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if seen := e.asked("/openapi/v3")[0].Header; seen.Get("X-Remote-User") != "system:aggregator" || seen.Get("X-Remote-Group") != "" {
+		t.Errorf("asked as %v", seen)
+	}
+
+	first := b.Swaggers(t.Context())
+	if len(first) != 1 || first[0].GroupVersion != gv || !json.Valid(first[0].Text) || !strings.Contains(string(first[0].Text), "listThings") {
+		t.Fatalf("%+v", first)
+	}
+	b.Swaggers(t.Context())
+	if n := len(e.asked("/openapi/v2")); n != 1 {
+		t.Errorf("asked %d times", n)
+	}
+	later(time.Minute)
+	b.eventually("asked whether it is another", func() bool {
+		b.Swaggers(t.Context())
+		all := e.asked("/openapi/v2")
+		return all[len(all)-1].Header.Get("If-None-Match") == `"2"`
+	})
+	e.does(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/openapi/v2" {
+			_, _ = io.WriteString(w, strings.ReplaceAll(spec, "listThings", "listOthers"))
+			return
+		}
+		described(w, r)
+	})
+	b.eventually("another document", func() bool {
+		later(time.Minute)
+		got := b.Swaggers(t.Context())
+		return len(got) == 1 && strings.Contains(string(got[0].Text), "listOthers") && got[0].Tag != first[0].Tag
+	})
+	e.does(plain)
+	b.eventually("no document", func() bool { later(time.Minute); return len(b.Swaggers(t.Context())) == 0 && len(b.Others()) == 0 })
+}
+
+// TestNobodyWaitsForDocuments: one server that leaves them unanswered keeps nobody from
+// those of others for long.
+func TestNobodyWaitsForDocuments(t *testing.T) { inBubble(t, nobodyWaitsForDocuments) }
+
+func nobodyWaitsForDocuments(t *testing.T, n *network) {
+	ca := newAuthority(t)
+	var asked atomic.Int32
+	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/openapi/v2" {
+			asked.Add(1)
+			<-r.Context().Done()
+			return
+		}
+		plain(w, r)
+	})
+	b := n.start(t, nil)
+	b.register(e, ca.pem)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if got := b.Swaggers(ctx); len(got) != 0 || ctx.Err() != nil {
+		t.Errorf("%v, %v", got, ctx.Err())
+	}
+	if n := asked.Load(); n != 1 {
+		t.Errorf("asked %d times", n)
+	}
+	b.stop() // ends the question
+}
+
+// TestIndexesThatAreNotTaken: what is no index, or not whole, names no document.
+func TestIndexesThatAreNotTaken(t *testing.T) {
+	ca := newAuthority(t)
+	const index = `{"paths":{"apis/ext.test/v1":{"serverRelativeURL":"/x?hash=1"}`
+	for what, serve := range map[string]http.HandlerFunc{
+		"an error": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusInternalServerError)
+			_, _ = io.WriteString(w, index+"}}")
+		},
+		"partly another": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, index+`,"other":5}}`) },
+		"cut":            func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	} {
+		e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/openapi/v3" {
+				serve(w, r)
+				return
+			}
+			plain(w, r)
+		})
+		times := newClock()
+		b := start(t, func(_ *bench, c *aggregation.Config) { c.Now = times.now })
+		b.register(e, ca.pem)
+		b.eventually("asked twice", func() bool { b.poke(times); return len(e.asked("/openapi/v3")) >= 2 })
+		if got := b.Others(); len(got) != 0 {
+			t.Errorf("%s: %+v", what, got)
+		}
+		b.stop()
+	}
+}
+
+// TestDocumentsOfSeveralServers: they come in the order of their priorities, and not from who is not
+// there, cannot be asked, or has nothing to say.
+func TestDocumentsOfSeveralServers(t *testing.T) {
+	ca := newAuthority(t)
+	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+		switch version := strings.TrimPrefix(r.URL.Path, "/apis/ext.test/"); {
+		case r.URL.Path == "/openapi/v2":
+			_, _ = io.WriteString(w, spec)
+		case r.URL.Path == "/openapi/v3":
+			_, _ = io.WriteString(w, `{"paths":{"apis/ext.test/v1":{},"apis/ext.test/v2":{},"apis/ext.test/v3":{},"apis/ext.test/v4":{},"apis/ext.test/v5":{},"apis/ext.test/v6":{}}}`)
+		case version != r.URL.Path && version != "v6":
+			_, _ = io.WriteString(w, "{}")
+		default:
+			http.NotFound(w, r)
+		}
+	})
+	b := start(t, nil)
+	swaggers := func() string {
+		var out []string
+		for _, s := range b.Swaggers(t.Context()) {
+			out = append(out, s.GroupVersion.Version)
+		}
+		return strings.Join(out, " ")
+	}
+	others := func() string {
+		var out []string
+		for _, o := range b.Others() {
+			out = append(out, o.GroupVersion.Version)
+		}
+		slices.Sort(out)
+		return strings.Join(out, " ")
+	}
+	for i, priority := range []int32{100, 300, 200, 300, 400, 500} {
+		s := apiService(e.port, ca.pem)
+		s.Spec.Version, s.Spec.GroupPriorityMinimum = fmt.Sprint("v", i+1), priority
+		s.Name = s.Spec.Version + ".ext.test"
+		if i == 2 { // cannot be asked
+			s.Spec.CABundle, s.Spec.InsecureSkipTLSVerify = []byte("nonsense"), true
+		}
+		b.board.put(s.Name, s)
+	}
+	b.eventually("described", func() bool { return others() == "v1 v2 v3 v4 v5" })
+	b.eventually("not there", func() bool { return strings.HasPrefix(b.condition("v6.ext.test"), "False ") })
+	if got := swaggers(); got != "v5 v2 v4 v1" {
+		t.Errorf("documents of %q", got)
+	}
+	b.mu.Lock()
+	b.local[schema.GroupVersion{Group: gv.Group, Version: "v5"}] = true
+	b.mu.Unlock()
+	if v2, v3 := swaggers(), others(); v2 != "v2 v4 v1" || v3 != "v1 v2 v3 v4" {
+		t.Errorf("without what is served here: %q, %q", v2, v3)
+	}
+}
+
+// TestDocumentsAreAskedForAgain: soon where there was none, later where there was one, which stays
+// when the server fails, and is not waited for.
+func TestDocumentsAreAskedForAgain(t *testing.T) {
+	ca := newAuthority(t)
+	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
+	times := newClock()
+	b := start(t, func(_ *bench, c *aggregation.Config) { c.Now = times.now })
+	b.register(e, ca.pem)
+	asked := func() int { return len(e.asked("/openapi/v2")) }
+	for _, c := range []struct {
+		after time.Duration
+		want  int
+	}{{0, 1}, {9 * time.Second, 1}, {time.Second, 2}} {
+		times.advance(c.after)
+		if got := b.Swaggers(t.Context()); len(got) != 0 || asked() != c.want {
+			t.Errorf("after %v: %d documents, asked %d times, want %d", c.after, len(got), asked(), c.want)
+		}
+	}
+	e.does(described)
+	times.advance(10 * time.Second)
+	documents := func() {
+		t.Helper()
+		if got := b.Swaggers(t.Context()); len(got) != 1 {
+			t.Fatalf("%d documents", len(got))
+		}
+	}
+	documents()
+	documents()
+	if asked() != 3 {
+		t.Errorf("asked %d times", asked())
+	}
+	e.does(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/openapi/v2" {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		plain(w, r)
+	})
+	b.eventually("asked twice", func() bool { times.advance(time.Minute); documents(); return asked() >= 5 })
+
+	goOn := make(chan bool)
+	var waiting, most atomic.Int32
+	e.does(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/openapi/v2" {
+			if n := waiting.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			<-goOn
+			waiting.Add(-1)
+		}
+		described(w, r)
+	})
+	b.eventually("asked", func() bool { times.advance(time.Minute); documents(); return waiting.Load() > 0 })
+	before, begin := asked(), time.Now()
+	for range 2 {
+		times.advance(time.Minute)
+		documents()
+	}
+	if took := time.Since(begin); took > 2*time.Second { // who waits does for 3 s each time
+		t.Errorf("a document that is known was waited for, for %v", took)
+	}
+	close(goOn)
+	b.eventually("asked once more", func() bool { times.advance(time.Minute); documents(); return asked() > before })
+	if n := most.Load(); n != 1 {
+		t.Errorf("asked %d times at once", n)
+	}
+}

@@ -1,0 +1,392 @@
+package aggregation_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/api/aggregation"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
+)
+
+// clock tells a time that goes on when a test says so.
+type clock struct {
+	begin time.Time
+	later atomic.Int64
+}
+
+func newClock() *clock { return &clock{begin: time.Now()} }
+
+func (c *clock) now() time.Time { return c.begin.Add(time.Duration(c.later.Load())) }
+
+func (c *clock) advance(d time.Duration) { c.later.Add(int64(d)) }
+
+// registered waits until the aggregator knows of so many APIServices.
+func (b *bench) registered(n int) {
+	b.t.Helper()
+	b.eventually("registered", func() bool {
+		known := 0
+		for range b.Registered() {
+			known++
+		}
+		return known == n
+	})
+}
+
+// rounds waits until it was looked anew what is due; there is one server.
+func (b *bench) rounds() {
+	b.t.Helper()
+	count := func() int {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.locals
+	}
+	first := count()
+	b.eventually("looked what is due", func() bool { b.Wake(); return count() >= first+2 })
+}
+
+// poke has everything looked at now.
+func (b *bench) poke(times *clock) {
+	times.advance(2 * time.Second) // longer than it waits before it looks once more
+	b.Poke()
+}
+
+func (b *bench) told() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.changed
+}
+
+// TestChangesAreTold: of what a server serves, and of whether it does, but not that all is as it was.
+func TestChangesAreTold(t *testing.T) {
+	ca := newAuthority(t)
+	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
+	times := newClock()
+	b := start(t, func(_ *bench, c *aggregation.Config) { c.Now = times.now })
+	b.register(e, ca.pem)
+	b.eventually("told of the first", func() bool { return b.told() > 0 })
+	// serving is a server of one resource, whose v3 index says so of its document.
+	serving := func(resource, index string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case r.URL.Path == "/openapi/v3" && index != "":
+				fmt.Fprintf(w, `{"paths":{"apis/ext.test/v1":{"serverRelativeURL":%q}}}`, index)
+			case r.URL.Path == "/apis/ext.test/v1" && r.Header.Get("Accept") != "" && resource == "":
+				w.WriteHeader(http.StatusInternalServerError)
+			case r.URL.Path == "/apis/ext.test/v1":
+				fmt.Fprintf(w, `{"resources":[{"name":%q}]}`, resource)
+			default:
+				http.NotFound(w, r)
+			}
+		}
+	}
+	for _, c := range []struct {
+		what  string
+		serve http.HandlerFunc
+	}{
+		{"other resources", serving("others", "")},
+		{"that they are not known any more", serving("", "")},
+		{"that they are known again", serving("others", "")},
+		{"a document", serving("others", "/x")},
+		{"another document", serving("others", "/x?hash=2")},
+		{"no document", serving("others", "")},
+		{"that it is away", http.NotFound},
+		{"that it is there", serving("others", "")},
+	} {
+		before := b.told()
+		e.does(c.serve)
+		b.poke(times)
+		b.eventually("told of "+c.what, func() bool { return b.told() > before })
+	}
+	b.eventually("available", func() bool { return b.condition(name) == passed })
+	before, asked := b.told(), len(e.asked("/openapi/v3"))
+	b.eventually("looked at again", func() bool { b.poke(times); return len(e.asked("/openapi/v3")) >= asked+2 })
+	if n := b.told() - before; n != 0 {
+		t.Errorf("nothing changed, which was told %d times", n)
+	}
+}
+
+// TestConditionsHaveTheTimeOfTheirStatus: another reason is told, but not as another status.
+func TestConditionsHaveTheTimeOfTheirStatus(t *testing.T) {
+	ca := newAuthority(t)
+	e := extend(t, ca.issue("late.agg.svc", x509.ExtKeyUsageServerAuth), plain)
+	times := newClock()
+	b := start(t, func(_ *bench, c *aggregation.Config) { c.Now = times.now })
+	s := apiService(e.port, ca.pem)
+	s.Spec.Service.Name = "late"
+	b.board.put(name, s)
+	since := func(reason string) time.Time {
+		b.eventually(reason, func() bool { return strings.Contains(b.condition(name), " "+reason+" ") })
+		return b.board.get(name).Status.Conditions[0].LastTransitionTime.Time
+	}
+	serve := func(spec corev1.ServiceSpec) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.services["agg/late"] = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "agg", Name: "late"}, Spec: spec}
+	}
+	first := since("ServiceNotFound")
+	told := b.told()
+	times.advance(time.Hour)
+	serve(corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP})
+	if second := since("ServicePortError"); !second.Equal(first) {
+		t.Errorf("another reason of the same status is of %v, not %v", second, first)
+	}
+	b.eventually("told", func() bool { return b.told() > told })
+	if n := metrics(t, b, "aggregator_unavailable_apiservice_total"); n != 2 {
+		t.Errorf("%v reasons were counted", n)
+	}
+	times.advance(time.Hour)
+	serve(corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"})
+	if third := since("Passed"); !third.After(first.Add(time.Hour)) {
+		t.Errorf("another status is of %v, after %v", third, first)
+	}
+}
+
+// TestWhenServersAreLookedAt: what is there seldom, what was said meanwhile soon, and nothing twice
+// at a time.
+func TestWhenServersAreLookedAt(t *testing.T) {
+	ca := newAuthority(t)
+	held, goOn := make(chan bool, 8), make(chan bool)
+	var holds atomic.Bool
+	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/openapi/v3" && holds.Load() {
+			held <- true
+			<-goOn
+		}
+		plain(w, r)
+	})
+	times := newClock()
+	b := start(t, func(_ *bench, c *aggregation.Config) { c.Now = times.now })
+	b.register(e, ca.pem)
+	asked := func() int { return len(e.asked("/openapi/v3")) }
+	looked := func(what string, want int) {
+		t.Helper()
+		b.eventually(what, func() bool { return asked() >= want })
+		b.rounds()
+		if n := asked(); n != want {
+			t.Errorf("%s: asked %d times, want %d", what, n, want)
+		}
+	}
+	// What is written is shown by then, and not what was found last.
+	b.eventually("shown", func() bool {
+		for s := range b.Registered() {
+			return len(s.Status.Conditions) == 1
+		}
+		return false
+	})
+	times.advance(2 * time.Second)
+	b.rounds()
+	first := asked()
+	holds.Store(true)
+	times.advance(28 * time.Second)
+	looked("after half a minute", first+1)
+	<-held
+	times.advance(time.Minute)
+	looked("while it is looked at", first+1)
+	b.Poke()
+	b.rounds()
+	times.advance(2 * time.Second)
+	holds.Store(false)
+	close(goOn)
+	looked("what was said meanwhile", first+2)
+
+	times.advance(2 * time.Second)
+	s := b.board.get(name)
+	s.Annotations = map[string]string{"more": "said"}
+	b.board.put(name, s)
+	b.eventually("read", func() bool {
+		for s := range b.Registered() {
+			return s.Annotations["more"] != ""
+		}
+		return false
+	})
+	looked("what it says besides", first+2)
+	s = b.board.get(name)
+	s.Status.Conditions[0].Status = apiregistrationv1.ConditionFalse
+	b.board.put(name, s)
+	b.eventually("put right", func() bool { return b.condition(name) == passed && asked() == first+3 })
+	times.advance(2 * time.Second)
+	s = b.board.get(name)
+	s.Status.Conditions = nil
+	b.board.put(name, s)
+	b.eventually("put back", func() bool { return b.condition(name) == passed && asked() == first+4 })
+}
+
+// TestWhatOthersFoundCounts: until a server is checked here it is there when its APIService says so.
+// A check that does not come to an end finds nothing.
+func TestWhatOthersFoundCounts(t *testing.T) {
+	ca := newAuthority(t)
+	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
+	checked := make(chan bool, 1)
+	b := start(t, func(_ *bench, c *aggregation.Config) {
+		c.Service = func(ctx context.Context, _, _ string) (*corev1.Service, error) {
+			select {
+			case checked <- true:
+			default:
+			}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+	})
+	b.board.put(name, apiService(e.port, ca.pem))
+	<-checked
+	if w := b.ask(eve, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("before anybody found anything: %d %s", w.Code, w.Body)
+	}
+	s := apiService(e.port, ca.pem)
+	s.Status.Conditions = []apiregistrationv1.APIServiceCondition{
+		{Type: "Another", Status: apiregistrationv1.ConditionFalse}, {Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionTrue},
+	}
+	b.board.put(name, s)
+	b.eventually("there", func() bool { return b.ask(eve, httptest.NewRequest("GET", thing, nil)).Code == http.StatusTeapot })
+	b.stop()
+	if len(b.written) != 0 || b.changed != 0 {
+		t.Errorf("written %v, told %d times", b.written, b.changed)
+	}
+}
+
+// TestAPIServicesThatCannotBeRead: nobody answers for them, and others do as before.
+func TestAPIServicesThatCannotBeRead(t *testing.T) {
+	ca := newAuthority(t)
+	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
+	b := start(t, func(_ *bench, c *aggregation.Config) {
+		decode := c.Decode
+		c.Decode = func(entry *watchcache.Entry) (*apiregistrationv1.APIService, error) {
+			if entry.Name() == "broken" {
+				return nil, errors.New("no APIService")
+			}
+			return decode(entry)
+		}
+	})
+	b.board.put("broken", apiService(e.port, ca.pem))
+	b.register(e, ca.pem)
+	local := apiService(e.port, nil)
+	local.Name, local.Spec.Version, local.Spec.Service = "v2.ext.test", "v2", nil
+	b.board.put(local.Name, local)
+	b.registered(2)
+	for range b.Registered() {
+		break // who has found what he looked for
+	}
+	if w := b.ask(eve, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusTeapot {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// TestServersThatMove: another place in the APIService is that of another server.
+func TestServersThatMove(t *testing.T) {
+	ca := newAuthority(t)
+	cert := ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth)
+	old, other := extend(t, cert, things), extend(t, cert, things)
+	b := start(t, nil)
+	b.register(old, ca.pem)
+	b.register(other, ca.pem)
+	b.eventually("asked there", func() bool {
+		b.ask(eve, httptest.NewRequest("GET", thing, nil))
+		return len(other.asked(thing)) > 0
+	})
+}
+
+// TestServersThatAreNowhere: of what nobody knows the place, or one that is none, is not there; where
+// that is so only later it is not known what it serves.
+func TestServersThatAreNowhere(t *testing.T) {
+	ca := newAuthority(t)
+	for _, c := range []struct {
+		host string
+		err  error
+		want string
+	}{
+		{"", errors.New("nowhere"), "nowhere"},
+		{"no host:443", nil, "invalid URL"},
+	} {
+		e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
+		for _, from := range []int64{1, 2} { // the first is that of the check
+			var calls atomic.Int64
+			b := start(t, func(_ *bench, config *aggregation.Config) {
+				resolve := config.Resolve
+				config.Resolve = func(ctx context.Context, namespace, name string, port int32) (string, error) {
+					if calls.Add(1) >= from {
+						return c.host, c.err
+					}
+					return resolve(ctx, namespace, name, port)
+				}
+			})
+			b.board.put(name, apiService(e.port, ca.pem))
+			b.eventually("checked", func() bool { return b.condition(name) != "" })
+			if got := b.condition(name); from == 1 && !strings.Contains(got, c.want) || from == 2 && got != passed {
+				t.Errorf("from %d on %q, %v: %s", from, c.host, c.err, got)
+			}
+			if all := b.Versions(); len(all) != 1 || !all[0].Stale {
+				t.Errorf("from %d on %q, %v: %+v", from, c.host, c.err, all)
+			}
+			b.stop()
+		}
+	}
+}
+
+// TestServersThatDoNotAnswerTheQuestion: who wants to speak of something else is not there.
+func TestServersThatDoNotAnswerTheQuestion(t *testing.T) {
+	ca := newAuthority(t)
+	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: odd/1\r\n\r\n")
+	})
+	e.TLS.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		c := e.TLS.Clone()
+		c.NextProtos = []string{"http/1.1"}
+		return c, nil
+	}
+	b := start(t, nil)
+	b.board.put(name, apiService(e.port, ca.pem))
+	b.eventually("checked", func() bool { return b.condition(name) != "" })
+	if got := b.condition(name); !strings.HasPrefix(got, "False FailedDiscoveryCheck") || !strings.HasSuffix(got, ": 101") {
+		t.Error(got)
+	}
+}
+
+// TestSameConditions: words that change from check to check are no change.
+func TestSameConditions(t *testing.T) {
+	const at = "failing or missing response from https://localhost:1/apis/ext.test/v1: "
+	condition := func(told string) *apiregistrationv1.APIServiceCondition {
+		parts := strings.SplitN(told, " ", 3)
+		return &apiregistrationv1.APIServiceCondition{Status: apiregistrationv1.ConditionStatus(parts[0]), Reason: parts[1], Message: parts[2]}
+	}
+	const failed = "False FailedDiscoveryCheck " + at
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{
+		{passed, passed, true},
+		{passed, failed + "EOF", false},
+		{failed + "EOF", failed + "read tcp 127.0.0.1:4->127.0.0.1:1: read: connection reset by peer", true},
+		{failed + "read tcp 127.0.0.1:4->127.0.0.1:1: i/o timeout", failed + "read tcp 127.0.0.1:5->127.0.0.1:1: i/o timeout", true},
+		{failed + "EOF", failed + "dial tcp 127.0.0.1:1: connect: connection refused", false},
+		{failed + "context deadline exceeded", failed + "dial tcp 127.0.0.1:1: connect: connection refused", false},
+		{failed + "bad status from x: 500", failed + "bad status from x: 404", false},
+		{failed + "bad status from x: 500", failed + "EOF", false},
+		{failed + "dial tcp 127.0.0.1:1: connect: connection refused", failed + "EOF", false},
+		{failed + "dial tcp 127.0.0.1:1: connect: connection refused", failed + "dial tcp 127.0.0.1:2: connect: connection refused", true},
+		{"False MissingEndpoints a", "False MissingEndpoints b", false},
+		{"False ServiceNotFound a", "False EndpointsNotFound a", false},
+	} {
+		if got := aggregation.Same(condition(c.a), condition(c.b)); got != c.want {
+			t.Errorf("%q and %q: %v", c.a, c.b, got)
+		}
+	}
+}

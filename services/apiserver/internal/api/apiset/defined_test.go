@@ -1,0 +1,163 @@
+package apiset_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand"
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// definedAs makes what a definition of group g says.
+func definedAs(group, resource, kind string, versions ...string) apiset.Defined {
+	d := apiset.Defined{Resource: schema.GroupResource{Group: group, Resource: resource}}
+	for _, v := range versions {
+		d.Versions = append(d.Versions, &apiset.Resource{Kind: &registry.Kind{
+			Names: registry.Names{Group: group, Version: v, Resource: resource, Kind: kind}, Stored: registry.Stored{Prefix: group + "/" + resource},
+		}})
+	}
+	return d
+}
+
+// model is a set as it has to be, made from all that is defined.
+type model map[schema.GroupResource]apiset.Defined
+
+// check compares all that a set tells of custom kinds with the model.
+func (m model) check(t *testing.T, s *apiset.Set, groups, resources, kinds, versions []string) {
+	t.Helper()
+	total := 0
+	for _, g := range groups {
+		inGroup := 0
+		for _, v := range versions {
+			gv, inVersion := schema.GroupVersion{Group: g, Version: v}, 0
+			byKind := map[string]*apiset.Resource{}
+			for _, r := range slices.Sorted(slices.Values(resources)) {
+				var want *apiset.Resource
+				for _, one := range m[schema.GroupResource{Group: g, Resource: r}].Versions {
+					if one.Version == v {
+						want, byKind[one.Kind.Kind] = one, one
+						inVersion++
+					}
+				}
+				if got := s.Resource(gv.WithResource(r)); got != want {
+					t.Errorf("%s/%s %s is %v, want %v", g, v, r, got, want)
+				}
+				if want == nil {
+					continue
+				}
+				if family := s.Family(want.Kind); len(family) != len(m[schema.GroupResource{Group: g, Resource: r}].Versions) || !slices.Contains(family, want) {
+					t.Errorf("%s/%s %s has a family of %d", g, v, r, len(family))
+				}
+			}
+			for _, k := range kinds {
+				if got := s.StoredKind(gv.WithKind(k)); got != byKind[k] {
+					t.Errorf("%s/%s has another %s than it should", g, v, k)
+				}
+			}
+			if s.Serves(gv) != (inVersion > 0) {
+				t.Errorf("%s with %d resources: served %t", gv, inVersion, s.Serves(gv))
+			}
+			inGroup += inVersion
+		}
+		if s.ServesGroup(g) != (inGroup > 0) {
+			t.Errorf("group %s with %d resources: served %t", g, inGroup, s.ServesGroup(g))
+		}
+		total += inGroup
+	}
+	if got := len(s.Custom()); got != total {
+		t.Errorf("%d custom kinds, want %d", got, total)
+	}
+}
+
+// Definitions come, change and go, some of them together. Each set is what all
+// definitions make at its time, and stays that.
+func TestSetsFollowDefinitions(t *testing.T) {
+	groups, versions := []string{"a", "a.b", "b"}, []string{"v1", "v2"}
+	var resources, kinds []string
+	for i := range 40 {
+		resources = append(resources, fmt.Sprint("r", i))
+		kinds = append(kinds, fmt.Sprint("K", i))
+	}
+	pick := func(r *rand.Rand, of []string) string { return of[r.Intn(len(of))] }
+	for seed := range int64(4) {
+		r := rand.New(rand.NewSource(seed))
+		type taken struct {
+			set  *apiset.Set
+			want model
+		}
+		var all []taken
+		s, now := apiset.Builder{}.Set(catalog(t, "apples"), 0), model{}
+		for revision := range int64(150) {
+			var changed []apiset.Defined
+			for range r.Intn(5) {
+				d := definedAs(pick(r, groups), pick(r, resources), pick(r, kinds), [][]string{nil, versions[:1], versions[1:], versions}[r.Intn(4)]...)
+				if slices.ContainsFunc(changed, func(o apiset.Defined) bool { return o.Resource == d.Resource }) {
+					continue
+				}
+				changed = append(changed, d)
+				now[d.Resource] = d
+			}
+			if s = s.With(changed, revision); s.Revision() != revision {
+				t.Errorf("revision %d, want %d", s.Revision(), revision)
+			}
+			if revision%10 == 0 {
+				all = append(all, taken{s, maps.Clone(now)})
+			}
+		}
+		for _, one := range append(all, taken{s, now}) {
+			one.want.check(t, one.set, groups, resources, kinds, versions)
+		}
+		if t.Failed() {
+			t.Fatalf("with seed %d", seed)
+		}
+	}
+}
+
+// What is built in stays so, whatever is defined beside it.
+func TestBuiltInKindsWin(t *testing.T) {
+	known := catalog(t, "apples")
+	s := apiset.Builder{}.Set(known, 0)
+	gv := schema.GroupVersion{Group: "g", Version: "v1"}
+	apples := s.Resource(gv.WithResource("apples"))
+	apples.Store = new(watchcache.Store) // objects of it are stored
+	s = s.Only(known)
+	s = s.With([]apiset.Defined{definedAs("g", "apples", "Other", "v1", "v2"), definedAs("g", "pears", "Pear", "v1")}, 2)
+	stored := s.StoredKind(gv.WithKind(apples.Kind.Kind))
+	s = s.With([]apiset.Defined{definedAs("g", "imitations", apples.Kind.Kind, "v1")}, 2)
+	if stored == nil || s.StoredKind(gv.WithKind(apples.Kind.Kind)) != stored {
+		t.Error("a definition takes the place of a built-in kind")
+	}
+	s = s.With([]apiset.Defined{{Resource: schema.GroupResource{Group: "g", Resource: "imitations"}}}, 2)
+	if s.Resource(gv.WithResource("apples")) != apples || len(s.Custom()) != 2 || s.Resource(gv.WithResource("pears")) == nil {
+		t.Errorf("%d custom kinds", len(s.Custom()))
+	}
+	s = s.With([]apiset.Defined{{Resource: schema.GroupResource{Group: "g", Resource: "apples"}}, {Resource: schema.GroupResource{Group: "g", Resource: "pears"}}}, 3)
+	if s.Resource(gv.WithResource("apples")) != apples || len(s.Custom()) != 0 || !s.Serves(gv) || s.Serves(schema.GroupVersion{Group: "g", Version: "v2"}) {
+		t.Error("built-in kinds went with a definition")
+	}
+}
+
+// BenchmarkWith is one definition that comes to many.
+func BenchmarkWith(b *testing.B) {
+	for _, n := range []int{200, 3000, 5000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			s := apiset.Builder{}.Set(&registry.Catalog{}, 0)
+			one := func(i int) apiset.Defined {
+				return definedAs(fmt.Sprintf("g%d.example.com", i%20), fmt.Sprintf("widget%ds", i), fmt.Sprintf("Widget%d", i), "v1")
+			}
+			for i := range n {
+				s = s.With([]apiset.Defined{one(i)}, int64(i))
+			}
+			next := []apiset.Defined{one(n)}
+			for b.Loop() {
+				s.With(next, 1)
+			}
+		})
+	}
+}

@@ -1,0 +1,522 @@
+package discovery_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/apimachinery/pkg/util/version"
+	clientdiscovery "k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"binnacle/services/apiserver/internal/api/discovery"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// groups are the built-in groups in the order of the reference server.
+var groups = []registry.Group{
+	{Name: "", Versions: []string{"v1"}, Priority: 18000},
+	{Name: "apiregistration.k8s.io", Versions: []string{"v1"}, Priority: 18000},
+	{Name: "apps", Versions: []string{"v1"}, Priority: 17800},
+	{Name: "events.k8s.io", Versions: []string{"v1"}, Priority: 17750},
+	{Name: "authentication.k8s.io", Versions: []string{"v1"}, Priority: 17700},
+	{Name: "authorization.k8s.io", Versions: []string{"v1"}, Priority: 17600},
+	{Name: "autoscaling", Versions: []string{"v2", "v1"}, Priority: 17500},
+	{Name: "batch", Versions: []string{"v1"}, Priority: 17400},
+	{Name: "certificates.k8s.io", Versions: []string{"v1"}, Priority: 17300},
+	{Name: "networking.k8s.io", Versions: []string{"v1"}, Priority: 17200},
+	{Name: "policy", Versions: []string{"v1"}, Priority: 17100},
+	{Name: "rbac.authorization.k8s.io", Versions: []string{"v1"}, Priority: 17000},
+	{Name: "storage.k8s.io", Versions: []string{"v1"}, Priority: 16800},
+	{Name: "admissionregistration.k8s.io", Versions: []string{"v1"}, Priority: 16700},
+	{Name: "apiextensions.k8s.io", Versions: []string{"v1"}, Priority: 16700},
+	{Name: "scheduling.k8s.io", Versions: []string{"v1"}, Priority: 16600},
+	{Name: "coordination.k8s.io", Versions: []string{"v1"}, Priority: 16500},
+	{Name: "node.k8s.io", Versions: []string{"v1"}, Priority: 16300},
+	{Name: "discovery.k8s.io", Versions: []string{"v1"}, Priority: 16200},
+	{Name: "flowcontrol.apiserver.k8s.io", Versions: []string{"v1"}, Priority: 16100},
+}
+
+// catalog declares the recorded resources of the reference server.
+func catalog(t testing.TB) *registry.Catalog {
+	t.Helper()
+	var facts []struct {
+		Group, Version, Resource, Kind, Scope, Singular string
+		Verbs, ShortNames, Categories                   []string
+		Subresources                                    []struct {
+			Name, Kind, Group, Version string
+			Verbs                      []string
+		}
+	}
+	load(t, "resources.json", &facts)
+	var kinds []*registry.Kind
+	for _, f := range facts {
+		k := &registry.Kind{
+			Names: registry.Names{
+				Group: f.Group, Version: f.Version, Resource: f.Resource, Singular: f.Singular, Kind: f.Kind,
+				ShortNames: f.ShortNames, Categories: f.Categories, Namespaced: f.Scope == "Namespaced",
+			},
+			Verbs:  f.Verbs,
+			Stored: registry.Stored{Prefix: f.Resource},
+		}
+		k.Virtual = !slices.Contains(f.Verbs, "delete")
+		switch {
+		case f.Group == "autoscaling":
+			k.Stored.Version = schema.GroupVersion{Group: "autoscaling", Version: "v2"}
+		case f.Group == "events.k8s.io":
+			k.Stored.Version = schema.GroupVersion{Version: "v1"}
+		case f.Resource == "ipaddresses", f.Resource == "servicecidrs", f.Resource == "customresourcedefinitions":
+			k.Stored.Version = schema.GroupVersion{Group: f.Group, Version: "v1beta1"}
+		}
+		for _, s := range f.Subresources {
+			k.Subresources = append(k.Subresources, registry.Subresource{
+				Name: s.Name, Verbs: s.Verbs, GVK: schema.GroupVersionKind{Group: s.Group, Version: s.Version, Kind: s.Kind},
+			})
+		}
+		kinds = append(kinds, k)
+	}
+	c, err := registry.NewCatalog(groups, kinds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func load(t testing.TB, name string, into any) {
+	t.Helper()
+	b, err := os.ReadFile("testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// respond stands in for the server's responder.
+func respond(w http.ResponseWriter, _ *http.Request, code int, obj runtime.Object, _ schema.GroupVersionKind) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(obj)
+}
+
+// handler finds the document of a path, as the server's mux does.
+func handler(d *discovery.Documents) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+		switch {
+		case parts[0] == "version":
+			d.ServeVersion(w, r)
+		case parts[0] == "":
+			d.ServePaths(w, r)
+		case parts[0] == "api" && len(parts) == 1:
+			d.ServeAPIRoot(w, r)
+		case parts[0] == "api":
+			d.ServeGroupVersion(w, r, schema.GroupVersion{Version: parts[1]})
+		case len(parts) == 1:
+			d.ServeAPIsRoot(w, r)
+		case len(parts) == 2:
+			d.ServeGroup(w, r, parts[1])
+		default:
+			d.ServeGroupVersion(w, r, schema.GroupVersion{Group: parts[1], Version: parts[2]})
+		}
+	})
+}
+
+func serve(t testing.TB, options ...discovery.Option) (*discovery.Documents, http.Handler) {
+	t.Helper()
+	d, err := discovery.New(catalog(t), respond, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, handler(d)
+}
+
+func get(h http.Handler, path string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodGet, path, nil)
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// answer is a recorded answer.
+type answer struct {
+	Status  int
+	Headers http.Header
+	Body    any
+}
+
+func check(t *testing.T, w *httptest.ResponseRecorder, want answer) {
+	t.Helper()
+	if w.Code != want.Status {
+		t.Errorf("status %d, want %d", w.Code, want.Status)
+	}
+	if got, want := w.Header().Get("Content-Type"), want.Headers.Get("Content-Type"); got != want {
+		t.Errorf("content type %q, want %q", got, want)
+	}
+	if text, ok := want.Body.(string); ok {
+		if w.Body.String() != text {
+			t.Errorf("body\n got %s\nwant %s", w.Body, text)
+		}
+		return
+	}
+	var got any
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, want.Body) {
+		g, _ := json.MarshalIndent(got, "", " ")
+		e, _ := json.MarshalIndent(want.Body, "", " ")
+		t.Errorf("body\n got %s\nwant %s", g, e)
+	}
+}
+
+func TestResourcesAgreeWithTheReference(t *testing.T) {
+	_, h := serve(t)
+	for _, file := range []string{"resources-other.json", "resources-workload.json"} {
+		var wants []answer
+		load(t, file, &wants)
+		for _, want := range wants {
+			gv := want.Body.(map[string]any)["groupVersion"].(string)
+			path := "/apis/" + gv
+			if gv == "v1" {
+				path = "/api/v1"
+			}
+			t.Run(gv, func(t *testing.T) { check(t, get(h, path), want) })
+		}
+	}
+}
+
+func TestRootsAgreeWithTheReference(t *testing.T) {
+	_, h := serve(t, discovery.WithServerAddress("10.9.8.7:6443"))
+	var wants []answer
+	load(t, "roots.json", &wants)
+
+	t.Run("core versions", func(t *testing.T) {
+		want := wants[0]
+		want.Body.(map[string]any)["serverAddressByClientCIDRs"].([]any)[0].(map[string]any)["serverAddress"] = "10.9.8.7:6443"
+		check(t, get(h, "/api"), want)
+	})
+	t.Run("groups", func(t *testing.T) {
+		// The recording names the groups one by one.
+		body := wants[1].Body.(map[string]any)
+		list := []any{}
+		for i := 0; body[fmt.Sprintf("groups.%d", i)] != nil; i++ {
+			list = append(list, body[fmt.Sprintf("groups.%d", i)])
+			delete(body, fmt.Sprintf("groups.%d", i))
+		}
+		body["groups"] = list
+		check(t, get(h, "/apis"), wants[1])
+	})
+	for i, path := range map[int]string{2: "/apis/apps", 3: "/apis/autoscaling", 5: "/apis/nope.example"} {
+		t.Run(path, func(t *testing.T) { check(t, get(h, path), wants[i]) })
+	}
+	t.Run("yaml", func(t *testing.T) { check(t, get(h, "/apis/policy", "Accept", "application/yaml"), wants[11]) })
+	t.Run("unknown version", func(t *testing.T) {
+		w := get(h, "/apis/apps/v9")
+		var got metav1.Status
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+			t.Fatal(err)
+		}
+		want := wants[6].Body.(map[string]any)
+		if w.Code != wants[6].Status || got.Message != want["message"] || string(got.Reason) != want["reason"] {
+			t.Errorf("%d %+v", w.Code, got)
+		}
+	})
+}
+
+func TestVersion(t *testing.T) {
+	_, h := serve(t)
+	var info map[string]string
+	w := get(h, "/version")
+	if err := json.Unmarshal(w.Body.Bytes(), &info); err != nil {
+		t.Fatal(err)
+	}
+	v, err := version.ParseSemantic(info["gitVersion"])
+	if err != nil || v.Major() != 1 || v.Minor() != 33 {
+		t.Errorf("gitVersion %q: %v", info["gitVersion"], err)
+	}
+	if info["major"] != "1" || info["minor"] != "33" || info["minCompatibilityMinor"] != "32" {
+		t.Errorf("%v", info)
+	}
+}
+
+func TestPaths(t *testing.T) {
+	_, h := serve(t, discovery.WithPaths(func() []string { return []string{"/metrics", "/healthz", "/version"} }))
+	var got metav1.RootPaths
+	if err := json.Unmarshal(get(h, "/").Body.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.IsSorted(got.Paths) || len(slices.Compact(slices.Clone(got.Paths))) != len(got.Paths) {
+		t.Errorf("not sorted or not unique: %v", got.Paths)
+	}
+	for _, p := range []string{"/api", "/api/v1", "/apis", "/apis/", "/apis/apps", "/apis/apps/v1", "/healthz", "/metrics", "/version"} {
+		if !slices.Contains(got.Paths, p) {
+			t.Errorf("%s is missing", p)
+		}
+	}
+	if want := 4 + 2*19 + 1 + 3; len(got.Paths) != want {
+		t.Errorf("%d paths, want %d: %v", len(got.Paths), want, got.Paths)
+	}
+}
+
+const (
+	asV2      = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+	asV2beta1 = ";g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
+)
+
+func TestAggregatedNegotiation(t *testing.T) {
+	_, h := serve(t)
+	for accept, want := range map[string]string{
+		"": "application/json",
+		"application/json" + asV2 + ",application/json" + asV2beta1 + ",application/json": "application/json" + asV2,
+		"application/json" + asV2beta1:                                                   "",
+		"application/json;as=APIGroupDiscoveryList;v=v2;g=apidiscovery.k8s.io":           "application/json" + asV2,
+		"application/json;q=0.5" + asV2 + ",application/yaml" + asV2:                     "application/yaml" + asV2,
+		"application/json,application/json" + asV2:                                       "application/json",
+		"application/json;g=apidiscovery.k8s.io;v=v9;as=APIGroupDiscoveryList,text/html": "",
+		"application/json;g=other;v=v2;as=APIGroupDiscoveryList,application/json":        "application/json",
+		"application/vnd.kubernetes.protobuf" + asV2:                                     "application/vnd.kubernetes.protobuf" + asV2,
+		"*/*" + asV2: "application/json" + asV2,
+		"*/*":        "application/json",
+	} {
+		w := get(h, "/apis", "Accept", accept)
+		if want == "" {
+			if w.Code != http.StatusNotAcceptable {
+				t.Errorf("%q: status %d", accept, w.Code)
+			}
+			continue
+		}
+		if got := w.Header().Get("Content-Type"); got != want || w.Code != http.StatusOK {
+			t.Errorf("%q: %d %q, want %q", accept, w.Code, got, want)
+		}
+	}
+}
+
+func TestAggregatedContent(t *testing.T) {
+	_, h := serve(t)
+	var list apidiscoveryv2.APIGroupDiscoveryList
+	w := get(h, "/apis", "Accept", "application/json"+asV2)
+	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, g := range list.Items {
+		names = append(names, g.Name)
+	}
+	want := []string{}
+	for _, g := range groups[1:] {
+		want = append(want, g.Name)
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("groups %v, want %v", names, want)
+	}
+	deployments := list.Items[1].Versions[0].Resources[2]
+	if deployments.Resource != "deployments" || deployments.ResponseKind.Kind != "Deployment" || deployments.Scope != "Namespaced" ||
+		len(deployments.Subresources) != 2 || deployments.Subresources[0].ResponseKind.Group != "autoscaling" {
+		t.Errorf("deployments: %+v", deployments)
+	}
+
+	// The other forms say the same.
+	var y, p apidiscoveryv2.APIGroupDiscoveryList
+	if err := yaml.Unmarshal(get(h, "/apis", "Accept", "application/yaml"+asV2).Body.Bytes(), &y); err != nil {
+		t.Fatal(err)
+	}
+	s := runtime.NewScheme()
+	if err := apidiscoveryv2.AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	body := get(h, "/apis", "Accept", "application/vnd.kubernetes.protobuf"+asV2).Body.Bytes()
+	if _, _, err := protobuf.NewSerializer(s, s).Decode(body, nil, &p); err != nil {
+		t.Fatal(err)
+	}
+	p.TypeMeta = list.TypeMeta
+	if !reflect.DeepEqual(y, list) || !reflect.DeepEqual(p, list) {
+		t.Error("the forms differ")
+	}
+	if got := get(h, "/apis", "Accept", "application/json"+asV2beta1); got.Code != http.StatusNotAcceptable {
+		t.Errorf("the older form is answered with %d", got.Code)
+	}
+}
+
+func TestAggregatedIsSentOnce(t *testing.T) {
+	d, h := serve(t)
+	first := get(h, "/apis", "Accept", "application/json"+asV2)
+	tag := first.Header().Get("ETag")
+	if tag == "" || first.Header().Get("Vary") != "Accept" {
+		t.Fatalf("headers %v", first.Header())
+	}
+	for _, match := range []string{tag, `"other", ` + tag, "W/" + tag, "*"} {
+		again := get(h, "/apis", "Accept", "application/json"+asV2, "If-None-Match", match)
+		if again.Code != http.StatusNotModified || again.Body.Len() != 0 || again.Header().Get("ETag") != tag {
+			t.Errorf("%s: %d with %d bytes", match, again.Code, again.Body.Len())
+		}
+	}
+	d.Replace(widgets())
+	changed := get(h, "/apis", "Accept", "application/json"+asV2, "If-None-Match", tag)
+	if changed.Code != http.StatusOK || changed.Header().Get("ETag") == tag {
+		t.Errorf("after a change: %d %s", changed.Code, changed.Header().Get("ETag"))
+	}
+}
+
+func widgets() []discovery.GroupVersion {
+	kind := &registry.Kind{
+		Names: registry.Names{
+			Group: "example.com", Version: "v1", Resource: "widgets", Singular: "widget", Kind: "Widget",
+			Namespaced: true, ShortNames: []string{"w"},
+		},
+		Subresources: []registry.Subresource{{Name: "status", GVK: schema.GroupVersionKind{Kind: "Widget"}, Verbs: []string{"get"}}},
+	}
+	return []discovery.GroupVersion{
+		{Group: "example.com", Version: "v1beta1", GroupPriority: 1000, VersionPriority: 100, Resources: discovery.Resources([]*registry.Kind{kind})},
+		{Group: "example.com", Version: "v1", GroupPriority: 1000, VersionPriority: 100, Resources: discovery.Resources([]*registry.Kind{kind})},
+		{Group: "a.example.com", Version: "v1", GroupPriority: 1000, VersionPriority: 100, Stale: true},
+		{Group: "first.example.com", Version: "v1", GroupPriority: 20000, VersionPriority: 100},
+		{Group: "apps", Version: "v2alpha1", GroupPriority: 1, VersionPriority: 1},
+		{Group: "apps", Version: "v1", GroupPriority: 1, VersionPriority: 1},
+	}
+}
+
+func TestReplace(t *testing.T) {
+	d, h := serve(t)
+	if d.HasGroup("example.com") {
+		t.Error("a group that was not added")
+	}
+	d.Replace(widgets())
+	if !d.HasGroup("example.com") {
+		t.Error("a group that was added is missing")
+	}
+	var list metav1.APIGroupList
+	if err := json.Unmarshal(get(h, "/apis").Body.Bytes(), &list); err != nil {
+		t.Fatal(err)
+	}
+	if n := list.Groups[0].Name; n != "first.example.com" {
+		t.Errorf("first group %s", n)
+	}
+	last := list.Groups[len(list.Groups)-2:]
+	if last[0].Name != "a.example.com" || last[1].Name != "example.com" || last[1].PreferredVersion.Version != "v1" {
+		t.Errorf("last groups %v", last)
+	}
+	var apps metav1.APIGroup
+	if err := json.Unmarshal(get(h, "/apis/apps").Body.Bytes(), &apps); err != nil {
+		t.Fatal(err)
+	}
+	if len(apps.Versions) != 2 || apps.PreferredVersion.Version != "v1" {
+		t.Errorf("apps %+v", apps)
+	}
+	var resources metav1.APIResourceList
+	if err := json.Unmarshal(get(h, "/apis/example.com/v1").Body.Bytes(), &resources); err != nil {
+		t.Fatal(err)
+	}
+	if len(resources.APIResources) != 2 || resources.APIResources[1].Name != "widgets/status" || resources.APIResources[1].Kind != "Widget" {
+		t.Errorf("resources %+v", resources)
+	}
+	d.Replace(nil)
+	if w := get(h, "/apis/example.com"); w.Code != http.StatusNotFound {
+		t.Errorf("a group that was removed: %d", w.Code)
+	}
+}
+
+// TestGroupListOrder: groups of the same priority are in the order of their APIServices in the
+// list of groups, and of their names in aggregated discovery.
+func TestGroupListOrder(t *testing.T) {
+	d, h := serve(t)
+	var all []discovery.GroupVersion
+	for _, v := range []string{"v1alpha1.a.test", "v1.b.test", "v2.a.test", "v1alpha1.c.test", "v1.c.test"} {
+		version, group, _ := strings.Cut(v, ".")
+		all = append(all, discovery.GroupVersion{Group: group, Version: version, GroupPriority: 1000, VersionPriority: 100})
+	}
+	d.Replace(all)
+	var list metav1.APIGroupList
+	if err := json.Unmarshal(get(h, "/apis").Body.Bytes(), &list); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, g := range list.Groups[len(list.Groups)-3:] {
+		names = append(names, g.Name)
+	}
+	if got := strings.Join(names, " "); got != "b.test c.test a.test" {
+		t.Errorf("/apis lists %s", got)
+	}
+}
+
+// client-go reads what it is served, in the plain and in the aggregated form.
+func TestClient(t *testing.T) {
+	d, h := serve(t)
+	d.Replace(widgets())
+	server := httptest.NewServer(h)
+	defer server.Close()
+	for _, plain := range []bool{false, true} {
+		c, err := clientdiscovery.NewDiscoveryClientForConfig(&rest.Config{Host: server.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.UseLegacyDiscovery = plain
+		_, lists, err := c.ServerGroupsAndResources()
+		stale := clientdiscovery.IsGroupDiscoveryFailedError(err)
+		if err != nil && !stale || stale == plain {
+			t.Fatalf("plain %t: %v", plain, err)
+		}
+		found := map[string]bool{}
+		for _, l := range lists {
+			for _, r := range l.APIResources {
+				found[l.GroupVersion+" "+r.Name] = true
+			}
+		}
+		for _, want := range []string{"v1 pods", "v1 pods/eviction", "apps/v1 deployments/scale", "example.com/v1 widgets"} {
+			if !found[want] {
+				t.Errorf("plain %t: %s is missing", plain, want)
+			}
+		}
+		if v, err := c.ServerVersion(); err != nil || v.Minor != "33" {
+			t.Errorf("version %v: %v", v, err)
+		}
+	}
+}
+
+func TestPretty(t *testing.T) {
+	_, h := serve(t)
+	if b := get(h, "/apis/policy?pretty=true").Body.String(); !strings.Contains(b, "\n  \"name\": \"policy\"") {
+		t.Errorf("not indented: %s", b)
+	}
+	if b := get(h, "/apis/policy").Body.String(); strings.Count(b, "\n") != 1 {
+		t.Errorf("indented: %s", b)
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	d, h := serve(t)
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for j := range 50 {
+				if i == 0 && j%10 == 0 {
+					d.Replace(widgets())
+				}
+				if w := get(h, "/apis", "Accept", "application/json"+asV2); w.Code != http.StatusOK {
+					t.Errorf("status %d", w.Code)
+				}
+				if w := get(h, "/apis/apps/v1"); w.Code != http.StatusOK {
+					t.Errorf("status %d", w.Code)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}

@@ -1,0 +1,188 @@
+package discovery
+
+import (
+	"encoding/json"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiversion "k8s.io/apimachinery/pkg/version"
+
+	"binnacle/libs/version"
+	"binnacle/services/apiserver/internal/codec/negotiation"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// Respond writes an object in a negotiated media type. It writes errors; documents are written
+// without it.
+type Respond func(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind)
+
+// Documents serves discovery. It is safe for concurrent use.
+type Documents struct {
+	builtIn  []*group
+	priority func(schema.GroupVersion) int
+	respond  Respond
+	address  string
+	paths    func() []string
+	version  apiversion.Info
+
+	current atomic.Pointer[func() *snapshot]
+	// made is the last snapshot that was built. The next one reuses its unchanged parts.
+	made atomic.Pointer[snapshot]
+}
+
+// Option sets data that is not in the catalog.
+type Option func(*Documents)
+
+// WithServerAddress sets the host:port of this server in /api.
+func WithServerAddress(address string) Option {
+	return func(d *Documents) { d.address = address }
+}
+
+// WithPaths adds the paths beside APIs (health checks, metrics, OpenAPI) to the list of paths.
+func WithPaths(paths func() []string) Option {
+	return func(d *Documents) { d.paths = paths }
+}
+
+// WithVersion replaces the version of the build in /version.
+func WithVersion(v apiversion.Info) Option {
+	return func(d *Documents) { d.version = v }
+}
+
+// WithVersionPriority sets the priorities of built-in versions among the versions of their group.
+// Without it, built-in versions precede all others.
+func WithVersionPriority(priority func(schema.GroupVersion) int) Option {
+	return func(d *Documents) { d.priority = priority }
+}
+
+// New returns the documents of the catalog's groups.
+func New(catalog *registry.Catalog, respond Respond, options ...Option) (*Documents, error) {
+	d := &Documents{priority: func(schema.GroupVersion) int { return math.MaxInt }, respond: respond, paths: func() []string { return nil }, version: version.Get()}
+	for _, o := range options {
+		o(d)
+	}
+	d.builtIn = builtIn(catalog, d.priority)
+	d.Replace(nil)
+	return d, nil
+}
+
+// Replace replaces the group versions that are served beside the built-in ones. Responses in
+// progress are not affected.
+func (d *Documents) Replace(dynamic []GroupVersion) {
+	dynamic = slices.Clone(dynamic)
+	next := sync.OnceValue(func() *snapshot {
+		s := newSnapshot(merge(d.builtIn, dynamic), d.address, d.made.Load())
+		d.made.Store(s)
+		return s
+	})
+	d.current.Store(&next)
+}
+
+func (d *Documents) snapshot() *snapshot { return (*d.current.Load())() }
+
+// HasGroup reports whether a group is served.
+func (d *Documents) HasGroup(name string) bool { return d.snapshot().byName[name] != nil }
+
+// ServeAPIRoot serves /api.
+func (d *Documents) ServeAPIRoot(w http.ResponseWriter, r *http.Request) {
+	s := d.snapshot()
+	if a, ok := aggregatedForm(r); ok {
+		d.serveAggregated(w, r, a, s.aggregatedCore)
+		return
+	}
+	d.serve(w, r, s.core)
+}
+
+// ServeAPIsRoot serves /apis.
+func (d *Documents) ServeAPIsRoot(w http.ResponseWriter, r *http.Request) {
+	s := d.snapshot()
+	if a, ok := aggregatedForm(r); ok {
+		d.serveAggregated(w, r, a, s.aggregatedNamed)
+		return
+	}
+	d.serve(w, r, s.groups)
+}
+
+func (d *Documents) serveAggregated(w http.ResponseWriter, r *http.Request, a aggregation, docs *aggregated) {
+	if a.unsaid {
+		d.refuse(w, r, http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "only the following media types are accepted: "+
+			strings.Join(negotiation.Media{}.Objects(), ", "))
+		return
+	}
+	a.serve(w, r, docs)
+}
+
+// ServeGroup serves /apis/<group>.
+func (d *Documents) ServeGroup(w http.ResponseWriter, r *http.Request, name string) {
+	doc := d.snapshot().group[name]
+	if doc == nil {
+		http.NotFound(w, r)
+		return
+	}
+	d.serve(w, r, doc)
+}
+
+// ServeGroupVersion serves /api/<version> and /apis/<group>/<version>.
+func (d *Documents) ServeGroupVersion(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion) {
+	doc := d.snapshot().groupVersion[gv]
+	if doc == nil {
+		d.refuse(w, r, http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
+		return
+	}
+	d.serve(w, r, doc)
+}
+
+// ServeVersion serves /version.
+func (d *Documents) ServeVersion(w http.ResponseWriter, _ *http.Request) {
+	writeIndented(w, d.version)
+}
+
+// ServePaths serves /.
+func (d *Documents) ServePaths(w http.ResponseWriter, _ *http.Request) {
+	paths := append(d.snapshot().paths(), "/version")
+	paths = append(paths, d.paths()...)
+	slices.Sort(paths)
+	writeIndented(w, metav1.RootPaths{Paths: slices.Compact(paths)})
+}
+
+func (d *Documents) serve(w http.ResponseWriter, r *http.Request, doc *document) {
+	choice, ok := negotiation.Media{}.Accept(r)
+	if !ok {
+		d.refuse(w, r, http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "none of the accepted media types is served")
+		return
+	}
+	b, err := doc.body(choice.Media, choice.Pretty)
+	if err != nil {
+		d.refuse(w, r, http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
+		return
+	}
+	write(w, choice.Media, b.bytes)
+}
+
+func (d *Documents) refuse(w http.ResponseWriter, r *http.Request, code int, reason metav1.StatusReason, message string) {
+	d.respond(w, r, code, &metav1.Status{
+		Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message, Details: &metav1.StatusDetails{},
+	}, schema.GroupVersionKind{Version: "v1", Kind: "Status"})
+}
+
+// writeIndented serves a document that exists only in JSON.
+func writeIndented(w http.ResponseWriter, v any) {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	write(w, "application/json", b)
+}
+
+func write(w http.ResponseWriter, contentType string, body []byte) {
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Cache-Control", "no-cache, private")
+	_, _ = w.Write(body) // the client is gone
+}

@@ -1,0 +1,86 @@
+package discovery_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/api/discovery"
+)
+
+// What is described after others is described as if there had been no others, whatever
+// the documents share.
+func TestDocumentsThatShare(t *testing.T) {
+	r := rand.New(rand.NewPCG(20261123, 1))
+	list := func(group string) []metav1.APIResource {
+		name := fmt.Sprintf("widget%ds", r.IntN(3))
+		return []metav1.APIResource{{Name: name, Kind: group + name, Namespaced: r.IntN(2) == 0, Verbs: metav1.Verbs{"get"}}, {Name: name + "/status", Kind: "W", Verbs: metav1.Verbs{"get"}}}
+	}
+	var versions []discovery.GroupVersion
+	for _, group := range []string{"a.example.com", "b.example.com", "apps", "policy"} { // some are of built-in groups
+		for _, v := range []string{"v1", "v2beta1"} {
+			versions = append(versions, discovery.GroupVersion{Group: group, Version: v, GroupPriority: 1000, VersionPriority: 100, Resources: list(group)})
+		}
+	}
+	paths := []string{"/api", "/apis", "/api/v1", "/"}
+	for _, v := range versions {
+		paths = append(paths, "/apis/"+v.Group, "/apis/"+v.Group+"/"+v.Version)
+	}
+	shared, h := serve(t)
+	for round := range 60 {
+		at := &versions[r.IntN(len(versions))]
+		switch r.IntN(4) {
+		case 0:
+			at.Resources = list(at.Group)
+		case 1:
+			at.Stale = !at.Stale
+		case 2:
+			at.Named = !at.Named
+		case 3:
+			at.GroupPriority = 1000 + r.IntN(20_000)
+		}
+		var some []discovery.GroupVersion
+		for _, v := range versions {
+			if r.IntN(5) > 0 {
+				some = append(some, v)
+			}
+		}
+		shared.Replace(some)
+		alone, other := serve(t)
+		alone.Replace(some)
+		for _, accept := range []string{
+			"application/json", "application/vnd.kubernetes.protobuf",
+			"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", "application/vnd.kubernetes.protobuf;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+			"application/yaml;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+		} {
+			for _, path := range paths {
+				got, want := get(h, path, "Accept", accept), get(other, path, "Accept", accept)
+				if got.Code != want.Code || got.Header().Get("ETag") != want.Header().Get("ETag") || got.Body.String() != want.Body.String() {
+					t.Fatalf("round %d: %s as %s:\n%d %.300s\nwithout others:\n%d %.300s", round, path, accept, got.Code, got.Body, want.Code, want.Body)
+				}
+			}
+		}
+	}
+}
+
+// A group that changes has nothing made anew of others.
+func BenchmarkOneOfMany(b *testing.B) {
+	var versions []discovery.GroupVersion
+	list := func() (all []metav1.APIResource) {
+		for i := range 50 {
+			all = append(all, metav1.APIResource{Name: fmt.Sprintf("widget%ds", i), Kind: fmt.Sprintf("Widget%d", i), Verbs: metav1.Verbs{"get", "list", "watch"}})
+		}
+		return all
+	}
+	for i := range 100 {
+		versions = append(versions, discovery.GroupVersion{Group: fmt.Sprintf("g%d.example.com", i), Version: "v1", Resources: list()})
+	}
+	docs, h := serve(b)
+	for b.Loop() {
+		versions[7].Resources = list()
+		docs.Replace(versions)
+		get(h, "/apis", "Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+	}
+}

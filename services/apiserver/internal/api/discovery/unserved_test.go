@@ -1,0 +1,86 @@
+package discovery_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/api/discovery"
+)
+
+// versionsOf returns the versions that /apis/NAME lists.
+func versionsOf(t *testing.T, h http.Handler, name string) string {
+	t.Helper()
+	w := get(h, "/apis/"+name)
+	if w.Code != http.StatusOK {
+		return http.StatusText(w.Code)
+	}
+	var g metav1.APIGroup
+	if err := json.Unmarshal(w.Body.Bytes(), &g); err != nil {
+		t.Fatal(err)
+	}
+	var versions []string
+	for _, v := range g.Versions {
+		versions = append(versions, v.Version)
+	}
+	return strings.Join(versions, " ")
+}
+
+func TestUnservedVersionsAreListedWithoutResources(t *testing.T) {
+	d, h := serve(t, discovery.WithVersionPriority(func(schema.GroupVersion) int { return 15 }))
+	d.Replace(append(widgets(),
+		discovery.GroupVersion{Group: "example.com", Version: "v9", GroupPriority: 30000, VersionPriority: 200, Unserved: true},
+		discovery.GroupVersion{Group: "alone.example.com", Version: "v1", GroupPriority: 5, VersionPriority: 5, Unserved: true},
+		discovery.GroupVersion{Group: "apps", Version: "v7", GroupPriority: 1, VersionPriority: 20, Unserved: true},
+	))
+	for name, want := range map[string]string{"example.com": "v9 v1 v1beta1", "alone.example.com": "v1", "apps": "v7 v1 v2alpha1"} {
+		if got := versionsOf(t, h, name); got != want {
+			t.Errorf("%s has the versions %q, want %q", name, got, want)
+		}
+	}
+	var list metav1.APIGroupList
+	if err := json.Unmarshal(get(h, "/apis").Body.Bytes(), &list); err != nil {
+		t.Fatal(err)
+	}
+	if first, last := list.Groups[0].Name, list.Groups[len(list.Groups)-1].Name; first != "example.com" || last != "alone.example.com" {
+		t.Errorf("the first group is %s, the last one %s", first, last)
+	}
+	for _, path := range []string{"/apis/example.com/v9", "/apis/alone.example.com/v1", "/apis/apps/v7"} {
+		if w := get(h, path); w.Code != http.StatusNotFound {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+	var all apidiscoveryv2.APIGroupDiscoveryList
+	if err := json.Unmarshal(get(h, "/apis", "Accept", "application/json"+asV2).Body.Bytes(), &all); err != nil {
+		t.Fatal(err)
+	}
+	if first := all.Items[0].Name; first != "first.example.com" {
+		t.Errorf("the first group in the aggregated form is %s", first)
+	}
+	for _, g := range all.Items {
+		for _, v := range g.Versions {
+			if gv := v.Version + "." + g.Name; slices.Contains([]string{"v9.example.com", "v1.alone.example.com", "v7.apps"}, gv) {
+				t.Errorf("%s is in the aggregated form", gv)
+			}
+		}
+	}
+	d.Replace(widgets())
+	if got := versionsOf(t, h, "alone.example.com"); got != http.StatusText(http.StatusNotFound) {
+		t.Errorf("a group that was removed has the versions %q", got)
+	}
+}
+
+func TestIndentedDocumentsEndWithoutNewline(t *testing.T) {
+	_, h := serve(t)
+	for query, want := range map[string]string{"?pretty=true": "}", "": "}\n"} {
+		if body := get(h, "/apis"+query).Body.String(); !strings.HasSuffix(body, want) {
+			t.Errorf("%q ends with %q", query, body[len(body)-3:])
+		}
+	}
+}

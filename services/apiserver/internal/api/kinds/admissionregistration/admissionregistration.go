@@ -1,0 +1,51 @@
+// Package admissionregistration declares the kinds of the group admissionregistration.k8s.io, with
+// one file for each kind. It has no state. Kinds returns new values for the catalog of built-in
+// kinds.
+package admissionregistration
+
+import (
+	"sync"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+
+	"binnacle/services/apiserver/internal/cel/expressions"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+)
+
+const (
+	group   = admissionv1.GroupName
+	version = "v1"
+	beta    = "v1beta1"
+	alpha   = "v1alpha1"
+)
+
+// Kinds returns the kinds of the group, ordered by resource.
+func Kinds() []*registry.Kind {
+	compile := compiler(sync.OnceValues(expressions.New))
+	return []*registry.Kind{
+		mutatingWebhookConfigurations(compile),
+		validatingAdmissionPolicies(compile),
+		validatingAdmissionPolicyBindings(),
+		validatingWebhookConfigurations(compile),
+		declare.Also(beta, validatingAdmissionPolicies(compile)),
+		declare.Also(beta, validatingAdmissionPolicyBindings()),
+		mutatingAdmissionPolicies(compile),
+		mutatingAdmissionPolicyBindings(),
+	}
+}
+
+// categories returns the categories of all kinds of the group.
+func categories() []string { return []string{"api-extensions"} }
+
+// webhookColumns returns the columns of both kinds of webhook configurations.
+func webhookColumns[T registry.Object](count func(T) int) []registry.Column {
+	return []registry.Column{
+		columns.Name(),
+		columns.Int("Webhooks", "Webhooks indicates the number of webhooks registered in this configuration", func(o T) int64 {
+			return int64(count(o))
+		}),
+		columns.Age(),
+	}
+}

@@ -1,0 +1,42 @@
+package admissionregistration
+
+import (
+	alphav1 "k8s.io/api/admissionregistration/v1alpha1"
+
+	"binnacle/services/apiserver/internal/cel/policyform"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+func mutatingAdmissionPolicyBindings() *registry.Kind {
+	return &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: alpha, Resource: "mutatingadmissionpolicybindings", Singular: "mutatingadmissionpolicybinding", Kind: "MutatingAdmissionPolicyBinding",
+			Categories:   categories(),
+			AnyFinalizer: true,
+		},
+		New:     declare.New[alphav1.MutatingAdmissionPolicyBinding],
+		NewList: declare.New[alphav1.MutatingAdmissionPolicyBindingList],
+		Parts: declare.Spec(func(b *alphav1.MutatingAdmissionPolicyBinding) *alphav1.MutatingAdmissionPolicyBindingSpec {
+			return &b.Spec
+		}),
+		Stored:  registry.Stored{Prefix: "mutatingadmissionpolicybindings"},
+		Default: declare.Do(defaultMutatingBinding),
+		Create:  registry.Create{Validate: declare.Rules(mutatingBindingRules)},
+		Update: registry.Update{Generation: true, NeedsVersion: true, Validate: declare.Changes(func(at validate.At, b, _ *alphav1.MutatingAdmissionPolicyBinding) {
+			mutatingBindingRules(at, b)
+		})},
+		Shown: registry.Shown{Columns: []registry.Column{
+			columns.Name(),
+			columns.Text("PolicyName", "PolicyName indicates the policy definition which the policy binding binded to", func(b *alphav1.MutatingAdmissionPolicyBinding) string {
+				return b.Spec.PolicyName
+			}),
+			columns.Text("ParamRef", "ParamRef indicates the param resource which sets the configration param", func(b *alphav1.MutatingAdmissionPolicyBinding) string {
+				return paramText(policyform.ParamRef(b.Spec.ParamRef))
+			}),
+			columns.Age(),
+		}},
+	}
+}

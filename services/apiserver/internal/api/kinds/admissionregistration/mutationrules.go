@@ -1,0 +1,92 @@
+package admissionregistration
+
+import (
+	"strings"
+
+	"github.com/google/cel-go/cel"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	alphav1 "k8s.io/api/admissionregistration/v1alpha1"
+
+	"binnacle/libs/celenv"
+	"binnacle/services/apiserver/internal/cel/expressions"
+	"binnacle/services/apiserver/internal/cel/policyform"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+// mutatingPolicyRules validates a policy. old is the live one, or nil.
+func mutatingPolicyRules(at validate.At, p, old *alphav1.MutatingAdmissionPolicy, compile compiler) {
+	spec, s := at.Child("spec"), &p.Spec
+	sees := expressions.Sees{Params: s.ParamKind != nil, Authorizer: true}
+	spec.Present("failurePolicy", s.FailurePolicy != nil)
+	policyAndMatch(spec, (*admissionv1.FailurePolicyType)(s.FailurePolicy), nil)
+	validate.Optional(spec, "paramKind", (*admissionv1.ParamKind)(s.ParamKind), paramKindRules)
+	spec.Present("matchConstraints", s.MatchConstraints != nil)
+	validate.Optional(spec, "matchConstraints", policyform.Match(s.MatchConstraints), mutatedRules)
+	if old == nil || !validate.Same(s.ParamKind, old.Spec.ParamKind) || !validate.Same(s.MatchConditions, old.Spec.MatchConditions) {
+		conditionRules(spec, policyform.Conditions(s.MatchConditions), sees, compile)
+	}
+	if engine := ready(spec, "mutations", compile); engine != nil {
+		policy := engine.Policy()
+		validate.Each(spec, "variables", policyform.Variables(s.Variables), func(at validate.At, v *admissionv1.Variable) { variableRules(at, v, sees, policy) })
+		spec.Needs("mutations", len(s.Mutations) > 0, "mutations must contain at least one item")
+		sees.Patches = true
+		validate.Each(spec, "mutations", s.Mutations, func(at validate.At, m *alphav1.Mutation) { mutationRules(at, m, sees, policy) })
+	}
+	if s.ReinvocationPolicy == "" {
+		spec.Required("reinvocationPolicy", "")
+	} else {
+		validate.OneOf(spec, "reinvocationPolicy", s.ReinvocationPolicy, admissionv1.IfNeededReinvocationPolicy, admissionv1.NeverReinvocationPolicy)
+	}
+}
+
+// mutatedRules validates the match constraints of a policy. Deletions cannot be mutated.
+func mutatedRules(at validate.At, m *admissionv1.MatchResources) {
+	matchRules(at, m)
+	at.Present("resourceRules", len(m.ResourceRules) > 0)
+	for i := range m.ResourceRules {
+		for _, o := range m.ResourceRules[i].Operations {
+			validate.OneOf(at.Child("resourceRules"), "operations", o,
+				admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Update)
+		}
+	}
+}
+
+func mutationRules(at validate.At, m *alphav1.Mutation, sees expressions.Sees, policy *expressions.Policy) {
+	configuration, patch := "", ""
+	if m.ApplyConfiguration != nil {
+		configuration = m.ApplyConfiguration.Expression
+	}
+	if m.JSONPatch != nil {
+		patch = m.JSONPatch.Expression
+	}
+	const must, mustNot = "must be specified when patchType is ", "must not be specified when patchType is "
+	form := func(name string, given bool, expression string, want *cel.Type, other string, otherGiven bool) {
+		if !given {
+			at.Required(name, must+string(m.PatchType))
+		} else if within := at.Child(name); strings.TrimSpace(expression) == "" {
+			within.Required("expression", "")
+		} else {
+			wrong(within, "expression", expression, policy.Check(sees, expression, want))
+		}
+		if otherGiven {
+			at.Invalid(other, "{"+other+"}", mustNot+string(m.PatchType))
+		}
+	}
+	switch m.PatchType {
+	case alphav1.PatchTypeApplyConfiguration:
+		form("applyConfiguration", m.ApplyConfiguration != nil, configuration, celenv.ObjectType, "jsonPatch", m.JSONPatch != nil)
+	case alphav1.PatchTypeJSONPatch:
+		form("jsonPatch", m.JSONPatch != nil, patch, cel.ListType(celenv.JSONPatchType), "applyConfiguration", m.ApplyConfiguration != nil)
+	case "":
+		at.Required("patchType", "")
+	default:
+		validate.OneOf(at, "patchType", m.PatchType, alphav1.PatchTypeApplyConfiguration, alphav1.PatchTypeJSONPatch)
+	}
+}
+
+func mutatingBindingRules(at validate.At, b *alphav1.MutatingAdmissionPolicyBinding) {
+	spec := at.Child("spec")
+	spec.RequiredText("policyName", b.Spec.PolicyName, validate.DNSSubdomain)
+	validate.Optional(spec, "paramRef", policyform.ParamRef(b.Spec.ParamRef), paramRefRules)
+	validate.Optional(spec, "matchResources", policyform.Match(b.Spec.MatchResources), matchRules)
+}

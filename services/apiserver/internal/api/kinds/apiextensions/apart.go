@@ -1,0 +1,34 @@
+package apiextensions
+
+import (
+	"binnacle/services/apiserver/internal/crd/definition"
+	"binnacle/services/apiserver/internal/registry"
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+)
+
+// servedText implements registry.Apart: schemas are stored in their served form.
+func servedText(stored []byte, encode func([]byte) ([]byte, error)) ([]byte, bool) {
+	o, ok := definition.OutlineOf(stored)
+	if !ok {
+		return nil, false
+	}
+	served, err := encode(o.Text)
+	if err != nil {
+		return nil, false
+	}
+	return o.Whole(served)
+}
+
+// readApart implements registry.Apart.Read.
+func readApart(text []byte, decode func([]byte) (registry.Object, error)) (registry.Object, bool) {
+	o, ok := definition.OutlineOfServed(text)
+	if !ok {
+		return nil, false
+	}
+	obj, err := decode(o.Text)
+	if err != nil {
+		return nil, false
+	}
+	d, ok := obj.(*v1.CustomResourceDefinition)
+	return d, ok && o.Read(d)
+}

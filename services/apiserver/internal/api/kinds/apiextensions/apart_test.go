@@ -1,0 +1,131 @@
+package apiextensions_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// definitionCoders are the codec of definitions, and one that takes nothing apart.
+func definitionCoders(t *testing.T) (apart, whole *codec.Coder) {
+	t.Helper()
+	catalog, err := builtin.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := codec.New(catalog, builtin.Scheme())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range catalog.Kinds() {
+		if k.Resource == "customresourcedefinitions" {
+			plain := *k
+			plain.Stored.Apart = nil
+			if whole, err = c.Custom(&plain); err != nil {
+				t.Fatal(err)
+			}
+			apart = c.Of(k)
+		}
+	}
+	return apart, whole
+}
+
+// bodies are definitions as clients send them, usual and unusual ones.
+func bodies(t *testing.T) []string {
+	t.Helper()
+	b, err := os.ReadFile("../../apis/apiextensions/v1/testdata/recorded.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var recorded []struct{ JSON json.RawMessage }
+	if err := json.Unmarshal(b, &recorded); err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, r := range recorded {
+		all = append(all, string(r.JSON))
+	}
+	const (
+		head   = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"as.example.com","labels":{"a":"<b>"},"managedFields":[{"manager":"m","operation":"Update","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{}}}]},"spec":{"group":"example.com","scope":"Namespaced","names":{"plural":"as","kind":"A"},"versions":[%s]}}`
+		schema = `"schema":{"openAPIV3Schema":{"type":"object","description":"<&> ü","properties":{"spec":{"type":"object","default":{ "a" : 1 },"properties":{"n":{"type":"integer","maximum":1.50}}}}}}`
+	)
+	for _, versions := range []string{
+		"", "null", `{"name":"v1","served":true,"storage":true}`, `{"name":"v1",` + schema + `}`, `{` + schema + `}`,
+		`{"name":"v1","served":true,"storage":true,` + schema + `,"subresources":{"status":{}}},{"name":"v2","served":true,` + schema + `,"subresources":{"status":{}}}`,
+		`{"name":"v1","served":true,"storage":true,` + schema + `,"additionalPrinterColumns":[{"name":"C","type":"string","jsonPath":".spec.n"}]},{"name":"v2","selectableFields":[{"jsonPath":".spec.n"}]}`,
+		`{"name":"v1",` + strings.Replace(schema, "integer", "string", 1) + `},{"name":"v2",` + schema + `}`,
+		`{"name":"v1","schema":null}`, `{"name":"v1","schema":{}}`, `{"name":"v1","schema":{"openAPIV3Schema":null}}`, `{"name":"v1","schema":{"openAPIV3Schema":{}}}`, `{"name":"v1","schema":7}`,
+		`{"name":"v1","schema":{"openAPIV3Schema":{"type":"object"},"more":1}}`, `{"name":"v1","Schema":{"openAPIV3Schema":{"type":"object"}}}`,
+		`{"name":"v1","schema":{"openAPIV3Schema":{"type":"object","unknown":1}}}`, `{"name":"v1","schema":{"openAPIV3Schema":{"type":"object","type":"array"}}}`,
+		`{"name":"v1","schema":{"openAPIV3Schema":{"type":7}}}`, `{"name":"v1","schema":{"openAPIV3Schema":{"type":"a"}},"schema":{"openAPIV3Schema":{"format":"b"}}}`,
+		`{"name":"v1","unknown":1,` + schema + `}`, `{"name":"v1","schema":{"openAPIV3Schema":{"properties":{"a":{"type":"object","nonsense":{}}}}}}`,
+	} {
+		all = append(all, fmt.Sprintf(head, versions))
+	}
+	return append(all, fmt.Sprintf(strings.Replace(head, `"spec":`, `"spec":{"validation":{"openAPIV3Schema":{}}},"spec":`, 1), `{"name":"v1",`+schema+`}`),
+		fmt.Sprintf(strings.Replace(head, `"group":`, `"validation":{"openAPIV3Schema":{}},"group":`, 1), `{"name":"v1",`+schema+`}`),
+		fmt.Sprintf(strings.Replace(head, "v1", "v1beta1", 1), ""), "{}", "[]", "{", `{"spec":{"versions":[{"schema":{"openAPIV3Schema":{"type":"object"`)
+}
+
+// Definitions that are taken apart are read and shown as those that are not.
+func TestDefinitionsTakenApart(t *testing.T) {
+	apart, whole := definitionCoders(t)
+	good := 0
+	for i, body := range bodies(t) {
+		for _, strict := range []bool{true, false} {
+			want, wrong := whole.DecodeBody(api.MediaJSON, []byte(body), strict)
+			got, err := apart.DecodeBody(api.MediaJSON, []byte(body), strict)
+			if fmt.Sprint(err) != fmt.Sprint(wrong) || fmt.Sprint(got.Unknown) != fmt.Sprint(want.Unknown) || got.GVK != want.GVK || !reflect.DeepEqual(got.Object, want.Object) {
+				t.Errorf("body %d, strict %t: %+v, %v\nwant %+v, %v\nof %s", i, strict, got, err, want, wrong, body)
+			}
+			obj, ok := want.Object.(registry.Object)
+			if wrong != nil || !ok || want.GVK != whole.Decl.GVK() {
+				continue
+			}
+			stored, err := whole.EncodeStored(obj)
+			if err != nil {
+				t.Fatal(err)
+			}
+			it := codec.Item{Stored: stored, Revision: 7}
+			shown, err := whole.JSONFrame(codec.Modified, it)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := apart.JSONFrame(codec.Modified, it); err != nil || string(got) != string(shown) {
+				t.Errorf("body %d is shown as %s (%v)\nwant %s\nstored as %s", i, got, err, shown, stored)
+			}
+			good++
+		}
+	}
+	if good < 20 {
+		t.Errorf("%d bodies are good: the test looks at too little", good)
+	}
+}
+
+// The usual ones are not read as a whole.
+func TestUsualDefinitionsAreTakenApart(t *testing.T) {
+	apart, _ := definitionCoders(t)
+	taken := 0
+	for _, body := range bodies(t) {
+		shorter := false
+		_, ok := apart.Decl.Stored.Apart.Read([]byte(body), func(text []byte) (registry.Object, error) {
+			shorter = !strings.Contains(string(text), "openAPIV3Schema")
+			obj := apart.Decl.New().(registry.Object)
+			return obj, json.Unmarshal(text, obj)
+		})
+		if ok && shorter && strings.Contains(body, "openAPIV3Schema") {
+			taken++
+		}
+	}
+	if taken < 4 {
+		t.Errorf("%d bodies are taken apart", taken)
+	}
+}

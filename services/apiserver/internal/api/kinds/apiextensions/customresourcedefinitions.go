@@ -1,0 +1,134 @@
+package apiextensions
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+
+	"binnacle/libs/features"
+	"binnacle/services/apiserver/internal/crd/definition"
+	"binnacle/services/apiserver/internal/crd/rules"
+	"binnacle/services/apiserver/internal/registry"
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/registry/apis/apiextensions/v1beta1"
+	"binnacle/services/apiserver/internal/registry/declare"
+)
+
+// Kinds returns the kinds of the group.
+func Kinds(s registry.Settings) []*registry.Kind {
+	compiler := rules.NewCompiler()
+	g := gates{ratcheting: s.On(features.CRDValidationRatcheting), fields: s.On(features.CustomResourceFieldSelectors)}
+	compiler.NoRatcheting = !g.ratcheting
+	return []*registry.Kind{customResourceDefinitions(&checker{cel: compiler}, g)}
+}
+
+func customResourceDefinitions(check *checker, g gates) *registry.Kind {
+	return &registry.Kind{
+		Names: registry.Names{
+			Group: v1.GroupName, Version: "v1", Resource: "customresourcedefinitions", Singular: "customresourcedefinition", Kind: "CustomResourceDefinition",
+			ShortNames: []string{"crd", "crds"}, Categories: []string{"api-extensions"},
+			AnyFinalizer: true,
+			ValidateNameOf: func(o registry.Object, name string, prefix bool) []string {
+				return definitionName(o.(*v1.CustomResourceDefinition), name, prefix)
+			},
+		},
+		New:     declare.New[v1.CustomResourceDefinition],
+		NewList: declare.New[v1.CustomResourceDefinitionList],
+		Parts: declare.Parts(func(d *v1.CustomResourceDefinition) (*v1.CustomResourceDefinitionSpec, *v1.CustomResourceDefinitionStatus) {
+			return &d.Spec, &d.Status
+		}),
+		Stored:  stored(),
+		Default: declare.Do(defaultDefinition),
+		Create: registry.Create{
+			// The stored versions, which are part of the status, follow from the spec.
+			KeepStatus: true,
+			Prepare: declare.Do(func(d *v1.CustomResourceDefinition) {
+				g.drop(&d.Spec, nil)
+				d.Status = v1.CustomResourceDefinitionStatus{}
+				recordStorageVersion(d)
+			}),
+			Validate: declare.Get(check.create),
+		},
+		Update: registry.Update{
+			Generation:   true,
+			NeedsVersion: true,
+			Prepare: declare.Change(func(d, old *v1.CustomResourceDefinition) {
+				g.drop(&d.Spec, &old.Spec)
+				d.Status = old.Status
+				d.Status.StoredVersions = slices.Clone(old.Status.StoredVersions)
+				recordStorageVersion(d)
+			}),
+			Validate: declare.GetChange(check.update),
+		},
+		Delete:       registry.Delete{Mark: func(o registry.Object, now metav1.Time) { definition.Terminate(o.(*v1.CustomResourceDefinition), now) }},
+		Subresources: []registry.Subresource{status()},
+	}
+}
+
+// status returns the status subresource. It also accepts metadata, as in Kubernetes.
+func status() registry.Subresource {
+	s := declare.Resetting(declare.CheckedStatus("CustomResourceDefinition", statusRules), "metadata", "spec")
+	s.Prepare = declare.Change(func(d, old *v1.CustomResourceDefinition) { d.Spec = old.Spec })
+	return s
+}
+
+// stored describes the older form, which Kubernetes 1.33 also stores.
+func stored() registry.Stored {
+	return registry.Stored{
+		Prefix:  "apiextensions.k8s.io/customresourcedefinitions",
+		Version: v1beta1.SchemeGroupVersion,
+		JSON:    true,
+		Apart:   &registry.Apart{Served: servedText, Marked: definition.Marked, Read: readApart},
+		New:     func() runtime.Object { return &v1beta1.CustomResourceDefinition{} },
+		To: func(served registry.Object) (registry.Object, error) {
+			d, ok := served.(*v1.CustomResourceDefinition)
+			if !ok {
+				return nil, fmt.Errorf("%T is no definition", served)
+			}
+			return v1beta1.FromV1(d), nil
+		},
+		From: func(stored registry.Object) (registry.Object, error) {
+			d, ok := stored.(*v1beta1.CustomResourceDefinition)
+			if !ok {
+				return nil, fmt.Errorf("%T is no stored definition", stored)
+			}
+			return v1beta1.ToV1(d), nil
+		},
+	}
+}
+
+func defaultDefinition(d *v1.CustomResourceDefinition) {
+	names := &d.Spec.Names
+	if names.Singular == "" {
+		names.Singular = strings.ToLower(names.Kind)
+	}
+	if names.ListKind == "" && names.Kind != "" {
+		names.ListKind = names.Kind + "List"
+	}
+	if d.Spec.Conversion == nil {
+		d.Spec.Conversion = &v1.CustomResourceConversion{Strategy: v1.NoneConverter}
+	}
+	if w := d.Spec.Conversion.Webhook; w != nil && w.ClientConfig != nil && w.ClientConfig.Service != nil && w.ClientConfig.Service.Port == nil {
+		w.ClientConfig.Service.Port = ptr.To[int32](443)
+	}
+	if len(d.Status.StoredVersions) == 0 {
+		recordStorageVersion(d)
+	}
+}
+
+// recordStorageVersion adds the current storage version to the versions that stored objects may
+// have.
+func recordStorageVersion(d *v1.CustomResourceDefinition) {
+	for _, v := range d.Spec.Versions {
+		if v.Storage {
+			if !slices.Contains(d.Status.StoredVersions, v.Name) {
+				d.Status.StoredVersions = append(d.Status.StoredVersions, v.Name)
+			}
+			return
+		}
+	}
+}

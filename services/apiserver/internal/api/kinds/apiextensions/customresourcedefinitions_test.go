@@ -1,0 +1,80 @@
+package apiextensions
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+
+	"binnacle/services/apiserver/internal/registry"
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+)
+
+func TestStoredForm(t *testing.T) {
+	k := Kinds(registry.Settings{})[0]
+	d := &v1.CustomResourceDefinition{Spec: v1.CustomResourceDefinitionSpec{
+		Scope: v1.ClusterScoped, Versions: []v1.CustomResourceDefinitionVersion{{Name: "v1", Schema: &v1.CustomResourceValidation{}}},
+	}}
+	stored, err := k.Stored.To(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reflect.TypeOf(stored) != reflect.TypeOf(k.Stored.New()) {
+		t.Errorf("stored as %T", stored)
+	}
+	back, err := k.Stored.From(stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(back, registry.Object(d)) {
+		t.Errorf("read back %v", back)
+	}
+	if _, err := k.Stored.To(stored); err == nil {
+		t.Error("an object of another type has no stored form")
+	}
+	if _, err := k.Stored.From(d); err == nil {
+		t.Error("an object of another type is no stored form")
+	}
+}
+
+func TestDefinition(t *testing.T) {
+	k := Kinds(registry.Settings{})[0]
+	d := k.New().(*v1.CustomResourceDefinition)
+	d.Spec.Names.Kind = "Widget"
+	d.Spec.Versions = []v1.CustomResourceDefinitionVersion{{Name: "v1beta1"}, {Name: "v1", Storage: true}}
+	d.Spec.Conversion = &v1.CustomResourceConversion{Strategy: v1.WebhookConverter, Webhook: &v1.WebhookConversion{
+		ClientConfig: &v1.WebhookClientConfig{Service: &v1.ServiceReference{}},
+	}}
+	d.Status.StoredVersions = []string{"made up"}
+	k.Default(d)
+	k.Create.Prepare(d)
+	if n := d.Spec.Names; n.Singular != "widget" || n.ListKind != "WidgetList" {
+		t.Errorf("names %+v", n)
+	}
+	if p := d.Spec.Conversion.Webhook.ClientConfig.Service.Port; p == nil || *p != 443 {
+		t.Errorf("port %v", p)
+	}
+	if !slices.Equal(d.Status.StoredVersions, []string{"v1"}) {
+		t.Errorf("stored versions %v", d.Status.StoredVersions)
+	}
+
+	// The storage version moves: the old one stays on record.
+	next := d.DeepCopy()
+	next.Spec.Versions[0].Storage, next.Spec.Versions[1].Storage = true, false
+	next.Status.StoredVersions = nil
+	k.Update.Prepare(next, d)
+	if !slices.Equal(next.Status.StoredVersions, []string{"v1", "v1beta1"}) {
+		t.Errorf("stored versions %v", next.Status.StoredVersions)
+	}
+	if !slices.Equal(d.Status.StoredVersions, []string{"v1"}) {
+		t.Errorf("the live object changed: %v", d.Status.StoredVersions)
+	}
+
+	bare := &v1.CustomResourceDefinition{}
+	k.Default(bare)
+	if bare.Spec.Conversion == nil || bare.Spec.Conversion.Strategy != v1.NoneConverter {
+		t.Errorf("conversion %v", bare.Spec.Conversion)
+	}
+	if _, err := registry.NewCatalog([]registry.Group{{Name: v1.GroupName, Versions: []string{"v1"}}}, Kinds(registry.Settings{})); err != nil {
+		t.Error(err)
+	}
+}

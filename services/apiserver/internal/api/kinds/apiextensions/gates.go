@@ -1,0 +1,69 @@
+package apiextensions
+
+import (
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+)
+
+// gates holds the feature gates of fields in definitions.
+type gates struct {
+	// ratcheting enables optionalOldSelf, fields enables selectableFields.
+	ratcheting, fields bool
+}
+
+// drop removes the fields of disabled gates, unless the old definition has them. old is nil on a
+// create.
+func (g gates) drop(s, old *v1.CustomResourceDefinitionSpec) {
+	if !g.ratcheting && (old == nil || !anySchema(old, hasOptionalOldSelf)) {
+		for i := range s.Versions {
+			dropOptionalOldSelf(schemaOf(s.Versions[i].Schema))
+		}
+	}
+	if !g.fields && (old == nil || !hasSelectableFields(old)) {
+		for i := range s.Versions {
+			s.Versions[i].SelectableFields = nil
+		}
+	}
+}
+
+func hasSelectableFields(s *v1.CustomResourceDefinitionSpec) bool {
+	for i := range s.Versions {
+		if s.Versions[i].SelectableFields != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func hasOptionalOldSelf(s *v1.JSONSchemaProps) bool {
+	for i := range s.XValidations {
+		if s.XValidations[i].OptionalOldSelf != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// dropOptionalOldSelf removes optionalOldSelf from the rules of a schema and of the properties,
+// items and additional properties below it. Kubernetes ignores the other places, where rules are
+// not allowed.
+func dropOptionalOldSelf(s *v1.JSONSchemaProps) {
+	if s == nil {
+		return
+	}
+	for i := range s.XValidations {
+		s.XValidations[i].OptionalOldSelf = nil
+	}
+	if s.AdditionalProperties != nil {
+		dropOptionalOldSelf(s.AdditionalProperties.Schema)
+	}
+	for name, below := range s.Properties {
+		dropOptionalOldSelf(&below)
+		s.Properties[name] = below
+	}
+	if s.Items != nil {
+		dropOptionalOldSelf(s.Items.Schema)
+		for i := range s.Items.JSONSchemas {
+			dropOptionalOldSelf(&s.Items.JSONSchemas[i])
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package apiextensions
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"binnacle/services/apiserver/internal/crd/rules"
+	"binnacle/services/apiserver/internal/crd/structural"
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+// errorsOf a schema, as check finds them.
+func errorsOf(s *v1.JSONSchemaProps) (all []string) {
+	path := field.NewPath("spec")
+	r := &schemaRules{checker: &checker{cel: rules.NewCompiler()}, structural: true}
+	var errs field.ErrorList
+	if structural.Unsupported(s) != nil { // which of several is told is left to chance
+		all = append(all, "unsupported")
+	} else {
+		errs = r.shape(path, s)
+	}
+	keywords := validate.CheckAt(path, func(at validate.At) { r.keywords(at, s, place{root: true}) })
+	errs = append(append(errs, keywords...), r.cel.CheckSchema(rules.Definition{Schema: s, Path: path, Found: keywords})...)
+	for _, e := range errs {
+		all = append(all, e.Error())
+	}
+	return all
+}
+
+// odd gives a schema something that rules of definitions look at.
+func odd(r *rand.Rand, s *v1.JSONSchemaProps) {
+	text := func(of ...string) *string { return ptr.To(of[r.IntN(len(of))]) }
+	one := v1.JSONSchemaProps{Type: *text("", "string", "object")}
+	for _, do := range []func(){
+		func() { s.Type = *text("", "object", "array", "string", "null", "text") },
+		func() { s.Pattern = *text("(", "^a$") },
+		func() { s.Nullable = true },
+		func() { s.Default = &v1.JSON{Raw: []byte(*text(`"a"`, `{}`, `1`))} },
+		func() { s.XPreserveUnknownFields = ptr.To(r.IntN(3) > 0) },
+		func() { s.XEmbeddedResource = true },
+		func() { s.XIntOrString = true },
+		func() { s.UniqueItems = true },
+		func() { s.XListType = text("atomic", "set", "map", "list") },
+		func() { s.XMapType = text("atomic", "granular", "map") },
+		func() { s.XListMapKeys = []string{"a"} },
+		func() { s.ID = "x" },
+		func() { s.Ref = text("x") },
+		func() { s.AnyOf = []v1.JSONSchemaProps{one} },
+		func() { s.AllOf = []v1.JSONSchemaProps{{Properties: map[string]v1.JSONSchemaProps{"a": one}}} },
+		func() { s.Not = &one },
+		func() { s.AdditionalProperties = &v1.JSONSchemaPropsOrBool{Allows: true, Schema: &one} },
+		func() { s.AdditionalProperties = &v1.JSONSchemaPropsOrBool{Allows: r.IntN(2) == 0} },
+		func() { s.AdditionalItems = &v1.JSONSchemaPropsOrBool{} },
+		func() { s.Dependencies = v1.JSONSchemaDependencies{"a": {}} },
+		func() { s.Definitions = v1.JSONSchemaDefinitions{"a": one} },
+		func() { s.PatternProperties = map[string]v1.JSONSchemaProps{"a": one} },
+		func() { s.Items = nil },
+		func() { s.Items = &v1.JSONSchemaPropsOrArray{Schema: &one} },
+		func() { s.Items = &v1.JSONSchemaPropsOrArray{JSONSchemas: []v1.JSONSchemaProps{one}} },
+		func() {
+			s.XValidations = v1.ValidationRules{{Rule: *text("true", "self.a == 'x'", "", "has(self.b) && self.b.c", "self == oldSelf"), FieldPath: *text("", ".a", ".b.c")}}
+		},
+		func() { s.Required = []string{"a"} },
+	}[r.IntN(27):] {
+		do()
+		return
+	}
+}
+
+// randomly is a schema that is seldom odd.
+func randomly(r *rand.Rand, depth int) v1.JSONSchemaProps {
+	s := v1.JSONSchemaProps{Type: []string{"string", "integer", "number", "boolean", "array", "object", "object", "object"}[r.IntN(8)], MaxLength: ptr.To[int64](9)}
+	if depth == 0 {
+		s.Type = "string"
+	}
+	switch s.Type {
+	case "array":
+		each := randomly(r, depth-1)
+		s.Items = &v1.JSONSchemaPropsOrArray{Schema: &each}
+	case "object":
+		s.Properties = map[string]v1.JSONSchemaProps{}
+		for range r.IntN(4) {
+			s.Properties[[]string{"a", "b", "c", "metadata", "kind", "apiVersion"}[r.IntN(6)]] = randomly(r, depth-1)
+		}
+	}
+	if r.IntN(12) == 0 {
+		odd(r, &s)
+	}
+	return s
+}
+
+// What is wrong with a schema is wrong with what is left of it when what is plain is gone.
+func TestReducedSchemasHaveTheSameErrors(t *testing.T) {
+	r := rand.New(rand.NewPCG(20261123, 2))
+	wrong, right, less := 0, 0, 0
+	for i := range 20_000 {
+		s := v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{"spec": randomly(r, 3), "status": randomly(r, 2)}}
+		if r.IntN(4) == 0 {
+			s.Properties["metadata"] = randomly(r, 1)
+		}
+		if r.IntN(10) == 0 {
+			odd(r, &s)
+		}
+		reduced := structural.Reduced(&s)
+		got, want := errorsOf(reduced), errorsOf(&s)
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Fatalf("schema %d:\n%s\nreduced:\n%s\n%q, want %q", i, s.AppendJSON(nil), reduced.AppendJSON(nil), got, want)
+		}
+		if len(want) > 0 {
+			wrong++
+		} else {
+			right++
+		}
+		if len(reduced.Properties) < len(s.Properties) {
+			less++
+		}
+	}
+	if wrong < 1_000 || right < 1_000 || less < 1_000 {
+		t.Errorf("%d schemas with errors, %d without, %d reduced", wrong, right, less)
+	}
+}

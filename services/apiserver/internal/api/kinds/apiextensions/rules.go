@@ -1,0 +1,114 @@
+package apiextensions
+
+import (
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/crd/definition"
+	"binnacle/services/apiserver/internal/crd/rules"
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/registry/meta"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+// checker holds the dependencies of the rules of definitions.
+type checker struct {
+	cel *rules.Compiler
+	// check checks the validation rules of one definition.
+	check func(rules.Definition) field.ErrorList
+}
+
+// ofOne returns a checker for one definition, whose versions usually have similar rules.
+func (c *checker) ofOne() *checker { return &checker{c.cel, c.cel.Checks()} }
+
+// definitionName validates the name of a definition: the resource and the group.
+func definitionName(d *v1.CustomResourceDefinition, name string, prefix bool) []string {
+	errs := meta.DNSSubdomain(name, prefix)
+	if name != d.Spec.Names.Plural+"."+d.Spec.Group {
+		errs = append(errs, `must be spec.names.plural+"."+spec.group`)
+	}
+	return errs
+}
+
+func (c *checker) create(d *v1.CustomResourceDefinition) field.ErrorList {
+	return validate.Check(func(at validate.At) {
+		c.ofOne().spec(at.Child("spec"), &d.Spec, tolerance{})
+		nameRules(at.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
+		storedVersions(at.Child("status"), d)
+		approvalRules(at.Child("metadata"), d, nil)
+		if d.Spec.PreserveUnknownFields {
+			preserveRule(at.Child("spec"))
+		}
+	})
+}
+
+func (c *checker) update(d, live *v1.CustomResourceDefinition) field.ErrorList {
+	return validate.Check(func(at validate.At) {
+		t := tolerance{live: live}
+		spec := at.Child("spec")
+		c.ofOne().spec(spec, &d.Spec, t)
+		if t.established() {
+			spec.Immutable("scope", string(d.Spec.Scope), string(live.Spec.Scope))
+			spec.Child("names").Immutable("kind", d.Spec.Names.Kind, live.Spec.Names.Kind)
+		}
+		spec.Immutable("group", d.Spec.Group, live.Spec.Group)
+		spec.Child("names").Immutable("plural", d.Spec.Names.Plural, live.Spec.Names.Plural)
+		nameRules(at.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
+		storedVersions(at.Child("status"), d)
+		approvalRules(at.Child("metadata"), d, live)
+		if d.Spec.PreserveUnknownFields && !live.Spec.PreserveUnknownFields {
+			preserveRule(spec)
+		}
+	})
+}
+
+// statusRules validates a change of the status only, which may contain stored versions that do not
+// exist and any condition.
+func statusRules(at validate.At, d, _ *v1.CustomResourceDefinition) {
+	nameRules(at.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
+}
+
+func preserveRule(at validate.At) {
+	at.Invalid("preserveUnknownFields", true, "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead")
+}
+
+// storedVersions requires that every stored version exists.
+func storedVersions(at validate.At, d *v1.CustomResourceDefinition) {
+	stored := d.Status.StoredVersions
+	if len(stored) == 0 {
+		at.Invalid("storedVersions", stored, "must have at least one stored version")
+		return
+	}
+	missing := validate.SetOf(stored, func(v *string) string { return *v })
+	for _, v := range d.Spec.Versions {
+		if v.Storage && !missing.Has(v.Name) {
+			at.Invalid("storedVersions", stored, "must have the storage version "+v.Name)
+		}
+		delete(missing, v.Name)
+	}
+	for i, v := range stored {
+		if missing.Has(v) {
+			at.Index("storedVersions", i).Invalid("", v, "missing from spec.versions; "+v+" was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in "+v+" and removes "+v+" from status.storedVersions")
+		}
+	}
+}
+
+// approvalRules validates the approval annotation in groups owned by Kubernetes. The state of the
+// live definition may stay.
+func approvalRules(at validate.At, d, live *v1.CustomResourceDefinition) {
+	if !definition.IsProtected(d.Spec.Group) {
+		return
+	}
+	state, reason := definition.ApprovalOf(d)
+	if live != nil {
+		if before, _ := definition.ApprovalOf(live); before == state {
+			return
+		}
+	}
+	annotation := at.Key("annotations", v1.KubeAPIApprovedAnnotation)
+	switch state {
+	case definition.ApprovalMissing:
+		annotation.Required("", reason)
+	case definition.ApprovalInvalid:
+		annotation.Invalid("", d.Annotations[v1.KubeAPIApprovedAnnotation], reason)
+	}
+}

@@ -1,0 +1,96 @@
+package apiregistration
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/registry"
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/meta"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+// Kinds returns the kinds of the group.
+func Kinds() []*registry.Kind {
+	return []*registry.Kind{apiServices()}
+}
+
+func apiServices() *registry.Kind {
+	return &registry.Kind{
+		Names: registry.Names{
+			Group: v1.GroupName, Version: "v1", Resource: "apiservices", Singular: "apiservice", Kind: "APIService",
+			Categories: []string{"api-extensions"},
+			// The name for the core group is "v1.".
+			ValidateName: meta.PathSegment,
+		},
+		New:     declare.New[v1.APIService],
+		NewList: declare.New[v1.APIServiceList],
+		Parts:   declare.Parts(func(a *v1.APIService) (*v1.APIServiceSpec, *v1.APIServiceStatus) { return &a.Spec, &a.Status }),
+		Stored:  registry.Stored{Prefix: "apiregistration.k8s.io/apiservices", JSON: true},
+		Default: declare.Do(func(a *v1.APIService) {
+			if a.Spec.Service != nil {
+				declare.FillPtr(&a.Spec.Service.Port, 443)
+			}
+		}),
+		Create: registry.Create{
+			// A local APIService is available from its creation, as its status records.
+			KeepStatus: true,
+			Prepare: declare.Do(func(a *v1.APIService) {
+				a.Status = v1.APIServiceStatus{}
+				if a.Spec.Service == nil {
+					a.Status.Conditions = []v1.APIServiceCondition{LocalAvailable()}
+				}
+			}),
+			Validate: declare.Rules(apiServiceRules),
+		},
+		Update: registry.Update{
+			NeedsVersion: true,
+			Validate:     declare.Changes(func(at validate.At, a, _ *v1.APIService) { apiServiceRules(at, a) }),
+		},
+		Shown: registry.Shown{Columns: []registry.Column{
+			columns.Name(),
+			columns.Text("Service", "The reference to the service that hosts this API endpoint.", service),
+			columns.Text("Available", "Whether this service is available.", available),
+			columns.Age(),
+		}},
+		Subresources: []registry.Subresource{
+			declare.Resetting(declare.CheckedView("status", "APIService", func(a, old *v1.APIService) {
+				a.Spec = old.Spec
+				declare.KeepMeta(a, old)
+			}, func(at validate.At, a, _ *v1.APIService) {
+				apiServiceStatusRules(at.Child("status"), &a.Status)
+			}), "metadata", "spec"),
+		},
+	}
+}
+
+// LocalAvailable returns the condition of an APIService that this server serves.
+func LocalAvailable() v1.APIServiceCondition {
+	return v1.APIServiceCondition{
+		Type: v1.Available, Status: v1.ConditionTrue, LastTransitionTime: metav1.Now(),
+		Reason: "Local", Message: "Local APIServices are always available",
+	}
+}
+
+func service(a *v1.APIService) string {
+	if s := a.Spec.Service; s != nil {
+		return s.Namespace + "/" + s.Name
+	}
+	return "Local"
+}
+
+func available(a *v1.APIService) string {
+	for _, c := range a.Status.Conditions {
+		if c.Type != v1.Available {
+			continue
+		}
+		if c.Status == v1.ConditionTrue {
+			return string(c.Status)
+		}
+		return fmt.Sprintf("%s (%s)", c.Status, c.Reason)
+	}
+	return string(v1.ConditionUnknown)
+}

@@ -1,0 +1,72 @@
+package apiregistration
+
+import (
+	"fmt"
+
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+// Maximum priorities of a group, and of a version in its group.
+const (
+	maxGroupPriority   = 20000
+	maxVersionPriority = 1000
+)
+
+func apiServiceRules(at validate.At, a *v1.APIService) {
+	s, spec := &a.Spec, at.Child("spec")
+	nameRules(at, a)
+	if s.Group == "" {
+		spec.Needs("group", s.Version == "v1", "only v1 may have an empty group and it better be legacy kube")
+	} else {
+		spec.Text("group", s.Group, validate.DNSSubdomain)
+	}
+	spec.Text("version", s.Version, validate.DNS1035Label)
+	priorityRules(spec, "groupPriorityMinimum", s.GroupPriorityMinimum, maxGroupPriority)
+	priorityRules(spec, "versionPriority", s.VersionPriority, maxVersionPriority)
+	switch {
+	case s.Service == nil:
+		if n := len(s.CABundle); n > 0 {
+			spec.Invalid("caBundle", fmt.Sprintf("%d bytes", n), "local APIServices may not have a caBundle")
+		}
+		if s.InsecureSkipTLSVerify {
+			spec.Invalid("insecureSkipTLSVerify", true, "local APIServices may not have insecureSkipTLSVerify")
+		}
+	default:
+		serviceRules(spec.Child("service"), s.Service)
+		if s.InsecureSkipTLSVerify && len(s.CABundle) > 0 {
+			spec.Invalid("insecureSkipTLSVerify", true, "may not be true if caBundle is present")
+		}
+	}
+}
+
+// nameRules requires a name that consists of the version and the group. It skips names that are not
+// a path segment, which have been reported.
+func nameRules(at validate.At, a *v1.APIService) {
+	want := a.Spec.Version + "." + a.Spec.Group
+	if a.Name != "" && a.Name != want && len(validate.PathSegment(a.Name)) == 0 {
+		at.Child("metadata").Invalid("name", a.Name, fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", want))
+	}
+}
+
+func priorityRules(spec validate.At, name string, n, most int32) {
+	if n <= 0 || n > most {
+		spec.Invalid(name, n, fmt.Sprintf("must be positive and less than %d", most))
+	}
+}
+
+func serviceRules(at validate.At, s *v1.ServiceReference) {
+	at.Present("namespace", s.Namespace != "")
+	at.Present("name", s.Name != "")
+	if s.Port != nil {
+		for _, msg := range validate.PortNumber(*s.Port) {
+			at.Invalid("port", *s.Port, "port is not valid: "+msg)
+		}
+	}
+}
+
+func apiServiceStatusRules(status validate.At, s *v1.APIServiceStatus) {
+	validate.Each(status, "conditions", s.Conditions, func(at validate.At, c *v1.APIServiceCondition) {
+		validate.OneOf(at, "status", c.Status, v1.ConditionFalse, v1.ConditionTrue, v1.ConditionUnknown)
+	})
+}

@@ -1,0 +1,108 @@
+// Package apps declares the kinds of the apps group, v1, with one file for each kind. It has no
+// state. Kinds returns new values for the catalog of built-in kinds.
+package apps
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"binnacle/libs/features"
+	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+const (
+	group   = "apps"
+	version = "v1"
+)
+
+// Kinds returns the kinds of the group, ordered by resource.
+func Kinds(s registry.Settings) []*registry.Kind {
+	rules, terminating := podspec.NewRules(s), terminatingGate(s.On(features.DeploymentReplicaSetTerminatingReplicas))
+	return []*registry.Kind{
+		controllerRevisions(),
+		daemonSets(rules),
+		deployments(rules, terminating),
+		replicaSets(rules, terminating),
+		statefulSets(rules, s.On(features.MaxUnavailableStatefulSet)),
+	}
+}
+
+// terminatingGate reports whether statuses count terminating replicas.
+type terminatingGate bool
+
+// drop clears the number of terminating replicas unless the gate is on or the stored object has it.
+func (on terminatingGate) drop(s, old **int32) {
+	if !on && *old == nil {
+		*s = nil
+	}
+}
+
+// templateColumns returns columns with the containers of a pod template.
+func templateColumns[T registry.Object](template func(T) *corev1.PodTemplateSpec) []registry.Column {
+	return []registry.Column{
+		columns.WideText("Containers", "Names of each container in the template.", func(o T) string {
+			return columns.ContainerNames(template(o).Spec.Containers)
+		}),
+		columns.WideText("Images", "Images referenced by each container in the template.", func(o T) string {
+			return columns.ContainerImages(template(o).Spec.Containers)
+		}),
+	}
+}
+
+// selectorRules requires a non-empty selector. kind appears in messages.
+func selectorRules(at validate.At, s *metav1.LabelSelector, kind string) {
+	if s == nil {
+		at.Required("selector", "")
+		return
+	}
+	at.Selector("selector", s, false)
+	if len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
+		at.Invalid("selector", *s, "empty selector is invalid for "+kind)
+	}
+}
+
+// selects requires that a selector matches the pods of a template. It reports whether the selector
+// is valid.
+func selects(at validate.At, s *metav1.LabelSelector, t *corev1.PodTemplateSpec, invalid string) bool {
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		at.Invalid("selector", *s, invalid)
+		return false
+	}
+	if !selector.Empty() && !selector.Matches(labels.Set(t.Labels)) {
+		at.Child("template", "metadata").Invalid("labels", t.Labels, "`selector` does not match template `labels`")
+	}
+	return true
+}
+
+// replicaTemplateRules validates the selector and the template of kinds that create replica sets.
+func replicaTemplateRules(at validate.At, rules *podspec.Rules, s *metav1.LabelSelector, t, old *corev1.PodTemplateSpec) {
+	selectorRules(at, s, "deployment")
+	if selects(at, s, t, "invalid label selector") {
+		rules.ReplicatedTemplate(at.Child("template"), t, old, "ReplicaSet")
+	}
+}
+
+// amount returns a number, or a percentage without the percent sign.
+func amount(v *intstr.IntOrString) int {
+	if v == nil {
+		return 0
+	}
+	n, err := intstr.GetScaledValueFromIntOrPercent(v, 100, true)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func optionalAmount(v *intstr.IntOrString) intstr.IntOrString {
+	if v == nil {
+		return intstr.IntOrString{}
+	}
+	return *v
+}

@@ -1,0 +1,169 @@
+package apps
+
+import (
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	extensionsv1beta1 "k8s.io/api/extensions/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+func daemonSets(rules *podspec.Rules) *registry.Kind {
+	pods := podspec.PodsOf[*appsv1.DaemonSet]{
+		Template: func(d *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &d.Spec.Template }, Path: field.NewPath("spec", "template"),
+		OwnChanges: true,
+	}
+	return podspec.Templated(rules, pods, &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "daemonsets", Singular: "daemonset", Kind: "DaemonSet",
+			ShortNames: []string{"ds"}, Categories: []string{"all"}, Namespaced: true,
+		},
+		New:     declare.New[appsv1.DaemonSet],
+		NewList: declare.New[appsv1.DaemonSetList],
+		Parts:   declare.Parts(func(d *appsv1.DaemonSet) (*appsv1.DaemonSetSpec, *appsv1.DaemonSetStatus) { return &d.Spec, &d.Status }),
+		Stored:  registry.Stored{Prefix: "daemonsets"},
+		Default: declare.Do(defaultDaemonSet),
+		Create: registry.Create{
+			Prepare: declare.Do(func(d *appsv1.DaemonSet) {
+				setTemplateGeneration(d, max(templateGeneration(d), 1))
+			}),
+			Validate: declare.Rules(func(at validate.At, d *appsv1.DaemonSet) { daemonSetRules(at.Child("spec"), rules, &d.Spec, nil) }),
+		},
+		Update: registry.Update{
+			Generation: true,
+			Prepare: declare.Change(func(d, old *appsv1.DaemonSet) {
+				generation := templateGeneration(old)
+				if !validate.Same(d.Spec.Template, old.Spec.Template) {
+					generation++
+				}
+				setTemplateGeneration(d, generation)
+			}),
+			Validate: declare.Changes(func(at validate.At, d, old *appsv1.DaemonSet) {
+				at.Twice(func() { daemonSetRules(at.Child("spec"), rules, &d.Spec, &old.Spec.Template) })
+				at.Child("spec").Immutable("selector", d.Spec.Selector, old.Spec.Selector)
+			}),
+		},
+		Shown:        registry.Shown{Columns: daemonSetColumns()},
+		Subresources: []registry.Subresource{declare.CheckedStatus("DaemonSet", checkDaemonSetStatus)},
+	})
+}
+
+func defaultDaemonSet(d *appsv1.DaemonSet) {
+	s := &d.Spec
+	declare.Fill(&s.UpdateStrategy.Type, appsv1.RollingUpdateDaemonSetStrategyType)
+	if s.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
+		declare.FillPtr(&s.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateDaemonSet{})
+		declare.FillPtr(&s.UpdateStrategy.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
+		declare.FillPtr(&s.UpdateStrategy.RollingUpdate.MaxSurge, intstr.FromInt32(0))
+	}
+	if rolling := s.UpdateStrategy.RollingUpdate; rolling != nil {
+		declare.FillPtr(&rolling.MaxUnavailable, intstr.FromInt32(0))
+		declare.FillPtr(&rolling.MaxSurge, intstr.FromInt32(0))
+	}
+	declare.FillPtr(&s.RevisionHistoryLimit, historyLimit)
+	podspec.Template(&s.Template)
+	setTemplateGeneration(d, templateGeneration(d))
+}
+
+// templateGeneration returns how often the template has changed. The field no longer exists; an
+// annotation holds its value.
+func templateGeneration(d *appsv1.DaemonSet) int64 {
+	n, err := strconv.ParseInt(d.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func setTemplateGeneration(d *appsv1.DaemonSet, n int64) {
+	if d.Annotations == nil {
+		d.Annotations = map[string]string{}
+	}
+	d.Annotations[appsv1.DeprecatedTemplateGeneration] = strconv.FormatInt(n, 10)
+}
+
+func daemonSetRules(at validate.At, rules *podspec.Rules, s *appsv1.DaemonSetSpec, old *corev1.PodTemplateSpec) {
+	at.Selector("selector", s.Selector, false)
+	if selector, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil && !selector.Matches(labels.Set(s.Template.Labels)) {
+		at.Child("template", "metadata").Invalid("labels", s.Template.Labels, "`selector` does not match template `labels`")
+	}
+	if s.Selector != nil && len(s.Selector.MatchLabels)+len(s.Selector.MatchExpressions) == 0 {
+		at.Invalid("selector", *s.Selector, "empty selector is invalid for daemonset")
+	}
+	rules.ReplicatedTemplate(at.Child("template"), &s.Template, old, "DaemonSet")
+	at.NonNegative("minReadySeconds", int64(s.MinReadySeconds))
+	switch strategy := &s.UpdateStrategy; strategy.Type {
+	case appsv1.OnDeleteDaemonSetStrategyType:
+	case appsv1.RollingUpdateDaemonSetStrategyType:
+		place := at.Child("updateStrategy")
+		place.Present("rollingUpdate", strategy.RollingUpdate != nil)
+		validate.Optional(place, "rollingUpdate", strategy.RollingUpdate, daemonRollingRules)
+	default:
+		at.Add(field.NotSupported(at.Child("updateStrategy").Path(), validate.Internal(*strategy),
+			[]appsv1.DaemonSetUpdateStrategyType{appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType}))
+	}
+	validate.OptionalNonNegative(at, "revisionHistoryLimit", s.RevisionHistoryLimit)
+}
+
+// daemonRollingRules requires exactly one of maxUnavailable and maxSurge to be non-zero.
+func daemonRollingRules(at validate.At, r *appsv1.RollingUpdateDaemonSet) {
+	unavailable, surge := optionalAmount(r.MaxUnavailable), optionalAmount(r.MaxSurge)
+	at.CountOrPercent("maxUnavailable", unavailable)
+	at.CountOrPercent("maxSurge", surge)
+	at.AtMostWhole("maxUnavailable", unavailable)
+	at.AtMostWhole("maxSurge", surge)
+	switch missing, many := amount(r.MaxUnavailable) != 0, amount(r.MaxSurge) != 0; {
+	case missing && many:
+		at.Invalid("maxSurge", surge, "may not be set when maxUnavailable is non-zero")
+	case !missing && !many:
+		at.Required("maxUnavailable", "cannot be 0 when maxSurge is 0")
+	}
+}
+
+func checkDaemonSetStatus(at validate.At, d, old *appsv1.DaemonSet) {
+	s, status := &d.Status, at.Child("status")
+	status.NonNegative("currentNumberScheduled", int64(s.CurrentNumberScheduled))
+	status.NonNegative("numberMisscheduled", int64(s.NumberMisscheduled))
+	status.NonNegative("desiredNumberScheduled", int64(s.DesiredNumberScheduled))
+	status.NonNegative("numberReady", int64(s.NumberReady))
+	status.NonNegative("observedGeneration", s.ObservedGeneration)
+	status.NonNegative("updatedNumberScheduled", int64(s.UpdatedNumberScheduled))
+	status.NonNegative("numberAvailable", int64(s.NumberAvailable))
+	status.NonNegative("numberUnavailable", int64(s.NumberUnavailable))
+	validate.OptionalNonNegative(status, "collisionCount", s.CollisionCount)
+	status.NotDecremented("collisionCount", s.CollisionCount, old.Status.CollisionCount)
+}
+
+// daemonSetColumns uses some descriptions of an older version, as in Kubernetes.
+func daemonSetColumns() []registry.Column {
+	stat := func(name string) string { return columns.Doc(extensionsv1beta1.DaemonSetStatus{}, name) }
+	count := func(name, field string, n func(*appsv1.DaemonSetStatus) int32) registry.Column {
+		return columns.Int(name, stat(field), func(d *appsv1.DaemonSet) int64 { return int64(n(&d.Status)) })
+	}
+	cols := []registry.Column{
+		columns.Name(),
+		count("Desired", "desiredNumberScheduled", func(s *appsv1.DaemonSetStatus) int32 { return s.DesiredNumberScheduled }),
+		count("Current", "currentNumberScheduled", func(s *appsv1.DaemonSetStatus) int32 { return s.CurrentNumberScheduled }),
+		count("Ready", "numberReady", func(s *appsv1.DaemonSetStatus) int32 { return s.NumberReady }),
+		count("Up-to-date", "updatedNumberScheduled", func(s *appsv1.DaemonSetStatus) int32 { return s.UpdatedNumberScheduled }),
+		count("Available", "numberAvailable", func(s *appsv1.DaemonSetStatus) int32 { return s.NumberAvailable }),
+		columns.Text("Node Selector", columns.Doc(corev1.PodSpec{}, "nodeSelector"), func(d *appsv1.DaemonSet) string {
+			return columns.Labels(d.Spec.Template.Spec.NodeSelector)
+		}),
+		columns.Age(),
+	}
+	cols = append(cols, templateColumns(func(d *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &d.Spec.Template })...)
+	return append(cols, columns.WideText("Selector", columns.Doc(extensionsv1beta1.DaemonSetSpec{}, "selector"), func(d *appsv1.DaemonSet) string {
+		return columns.Selector(d.Spec.Selector)
+	}))
+}

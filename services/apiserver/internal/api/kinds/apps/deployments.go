@@ -1,0 +1,167 @@
+package apps
+
+import (
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	extensionsv1beta1 "k8s.io/api/extensions/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/libs/semantic"
+	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+func deployments(rules *podspec.Rules, terminating terminatingGate) *registry.Kind {
+	pods := podspec.PodsOf[*appsv1.Deployment]{
+		Template: func(d *appsv1.Deployment) *corev1.PodTemplateSpec { return &d.Spec.Template }, Path: field.NewPath("spec", "template"), HostNames: true,
+	}
+	return podspec.Templated(rules, pods, &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "deployments", Singular: "deployment", Kind: "Deployment",
+			ShortNames: []string{"deploy"}, Categories: []string{"all"}, Namespaced: true,
+		},
+		New:     declare.New[appsv1.Deployment],
+		NewList: declare.New[appsv1.DeploymentList],
+		Parts: declare.Parts(func(d *appsv1.Deployment) (*appsv1.DeploymentSpec, *appsv1.DeploymentStatus) {
+			return &d.Spec, &d.Status
+		}),
+		Stored:  registry.Stored{Prefix: "deployments"},
+		Default: declare.Do(defaultDeployment),
+		Filled:  filledDeployment,
+		Create: registry.Create{
+			Validate: declare.Rules(func(at validate.At, d *appsv1.Deployment) { deploymentRules(at.Child("spec"), rules, &d.Spec, nil) }),
+		},
+		Update: registry.Update{
+			Generation: true,
+			Prepare:    declare.Change(prepareDeploymentUpdate),
+			Validate: declare.Changes(func(at validate.At, d, old *appsv1.Deployment) {
+				deploymentRules(at.Child("spec"), rules, &d.Spec, &old.Spec.Template)
+				at.Child("spec").Immutable("selector", d.Spec.Selector, old.Spec.Selector)
+			}),
+		},
+		Shown: registry.Shown{Columns: deploymentColumns()},
+		Subresources: []registry.Subresource{
+			declare.Scale(
+				func(d *appsv1.Deployment) **int32 { return &d.Spec.Replicas },
+				func(d *appsv1.Deployment) (int32, *metav1.LabelSelector) { return d.Status.Replicas, d.Spec.Selector },
+			),
+			declare.Resetting(declare.CheckedView("status", "Deployment", func(d, old *appsv1.Deployment) {
+				d.Spec, d.Labels = old.Spec, old.Labels
+				terminating.drop(&d.Status.TerminatingReplicas, &old.Status.TerminatingReplicas)
+			}, checkDeploymentStatus), "spec", "metadata.labels"),
+		},
+	})
+}
+
+const (
+	// progressDeadline is the default in seconds.
+	progressDeadline = 600
+	// historyLimit is the default number of old revisions.
+	historyLimit = 10
+	// rollingShare is the default of both maxUnavailable and maxSurge.
+	rollingShare = "25%"
+)
+
+func defaultDeployment(d *appsv1.Deployment) {
+	s := &d.Spec
+	declare.FillPtr(&s.Replicas, 1)
+	declare.Fill(&s.Strategy.Type, appsv1.RollingUpdateDeploymentStrategyType)
+	if s.Strategy.Type == appsv1.RollingUpdateDeploymentStrategyType {
+		declare.FillPtr(&s.Strategy.RollingUpdate, appsv1.RollingUpdateDeployment{})
+		declare.FillPtr(&s.Strategy.RollingUpdate.MaxUnavailable, intstr.FromString(rollingShare))
+		declare.FillPtr(&s.Strategy.RollingUpdate.MaxSurge, intstr.FromString(rollingShare))
+	}
+	declare.FillPtr(&s.RevisionHistoryLimit, historyLimit)
+	declare.FillPtr(&s.ProgressDeadlineSeconds, progressDeadline)
+	podspec.Template(&s.Template)
+}
+
+// prepareDeploymentUpdate also increments the generation if annotations change, because the
+// controller copies them to the replica sets.
+func prepareDeploymentUpdate(d, old *appsv1.Deployment) {
+	if !semantic.Equal(d.Annotations, old.Annotations) {
+		d.Generation = old.Generation + 1
+	}
+}
+
+func deploymentRules(at validate.At, rules *podspec.Rules, s *appsv1.DeploymentSpec, old *corev1.PodTemplateSpec) {
+	validate.OptionalNonNegative(at, "replicas", s.Replicas)
+	replicaTemplateRules(at, rules, s.Selector, &s.Template, old)
+	switch strategy := &s.Strategy; strategy.Type {
+	case appsv1.RecreateDeploymentStrategyType:
+		at.Child("strategy").Absent("rollingUpdate", strategy.RollingUpdate != nil, "may not be specified when strategy `type` is 'Recreate'")
+	case appsv1.RollingUpdateDeploymentStrategyType:
+		validate.Optional(at.Child("strategy"), "rollingUpdate", strategy.RollingUpdate, rollingRules)
+	default:
+		at.Add(field.NotSupported(at.Child("strategy").Path(), validate.Internal(*strategy),
+			[]appsv1.DeploymentStrategyType{appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType}))
+	}
+	at.NonNegative("minReadySeconds", int64(s.MinReadySeconds))
+	validate.OptionalNonNegative(at, "revisionHistoryLimit", s.RevisionHistoryLimit)
+	if deadline := s.ProgressDeadlineSeconds; deadline != nil {
+		at.NonNegative("progressDeadlineSeconds", int64(*deadline))
+		if *deadline <= s.MinReadySeconds {
+			at.Invalid("progressDeadlineSeconds", *deadline, "must be greater than minReadySeconds")
+		}
+	}
+}
+
+func rollingRules(at validate.At, r *appsv1.RollingUpdateDeployment) {
+	unavailable := optionalAmount(r.MaxUnavailable)
+	at.CountOrPercent("maxUnavailable", unavailable)
+	at.CountOrPercent("maxSurge", optionalAmount(r.MaxSurge))
+	if amount(r.MaxUnavailable) == 0 && amount(r.MaxSurge) == 0 {
+		at.Invalid("maxUnavailable", unavailable, "may not be 0 when `maxSurge` is 0")
+	}
+	at.AtMostWhole("maxUnavailable", unavailable)
+}
+
+func checkDeploymentStatus(at validate.At, d, old *appsv1.Deployment) {
+	s, status := &d.Status, at.Child("status")
+	status.NonNegative("observedGeneration", s.ObservedGeneration)
+	status.NonNegative("replicas", int64(s.Replicas))
+	status.NonNegative("updatedReplicas", int64(s.UpdatedReplicas))
+	status.NonNegative("readyReplicas", int64(s.ReadyReplicas))
+	status.NonNegative("availableReplicas", int64(s.AvailableReplicas))
+	status.NonNegative("unavailableReplicas", int64(s.UnavailableReplicas))
+	validate.OptionalNonNegative(status, "terminatingReplicas", s.TerminatingReplicas)
+	validate.OptionalNonNegative(status, "collisionCount", s.CollisionCount)
+	validate.AtMost(status, "updatedReplicas", s.UpdatedReplicas, s.Replicas, "status.replicas")
+	validate.AtMost(status, "readyReplicas", s.ReadyReplicas, s.Replicas, "status.replicas")
+	validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.Replicas, "status.replicas")
+	validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.ReadyReplicas, "readyReplicas")
+	status.NotDecremented("collisionCount", s.CollisionCount, old.Status.CollisionCount)
+}
+
+// deploymentColumns uses some descriptions of an older version, as in Kubernetes.
+func deploymentColumns() []registry.Column {
+	stat := func(name string) string { return columns.Doc(appsv1.DeploymentStatus{}, name) }
+	// Numbers in columns of type string, as in Kubernetes.
+	count := func(name, field string, n func(*appsv1.DeploymentStatus) int32) registry.Column {
+		return columns.Of(name, columns.String, "", stat(field), 0, func(d *appsv1.Deployment) any { return int64(n(&d.Status)) })
+	}
+	cols := []registry.Column{
+		columns.Name(),
+		columns.Text("Ready", readyDesc, func(d *appsv1.Deployment) string { return readyText(d.Status.ReadyReplicas, d.Spec.Replicas) }),
+		count("Up-to-date", "updatedReplicas", func(s *appsv1.DeploymentStatus) int32 { return s.UpdatedReplicas }),
+		count("Available", "availableReplicas", func(s *appsv1.DeploymentStatus) int32 { return s.AvailableReplicas }),
+		columns.Age(),
+	}
+	cols = append(cols, templateColumns(func(d *appsv1.Deployment) *corev1.PodTemplateSpec { return &d.Spec.Template })...)
+	return append(cols, columns.WideText("Selector", columns.Doc(extensionsv1beta1.DeploymentSpec{}, "selector"), func(d *appsv1.Deployment) string {
+		return declare.SelectorText(d.Spec.Selector, "<invalid>")
+	}))
+}
+
+const readyDesc = "Number of the pod with ready state"
+
+func readyText(ready int32, wanted *int32) string {
+	return fmt.Sprintf("%d/%d", ready, declare.Replicas(wanted))
+}

@@ -1,0 +1,101 @@
+package apps
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	extensionsv1beta1 "k8s.io/api/extensions/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+func replicaSets(rules *podspec.Rules, terminating terminatingGate) *registry.Kind {
+	pods := podspec.PodsOf[*appsv1.ReplicaSet]{
+		Template: func(r *appsv1.ReplicaSet) *corev1.PodTemplateSpec { return &r.Spec.Template }, Path: field.NewPath("spec", "template"), HostNames: true,
+	}
+	return podspec.Templated(rules, pods, &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "replicasets", Singular: "replicaset", Kind: "ReplicaSet",
+			ShortNames: []string{"rs"}, Categories: []string{"all"}, Namespaced: true,
+		},
+		New:     declare.New[appsv1.ReplicaSet],
+		NewList: declare.New[appsv1.ReplicaSetList],
+		Parts: declare.Parts(func(r *appsv1.ReplicaSet) (*appsv1.ReplicaSetSpec, *appsv1.ReplicaSetStatus) {
+			return &r.Spec, &r.Status
+		}),
+		Stored:  registry.Stored{Prefix: "replicasets"},
+		Default: declare.Do(defaultReplicaSet),
+		Filled:  filledReplicaSet,
+		Create: registry.Create{
+			Validate: declare.Rules(func(at validate.At, r *appsv1.ReplicaSet) { replicaSetRules(at.Child("spec"), rules, &r.Spec, nil) }),
+		},
+		Update: registry.Update{
+			Generation: true,
+			Validate: declare.Changes(func(at validate.At, r, old *appsv1.ReplicaSet) {
+				at.Twice(func() { replicaSetRules(at.Child("spec"), rules, &r.Spec, &old.Spec.Template) })
+				at.Child("spec").Immutable("selector", r.Spec.Selector, old.Spec.Selector)
+			}),
+		},
+		Shown: registry.Shown{
+			Selectable: []registry.SelectableField{{Label: "status.replicas", Absent: "0"}},
+			Columns:    replicaSetColumns(),
+		},
+		Subresources: []registry.Subresource{
+			declare.Scale(
+				func(r *appsv1.ReplicaSet) **int32 { return &r.Spec.Replicas },
+				func(r *appsv1.ReplicaSet) (int32, *metav1.LabelSelector) { return r.Status.Replicas, r.Spec.Selector },
+			),
+			declare.CheckedView("status", "ReplicaSet", func(r, old *appsv1.ReplicaSet) {
+				r.Spec = old.Spec
+				terminating.drop(&r.Status.TerminatingReplicas, &old.Status.TerminatingReplicas)
+			}, checkReplicaSetStatus),
+		},
+	})
+}
+
+func defaultReplicaSet(r *appsv1.ReplicaSet) {
+	declare.FillPtr(&r.Spec.Replicas, 1)
+	podspec.Template(&r.Spec.Template)
+}
+
+func replicaSetRules(at validate.At, rules *podspec.Rules, s *appsv1.ReplicaSetSpec, old *corev1.PodTemplateSpec) {
+	validate.OptionalNonNegative(at, "replicas", s.Replicas)
+	at.NonNegative("minReadySeconds", int64(s.MinReadySeconds))
+	replicaTemplateRules(at, rules, s.Selector, &s.Template, old)
+}
+
+func checkReplicaSetStatus(at validate.At, r, _ *appsv1.ReplicaSet) {
+	s, status := &r.Status, at.Child("status")
+	status.NonNegative("replicas", int64(s.Replicas))
+	status.NonNegative("fullyLabeledReplicas", int64(s.FullyLabeledReplicas))
+	status.NonNegative("readyReplicas", int64(s.ReadyReplicas))
+	status.NonNegative("availableReplicas", int64(s.AvailableReplicas))
+	validate.OptionalNonNegative(status, "terminatingReplicas", s.TerminatingReplicas)
+	status.NonNegative("observedGeneration", s.ObservedGeneration)
+	validate.AtMost(status, "fullyLabeledReplicas", s.FullyLabeledReplicas, s.Replicas, "status.replicas")
+	validate.AtMost(status, "readyReplicas", s.ReadyReplicas, s.Replicas, "status.replicas")
+	validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.Replicas, "status.replicas")
+	validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.ReadyReplicas, "readyReplicas")
+}
+
+// replicaSetColumns uses some descriptions of an older version, as in Kubernetes.
+func replicaSetColumns() []registry.Column {
+	spec := func(name string) string { return columns.Doc(extensionsv1beta1.ReplicaSetSpec{}, name) }
+	stat := func(name string) string { return columns.Doc(appsv1.ReplicaSetStatus{}, name) }
+	cols := []registry.Column{
+		columns.Name(),
+		columns.Int("Desired", spec("replicas"), func(r *appsv1.ReplicaSet) int64 { return int64(declare.Replicas(r.Spec.Replicas)) }),
+		columns.Int("Current", stat("replicas"), func(r *appsv1.ReplicaSet) int64 { return int64(r.Status.Replicas) }),
+		columns.Int("Ready", stat("readyReplicas"), func(r *appsv1.ReplicaSet) int64 { return int64(r.Status.ReadyReplicas) }),
+		columns.Age(),
+	}
+	cols = append(cols, templateColumns(func(r *appsv1.ReplicaSet) *corev1.PodTemplateSpec { return &r.Spec.Template })...)
+	return append(cols, columns.WideText("Selector", spec("selector"), func(r *appsv1.ReplicaSet) string {
+		return columns.Selector(r.Spec.Selector)
+	}))
+}

@@ -1,0 +1,227 @@
+package apps
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/meta"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+func statefulSets(rules *podspec.Rules, maxUnavailable bool) *registry.Kind {
+	drop := dropMaxUnavailable
+	if maxUnavailable {
+		drop = func(_, _ *appsv1.StatefulSet) {}
+	}
+	pods := podspec.PodsOf[*appsv1.StatefulSet]{
+		Template: func(s *appsv1.StatefulSet) *corev1.PodTemplateSpec { return &s.Spec.Template }, Path: field.NewPath("spec", "template"),
+	}
+	return podspec.Templated(rules, pods, &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "statefulsets", Singular: "statefulset", Kind: "StatefulSet",
+			ShortNames: []string{"sts"}, Categories: []string{"all"}, Namespaced: true,
+			// The name becomes part of the pods' host names.
+			ValidateName: meta.DNSLabel,
+		},
+		New:     declare.New[appsv1.StatefulSet],
+		NewList: declare.New[appsv1.StatefulSetList],
+		Parts: declare.Parts(func(s *appsv1.StatefulSet) (*appsv1.StatefulSetSpec, *appsv1.StatefulSetStatus) {
+			return &s.Spec, &s.Status
+		}),
+		Stored:  registry.Stored{Prefix: "statefulsets"},
+		Default: declare.Do(func(s *appsv1.StatefulSet) { defaultStatefulSet(s, maxUnavailable) }),
+		Create: registry.Create{
+			Prepare:  declare.Do(func(s *appsv1.StatefulSet) { drop(s, nil) }),
+			Validate: declare.Rules(func(at validate.At, s *appsv1.StatefulSet) { statefulSetRules(at.Child("spec"), rules, &s.Spec, nil) }),
+			Warnings: declare.Get(func(s *appsv1.StatefulSet) []string { return statefulSetWarnings(s) }),
+		},
+		Update: registry.Update{
+			Generation: true,
+			Prepare:    declare.Change(drop),
+			Validate: declare.Changes(func(at validate.At, s, old *appsv1.StatefulSet) {
+				statefulSetRules(at.Child("spec"), rules, &s.Spec, &old.Spec.Template)
+				statefulSetChanges(at, &s.Spec, &old.Spec)
+			}),
+			Warnings: declare.GetChange(func(s, _ *appsv1.StatefulSet) []string { return statefulSetWarnings(s, "Spec") }),
+		},
+		Shown: registry.Shown{
+			// A valid field label without a field: it never equals a value other than "".
+			Selectable: []registry.SelectableField{{Label: "status.successful", Func: func(registry.Object) string { return "" }}},
+			Columns:    statefulSetColumns(),
+		},
+		Subresources: []registry.Subresource{
+			declare.Scale(
+				func(s *appsv1.StatefulSet) **int32 { return &s.Spec.Replicas },
+				func(s *appsv1.StatefulSet) (int32, *metav1.LabelSelector) { return s.Status.Replicas, s.Spec.Selector },
+			),
+			declare.CheckedStatus("StatefulSet", checkStatefulSetStatus),
+		},
+	})
+}
+
+// statefulSetWarnings returns the warnings of a set itself. below is the path after the claim:
+// Kubernetes has "Spec" there on updates.
+func statefulSetWarnings(set *appsv1.StatefulSet, below ...string) (texts []string) {
+	s := &set.Spec
+	claims := field.NewPath("spec", "volumeClaimTemplates")
+	for i := range s.VolumeClaimTemplates {
+		claim := claims.Index(i)
+		for _, name := range below {
+			claim = claim.Child(name)
+		}
+		texts = append(texts, podspec.ClaimWarnings(claim, &s.VolumeClaimTemplates[i].Spec)...)
+	}
+	if n := s.RevisionHistoryLimit; n != nil && *n < 0 {
+		texts = append(texts, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")
+	}
+	return texts
+}
+
+// defaultStatefulSet sets the fields that a client omitted. maxUnavailable is the gate
+// MaxUnavailableStatefulSet.
+func defaultStatefulSet(set *appsv1.StatefulSet, maxUnavailable bool) {
+	s := &set.Spec
+	declare.FillPtr(&s.Replicas, 1)
+	declare.Fill(&s.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
+	if s.UpdateStrategy.Type == "" {
+		s.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
+		declare.FillPtr(&s.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
+	}
+	// An explicit strategy without rollingUpdate does not get one.
+	if rolling := s.UpdateStrategy.RollingUpdate; rolling != nil && s.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
+		declare.FillPtr(&rolling.Partition, 0)
+		if maxUnavailable {
+			declare.FillPtr(&rolling.MaxUnavailable, intstr.FromInt32(1))
+		}
+	}
+	declare.FillPtr(&s.PersistentVolumeClaimRetentionPolicy, appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{})
+	declare.Fill(&s.PersistentVolumeClaimRetentionPolicy.WhenDeleted, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
+	declare.Fill(&s.PersistentVolumeClaimRetentionPolicy.WhenScaled, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
+	declare.FillPtr(&s.RevisionHistoryLimit, historyLimit)
+	podspec.Template(&s.Template)
+	for i := range s.VolumeClaimTemplates {
+		c := &s.VolumeClaimTemplates[i]
+		declare.Fill(&c.APIVersion, "v1")
+		declare.Fill(&c.Kind, "PersistentVolumeClaim")
+		podspec.Claim(c)
+	}
+}
+
+func statefulSetRules(at validate.At, rules *podspec.Rules, s *appsv1.StatefulSetSpec, old *corev1.PodTemplateSpec) {
+	either := func(a, b string) string { return "must be '" + a + "' or '" + b + "'" }
+	switch s.PodManagementPolicy {
+	case "":
+		at.Required("podManagementPolicy", "")
+	case appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement:
+	default:
+		at.Invalid("podManagementPolicy", s.PodManagementPolicy,
+			either(string(appsv1.OrderedReadyPodManagement), string(appsv1.ParallelPodManagement)))
+	}
+	rolling := s.UpdateStrategy.RollingUpdate
+	switch s.UpdateStrategy.Type {
+	case "":
+		at.Required("updateStrategy", "")
+	case appsv1.OnDeleteStatefulSetStrategyType:
+		if rolling != nil {
+			at.Child("updateStrategy").Invalid("rollingUpdate", RollingUpdateStatefulSetStrategy{declare.OrZero(rolling.Partition), rolling.MaxUnavailable},
+				"only allowed for updateStrategy 'RollingUpdate'")
+		}
+	case appsv1.RollingUpdateStatefulSetStrategyType:
+		validate.Optional(at.Child("updateStrategy"), "rollingUpdate", rolling, setRollingRules)
+	default:
+		at.Invalid("updateStrategy", s.UpdateStrategy,
+			either(string(appsv1.RollingUpdateStatefulSetStrategyType), string(appsv1.OnDeleteStatefulSetStrategyType)))
+	}
+	validate.Optional(at, "persistentVolumeClaimRetentionPolicy", s.PersistentVolumeClaimRetentionPolicy,
+		func(at validate.At, p *appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy) {
+			const retain, remove = appsv1.RetainPersistentVolumeClaimRetentionPolicyType, appsv1.DeletePersistentVolumeClaimRetentionPolicyType
+			validate.OneOf(at, "whenDeleted", p.WhenDeleted, retain, remove)
+			validate.OneOf(at, "whenScaled", p.WhenScaled, retain, remove)
+		})
+	validate.OptionalNonNegative(at, "replicas", s.Replicas)
+	at.NonNegative("minReadySeconds", int64(s.MinReadySeconds))
+	if s.Ordinals != nil {
+		at.NonNegative("ordinals.start", int64(s.Ordinals.Start))
+	}
+	if old == nil {
+		at.OptionalText("serviceName", s.ServiceName, validate.DNSLabel)
+	}
+	selectorRules(at, s.Selector, "statefulset")
+	if selects(at, s.Selector, &s.Template, "") {
+		// Mounts of the template may refer to the set's claim templates.
+		rules.TemplateMeta(at.Child("template"), &s.Template, old)
+	}
+	pods := at.Child("template", "spec")
+	validate.OneOf(pods, "restartPolicy", s.Template.Spec.RestartPolicy, corev1.RestartPolicyAlways)
+	pods.Absent("activeDeadlineSeconds", s.Template.Spec.ActiveDeadlineSeconds != nil, "activeDeadlineSeconds in StatefulSet is not Supported")
+}
+
+// RollingUpdateStatefulSetStrategy is the form of a strategy in messages.
+type RollingUpdateStatefulSetStrategy struct {
+	Partition      int32
+	MaxUnavailable *intstr.IntOrString
+}
+
+// dropMaxUnavailable clears the field of a disabled gate, unless the stored object has it.
+func dropMaxUnavailable(s, old *appsv1.StatefulSet) {
+	has := func(s *appsv1.StatefulSet) bool {
+		return s != nil && s.Spec.UpdateStrategy.RollingUpdate != nil && s.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable != nil
+	}
+	if has(s) && !has(old) {
+		s.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = nil
+	}
+}
+
+func setRollingRules(at validate.At, r *appsv1.RollingUpdateStatefulSetStrategy) {
+	validate.OptionalNonNegative(at, "partition", r.Partition)
+	if r.MaxUnavailable == nil {
+		return
+	}
+	at.CountOrPercent("maxUnavailable", *r.MaxUnavailable)
+	if amount(r.MaxUnavailable) == 0 {
+		at.Invalid("maxUnavailable", *r.MaxUnavailable, "cannot be 0")
+	}
+	at.AtMostWhole("maxUnavailable", *r.MaxUnavailable)
+}
+
+// statefulSetChanges rejects changes of fields that existing pods and claims depend on.
+func statefulSetChanges(at validate.At, s, old *appsv1.StatefulSetSpec) {
+	rest := s.DeepCopy()
+	rest.Replicas, rest.Template, rest.UpdateStrategy = old.Replicas, old.Template, old.UpdateStrategy
+	rest.MinReadySeconds, rest.Ordinals = old.MinReadySeconds, old.Ordinals
+	rest.PersistentVolumeClaimRetentionPolicy, rest.RevisionHistoryLimit = old.PersistentVolumeClaimRetentionPolicy, old.RevisionHistoryLimit
+	at.Absent("spec", !validate.Same(rest, old), "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template',"+
+		" 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden")
+}
+
+func checkStatefulSetStatus(at validate.At, set, old *appsv1.StatefulSet) {
+	s, status := &set.Status, at.Child("status")
+	status.NonNegative("replicas", int64(s.Replicas))
+	status.NonNegative("readyReplicas", int64(s.ReadyReplicas))
+	status.NonNegative("currentReplicas", int64(s.CurrentReplicas))
+	status.NonNegative("updatedReplicas", int64(s.UpdatedReplicas))
+	status.NonNegative("availableReplicas", int64(s.AvailableReplicas))
+	status.NonNegative("observedGeneration", s.ObservedGeneration)
+	validate.OptionalNonNegative(status, "collisionCount", s.CollisionCount)
+	validate.AtMost(status, "readyReplicas", s.ReadyReplicas, s.Replicas, "status.replicas")
+	validate.AtMost(status, "currentReplicas", s.CurrentReplicas, s.Replicas, "status.replicas")
+	validate.AtMost(status, "updatedReplicas", s.UpdatedReplicas, s.Replicas, "status.replicas")
+	validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.Replicas, "status.replicas")
+	validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.ReadyReplicas, "status.readyReplicas")
+	status.NotDecremented("collisionCount", s.CollisionCount, old.Status.CollisionCount)
+}
+
+func statefulSetColumns() []registry.Column {
+	return append([]registry.Column{
+		columns.Name(),
+		columns.Text("Ready", readyDesc, func(s *appsv1.StatefulSet) string { return readyText(s.Status.ReadyReplicas, s.Spec.Replicas) }),
+		columns.Age(),
+	}, templateColumns(func(s *appsv1.StatefulSet) *corev1.PodTemplateSpec { return &s.Spec.Template })...)
+}

@@ -1,0 +1,352 @@
+package autoscaling_test
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/randfill"
+	"sigs.k8s.io/yaml"
+
+	"binnacle/services/apiserver/internal/api/kinds/autoscaling"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+const prefix = "autoscaling.alpha.kubernetes.io/"
+
+func served(t testing.TB, version string) *registry.Kind {
+	t.Helper()
+	for _, k := range autoscaling.Kinds(registry.Settings{}) {
+		if k.Version == version {
+			return k
+		}
+	}
+	t.Fatalf("%s is not served", version)
+	return nil
+}
+
+func toV2(t testing.TB, h *autoscalingv1.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscaler {
+	t.Helper()
+	o, err := served(t, "v1").Stored.To(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o.(*autoscalingv2.HorizontalPodAutoscaler)
+}
+
+func toV1(t testing.TB, h *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv1.HorizontalPodAutoscaler {
+	t.Helper()
+	o, err := served(t, "v1").Stored.From(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o.(*autoscalingv1.HorizontalPodAutoscaler)
+}
+
+// filler makes autoscalers whose metrics are what validation lets through, as
+// far as conversions depend on it.
+func filler(seed int64) *randfill.Filler {
+	return randfill.NewWithSeed(seed).NilChance(0.3).NumElements(1, 3).MaxDepth(14).Funcs(
+		func(q *resource.Quantity, c randfill.Continue) {
+			*q = *resource.NewMilliQuantity(c.Int63n(1_000_000)+1, resource.DecimalSI)
+			_ = q.String() // as one that was decoded
+		},
+		func(t *metav1.Time, c randfill.Continue) { *t = metav1.Unix(c.Int63n(1<<31), 0).Rfc3339Copy() },
+		func(f *metav1.FieldsV1, _ randfill.Continue) { f.Raw = []byte("{}") },
+		func(m *autoscalingv2.MetricSpec, c randfill.Continue) { fillMetric(m, c) },
+		func(m *autoscalingv2.MetricStatus, c randfill.Continue) { fillStatus(m, c) },
+		// What says nothing is not kept.
+		func(b *autoscalingv2.HorizontalPodAutoscalerBehavior, c randfill.Continue) {
+			c.FillNoCustom(b)
+			if b.ScaleUp == nil && b.ScaleDown == nil {
+				b.ScaleUp = &autoscalingv2.HPAScalingRules{}
+			}
+		},
+	)
+}
+
+func quantity(c randfill.Continue) *resource.Quantity {
+	q := &resource.Quantity{}
+	c.Fill(q)
+	return q
+}
+
+// value is a target in one of two types.
+func value(c randfill.Continue) autoscalingv2.MetricTarget {
+	if c.Bool() {
+		return autoscalingv2.MetricTarget{Type: autoscalingv2.ValueMetricType, Value: quantity(c)}
+	}
+	return autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: quantity(c)}
+}
+
+func usage(c randfill.Continue) autoscalingv2.MetricTarget {
+	if c.Bool() {
+		n := c.Int31()
+		return autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: &n}
+	}
+	return autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: quantity(c)}
+}
+
+func resourceName(c randfill.Continue) corev1.ResourceName {
+	if c.Bool() {
+		return corev1.ResourceCPU
+	}
+	return corev1.ResourceMemory
+}
+
+func fillMetric(m *autoscalingv2.MetricSpec, c randfill.Continue) {
+	var id autoscalingv2.MetricIdentifier
+	c.Fill(&id)
+	switch c.Intn(5) {
+	case 0:
+		m.Type, m.Object = autoscalingv2.ObjectMetricSourceType, &autoscalingv2.ObjectMetricSource{Metric: id, Target: value(c)}
+		c.Fill(&m.Object.DescribedObject)
+	case 1:
+		m.Type, m.Pods = autoscalingv2.PodsMetricSourceType, &autoscalingv2.PodsMetricSource{Metric: id,
+			Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: quantity(c)}}
+	case 2:
+		m.Type, m.Resource = autoscalingv2.ResourceMetricSourceType, &autoscalingv2.ResourceMetricSource{Name: resourceName(c), Target: usage(c)}
+	case 3:
+		m.Type = autoscalingv2.ContainerResourceMetricSourceType
+		m.ContainerResource = &autoscalingv2.ContainerResourceMetricSource{Name: resourceName(c), Container: c.String(9), Target: usage(c)}
+	default:
+		m.Type, m.External = autoscalingv2.ExternalMetricSourceType, &autoscalingv2.ExternalMetricSource{Metric: id, Target: value(c)}
+	}
+}
+
+func fillStatus(m *autoscalingv2.MetricStatus, c randfill.Continue) {
+	var id autoscalingv2.MetricIdentifier
+	c.Fill(&id)
+	n := c.Int31()
+	used := autoscalingv2.MetricValueStatus{AverageUtilization: &n, AverageValue: quantity(c)}
+	switch c.Intn(5) {
+	case 0:
+		m.Type = autoscalingv2.ObjectMetricSourceType
+		m.Object = &autoscalingv2.ObjectMetricStatus{Metric: id, Current: autoscalingv2.MetricValueStatus{Value: quantity(c), AverageValue: quantity(c)}}
+		c.Fill(&m.Object.DescribedObject)
+	case 1:
+		m.Type = autoscalingv2.PodsMetricSourceType
+		m.Pods = &autoscalingv2.PodsMetricStatus{Metric: id, Current: autoscalingv2.MetricValueStatus{AverageValue: quantity(c)}}
+	case 2:
+		m.Type, m.Resource = autoscalingv2.ResourceMetricSourceType, &autoscalingv2.ResourceMetricStatus{Name: resourceName(c), Current: used}
+	case 3:
+		m.Type = autoscalingv2.ContainerResourceMetricSourceType
+		m.ContainerResource = &autoscalingv2.ContainerResourceMetricStatus{Name: resourceName(c), Container: c.String(9), Current: used}
+	default:
+		m.Type = autoscalingv2.ExternalMetricSourceType
+		m.External = &autoscalingv2.ExternalMetricStatus{Metric: id, Current: autoscalingv2.MetricValueStatus{Value: quantity(c)}}
+	}
+}
+
+// A client of v1 that writes back what it read loses nothing of v2.
+func TestV2ThroughV1(t *testing.T) {
+	metrics := map[autoscalingv2.MetricSourceType]bool{}
+	for seed := int64(0); seed < 400; seed++ {
+		in := &autoscalingv2.HorizontalPodAutoscaler{}
+		filler(seed).Fill(in)
+		in.TypeMeta = metav1.TypeMeta{}
+		if len(in.Spec.Metrics) == 0 {
+			continue // defaulting does not leave it so
+		}
+		in.Spec.MinReplicas = new(int32)
+		served(t, "v2").Default(in)
+		for _, m := range in.Spec.Metrics {
+			metrics[m.Type] = true
+		}
+		before := in.DeepCopy()
+		out := toV2(t, overTheWire(t, toV1(t, in)))
+		if !equality.Semantic.DeepEqual(before, in) {
+			t.Fatalf("seed %d: the conversion changed its source", seed)
+		}
+		if want := percentLast(in); !equality.Semantic.DeepEqual(out, want) {
+			t.Fatalf("seed %d:\n%s\nbecame\n%s", seed, text(t, want), text(t, out))
+		}
+	}
+	if len(metrics) != 5 {
+		t.Errorf("only these metrics came up: %v", metrics)
+	}
+}
+
+// overTheWire is what a client sends back that keeps what it does not know.
+func overTheWire(t testing.TB, h *autoscalingv1.HorizontalPodAutoscaler) *autoscalingv1.HorizontalPodAutoscaler {
+	t.Helper()
+	out := &autoscalingv1.HorizontalPodAutoscaler{}
+	if err := json.Unmarshal([]byte(text(t, h)), out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func text(t testing.TB, o any) string {
+	t.Helper()
+	b, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// percentLast puts the first CPU utilization last, where it is after it had a
+// field of its own.
+func percentLast(h *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscaler {
+	out := h.DeepCopy()
+	for i, m := range out.Spec.Metrics {
+		if m.Resource != nil && m.Resource.Name == corev1.ResourceCPU && m.Resource.Target.AverageUtilization != nil {
+			out.Spec.Metrics = append(slices.Delete(out.Spec.Metrics, i, i+1), m)
+			break
+		}
+	}
+	return out
+}
+
+// An object of v1 that has no annotations of the conversion stays as it is.
+func TestV1ThroughV2(t *testing.T) {
+	for seed := int64(0); seed < 200; seed++ {
+		in := &autoscalingv1.HorizontalPodAutoscaler{}
+		filler(seed).Fill(in)
+		in.TypeMeta = metav1.TypeMeta{}
+		if in.Spec.TargetCPUUtilizationPercentage == nil {
+			in.Spec.TargetCPUUtilizationPercentage = new(int32)
+		}
+		in.Status.CurrentCPUUtilizationPercentage = nil // tested below: it takes an annotation along
+		if out := toV1(t, toV2(t, in)); !equality.Semantic.DeepEqual(out, in) {
+			t.Fatalf("seed %d:\n%s\nbecame\n%s", seed, text(t, in), text(t, out))
+		}
+	}
+}
+
+func TestForms(t *testing.T) {
+	tests := []struct {
+		name, v2, v1 string
+		annotations  map[string]string
+	}{
+		{
+			name: "a percentage has its field",
+			v2:   `{maxReplicas: 3, metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 55}}}]}`,
+			v1:   `{maxReplicas: 3, targetCPUUtilizationPercentage: 55}`,
+		},
+		{
+			name: "other metrics go to an annotation",
+			v2: `{maxReplicas: 3, minReplicas: 2, scaleTargetRef: {kind: A, name: b, apiVersion: c/v1}, metrics: [
+				{type: Resource, resource: {name: memory, target: {type: AverageValue, averageValue: 1Gi}}},
+				{type: Object, object: {metric: {name: m}, describedObject: {kind: K, name: web}, target: {type: AverageValue, averageValue: "5"}}},
+				{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 55}}}]}`,
+			v1: `{maxReplicas: 3, minReplicas: 2, scaleTargetRef: {kind: A, name: b, apiVersion: c/v1}, targetCPUUtilizationPercentage: 55}`,
+			annotations: map[string]string{"metrics": `[{"type":"Resource","resource":{"name":"memory","targetAverageValue":"1Gi"}},` +
+				`{"type":"Object","object":{"target":{"kind":"K","name":"web"},"metricName":"m","targetValue":"0","averageValue":"5"}}]`},
+		},
+		{
+			name: "so does the behavior, with Go's names",
+			v2: `{maxReplicas: 3, behavior: {scaleUp: {stabilizationWindowSeconds: 0, selectPolicy: Max, policies: [{type: Pods, value: 1, periodSeconds: 15}]}, scaleDown: {stabilizationWindowSeconds: 60, selectPolicy: Min, policies: [{type: Pods, value: 4, periodSeconds: 15}]}},
+				metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 55}}}]}`,
+			v1: `{maxReplicas: 3, targetCPUUtilizationPercentage: 55}`,
+			annotations: map[string]string{"behavior": `{"ScaleUp":{"StabilizationWindowSeconds":0,"SelectPolicy":"Max",` +
+				`"Policies":[{"Type":"Pods","Value":1,"PeriodSeconds":15}],"Tolerance":null},"ScaleDown":{"StabilizationWindowSeconds":60,"SelectPolicy":"Min",` +
+				`"Policies":[{"Type":"Pods","Value":4,"PeriodSeconds":15}],"Tolerance":null}}`},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			stored := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "h", Annotations: map[string]string{"mine": "stays"}}}
+			parse(t, tt.v2, &stored.Spec)
+			var want autoscalingv1.HorizontalPodAutoscalerSpec
+			parse(t, tt.v1, &want)
+			got := toV1(t, stored)
+			if !equality.Semantic.DeepEqual(got.Spec, want) {
+				t.Errorf("v1 is\n%s, want\n%s", text(t, got.Spec), text(t, want))
+			}
+			annotations := map[string]string{"mine": "stays"}
+			for k, v := range tt.annotations {
+				annotations[prefix+k] = v
+			}
+			if !maps.Equal(got.Annotations, annotations) {
+				t.Errorf("annotations are\n%v, want\n%v", got.Annotations, annotations)
+			}
+			if back := toV2(t, got); !equality.Semantic.DeepEqual(back, stored) {
+				t.Errorf("v2 comes back as\n%s", text(t, back))
+			}
+		})
+	}
+}
+
+func parse(t *testing.T, text string, into any) {
+	t.Helper()
+	if err := yaml.UnmarshalStrict([]byte(strings.ReplaceAll(text, "\t", " ")), into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Without a metric, v1 means 80% of CPU.
+func TestDefaultMetric(t *testing.T) {
+	for name, annotations := range map[string]map[string]string{
+		"none":   nil,
+		"broken": {prefix + "metrics": "{", prefix + "behavior": "[", prefix + "current-metrics": "?", prefix + "conditions": "1"},
+		"empty":  {prefix + "metrics": "null", prefix + "behavior": "{}", prefix + "current-metrics": "[]", prefix + "conditions": "[]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := toV2(t, &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}})
+			var want []autoscalingv2.MetricSpec
+			parse(t, `[{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 80}}}]`, &want)
+			if !equality.Semantic.DeepEqual(got.Spec.Metrics, want) || got.Spec.Behavior != nil || len(got.Annotations) != 0 || len(got.Status.CurrentMetrics) != 0 {
+				t.Errorf("v2 is\n%s", text(t, got))
+			}
+		})
+	}
+}
+
+func TestStatus(t *testing.T) {
+	stored := &autoscalingv2.HorizontalPodAutoscaler{}
+	parse(t, `{currentReplicas: 2, desiredReplicas: 3, observedGeneration: 4,
+		currentMetrics: [{type: Resource, resource: {name: cpu, current: {averageUtilization: 33, averageValue: 12m}}}],
+		conditions: [{type: AbleToScale, status: "True", reason: R, lastTransitionTime: null}]}`, &stored.Status)
+	got := toV1(t, stored)
+	if n := got.Status.CurrentCPUUtilizationPercentage; n == nil || *n != 33 {
+		t.Errorf("status is %s", text(t, got.Status))
+	}
+	want := map[string]string{
+		prefix + "current-metrics": `[{"type":"Resource","resource":{"name":"cpu","currentAverageUtilization":33,"currentAverageValue":"12m"}}]`,
+		prefix + "conditions":      `[{"type":"AbleToScale","status":"True","lastTransitionTime":null,"reason":"R"}]`,
+	}
+	if !maps.Equal(got.Annotations, want) {
+		t.Errorf("annotations are\n%v, want\n%v", got.Annotations, want)
+	}
+
+	// A client that knows only the field still tells something.
+	percent := int32(44)
+	back := toV2(t, &autoscalingv1.HorizontalPodAutoscaler{Status: autoscalingv1.HorizontalPodAutoscalerStatus{CurrentCPUUtilizationPercentage: &percent}})
+	if m := back.Status.CurrentMetrics; len(m) != 1 || *m[0].Resource.Current.AverageUtilization != 44 {
+		t.Errorf("status is %s", text(t, back.Status))
+	}
+}
+
+// Whatever a client writes into the annotations, the conversion gets through
+// it, and what comes out is stable.
+func FuzzAnnotations(f *testing.F) {
+	f.Add(`[{"type":"Object","object":{"metricName":"m"}}]`, `{"ScaleUp":{}}`, `[{"type":"Pods","pods":{}}]`, `[{"type":"x"}]`)
+	f.Add(`[{}]`, `{"scaleup":{"Policies":[{}]}}`, `[{"external":{}}]`, `null`)
+	f.Add(`[{"type":"External","external":{"targetValue":"1"}}]`, ``, `[{"containerResource":{"currentAverageValue":"1e99999"}}]`, `{`)
+	f.Fuzz(func(t *testing.T, metrics, behavior, current, conditions string) {
+		h := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
+			prefix + "metrics": metrics, prefix + "behavior": behavior, prefix + "current-metrics": current, prefix + "conditions": conditions,
+		}}}
+		once := toV1(t, toV2(t, h))
+		for _, k := range autoscaling.Kinds(registry.Settings{}) {
+			if k.Version == "v1" {
+				for _, c := range k.Shown.Columns {
+					c.Cell(once)
+				}
+			}
+		}
+		if twice := toV1(t, toV2(t, once)); text(t, twice) != text(t, once) {
+			t.Errorf("%s\nbecame\n%s", text(t, once), text(t, twice))
+		}
+	})
+}

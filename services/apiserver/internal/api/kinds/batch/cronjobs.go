@@ -1,0 +1,207 @@
+package batch
+
+import (
+	"regexp"
+	"strings"
+	"time"
+	_ "time/tzdata" // for hosts without a time zone database
+
+	"github.com/robfig/cron/v3"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+func cronJobs(rules *podspec.Rules) *registry.Kind {
+	made := podspec.PodsOf[*batchv1.CronJob]{
+		Template: pods, Path: field.NewPath("spec", "jobTemplate", "spec", "template"), HostNames: true,
+		Around: func(c *batchv1.CronJob) []string {
+			return jobWarnings("spec.jobTemplate.spec", &c.Spec.JobTemplate.Spec)
+		},
+	}
+	return podspec.Templated(rules, made, &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "cronjobs", Singular: "cronjob", Kind: "CronJob",
+			ShortNames: []string{"cj"}, Categories: []string{"all"}, Namespaced: true,
+		},
+		New:     declare.New[batchv1.CronJob],
+		NewList: declare.New[batchv1.CronJobList],
+		Parts:   declare.Parts(func(c *batchv1.CronJob) (*batchv1.CronJobSpec, *batchv1.CronJobStatus) { return &c.Spec, &c.Status }),
+		Stored:  registry.Stored{Prefix: "cronjobs"},
+		Default: declare.Do(defaultCronJob),
+		Create: registry.Create{
+			Validate: declare.Rules(func(at validate.At, c *batchv1.CronJob) {
+				cronJobRules(at.Child("spec"), rules, &c.Spec, nil)
+				if len(c.Name) > longestCronJobName {
+					at.Child("metadata").Invalid("name", c.Name, "must be no more than 52 characters")
+				}
+			}),
+		},
+		Update: registry.Update{
+			Generation: true,
+			Validate: declare.Changes(func(at validate.At, c, old *batchv1.CronJob) {
+				cronJobRules(at.Child("spec"), rules, &c.Spec, &old.Spec)
+			}),
+			Warnings: declare.GetChange(zoneWarnings),
+		},
+		Shown:        registry.Shown{Columns: cronJobColumns()},
+		Subresources: []registry.Subresource{declare.Status("CronJob")},
+	})
+}
+
+// longestCronJobName leaves room for the time suffix in the names of jobs.
+const longestCronJobName = 52
+
+// Default numbers of finished jobs that are kept.
+const (
+	successfulJobs = 3
+	failedJobs     = 1
+)
+
+// defaultCronJob does not set defaults of the job template, which each job gets by itself, except
+// for its pods.
+func defaultCronJob(c *batchv1.CronJob) {
+	declare.Fill(&c.Spec.ConcurrencyPolicy, batchv1.AllowConcurrent)
+	declare.FillPtr(&c.Spec.Suspend, false)
+	declare.FillPtr(&c.Spec.SuccessfulJobsHistoryLimit, successfulJobs)
+	declare.FillPtr(&c.Spec.FailedJobsHistoryLimit, failedJobs)
+	defaultJobParts(&c.Spec.JobTemplate.Spec)
+}
+
+// pods returns the pod template of the jobs.
+func pods(c *batchv1.CronJob) *corev1.PodTemplateSpec { return &c.Spec.JobTemplate.Spec.Template }
+
+func cronJobRules(at validate.At, rules *podspec.Rules, s, old *batchv1.CronJobSpec) {
+	if s.Schedule == "" {
+		at.Required("schedule", "")
+	} else {
+		scheduleRules(at, s, old)
+	}
+	validate.OptionalNonNegative(at, "startingDeadlineSeconds", s.StartingDeadlineSeconds)
+	if s.TimeZone != nil && (old == nil || !ptr.Equal(s.TimeZone, old.TimeZone)) {
+		at.Text("timeZone", *s.TimeZone, timeZone)
+	}
+	validate.RequiredOneOf(at, "concurrencyPolicy", s.ConcurrencyPolicy,
+		batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent)
+	var template *corev1.PodTemplateSpec
+	if old != nil {
+		template = &old.JobTemplate.Spec.Template
+	}
+	jobs := &s.JobTemplate.Spec
+	job := at.Child("jobTemplate", "spec")
+	jobPartRules(job, rules, jobs, template)
+	if jobs.Selector != nil {
+		job.Invalid("selector", *jobs.Selector, "`selector` will be auto-generated")
+	}
+	if manual := jobs.ManualSelector; manual != nil && *manual {
+		job.Add(field.NotSupported(job.Child("manualSelector").Path(), *manual, []string{"nil", "false"}))
+	}
+	validate.OptionalNonNegative(at, "successfulJobsHistoryLimit", s.SuccessfulJobsHistoryLimit)
+	validate.OptionalNonNegative(at, "failedJobsHistoryLimit", s.FailedJobsHistoryLimit)
+}
+
+// scheduleRules requires a schedule with the five fields of cron, or a named one. Time zones have
+// their own field; an existing schedule with a time zone may keep it.
+func scheduleRules(at validate.At, s, old *batchv1.CronJobSpec) {
+	at.Text("schedule", s.Schedule, schedule)
+	switch zoned := strings.Contains(s.Schedule, "TZ"); {
+	case !zoned:
+	case old == nil || !strings.Contains(old.Schedule, "TZ"):
+		at.Invalid("schedule", s.Schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead")
+	case s.TimeZone != nil:
+		at.Invalid("schedule", s.Schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule")
+	}
+}
+
+// schedule returns the errors of a schedule.
+func schedule(text string) []string {
+	// The parser cannot handle a time zone without a schedule.
+	if strings.HasPrefix(text, "TZ=") || strings.HasPrefix(text, "CRON_TZ=") {
+		if !strings.Contains(text, " ") {
+			return []string{"expected a schedule after the time zone"}
+		}
+	}
+	if _, err := cron.ParseStandard(text); err != nil {
+		return []string{err.Error()}
+	}
+	return nil
+}
+
+// zonePart matches a path element in the name of a time zone.
+var zonePart = regexp.MustCompile(`^[A-Za-z._0-9+][A-Za-z._0-9+-]{0,13}$`)
+
+// timeZone returns the errors of a time zone's name.
+func timeZone(name string) (msgs []string) {
+	if name == "" {
+		return []string{"timeZone must be nil or non-empty string"}
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if part == "." || part == ".." || !zonePart.MatchString(part) {
+			return []string{"unknown time zone " + name}
+		}
+	}
+	if strings.EqualFold(name, "Local") {
+		msgs = append(msgs, "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones")
+	}
+	if _, err := time.LoadLocation(name); err != nil {
+		msgs = append(msgs, err.Error())
+	}
+	return msgs
+}
+
+// zoneWarnings returns the warnings of an update that leaves a time zone in the schedule.
+func zoneWarnings(c, _ *batchv1.CronJob) []string {
+	if !strings.Contains(c.Spec.Schedule, "TZ") {
+		return nil
+	}
+	return []string{"cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details"}
+}
+
+func cronJobColumns() []registry.Column {
+	spec := func(name string) string { return columns.Doc(batchv1.CronJobSpec{}, name) }
+	stat := func(name string) string { return columns.Doc(batchv1.CronJobStatus{}, name) }
+	containers := func(c *batchv1.CronJob) []corev1.Container { return c.Spec.JobTemplate.Spec.Template.Spec.Containers }
+	return []registry.Column{
+		columns.Name(),
+		columns.Text("Schedule", spec("schedule"), func(c *batchv1.CronJob) string { return c.Spec.Schedule }),
+		columns.Text("Timezone", spec("timeZone"), func(c *batchv1.CronJob) string {
+			if c.Spec.TimeZone == nil {
+				return columns.None
+			}
+			return *c.Spec.TimeZone
+		}),
+		// A string in a column of type boolean, as in Kubernetes.
+		columns.Of("Suspend", columns.Boolean, "", spec("suspend"), 0, func(c *batchv1.CronJob) any { return suspendText(c) }),
+		columns.Int("Active", stat("active"), func(c *batchv1.CronJob) int64 { return int64(len(c.Status.Active)) }),
+		columns.Of("Last Schedule", columns.String, "", stat("lastScheduleTime"), 0, func(c *batchv1.CronJob) any {
+			if c.Status.LastScheduleTime == nil {
+				return columns.None
+			}
+			return columns.Since(*c.Status.LastScheduleTime)
+		}),
+		columns.Age(),
+		columns.WideText("Containers", containersDesc, func(c *batchv1.CronJob) string { return columns.ContainerNames(containers(c)) }),
+		columns.WideText("Images", imagesDesc, func(c *batchv1.CronJob) string { return columns.ContainerImages(containers(c)) }),
+		columns.WideText("Selector", columns.Doc(batchv1.JobSpec{}, "selector"), func(c *batchv1.CronJob) string {
+			return columns.Selector(c.Spec.JobTemplate.Spec.Selector)
+		}),
+	}
+}
+
+func suspendText(c *batchv1.CronJob) string {
+	switch {
+	case c.Spec.Suspend == nil:
+		return columns.Unset
+	case *c.Spec.Suspend:
+		return "True"
+	default:
+		return "False"
+	}
+}

@@ -1,0 +1,226 @@
+package batch
+
+import (
+	"fmt"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+// Limits of jobs.
+const (
+	// mostIndexes is the maximum parallelism, and of failed indexes, of an indexed job.
+	mostIndexes = 100_000
+	// With more completions than manyCompletions, jobs that count failures per index have lower
+	// limits.
+	manyCompletions  = 100_000
+	mostOfMany       = 10_000
+	managedByLength  = 63
+	parallelWarnedOf = 10_000
+)
+
+// jobRules validates a job whose pods have been labelled. old is nil at creation.
+func jobRules(at validate.At, rules *podspec.Rules, j, old *batchv1.Job) {
+	var template *corev1.PodTemplateSpec
+	if old != nil {
+		template = &old.Spec.Template
+	}
+	generatedSelectorRules(at, j, template)
+	jobSpecRules(at.Child("spec"), rules, &j.Spec, template)
+	if s := &j.Spec; indexed(s) && s.Completions != nil && *s.Completions > 0 {
+		if host := fmt.Sprintf("%s-%d", j.Name, *s.Completions-1); len(validate.DNSLabel(host)) > 0 {
+			at.Child("metadata").Invalid("name", j.Name, "will not able to create pod with invalid DNS label: "+host)
+		}
+	}
+}
+
+// generatedSelectorRules requires the labels on the pods of a job with a generated selector. The
+// prefixed labels are optional for a job from before they existed.
+func generatedSelectorRules(at validate.At, j *batchv1.Job, old *corev1.PodTemplateSpec) {
+	s := &j.Spec
+	if s.ManualSelector != nil && *s.ManualSelector || s.Selector == nil {
+		return
+	}
+	at.Child("metadata").Present("uid", j.UID != "")
+	uid, name := string(j.UID), j.Name
+	expected := labels.Set{oldControllerUID: uid, oldJobName: name}
+	marks := []string{oldControllerUID, oldJobName}
+	if old == nil || hasLabels(old.Labels, batchv1.JobNameLabel, batchv1.ControllerUidLabel) {
+		expected[batchv1.ControllerUidLabel], expected[batchv1.JobNameLabel] = uid, name
+		marks = append(marks, batchv1.ControllerUidLabel, batchv1.JobNameLabel)
+	}
+	template := at.Child("spec", "template", "metadata")
+	for _, key := range marks {
+		template.HasLabel("labels", s.Template.Labels, key, expected[key])
+	}
+	if selector, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil && !selector.Matches(expected) {
+		at.Child("spec").Invalid("selector", *s.Selector, "`selector` not auto-generated")
+	}
+}
+
+func hasLabels(labels map[string]string, keys ...string) bool {
+	for _, key := range keys {
+		if _, ok := labels[key]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
+func jobSpecRules(at validate.At, rules *podspec.Rules, s *batchv1.JobSpec, old *corev1.PodTemplateSpec) {
+	jobPartRules(at, rules, s, old)
+	at.Present("selector", s.Selector != nil)
+	at.Selector("selector", s.Selector, false)
+	if selector, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil && !selector.Matches(labels.Set(s.Template.Labels)) {
+		at.Child("template", "metadata").Invalid("labels", s.Template.Labels, "`selector` does not match template `labels`")
+	}
+}
+
+// jobPartRules validates the fields that jobs and their templates share.
+func jobPartRules(at validate.At, rules *podspec.Rules, s *batchv1.JobSpec, old *corev1.PodTemplateSpec) {
+	validate.OptionalNonNegative(at, "parallelism", s.Parallelism)
+	validate.OptionalNonNegative(at, "completions", s.Completions)
+	validate.OptionalNonNegative(at, "activeDeadlineSeconds", s.ActiveDeadlineSeconds)
+	validate.OptionalNonNegative(at, "backoffLimit", s.BackoffLimit)
+	validate.OptionalNonNegative(at, "ttlSecondsAfterFinished", s.TTLSecondsAfterFinished)
+	validate.OptionalNonNegative(at, "backoffLimitPerIndex", s.BackoffLimitPerIndex)
+	validate.OptionalNonNegative(at, "maxFailedIndexes", s.MaxFailedIndexes)
+	if s.MaxFailedIndexes != nil && s.BackoffLimitPerIndex == nil {
+		at.Required("backoffLimitPerIndex", "when maxFailedIndexes is specified")
+	}
+	if s.ManagedBy != nil {
+		at.DomainPath("managedBy", *s.ManagedBy)
+		at.MaxBytes("managedBy", *s.ManagedBy, managedByLength)
+	}
+	validate.OptionalOneOf(at, "completionMode", s.CompletionMode, batchv1.NonIndexedCompletion, batchv1.IndexedCompletion)
+	indexRules(at, s)
+	if s.PodFailurePolicy != nil {
+		failurePolicyRules(at.Child("podFailurePolicy"), s)
+	}
+	if s.SuccessPolicy != nil {
+		successPolicyRules(at, s)
+	}
+	if p := s.PodReplacementPolicy; p != nil && s.PodFailurePolicy != nil {
+		validate.OneOf(at, "podReplacementPolicy", *p, batchv1.Failed)
+	} else {
+		validate.OptionalOneOf(at, "podReplacementPolicy", p, batchv1.Failed, batchv1.TerminatingOrFailed)
+	}
+	rules.Template(at.Child("template"), &s.Template, old)
+	restartRules(at.Child("template", "spec"), s)
+}
+
+func indexed(s *batchv1.JobSpec) bool {
+	return s.CompletionMode != nil && *s.CompletionMode == batchv1.IndexedCompletion
+}
+
+// indexRules limits indexed jobs, and rejects their fields in other jobs.
+func indexRules(at validate.At, s *batchv1.JobSpec) {
+	exceeds := func(n *int32, most int32) bool { return n != nil && *n > most }
+	if !indexed(s) {
+		if s.CompletionMode != nil && *s.CompletionMode != batchv1.NonIndexedCompletion {
+			return
+		}
+		const detail = "requires indexed completion mode"
+		if s.BackoffLimitPerIndex != nil {
+			at.Invalid("backoffLimitPerIndex", *s.BackoffLimitPerIndex, detail)
+		}
+		if s.MaxFailedIndexes != nil {
+			at.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, detail)
+		}
+		return
+	}
+	if s.Completions == nil {
+		at.Required("completions", "when completion mode is Indexed")
+	}
+	if exceeds(s.Parallelism, mostIndexes) {
+		at.Invalid("parallelism", *s.Parallelism, fmt.Sprintf("must be less than or equal to %d when completion mode is Indexed", mostIndexes))
+	}
+	if s.Completions != nil && exceeds(s.MaxFailedIndexes, *s.Completions) {
+		at.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, "must be less than or equal to completions")
+	}
+	if exceeds(s.MaxFailedIndexes, mostIndexes) {
+		at.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, fmt.Sprintf("must be less than or equal to %d", mostIndexes))
+	}
+	if s.BackoffLimitPerIndex == nil || !exceeds(s.Completions, manyCompletions) {
+		return
+	}
+	if s.MaxFailedIndexes == nil {
+		at.Required("maxFailedIndexes", fmt.Sprintf("must be specified when completions is above %d", manyCompletions))
+	}
+	tooMany := fmt.Sprintf("must be less than or equal to %d when completions are above %d and used with backoff limit per index", mostOfMany, manyCompletions)
+	if exceeds(s.Parallelism, mostOfMany) {
+		at.Invalid("parallelism", *s.Parallelism, tooMany)
+	}
+	if exceeds(s.MaxFailedIndexes, mostOfMany) {
+		at.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, tooMany)
+	}
+}
+
+func restartRules(at validate.At, s *batchv1.JobSpec) {
+	switch policy := s.Template.Spec.RestartPolicy; policy {
+	case corev1.RestartPolicyAlways, "":
+		at.Required("restartPolicy", `valid values: "OnFailure", "Never"`)
+	case corev1.RestartPolicyNever:
+	case corev1.RestartPolicyOnFailure:
+		if s.PodFailurePolicy != nil {
+			at.Invalid("restartPolicy", policy, `only "Never" is supported when podFailurePolicy is specified`)
+		}
+	default:
+		validate.OneOf(at, "restartPolicy", policy, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
+	}
+}
+
+// jobChanges rejects changes of fields that existing pods depend on. A suspended job that has not
+// started may change its scheduling directives (KEP-2926).
+func jobChanges(at validate.At, j, old *batchv1.Job) {
+	s, was := &j.Spec, &old.Spec
+	switch {
+	case !indexed(s):
+		at.Immutable("completions", s.Completions, was.Completions)
+	case !validate.Same(s.Completions, was.Completions) && !validate.Same(s.Completions, s.Parallelism):
+		at.Invalid("completions", s.Completions, "can only be modified in tandem with spec.parallelism")
+	}
+	at.Immutable("selector", s.Selector, was.Selector)
+	template := was.Template.DeepCopy()
+	if was.Suspend != nil && *was.Suspend && old.Status.StartTime == nil {
+		moveScheduling(template, &s.Template)
+	}
+	at.Immutable("template", s.Template, *template)
+	at.Immutable("completionMode", s.CompletionMode, was.CompletionMode)
+	at.Immutable("podFailurePolicy", s.PodFailurePolicy, was.PodFailurePolicy)
+	at.Immutable("backoffLimitPerIndex", s.BackoffLimitPerIndex, was.BackoffLimitPerIndex)
+	at.Immutable("managedBy", s.ManagedBy, was.ManagedBy)
+	at.Immutable("successPolicy", s.SuccessPolicy, was.SuccessPolicy)
+}
+
+// moveScheduling copies the scheduling directives.
+func moveScheduling(to, from *corev1.PodTemplateSpec) {
+	to.Labels, to.Annotations = from.Labels, from.Annotations
+	to.Spec.NodeSelector, to.Spec.Tolerations = from.Spec.NodeSelector, from.Spec.Tolerations
+	to.Spec.SchedulingGates = from.Spec.SchedulingGates
+	switch {
+	case from.Spec.Affinity == nil && to.Spec.Affinity != nil:
+		to.Spec.Affinity.NodeAffinity = nil
+		if *to.Spec.Affinity == (corev1.Affinity{}) {
+			to.Spec.Affinity = nil
+		}
+	case from.Spec.Affinity != nil && to.Spec.Affinity == nil:
+		to.Spec.Affinity = &corev1.Affinity{NodeAffinity: from.Spec.Affinity.NodeAffinity}
+	case from.Spec.Affinity != nil:
+		to.Spec.Affinity.NodeAffinity = from.Spec.Affinity.NodeAffinity
+	}
+}
+
+// jobWarnings returns the warnings of jobs and their templates at a path.
+func jobWarnings(path string, s *batchv1.JobSpec) []string {
+	if indexed(s) && s.Completions != nil && *s.Completions > manyCompletions && s.Parallelism != nil && *s.Parallelism > parallelWarnedOf {
+		return []string{path + ": In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, " +
+			"Kubernetes might not be able to track completedIndexes when a big number of indexes fail"}
+	}
+	return nil
+}

@@ -1,0 +1,148 @@
+package builtin
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/libs/features"
+	"binnacle/libs/version"
+	"binnacle/services/apiserver/internal/api/kinds/admissionregistration"
+	"binnacle/services/apiserver/internal/api/kinds/apiextensions"
+	"binnacle/services/apiserver/internal/api/kinds/apiregistration"
+	"binnacle/services/apiserver/internal/api/kinds/apiserverinternal"
+	"binnacle/services/apiserver/internal/api/kinds/apps"
+	"binnacle/services/apiserver/internal/api/kinds/authentication"
+	"binnacle/services/apiserver/internal/api/kinds/authorization"
+	"binnacle/services/apiserver/internal/api/kinds/autoscaling"
+	"binnacle/services/apiserver/internal/api/kinds/batch"
+	"binnacle/services/apiserver/internal/api/kinds/certificates"
+	"binnacle/services/apiserver/internal/api/kinds/coordination"
+	"binnacle/services/apiserver/internal/api/kinds/core"
+	"binnacle/services/apiserver/internal/api/kinds/discoverygroup"
+	"binnacle/services/apiserver/internal/api/kinds/events"
+	"binnacle/services/apiserver/internal/api/kinds/flowcontrol"
+	"binnacle/services/apiserver/internal/api/kinds/networking"
+	"binnacle/services/apiserver/internal/api/kinds/nodegroup"
+	"binnacle/services/apiserver/internal/api/kinds/policy"
+	"binnacle/services/apiserver/internal/api/kinds/rbac"
+	"binnacle/services/apiserver/internal/api/kinds/resource"
+	"binnacle/services/apiserver/internal/api/kinds/scheduling"
+	"binnacle/services/apiserver/internal/api/kinds/storagegroup"
+	"binnacle/services/apiserver/internal/api/kinds/storagemigration"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// member is a group with the function that declares its kinds.
+type member struct {
+	registry.Group
+	kinds func() []*registry.Kind
+}
+
+// with binds settings to a group whose kinds depend on them.
+func with(s registry.Settings, kinds func(registry.Settings) []*registry.Kind) func() []*registry.Kind {
+	return func() []*registry.Kind { return kinds(s) }
+}
+
+// members returns the groups in discovery order. The group of API services precedes every other
+// named group, regardless of the priorities of API services.
+func members(s registry.Settings) []member {
+	of := func(name string, priority int, kinds func() []*registry.Kind, versions ...string) member {
+		return member{registry.Group{Name: name, Priority: priority, Versions: versions}, kinds}
+	}
+	return []member{
+		of("apiregistration.k8s.io", 20000, apiregistration.Kinds, "v1"),
+		of("", 18000, with(s, core.Kinds), "v1"),
+		of("apps", 17800, with(s, apps.Kinds), "v1"),
+		of("events.k8s.io", 17750, events.Kinds, "v1"),
+		of("authentication.k8s.io", 17700, authentication.Kinds, "v1", "v1beta1"),
+		of("authorization.k8s.io", 17600, authorization.Kinds, "v1"),
+		of("autoscaling", 17500, with(s, autoscaling.Kinds), "v2", "v1"),
+		of("batch", 17400, with(s, batch.Kinds), "v1"),
+		of("certificates.k8s.io", 17300, certificates.Kinds, "v1", "v1beta1", "v1alpha1"),
+		of("networking.k8s.io", 17200, networking.Kinds, "v1", "v1beta1"),
+		of("policy", 17100, policy.Kinds, "v1"),
+		of("rbac.authorization.k8s.io", 17000, rbac.Kinds, "v1"),
+		of("storage.k8s.io", 16800, with(s, storagegroup.Kinds), "v1", "v1beta1", "v1alpha1"),
+		of("admissionregistration.k8s.io", 16700, admissionregistration.Kinds, "v1", "v1beta1", "v1alpha1"),
+		of("apiextensions.k8s.io", 16700, with(s, apiextensions.Kinds), "v1"),
+		of("scheduling.k8s.io", 16600, scheduling.Kinds, "v1"),
+		of("coordination.k8s.io", 16500, with(s, coordination.Kinds), "v1", "v1beta1", "v1alpha2"),
+		of("node.k8s.io", 16300, nodegroup.Kinds, "v1"),
+		of("discovery.k8s.io", 16200, with(s, discoverygroup.Kinds), "v1"),
+		of("resource.k8s.io", 16200, with(s, resource.Kinds), "v1beta2", "v1beta1", "v1alpha3"),
+		of("flowcontrol.apiserver.k8s.io", 16100, flowcontrol.Kinds, "v1", "v1beta3"),
+		of("internal.apiserver.k8s.io", 16000, apiserverinternal.Kinds, "v1alpha1"),
+		of("storagemigration.k8s.io", 15800, storagemigration.Kinds, "v1alpha1"),
+	}
+}
+
+// Catalog returns the built-in kinds that are served by default.
+func Catalog() (*registry.Catalog, error) {
+	all, err := Everything(registry.Settings{})
+	if err != nil {
+		return nil, err
+	}
+	serves, err := Emulation{Minor: version.MinorNumber}.Serves(all, nil, func(*registry.Kind) bool { return true })
+	if err != nil {
+		return nil, err
+	}
+	return all.Only(serves)
+}
+
+// Everything returns the catalog of all built-in kinds, including those that are off by default.
+// Groups are in discovery order. Kinds are in the order of their groups, with the core group first.
+func Everything(s registry.Settings) (*registry.Catalog, error) {
+	all := members(s)
+	groups := make([]registry.Group, len(all))
+	for i, m := range all {
+		groups[i] = m.Group
+	}
+	coreFirst := slices.IndexFunc(all, func(m member) bool { return m.Name == "" })
+	kinds := all[coreFirst].kinds()
+	for i, m := range all {
+		if i != coreFirst {
+			kinds = append(kinds, m.kinds()...)
+		}
+	}
+	deprecate(kinds)
+	if s.On(features.StrictIPCIDRValidation) {
+		for _, k := range kinds {
+			strictly(k)
+		}
+	}
+	if s.StoreJSON {
+		for _, k := range kinds {
+			k.Stored.JSON = true
+		}
+	}
+	return registry.NewCatalog(groups, kinds)
+}
+
+// VersionPriority returns the versionPriority of a built-in group version's APIService.
+func VersionPriority(gv schema.GroupVersion) int {
+	switch gv {
+	case schema.GroupVersion{Version: "v1"}:
+		return 1
+	case schema.GroupVersion{Group: "resource.k8s.io", Version: "v1beta2"}:
+		return 15
+	case schema.GroupVersion{Group: "certificates.k8s.io", Version: "v1alpha1"}, schema.GroupVersion{Group: "storage.k8s.io", Version: "v1alpha1"},
+		schema.GroupVersion{Group: "resource.k8s.io", Version: "v1alpha3"}:
+		return 1
+	case schema.GroupVersion{Group: "flowcontrol.apiserver.k8s.io", Version: "v1beta3"}:
+		return 18
+	case schema.GroupVersion{Group: "admissionregistration.k8s.io", Version: "v1beta1"}, schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1alpha2"}:
+		return 12
+	case schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1beta1"}:
+		return 13
+	case schema.GroupVersion{Group: "autoscaling", Version: "v2"}:
+		return 30
+	case schema.GroupVersion{Group: "flowcontrol.apiserver.k8s.io", Version: "v1"}:
+		return 21
+	default:
+		if offByDefault(gv) {
+			return 9
+		}
+		return 15
+	}
+}

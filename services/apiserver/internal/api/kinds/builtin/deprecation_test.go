@@ -1,0 +1,39 @@
+package builtin_test
+
+import (
+	"maps"
+	"testing"
+
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// TestDeprecationWarnings lists every built-in kind whose requests return a
+// warning, and the release that removes it.
+func TestDeprecationWarnings(t *testing.T) {
+	all, err := builtin.Everything(registry.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	type deprecation struct{ warning, removed string }
+	got := map[string]deprecation{}
+	for _, k := range all.Kinds() {
+		if k.Shown.Deprecated != "" {
+			got[k.GroupVersion().String()+" "+k.Kind] = deprecation{k.Shown.Deprecated, k.Shown.RemovedRelease}
+		}
+	}
+	want := map[string]deprecation{
+		"v1 ComponentStatus": {"v1 ComponentStatus is deprecated in v1.19+", ""},
+		"v1 Endpoints":       {"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice", ""},
+		"admissionregistration.k8s.io/v1beta1 ValidatingAdmissionPolicy":        {"admissionregistration.k8s.io/v1beta1 ValidatingAdmissionPolicy is deprecated in v1.31+, unavailable in v1.34+", "1.34"},
+		"admissionregistration.k8s.io/v1beta1 ValidatingAdmissionPolicyBinding": {"admissionregistration.k8s.io/v1beta1 ValidatingAdmissionPolicyBinding is deprecated in v1.31+, unavailable in v1.34+", "1.34"},
+		"authentication.k8s.io/v1beta1 SelfSubjectReview":                       {"authentication.k8s.io/v1beta1 SelfSubjectReview is deprecated in v1.30+, unavailable in v1.33+", "1.33"},
+		"flowcontrol.apiserver.k8s.io/v1beta3 FlowSchema":                       {"flowcontrol.apiserver.k8s.io/v1beta3 FlowSchema is deprecated in v1.29+, unavailable in v1.32+; use flowcontrol.apiserver.k8s.io/v1 FlowSchema", "1.32"},
+		"flowcontrol.apiserver.k8s.io/v1beta3 PriorityLevelConfiguration":       {"flowcontrol.apiserver.k8s.io/v1beta3 PriorityLevelConfiguration is deprecated in v1.29+, unavailable in v1.32+; use flowcontrol.apiserver.k8s.io/v1 PriorityLevelConfiguration", "1.32"},
+		"storage.k8s.io/v1alpha1 VolumeAttributesClass":                         {"storage.k8s.io/v1alpha1 VolumeAttributesClass is deprecated in v1.32+, unavailable in v1.35+", "1.35"},
+		"storagemigration.k8s.io/v1alpha1 StorageVersionMigration":              {"storagemigration.k8s.io/v1alpha1 StorageVersionMigration is deprecated in v1.33+, unavailable in v1.36+", "1.36"},
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,85 @@
+package builtin_test
+
+import (
+	"maps"
+	"strings"
+	"testing"
+
+	"binnacle/libs/features"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// TestGatesOfEmulatedVersionDropFields switches gates off that 1.31 can switch
+// off and 1.33 cannot.
+func TestGatesOfEmulatedVersionDropFields(t *testing.T) {
+	g := features.New()
+	g.Emulate(31)
+	if err := g.Set("LoadBalancerIPMode=false,CustomResourceFieldSelectors=false,CRDValidationRatcheting=false"); err != nil {
+		t.Fatal(err)
+	}
+	all, err := builtin.Everything(registry.Settings{Gates: g})
+	if err != nil {
+		t.Fatal(err)
+	}
+	off, on := named(all), byName(t)
+	service := map[string]any{
+		"metadata": map[string]any{"name": "s", "namespace": "n"},
+		"spec":     map[string]any{"type": "LoadBalancer", "clusterIP": "10.0.0.1", "clusterIPs": []any{"10.0.0.1"}, "ipFamilies": []any{"IPv4"}, "ipFamilyPolicy": "SingleStack", "ports": []any{map[string]any{"port": 1}}},
+	}
+	withMode := maps.Clone(service)
+	withMode["status"] = map[string]any{"loadBalancer": map[string]any{"ingress": []any{map[string]any{"ip": "1.2.3.4", "ipMode": "Proxy"}}}}
+	definition := definitionWithGatedFields()
+	for name, kinds := range map[string]map[string]*registry.Kind{"off": off, "on": on} {
+		t.Run(name, func(t *testing.T) {
+			k := kinds["v1/services"]
+			old, changed := decode(t, k, service), decode(t, k, withMode)
+			k.Default(old)
+			if errs := changeOf(k, changed, old, "status"); len(errs) > 0 {
+				t.Errorf("the status is invalid: %q", errs)
+			}
+			if kept := strings.Contains(mustYAML(t, plain(t, changed)), "ipMode"); kept != (name == "on") {
+				t.Errorf("ipMode is kept: %t", kept)
+			}
+			used := decode(t, k, withMode)
+			if changeOf(k, used, decode(t, k, withMode), "status"); !strings.Contains(mustYAML(t, plain(t, used)), "ipMode: Proxy") {
+				t.Error("ipMode is dropped although the old status has it")
+			}
+
+			k = kinds["apiextensions.k8s.io/v1/customresourcedefinitions"]
+			created, errs := createOf(k, decode(t, k, definition))
+			if len(errs) > 0 {
+				t.Fatalf("the definition is invalid: %q", errs)
+			}
+			for _, field := range []string{"selectableFields", "optionalOldSelf"} {
+				if kept := strings.Contains(mustYAML(t, plain(t, created)), field); kept != (name == "on") {
+					t.Errorf("%s is kept on create: %t", field, kept)
+				}
+				updated := decode(t, k, definition)
+				if changeOf(k, updated, decode(t, k, definition), ""); !strings.Contains(mustYAML(t, plain(t, updated)), field) {
+					t.Errorf("%s is dropped although the old definition has it", field)
+				}
+			}
+		})
+	}
+}
+
+func definitionWithGatedFields() map[string]any {
+	return map[string]any{
+		"metadata": map[string]any{"name": "as.g.example"},
+		"spec": map[string]any{
+			"group": "g.example", "scope": "Namespaced",
+			"names": map[string]any{"plural": "as", "singular": "a", "kind": "A", "listKind": "AList"},
+			"versions": []any{map[string]any{
+				"name": "v1", "served": true, "storage": true,
+				"selectableFields": []any{map[string]any{"jsonPath": ".spec.color"}},
+				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "properties": map[string]any{
+					"spec": map[string]any{"type": "object", "properties": map[string]any{"color": map[string]any{
+						"type": "string", "maxLength": 9,
+						"x-kubernetes-validations": []any{map[string]any{"rule": "oldSelf == oldSelf", "optionalOldSelf": true}},
+					}}},
+				}}},
+			}},
+		},
+	}
+}

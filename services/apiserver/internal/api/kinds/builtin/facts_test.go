@@ -1,0 +1,330 @@
+package builtin_test
+
+import (
+	"embed"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// The facts in testdata are what a Kubernetes 1.33 server tells of its kinds.
+//
+//go:embed testdata/*.json
+var facts embed.FS
+
+func readFacts[T any](t *testing.T, name string) T {
+	t.Helper()
+	data, err := facts.ReadFile("testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out T
+	if err := json.Unmarshal(data, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func catalog(t testing.TB) *registry.Catalog {
+	t.Helper()
+	c, err := builtin.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// nameOf a kind in the facts: "v1/pods", "apps/v1/deployments".
+func nameOf(k *registry.Kind) string { return k.GroupVersion().String() + "/" + k.Resource }
+
+type resourceFact struct {
+	Group, Version, Resource, Singular, Kind, Scope string
+	Verbs, ShortNames, Categories                   []string
+	Subresources                                    []subresourceFact
+}
+
+type subresourceFact struct {
+	Name, Kind, Group, Version string
+	Verbs                      []string
+}
+
+func factOf(k *registry.Kind) resourceFact {
+	f := resourceFact{
+		Group: k.Group, Version: k.Version, Resource: k.Resource, Singular: k.Singular, Kind: k.Kind, Scope: "Cluster",
+		Verbs: k.Verbs, ShortNames: append([]string{}, k.ShortNames...), Categories: append([]string{}, k.Categories...),
+		Subresources: []subresourceFact{},
+	}
+	if k.Namespaced {
+		f.Scope = "Namespaced"
+	}
+	if f.Verbs == nil {
+		f.Verbs = registry.AllVerbs
+	}
+	for _, s := range k.Subresources {
+		f.Subresources = append(f.Subresources, subresourceFact{s.Name, s.GVK.Kind, s.GVK.Group, s.GVK.Version, s.Verbs})
+	}
+	return f
+}
+
+func TestResources(t *testing.T) {
+	want := readFacts[[]resourceFact](t, "resources.json")
+	kinds := catalog(t).Kinds()
+	if len(kinds) != len(want) {
+		t.Errorf("%d kinds, want %d", len(kinds), len(want))
+	}
+	for i := range min(len(kinds), len(want)) {
+		if got := factOf(kinds[i]); !reflect.DeepEqual(got, want[i]) {
+			t.Errorf("%s is\n%+v, want\n%+v", nameOf(kinds[i]), got, want[i])
+		}
+	}
+}
+
+func TestGroups(t *testing.T) {
+	want := readFacts[[][]string](t, "group-order.json")
+	var got [][]string
+	for _, g := range catalog(t).Groups() {
+		if g.Name != "" {
+			got = append(got, append([]string{g.Name}, g.Versions...))
+		}
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("groups are\n%v, want\n%v", got, want)
+	}
+}
+
+func TestPriorities(t *testing.T) {
+	groups := map[string]int{}
+	all, err := builtin.Everything(registry.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range all.Groups() {
+		groups[g.Name] = g.Priority
+	}
+	type priority struct {
+		Group, Version                        string
+		GroupPriorityMinimum, VersionPriority int
+	}
+	for _, want := range readFacts[[]priority](t, "apiservice-priorities.json") {
+		got := priority{want.Group, want.Version, groups[want.Group],
+			builtin.VersionPriority(schema.GroupVersion{Group: want.Group, Version: want.Version})}
+		if got != want {
+			t.Errorf("priority is %+v, want %+v", got, want)
+		}
+	}
+}
+
+func TestColumns(t *testing.T) {
+	want := readFacts[map[string][][]any](t, "table-columns.json")
+	described := readFacts[map[string]map[string]string](t, "column-descriptions.json")
+	// This one has no description on purpose.
+	bare := map[string]bool{"node.k8s.io/v1/runtimeclasses/Handler": true}
+	seen := 0
+	for _, k := range catalog(t).Kinds() {
+		cols := k.Shown.Columns
+		if cols == nil {
+			cols = []registry.Column{{Name: "Name", Type: "string", Format: "name"}, {Name: "Created At", Type: "date"}}
+		}
+		if !k.HasVerb("list") {
+			continue
+		}
+		seen++
+		var got [][]any
+		for _, c := range cols {
+			if c.Name != "" {
+				got = append(got, []any{c.Name, c.Type, c.Format, float64(c.Priority)})
+			}
+			if k.Shown.Columns == nil {
+				continue
+			}
+			if c.Cell == nil || (c.Description == "") != bare[nameOf(k)+"/"+c.Name] {
+				t.Errorf("%s: column %s has cell %t, description %q", nameOf(k), c.Name, c.Cell != nil, c.Description)
+			}
+			if all := described[nameOf(k)]; all != nil && c.Description != all[c.Name] {
+				t.Errorf("%s: column %s is described as\n%q, want\n%q", nameOf(k), c.Name, c.Description, all[c.Name])
+			}
+		}
+		if !reflect.DeepEqual(got, want[nameOf(k)]) {
+			t.Errorf("%s has columns\n%v, want\n%v", nameOf(k), got, want[nameOf(k)])
+		}
+	}
+	if seen != len(want) {
+		t.Errorf("%d kinds have columns, want %d", seen, len(want))
+	}
+}
+
+// Where objects stand in the store is shared with every server that reads it.
+func TestStored(t *testing.T) {
+	prefixes := map[string]string{
+		"v1/nodes":                  "minions",
+		"v1/services":               "services/specs",
+		"v1/endpoints":              "services/endpoints",
+		"v1/replicationcontrollers": "controllers",
+		"events.k8s.io/v1/events":   "events",
+
+		"networking.k8s.io/v1/ingresses":                    "ingress",
+		"apiregistration.k8s.io/v1/apiservices":             "apiregistration.k8s.io/apiservices",
+		"apiextensions.k8s.io/v1/customresourcedefinitions": "apiextensions.k8s.io/customresourcedefinitions",
+	}
+	forms := map[string]string{
+		"events.k8s.io/v1/events":                           "/v1, Kind=Event",
+		"autoscaling/v1/horizontalpodautoscalers":           "autoscaling/v2, Kind=HorizontalPodAutoscaler",
+		"apiextensions.k8s.io/v1/customresourcedefinitions": "apiextensions.k8s.io/v1beta1, Kind=CustomResourceDefinition",
+	}
+	for _, k := range catalog(t).Kinds() {
+		if k.Virtual {
+			if k.Stored.Prefix != "" || k.Stored.New != nil {
+				t.Errorf("%s is virtual and stored", nameOf(k))
+			}
+			continue
+		}
+		want, ok := prefixes[nameOf(k)]
+		if !ok {
+			want = k.Resource
+		}
+		if k.Stored.Prefix != want {
+			t.Errorf("%s is stored in %q, want %q", nameOf(k), k.Stored.Prefix, want)
+		}
+		form, converts := forms[nameOf(k)]
+		if !converts {
+			form = k.GVK().String()
+		}
+		if k.Resource == "ipaddresses" || k.Resource == "servicecidrs" { // stable since 1.33
+			form = "networking.k8s.io/v1beta1, Kind=" + k.Kind
+		}
+		if got := k.StoredGVK().String(); got != form {
+			t.Errorf("%s is stored as %s, want %s", nameOf(k), got, form)
+		}
+		if (k.Stored.New != nil) != converts || (k.Stored.To != nil) != converts || (k.Stored.From != nil) != converts {
+			t.Errorf("%s: conversions are there in part", nameOf(k))
+		}
+		if k.Stored.Expires != (k.Resource == "events") {
+			t.Errorf("%s: expires is %t", nameOf(k), k.Stored.Expires)
+		}
+	}
+}
+
+// Each New makes the Go type that the scheme has for the declared name.
+func TestGoTypes(t *testing.T) {
+	scheme := builtin.Scheme()
+	check := func(what string, gvk schema.GroupVersionKind, o runtime.Object) {
+		t.Helper()
+		want, err := scheme.New(gvk)
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+			return
+		}
+		if reflect.TypeOf(o) != reflect.TypeOf(want) {
+			t.Errorf("%s makes a %T, want a %T", what, o, want)
+		}
+	}
+	for _, k := range catalog(t).Kinds() {
+		check(nameOf(k), k.GVK(), k.New())
+		if k.Stored.New != nil {
+			check(nameOf(k)+" stored", k.StoredGVK(), k.Stored.New())
+		}
+		if k.NewList != nil {
+			check(nameOf(k)+" list", k.GroupVersion().WithKind(k.Kind+"List"), k.NewList())
+		} else if k.HasVerb("list") {
+			t.Errorf("%s can be listed but has no list", nameOf(k))
+		}
+		for _, s := range k.Subresources {
+			gvk := s.GVK
+			if gvk.Version == "" {
+				gvk = k.GroupVersion().WithKind(gvk.Kind)
+			}
+			if s.New != nil {
+				check(nameOf(k)+"/"+s.Name, gvk, s.New())
+			} else if gvk.Kind != k.Kind {
+				t.Errorf("%s/%s has no Go type for %s", nameOf(k), s.Name, gvk)
+			}
+		}
+	}
+}
+
+// The scheme knows what requests and answers of every group version are made
+// of.
+func TestSchemeKnowsOptions(t *testing.T) {
+	scheme := builtin.Scheme()
+	for _, g := range catalog(t).Groups() {
+		for _, v := range g.Versions {
+			gv := schema.GroupVersion{Group: g.Name, Version: v}
+			for _, kind := range []string{"WatchEvent", "ListOptions", "GetOptions", "DeleteOptions", "CreateOptions", "UpdateOptions", "PatchOptions"} {
+				if !scheme.Recognizes(gv.WithKind(kind)) {
+					t.Errorf("%s has no %s", gv, kind)
+				}
+			}
+		}
+	}
+	for _, gvk := range []string{
+		"Status.v1.", "APIGroup.v1.", "APIResourceList.v1.",
+		"Table.v1.meta.k8s.io", "PartialObjectMetadata.v1.meta.k8s.io", "PartialObjectMetadataList.v1.meta.k8s.io",
+		"Table.v1beta1.meta.k8s.io", "PartialObjectMetadata.v1beta1.meta.k8s.io",
+		"Scale.v1.autoscaling", "Eviction.v1.policy", "TokenRequest.v1.authentication.k8s.io",
+		"TokenReview.v1.authentication.k8s.io", "TokenReview.v1beta1.authentication.k8s.io",
+		"SubjectAccessReview.v1.authorization.k8s.io", "SubjectAccessReview.v1beta1.authorization.k8s.io",
+		"AdmissionReview.v1.admission.k8s.io", "APIGroupDiscoveryList.v2.apidiscovery.k8s.io",
+	} {
+		parsed, _ := schema.ParseKindArg(gvk)
+		if parsed == nil || !scheme.Recognizes(*parsed) {
+			t.Errorf("%s is not known", gvk)
+		}
+	}
+}
+
+// Catalog gives fresh values: a caller may change what it got.
+func TestKindsAreFresh(t *testing.T) {
+	for _, k := range catalog(t).Kinds() {
+		k.Resource, k.Shown.Columns = "changed", nil
+		for i := range k.Subresources {
+			k.Subresources[i].Name = "changed"
+		}
+		for i := range k.ShortNames {
+			k.ShortNames[i] = "changed"
+		}
+		for i := range k.Categories {
+			k.Categories[i] = "changed"
+		}
+	}
+	text, _ := json.Marshal(mapOf(catalog(t).Kinds(), factOf))
+	if strings.Contains(string(text), "changed") {
+		t.Errorf("a change shows in the next catalog: %s", text)
+	}
+}
+
+func mapOf[A, B any](in []A, f func(A) B) []B {
+	out := make([]B, len(in))
+	for i, a := range in {
+		out[i] = f(a)
+	}
+	return out
+}
+
+// Sub-resources stand in the order of their names.
+func TestSubresourceOrder(t *testing.T) {
+	for _, k := range catalog(t).Kinds() {
+		if !slices.IsSortedFunc(k.Subresources, func(a, b registry.Subresource) int { return strings.Compare(a.Name, b.Name) }) {
+			t.Errorf("%s: sub-resources are not in order", nameOf(k))
+		}
+	}
+}
+
+func BenchmarkScheme(b *testing.B) {
+	for b.Loop() {
+		builtin.Scheme()
+	}
+}
+
+func BenchmarkCatalog(b *testing.B) {
+	for b.Loop() {
+		catalog(b)
+	}
+}

@@ -1,0 +1,308 @@
+package builtin_test
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+
+	"binnacle/libs/features"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/meta"
+)
+
+// A file per kind: a minimal object, what it becomes, and what is wrong with it
+// once something is set in it.
+//
+//go:embed testdata/kinds/*.yaml
+var kindCases embed.FS
+
+type kindCase struct {
+	Kind string `json:"kind"`
+	// Gates are feature gates, as flags have them.
+	Gates   string         `json:"gates"`
+	Minimal map[string]any `json:"minimal"`
+	// Created is the minimal object after its creation.
+	Created map[string]any `json:"created"`
+	// Broken are objects to be created, Changes are changes of the created one.
+	Broken  []broken `json:"broken"`
+	Changes []broken `json:"changes"`
+	// Warned are objects to be created with warnings.
+	Warned []broken `json:"warned"`
+}
+
+type broken struct {
+	// Set has values by their paths, such as spec.ports[0].name; null removes
+	// one. Live is set in the stored object, and in the changed one as well.
+	Set  map[string]any `json:"set"`
+	Live map[string]any `json:"live"`
+	// Long has how many bytes a text gets, Many how many keys a map gets.
+	Long map[string]int `json:"long"`
+	Many map[string]int `json:"many"`
+	// Sub is the sub-resource through which the change comes.
+	Sub      string   `json:"sub"`
+	Errors   []string `json:"errors"`
+	Warnings []string `json:"warnings"`
+	// Becomes has values of the object after the change, by their paths; null where
+	// there is none.
+	Becomes map[string]any `json:"becomes"`
+}
+
+func TestKinds(t *testing.T) {
+	for name, c := range readKindCases(t) {
+		k := kindsWith(t, c.Gates)[c.Kind]
+		if k == nil {
+			t.Fatalf("%s: no kind %s", name, c.Kind)
+		}
+		t.Run(name, func(t *testing.T) { c.test(t, k) })
+	}
+}
+
+// kindsWith are the kinds of a server with feature gates.
+func kindsWith(t *testing.T, gates string) map[string]*registry.Kind {
+	t.Helper()
+	if gates == "" {
+		return byName(t)
+	}
+	g := features.New()
+	if err := g.Set(gates); err != nil {
+		t.Fatal(err)
+	}
+	all, err := builtin.Everything(registry.Settings{Gates: g})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return named(all)
+}
+
+func (c *kindCase) test(t *testing.T, k *registry.Kind) {
+	created, errs := createOf(k, decode(t, k, c.Minimal))
+	if len(errs) > 0 {
+		t.Fatalf("the minimal object is refused: %q", errs)
+	}
+	got := plain(t, created)
+	delete(got["metadata"].(map[string]any), "uid")
+	if s, ok := got["status"].(map[string]any); ok {
+		delete(s, "lastPhaseTransitionTime")
+	}
+	if !reflect.DeepEqual(got, plain(t, decode(t, k, c.Created))) {
+		t.Errorf("created is\n%s", mustYAML(t, got))
+	}
+	for i, b := range c.Broken {
+		t.Run(fmt.Sprintf("broken %d", i), func(t *testing.T) {
+			_, got := createOf(k, decode(t, k, b.made(t, c.Minimal)))
+			if !reflect.DeepEqual(got, b.Errors) || len(b.Errors) == 0 {
+				t.Errorf("%s\nerrors are\n%s\nwant\n%s", mustYAML(t, b.Set), strings.Join(got, "\n"), strings.Join(b.Errors, "\n"))
+			}
+		})
+	}
+	for i, b := range c.Changes {
+		t.Run(fmt.Sprintf("change %d", i), func(t *testing.T) {
+			live := with(t, plain(t, created), b.Live)
+			changed := decode(t, k, b.made(t, live))
+			got := changeOf(k, changed, decode(t, k, live), b.Sub)
+			if !reflect.DeepEqual(got, b.Errors) {
+				t.Errorf("%s\nerrors are\n%s\nwant\n%s", mustYAML(t, b.Set), strings.Join(got, "\n"), strings.Join(b.Errors, "\n"))
+			}
+			for path, want := range b.Becomes {
+				if got := at(plain(t, changed), steps(path)); !reflect.DeepEqual(got, want) {
+					t.Errorf("%s\n%s is %v, want %v", mustYAML(t, b.Set), path, got, want)
+				}
+			}
+		})
+	}
+	for i, b := range c.Warned {
+		t.Run(fmt.Sprintf("warned %d", i), func(t *testing.T) {
+			var got []string
+			obj := decode(t, k, b.made(t, c.Minimal))
+			if k.Create.EarlyWarnings != nil {
+				got = k.Create.EarlyWarnings(obj)
+			}
+			obj, errs := createOf(k, obj)
+			if got = append(got, k.Create.Warnings(obj)...); len(errs) > 0 || !reflect.DeepEqual(got, b.Warnings) {
+				t.Errorf("%s\nwarnings are\n%s\nwant\n%s\n%q", mustYAML(t, b.Set), strings.Join(got, "\n"), strings.Join(b.Warnings, "\n"), errs)
+			}
+		})
+	}
+}
+
+// made is a copy of an object with what a case sets in it.
+func (b *broken) made(t *testing.T, obj map[string]any) map[string]any {
+	set := map[string]any{}
+	maps.Copy(set, b.Set)
+	for path, n := range b.Long {
+		set[path] = strings.Repeat("x", n)
+	}
+	for path, n := range b.Many {
+		keys := map[string]any{}
+		for i := range n {
+			keys[fmt.Sprintf("k%d", i)] = "v"
+		}
+		set[path] = keys
+	}
+	return with(t, obj, set)
+}
+
+// createOf takes an object through its creation.
+func createOf(k *registry.Kind, obj registry.Object) (registry.Object, []string) {
+	if k.Default != nil {
+		k.Default(obj)
+	}
+	obj.SetUID("uid")
+	if k.Update.Generation {
+		obj.SetGeneration(1)
+	}
+	if k.Create.Prepare != nil {
+		k.Create.Prepare(obj)
+	}
+	errs := meta.ValidateCreate(k, obj)
+	if k.Create.Validate != nil {
+		errs = append(errs, k.Create.Validate(obj)...)
+	}
+	return obj, textsOf(errs)
+}
+
+// changeOf takes an object through a change.
+func changeOf(k *registry.Kind, obj, old registry.Object, sub string) []string {
+	if k.Default != nil {
+		k.Default(obj)
+	}
+	obj.SetResourceVersion("1")
+	prepare, check := k.Update.Prepare, k.Update.Validate
+	if sub != "" {
+		s := k.Subresource(sub)
+		prepare, check = s.Prepare, s.ValidateUpdate
+	}
+	if prepare != nil {
+		prepare(obj, old)
+	}
+	errs := meta.ValidateUpdate(k, obj, old)
+	if check != nil {
+		errs = append(errs, check(obj, old)...)
+	}
+	return textsOf(errs)
+}
+
+// difference is what follows the first line of some messages, a listing whose
+// form is not fixed, the examples that the messages about formats end with, and
+// values with addresses in memory.
+var difference = regexp.MustCompile(`(?s)\n.*| \(e\.g\. .*|\w+\.\w+\{.*\(0x.*\}: `)
+
+// long is a text that a case made.
+var long = regexp.MustCompile(`x{100,}`)
+
+func textsOf(errs field.ErrorList) (out []string) {
+	for _, e := range errs {
+		out = append(out, long.ReplaceAllString(difference.ReplaceAllString(e.Error(), ""), "x..."))
+	}
+	return out
+}
+
+// plain is an object as JSON has it, without its type.
+func plain(t *testing.T, obj registry.Object) map[string]any {
+	t.Helper()
+	text, err := json.Marshal(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out map[string]any
+	if err := json.Unmarshal(text, &out); err != nil {
+		t.Fatal(err)
+	}
+	delete(out, "apiVersion")
+	delete(out, "kind")
+	return out
+}
+
+func mustYAML(t *testing.T, v any) string {
+	t.Helper()
+	text, err := yaml.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// with is a copy of an object in which values have been set.
+func with(t *testing.T, obj map[string]any, set map[string]any) map[string]any {
+	t.Helper()
+	text, err := json.Marshal(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out any
+	if err := json.Unmarshal(text, &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range slices.Sorted(maps.Keys(set)) {
+		out = put(out, steps(path), set[path])
+	}
+	return out.(map[string]any)
+}
+
+var step = regexp.MustCompile(`[^.\[\]]+|\[([^\]]+)\]`)
+
+// steps of a path: names, and what stands in brackets.
+func steps(path string) (out []string) {
+	for _, m := range step.FindAllStringSubmatch(path, -1) {
+		if m[1] != "" {
+			out = append(out, m[1])
+		} else {
+			out = append(out, m[0])
+		}
+	}
+	return out
+}
+
+// at is what stands at a path; nil where there is nothing.
+func at(in any, path []string) any {
+	for _, p := range path {
+		switch v := in.(type) {
+		case map[string]any:
+			in = v[p]
+		case []any:
+			i, err := strconv.Atoi(p)
+			if err != nil || i >= len(v) {
+				return nil
+			}
+			in = v[i]
+		default:
+			return nil
+		}
+	}
+	return in
+}
+
+func put(in any, path []string, value any) any {
+	if len(path) == 0 {
+		return value
+	}
+	if i, err := strconv.Atoi(path[0]); err == nil {
+		list, _ := in.([]any)
+		for len(list) <= i {
+			list = append(list, map[string]any{})
+		}
+		list[i] = put(list[i], path[1:], value)
+		return list
+	}
+	m, _ := in.(map[string]any)
+	if m == nil {
+		m = map[string]any{}
+	}
+	if len(path) == 1 && value == nil {
+		delete(m, path[0])
+		return m
+	}
+	m[path[0]] = put(m[path[0]], path[1:], value)
+	return m
+}

@@ -1,0 +1,65 @@
+package builtin_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// TestResetFields compares the fields that no write through a path changes with the strategies of
+// Kubernetes 1.33. Paths that are not listed reset status, or spec for the status sub-resource.
+func TestResetFields(t *testing.T) {
+	special := map[string]string{
+		"admissionregistration.k8s.io/validatingadmissionpolicies/status": "metadata spec",
+		"apiextensions.k8s.io/customresourcedefinitions/status":           "metadata spec",
+		"apiregistration.k8s.io/apiservices/status":                       "metadata spec",
+		"apps/deployments/status":                                         "metadata.labels spec",
+		"certificates.k8s.io/certificatesigningrequests":                  "spec status",
+		"certificates.k8s.io/certificatesigningrequests/approval":         "spec status.certificate",
+		"certificates.k8s.io/certificatesigningrequests/status":           "spec status.conditions",
+		"flowcontrol.apiserver.k8s.io/flowschemas/status":                 "metadata spec",
+		"flowcontrol.apiserver.k8s.io/prioritylevelconfigurations/status": "metadata spec",
+		"internal.apiserver.k8s.io/storageversions/status":                "metadata spec",
+		"/namespaces/finalize":                                            "status",
+		// The strategy names the group "networking", so it resets nothing.
+		"networking.k8s.io/servicecidrs":                          "",
+		"networking.k8s.io/servicecidrs/status":                   "",
+		"/pods/status":                                            "metadata.deletionTimestamp metadata.ownerReferences spec",
+		"storage.k8s.io/volumeattachments/status":                 "metadata spec",
+		"storagemigration.k8s.io/storageversionmigrations/status": "metadata spec",
+	}
+	seen := map[string]bool{}
+	all, err := builtin.Everything(registry.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range all.Kinds() {
+		name := k.Group + "/" + k.Resource
+		check := func(path string, got []string) {
+			want, ok := special[path]
+			seen[path] = true
+			switch {
+			case ok:
+			case path == name && k.HasStatus():
+				want = "status"
+			case path == name+"/status":
+				want = "spec"
+			}
+			if got = slices.Sorted(slices.Values(got)); strings.Join(got, " ") != want {
+				t.Errorf("%s of %s resets %q, want %q", path, k.Version, got, want)
+			}
+		}
+		check(name, k.ResetFields(nil))
+		for i := range k.Subresources {
+			check(name+"/"+k.Subresources[i].Name, k.ResetFields(&k.Subresources[i]))
+		}
+	}
+	for path := range special {
+		if !seen[path] {
+			t.Errorf("no kind has the path %s", path)
+		}
+	}
+}

@@ -1,0 +1,38 @@
+package builtin_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"binnacle/libs/features"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+func TestTrafficDistributionDependsOnGate(t *testing.T) {
+	for _, on := range []bool{false, true} {
+		g := features.New()
+		if err := g.Set(fmt.Sprintf("PreferSameTrafficDistribution=%t", on)); err != nil {
+			t.Fatal(err)
+		}
+		all, err := builtin.Everything(registry.Settings{Gates: g})
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := named(all)["v1/services"]
+		for value, valid := range map[string]bool{"PreferClose": true, "PreferSameZone": on, "PreferSameNode": on, "Other": false} {
+			service := decode(t, k, map[string]any{
+				"metadata": map[string]any{"name": "s", "namespace": "n"},
+				"spec": map[string]any{
+					"type": "ClusterIP", "trafficDistribution": value, "ports": []any{map[string]any{"port": 1}},
+				},
+			})
+			k.Default(service)
+			_, errs := createOf(k, service)
+			if got := !strings.Contains(fmt.Sprint(errs), "trafficDistribution"); got != valid {
+				t.Errorf("gate %t, value %s: %v", on, value, errs)
+			}
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package core
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/diff"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+// claimGates holds the feature gates of fields in claims.
+type claimGates struct{ otherNamespaces, attributesClasses bool }
+
+// drop clears the fields of disabled gates, and a data source of an unsupported kind, unless the
+// stored claim has them.
+func (g claimGates) drop(s, old *corev1.PersistentVolumeClaimSpec) {
+	if ref := s.DataSourceRef; !g.otherNamespaces && ref != nil && ref.Namespace != nil && *ref.Namespace != "" && (old == nil || old.DataSourceRef == nil) {
+		s.DataSourceRef = nil
+	}
+	if !g.attributesClasses && (old == nil || old.VolumeAttributesClassName == nil) {
+		s.VolumeAttributesClassName = nil
+	}
+	if s.DataSource != nil && !claimOrSnapshot(s.DataSource) && (old == nil || old.DataSource == nil) {
+		s.DataSource = nil
+	}
+}
+
+// dropStatus is drop for the status of a claim.
+func (g claimGates) dropStatus(s, old *corev1.PersistentVolumeClaimStatus) {
+	if g.attributesClasses {
+		return
+	}
+	if old.CurrentVolumeAttributesClassName == nil {
+		s.CurrentVolumeAttributesClassName = nil
+	}
+	if old.ModifyVolumeStatus == nil {
+		s.ModifyVolumeStatus = nil
+	}
+}
+
+func claimOrSnapshot(r *corev1.TypedLocalObjectReference) bool {
+	group := ""
+	if r.APIGroup != nil {
+		group = *r.APIGroup
+	}
+	return group == "" && r.Kind == "PersistentVolumeClaim" || group == "snapshot.storage.k8s.io" && r.Kind == "VolumeSnapshot"
+}
+
+// claimChanges rejects changes of a claim's spec, with exceptions. The volume and a missing class
+// can be set once. A bound claim may request more, or less as long as the capacity is not provided.
+func claimChanges(at validate.At, c, old *corev1.PersistentVolumeClaim) {
+	now, was := c.Spec.DeepCopy(), old.Spec.DeepCopy()
+	if was.VolumeName == "" {
+		was.VolumeName = now.VolumeName
+	}
+	const annotation = corev1.BetaStorageClassAnnotation
+	annotated, hadAnnotation := old.Annotations[annotation]
+	if hadAnnotation && was.StorageClassName == nil && now.StorageClassName != nil && *now.StorageClassName == annotated && keepsOrDrops(c, annotated) {
+		now.StorageClassName = nil
+	} else {
+		if class := c.Annotations[annotation]; class != annotated {
+			at.Child("metadata", "annotations").Immutable(annotation, class, annotated)
+		}
+		if !hadAnnotation && was.StorageClassName == nil {
+			now.StorageClassName = nil
+		}
+	}
+	if c.Status.Phase == corev1.ClaimBound {
+		if now.Resources.Requests != nil {
+			now.Resources.Requests[corev1.ResourceStorage] = was.Resources.Requests[corev1.ResourceStorage]
+		}
+		if now.VolumeAttributesClassName != nil {
+			now.VolumeAttributesClassName = was.VolumeAttributesClassName
+		}
+	}
+	if !validate.Same(now, was) {
+		at.Forbidden("spec", "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n"+diff.ObjectDiff(was, now))
+	}
+	size, before := c.Spec.Resources.Requests[corev1.ResourceStorage], old.Spec.Resources.Requests[corev1.ResourceStorage]
+	has := old.Status.Capacity[corev1.ResourceStorage]
+	at.Child("spec", "resources", "requests").Absent("storage", size.Cmp(before) < 0 && size.Cmp(has) <= 0, "field can not be less than status.capacity")
+	at.Immutable("volumeMode", c.Spec.VolumeMode, old.Spec.VolumeMode)
+}
+
+// keepsOrDrops reports whether the class annotation of a claim is unchanged or removed.
+func keepsOrDrops(c *corev1.PersistentVolumeClaim, class string) bool {
+	now, has := c.Annotations[corev1.BetaStorageClassAnnotation]
+	return !has || now == class
+}
+
+// resizeStates are the states of a claim that is being resized.
+var resizeStates = []corev1.ClaimResourceStatus{
+	corev1.PersistentVolumeClaimControllerResizeInProgress, corev1.PersistentVolumeClaimControllerResizeInfeasible,
+	corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible, corev1.PersistentVolumeClaimNodeResizePending,
+}
+
+func claimStatusRules(at validate.At, c, _ *corev1.PersistentVolumeClaim) {
+	at.Child("Spec").Present("accessModes", len(c.Spec.AccessModes) > 0)
+	status := at.Child("status")
+	validate.EachQuantity(status, "capacity", c.Status.Capacity, func(at validate.At, _ corev1.ResourceName, q validate.Quantity) {
+		at.BasicQuantity("", q)
+	})
+	validate.EachKey(status, "", c.Status.AllocatedResourceStatuses, func(_ validate.At, name corev1.ResourceName, state corev1.ClaimResourceStatus) {
+		claimResource(status, "allocatedResourceStatus", name)
+		if !slices.Contains(resizeStates, state) {
+			status.Add(field.NotSupported(status.Child("allocatedResourceStatus").Path(), name, resizeStates))
+		}
+	})
+	validate.EachQuantity(status, "allocatedResources", c.Status.AllocatedResources, func(at validate.At, name corev1.ResourceName, q validate.Quantity) {
+		before := at.Found()
+		claimResource(status, "allocatedResources", name)
+		if at.Found() == before {
+			at.BasicQuantity("", q)
+		}
+	})
+}
+
+// claimResource requires a resource that claims can request: storage, or one that is not native to
+// Kubernetes.
+func claimResource(at validate.At, place string, name corev1.ResourceName) {
+	before := at.Found()
+	at.Text(place, string(name), validate.QualifiedName)
+	if at.Found() == before && name != corev1.ResourceStorage && podspec.Native(name) {
+		at.Add(field.NotSupported(at.Child(place).Path(), string(name), []corev1.ResourceName{corev1.ResourceStorage}))
+	}
+}

@@ -1,0 +1,130 @@
+package core
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/codec/transcode"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+func endpoints() *registry.Kind {
+	return &registry.Kind{
+		Names: registry.Names{
+			Version: version, Resource: "endpoints", Singular: "endpoints", Kind: "Endpoints",
+			ShortNames: []string{"ep"}, Namespaced: true,
+		},
+		New:     declare.New[corev1.Endpoints],
+		NewList: declare.New[corev1.EndpointsList],
+		Stored:  registry.Stored{Prefix: "services/endpoints"},
+		Default: declare.Do(defaultEndpoints),
+		Filled:  transcode.Rules(transcode.Filled[corev1.EndpointPort]("protocol")),
+		Create: registry.Create{
+			Validate: declare.Rules(func(at validate.At, e *corev1.Endpoints) { validate.Each(at, "subsets", e.Subsets, subsetRules) }),
+			Warnings: declare.Get(endpointsWarnings),
+		},
+		Update: registry.Update{
+			Creates:  true,
+			Validate: declare.Changes(func(at validate.At, e, _ *corev1.Endpoints) { validate.Each(at, "subsets", e.Subsets, subsetRules) }),
+		},
+		Shown: registry.Shown{
+			Columns: []registry.Column{
+				columns.Name(),
+				columns.Text("Endpoints", columns.Doc(corev1.Endpoints{}, "subsets"), endpointsText),
+				columns.Age(),
+			},
+		},
+	}
+}
+
+func defaultEndpoints(e *corev1.Endpoints) {
+	for i := range e.Subsets {
+		for j := range e.Subsets[i].Ports {
+			declare.Fill(&e.Subsets[i].Ports[j].Protocol, corev1.ProtocolTCP)
+		}
+	}
+}
+
+// subsetRules requires addresses that are valid from every node.
+func subsetRules(at validate.At, s *corev1.EndpointSubset) {
+	if len(s.Addresses)+len(s.NotReadyAddresses) == 0 {
+		at.Required("", "must specify `addresses` or `notReadyAddresses`")
+	}
+	address := func(at validate.At, a *corev1.EndpointAddress) {
+		at.IP("ip", a.IP)
+		at.OptionalText("hostname", a.Hostname, validate.DNSLabel)
+		if a.NodeName != nil {
+			at.Text("nodeName", *a.NodeName, validate.DNSSubdomain)
+		}
+		at.OrdinaryIP("ip", a.IP)
+	}
+	validate.Each(at, "addresses", s.Addresses, address)
+	validate.Each(at, "notReadyAddresses", s.NotReadyAddresses, address)
+	validate.Each(at, "ports", s.Ports, func(at validate.At, p *corev1.EndpointPort) {
+		at.OptionalText("name", p.Name, validate.DNSLabel)
+		at.Present("name", p.Name != "" || len(s.Ports) == 1)
+		at.Port("port", p.Port)
+		podspec.Protocol(at, p.Protocol)
+		if p.AppProtocol != nil {
+			at.Text("appProtocol", *p.AppProtocol, validate.QualifiedName)
+		}
+	})
+}
+
+// endpointsWarnings returns warnings for non-canonical addresses.
+func endpointsWarnings(e *corev1.Endpoints) (out []string) {
+	for i := range e.Subsets {
+		path := field.NewPath("subsets").Index(i)
+		for j := range e.Subsets[i].Addresses {
+			out = append(out, validate.IPWarnings(path.Child("addresses").Index(j).Child("ip"), e.Subsets[i].Addresses[j].IP)...)
+		}
+		for j := range e.Subsets[i].NotReadyAddresses {
+			out = append(out, validate.IPWarnings(path.Child("notReadyAddresses").Index(j).Child("ip"), e.Subsets[i].NotReadyAddresses[j].IP)...)
+		}
+	}
+	return out
+}
+
+// endpointsText returns the first addresses and the number of others. A subset without ports counts
+// each address once, other subsets count each address with each port.
+func endpointsText(e *corev1.Endpoints) string {
+	const most = 3
+	if len(e.Subsets) == 0 {
+		return columns.None
+	}
+	var shown []string
+	count := 0
+	add := func(addresses []corev1.EndpointAddress, text func(ip string) string) {
+		count += len(addresses)
+		for i := range addresses {
+			if len(shown) == most {
+				return
+			}
+			shown = append(shown, text(addresses[i].IP))
+		}
+	}
+	for i := range e.Subsets {
+		s := &e.Subsets[i]
+		if len(s.Ports) == 0 {
+			add(s.Addresses, func(ip string) string { return ip })
+		}
+		for j := range s.Ports {
+			port := strconv.Itoa(int(s.Ports[j].Port))
+			add(s.Addresses, func(ip string) string { return net.JoinHostPort(ip, port) })
+		}
+	}
+	text := strings.Join(shown, ",")
+	if count > len(shown) {
+		text += fmt.Sprintf(" + %d more...", count-len(shown))
+	}
+	return text
+}

@@ -1,0 +1,63 @@
+package core
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+func limitRanges() *registry.Kind {
+	return &registry.Kind{
+		Names: registry.Names{
+			Version: version, Resource: "limitranges", Singular: "limitrange", Kind: "LimitRange",
+			ShortNames: []string{"limits"}, Namespaced: true,
+		},
+		New:     declare.New[corev1.LimitRange],
+		NewList: declare.New[corev1.LimitRangeList],
+		Stored:  registry.Stored{Prefix: "limitranges"},
+		Default: declare.Do(defaultLimitRange),
+		Create: registry.Create{Prepare: declare.Do(func(l *corev1.LimitRange) {
+			if l.Name == "" {
+				l.Name = string(uuid.NewUUID())
+			}
+		}), Validate: declare.Rules(limitRangeRules)},
+		Update: registry.Update{
+			Creates:  true,
+			Validate: declare.Changes(func(at validate.At, l, _ *corev1.LimitRange) { limitRangeRules(at, l) }),
+		},
+	}
+}
+
+// defaultLimitRange sets the missing limits and requests of containers: limits from the maximum,
+// requests from the minimum.
+func defaultLimitRange(l *corev1.LimitRange) {
+	for i := range l.Spec.Limits {
+		item := &l.Spec.Limits[i]
+		for _, list := range []corev1.ResourceList{item.Max, item.Min, item.Default, item.DefaultRequest, item.MaxLimitRequestRatio} {
+			podspec.Round(list)
+		}
+		if item.Type != corev1.LimitTypeContainer {
+			continue
+		}
+		item.Default = complete(item.Default, item.Max)
+		item.DefaultRequest = complete(item.DefaultRequest, item.Default)
+		item.DefaultRequest = complete(item.DefaultRequest, item.Min)
+	}
+}
+
+// complete adds to a list the resources that only the other one has.
+func complete(list, other corev1.ResourceList) corev1.ResourceList {
+	if list == nil {
+		list = corev1.ResourceList{}
+	}
+	for name, q := range other {
+		if _, ok := list[name]; !ok {
+			list[name] = q.DeepCopy()
+		}
+	}
+	return list
+}

@@ -1,0 +1,165 @@
+package core
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+// Labels that give a node a role: the first one in the suffix of its key, the second one in its
+// value.
+const (
+	nodeRolePrefix = "node-role.kubernetes.io/"
+	nodeRoleLabel  = "kubernetes.io/role"
+)
+
+func nodes() *registry.Kind {
+	return &registry.Kind{
+		Names: registry.Names{
+			Version: version, Resource: "nodes", Singular: "node", Kind: "Node",
+			ShortNames: []string{"no"},
+		},
+		New:     declare.New[corev1.Node],
+		NewList: declare.New[corev1.NodeList],
+		Parts:   declare.Parts(func(n *corev1.Node) (*corev1.NodeSpec, *corev1.NodeStatus) { return &n.Spec, &n.Status }),
+		Stored:  registry.Stored{Prefix: "minions"},
+		Default: declare.Do(defaultNode),
+		Filled:  filledNode,
+		Create: registry.Create{
+			KeepStatus: true,
+			// Dynamic kubelet configuration was removed; nodes that have it keep it.
+			Prepare:  declare.Do(func(n *corev1.Node) { n.Spec.ConfigSource, n.Status.Config = nil, nil }),
+			Validate: declare.Rules(nodeRules),
+			Warnings: declare.Get(nodeWarnings),
+		},
+		Update: registry.Update{
+			Prepare: declare.Change(func(n, old *corev1.Node) {
+				if old.Spec.ConfigSource == nil {
+					n.Spec.ConfigSource = nil
+				}
+			}),
+			Validate: declare.Changes(func(at validate.At, n, old *corev1.Node) {
+				nodeRules(at, n)
+				nodeChanges(at, n, old)
+			}),
+		},
+		Shown: registry.Shown{
+			Selectable: []registry.SelectableField{{Label: "spec.unschedulable", Absent: "false"}},
+			Columns:    nodeColumns(),
+		},
+		Subresources: []registry.Subresource{
+			{
+				Name: "proxy", Connect: true, Deep: true, Verbs: proxyVerbs(),
+				GVK: own("NodeProxyOptions"),
+				New: declare.New[corev1.NodeProxyOptions],
+			},
+			declare.CheckedView("status", "Node", func(n, old *corev1.Node) {
+				n.Spec = old.Spec
+				if old.Status.Config == nil {
+					n.Status.Config = nil
+				}
+			}, nodeChanges),
+		},
+	}
+}
+
+// defaultNode sets missing allocatable resources to the capacity, and makes podCIDR equal to the
+// first of podCIDRs. If they differ, podCIDR takes precedence, because its writer does not know the
+// list.
+func defaultNode(n *corev1.Node) {
+	podspec.Round(n.Status.Capacity)
+	podspec.Round(n.Status.Allocatable)
+	if n.Status.Allocatable == nil {
+		n.Status.Allocatable = n.Status.Capacity.DeepCopy()
+	}
+	switch s := &n.Spec; {
+	case s.PodCIDR == "" && len(s.PodCIDRs) > 0:
+		s.PodCIDR = s.PodCIDRs[0]
+	case s.PodCIDR != "" && (len(s.PodCIDRs) == 0 || s.PodCIDRs[0] != s.PodCIDR):
+		s.PodCIDRs = []string{s.PodCIDR}
+	}
+}
+
+// nodeWarnings returns the warnings of Kubernetes 1.33.
+func nodeWarnings(n *corev1.Node) (out []string) {
+	if n.Spec.ConfigSource != nil {
+		out = append(out, "spec.configSource: the feature is removed")
+	}
+	if n.Spec.DoNotUseExternalID != "" {
+		out = append(out, "spec.externalID: this field is deprecated, and is unused by Kubernetes")
+	}
+	for i, r := range n.Spec.PodCIDRs {
+		out = append(out, validate.CIDRWarnings(field.NewPath("spec", "podCIDRs").Index(i), r)...)
+	}
+	return out
+}
+
+func nodeColumns() []registry.Column {
+	info := func(name string) string { return columns.Doc(corev1.NodeSystemInfo{}, name) }
+	addresses := columns.Doc(corev1.NodeStatus{}, "addresses")
+	return []registry.Column{
+		columns.Name(),
+		columns.Text("Status", "The status of the node", nodeStatusText),
+		columns.Text("Roles", "The roles of the node", nodeRolesText),
+		columns.Age(),
+		columns.Text("Version", info("kubeletVersion"), func(n *corev1.Node) string { return n.Status.NodeInfo.KubeletVersion }),
+		columns.WideText("Internal-IP", addresses, func(n *corev1.Node) string { return nodeAddress(n, corev1.NodeInternalIP) }),
+		columns.WideText("External-IP", addresses, func(n *corev1.Node) string { return nodeAddress(n, corev1.NodeExternalIP) }),
+		columns.WideText("OS-Image", info("osImage"), func(n *corev1.Node) string {
+			return columns.Or(n.Status.NodeInfo.OSImage, columns.Unknown)
+		}),
+		columns.WideText("Kernel-Version", info("kernelVersion"), func(n *corev1.Node) string {
+			return columns.Or(n.Status.NodeInfo.KernelVersion, columns.Unknown)
+		}),
+		columns.WideText("Container-Runtime", info("containerRuntimeVersion"), func(n *corev1.Node) string {
+			return columns.Or(n.Status.NodeInfo.ContainerRuntimeVersion, columns.Unknown)
+		}),
+	}
+}
+
+func nodeStatusText(n *corev1.Node) string {
+	text := "Unknown"
+	for i := range n.Status.Conditions {
+		switch c := &n.Status.Conditions[i]; {
+		case c.Type != corev1.NodeReady:
+		case c.Status == corev1.ConditionTrue:
+			text = "Ready"
+		default:
+			text = "NotReady"
+		}
+	}
+	if n.Spec.Unschedulable {
+		text += ",SchedulingDisabled"
+	}
+	return text
+}
+
+func nodeRolesText(n *corev1.Node) string {
+	roles := map[string]bool{}
+	for key, value := range n.Labels {
+		if role, ok := strings.CutPrefix(key, nodeRolePrefix); ok && role != "" {
+			roles[role] = true
+		} else if key == nodeRoleLabel && value != "" {
+			roles[value] = true
+		}
+	}
+	return columns.OrNone(strings.Join(slices.Sorted(maps.Keys(roles)), ","))
+}
+
+func nodeAddress(n *corev1.Node, typ corev1.NodeAddressType) string {
+	for _, a := range n.Status.Addresses {
+		if a.Type == typ {
+			return a.Address
+		}
+	}
+	return columns.None
+}

@@ -1,0 +1,123 @@
+package core
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/libs/features"
+	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+func persistentVolumeClaims(settings registry.Settings) *registry.Kind {
+	gates := claimGates{settings.On(features.CrossNamespaceVolumeDataSource), settings.On(features.VolumeAttributesClass)}
+	return &registry.Kind{
+		Names: registry.Names{
+			Version: version, Resource: "persistentvolumeclaims", Singular: "persistentvolumeclaim", Kind: "PersistentVolumeClaim",
+			ShortNames: []string{"pvc"}, Namespaced: true,
+		},
+		New:     declare.New[corev1.PersistentVolumeClaim],
+		NewList: declare.New[corev1.PersistentVolumeClaimList],
+		Parts: declare.Parts(func(p *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaimSpec, *corev1.PersistentVolumeClaimStatus) {
+			return &p.Spec, &p.Status
+		}),
+		Stored:  registry.Stored{Prefix: "persistentvolumeclaims"},
+		Default: declare.Do(podspec.Claim),
+		Read:    declare.Do(func(c *corev1.PersistentVolumeClaim) { pairDataSources(&c.Spec) }),
+		Filled:  filledPersistentVolumeClaim,
+		Create: registry.Create{
+			Prepare: declare.Do(func(c *corev1.PersistentVolumeClaim) {
+				c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
+				gates.drop(&c.Spec, nil)
+				pairDataSources(&c.Spec)
+			}),
+			Validate: declare.Rules(func(at validate.At, c *corev1.PersistentVolumeClaim) {
+				podspec.ClaimRules(at.Child("spec"), &c.Spec, nil)
+			}),
+			Warnings: declare.Get(claimWarnings),
+		},
+		Update: registry.Update{
+			Prepare: declare.Change(func(c, old *corev1.PersistentVolumeClaim) {
+				gates.drop(&c.Spec, &old.Spec)
+				pairDataSources(&c.Spec)
+			}),
+			Validate: declare.Changes(func(at validate.At, c, old *corev1.PersistentVolumeClaim) {
+				podspec.ClaimRules(at.Child("spec"), &c.Spec, &old.Spec)
+				claimChanges(at, c, old)
+				attributesClassChanges(at.Child("spec"), c.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName, gates.attributesClasses)
+			}),
+		},
+		Delete: registry.Delete{ReturnObject: true},
+		Shown:  registry.Shown{Columns: claimColumns()},
+		Subresources: []registry.Subresource{
+			declare.CheckedView("status", "PersistentVolumeClaim", func(c, old *corev1.PersistentVolumeClaim) {
+				c.Spec = old.Spec
+				gates.dropStatus(&c.Status, &old.Status)
+			}, claimStatusRules),
+		},
+	}
+}
+
+func claimWarnings(c *corev1.PersistentVolumeClaim) (texts []string) {
+	if _, ok := c.Annotations[corev1.BetaStorageClassAnnotation]; ok {
+		texts = append(texts, fmt.Sprintf(`%s: deprecated since v1.8; use "storageClassName" attribute instead`,
+			field.NewPath("metadata", "annotations").Key(corev1.BetaStorageClassAnnotation)))
+	}
+	return append(texts, podspec.ClaimWarnings(field.NewPath("spec"), &c.Spec)...)
+}
+
+// pairDataSources sets a missing data source field from the other one. A source in another
+// namespace has no old form.
+func pairDataSources(s *corev1.PersistentVolumeClaimSpec) {
+	switch {
+	case s.DataSource != nil && s.DataSourceRef == nil:
+		from := s.DataSource.DeepCopy()
+		s.DataSourceRef = &corev1.TypedObjectReference{APIGroup: from.APIGroup, Kind: from.Kind, Name: from.Name}
+	case s.DataSource == nil && s.DataSourceRef != nil:
+		from := s.DataSourceRef.DeepCopy()
+		if from.Namespace == nil || *from.Namespace == "" {
+			s.DataSource = &corev1.TypedLocalObjectReference{APIGroup: from.APIGroup, Kind: from.Kind, Name: from.Name}
+		}
+	}
+}
+
+func claimColumns() []registry.Column {
+	spec := func(name string) string { return columns.Doc(corev1.PersistentVolumeClaimSpec{}, name) }
+	stat := func(name string) string { return columns.Doc(corev1.PersistentVolumeClaimStatus{}, name) }
+	bound := func(c *corev1.PersistentVolumeClaim, text func() string) string {
+		if c.Spec.VolumeName == "" {
+			return ""
+		}
+		return text()
+	}
+	return []registry.Column{
+		columns.Name(),
+		columns.Text("Status", stat("phase"), func(c *corev1.PersistentVolumeClaim) string {
+			return phaseOrTerminating(c, string(c.Status.Phase))
+		}),
+		columns.Text("Volume", spec("volumeName"), func(c *corev1.PersistentVolumeClaim) string { return c.Spec.VolumeName }),
+		columns.Text("Capacity", stat("capacity"), func(c *corev1.PersistentVolumeClaim) string {
+			return bound(c, func() string { return storageText(c.Status.Capacity) })
+		}),
+		columns.Text("Access Modes", stat("accessModes"), func(c *corev1.PersistentVolumeClaim) string {
+			return bound(c, func() string { return accessModes(c.Status.AccessModes) })
+		}),
+		columns.Text("StorageClass", "StorageClass of the pvc", func(c *corev1.PersistentVolumeClaim) string {
+			class := ""
+			if c.Spec.StorageClassName != nil {
+				class = *c.Spec.StorageClassName
+			}
+			return storageClass(c, class)
+		}),
+		columns.Text("VolumeAttributesClass", "VolumeAttributesClass of the pvc", func(c *corev1.PersistentVolumeClaim) string {
+			return orUnset(c.Spec.VolumeAttributesClassName)
+		}),
+		columns.Age(),
+		columns.WideText("VolumeMode", spec("volumeMode"), func(c *corev1.PersistentVolumeClaim) string { return orUnset(c.Spec.VolumeMode) }),
+	}
+}

@@ -1,0 +1,268 @@
+package core
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/diff"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"binnacle/libs/features"
+	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/api/kinds/volume"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+func persistentVolumes(settings registry.Settings) *registry.Kind {
+	classes := settings.On(features.VolumeAttributesClass)
+	return &registry.Kind{
+		Names: registry.Names{
+			Version: version, Resource: "persistentvolumes", Singular: "persistentvolume", Kind: "PersistentVolume",
+			ShortNames: []string{"pv"},
+		},
+		New:     declare.New[corev1.PersistentVolume],
+		NewList: declare.New[corev1.PersistentVolumeList],
+		Parts: declare.Parts(func(p *corev1.PersistentVolume) (*corev1.PersistentVolumeSpec, *corev1.PersistentVolumeStatus) {
+			return &p.Spec, &p.Status
+		}),
+		Stored:  registry.Stored{Prefix: "persistentvolumes"},
+		Default: declare.Do(defaultVolume),
+		Filled:  filledVolume,
+		Create: registry.Create{
+			Prepare: declare.Do(func(v *corev1.PersistentVolume) {
+				now := metav1.Now()
+				v.Status = corev1.PersistentVolumeStatus{Phase: corev1.VolumePending, LastPhaseTransitionTime: &now}
+				if !classes {
+					v.Spec.VolumeAttributesClassName = nil
+				}
+			}),
+			Validate: declare.Rules(volumeRules),
+			Warnings: declare.Get(volumeWarnings),
+		},
+		Update: registry.Update{
+			Prepare: declare.Change(func(v, old *corev1.PersistentVolume) {
+				if !classes && old.Spec.VolumeAttributesClassName == nil {
+					v.Spec.VolumeAttributesClassName = nil
+				}
+			}),
+			Validate: declare.Changes(func(at validate.At, v, old *corev1.PersistentVolume) {
+				volumeRules(at, v)
+				volume.Rules(at.Child("spec"), v.Name, &v.Spec)
+				volumeChanges(at, v, old)
+				attributesClassChanges(at.Child("spec"), v.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName, classes)
+			}),
+		},
+		Delete: registry.Delete{ReturnObject: true},
+		Shown:  registry.Shown{Columns: volumeColumns()},
+		Subresources: []registry.Subresource{
+			declare.View("status", "PersistentVolume", declare.Change(prepareVolumeStatus)),
+		},
+	}
+}
+
+func defaultVolume(v *corev1.PersistentVolume) {
+	declare.Fill(&v.Status.Phase, corev1.VolumePending)
+	declare.Fill(&v.Spec.PersistentVolumeReclaimPolicy, corev1.PersistentVolumeReclaimRetain)
+	declare.FillPtr(&v.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
+	podspec.Round(v.Spec.Capacity)
+	podspec.HostPath(v.Spec.HostPath)
+	podspec.AzureDisk(v.Spec.AzureDisk)
+	if s := v.Spec.ISCSI; s != nil {
+		podspec.ISCSI(&s.ISCSIInterface)
+	}
+	if s := v.Spec.RBD; s != nil {
+		podspec.RBD(&s.RBDPool, &s.RadosUser, &s.Keyring)
+	}
+	if s := v.Spec.ScaleIO; s != nil {
+		podspec.ScaleIO(&s.StorageMode, &s.FSType)
+	}
+}
+
+func volumeRules(at validate.At, v *corev1.PersistentVolume) {
+	volume.Rules(at.Child("spec"), v.Name, &v.Spec)
+	s := &v.Spec
+	// Mount options have their own field; the annotation is valid only for these types.
+	mountable := s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.Glusterfs != nil || s.NFS != nil || s.RBD != nil ||
+		s.Quobyte != nil || s.ISCSI != nil || s.Cinder != nil || s.CephFS != nil || s.AzureFile != nil || s.VsphereVolume != nil ||
+		s.AzureDisk != nil || s.PhotonPersistentDisk != nil
+	if _, has := v.Annotations[corev1.MountOptionAnnotation]; has && !mountable {
+		at.Child("metadata", "annotations").Forbidden(corev1.MountOptionAnnotation, "may not specify mount options for this volume type")
+	}
+}
+
+// volumeChanges rejects changes of a volume's source and identity. Some unset fields can be set
+// once.
+func volumeChanges(at validate.At, v, old *corev1.PersistentVolume) {
+	now := v.Spec.PersistentVolumeSource
+	if csi, was := now.CSI, old.Spec.CSI; csi != nil && was != nil && was.ControllerExpandSecretRef == nil && csi.ControllerExpandSecretRef != nil {
+		now.CSI = csi.DeepCopy()
+		now.CSI.ControllerExpandSecretRef = nil
+	}
+	if !validate.Same(now, old.Spec.PersistentVolumeSource) {
+		at.Child("spec").Forbidden("persistentvolumesource", "spec.persistentvolumesource is immutable after creation\n"+diff.ObjectDiff(old.Spec.PersistentVolumeSource, now))
+	}
+	at.Immutable("volumeMode", v.Spec.VolumeMode, old.Spec.VolumeMode)
+	if old.Spec.NodeAffinity != nil {
+		at.Immutable("nodeAffinity", upgraded(v.Spec.NodeAffinity), upgraded(old.Spec.NodeAffinity))
+	}
+}
+
+// upgraded returns an affinity with the current names of node labels.
+func upgraded(a *corev1.VolumeNodeAffinity) *corev1.VolumeNodeAffinity {
+	if a == nil || a.Required == nil {
+		return a
+	}
+	a = a.DeepCopy()
+	for i := range a.Required.NodeSelectorTerms {
+		requirements := a.Required.NodeSelectorTerms[i].MatchExpressions
+		for j := range requirements {
+			switch key := &requirements[j].Key; *key {
+			case corev1.LabelFailureDomainBetaZone:
+				*key = corev1.LabelTopologyZone
+			case corev1.LabelFailureDomainBetaRegion:
+				*key = corev1.LabelTopologyRegion
+			case corev1.LabelInstanceType:
+				*key = corev1.LabelInstanceTypeStable
+			case "beta.kubernetes.io/os":
+				*key = corev1.LabelOSStable
+			case "beta.kubernetes.io/arch":
+				*key = corev1.LabelArchStable
+			}
+		}
+	}
+	return a
+}
+
+// attributesClassChanges allows changing the class of a volume or claim, but not removing it.
+func attributesClassChanges(at validate.At, now, before *string, enabled bool) {
+	const name = "volumeAttributesClassName"
+	switch {
+	case ptr.Equal(now, before):
+	case !enabled:
+		at.Forbidden(name, "update is forbidden when the VolumeAttributesClass feature gate is disabled")
+	case before != nil && now == nil:
+		at.Forbidden(name, "update from non-nil value to nil is forbidden")
+	case before != nil && *before != "" && *now == "":
+		at.Forbidden(name, "update from non-empty value to an empty value is forbidden")
+	}
+}
+
+func volumeWarnings(v *corev1.PersistentVolume) (texts []string) {
+	for _, d := range []struct{ key, msg string }{
+		{corev1.BetaStorageClassAnnotation, `deprecated since v1.8; use "storageClassName" attribute instead`},
+		{corev1.MountOptionAnnotation, `deprecated since v1.31; use "mountOptions" attribute instead`},
+	} {
+		if _, ok := v.Annotations[d.key]; ok {
+			texts = append(texts, fmt.Sprintf("%s: %s", field.NewPath("metadata", "annotations").Key(d.key), d.msg))
+		}
+	}
+	s, spec := &v.Spec, field.NewPath("spec")
+	if s.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
+		texts = append(texts, fmt.Sprintf("%s: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.",
+			spec.Child("persistentVolumeReclaimPolicy")))
+	}
+	if s.NodeAffinity != nil && s.NodeAffinity.Required != nil {
+		texts = append(texts, podspec.NodeTermWarnings(spec.Child("nodeAffinity", "required", "nodeSelectorTerms"), s.NodeAffinity.Required.NodeSelectorTerms)...)
+	}
+	return append(texts, volume.Warnings(spec, &s.PersistentVolumeSource)...)
+}
+
+// prepareVolumeStatus records the time of a phase change, unless the client sets it.
+func prepareVolumeStatus(v, old *corev1.PersistentVolume) {
+	v.Spec = old.Spec
+	if v.Status.Phase == old.Status.Phase {
+		return
+	}
+	said := v.Status.LastPhaseTransitionTime
+	if said == nil || said.Equal(old.Status.LastPhaseTransitionTime) {
+		now := metav1.Now()
+		v.Status.LastPhaseTransitionTime = &now
+	}
+}
+
+func volumeColumns() []registry.Column {
+	spec := func(name string) string { return columns.Doc(corev1.PersistentVolumeSpec{}, name) }
+	stat := func(name string) string { return columns.Doc(corev1.PersistentVolumeStatus{}, name) }
+	return []registry.Column{
+		columns.Name(),
+		columns.Text("Capacity", spec("capacity"), func(v *corev1.PersistentVolume) string { return storageText(v.Spec.Capacity) }),
+		columns.Text("Access Modes", spec("accessModes"), func(v *corev1.PersistentVolume) string { return accessModes(v.Spec.AccessModes) }),
+		columns.Text("Reclaim Policy", spec("persistentVolumeReclaimPolicy"), func(v *corev1.PersistentVolume) string {
+			return string(v.Spec.PersistentVolumeReclaimPolicy)
+		}),
+		columns.Text("Status", stat("phase"), func(v *corev1.PersistentVolume) string {
+			return phaseOrTerminating(v, string(v.Status.Phase))
+		}),
+		columns.Text("Claim", spec("claimRef"), func(v *corev1.PersistentVolume) string {
+			if v.Spec.ClaimRef == nil {
+				return ""
+			}
+			return v.Spec.ClaimRef.Namespace + "/" + v.Spec.ClaimRef.Name
+		}),
+		columns.Text("StorageClass", "StorageClass of the pv", func(v *corev1.PersistentVolume) string {
+			return storageClass(v, v.Spec.StorageClassName)
+		}),
+		columns.Text("VolumeAttributesClass", "VolumeAttributesClass of the pv", func(v *corev1.PersistentVolume) string {
+			return orUnset(v.Spec.VolumeAttributesClassName)
+		}),
+		columns.Text("Reason", stat("reason"), func(v *corev1.PersistentVolume) string { return v.Status.Reason }),
+		columns.Age(),
+		columns.WideText("VolumeMode", spec("volumeMode"), func(v *corev1.PersistentVolume) string { return orUnset(v.Spec.VolumeMode) }),
+	}
+}
+
+func storageText(l corev1.ResourceList) string {
+	q := l[corev1.ResourceStorage]
+	return q.String()
+}
+
+// accessModes returns the short names of the distinct modes in a fixed order.
+func accessModes(modes []corev1.PersistentVolumeAccessMode) string {
+	has := map[corev1.PersistentVolumeAccessMode]bool{}
+	for _, m := range modes {
+		has[m] = true
+	}
+	var names []string
+	for _, m := range []struct {
+		mode corev1.PersistentVolumeAccessMode
+		name string
+	}{
+		{corev1.ReadWriteOnce, "RWO"},
+		{corev1.ReadOnlyMany, "ROX"},
+		{corev1.ReadWriteMany, "RWX"},
+		{corev1.ReadWriteOncePod, "RWOP"},
+	} {
+		if has[m.mode] {
+			names = append(names, m.name)
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+// storageClass returns the class in the beta annotation, which takes precedence over the field.
+func storageClass(o metav1.Object, class string) string {
+	if c, ok := o.GetAnnotations()[corev1.BetaStorageClassAnnotation]; ok {
+		return c
+	}
+	return class
+}
+
+func phaseOrTerminating(o metav1.Object, phase string) string {
+	if o.GetDeletionTimestamp() != nil {
+		return "Terminating"
+	}
+	return phase
+}
+
+func orUnset[S ~string](s *S) string {
+	if s == nil {
+		return columns.Unset
+	}
+	return string(*s)
+}

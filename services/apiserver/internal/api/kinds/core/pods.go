@@ -1,0 +1,242 @@
+package core
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/semantic"
+	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/declare"
+)
+
+// defaultGracePeriod is the default in seconds.
+const defaultGracePeriod = 30
+
+func pods(rules *podspec.Rules) *registry.Kind {
+	return &registry.Kind{
+		Names: registry.Names{
+			Version: version, Resource: "pods", Singular: "pod", Kind: "Pod",
+			ShortNames: []string{"po"}, Categories: []string{"all"}, Namespaced: true,
+		},
+		New:     declare.New[corev1.Pod],
+		NewList: declare.New[corev1.PodList],
+		Parts:   declare.Parts(func(p *corev1.Pod) (*corev1.PodSpec, *corev1.PodStatus) { return &p.Spec, &p.Status }),
+		Stored:  registry.Stored{Prefix: "pods"},
+		Default: declare.Do(podspec.Pod),
+		Filled:  podspec.FilledPod,
+		Create: registry.Create{
+			Prepare: declare.Do(func(p *corev1.Pod) {
+				rules.Drop(&p.Spec, nil)
+				preparePodCreate(p)
+			}),
+			Validate:      declare.Rules(rules.Create),
+			Warnings:      declare.Get(podspec.Warnings),
+			EarlyWarnings: declare.Get(podspec.AppArmorWarnings),
+		},
+		Update: registry.Update{
+			Generation: true,
+			Prepare:    declare.Change(func(p, old *corev1.Pod) { rules.Drop(&p.Spec, &old.Spec) }),
+			Validate:   declare.Changes(rules.Update),
+			// Controllers and kubelets update pods, so warnings would not be read.
+			Warnings: declare.GetChange(func(_, _ *corev1.Pod) []string { return nil }),
+		},
+		Delete: registry.Delete{ReturnObject: true, GracePeriod: podGracePeriod},
+		Shown: registry.Shown{
+			Selectable: []registry.SelectableField{
+				{Label: "spec.nodeName", Index: true, Aliases: []string{"spec.host"}},
+				{Label: "spec.restartPolicy"},
+				{Label: "spec.schedulerName"},
+				{Label: "spec.serviceAccountName"},
+				{Label: "spec.hostNetwork", Absent: "false"},
+				{Label: "status.phase"},
+				{Label: "status.podIP"},
+				// A valid field label that never matches a value: the path is always empty.
+				{Label: "status.podIPs", Path: "metadata.selfLink"},
+				{Label: "status.nominatedNodeName"},
+			},
+			Columns:       podColumns(),
+			RowConditions: declare.Get(podRowConditions),
+			Reads:         podReads(),
+			Reuse:         func(o registry.Object) { reusePod(o.(*corev1.Pod)) },
+		},
+		Subresources: podSubresources(rules),
+	}
+}
+
+func podSubresources(rules *podspec.Rules) []registry.Subresource {
+	all := everyPodSubresource(rules)
+	if rules.Resizes() {
+		return all
+	}
+	return slices.DeleteFunc(all, func(s registry.Subresource) bool { return s.Name == "resize" })
+}
+
+func everyPodSubresource(rules *podspec.Rules) []registry.Subresource {
+	return []registry.Subresource{
+		{
+			Name: "attach", Connect: true, Verbs: connectVerbs(), GVK: own("PodAttachOptions"),
+			New: declare.New[corev1.PodAttachOptions],
+		},
+		{
+			Name: "binding", Verbs: []string{"create"}, GVK: own("Binding"),
+			New: declare.New[corev1.Binding],
+		},
+		declare.Owning(declare.CheckedView("ephemeralcontainers", "Pod", prepareEphemeralContainers, rules.EphemeralContainers), "spec.ephemeralContainers"),
+		{
+			Name: "eviction", Verbs: []string{"create"},
+			GVK: policyv1.SchemeGroupVersion.WithKind("Eviction"),
+			New: declare.New[policyv1.Eviction],
+		},
+		{
+			Name: "exec", Connect: true, Verbs: connectVerbs(), GVK: own("PodExecOptions"),
+			New: declare.New[corev1.PodExecOptions],
+		},
+		{Name: "log", Connect: true, GVK: own("Pod"), Verbs: []string{"get"}},
+		{
+			Name: "portforward", Connect: true, Verbs: connectVerbs(), GVK: own("PodPortForwardOptions"),
+			New: declare.New[corev1.PodPortForwardOptions],
+		},
+		{
+			Name: "proxy", Connect: true, Deep: true, Verbs: proxyVerbs(), GVK: own("PodProxyOptions"),
+			New: declare.New[corev1.PodProxyOptions],
+		},
+		declare.Owning(declare.CheckedView("resize", "Pod", prepareResize, rules.Resize),
+			"spec.containers.*.resources", "spec.containers.*.resizePolicy", "spec.initContainers.*.resources", "spec.initContainers.*.resizePolicy"),
+		declare.Warning(declare.Resetting(declare.CheckedView("status", "Pod", func(p, old *corev1.Pod) {
+			preparePodStatus(p, old)
+			rules.DropStatus(p, old)
+		}, rules.Status), "spec", "metadata.deletionTimestamp", "metadata.ownerReferences"), podspec.StatusWarnings),
+	}
+}
+
+// podGracePeriod returns 0 for a pod that is not running, and otherwise the period of the client or
+// the pod.
+func podGracePeriod(o registry.Object, asked *int64) int64 {
+	p := o.(*corev1.Pod)
+	if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		return 0
+	}
+	period := int64(defaultGracePeriod)
+	switch {
+	case asked != nil:
+		period = *asked
+	case p.Spec.TerminationGracePeriodSeconds != nil:
+		period = *p.Spec.TerminationGracePeriodSeconds
+	}
+	if period < 0 {
+		return 1
+	}
+	return period
+}
+
+func preparePodCreate(p *corev1.Pod) {
+	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: podspec.QOSClass(&p.Spec)}
+	if len(p.Spec.SchedulingGates) > 0 {
+		p.Status.Conditions = []corev1.PodCondition{{
+			Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
+			Reason:  corev1.PodReasonSchedulingGated,
+			Message: "Scheduling is blocked due to non-empty scheduling gates",
+
+			LastTransitionTime: p.CreationTimestamp,
+		}}
+	}
+	podspec.MergeMatchKeys(p)
+	podspec.SyncAppArmor(p)
+}
+
+// preparePodStatus preserves fields that old kubelets drop or change with the status.
+func preparePodStatus(p, old *corev1.Pod) {
+	p.Spec = old.Spec
+	p.DeletionTimestamp = old.DeletionTimestamp
+	p.OwnerReferences = old.OwnerReferences
+	if p.Status.QOSClass == "" {
+		p.Status.QOSClass = old.Status.QOSClass
+	}
+	keepObservedGeneration(&p.Status, &old.Status)
+}
+
+// keepObservedGeneration preserves fields that a client does not know. A type may have several
+// conditions.
+func keepObservedGeneration(s, old *corev1.PodStatus) {
+	if s.ObservedGeneration == 0 {
+		s.ObservedGeneration = old.ObservedGeneration
+	}
+	seen := map[corev1.PodConditionType][]int64{}
+	for i := range old.Conditions {
+		c := &old.Conditions[i]
+		seen[c.Type] = append(seen[c.Type], c.ObservedGeneration)
+	}
+	for i := range s.Conditions {
+		c := &s.Conditions[i]
+		had := seen[c.Type]
+		if len(had) == 0 {
+			continue
+		}
+		if c.ObservedGeneration == 0 {
+			c.ObservedGeneration = had[0]
+		}
+		seen[c.Type] = had[1:]
+	}
+}
+
+// raiseGeneration increments the generation after a change of the spec through a subresource.
+func raiseGeneration(p, old *corev1.Pod) {
+	p.Generation = old.Generation
+	if !semantic.Equal(&p.Spec, &old.Spec) {
+		p.Generation++
+	}
+}
+
+// prepareEphemeralContainers allows changes of the ephemeral containers and a part of the metadata
+// only.
+func prepareEphemeralContainers(p, old *corev1.Pod) {
+	wanted := p.Spec.EphemeralContainers
+	p.Spec, p.Status = old.Spec, old.Status
+	p.Spec.EphemeralContainers = wanted
+	metav1.ResetObjectMetaForStatus(p, old)
+	raiseGeneration(p, old)
+}
+
+// prepareResize allows changes of the containers' resources only. It does not change a pod with
+// other containers than before, which validation rejects.
+func prepareResize(p, old *corev1.Pod) {
+	if !sameContainers(p.Spec.Containers, old.Spec.Containers) ||
+		!sameContainers(p.Spec.InitContainers, old.Spec.InitContainers) {
+		return
+	}
+	containers := takeResources(p.Spec.Containers, old.Spec.Containers)
+	initContainers := takeResources(p.Spec.InitContainers, old.Spec.InitContainers)
+	p.Spec, p.Status = old.Spec, old.Status
+	p.Spec.Containers, p.Spec.InitContainers = containers, initContainers
+	metav1.ResetObjectMetaForStatus(p, old)
+	raiseGeneration(p, old)
+}
+
+func sameContainers(a, b []corev1.Container) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i].Name != b[i].Name {
+			return false
+		}
+	}
+	return true
+}
+
+// takeResources returns old with the resources of wanted. Both have the same names.
+func takeResources(wanted, old []corev1.Container) []corev1.Container {
+	if len(old) == 0 {
+		return old
+	}
+	out := append([]corev1.Container(nil), old...)
+	for i := range out {
+		out[i].Resources = wanted[i].Resources
+		out[i].ResizePolicy = wanted[i].ResizePolicy
+	}
+	return out
+}

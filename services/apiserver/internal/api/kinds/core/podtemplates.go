@@ -1,0 +1,58 @@
+package core
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+// Descriptions of the columns of a pod template.
+const (
+	containersDesc = "Names of each container in the template."
+	imagesDesc     = "Images referenced by each container in the template."
+)
+
+func podTemplates(rules *podspec.Rules) *registry.Kind {
+	pods := podspec.PodsOf[*corev1.PodTemplate]{
+		Template: func(t *corev1.PodTemplate) *corev1.PodTemplateSpec { return &t.Template }, Path: field.NewPath("template"),
+	}
+	return podspec.Templated(rules, pods, &registry.Kind{
+		Names: registry.Names{
+			Version: version, Resource: "podtemplates", Singular: "podtemplate", Kind: "PodTemplate",
+			Namespaced: true,
+		},
+		New:     declare.New[corev1.PodTemplate],
+		NewList: declare.New[corev1.PodTemplateList],
+		Parts:   declare.Spec(func(p *corev1.PodTemplate) *corev1.PodTemplateSpec { return &p.Template }),
+		Stored:  registry.Stored{Prefix: "podtemplates"},
+		Default: declare.Do(func(t *corev1.PodTemplate) { podspec.Template(&t.Template) }),
+		Filled:  podspec.FilledTemplate,
+		Create: registry.Create{
+			Validate: declare.Rules(func(at validate.At, t *corev1.PodTemplate) { rules.Template(at.Child("template"), &t.Template, nil) }),
+		},
+		Update: registry.Update{
+			Generation: true,
+			Validate: declare.Changes(func(at validate.At, t, old *corev1.PodTemplate) {
+				rules.Template(at.Child("template"), &t.Template, &old.Template)
+			}),
+		},
+		Delete: registry.Delete{ReturnObject: true},
+		Shown: registry.Shown{Columns: []registry.Column{
+			columns.Name(),
+			columns.Text("Containers", containersDesc, func(t *corev1.PodTemplate) string {
+				return columns.ContainerNames(t.Template.Spec.Containers)
+			}),
+			columns.Text("Images", imagesDesc, func(t *corev1.PodTemplate) string {
+				return columns.ContainerImages(t.Template.Spec.Containers)
+			}),
+			columns.Text("Pod Labels", "The labels for the pod template.", func(t *corev1.PodTemplate) string {
+				return columns.Labels(t.Template.Labels)
+			}),
+		}},
+	})
+}

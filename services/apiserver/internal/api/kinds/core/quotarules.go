@@ -1,0 +1,149 @@
+package core
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+func quotaRules(at validate.At, q *corev1.ResourceQuota) {
+	spec := at.Child("spec")
+	quotaAmounts(spec, "hard", q.Spec.Hard)
+	scopeRules(spec, &q.Spec)
+	if s := q.Spec.ScopeSelector; s != nil {
+		scopeSelectorRules(spec.Child("scopeSelector", "matchExpressions"), &q.Spec)
+	}
+}
+
+func quotaStatusRules(at validate.At, q, _ *corev1.ResourceQuota) {
+	status := at.Child("status")
+	quotaAmounts(status, "hard", q.Status.Hard)
+	quotaAmounts(status, "used", q.Status.Used)
+}
+
+// quotaChanges rejects changes of the scopes.
+func quotaChanges(at validate.At, q, old *corev1.ResourceQuota) {
+	scope := func(s *corev1.ResourceQuotaScope) corev1.ResourceQuotaScope { return *s }
+	if !maps.Equal(validate.SetOf(q.Spec.Scopes, scope), validate.SetOf(old.Spec.Scopes, scope)) {
+		at.Child("spec").Invalid("scopes", q.Spec.Scopes, "field is immutable")
+	}
+}
+
+func quotaAmounts(at validate.At, name string, amounts corev1.ResourceList) {
+	validate.EachQuantity(at, name, amounts, func(at validate.At, name corev1.ResourceName, q validate.Quantity) {
+		podspec.ResourceName(at, name)
+		if !strings.Contains(string(name), "/") && !quotaResource(name) {
+			at.Invalid("", name, "must be a standard resource for quota")
+		}
+		podspec.ResourceQuantity(at, name, q)
+	})
+}
+
+// quotaResource reports whether a resource without a domain can have a quota.
+func quotaResource(name corev1.ResourceName) bool {
+	return name != corev1.ResourceStorage && podspec.StandardResource(name)
+}
+
+const unsupportedScope = "unsupported scope"
+
+func scopeRules(at validate.At, s *corev1.ResourceQuotaSpec) {
+	seen := validate.Set[corev1.ResourceQuotaScope]{}
+	for _, scope := range s.Scopes {
+		seen.Add(scope)
+		if !knownScope(scope) {
+			at.Invalid("scopes", s.Scopes, unsupportedScope)
+		}
+		for _, name := range slices.Sorted(maps.Keys(s.Hard)) {
+			if quotaResource(name) && !counts(scope, name) {
+				at.Invalid("scopes", s.Scopes, "unsupported scope applied to resource")
+			}
+		}
+	}
+	conflictRules(at, "scopes", s, seen)
+}
+
+func conflictRules(at validate.At, name string, s *corev1.ResourceQuotaSpec, seen validate.Set[corev1.ResourceQuotaScope]) {
+	for _, pair := range [][2]corev1.ResourceQuotaScope{
+		{corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort},
+		{corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating},
+	} {
+		if seen.Has(pair[0]) && seen.Has(pair[1]) {
+			at.Invalid(name, s.Scopes, "conflicting scopes")
+		}
+	}
+}
+
+func scopeSelectorRules(at validate.At, s *corev1.ResourceQuotaSpec) {
+	seen := validate.Set[corev1.ResourceQuotaScope]{}
+	for i := range s.ScopeSelector.MatchExpressions {
+		r := &s.ScopeSelector.MatchExpressions[i]
+		seen.Add(r.ScopeName)
+		if !knownScope(r.ScopeName) {
+			at.Invalid("scopeName", r.ScopeName, unsupportedScope)
+		}
+		for _, name := range slices.Sorted(maps.Keys(s.Hard)) {
+			if quotaResource(name) && !counts(r.ScopeName, name) {
+				at.Invalid("", *s.ScopeSelector, "unsupported scope applied to resource")
+			}
+		}
+		scopeRequirementRules(at, r)
+	}
+	conflictRules(at, "", s, seen)
+}
+
+func scopeRequirementRules(at validate.At, r *corev1.ScopedResourceSelectorRequirement) {
+	switch r.ScopeName {
+	case corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort, corev1.ResourceQuotaScopeTerminating,
+		corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopeCrossNamespacePodAffinity:
+		if r.Operator != corev1.ScopeSelectorOpExists {
+			at.Invalid("operator", r.Operator, "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "+
+				"ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity")
+		}
+	}
+	switch r.Operator {
+	case corev1.ScopeSelectorOpIn, corev1.ScopeSelectorOpNotIn:
+		if len(r.Values) == 0 {
+			at.Required("values", "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector")
+		}
+	case corev1.ScopeSelectorOpExists, corev1.ScopeSelectorOpDoesNotExist:
+		if len(r.Values) > 0 {
+			at.Invalid("values", r.Values, "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector")
+		}
+	default:
+		at.Invalid("operator", r.Operator, "not a valid selector operator")
+	}
+}
+
+func knownScope(s corev1.ResourceQuotaScope) bool {
+	switch s {
+	case corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopeBestEffort,
+		corev1.ResourceQuotaScopeNotBestEffort, corev1.ResourceQuotaScopePriorityClass, corev1.ResourceQuotaScopeCrossNamespacePodAffinity,
+		corev1.ResourceQuotaScopeVolumeAttributesClass:
+		return true
+	}
+	return false
+}
+
+// counts reports whether a scope affects the usage of a resource.
+func counts(s corev1.ResourceQuotaScope, name corev1.ResourceName) bool {
+	switch s {
+	case corev1.ResourceQuotaScopeBestEffort:
+		return name == corev1.ResourcePods
+	case corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopeNotBestEffort,
+		corev1.ResourceQuotaScopePriorityClass, corev1.ResourceQuotaScopeCrossNamespacePodAffinity:
+		switch name {
+		case corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,
+			corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory:
+			return true
+		}
+		return false
+	case corev1.ResourceQuotaScopeVolumeAttributesClass:
+		return name == corev1.ResourcePersistentVolumeClaims || name == corev1.ResourceRequestsStorage
+	}
+	return true
+}

@@ -1,0 +1,125 @@
+package core_test
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/randfill"
+
+	"binnacle/services/apiserver/internal/api/kinds/core"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// Whatever an object holds, the rules of its kind do not panic, defaulting it
+// again changes nothing, and its cells have the types that tables know.
+func TestRulesHoldForRandomObjects(t *testing.T) {
+	const rounds = 50
+	for _, k := range core.Kinds(registry.Settings{}) {
+		t.Run(k.Resource, func(t *testing.T) {
+			if _, ok := k.New().(registry.Object); !ok {
+				t.Fatalf("%T has no metadata", k.New())
+			}
+			for seed := int64(0); seed < rounds; seed++ {
+				fill := randfill.NewWithSeed(seed).NilChance(0.4).NumElements(0, 3).MaxDepth(12)
+				obj, old := k.New().(registry.Object), k.New().(registry.Object)
+				fill.Fill(obj)
+				fill.Fill(old)
+				exercise(t, k, obj, old)
+			}
+		})
+	}
+}
+
+func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
+	t.Helper()
+	if k.Default != nil {
+		k.Default(obj)
+		once := obj.DeepCopyObject()
+		k.Default(obj)
+		if !equalObjects(once, obj) {
+			t.Errorf("defaulting twice changed %s", k.Kind)
+		}
+	}
+	clone := func() registry.Object { return obj.DeepCopyObject().(registry.Object) }
+	if k.Create.Prepare != nil {
+		k.Create.Prepare(clone())
+	}
+	if k.Update.Prepare != nil {
+		k.Update.Prepare(clone(), old)
+	}
+	if k.Create.Validate != nil {
+		k.Create.Validate(obj)
+		k.Update.Validate(obj, old)
+	}
+	if k.Declared != nil {
+		k.Declared(obj)
+	}
+	if k.Create.Warnings != nil {
+		k.Create.Warnings(obj)
+	}
+	if k.Update.Warnings != nil {
+		k.Update.Warnings(obj, old)
+	}
+	if k.Delete.GracePeriod != nil && k.Delete.GracePeriod(obj, nil) < 0 {
+		t.Errorf("%s: negative grace period", k.Kind)
+	}
+	if k.Shown.RowConditions != nil {
+		k.Shown.RowConditions(obj)
+	}
+	for _, f := range k.Shown.Selectable {
+		if f.Func != nil {
+			f.Func(obj)
+		}
+	}
+	for _, s := range k.Subresources {
+		if s.Prepare != nil {
+			s.Prepare(clone(), old)
+		}
+		if s.ValidateUpdate != nil {
+			s.ValidateUpdate(obj, old)
+		}
+	}
+	for _, c := range k.Shown.Columns {
+		switch cell := c.Cell(obj).(type) {
+		case string, int64, bool, registry.Age:
+		default:
+			t.Errorf("%s: cell %s is a %T", k.Kind, c.Name, cell)
+		}
+	}
+}
+
+// Prepare leaves the live object alone, and so do changes of the sub-resource
+// that it keeps from the client.
+func TestStatusKeepsSpecAndLiveObject(t *testing.T) {
+	for _, k := range core.Kinds(registry.Settings{}) {
+		for _, s := range k.Subresources {
+			if s.Prepare == nil {
+				continue
+			}
+			t.Run(k.Resource+"/"+s.Name, func(t *testing.T) {
+				fill := randfill.NewWithSeed(1).NilChance(0.2).NumElements(1, 3).MaxDepth(12)
+				obj, old := k.New().(registry.Object), k.New().(registry.Object)
+				fill.Fill(obj)
+				fill.Fill(old)
+				before := old.DeepCopyObject()
+				s.Prepare(obj, old)
+				if !equalObjects(before, old) {
+					t.Error("the live object changed")
+				}
+				kept := []string{"Spec"}
+				switch s.Name {
+				case "finalize", "ephemeralcontainers":
+					kept = []string{"Status"}
+				case "resize":
+					// The random containers differ, so that all is left to validation.
+					kept = nil
+				}
+				for _, part := range kept {
+					if got, want := partOf(obj, part), partOf(old, part); !equality.Semantic.DeepEqual(got, want) {
+						t.Errorf("%s is\n%+v, want\n%+v", part, got, want)
+					}
+				}
+			})
+		}
+	}
+}

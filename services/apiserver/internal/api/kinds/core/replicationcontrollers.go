@@ -1,0 +1,162 @@
+package core
+
+import (
+	"maps"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+func replicationControllers(rules *podspec.Rules) *registry.Kind {
+	pods := podspec.PodsOf[*corev1.ReplicationController]{
+		Template: func(rc *corev1.ReplicationController) *corev1.PodTemplateSpec { return rc.Spec.Template },
+		Path:     field.NewPath("spec", "template"), HostNames: true,
+	}
+	return podspec.Templated(rules, pods, &registry.Kind{
+		Names: registry.Names{
+			Version: version, Resource: "replicationcontrollers", Singular: "replicationcontroller", Kind: "ReplicationController",
+			ShortNames: []string{"rc"}, Categories: []string{"all"}, Namespaced: true,
+		},
+		New:     declare.New[corev1.ReplicationController],
+		NewList: declare.New[corev1.ReplicationControllerList],
+		Parts: declare.Parts(func(r *corev1.ReplicationController) (*corev1.ReplicationControllerSpec, *corev1.ReplicationControllerStatus) {
+			return &r.Spec, &r.Status
+		}),
+		Stored:   registry.Stored{Prefix: "controllers"},
+		Default:  declare.Do(defaultController),
+		Declared: declare.Get(declaredControllerRules),
+		Create: registry.Create{
+			Validate: declare.Rules(func(at validate.At, rc *corev1.ReplicationController) {
+				controllerRules(at.Child("spec"), rules, &rc.Spec, nil)
+			}),
+		},
+		Update: registry.Update{
+			Generation: true,
+			Validate: declare.Changes(func(at validate.At, rc, old *corev1.ReplicationController) {
+				at.Twice(func() { controllerRules(at.Child("spec"), rules, &rc.Spec, old.Spec.Template) })
+			}),
+		},
+		Delete: registry.Delete{Orphan: true},
+		Shown: registry.Shown{
+			Selectable: []registry.SelectableField{{Label: "status.replicas", Absent: "0"}},
+			Columns:    controllerColumns(),
+		},
+		Subresources: []registry.Subresource{
+			{
+				Name: "scale", Verbs: declare.Edit(),
+				GVK: autoscalingv1.SchemeGroupVersion.WithKind("Scale"),
+				New: declare.New[autoscalingv1.Scale],
+				Scale: &registry.Scale{
+					Replicas: declare.Get(wantedReplicas),
+					SetReplicas: func(o registry.Object, n int32) {
+						o.(*corev1.ReplicationController).Spec.Replicas = &n
+					},
+					Status: func(o registry.Object) (int32, string) {
+						rc := o.(*corev1.ReplicationController)
+						return rc.Status.Replicas, labels.SelectorFromSet(rc.Spec.Selector).String()
+					},
+				},
+			},
+			declare.CheckedView("status", "ReplicationController",
+				func(rc, old *corev1.ReplicationController) { rc.Spec = old.Spec }, checkControllerStatus),
+		},
+	})
+}
+
+// defaultController sets missing labels and a missing selector from the labels of the pods.
+func defaultController(rc *corev1.ReplicationController) {
+	declare.FillPtr(&rc.Spec.Replicas, 1)
+	if rc.Spec.Template == nil {
+		return
+	}
+	podspec.Template(rc.Spec.Template)
+	if len(rc.Spec.Selector) == 0 {
+		rc.Spec.Selector = maps.Clone(rc.Spec.Template.Labels)
+	}
+	if len(rc.Labels) == 0 {
+		rc.Labels = maps.Clone(rc.Spec.Template.Labels)
+	}
+}
+
+func controllerRules(at validate.At, rules *podspec.Rules, s *corev1.ReplicationControllerSpec, old *corev1.PodTemplateSpec) {
+	at.Covered("minimum", func() { at.NonNegative("minReadySeconds", int64(s.MinReadySeconds)) })
+	at.Present("selector", len(s.Selector) > 0)
+	if s.Replicas == nil {
+		at.Covered("", func() { at.Required("replicas", "") })
+	} else {
+		at.Covered("minimum", func() { at.NonNegative("replicas", int64(*s.Replicas)) })
+	}
+	if s.Template == nil {
+		at.Required("template", "")
+		return
+	}
+	if len(s.Selector) > 0 && !labels.SelectorFromSet(s.Selector).Matches(labels.Set(s.Template.Labels)) {
+		at.Child("template", "metadata").Invalid("labels", s.Template.Labels, "`selector` does not match template `labels`")
+	}
+	rules.ReplicatedTemplate(at.Child("template"), s.Template, old, "ReplicationController")
+}
+
+// declaredControllerRules runs the declarative validation of the type.
+func declaredControllerRules(rc *corev1.ReplicationController) field.ErrorList {
+	return validate.Check(func(at validate.At) {
+		spec := at.Child("spec")
+		validate.Declared(spec, "replicas", rc.Spec.Replicas, validate.Required[int32](), validate.Minimum(int32(0)))
+		validate.Declared(spec, "minReadySeconds", &rc.Spec.MinReadySeconds, validate.Minimum(int32(0)))
+	})
+}
+
+func checkControllerStatus(at validate.At, rc, _ *corev1.ReplicationController) {
+	s, status := &rc.Status, at.Child("status")
+	status.NonNegative("replicas", int64(s.Replicas))
+	status.NonNegative("fullyLabeledReplicas", int64(s.FullyLabeledReplicas))
+	status.NonNegative("readyReplicas", int64(s.ReadyReplicas))
+	status.NonNegative("availableReplicas", int64(s.AvailableReplicas))
+	status.NonNegative("observedGeneration", s.ObservedGeneration)
+	validate.AtMost(status, "fullyLabeledReplicas", s.FullyLabeledReplicas, s.Replicas, "status.replicas")
+	validate.AtMost(status, "readyReplicas", s.ReadyReplicas, s.Replicas, "status.replicas")
+	validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.Replicas, "status.replicas")
+	validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.ReadyReplicas, "readyReplicas")
+}
+
+func controllerColumns() []registry.Column {
+	spec := func(name string) string { return columns.Doc(corev1.ReplicationControllerSpec{}, name) }
+	stat := func(name string) string { return columns.Doc(corev1.ReplicationControllerStatus{}, name) }
+	containers := func(rc *corev1.ReplicationController) []corev1.Container {
+		if rc.Spec.Template == nil {
+			return nil
+		}
+		return rc.Spec.Template.Spec.Containers
+	}
+	return []registry.Column{
+		columns.Name(),
+		columns.Int("Desired", spec("replicas"), func(rc *corev1.ReplicationController) int64 { return int64(wantedReplicas(rc)) }),
+		columns.Int("Current", stat("replicas"), func(rc *corev1.ReplicationController) int64 { return int64(rc.Status.Replicas) }),
+		columns.Int("Ready", stat("readyReplicas"), func(rc *corev1.ReplicationController) int64 { return int64(rc.Status.ReadyReplicas) }),
+		columns.Age(),
+		columns.WideText("Containers", containersDesc, func(rc *corev1.ReplicationController) string {
+			return columns.ContainerNames(containers(rc))
+		}),
+		columns.WideText("Images", imagesDesc, func(rc *corev1.ReplicationController) string {
+			return columns.ContainerImages(containers(rc))
+		}),
+		columns.WideText("Selector", spec("selector"), func(rc *corev1.ReplicationController) string {
+			return columns.Labels(rc.Spec.Selector)
+		}),
+	}
+}
+
+// wantedReplicas returns the number of replicas, which is 1 by default.
+func wantedReplicas(rc *corev1.ReplicationController) int32 {
+	if rc.Spec.Replicas == nil {
+		return 1
+	}
+	return *rc.Spec.Replicas
+}

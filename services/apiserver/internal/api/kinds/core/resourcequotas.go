@@ -1,0 +1,93 @@
+package core
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/codec/transcode"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+func resourceQuotas() *registry.Kind {
+	return &registry.Kind{
+		Names: registry.Names{
+			Version: version, Resource: "resourcequotas", Singular: "resourcequota", Kind: "ResourceQuota",
+			ShortNames: []string{"quota"}, Namespaced: true,
+		},
+		New:     declare.New[corev1.ResourceQuota],
+		NewList: declare.New[corev1.ResourceQuotaList],
+		Parts: declare.Parts(func(r *corev1.ResourceQuota) (*corev1.ResourceQuotaSpec, *corev1.ResourceQuotaStatus) {
+			return &r.Spec, &r.Status
+		}),
+		Stored:  registry.Stored{Prefix: "resourcequotas"},
+		Default: declare.Do(defaultQuota),
+		Filled:  transcode.Rules(), // quantities need decoding
+		Create:  registry.Create{Validate: declare.Rules(quotaRules), Warnings: declare.Get(quotaWarnings)},
+		Update: registry.Update{
+			Validate: declare.Changes(func(at validate.At, q, old *corev1.ResourceQuota) {
+				quotaRules(at, q)
+				quotaChanges(at, q, old)
+			}),
+			Warnings: declare.GetChange(func(_, _ *corev1.ResourceQuota) []string { return nil }),
+		},
+		Delete: registry.Delete{ReturnObject: true},
+		Shown: registry.Shown{Columns: []registry.Column{
+			columns.Name(),
+			columns.Text("Request", "Request represents a minimum amount of cpu/memory that a container may consume.",
+				func(q *corev1.ResourceQuota) string { return quotaText(q, false) }),
+			columns.Text("Limit", "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node.",
+				func(q *corev1.ResourceQuota) string { return quotaText(q, true) }),
+			columns.Age(),
+		}},
+		Subresources: []registry.Subresource{declare.CheckedStatus("ResourceQuota", quotaStatusRules)},
+	}
+}
+
+func defaultQuota(q *corev1.ResourceQuota) {
+	podspec.Round(q.Spec.Hard)
+	podspec.Round(q.Status.Hard)
+	podspec.Round(q.Status.Used)
+}
+
+// quotaText returns used and hard amounts: of limits if limits is set, otherwise of all other
+// resources.
+func quotaText(q *corev1.ResourceQuota, limits bool) string {
+	var texts []string
+	for _, name := range slices.Sorted(maps.Keys(q.Status.Hard)) {
+		if strings.HasPrefix(string(name), "limits.") != limits {
+			continue
+		}
+		used, hard := q.Status.Used[name], q.Status.Hard[name]
+		texts = append(texts, fmt.Sprintf("%s: %s/%s", name, used.String(), hard.String()))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// quotaWarnings returns warnings for requests above their limits.
+func quotaWarnings(q *corev1.ResourceQuota) []string {
+	var warnings []string
+	for _, name := range []corev1.ResourceName{
+		corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceStorage, corev1.ResourceEphemeralStorage,
+	} {
+		requestName, limitName := "requests."+name, "limits."+name
+		request, ok := q.Spec.Hard[requestName]
+		if !ok && (name == corev1.ResourceCPU || name == corev1.ResourceMemory) {
+			requestName = name
+			request, ok = q.Spec.Hard[name]
+		}
+		limit, limited := q.Spec.Hard[limitName]
+		if ok && limited && request.Cmp(limit) > 0 {
+			warnings = append(warnings, fmt.Sprintf("ResourceQuota %s (%s) should be less than %s (%s)",
+				requestName, request.String(), limitName, limit.String()))
+		}
+	}
+	return warnings
+}

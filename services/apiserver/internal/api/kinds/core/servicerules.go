@@ -1,0 +1,342 @@
+package core
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
+
+	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+const (
+	// maxAffinityTimeout is one day in seconds.
+	maxAffinityTimeout = 24 * 60 * 60
+
+	sourceRangesAnnotation  = "service.beta.kubernetes.io/load-balancer-source-ranges"
+	topologyHintsAnnotation = "service.kubernetes.io/topology-aware-hints"
+	notForExternalName      = "may not be set for ExternalName services"
+	forLoadBalancers        = "may only be used when `type` is 'LoadBalancer'"
+)
+
+func headless(s *corev1.ServiceSpec) bool {
+	return len(s.ClusterIPs) == 1 && s.ClusterIPs[0] == corev1.ClusterIPNone
+}
+
+// serviceRules validates a service, which may still lack allocated values.
+func serviceRules(at validate.At, s *corev1.Service, distributions []string) {
+	hints, hasHints := s.Annotations[topologyHintsAnnotation]
+	if mode, ok := s.Annotations[corev1.AnnotationTopologyMode]; ok && hasHints && mode != hints {
+		at.Child("metadata", "annotations").Key("", corev1.AnnotationTopologyMode).Invalid("", mode,
+			"must match annotations["+topologyHintsAnnotation+"] when both are specified")
+	}
+	spec, in := &s.Spec, at.Child("spec")
+	if len(spec.Ports) == 0 && !headless(spec) && spec.Type != corev1.ServiceTypeExternalName {
+		in.Required("ports", "")
+	}
+	serviceTypeRules(in, spec)
+	names := validate.Set[string]{}
+	validate.Each(in, "ports", spec.Ports, func(at validate.At, p *corev1.ServicePort) {
+		servicePortRules(at, p, len(spec.Ports) > 1, names)
+	})
+	in.Labels("selector", spec.Selector)
+	validate.RequiredOneOf(in, "sessionAffinity", spec.SessionAffinity, corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
+	affinityRules(in, spec)
+	at.Add(ValidateClusterIPs(s)...)
+	validate.Each(in, "externalIPs", spec.ExternalIPs, func(at validate.At, ip *string) {
+		if at.IP("", *ip) {
+			at.OrdinaryIP("", *ip)
+		}
+	})
+	validate.RequiredOneOf(in, "type", spec.Type,
+		corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort)
+	uniquePortRules(in, spec)
+	sourceRangeRules(at, s)
+	balanced := spec.Type == corev1.ServiceTypeLoadBalancer
+	in.Absent("allocateLoadBalancerNodePorts", spec.AllocateLoadBalancerNodePorts != nil && !balanced, forLoadBalancers)
+	loadBalancerClassRules(in, spec)
+	trafficRules(in, spec, distributions)
+}
+
+// serviceTypeRules validates the addresses and names that each type may have.
+func serviceTypeRules(at validate.At, s *corev1.ServiceSpec) {
+	switch s.Type {
+	case corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort:
+		if headless(s) {
+			at.Index("clusterIPs", 0).Invalid("", s.ClusterIPs[0], fmt.Sprintf("may not be set to 'None' for %s services", s.Type))
+		}
+	case corev1.ServiceTypeExternalName:
+		at.Absent("clusterIPs", len(s.ClusterIPs) > 0, notForExternalName)
+		at.Absent("ipFamilies", len(s.IPFamilies) > 0, notForExternalName)
+		at.Absent("ipFamilyPolicy", s.IPFamilyPolicy != nil, notForExternalName)
+		at.RequiredText("externalName", strings.TrimSuffix(s.ExternalName, "."), validate.DNSSubdomain)
+	}
+}
+
+func servicePortRules(at validate.At, p *corev1.ServicePort, named bool, names validate.Set[string]) {
+	if p.Name != "" {
+		at.Text("name", p.Name, validate.DNSLabel)
+		validate.Unique(at, "name", p.Name, names)
+	} else {
+		at.Present("name", !named)
+	}
+	at.Port("port", p.Port)
+	podspec.Protocol(at, p.Protocol)
+	at.PortOrName("targetPort", p.TargetPort)
+	if p.AppProtocol != nil {
+		at.Text("appProtocol", *p.AppProtocol, validate.QualifiedName)
+	}
+}
+
+func affinityRules(at validate.At, s *corev1.ServiceSpec) {
+	config := s.SessionAffinityConfig
+	if s.SessionAffinity != corev1.ServiceAffinityClientIP {
+		at.Absent("sessionAffinityConfig", s.SessionAffinity == corev1.ServiceAffinityNone && config != nil,
+			"must not be set when session affinity is None")
+		return
+	}
+	const detail = "when session affinity type is ClientIP"
+	switch {
+	case config == nil:
+		at.Required("sessionAffinityConfig", detail)
+	case config.ClientIP == nil:
+		at.Child("sessionAffinityConfig").Required("clientIP", detail)
+	case config.ClientIP.TimeoutSeconds == nil:
+		at.Child("sessionAffinityConfig", "clientIP").Required("timeoutSeconds", detail)
+	default:
+		if n := *config.ClientIP.TimeoutSeconds; n <= 0 || n > maxAffinityTimeout {
+			at.Child("sessionAffinityConfig", "clientIP").Invalid("timeoutSeconds", n,
+				fmt.Sprintf("must be greater than 0 and less than %d", maxAffinityTimeout))
+		}
+	}
+}
+
+// uniquePortRules rejects duplicate ports of one protocol.
+func uniquePortRules(at validate.At, s *corev1.ServiceSpec) {
+	type key struct {
+		protocol corev1.Protocol
+		number   int32
+	}
+	if s.Type == corev1.ServiceTypeClusterIP {
+		validate.Each(at, "ports", s.Ports, func(at validate.At, p *corev1.ServicePort) {
+			at.Absent("nodePort", p.NodePort != 0, "may not be used when `type` is 'ClusterIP'")
+		})
+	}
+	nodePorts, ports := validate.Set[key]{}, validate.Set[key]{}
+	validate.Each(at, "ports", s.Ports, func(at validate.At, p *corev1.ServicePort) {
+		if p.NodePort != 0 && !nodePorts.Add(key{p.Protocol, p.NodePort}) {
+			at.Duplicate("nodePort", p.NodePort)
+		}
+	})
+	validate.Each(at, "ports", s.Ports, func(at validate.At, p *corev1.ServicePort) {
+		if !ports.Add(key{p.Protocol, p.Port}) {
+			at.Duplicate("", corev1.ServicePort{Protocol: p.Protocol, Port: p.Port})
+		}
+	})
+}
+
+// sourceRangeRules validates the field or, without it, the annotation that preceded it. The name of
+// the field in errors is that of Kubernetes.
+func sourceRangeRules(at validate.At, s *corev1.Service) {
+	balanced := s.Spec.Type == corev1.ServiceTypeLoadBalancer
+	if len(s.Spec.LoadBalancerSourceRanges) > 0 {
+		in := at.Child("spec")
+		in.Absent("LoadBalancerSourceRanges", !balanced, forLoadBalancers)
+		validate.Each(in, "LoadBalancerSourceRanges", s.Spec.LoadBalancerSourceRanges, func(at validate.At, r *string) {
+			at.CIDR("", strings.TrimSpace(*r))
+		})
+		return
+	}
+	text, ok := s.Annotations[sourceRangesAnnotation]
+	if !ok {
+		return
+	}
+	in := at.Child("metadata", "annotations").Key("", sourceRangesAnnotation)
+	in.Absent("", !balanced, forLoadBalancers)
+	if text = strings.TrimSpace(text); text == "" {
+		return
+	}
+	for _, r := range strings.Split(text, ",") {
+		in.CIDR("", strings.TrimSpace(r))
+	}
+}
+
+func loadBalancerClassRules(at validate.At, s *corev1.ServiceSpec) {
+	if s.LoadBalancerClass == nil {
+		return
+	}
+	if s.Type != corev1.ServiceTypeLoadBalancer {
+		at.Forbidden("loadBalancerClass", forLoadBalancers)
+		return
+	}
+	at.Text("loadBalancerClass", *s.LoadBalancerClass, validate.QualifiedName)
+}
+
+// trafficRules validates traffic policies. A missing health check port is allocated later.
+func trafficRules(at validate.At, s *corev1.ServiceSpec, distributions []string) {
+	if reachableOutside(s) {
+		validate.RequiredOneOf(at, "externalTrafficPolicy", s.ExternalTrafficPolicy,
+			corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)
+	} else if s.ExternalTrafficPolicy != "" {
+		at.Invalid("externalTrafficPolicy", s.ExternalTrafficPolicy, "may only be set for externally-accessible services")
+	}
+	switch port := s.HealthCheckNodePort; {
+	case port == 0:
+	case hasHealthCheckPort(s):
+		at.Port("healthCheckNodePort", port)
+	default:
+		at.Invalid("healthCheckNodePort", port, "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'")
+	}
+	at.Present("internalTrafficPolicy", s.InternalTrafficPolicy != nil || !hasNodePort(s) && s.Type != corev1.ServiceTypeClusterIP)
+	validate.OptionalOneOf(at, "internalTrafficPolicy", s.InternalTrafficPolicy,
+		corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)
+	validate.OptionalOneOf(at, "trafficDistribution", s.TrafficDistribution, distributions...)
+}
+
+// serviceChanges rejects changes of allocated values, unless the new type does not use them.
+func serviceChanges(at validate.At, s, old *corev1.ServiceSpec) {
+	if hasClusterIP(s) && hasClusterIP(old) {
+		if !headless(s) || !headless(old) {
+			addressChanges(at, s, old)
+		}
+		if !headless(s) && !headless(old) {
+			familyChanges(at, s, old)
+		}
+	}
+	balanced := s.Type == corev1.ServiceTypeLoadBalancer && old.Type == corev1.ServiceTypeLoadBalancer
+	if balanced && !validate.Same(s.LoadBalancerClass, old.LoadBalancerClass) {
+		at.Invalid("loadBalancerClass", s.LoadBalancerClass, "may not change once set")
+	}
+	// Kubernetes reports the rules of the class twice for an update.
+	loadBalancerClassRules(at, s)
+	if hasHealthCheckPort(s) && hasHealthCheckPort(old) && s.HealthCheckNodePort != old.HealthCheckNodePort {
+		at.Forbidden("healthCheckNodePort", "field is immutable")
+	}
+}
+
+const setOnce = "may not change once set"
+
+// addressChanges allows adding and removing a second address.
+func addressChanges(at validate.At, s, old *corev1.ServiceSpec) {
+	now, before := s.ClusterIPs, old.ClusterIPs
+	first := at.Index("clusterIPs", 0)
+	if len(now) == len(before) {
+		for i := range before {
+			if now[i] != before[i] {
+				at.Index("clusterIPs", i).Invalid("", now, setOnce)
+			}
+		}
+		return
+	}
+	if len(now) == 0 {
+		first.Invalid("", now, "primary clusterIP can not be unset")
+	} else if len(before) > 0 && now[0] != before[0] {
+		first.Invalid("", now, setOnce)
+	}
+	if len(before) > len(now) && len(now) == 1 && !singleStack(s) {
+		at.Invalid("ipFamilyPolicy", s.IPFamilyPolicy, "must be set to 'SingleStack' when releasing the secondary clusterIP")
+	}
+}
+
+func singleStack(s *corev1.ServiceSpec) bool {
+	return s.IPFamilyPolicy != nil && *s.IPFamilyPolicy == corev1.IPFamilyPolicySingleStack
+}
+
+// familyChanges allows adding and removing a second family.
+func familyChanges(at validate.At, s, old *corev1.ServiceSpec) {
+	now, before := s.IPFamilies, old.IPFamilies
+	first := at.Index("ipFamilies", 0)
+	if len(now) == len(before) {
+		for i := range before {
+			if now[i] != before[i] {
+				first.Invalid("", now, setOnce)
+			}
+		}
+		return
+	}
+	if len(now) < len(before) && len(s.ClusterIPs) == 0 {
+		first.Invalid("", now, "primary ipFamily can not be unset")
+	}
+	if len(now) > 0 && len(before) > 0 && now[0] != before[0] {
+		first.Invalid("", s.ClusterIPs, setOnce)
+	}
+	if len(now) < len(before) && len(now) == 1 && !singleStack(s) {
+		at.Invalid("ipFamilyPolicy", s.IPFamilyPolicy, "must be set to 'SingleStack' when releasing the secondary ipFamily")
+	}
+}
+
+// loadBalancerRules validates the ingress points of a load balancer. Services of other types have
+// none, unless anyType is set. needMode requires an ipMode for each ip.
+func loadBalancerRules(at validate.At, s *corev1.Service, anyType, needMode bool) {
+	points := s.Status.LoadBalancer.Ingress
+	if !anyType && s.Spec.Type != corev1.ServiceTypeLoadBalancer && len(points) > 0 {
+		at.Forbidden("ingress", "may only be used when `spec.type` is 'LoadBalancer'")
+		return
+	}
+	validate.Each(at, "ingress", points, func(at validate.At, p *corev1.LoadBalancerIngress) {
+		if p.IP != "" {
+			at.IP("ip", p.IP)
+		}
+		switch {
+		case p.IPMode == nil:
+			if p.IP != "" && needMode {
+				at.Required("ipMode", "must be specified when `ip` is set")
+			}
+		case p.IP == "":
+			at.Forbidden("ipMode", "may not be specified when `ip` is not set")
+		default:
+			validate.OneOf(at, "ipMode", *p.IPMode, corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP)
+		}
+		if p.Hostname != "" {
+			at.Text("hostname", p.Hostname, validate.DNSSubdomain)
+			if netutils.ParseIPSloppy(p.Hostname) != nil {
+				at.Invalid("hostname", p.Hostname, "must be a DNS name, not an IP address")
+			}
+		}
+	})
+}
+
+// serviceWarnings returns the warnings of Kubernetes 1.33.
+func serviceWarnings(s *corev1.Service) (out []string) {
+	if _, ok := s.Annotations[topologyHintsAnnotation]; ok {
+		out = append(out, fmt.Sprintf("annotation %s is deprecated, please use %s instead", topologyHintsAnnotation, corev1.AnnotationTopologyMode))
+	}
+	spec, path := &s.Spec, field.NewPath("spec")
+	ignored := func(is bool, text string) {
+		if is {
+			out = append(out, text)
+		}
+	}
+	if spec.ClusterIP != "" && spec.ClusterIP != corev1.ClusterIPNone {
+		for i, ip := range spec.ClusterIPs {
+			out = append(out, validate.IPWarnings(path.Child("clusterIPs").Index(i), ip)...)
+		}
+	}
+	for i, ip := range spec.ExternalIPs {
+		out = append(out, validate.IPWarnings(path.Child("externalIPs").Index(i), ip)...)
+	}
+	if spec.LoadBalancerIP != "" {
+		out = append(out, validate.IPWarnings(path.Child("loadBalancerIP"), spec.LoadBalancerIP)...)
+	}
+	for i, r := range spec.LoadBalancerSourceRanges {
+		out = append(out, validate.CIDRWarnings(path.Child("loadBalancerSourceRanges").Index(i), r)...)
+	}
+	external := spec.Type == corev1.ServiceTypeExternalName
+	ignored(external && len(spec.ExternalIPs) > 0, `spec.externalIPs is ignored when spec.type is "ExternalName"`)
+	ignored(!external && spec.ExternalName != "", `spec.externalName is ignored when spec.type is not "ExternalName"`)
+	return out
+}
+
+// serviceStatusWarnings returns warnings for non-canonical load balancer addresses.
+func serviceStatusWarnings(s *corev1.Service) (out []string) {
+	path := field.NewPath("status", "loadBalancer", "ingress")
+	for i, point := range s.Status.LoadBalancer.Ingress {
+		if point.IP != "" {
+			out = append(out, validate.IPWarnings(path.Index(i), point.IP)...)
+		}
+	}
+	return out
+}

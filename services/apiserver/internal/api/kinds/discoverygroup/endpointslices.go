@@ -1,0 +1,120 @@
+package discoverygroup
+
+import (
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	discoveryv1beta1 "k8s.io/api/discovery/v1beta1"
+
+	"binnacle/libs/features"
+	"binnacle/services/apiserver/internal/codec/transcode"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+func endpointSlices(settings registry.Settings) *registry.Kind {
+	dropHints := dropNodeHints
+	if settings.On(features.PreferSameTrafficDistribution) {
+		dropHints = func(_, _ *discoveryv1.EndpointSlice) {}
+	}
+	// The description is that of an older version, as in Kubernetes.
+	doc := func(name string) string { return columns.Doc(discoveryv1beta1.EndpointSlice{}, name) }
+	return &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "endpointslices", Singular: "endpointslice", Kind: "EndpointSlice",
+			Namespaced: true,
+		},
+		New:     declare.New[discoveryv1.EndpointSlice],
+		NewList: declare.New[discoveryv1.EndpointSliceList],
+		Parts:   registry.Parts{SpecChanged: declare.GetChange(sliceChanged)},
+		Stored:  registry.Stored{Prefix: "endpointslices"},
+		Default: declare.Do(defaultSlice),
+		Filled:  transcode.Rules(transcode.Filled[discoveryv1.EndpointPort]("name", "protocol")),
+		Create: registry.Create{
+			Prepare: declare.Do(func(s *discoveryv1.EndpointSlice) {
+				dropTopology(s)
+				dropHints(s, nil)
+			}),
+			Validate: declare.Rules(func(at validate.At, s *discoveryv1.EndpointSlice) { sliceRules(at, s, nil) }),
+			Warnings: declare.Get(sliceWarnings),
+		},
+		Update: registry.Update{
+			Generation: true,
+			Warnings:   func(obj, _ registry.Object) []string { return addressWarnings(obj.(*discoveryv1.EndpointSlice)) },
+			Prepare: declare.Change(func(s, old *discoveryv1.EndpointSlice) {
+				dropHints(s, old)
+				if !validate.Same(s.Endpoints, old.Endpoints) {
+					dropTopology(s)
+				}
+			}),
+			Validate: declare.Changes(func(at validate.At, s, old *discoveryv1.EndpointSlice) {
+				sliceRules(at, s, old)
+				at.Immutable("addressType", s.AddressType, old.AddressType)
+			}),
+		},
+		Shown: registry.Shown{Columns: []registry.Column{
+			columns.Name(),
+			columns.Text("AddressType", doc("addressType"), func(s *discoveryv1.EndpointSlice) string { return string(s.AddressType) }),
+			columns.Text("Ports", doc("ports"), portsText),
+			columns.Text("Endpoints", doc("endpoints"), endpointsText),
+			columns.Age(),
+		}},
+	}
+}
+
+// sliceChanged reports whether anything except the metadata differs, or the labels, which identify
+// the service of a slice.
+func sliceChanged(s, old *discoveryv1.EndpointSlice) bool {
+	return !validate.Same(s.Labels, old.Labels) || s.AddressType != old.AddressType || !validate.Same(s.Ports, old.Ports) || !validate.Same(s.Endpoints, old.Endpoints)
+}
+
+func defaultSlice(s *discoveryv1.EndpointSlice) {
+	for i := range s.Ports {
+		declare.FillPtr(&s.Ports[i].Name, "")
+		declare.FillPtr(&s.Ports[i].Protocol, corev1.ProtocolTCP)
+	}
+}
+
+// dropTopology clears the field of older versions of the group.
+func dropTopology(s *discoveryv1.EndpointSlice) {
+	for i := range s.Endpoints {
+		s.Endpoints[i].DeprecatedTopology = nil
+	}
+}
+
+// told is the maximum number of ports and addresses in a cell.
+const told = 3
+
+// portsText returns ports by number or else by name; "*" stands for every port.
+func portsText(s *discoveryv1.EndpointSlice) string {
+	ports := make([]string, len(s.Ports))
+	for i, p := range s.Ports {
+		switch {
+		case p.Port != nil:
+			ports[i] = strconv.Itoa(int(*p.Port))
+		case p.Name != nil:
+			ports[i] = *p.Name
+		default:
+			ports[i] = "*"
+		}
+	}
+	return firstOrUnset(ports)
+}
+
+func endpointsText(s *discoveryv1.EndpointSlice) string {
+	var all []string
+	for _, e := range s.Endpoints {
+		all = append(all, e.Addresses...)
+	}
+	return firstOrUnset(all)
+}
+
+func firstOrUnset(texts []string) string {
+	if len(texts) == 0 {
+		return columns.Unset
+	}
+	return columns.Or(columns.First(texts, told), columns.Unset)
+}

@@ -1,0 +1,47 @@
+package events
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+
+	"binnacle/services/apiserver/internal/api/kinds/core"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/declare"
+)
+
+func events() *registry.Kind {
+	return &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "events", Singular: "event", Kind: "Event",
+			ShortNames: []string{"ev"}, Namespaced: true,
+		},
+		New:     declare.New[eventsv1.Event],
+		NewList: declare.New[eventsv1.EventList],
+		Stored: registry.Stored{
+			Prefix: "events", Expires: true,
+			Version: corev1.SchemeGroupVersion,
+			New:     declare.New[corev1.Event],
+			To:      func(served registry.Object) (registry.Object, error) { return toCore(served.(*eventsv1.Event)), nil },
+			From:    func(stored registry.Object) (registry.Object, error) { return fromCore(stored.(*corev1.Event)), nil },
+		},
+		Create: registry.Create{Validate: declare.Get(validate)},
+		Update: registry.Update{Creates: true, Validate: declare.GetChange(validateUpdate)},
+		Shown: registry.Shown{
+			// The labels are those of the core group, which apply to events of both groups. This
+			// group's names are aliases.
+			Selectable: []registry.SelectableField{
+				{Label: "involvedObject.kind", Own: true, Aliases: []string{"regarding.kind"}},
+				{Label: "involvedObject.namespace", Own: true, Aliases: []string{"regarding.namespace"}},
+				{Label: "involvedObject.name", Own: true, Aliases: []string{"regarding.name"}},
+				{Label: "involvedObject.uid", Own: true, Aliases: []string{"regarding.uid"}},
+				{Label: "involvedObject.apiVersion", Own: true, Aliases: []string{"regarding.apiVersion"}},
+				{Label: "involvedObject.resourceVersion", Own: true, Aliases: []string{"regarding.resourceVersion"}},
+				{Label: "involvedObject.fieldPath", Own: true, Aliases: []string{"regarding.fieldPath"}},
+				{Label: "reason"},
+				{Label: "reportingComponent", Own: true, Aliases: []string{"reportingController"}},
+				{Label: "type"},
+			},
+			Columns: core.EventColumns(toCore),
+		},
+	}
+}

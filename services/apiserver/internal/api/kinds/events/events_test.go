@@ -1,0 +1,69 @@
+package events_test
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/randfill"
+
+	"binnacle/services/apiserver/internal/api/kinds/events"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+func event() *registry.Kind { return events.Kinds()[0] }
+
+func convert[T registry.Object](t *testing.T, f func(registry.Object) (registry.Object, error), o registry.Object) T {
+	t.Helper()
+	out, err := f(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.(T)
+}
+
+func filler(seed int64) *randfill.Filler {
+	return randfill.NewWithSeed(seed).NilChance(0.2).NumElements(1, 3).Funcs(func(m *metav1.TypeMeta, _ randfill.Continue) {})
+}
+
+// Both forms of an event hold the same.
+func TestConversionsAreInverse(t *testing.T) {
+	k := event()
+	for seed := int64(0); seed < 100; seed++ {
+		served, stored := &eventsv1.Event{}, &corev1.Event{}
+		filler(seed).Fill(served)
+		filler(seed).Fill(stored)
+		if got := convert[*eventsv1.Event](t, k.Stored.From, convert[*corev1.Event](t, k.Stored.To, served)); !equality.Semantic.DeepEqual(got, served) {
+			t.Fatalf("seed %d:\n%+v\nbecame\n%+v", seed, served, got)
+		}
+		if got := convert[*corev1.Event](t, k.Stored.To, convert[*eventsv1.Event](t, k.Stored.From, stored)); !equality.Semantic.DeepEqual(got, stored) {
+			t.Fatalf("seed %d:\n%+v\nbecame\n%+v", seed, stored, got)
+		}
+	}
+}
+
+// Inverse conversions could still mix fields up; these are where they belong.
+func TestFields(t *testing.T) {
+	first, last, at := metav1.Unix(1, 0), metav1.Unix(2, 0), metav1.NewMicroTime(metav1.Unix(3, 0).Time)
+	served := &eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: "e"}, EventTime: at,
+		Series:              &eventsv1.EventSeries{Count: 2, LastObservedTime: at},
+		ReportingController: "rc", ReportingInstance: "ri", Action: "a", Reason: "r",
+		Regarding: corev1.ObjectReference{Name: "about"}, Related: &corev1.ObjectReference{Name: "related"},
+		Note: "n", Type: "t", DeprecatedSource: corev1.EventSource{Component: "c", Host: "h"},
+		DeprecatedFirstTimestamp: first, DeprecatedLastTimestamp: last, DeprecatedCount: 9,
+	}
+	want := &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: "e"}, EventTime: at,
+		Series:              &corev1.EventSeries{Count: 2, LastObservedTime: at},
+		ReportingController: "rc", ReportingInstance: "ri", Action: "a", Reason: "r",
+		InvolvedObject: corev1.ObjectReference{Name: "about"}, Related: &corev1.ObjectReference{Name: "related"},
+		Message: "n", Type: "t", Source: corev1.EventSource{Component: "c", Host: "h"},
+		FirstTimestamp: first, LastTimestamp: last, Count: 9,
+	}
+	if got := convert[*corev1.Event](t, event().Stored.To, served); !equality.Semantic.DeepEqual(got, want) {
+		t.Errorf("the stored form is\n%+v, want\n%+v", got, want)
+	}
+}

@@ -1,0 +1,80 @@
+package podspec_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/services/apiserver/internal/api/kinds/podspec"
+)
+
+// TestWarningsAreBounded: every pair of ports would be worth a warning.
+func TestWarningsAreBounded(t *testing.T) {
+	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Ports: make([]corev1.ContainerPort, 50_000)}}}}
+	if n := len(podspec.Warnings(p)); n != 500 {
+		t.Errorf("%d warnings, want 500", n)
+	}
+}
+
+func TestOverlappingFilesAreWarnedOf(t *testing.T) {
+	items := func(paths ...string) (items []corev1.KeyToPath) {
+		for _, p := range paths {
+			items = append(items, corev1.KeyToPath{Key: "k", Path: p})
+		}
+		return items
+	}
+	fields := func(path string) []corev1.DownwardAPIVolumeFile { return []corev1.DownwardAPIVolumeFile{{Path: path}} }
+	bundle := "b"
+	for _, test := range []struct {
+		volume corev1.VolumeSource
+		want   []string
+	}{
+		{corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{Items: items("a", "ab", "a-b", "b/c")}}, nil},
+		{corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{Items: items("a/b", "a.", "a/", "a")}}, []string{
+			`volume "v" (ConfigMap ""): overlapping paths: "a" with "a/b"`,
+			`volume "v" (ConfigMap ""): overlapping paths: "a" with "a/b"`,
+			`volume "v" (ConfigMap ""): overlapping paths: "a" with "a"`,
+		}},
+		{corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s", Items: items("a", "a/b")}}, []string{
+			`volume "v" (Secret "s"): overlapping paths: "a/b" with "a"`,
+		}},
+		{corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: append(fields("a"), fields("a")...)}}, []string{
+			`volume "v" (DownwardAPI): overlapping paths: "a" with "a"`,
+		}},
+		{corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+			{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{SignerName: &bundle, Path: "t/t"}},
+			{DownwardAPI: &corev1.DownwardAPIProjection{Items: fields("t")}},
+			{Secret: &corev1.SecretProjection{Items: items("x")}},
+			{},
+			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "t"}},
+		}}}, []string{
+			`volume "v" (Projected) has no sources provided`,
+			`volume "v" (Projected): overlapping paths: "t" (DownwardAPI) with "t/t" (ClusterTrustBundle "b")`,
+			`volume "v" (Projected): overlapping paths: "t" (ServiceAccountToken) with "t/t" (ClusterTrustBundle "b")`,
+			`volume "v" (Projected): overlapping paths: "t" (ServiceAccountToken) with "t" (DownwardAPI)`,
+		}},
+	} {
+		p := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: test.volume}}}}
+		p.Name = "p"
+		if got := podspec.Warnings(p); !slices.Equal(got, test.want) {
+			t.Errorf("warnings\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(test.want, "\n"))
+		}
+	}
+}
+
+// TestManyFilesAreCompared: a pair of them at a time, it would take seconds.
+func TestManyFilesAreCompared(t *testing.T) {
+	var items []corev1.KeyToPath
+	for i := range 200_000 {
+		items = append(items, corev1.KeyToPath{Path: fmt.Sprintf("a/%d", i)})
+	}
+	items = append(items, corev1.KeyToPath{Path: "a"})
+	p := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{Items: items}}}}}}
+	p.Name = "p"
+	if n := len(podspec.Warnings(p)); n != 500 {
+		t.Errorf("%d warnings, want 500", n)
+	}
+}

@@ -1,0 +1,90 @@
+package resource
+
+import (
+	"time"
+
+	resourcev1alpha3 "k8s.io/api/resource/v1alpha3"
+	resourcev1beta2 "k8s.io/api/resource/v1beta2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+func deviceTaintRules(compile compiler) *registry.Kind {
+	return &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: alpha3, Resource: "devicetaintrules", Singular: "devicetaintrule", Kind: "DeviceTaintRule",
+		},
+		New:     declare.New[resourcev1alpha3.DeviceTaintRule],
+		NewList: declare.New[resourcev1alpha3.DeviceTaintRuleList],
+		Parts:   declare.Spec(func(r *resourcev1alpha3.DeviceTaintRule) *resourcev1alpha3.DeviceTaintRuleSpec { return &r.Spec }),
+		Stored:  registry.Stored{Prefix: "devicetaintrules"},
+		Delete:  registry.Delete{ReturnObject: true},
+		Default: declare.Do(func(r *resourcev1alpha3.DeviceTaintRule) { defaultTime(&r.Spec.Taint.TimeAdded) }),
+		Create: registry.Create{Validate: declare.Rules(func(at validate.At, r *resourcev1alpha3.DeviceTaintRule) {
+			compile.taintRuleRules(at.Child("spec"), &r.Spec, nil)
+		})},
+		Update: registry.Update{Generation: true, Validate: declare.Changes(func(at validate.At, r, old *resourcev1alpha3.DeviceTaintRule) {
+			compile.taintRuleRules(at.Child("spec"), &r.Spec, &old.Spec)
+		})},
+		Shown: registry.Shown{Columns: taintRuleColumns()},
+	}
+}
+
+func taintRuleColumns() []registry.Column {
+	doc := func(name string) string { return columns.Doc(resourcev1beta2.DeviceTaint{}, name) }
+	return []registry.Column{
+		columns.Name(),
+		columns.Text("Key", doc("key"), func(r *resourcev1alpha3.DeviceTaintRule) string { return r.Spec.Taint.Key }),
+		columns.Text("Value", doc("value"), func(r *resourcev1alpha3.DeviceTaintRule) string { return r.Spec.Taint.Value }),
+		columns.Text("Effect", doc("effect"), func(r *resourcev1alpha3.DeviceTaintRule) string { return string(r.Spec.Taint.Effect) }),
+		columns.Of("TimeAdded", columns.String, "", doc("timeAdded"), 0, func(r *resourcev1alpha3.DeviceTaintRule) any {
+			if r.Spec.Taint.TimeAdded == nil {
+				return ""
+			}
+			return columns.Since(*r.Spec.Taint.TimeAdded)
+		}),
+		columns.Age(),
+	}
+}
+
+// defaultTime sets a missing time of a taint to the current time.
+func defaultTime(added **metav1.Time) {
+	if *added == nil {
+		*added = &metav1.Time{Time: time.Now().Truncate(time.Second)}
+	}
+}
+
+// taintRuleRules validates a rule. old is nil for a new one. Unchanged selectors are not validated
+// again.
+func (x compiler) taintRuleRules(at validate.At, s, old *resourcev1alpha3.DeviceTaintRuleSpec) {
+	if d := s.DeviceSelector; d != nil {
+		selector := at.Child("deviceSelector")
+		if d.DeviceClassName != nil {
+			selector.Text("deviceClassName", *d.DeviceClassName, validate.DNSSubdomain)
+		}
+		if d.Driver != nil {
+			podspec.CSIDriverName(selector, "driver", *d.Driver)
+		}
+		if d.Pool != nil {
+			poolNameRules(selector, "pool", *d.Pool)
+		}
+		if d.Device != nil {
+			selector.Text("device", *d.Device, validate.DNSLabel)
+		}
+		selectors := make([]resourcev1beta2.DeviceSelector, len(d.Selectors))
+		for i := range d.Selectors {
+			if c := d.Selectors[i].CEL; c != nil {
+				selectors[i].CEL = &resourcev1beta2.CELDeviceSelector{Expression: c.Expression}
+			}
+		}
+		unchanged := old != nil && old.DeviceSelector != nil && validate.Same(d.Selectors, old.DeviceSelector.Selectors)
+		x.selectorRules(selector, selectors, unchanged)
+	}
+	t := &s.Taint
+	taintRules(at.Child("taint"), &resourcev1beta2.DeviceTaint{Key: t.Key, Value: t.Value, Effect: resourcev1beta2.DeviceTaintEffect(t.Effect)})
+}

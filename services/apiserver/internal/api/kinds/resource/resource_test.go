@@ -1,0 +1,85 @@
+package resource_test
+
+import (
+	"testing"
+
+	resourcev1beta1 "k8s.io/api/resource/v1beta1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/randfill"
+
+	"binnacle/services/apiserver/internal/api/kinds/resource"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// filler makes objects that clients could send.
+func filler(seed int64) *randfill.Filler {
+	return randfill.NewWithSeed(seed).NilChance(0.3).NumElements(1, 3).MaxDepth(12).Funcs(
+		func(q *apiresource.Quantity, c randfill.Continue) {
+			*q = *apiresource.NewMilliQuantity(c.Int63n(1_000_000)+1, apiresource.DecimalSI)
+			_ = q.String() // as one that was decoded
+		},
+		func(t *metav1.Time, c randfill.Continue) { *t = metav1.Unix(c.Int63n(1<<31), 0).Rfc3339Copy() },
+		func(f *metav1.FieldsV1, _ randfill.Continue) { f.Raw = []byte("{}") },
+		func(r *runtime.RawExtension, _ randfill.Continue) { r.Raw = []byte(`{"a":1}`) },
+		func(r *resourcev1beta1.DeviceRequest, c randfill.Continue) {
+			c.FillNoCustom(r)
+			if len(r.FirstAvailable) > 0 { // then nothing else may be said
+				*r = resourcev1beta1.DeviceRequest{Name: r.Name, FirstAvailable: r.FirstAvailable}
+			}
+		},
+		func(d *resourcev1beta1.Device, c randfill.Continue) {
+			c.FillNoCustom(d)
+			if d.Basic == nil {
+				d.Basic = &resourcev1beta1.BasicDevice{}
+			}
+		},
+	)
+}
+
+func TestVersionsHoldTheSame(t *testing.T) {
+	kinds := map[string]map[string]*registry.Kind{}
+	for _, k := range resource.Kinds(registry.Settings{}) {
+		if kinds[k.Kind] == nil {
+			kinds[k.Kind] = map[string]*registry.Kind{}
+		}
+		kinds[k.Kind][k.Version] = k
+	}
+	if len(kinds) != 5 {
+		t.Errorf("%d kinds", len(kinds))
+	}
+	converted := 0
+	for name, versions := range kinds {
+		for version, other := range versions {
+			if older := versions["v1beta1"]; other.Stored.From != nil {
+				converted++
+				thereAndBack(t, name+" "+version, older, other)
+			}
+		}
+	}
+	if converted != 5 {
+		t.Errorf("%d kinds are converted", converted)
+	}
+}
+
+func thereAndBack(t *testing.T, name string, older, newer *registry.Kind) {
+	t.Helper()
+	for seed := range int64(200) {
+		want := older.New().(registry.Object)
+		filler(seed).Fill(want)
+		want.GetObjectKind().SetGroupVersionKind(older.GVK())
+		between, err := newer.Stored.From(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := newer.Stored.To(between)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !apiequality.Semantic.DeepEqual(got, want) {
+			t.Fatalf("%s, seed %d:\n%+v became\n%+v", name, seed, want, got)
+		}
+	}
+}

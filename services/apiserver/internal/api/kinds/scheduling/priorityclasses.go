@@ -1,0 +1,99 @@
+package scheduling
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+
+	"binnacle/services/apiserver/internal/codec/transcode"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+func priorityClasses() *registry.Kind {
+	return &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "priorityclasses", Singular: "priorityclass", Kind: "PriorityClass",
+			ShortNames: []string{"pc"},
+		},
+		New:     declare.New[schedulingv1.PriorityClass],
+		NewList: declare.New[schedulingv1.PriorityClassList],
+		Stored:  registry.Stored{Prefix: "priorityclasses"},
+		Default: declare.Do(func(c *schedulingv1.PriorityClass) {
+			declare.FillPtr(&c.PreemptionPolicy, corev1.PreemptLowerPriority)
+		}),
+		Filled: transcode.Rules(transcode.Filled[schedulingv1.PriorityClass]("preemptionPolicy")),
+		Create: registry.Create{
+			// The generation is set but never incremented.
+			Prepare:  declare.Do(func(c *schedulingv1.PriorityClass) { c.Generation = 1 }),
+			Validate: declare.Rules(classRules),
+		},
+		Update: registry.Update{Validate: declare.Changes(func(at validate.At, c, old *schedulingv1.PriorityClass) {
+			at.Absent("value", c.Value != old.Value, "may not be changed in an update.")
+			at.Immutable("preemptionPolicy", c.PreemptionPolicy, old.PreemptionPolicy)
+		})},
+		Delete: registry.Delete{Never: func(name string) string {
+			if _, system := systemClasses[name]; system {
+				return "this is a system priority class and cannot be deleted"
+			}
+			return ""
+		}},
+		Shown: registry.Shown{Columns: priorityClassColumns()},
+	}
+}
+
+// systemClasses are the classes of Kubernetes, with their values.
+var systemClasses = map[string]int32{
+	"system-node-critical":    2_000_001_000,
+	"system-cluster-critical": 2_000_000_000,
+}
+
+const (
+	systemPrefix = "system-"
+	// highestValue is the maximum value of other classes.
+	highestValue = 1_000_000_000
+)
+
+func classRules(at validate.At, c *schedulingv1.PriorityClass) {
+	if strings.HasPrefix(c.Name, systemPrefix) {
+		at.Child("metadata").Absent("name", notSystem(c) != "",
+			"priority class names with 'system-' prefix are reserved for system use only. error: "+notSystem(c))
+	} else {
+		at.Absent("value", c.Value > highestValue, fmt.Sprintf("maximum allowed value of a user defined priority is %d", highestValue))
+	}
+	validate.OptionalOneOf(at, "preemptionPolicy", c.PreemptionPolicy, corev1.PreemptLowerPriority, corev1.PreemptNever)
+}
+
+// notSystem returns why a class is not a system class, or "" if it is one.
+func notSystem(c *schedulingv1.PriorityClass) string {
+	value, known := systemClasses[c.Name]
+	switch {
+	case !known:
+		return c.Name + " is not a known system priority class"
+	case c.Value != value:
+		return fmt.Sprintf("value of %s PriorityClass must be %d", c.Name, value)
+	case c.GlobalDefault:
+		return fmt.Sprintf("globalDefault of %s PriorityClass must be false", c.Name)
+	}
+	return ""
+}
+
+func priorityClassColumns() []registry.Column {
+	doc := func(name string) string { return columns.Doc(schedulingv1.PriorityClass{}, name) }
+	return []registry.Column{
+		columns.Name(),
+		columns.Int("Value", doc("value"), func(c *schedulingv1.PriorityClass) int64 { return int64(c.Value) }),
+		columns.Bool("Global-Default", doc("globalDefault"), func(c *schedulingv1.PriorityClass) bool { return c.GlobalDefault }),
+		columns.Age(),
+		columns.Text("PreemptionPolicy", doc("preemptionPolicy"), func(c *schedulingv1.PriorityClass) string {
+			if c.PreemptionPolicy == nil {
+				return ""
+			}
+			return string(*c.PreemptionPolicy)
+		}),
+	}
+}

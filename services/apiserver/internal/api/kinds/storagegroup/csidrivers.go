@@ -1,0 +1,141 @@
+package storagegroup
+
+import (
+	"strings"
+
+	storagev1 "k8s.io/api/storage/v1"
+
+	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/meta"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+// csiDrivers declares the kind. counts is the gate MutableCSINodeAllocatableCount.
+func csiDrivers(counts bool) *registry.Kind {
+	return &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "csidrivers", Singular: "csidriver", Kind: "CSIDriver",
+			ValidateName: meta.PathSegment,
+			AnyFinalizer: true,
+		},
+		New:     declare.New[storagev1.CSIDriver],
+		NewList: declare.New[storagev1.CSIDriverList],
+		Stored:  registry.Stored{Prefix: "csidrivers"},
+		Default: declare.Do(defaultCSIDriver),
+		Create: registry.Create{
+			Prepare: declare.Do(func(d *storagev1.CSIDriver) {
+				if !counts {
+					d.Spec.NodeAllocatableUpdatePeriodSeconds = nil
+				}
+			}),
+			Validate: declare.Rules(driverRules),
+		},
+		Update: registry.Update{
+			NeedsVersion: true,
+			// The generation starts at 0.
+			Prepare: declare.Change(func(d, old *storagev1.CSIDriver) {
+				if !counts && old.Spec.NodeAllocatableUpdatePeriodSeconds == nil {
+					d.Spec.NodeAllocatableUpdatePeriodSeconds = nil
+				}
+				if !validate.Same(d.Spec, old.Spec) {
+					d.Generation = old.Generation + 1
+				}
+			}),
+			Validate: declare.Changes(func(at validate.At, d, old *storagev1.CSIDriver) {
+				driverRules(at, d)
+				at.Child("spec").Immutable("attachedRequired", d.Spec.AttachRequired, old.Spec.AttachRequired)
+				at.Child("spec").Immutable("volumeLifecycleModes", d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes)
+			}),
+		},
+		Delete: registry.Delete{ReturnObject: true},
+		Shown:  registry.Shown{Columns: csiDriverColumns()},
+	}
+}
+
+func defaultCSIDriver(d *storagev1.CSIDriver) {
+	s := &d.Spec
+	declare.FillPtr(&s.AttachRequired, true)
+	declare.FillPtr(&s.PodInfoOnMount, false)
+	declare.FillPtr(&s.StorageCapacity, false)
+	declare.FillPtr(&s.FSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)
+	declare.FillPtr(&s.RequiresRepublish, false)
+	declare.FillPtr(&s.SELinuxMount, false)
+	if len(s.VolumeLifecycleModes) == 0 {
+		s.VolumeLifecycleModes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent}
+	}
+}
+
+// Limits of the lifetime of a driver's tokens, and of the update period of a node's allocatable
+// count, in seconds.
+const (
+	shortestToken = 10 * 60
+	longestToken  = 1 << 32
+	shortestPause = 10
+)
+
+// driverRules validates a driver. As in Kubernetes, the error path of the first field differs from
+// its name.
+func driverRules(at validate.At, d *storagev1.CSIDriver) {
+	s, spec := &d.Spec, at.Child("spec")
+	podspec.CSIDriverName(at.Child("metadata"), "name", d.Name)
+	spec.Present("attachedRequired", s.AttachRequired != nil)
+	spec.Present("podInfoOnMount", s.PodInfoOnMount != nil)
+	spec.Present("storageCapacity", s.StorageCapacity != nil)
+	validate.OptionalOneOf(spec, "fsGroupPolicy", s.FSGroupPolicy,
+		storagev1.FileFSGroupPolicy, storagev1.NoneFSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)
+	audiences := validate.Set[string]{}
+	validate.Each(spec, "tokenRequests", s.TokenRequests, func(at validate.At, r *storagev1.TokenRequest) {
+		validate.Unique(at, "audience", r.Audience, audiences)
+		switch lifetime := r.ExpirationSeconds; {
+		case lifetime == nil:
+		case *lifetime < shortestToken:
+			at.Invalid("expirationSeconds", *lifetime, "may not specify a duration less than 10 minutes")
+		case *lifetime > longestToken:
+			at.Invalid("expirationSeconds", *lifetime, "may not specify a duration larger than 2^32 seconds")
+		}
+	})
+	for _, mode := range s.VolumeLifecycleModes {
+		validate.OneOf(spec, "volumeLifecycleModes", mode, storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral)
+	}
+	spec.Present("seLinuxMount", s.SELinuxMount != nil)
+	if n := s.NodeAllocatableUpdatePeriodSeconds; n != nil && *n < shortestPause {
+		spec.Invalid("nodeAllocatableUpdatePeriodSeconds", *n, "must be greater than or equal to 10 seconds")
+	}
+}
+
+func csiDriverColumns() []registry.Column {
+	doc := func(name string) string { return columns.Doc(storagev1.CSIDriverSpec{}, name) }
+	flag := func(name, field string, absent bool, of func(*storagev1.CSIDriverSpec) *bool) registry.Column {
+		return columns.Bool(name, doc(field), func(d *storagev1.CSIDriver) bool { return isTrue(of(&d.Spec), absent) })
+	}
+	return []registry.Column{
+		columns.Name(),
+		flag("AttachRequired", "attachRequired", true, func(s *storagev1.CSIDriverSpec) *bool { return s.AttachRequired }),
+		flag("PodInfoOnMount", "podInfoOnMount", false, func(s *storagev1.CSIDriverSpec) *bool { return s.PodInfoOnMount }),
+		flag("StorageCapacity", "storageCapacity", false, func(s *storagev1.CSIDriverSpec) *bool { return s.StorageCapacity }),
+		columns.Text("TokenRequests", doc("tokenRequests"), audiencesText),
+		flag("RequiresRepublish", "requiresRepublish", false, func(s *storagev1.CSIDriverSpec) *bool { return s.RequiresRepublish }),
+		columns.Text("Modes", doc("volumeLifecycleModes"), func(d *storagev1.CSIDriver) string {
+			modes := make([]string, len(d.Spec.VolumeLifecycleModes))
+			for i, m := range d.Spec.VolumeLifecycleModes {
+				modes[i] = string(m)
+			}
+			return columns.OrNone(strings.Join(modes, ","))
+		}),
+		columns.Age(),
+	}
+}
+
+func audiencesText(d *storagev1.CSIDriver) string {
+	if d.Spec.TokenRequests == nil {
+		return columns.Unset
+	}
+	audiences := make([]string, len(d.Spec.TokenRequests))
+	for i, r := range d.Spec.TokenRequests {
+		audiences[i] = r.Audience
+	}
+	return strings.Join(audiences, ",")
+}

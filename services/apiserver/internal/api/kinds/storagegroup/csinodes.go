@@ -1,0 +1,82 @@
+package storagegroup
+
+import (
+	"fmt"
+
+	storagev1 "k8s.io/api/storage/v1"
+
+	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+// csiNodes declares the kind. counts is the gate MutableCSINodeAllocatableCount.
+func csiNodes(counts bool) *registry.Kind {
+	return &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "csinodes", Singular: "csinode", Kind: "CSINode",
+		},
+		New:     declare.New[storagev1.CSINode],
+		NewList: declare.New[storagev1.CSINodeList],
+		Stored:  registry.Stored{Prefix: "csinodes"},
+		Create:  registry.Create{Validate: declare.Rules(driversRules)},
+		Update: registry.Update{
+			NeedsVersion: true,
+			Validate: declare.Changes(func(at validate.At, n, old *storagev1.CSINode) {
+				driversRules(at, n)
+				driversStay(at, n, old, counts)
+			}),
+		},
+		Delete: registry.Delete{ReturnObject: true},
+		Shown: registry.Shown{Columns: []registry.Column{
+			columns.Name(),
+			columns.Int("Drivers", "Drivers indicates the number of CSI drivers registered on the node", func(n *storagev1.CSINode) int64 {
+				return int64(len(n.Spec.Drivers))
+			}),
+			columns.Age(),
+		}},
+	}
+}
+
+// longestNodeID is the maximum length in bytes of a driver's name for a node.
+const longestNodeID = 192
+
+func driversRules(at validate.At, n *storagev1.CSINode) {
+	names := validate.Set[string]{}
+	validate.Each(at.Child("spec"), "drivers", n.Spec.Drivers, func(at validate.At, d *storagev1.CSINodeDriver) {
+		podspec.CSIDriverName(at, "name", d.Name)
+		at.Present("nodeID", d.NodeID != "")
+		if len(d.NodeID) > longestNodeID {
+			at.Invalid("nodeID", d.NodeID, fmt.Sprintf("must be %d characters or less", longestNodeID))
+		}
+		if d.Allocatable != nil {
+			validate.OptionalNonNegative(at.Child("allocatable"), "count", d.Allocatable.Count)
+		}
+		validate.Unique(at, "name", d.Name, names)
+		// As in Kubernetes, the error path of a key is that of the driver.
+		keys := validate.Set[string]{}
+		for _, key := range d.TopologyKeys {
+			at.Present("", key != "")
+			validate.Unique(at, "", key, keys)
+			at.Text("", key, validate.QualifiedName)
+		}
+	})
+}
+
+// driversStay rejects changes of existing drivers. With counts, their allocatable counts may
+// change.
+func driversStay(at validate.At, n, old *storagev1.CSINode, counts bool) {
+	now := validate.IndexOf(n.Spec.Drivers, func(d *storagev1.CSINodeDriver) string { return d.Name })
+	for i := range old.Spec.Drivers {
+		was := &old.Spec.Drivers[i]
+		if j, there := now[was.Name]; there {
+			is, was := n.Spec.Drivers[j], *was
+			if counts {
+				is.Allocatable, was.Allocatable = nil, nil
+			}
+			at.Child("spec").Immutable("drivers", is, was)
+		}
+	}
+}

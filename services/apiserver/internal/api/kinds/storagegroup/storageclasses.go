@@ -1,0 +1,174 @@
+package storagegroup
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/codec/transcode"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+func storageClasses() *registry.Kind {
+	return &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "storageclasses", Singular: "storageclass", Kind: "StorageClass",
+			ShortNames: []string{"sc"},
+		},
+		New:     declare.New[storagev1.StorageClass],
+		NewList: declare.New[storagev1.StorageClassList],
+		Stored:  registry.Stored{Prefix: "storageclasses"},
+		Default: declare.Do(defaultStorageClass),
+		Filled:  transcode.Rules(transcode.Filled[storagev1.StorageClass]("reclaimPolicy", "volumeBindingMode")),
+		Create:  registry.Create{Validate: declare.Rules(storageClassRules), Warnings: declare.Get(storageClassWarnings)},
+		Update: registry.Update{Validate: declare.Changes(func(at validate.At, c, old *storagev1.StorageClass) {
+			storageClassRules(at, c)
+			at.Absent("parameters", !validate.Same(c.Parameters, old.Parameters), "updates to parameters are forbidden.")
+			at.Absent("provisioner", c.Provisioner != old.Provisioner, "updates to provisioner are forbidden.")
+			at.Absent("reclaimPolicy", !validate.Same(c.ReclaimPolicy, old.ReclaimPolicy), "updates to reclaimPolicy are forbidden.")
+			at.Immutable("volumeBindingMode", c.VolumeBindingMode, old.VolumeBindingMode)
+		})},
+		Delete: registry.Delete{ReturnObject: true},
+		Shown:  registry.Shown{Columns: storageClassColumns()},
+	}
+}
+
+func defaultStorageClass(c *storagev1.StorageClass) {
+	declare.FillPtr(&c.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete)
+	declare.FillPtr(&c.VolumeBindingMode, storagev1.VolumeBindingImmediate)
+}
+
+// Limits of the parameters of a class.
+const (
+	mostParameters        = 512
+	mostBytesOfParameters = 256 * 1024
+)
+
+func storageClassRules(at validate.At, c *storagev1.StorageClass) {
+	at.RequiredText("provisioner", strings.ToLower(c.Provisioner), validate.QualifiedName)
+	parameterRules(at, "parameters", c.Parameters)
+	if p := c.ReclaimPolicy; p != nil && *p != "" {
+		validate.OneOf(at, "reclaimPolicy", *p, corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain)
+	}
+	at.Present("volumeBindingMode", c.VolumeBindingMode != nil)
+	validate.OptionalOneOf(at, "volumeBindingMode", c.VolumeBindingMode, storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer)
+	topologyRules(at, c.AllowedTopologies)
+}
+
+// parameterRules validates the parameters of a driver.
+func parameterRules(at validate.At, name string, parameters map[string]string) {
+	if len(parameters) > mostParameters {
+		at.Add(field.TooLong(at.Child(name).Path(), "Provisioner Parameters exceeded max allowed", mostParameters))
+		return
+	}
+	size := 0
+	for key, value := range parameters {
+		if key == "" {
+			at.Invalid(name, key, "field can not be empty.")
+		}
+		size += len(key) + len(value)
+	}
+	if size > mostBytesOfParameters {
+		at.TooLong(name, mostBytesOfParameters)
+	}
+}
+
+// mostTold is the maximum number of errors for duplicates, which exceeds the limit of a response.
+const mostTold = 2000
+
+// topologyRules requires distinct topologies; the order of keys and values does not matter. As in
+// Kubernetes, an empty topology is reported once for each term.
+func topologyRules(at validate.At, terms []corev1.TopologySelectorTerm) {
+	seen, left := map[string]int{"": len(terms)}, mostTold
+	validate.Each(at, "allowedTopologies", terms, func(at validate.At, t *corev1.TopologySelectorTerm) {
+		place := map[string][]string{}
+		validate.Each(at, "matchLabelExpressions", t.MatchLabelExpressions, func(at validate.At, r *corev1.TopologySelectorLabelRequirement) {
+			at.Present("values", len(r.Values) > 0)
+			values := validate.Set[string]{}
+			validate.Each(at, "values", r.Values, func(at validate.At, value *string) { validate.Unique(at, "", *value, values) })
+			at.LabelKey("key", r.Key)
+			if _, twice := place[r.Key]; twice {
+				at.Duplicate("key", r.Key)
+			}
+			place[r.Key] = slices.Sorted(maps.Keys(values))
+		})
+		key := placeKey(place)
+		again := min(seen[key], left)
+		for left -= again; again > 0; again-- {
+			at.Duplicate("matchLabelExpressions", "")
+		}
+		seen[key]++
+	})
+}
+
+// placeKey returns equal keys for equal topologies.
+func placeKey(place map[string][]string) string {
+	var b strings.Builder
+	for _, key := range slices.Sorted(maps.Keys(place)) {
+		fmt.Fprintf(&b, "%q%q", key, place[key])
+	}
+	return b.String()
+}
+
+func storageClassWarnings(c *storagev1.StorageClass) (texts []string) {
+	terms := field.NewPath("allowedTopologies")
+	for i, t := range c.AllowedTopologies {
+		for j, r := range t.MatchLabelExpressions {
+			if msg := podspec.DeprecatedLabel(r.Key); msg != "" {
+				texts = append(texts, fmt.Sprintf("%s: %s", terms.Index(i).Child("matchLabelExpressions").Index(j).Child("key"), msg))
+			}
+		}
+	}
+	return texts
+}
+
+func storageClassColumns() []registry.Column {
+	doc := func(name string) string { return columns.Doc(storagev1.StorageClass{}, name) }
+	name := columns.Name()
+	name.Cell = func(o registry.Object) any {
+		if isDefaultClass(o) {
+			return o.GetName() + " (default)"
+		}
+		return o.GetName()
+	}
+	return []registry.Column{
+		name,
+		columns.Text("Provisioner", doc("provisioner"), func(c *storagev1.StorageClass) string { return c.Provisioner }),
+		columns.Text("ReclaimPolicy", doc("reclaimPolicy"), func(c *storagev1.StorageClass) string {
+			if c.ReclaimPolicy == nil {
+				return string(corev1.PersistentVolumeReclaimDelete)
+			}
+			return string(*c.ReclaimPolicy)
+		}),
+		columns.Text("VolumeBindingMode", doc("volumeBindingMode"), func(c *storagev1.StorageClass) string {
+			if c.VolumeBindingMode == nil {
+				return string(storagev1.VolumeBindingImmediate)
+			}
+			return string(*c.VolumeBindingMode)
+		}),
+		// A boolean in a column of type string, as in Kubernetes.
+		columns.Of("AllowVolumeExpansion", columns.String, "", doc("allowVolumeExpansion"), 0, func(c *storagev1.StorageClass) any {
+			return isTrue(c.AllowVolumeExpansion, false)
+		}),
+		columns.Age(),
+	}
+}
+
+// isDefaultClass reports whether a class is the default class of claims.
+func isDefaultClass(o registry.Object) bool {
+	for _, key := range []string{"storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"} {
+		if o.GetAnnotations()[key] == "true" {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,125 @@
+package storagegroup
+
+import (
+	storagev1 "k8s.io/api/storage/v1"
+
+	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/api/kinds/volume"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+// volumeAttachments declares the kind. counts is the gate MutableCSINodeAllocatableCount, which
+// keeps error codes. They report that a node's allocatable count has changed.
+func volumeAttachments(counts bool) *registry.Kind {
+	changes := func(at validate.At, a, old *storagev1.VolumeAttachment) {
+		at.Twice(func() { attachmentRules(at, a) })
+		at.Immutable("spec", a.Spec, old.Spec)
+	}
+	return &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "volumeattachments", Singular: "volumeattachment", Kind: "VolumeAttachment",
+		},
+		New:     declare.New[storagev1.VolumeAttachment],
+		NewList: declare.New[storagev1.VolumeAttachmentList],
+		Parts: declare.Parts(func(v *storagev1.VolumeAttachment) (*storagev1.VolumeAttachmentSpec, *storagev1.VolumeAttachmentStatus) {
+			return &v.Spec, &v.Status
+		}),
+		Stored: registry.Stored{Prefix: "volumeattachments"},
+		Create: registry.Create{Validate: declare.Rules(func(at validate.At, a *storagev1.VolumeAttachment) {
+			attachmentRules(at, a)
+			attacherRules(at, a)
+		})},
+		Update: registry.Update{NeedsVersion: true, Validate: declare.Changes(changes)},
+		Delete: registry.Delete{ReturnObject: true},
+		Shown:  registry.Shown{Columns: volumeAttachmentColumns()},
+		Subresources: []registry.Subresource{
+			declare.Resetting(declare.CheckedView("status", "VolumeAttachment", func(a, old *storagev1.VolumeAttachment) {
+				a.Spec = old.Spec
+				declare.KeepMeta(a, old)
+				if !counts {
+					dropCode(a.Status.AttachError, old.Status.AttachError)
+					dropCode(a.Status.DetachError, old.Status.DetachError)
+				}
+			}, changes), "metadata", "spec"),
+		},
+	}
+}
+
+// Limits of an attacher's metadata and messages.
+const (
+	mostBytesOfMetadata = 256 * 1024
+	longestMessage      = 1024
+)
+
+func attachmentRules(at validate.At, a *storagev1.VolumeAttachment) {
+	s, spec := &a.Spec, at.Child("spec")
+	spec.Present("attacher", s.Attacher != "")
+	const exactly = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
+	name, inline := s.Source.PersistentVolumeName, s.Source.InlineVolumeSpec
+	switch {
+	case name == nil && inline == nil:
+		spec.Required("source", exactly)
+	case name != nil && inline != nil:
+		spec.Forbidden("source", exactly)
+	case inline != nil:
+		volume.InlineRules(spec.Child("source", "inlineVolumeSpec"), inline)
+	case *name == "":
+		spec.Child("source").Required("persistentVolumeName", "must specify non empty persistentVolumeName")
+	}
+	spec.Text("nodeName", s.NodeName, validate.DNSSubdomain)
+	status := at.Child("status")
+	metadataRules(status, "attachmentMetadata", a.Status.AttachmentMetadata)
+	validate.Optional(status, "attachError", a.Status.AttachError, volumeErrorRules)
+	validate.Optional(status, "detachError", a.Status.DetachError, volumeErrorRules)
+}
+
+// attacherRules validates new attachments. These rules were added in the stable version.
+func attacherRules(at validate.At, a *storagev1.VolumeAttachment) {
+	podspec.CSIDriverName(at.Child("spec"), "attacher", a.Spec.Attacher)
+	if name := a.Spec.Source.PersistentVolumeName; name != nil {
+		at.Child("spec", "source").Text("persistentVolumeName", *name, validate.DNSSubdomain)
+	}
+}
+
+func metadataRules(at validate.At, name string, metadata map[string]string) {
+	size := 0
+	for key, value := range metadata {
+		size += len(key) + len(value)
+	}
+	if size > mostBytesOfMetadata {
+		at.TooLong(name, mostBytesOfMetadata)
+	}
+}
+
+// dropCode clears the code of an error unless the old error has one.
+func dropCode(e, old *storagev1.VolumeError) {
+	if e != nil && (old == nil || old.ErrorCode == nil) {
+		e.ErrorCode = nil
+	}
+}
+
+func volumeErrorRules(at validate.At, e *storagev1.VolumeError) {
+	at.MaxBytes("message", e.Message, longestMessage)
+}
+
+func volumeAttachmentColumns() []registry.Column {
+	spec := func(name string) string { return columns.Doc(storagev1.VolumeAttachmentSpec{}, name) }
+	return []registry.Column{
+		columns.Name(),
+		columns.Of("Attacher", columns.String, "name", spec("attacher"), 0, func(a *storagev1.VolumeAttachment) any { return a.Spec.Attacher }),
+		columns.Text("PV", columns.Doc(storagev1.VolumeAttachmentSource{}, "persistentVolumeName"), func(a *storagev1.VolumeAttachment) string {
+			if a.Spec.Source.PersistentVolumeName == nil {
+				return ""
+			}
+			return *a.Spec.Source.PersistentVolumeName
+		}),
+		columns.Text("Node", spec("nodeName"), func(a *storagev1.VolumeAttachment) string { return a.Spec.NodeName }),
+		columns.Bool("Attached", columns.Doc(storagev1.VolumeAttachmentStatus{}, "attached"), func(a *storagev1.VolumeAttachment) bool {
+			return a.Status.Attached
+		}),
+		columns.Age(),
+	}
+}

@@ -1,0 +1,163 @@
+package olderversions_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/api/olderversions"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// storedCase is an object as it is stored, and what Kubernetes 1.33 returns for it: an object of the
+// requested version, or an error.
+type storedCase struct {
+	Resource string // group/version/resource of the request
+	Stored   json.RawMessage
+	Want     map[string]any
+	Error    string
+}
+
+// TestStoredObjectsAreReadAsInKubernetes reads each case from JSON and from protobuf.
+func TestStoredObjectsAreReadAsInKubernetes(t *testing.T) {
+	catalog, err := builtin.Everything(registry.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := codec.New(catalog, builtin.Scheme())
+	if err != nil {
+		t.Fatal(err)
+	}
+	converter := olderversions.New(catalog, c)
+	for _, x := range readCases(t) {
+		kind := catalog.Resource(resourceOf(x.Resource))
+		if kind == nil {
+			t.Fatalf("%s is not served", x.Resource)
+		}
+		values := map[string][]byte{"JSON": x.Stored}
+		if b := asProtobuf(t, x.Stored); b != nil {
+			values["protobuf"] = b
+		}
+		for form, value := range values {
+			got, err := read(converter, c.Of(kind), kind, value)
+			switch text, _, _ := strings.Cut(x.Error, " in scheme"); {
+			case err != nil && (text == "" || !strings.HasPrefix(err.Error(), text)):
+				t.Errorf("%s of %s: %v, want %q", form, x.Stored, err, text)
+			case err == nil && !reflect.DeepEqual(got, x.Want):
+				t.Errorf("%s of %s is read as\n%s, want\n%s", form, x.Stored, asText(got), asText(x.Want))
+			}
+		}
+	}
+}
+
+// TestConvertedValuesAreNotConvertedAgain converts each case twice.
+func TestConvertedValuesAreNotConvertedAgain(t *testing.T) {
+	catalog, err := builtin.Everything(registry.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := codec.New(catalog, builtin.Scheme())
+	if err != nil {
+		t.Fatal(err)
+	}
+	converter := olderversions.New(catalog, c)
+	for _, x := range readCases(t) {
+		of := catalog.Resource(resourceOf(x.Resource)).StoredGroupResource()
+		once, _, err := converter.Convert(of, x.Stored)
+		if err != nil {
+			continue
+		}
+		if twice, converted, err := converter.Convert(of, once); err != nil || converted || !bytes.Equal(once, twice) {
+			t.Errorf("%s is converted again: %v", x.Stored, err)
+		}
+	}
+}
+
+func readCases(t *testing.T) (cases []storedCase) {
+	t.Helper()
+	f, err := os.Open(filepath.Join("testdata", "cases.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var c storedCase
+		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
+			t.Fatal(err)
+		}
+		cases = append(cases, c)
+	}
+	if lines.Err() != nil || len(cases) < 100 {
+		t.Fatalf("%d cases, %v", len(cases), lines.Err())
+	}
+	return cases
+}
+
+func resourceOf(path string) schema.GroupVersionResource {
+	parts := strings.Split(path, "/")
+	if len(parts) == 2 {
+		parts = append([]string{""}, parts...)
+	}
+	return schema.GroupVersionResource{Group: parts[0], Version: parts[1], Resource: parts[2]}
+}
+
+// asProtobuf returns nil for an object of a type that client-go does not know.
+func asProtobuf(t *testing.T, text []byte) []byte {
+	t.Helper()
+	obj, gvk, err := scheme.Codecs.UniversalDeserializer().Decode(text, nil, nil)
+	if err != nil {
+		return nil
+	}
+	if _, ok := obj.(interface{ Marshal() ([]byte, error) }); !ok {
+		return nil
+	}
+	obj.GetObjectKind().SetGroupVersionKind(*gvk)
+	b, err := runtime.Encode(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func read(converter *olderversions.Converter, coder *codec.Coder, kind *registry.Kind, stored []byte) (map[string]any, error) {
+	value, _, err := converter.Convert(kind.StoredGroupResource(), stored)
+	if err != nil {
+		return nil, err
+	}
+	obj, err := coder.DecodeStored(value, 0)
+	if err != nil {
+		return nil, err
+	}
+	obj.GetObjectKind().SetGroupVersionKind(kind.GVK())
+	text, err := json.Marshal(obj)
+	if err != nil {
+		return nil, err
+	}
+	var out map[string]any
+	if err := json.Unmarshal(text, &out); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"creationTimestamp", "resourceVersion"} {
+		delete(out["metadata"].(map[string]any), name)
+	}
+	return out, nil
+}
+
+func asText(v any) string {
+	b, _ := json.Marshal(v)
+	return string(b)
+}

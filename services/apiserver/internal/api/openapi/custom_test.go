@@ -1,0 +1,194 @@
+package openapi_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/api/openapi"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+const widgetSchema = `{
+  "type": "object", "description": "Widget is a widget.",
+  "properties": {
+    "spec": {"type": "object", "required": ["size"], "properties": {
+      "size": {"type": "integer", "minimum": 1, "default": 3},
+      "port": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]},
+      "note": {"type": "string", "nullable": true},
+      "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"a": {"type": "string"}}},
+      "tags": {"type": "array", "items": {"type": "string", "nullable": true}, "x-kubernetes-list-type": "set"}
+    }}
+  }
+}`
+
+func widgets(t testing.TB, hash string) openapi.Group {
+	t.Helper()
+	gv := schema.GroupVersion{Group: "shop.example.com", Version: "v1"}
+	s := &spec.Schema{}
+	if err := json.Unmarshal([]byte(widgetSchema), s); err != nil {
+		t.Fatal(err)
+	}
+	return openapi.Group{
+		GroupVersion: gv, Hash: hash,
+		Kinds: []*registry.Kind{{
+			Names: registry.Names{Group: gv.Group, Version: gv.Version, Resource: "widgets", Singular: "widget", Kind: "Widget", Namespaced: true},
+			Subresources: []registry.Subresource{
+				{Name: "scale", GVK: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Verbs: []string{"get", "patch", "update"}},
+				{Name: "status", GVK: schema.GroupVersionKind{Kind: "Widget"}, Verbs: []string{"get", "patch", "update"}},
+			},
+		}},
+		Schemas: func(_ *openapi.Reading, kind string) *spec.Schema { return map[string]*spec.Schema{"Widget": s}[kind] },
+	}
+}
+
+// small serves one built-in group, whose documents are made fast.
+func small(t testing.TB) *openapi.Service {
+	t.Helper()
+	var leases []*registry.Kind
+	for _, k := range kinds(t) {
+		if k.Group == "coordination.k8s.io" {
+			leases = append(leases, k)
+		}
+	}
+	c, err := registry.NewCatalog([]registry.Group{{Name: "coordination.k8s.io", Versions: []string{"v1"}}}, leases)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := openapi.New(c, builtin.Documented, openapi.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestCustomResources(t *testing.T) {
+	s := small(t)
+	s.Replace([]openapi.Group{widgets(t, "1")}, nil)
+
+	doc := v3(t, s, "apis/shop.example.com/v1")
+	w := doc.Components.Schemas["com.example.shop.v1.Widget"]
+	if w == nil {
+		t.Fatalf("no model among %d", len(doc.Components.Schemas))
+	}
+	if k := gvksOf(t, w); len(k) != 1 || k[0] != (schema.GroupVersionKind{Group: "shop.example.com", Version: "v1", Kind: "Widget"}) {
+		t.Errorf("kinds %v", k)
+	}
+	for _, name := range []string{"apiVersion", "kind", "metadata", "spec"} {
+		if _, ok := w.Properties[name]; !ok {
+			t.Errorf("%s is missing", name)
+		}
+	}
+	if port := w.Properties["spec"].Properties["port"]; len(port.AnyOf) != 2 {
+		t.Errorf("port %v", port)
+	}
+	paths := doc.Paths.Paths
+	patch := paths["/apis/shop.example.com/v1/namespaces/{namespace}/widgets/{name}"].Patch
+	if patch.RequestBody.Content["application/strategic-merge-patch+json"] != nil || patch.RequestBody.Content["application/apply-patch+yaml"] == nil {
+		t.Errorf("patches %v", patch.RequestBody.Content)
+	}
+	if paths["/apis/shop.example.com/v1/namespaces/{namespace}/widgets/{name}/scale"].Get == nil || doc.Components.Schemas["io.k8s.api.autoscaling.v1.Scale"] == nil {
+		t.Error("no scale")
+	}
+	checkReferences(t, "v3", body(t, s, "/openapi/v3/apis/shop.example.com/v1"))
+	checkReferences(t, "v2", body(t, s, "/openapi/v2"))
+
+	old := v2(t, s).Definitions["com.example.shop.v1.Widget"].Properties["spec"].Properties
+	if len(old["port"].AnyOf) != 0 || old["size"].Default != nil || *old["size"].Minimum != 1 {
+		t.Errorf("not for v2: %v", old)
+	}
+	if note := old["note"]; note.Nullable || len(note.Type) != 0 {
+		t.Errorf("note %v", note)
+	}
+	if free := old["free"]; len(free.Properties) != 0 || len(free.Type) != 0 {
+		t.Errorf("free %v", free)
+	}
+	if tags := old["tags"]; len(tags.Items.Schema.Type) != 0 || tags.Extensions["x-kubernetes-list-type"] != "set" {
+		t.Errorf("tags %v", tags)
+	}
+	if at := "apis/shop.example.com"; index(t, s)[at] != "" {
+		t.Errorf("%s has a document of its own", at)
+	}
+	if paths["/apis/shop.example.com/v1/"] != nil || len(doc.Components.SecuritySchemes) != 0 {
+		t.Error("discovery or authentication is in the document of a custom resource")
+	}
+	if k := gvksOf(t, doc.Components.Schemas["io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"]); len(k) != 55 {
+		t.Errorf("%d group versions of DeleteOptions", len(k))
+	}
+}
+
+func TestSelectableFieldsArePublished(t *testing.T) {
+	s, g := small(t), widgets(t, "1")
+	g.Kinds[0].Shown.Selectable = []registry.SelectableField{{Label: "spec.size", Path: ".spec.size"}, {Label: "spec.note", Path: ".spec.note"}}
+	s.Replace([]openapi.Group{g}, nil)
+	schemas, definitions := v3(t, s, "apis/shop.example.com/v1").Components.Schemas, v2(t, s).Definitions
+	for _, name := range []string{"com.example.shop.v1.Widget", "com.example.shop.v1.WidgetList"} {
+		old := definitions[name]
+		for version, model := range map[string]*spec.Schema{"v3": schemas[name], "v2": &old} {
+			text, err := json.Marshal(model.Extensions["x-kubernetes-selectable-fields"])
+			if want := `[{"fieldPath":"spec.size"},{"fieldPath":"spec.note"}]`; err != nil || string(text) != want {
+				t.Errorf("%s of %s: %s, want %s", name, version, text, want)
+			}
+		}
+	}
+}
+
+func TestCustomModelDoesNotReplaceBuiltInModel(t *testing.T) {
+	s, g := small(t), widgets(t, "1")
+	before := v2(t, s).Definitions["io.k8s.api.coordination.v1.Lease"]
+	k, given := g.Kinds[0], g.Schemas
+	k.Group, k.Kind, k.Resource, k.List = "coordination.api.k8s.io", "Lease", "leases", "LeaseList"
+	g.GroupVersion.Group = k.Group
+	g.Schemas = func(r *openapi.Reading, _ string) *spec.Schema { return given(r, "Widget") }
+	s.Replace([]openapi.Group{g}, nil)
+	doc := v2(t, s)
+	if after := doc.Definitions["io.k8s.api.coordination.v1.Lease"]; after.Description != before.Description || after.Properties["metadata"].Description != before.Properties["metadata"].Description || len(after.Properties) != len(before.Properties) {
+		t.Errorf("the built-in model became %v", after)
+	}
+	if w := doc.Definitions["io.k8s.api.coordination.v1.Lease_v2"]; w.Description != "Widget is a widget." {
+		t.Errorf("the custom model is %v", w)
+	}
+	list := doc.Paths.Paths["/apis/coordination.api.k8s.io/v1/namespaces/{namespace}/leases"].Get.Responses.StatusCodeResponses[http.StatusOK]
+	if ref := list.Schema.Ref.String(); ref != "#/definitions/io.k8s.api.coordination.v1.LeaseList_v2" {
+		t.Errorf("the list of custom resources refers to %s", ref)
+	}
+	checkReferences(t, "v2", body(t, s, "/openapi/v2"))
+}
+
+func TestV2OmitsSchemasOfLenientDefinitions(t *testing.T) {
+	s, g := small(t), widgets(t, "1")
+	g.Lenient = map[string]bool{"Widget": true}
+	s.Replace([]openapi.Group{g}, nil)
+	if w := v2(t, s).Definitions["com.example.shop.v1.Widget"]; len(w.Properties) != 0 {
+		t.Errorf("v2 has %v", w.Properties)
+	}
+	if w := v3(t, s, "apis/shop.example.com/v1").Components.Schemas["com.example.shop.v1.Widget"]; w.Properties["spec"].Properties == nil {
+		t.Errorf("v3 has %v", w)
+	}
+}
+
+func TestReplaceKeepsWhatDidNotChange(t *testing.T) {
+	s := small(t)
+	s.Replace([]openapi.Group{widgets(t, "1")}, nil)
+	before := index(t, s)
+	changed := widgets(t, "2")
+	changed.Schemas(nil, "Widget").Description = "Widget is something else."
+	s.Replace([]openapi.Group{changed}, nil)
+	after := index(t, s)
+	for at := range before {
+		if same := before[at] == after[at]; same == (at == "apis/shop.example.com/v1") {
+			t.Errorf("%s: %s became %s", at, before[at], after[at])
+		}
+	}
+	s.Replace([]openapi.Group{{GroupVersion: schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}}}, nil)
+	if got := index(t, s)["apis/coordination.k8s.io/v1"]; got != before["apis/coordination.k8s.io/v1"] {
+		t.Error("a custom group took the place of a built-in one")
+	}
+	if w := get(t, s, "/openapi/v3/apis/shop.example.com/v1"); w.Code != http.StatusNotFound {
+		t.Errorf("a group that was removed: %d", w.Code)
+	}
+}

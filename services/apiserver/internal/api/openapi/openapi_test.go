@@ -1,0 +1,449 @@
+package openapi_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/applyconfigurations"
+	"k8s.io/kube-openapi/pkg/handler3"
+	"k8s.io/kube-openapi/pkg/schemaconv"
+	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+	smd "sigs.k8s.io/structured-merge-diff/v4/schema"
+
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/api/openapi"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+const (
+	protoV2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+	protoV3 = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
+)
+
+// shared is one service for all tests that do not change it: the documents are
+// made once.
+var shared = sync.OnceValues(func() (*openapi.Service, error) { return newService() })
+
+func newService() (*openapi.Service, error) {
+	c, err := builtin.Catalog()
+	if err != nil {
+		return nil, err
+	}
+	return openapi.New(c, builtin.Documented, openapi.Options{})
+}
+
+func service(t testing.TB) *openapi.Service {
+	t.Helper()
+	s, err := shared()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func kinds(t testing.TB) []*registry.Kind {
+	t.Helper()
+	c, err := builtin.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Kinds()
+}
+
+func get(t testing.TB, h http.Handler, path string, header ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodGet, path, nil)
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func body(t testing.TB, h http.Handler, path string, header ...string) []byte {
+	t.Helper()
+	w := get(t, h, path, header...)
+	if w.Code != http.StatusOK {
+		t.Fatalf("%s: %d %s", path, w.Code, w.Body)
+	}
+	return w.Body.Bytes()
+}
+
+func index(t testing.TB, h http.Handler) map[string]string {
+	t.Helper()
+	var doc handler3.OpenAPIV3Discovery
+	if err := json.Unmarshal(body(t, h, "/openapi/v3"), &doc); err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for at, e := range doc.Paths {
+		out[at] = e.ServerRelativeURL
+	}
+	return out
+}
+
+// parsed keeps the parsed documents of the shared service.
+var parsed sync.Map
+
+func v3(t testing.TB, h http.Handler, at string) *spec3.OpenAPI {
+	t.Helper()
+	return parse(t, h, "/openapi/v3/"+at, &spec3.OpenAPI{})
+}
+
+func v2(t testing.TB, h http.Handler) *spec.Swagger {
+	t.Helper()
+	return parse(t, h, "/openapi/v2", &spec.Swagger{})
+}
+
+func parse[T any](t testing.TB, h http.Handler, path string, doc *T) *T {
+	t.Helper()
+	s, err := shared()
+	isShared := err == nil && h == http.Handler(s)
+	if known, ok := parsed.Load(path); ok && isShared {
+		return known.(*T)
+	}
+	if err := json.Unmarshal(body(t, h, path), doc); err != nil {
+		t.Fatal(err)
+	}
+	if isShared {
+		parsed.Store(path, doc)
+	}
+	return doc
+}
+
+func apiPath(gv schema.GroupVersion) string {
+	if gv.Group == "" {
+		return "api/" + gv.Version
+	}
+	return "apis/" + gv.String()
+}
+
+// gvksOf reads the kinds off a model.
+func gvksOf(t testing.TB, s *spec.Schema) (out []schema.GroupVersionKind) {
+	t.Helper()
+	var list []schema.GroupVersionKind
+	b, err := json.Marshal(s.Extensions["x-kubernetes-group-version-kind"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, &list); err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func TestEveryKindHasAModel(t *testing.T) {
+	h := service(t)
+	in2 := map[schema.GroupVersionKind]bool{}
+	for _, s := range v2(t, h).Definitions {
+		for _, k := range gvksOf(t, &s) {
+			in2[k] = true
+		}
+	}
+	in3 := map[schema.GroupVersionKind]bool{}
+	for at := range index(t, h) {
+		for _, s := range v3(t, h, at).Components.Schemas {
+			for _, k := range gvksOf(t, s) {
+				in3[k] = true
+			}
+		}
+	}
+	for _, k := range kinds(t) {
+		if !in2[k.GVK()] || !in3[k.GVK()] {
+			t.Errorf("%s has no model (v2 %t, v3 %t)", k.GVK(), in2[k.GVK()], in3[k.GVK()])
+		}
+	}
+}
+
+// kubectl looks here whether the server validates fields and knows dry runs.
+func TestPatchParameters(t *testing.T) {
+	h := service(t)
+	for _, k := range kinds(t) {
+		if !k.HasVerb("patch") {
+			continue
+		}
+		at := "/" + apiPath(k.GroupVersion()) + "/"
+		if k.Namespaced {
+			at += "namespaces/{namespace}/"
+		}
+		p := v3(t, h, apiPath(k.GroupVersion())).Paths.Paths[at+k.Resource+"/{name}"]
+		if p == nil || p.Patch == nil {
+			t.Errorf("%s: no patch in v3", k.GVK())
+			continue
+		}
+		var names []string
+		for _, param := range p.Patch.Parameters {
+			names = append(names, param.Name)
+		}
+		if want := []string{"dryRun", "fieldManager", "fieldValidation", "force"}; !slices.Equal(names, want) {
+			t.Errorf("%s: parameters %v, want %v", k.GVK(), names, want)
+		}
+		var gvk schema.GroupVersionKind
+		if err := p.Patch.Extensions.GetObject("x-kubernetes-group-version-kind", &gvk); err != nil || gvk != k.GVK() {
+			t.Errorf("%s: operation of %s: %v", k.GVK(), gvk, err)
+		}
+		if p.Patch.RequestBody.Content["application/apply-patch+yaml"] == nil {
+			t.Errorf("%s: no apply", k.GVK())
+		}
+	}
+}
+
+// Versions that look the same share a Go type in the server, but each has its model.
+func TestOlderVersionsHaveModelsOfTheirOwn(t *testing.T) {
+	all, err := builtin.Everything(registry.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := openapi.New(all, builtin.Documented, openapi.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, kind := range map[string]string{
+		"certificates.k8s.io/v1alpha1": "ClusterTrustBundle", "coordination.k8s.io/v1alpha2": "LeaseCandidate",
+		"storage.k8s.io/v1alpha1": "VolumeAttributesClass", "networking.k8s.io/v1beta1": "IPAddress",
+		"resource.k8s.io/v1alpha3": "ResourceClaim", "admissionregistration.k8s.io/v1beta1": "ValidatingAdmissionPolicy",
+	} {
+		gv, _ := schema.ParseGroupVersion(at)
+		doc := v3(t, s, "apis/"+at)
+		name := "io.k8s.api." + strings.TrimSuffix(gv.Group, ".k8s.io") + "." + gv.Version + "." + kind
+		model := doc.Components.Schemas[name]
+		if model == nil || len(gvksOf(t, model)) != 1 || gvksOf(t, model)[0] != gv.WithKind(kind) {
+			t.Errorf("%s is not described by %s", kind, name)
+		}
+		checkReferences(t, at, body(t, s, "/openapi/v3/apis/"+at))
+	}
+}
+
+func TestReferencesLeadSomewhere(t *testing.T) {
+	h := service(t)
+	for at := range index(t, h) {
+		checkReferences(t, at, body(t, h, "/openapi/v3/"+at))
+	}
+	checkReferences(t, "v2", body(t, h, "/openapi/v2"))
+}
+
+func checkReferences(t *testing.T, name string, text []byte) {
+	t.Helper()
+	var doc map[string]any
+	if err := json.Unmarshal(text, &doc); err != nil {
+		t.Fatal(err)
+	}
+	var walk func(v any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			if ref, ok := v["$ref"].(string); ok {
+				var at any = doc
+				for _, part := range strings.Split(strings.TrimPrefix(ref, "#/"), "/") {
+					m, _ := at.(map[string]any)
+					at = m[part]
+				}
+				if at == nil {
+					t.Errorf("%s: %s leads nowhere", name, ref)
+				}
+			}
+			for _, x := range v {
+				walk(x)
+			}
+		case []any:
+			for _, x := range v {
+				walk(x)
+			}
+		}
+	}
+	walk(doc)
+}
+
+func TestOperationsAreNamedOnce(t *testing.T) {
+	ids := map[string]string{}
+	for at, item := range v2(t, service(t)).Paths.Paths {
+		for _, op := range []*spec.Operation{item.Get, item.Put, item.Post, item.Delete, item.Patch} {
+			if op == nil {
+				continue
+			}
+			if ids[op.ID] != "" {
+				t.Errorf("%s is at %s and %s", op.ID, ids[op.ID], at)
+			}
+			ids[op.ID] = at
+		}
+	}
+	for id, at := range map[string]string{
+		"readCoreV1NamespacedPod":                     "/api/v1/namespaces/{namespace}/pods/{name}",
+		"listCoreV1PodForAllNamespaces":               "/api/v1/pods",
+		"deleteCoreV1CollectionNamespacedPod":         "/api/v1/namespaces/{namespace}/pods",
+		"connectCoreV1GetNamespacedPodExec":           "/api/v1/namespaces/{namespace}/pods/{name}/exec",
+		"connectCoreV1PostNodeProxyWithPath":          "/api/v1/nodes/{name}/proxy/{path}",
+		"createCoreV1NamespacedPodEviction":           "/api/v1/namespaces/{namespace}/pods/{name}/eviction",
+		"patchAppsV1NamespacedDeploymentScale":        "/apis/apps/v1/namespaces/{namespace}/deployments/{name}/scale",
+		"replaceRbacAuthorizationV1ClusterRole":       "/apis/rbac.authorization.k8s.io/v1/clusterroles/{name}",
+		"createAuthorizationV1SelfSubjectRulesReview": "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+		"getCodeVersion":                              "/version/",
+		"getAppsAPIGroup":                             "/apis/apps/",
+		"getAppsV1APIResources":                       "/apis/apps/v1/",
+	} {
+		if ids[id] != at {
+			t.Errorf("%s is at %q, want %s", id, ids[id], at)
+		}
+	}
+}
+
+func TestSpecialTypes(t *testing.T) {
+	h := service(t)
+	schemas, definitions := v3(t, h, "api/v1").Components.Schemas, v2(t, h).Definitions
+	for name, want := range map[string]struct{ v2, v3 string }{
+		"io.k8s.apimachinery.pkg.apis.meta.v1.Time":       {`{"type":"string","format":"date-time"}`, `{"type":"string","format":"date-time"}`},
+		"io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime":  {`{"type":"string","format":"date-time"}`, `{"type":"string","format":"date-time"}`},
+		"io.k8s.apimachinery.pkg.api.resource.Quantity":   {`{"type":"string"}`, `{"oneOf":[{"type":"string"},{"type":"number"}]}`},
+		"io.k8s.apimachinery.pkg.util.intstr.IntOrString": {`{"type":"string","format":"int-or-string"}`, `{"format":"int-or-string","oneOf":[{"type":"integer"},{"type":"string"}]}`},
+		"io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1":   {`{"type":"object"}`, `{"type":"object"}`},
+	} {
+		old, now := definitions[name], *schemas[name]
+		if old.Description == "" || now.Description == "" {
+			t.Errorf("%s is not described", name)
+		}
+		old.Description, now.Description = "", ""
+		a, _ := json.Marshal(old)
+		b, _ := json.Marshal(now)
+		if string(a) != want.v2 || string(b) != want.v3 {
+			t.Errorf("%s: v2 %s, v3 %s", name, a, b)
+		}
+	}
+}
+
+// What is served must mean the same for apply as what client-go carries.
+func TestMergeRulesAgreeWithApply(t *testing.T) {
+	h := service(t)
+	all := map[string]*spec.Schema{}
+	for at := range index(t, h) {
+		for name, s := range v3(t, h, at).Components.Schemas {
+			all[name] = s
+		}
+	}
+	got, err := schemaconv.ToSchemaFromOpenAPI(all, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := applyconfigurations.NewTypeConverter(runtime.NewScheme()).TypeResolver.Type("io.k8s.api.core.v1.Pod").Schema
+	// client-go's is made from v2, where types of any form look otherwise.
+	anyForm := []string{
+		"io.k8s.api.apps.v1.ControllerRevision", "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1",
+		"io.k8s.apimachinery.pkg.runtime.RawExtension", "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
+	}
+	compared := 0
+	for _, w := range want.Types {
+		if slices.Contains(anyForm, w.Name) {
+			continue
+		}
+		g, ok := got.FindNamedType(w.Name)
+		if !ok {
+			continue
+		}
+		compared++
+		if a, b := canonical(&g.Atom), canonical(&w.Atom); a != b {
+			t.Errorf("%s\n got %s\nwant %s", w.Name, a, b)
+		}
+	}
+	if compared < 300 {
+		t.Errorf("only %d types compared", compared)
+	}
+}
+
+// canonical is the meaning of a type as text, whatever the order of its fields.
+func canonical(a *smd.Atom) string {
+	var parts []string
+	if a.Scalar != nil {
+		parts = append(parts, string(*a.Scalar))
+	}
+	if l := a.List; l != nil {
+		parts = append(parts, fmt.Sprintf("list(%s %v %s)", canonicalRef(&l.ElementType), l.Keys, l.ElementRelationship))
+	}
+	if m := a.Map; m != nil {
+		var fields []string
+		for _, f := range m.Fields {
+			fields = append(fields, fmt.Sprintf("%s: %s = %v", f.Name, canonicalRef(&f.Type), f.Default))
+		}
+		slices.Sort(fields)
+		parts = append(parts, fmt.Sprintf("map(%s of %s %s)", strings.Join(fields, ", "), canonicalRef(&m.ElementType), m.ElementRelationship))
+	}
+	return strings.Join(parts, "|")
+}
+
+func canonicalRef(r *smd.TypeRef) string {
+	out := canonical(&r.Inlined)
+	if r.NamedType != nil {
+		out += *r.NamedType
+	}
+	if r.ElementRelationship != nil {
+		out += " " + string(*r.ElementRelationship)
+	}
+	return out
+}
+
+func TestTypedObjectsFromTheDocument(t *testing.T) {
+	c, err := managedfields.NewTypeConverter(v3(t, service(t), "api/v1").Components.Schemas, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var u unstructured.Unstructured
+	if err := json.Unmarshal([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[
+		{"name":"c","image":"i","ports":[{"containerPort":80},{"containerPort":80,"protocol":"UDP"}],"resources":{"limits":{"cpu":1}}}]}}`), &u); err != nil {
+		t.Fatal(err)
+	}
+	typed, err := c.ObjectToTyped(&u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := typed.ToFieldSet()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := set.ToJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), `k:{\"containerPort\":80,\"protocol\":\"TCP\"}`) {
+		t.Errorf("the default of a key is missing: %s", text)
+	}
+}
+
+func TestStrategicMergeFromTheDocument(t *testing.T) {
+	schemas := v3(t, service(t), "apis/apps/v1").Components.Schemas
+	meta := &strategicpatch.PatchMetaFromOpenAPIV3{SchemaList: schemas, Schema: schemas["io.k8s.api.apps.v1.Deployment"]}
+	got, err := strategicpatch.StrategicMergePatchUsingLookupPatchMeta(
+		[]byte(`{"spec":{"template":{"spec":{"containers":[{"name":"a","image":"1"},{"name":"b","image":"1"}]}}}}`),
+		[]byte(`{"spec":{"template":{"spec":{"containers":[{"name":"b","image":"2"}]}}}}`), meta)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"spec":{"template":{"spec":{"containers":[{"name":"a","image":"1"},{"image":"2","name":"b"}]}}}}`; !sameJSON(t, got, []byte(want)) {
+		t.Errorf("got %s", got)
+	}
+}
+
+func sameJSON(t *testing.T, a, b []byte) bool {
+	t.Helper()
+	var x, y any
+	if err := json.Unmarshal(a, &x); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, &y); err != nil {
+		t.Fatal(err)
+	}
+	p, _ := json.Marshal(x)
+	q, _ := json.Marshal(y)
+	return bytes.Equal(p, q)
+}

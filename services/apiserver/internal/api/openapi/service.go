@@ -1,0 +1,333 @@
+package openapi
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"net/http"
+	"reflect"
+	goruntime "runtime"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiversion "k8s.io/apimachinery/pkg/version"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"binnacle/libs/api"
+	"binnacle/libs/version"
+	"binnacle/services/apiserver/internal/api/openapi/typefacts"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// Group is a group version of custom resources.
+type Group struct {
+	GroupVersion schema.GroupVersion
+	// Kinds holds the served kinds.
+	Kinds []*registry.Kind
+	// Schemas returns the schema of a kind's objects, or nil. It is called when the document is
+	// built, with the Reading of documents of the same group that are built together. Metadata,
+	// apiVersion and kind are added.
+	Schemas func(r *Reading, kind string) *spec.Schema
+	// Lenient holds the kinds whose definitions keep unknown fields. OpenAPI v2 omits their
+	// schemas, because kubectl would reject those fields.
+	Lenient map[string]bool
+	// Hash changes whenever any other part of the group does. A group with an unchanged hash keeps
+	// its document.
+	Hash string
+}
+
+// Service serves the documents. It is safe for concurrent use.
+type Service struct {
+	catalog *registry.Catalog
+	scheme  func() *runtime.Scheme
+	params  func() *parameters
+	forms   forms
+	enums   bool
+	release string
+	builtIn []*entry
+
+	packer packer
+	// turns2 and turns3 limit the number of concurrent builds.
+	turns2, turns3 chan struct{}
+	refuse         func(http.ResponseWriter, *http.Request, error)
+
+	swaggers func(context.Context) []Swagger
+	merging  sync.Mutex // guards merged; leaf lock
+	merged   *merged
+
+	replacing sync.Mutex // serializes Replace
+	current   atomic.Pointer[snapshot]
+}
+
+// entry is one v3 document and its sources.
+type entry struct {
+	path string // below /openapi/v3/
+	// hash and name of a group of custom resources
+	hash, group string
+	paths       func() []path
+	// schemas returns the models of custom resources; nil for built-in documents.
+	schemas func(m *models, r *Reading) map[string]*spec.Schema
+	// names holds the names of the models of custom resources.
+	names []string
+	doc   *document
+}
+
+// snapshot is an immutable set of documents.
+type snapshot struct {
+	entries []*entry
+	byPath  map[string]*entry
+	others  map[string]Other // by path
+	v2      *document
+	index   shared[*index]
+}
+
+// Options control the contents of the documents.
+type Options struct {
+	// CBOR adds CBOR to the media types of built-in kinds.
+	CBOR bool
+	// NoEnums omits the allowed values of fields.
+	NoEnums bool
+	// Release is the version of the API, 1.33 by default.
+	Release string
+	// Refuse, if set, responds with an error as a Status.
+	Refuse func(http.ResponseWriter, *http.Request, error)
+}
+
+// New returns a service for the kinds of a catalog. The scheme knows the types of each version and
+// of subresources. It is called when the first document is built.
+func New(catalog *registry.Catalog, scheme func() *runtime.Scheme, o Options) (*Service, error) {
+	s := &Service{catalog: catalog, scheme: sync.OnceValue(scheme), params: sync.OnceValue(newParameters), forms: formsOf(o.CBOR), enums: !o.NoEnums, refuse: o.Refuse,
+		release: cmp.Or(o.Release, version.Major+"."+version.Minor)}
+	// The v2 document covers the whole API, and its build must not delay v3 documents. One
+	// processor remains free for other work.
+	s.turns2, s.turns3 = make(chan struct{}, 1), make(chan struct{}, max(1, goruntime.GOMAXPROCS(0)-1))
+	if s.refuse == nil {
+		s.refuse = func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, err.Error(), int(status.Of(err).Code))
+		}
+	}
+	kinds := map[schema.GroupVersion][]*registry.Kind{}
+	for _, k := range catalog.Kinds() {
+		kinds[k.GroupVersion()] = append(kinds[k.GroupVersion()], k)
+	}
+	s.builtIn = s.roots()
+	for _, g := range catalog.Groups() {
+		if g.Name != "" {
+			s.builtIn = append(s.builtIn, s.groupRoot(g.Name))
+		}
+		for _, v := range g.Versions {
+			gv := schema.GroupVersion{Group: g.Name, Version: v}
+			s.builtIn = append(s.builtIn, s.entry(apiPath(gv), func() []path {
+				d := &describer{gv: gv, params: s.params(), forms: &s.forms, newObject: s.newObject}
+				return d.group(sortedKinds(kinds[gv]))
+			}))
+		}
+	}
+	s.Replace(nil, nil)
+	return s, nil
+}
+
+func (s *Service) newObject(kind schema.GroupVersionKind) (runtime.Object, error) {
+	return s.scheme().New(kind)
+}
+
+func sortedKinds(kinds []*registry.Kind) []*registry.Kind {
+	kinds = slices.Clone(kinds)
+	sort.Slice(kinds, func(i, j int) bool { return kinds[i].Resource < kinds[j].Resource })
+	return kinds
+}
+
+// roots returns the entries of the paths beside the groups.
+func (s *Service) roots() []*entry {
+	one := func(at, id, description, tagName string, result any) *entry {
+		return s.entry(at, func() []path { return []path{s.rootPath("/"+at+"/", id, description, tagName, result)} })
+	}
+	versions := s.rootPath("/version/", "getCodeVersion", "get the version information for this server", "version", &apiversion.Info{})
+	versions.operations[0].consumes, versions.operations[0].produces = []string{api.MediaJSON}, []string{api.MediaJSON}
+	return []*entry{
+		one("api", "getCoreAPIVersions", "get available API versions", "core", &metav1.APIVersions{}),
+		one("apis", "getAPIVersions", "get available API versions", "apis", &metav1.APIGroupList{}),
+		s.entry("version", func() []path { return []path{versions} }),
+	}
+}
+
+// DescribeIssuer adds the documents for the verification of service account tokens.
+func (s *Service) DescribeIssuer() {
+	one := func(at, id, description, tagName, media string) *entry {
+		p := path{path: "/" + at + "/", operations: []operation{{
+			method: http.MethodGet, id: id, description: description, tag: tagName, result: &model{},
+			codes: []int{http.StatusOK}, produces: []string{media},
+		}}}
+		return s.entry(at, func() []path { return []path{p} })
+	}
+	s.builtIn = append(s.builtIn,
+		one(".well-known/openid-configuration", "getServiceAccountIssuerOpenIDConfiguration",
+			"get service account issuer OpenID configuration, also known as the 'OIDC discovery doc'", "WellKnown", api.MediaJSON),
+		one("openid/v1/jwks", "getServiceAccountIssuerOpenIDKeyset",
+			"get service account issuer OpenID JSON Web Key Set (contains public token verification keys)", "openid", "application/jwk-set+json"))
+	s.Replace(nil, nil)
+}
+
+func (s *Service) groupRoot(group string) *entry {
+	at := "apis/" + group
+	return s.entry(at, func() []path {
+		return []path{s.rootPath("/"+at+"/", "get"+camel(words(group))+"APIGroup", "get information of a group", tag(group, ""), &metav1.APIGroup{})}
+	})
+}
+
+// entry returns the entry of a built-in group version, or of a path beside the groups.
+func (s *Service) entry(at string, paths func() []path) *entry {
+	e := &entry{path: at, paths: paths}
+	e.doc = s.packer.newDocument(s.turns3, func(r *Reading) ([]byte, error) {
+		facts, err := r.typeFacts()
+		if err != nil {
+			return nil, err
+		}
+		m := newModels(facts, s.kindsOf(allVersions(facts)), true, s.enums)
+		doc := newV3(e.paths(), m, nil, spec.InfoProps{Title: apiTitle, Version: s.release})
+		doc.Components.SecuritySchemes = securitySchemes()
+		return doc.MarshalJSON()
+	}, v3Proto)
+	return e
+}
+
+// Replace replaces the custom resources, and the group versions that other servers describe.
+func (s *Service) Replace(groups []Group, others []Other) {
+	s.replacing.Lock()
+	defer s.replacing.Unlock()
+	old := s.current.Load()
+	next := &snapshot{entries: slices.Clone(s.builtIn), byPath: map[string]*entry{}, others: map[string]Other{}}
+	described := map[string]bool{}
+	for _, e := range s.builtIn {
+		described[e.path] = true
+	}
+	for i := range groups {
+		g := &groups[i]
+		at := apiPath(g.GroupVersion)
+		if described[at] {
+			continue
+		}
+		described[at] = true
+		if old != nil && g.Hash != "" {
+			if e := old.byPath[at]; e != nil && e.hash == g.Hash {
+				next.entries = append(next.entries, e)
+				continue
+			}
+		}
+		next.entries = append(next.entries, s.customEntry(*g))
+	}
+	for _, e := range next.entries {
+		next.byPath[e.path] = e
+	}
+	for _, o := range others {
+		if at := apiPath(o.GroupVersion); !described[at] {
+			next.others[at] = o
+		}
+	}
+	if old != nil && slices.Equal(old.entries, next.entries) {
+		next.v2 = old.v2 // only the documents of other servers changed
+		s.current.Store(next)
+		return
+	}
+	next.v2 = s.packer.newDocument(s.turns2, func(*Reading) ([]byte, error) { return s.buildV2(next.entries) }, v2Proto)
+	s.current.Store(next)
+}
+
+// buildV2 builds one document for everything.
+func (s *Service) buildV2(entries []*entry) ([]byte, error) {
+	doc, err := s.swagger(entries)
+	if err != nil {
+		return nil, err
+	}
+	return doc.MarshalJSON()
+}
+
+func (s *Service) swagger(entries []*entry) (*spec.Swagger, error) {
+	r := newReadings()
+	facts, err := r.facts()
+	if err != nil {
+		return nil, err
+	}
+	m := newModels(facts, s.kindsOf(allVersions(facts)), false, s.enums)
+	var all []path
+	extra := map[string]*spec.Schema{}
+	for _, e := range entries {
+		ps := e.paths()
+		if e.schemas == nil {
+			m.refer(ps)
+		} else {
+			e.rename(m)
+			maps.Copy(extra, e.schemas(m, r.of(e)))
+		}
+		all = append(all, ps...)
+	}
+	return newV2(all, m, extra, s.release), nil
+}
+
+// allVersions returns the group versions of DeleteOptions and of watch events: all that the API has
+// or had.
+func allVersions(facts *typefacts.Facts) []schema.GroupVersion {
+	out := slices.Clone(facts.Versions)
+	for _, group := range []string{"apiextensions", "apiregistration"} {
+		for _, v := range []string{"v1", "v1beta1"} {
+			out = append(out, schema.GroupVersion{Group: group + "." + api.Domain, Version: v})
+		}
+	}
+	return out
+}
+
+// customVersions returns the group versions of DeleteOptions in the documents of custom resources.
+// Kubernetes takes them from client-go, so groups that only servers know are missing.
+func customVersions(facts *typefacts.Facts) []schema.GroupVersion {
+	return slices.DeleteFunc(slices.Clone(facts.Versions), func(gv schema.GroupVersion) bool {
+		return gv.Group == "admission."+api.Domain || gv.Group == "imagepolicy."+api.Domain
+	})
+}
+
+// kindsOf returns the group version kinds of types: the served ones, and the given versions for
+// types that belong to every group version.
+func (s *Service) kindsOf(versions []schema.GroupVersion) func(reflect.Type) []schema.GroupVersionKind {
+	return func(t reflect.Type) []schema.GroupVersionKind {
+		if t == reflect.TypeFor[metav1.WatchEvent]() || t == reflect.TypeFor[metav1.DeleteOptions]() {
+			var out []schema.GroupVersionKind
+			for _, gv := range versions {
+				out = append(out, gv.WithKind(t.Name()))
+			}
+			return sortedGVKs(out)
+		}
+		return s.servedAs(t)
+	}
+}
+
+// servedAs returns the served group version kinds of a type.
+func (s *Service) servedAs(t reflect.Type) []schema.GroupVersionKind {
+	obj, ok := reflect.New(t).Interface().(runtime.Object)
+	if !ok {
+		return nil
+	}
+	known, _, err := s.scheme().ObjectKinds(obj)
+	if err != nil {
+		return nil // not an object type of the API
+	}
+	var out []schema.GroupVersionKind
+	for _, k := range known {
+		if s.catalog.Serves(k.GroupVersion()) {
+			out = append(out, k)
+		}
+	}
+	return sortedGVKs(out)
+}
+
+func sortedGVKs(gvks []schema.GroupVersionKind) []schema.GroupVersionKind {
+	slices.SortFunc(gvks, func(a, b schema.GroupVersionKind) int {
+		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Version, b.Version), strings.Compare(a.Kind, b.Kind))
+	})
+	return gvks
+}

@@ -1,0 +1,245 @@
+package openapi_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"binnacle/services/apiserver/internal/api/openapi"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// slow are widgets whose schema is made when the gate opens.
+func slow(t *testing.T, hash string, gate <-chan struct{}) (g openapi.Group, made *atomic.Int32) {
+	t.Helper()
+	g, made = widgets(t, hash), &atomic.Int32{}
+	inner := g.Schemas
+	g.Schemas = func(r *openapi.Reading, kind string) *spec.Schema {
+		made.Add(1)
+		<-gate
+		return inner(r, kind)
+	}
+	return g, made
+}
+
+// client is a request on its way.
+type client struct {
+	leave context.CancelFunc
+	done  chan struct{}
+	w     *httptest.ResponseRecorder
+	// aside and rested tell whether others have its turn and its seats.
+	aside, rested atomic.Bool
+}
+
+// ask sends a request, which may give its seats back if rests.
+func ask(t *testing.T, h http.Handler, path, accept string, rests bool, back error) *client {
+	t.Helper()
+	ctx, leave := context.WithCancel(request.Carry(t.Context(), &request.Operation{}))
+	c := &client{leave: leave, done: make(chan struct{}), w: httptest.NewRecorder()}
+	request.SetAside(ctx, func() func() { c.aside.Store(true); return func() { c.aside.Store(false) } })
+	request.SetRest(ctx, func(begun bool) (func() error, bool) {
+		if begun {
+			t.Error("it has begun to answer")
+		}
+		c.rested.Store(rests)
+		return func() error { c.rested.Store(false); return back }, rests
+	})
+	r := httptest.NewRequest(http.MethodGet, path, nil).WithContext(ctx)
+	r.Header.Set("Accept", accept)
+	go func() {
+		defer close(c.done)
+		h.ServeHTTP(c.w, r)
+	}()
+	return c
+}
+
+func (c *client) ended() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// A document is made once for all who ask for it. Who waits has given back what others wait for, and goes
+// when he likes, be it who asked first.
+func TestManyWaitForOneDocument(t *testing.T) {
+	for name, c := range map[string]struct{ path, accept string }{
+		"v2": {path: "/openapi/v2"}, "v2 as protobuf": {"/openapi/v2", protoV2}, "the index": {path: "/openapi/v3"},
+		"v3": {path: "/openapi/v3/apis/shop.example.com/v1"}, "v3 as protobuf": {"/openapi/v3/apis/shop.example.com/v1", protoV3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				gate := make(chan struct{})
+				g, made := slow(t, "1", gate)
+				s := small(t)
+				s.Replace([]openapi.Group{g}, nil)
+				first := ask(t, s, c.path, c.accept, true, nil)
+				synctest.Wait()
+				one, other := ask(t, s, c.path, c.accept, true, nil), ask(t, s, c.path, c.accept, true, nil)
+				many, late := ask(t, s, c.path, c.accept, false, nil), ask(t, s, c.path, c.accept, true, errors.New("no seats"))
+				synctest.Wait()
+				for _, w := range []*client{first, one, other, many, late} {
+					if w.ended() || !w.aside.Load() || w.rested.Load() {
+						t.Errorf("at once: ended %t, turn given back %t, seats %t", w.ended(), w.aside.Load(), w.rested.Load())
+					}
+				}
+				time.Sleep(time.Second)
+				synctest.Wait()
+				for _, w := range []*client{first, one, other, late} {
+					if w.ended() || !w.aside.Load() || !w.rested.Load() {
+						t.Errorf("after a while: ended %t, turn given back %t, seats %t", w.ended(), w.aside.Load(), w.rested.Load())
+					}
+				}
+				if !many.ended() || many.w.Code != http.StatusTooManyRequests || many.aside.Load() {
+					t.Errorf("where too many wait: ended %t, %d", many.ended(), many.w.Code)
+				}
+				first.leave()
+				synctest.Wait()
+				if !first.ended() || first.w.Code != status.ClosedRequest || one.ended() {
+					t.Errorf("who left has ended: %t with %d, another one: %t", first.ended(), first.w.Code, one.ended())
+				}
+				close(gate)
+				synctest.Wait()
+				for _, w := range []*client{one, other} {
+					if !w.ended() || w.w.Code != http.StatusOK || w.rested.Load() || w.aside.Load() {
+						t.Errorf("in the end: %t with %d, seats given back %t", w.ended(), w.w.Code, w.rested.Load())
+					}
+				}
+				if !late.ended() || late.w.Code == http.StatusOK {
+					t.Errorf("without seats: %d", late.w.Code)
+				}
+				if n := made.Load(); n != 1 {
+					t.Errorf("made %d times", n)
+				}
+			})
+		})
+	}
+}
+
+// What nobody waits for is not begun; what has begun is finished, for who comes again.
+func TestDocumentsThatNobodyWaitsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		before, madeBefore := slow(t, "1", gate)
+		now, madeNow := slow(t, "2", gate)
+		s := small(t)
+		leaving := func() {
+			t.Helper()
+			c := ask(t, s, "/openapi/v2", "", true, nil)
+			synctest.Wait()
+			c.leave()
+			synctest.Wait()
+			if !c.ended() {
+				t.Fatal("it waits after it has left")
+			}
+		}
+		s.Replace([]openapi.Group{before}, nil)
+		leaving()
+		again := ask(t, s, "/openapi/v2", "", true, nil)
+		synctest.Wait()
+		s.Replace([]openapi.Group{now}, nil)
+		leaving()
+		if b, n := madeBefore.Load(), madeNow.Load(); b != 1 || n != 0 {
+			t.Errorf("begun %d and %d times while there is one turn", b, n)
+		}
+		close(gate)
+		synctest.Wait()
+		if !again.ended() || again.w.Code != http.StatusOK || madeBefore.Load() != 1 || madeNow.Load() != 0 {
+			t.Errorf("%d, made %d and %d times", again.w.Code, madeBefore.Load(), madeNow.Load())
+		}
+		body(t, s, "/openapi/v2")
+		if n := madeNow.Load(); n != 1 {
+			t.Errorf("made %d times when it was asked for", n)
+		}
+	})
+}
+
+// A panic while a document is made fails those who wait, and is not kept.
+func TestPanicsAreNotKept(t *testing.T) {
+	s := small(t)
+	g := widgets(t, "1")
+	inner, broken := g.Schemas, true
+	g.Schemas = func(r *openapi.Reading, kind string) *spec.Schema {
+		if broken {
+			panic("broken")
+		}
+		return inner(r, kind)
+	}
+	s.Replace([]openapi.Group{g}, nil)
+	paths := []string{"/openapi/v2", "/openapi/v3", "/openapi/v3/apis/shop.example.com/v1"}
+	for _, path := range paths {
+		if w := get(t, s, path); w.Code != http.StatusInternalServerError {
+			t.Errorf("%s: %d", path, w.Code)
+		}
+	}
+	broken = false
+	for _, path := range paths {
+		body(t, s, path)
+	}
+}
+
+// What group versions are read from is read once where they are described together, by each group.
+func TestGroupVersionsAreReadTogether(t *testing.T) {
+	for _, path := range []string{"/openapi/v2", "/openapi/v3"} {
+		s := small(t)
+		opened := map[string]*atomic.Int32{}
+		var groups []openapi.Group
+		for _, group := range []string{"one.example.com", "two.example.com"} {
+			n := &atomic.Int32{}
+			opened[group] = n
+			for _, version := range []string{"v1", "v2", "v3"} {
+				g := widgets(t, version)
+				g.GroupVersion = schema.GroupVersion{Group: group, Version: version}
+				g.Kinds[0].Group, g.Kinds[0].Version = group, version
+				inner := g.Schemas
+				g.Schemas = func(r *openapi.Reading, kind string) *spec.Schema {
+					if got := r.Once("source", func() any { n.Add(1); return group }); got != group {
+						t.Errorf("%s reads %v", group, got)
+					}
+					return inner(r, kind)
+				}
+				groups = append(groups, g)
+			}
+		}
+		s.Replace(groups, nil)
+		body(t, s, path)
+		for group, n := range opened {
+			if n.Load() != 1 {
+				t.Errorf("%s: %s is read %d times", path, group, n.Load())
+			}
+		}
+	}
+}
+
+// The v2 document stays what it is while only others serve something else.
+func TestOthersDoNotChangeOurDocument(t *testing.T) {
+	open := make(chan struct{})
+	close(open)
+	g, made := slow(t, "1", open)
+	s := small(t)
+	for _, others := range [][]openapi.Other{nil, {{GroupVersion: ext, Hash: "1"}}, {{GroupVersion: ext, Hash: "2"}}} {
+		s.Replace([]openapi.Group{g}, others)
+		body(t, s, "/openapi/v2")
+		if at := index(t, s)["apis/ext.test/v1"]; (at == "") != (others == nil) {
+			t.Errorf("others are at %q", at)
+		}
+	}
+	if n := made.Load(); n != 2 { // one of v2, one of v3
+		t.Errorf("made %d times", n)
+	}
+	s.Replace(nil, nil)
+	if n := len(v2(t, s).Definitions); n == 0 || v2(t, s).Definitions["com.example.shop.v1.Widget"].Type != nil {
+		t.Error("what is gone is described")
+	}
+}

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+)
+
+// sources returns the packages whose types documents may describe.
+func sources() []string {
+	return []string{
+		"k8s.io/api/...",
+		"k8s.io/apimachinery/pkg/api/resource",
+		"k8s.io/apimachinery/pkg/apis/meta/v1",
+		"k8s.io/apimachinery/pkg/apis/meta/v1beta1",
+		"k8s.io/apimachinery/pkg/runtime",
+		"k8s.io/apimachinery/pkg/util/intstr",
+		"k8s.io/apimachinery/pkg/version",
+		"binnacle/services/apiserver/internal/registry/apis/apiextensions/...",
+		"binnacle/services/apiserver/internal/registry/apis/apiregistration/...",
+	}
+}
+
+// facts reads all sources and returns the text that typefacts reads.
+func facts() ([]byte, error) {
+	list := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,GoFiles"}, sources()...)...)
+	out, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", strings.Join(list.Args, " "), err)
+	}
+	var all []*source
+	for dec := json.NewDecoder(bytes.NewReader(out)); dec.More(); {
+		var p struct {
+			ImportPath, Dir string
+			GoFiles         []string
+		}
+		if err := dec.Decode(&p); err != nil {
+			return nil, err
+		}
+		s, err := parse(p.ImportPath, p.Dir, p.GoFiles)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b *source) int { return strings.Compare(a.path, b.path) })
+
+	w := &writer{enums: enums(all)}
+	w.line("# Written by go generate from the source of these packages.")
+	for _, s := range all {
+		if group, ok := s.consts["GroupName"]; ok && s.speaks() {
+			w.line("version", group, path.Base(s.path))
+		}
+	}
+	for _, s := range all {
+		if err := w.source(s); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.path, err)
+		}
+	}
+	return w.Bytes(), nil
+}
+
+// writer writes facts as lines.
+type writer struct {
+	bytes.Buffer
+	enums map[string][]value
+}
+
+func (w *writer) line(parts ...string) { w.WriteString(strings.Join(parts, "\t") + "\n") }
+
+func (w *writer) source(s *source) error {
+	for _, name := range slices.Sorted(keysOf(s.enums)) {
+		if len(w.enums[s.path+"."+name]) == 0 {
+			continue
+		}
+		w.line("enum", s.path+"."+name)
+		for _, v := range w.enums[s.path+"."+name] {
+			w.line("value", v.text, v.description)
+		}
+	}
+	for _, t := range s.structs {
+		if !needed(s.path, t.name) {
+			continue
+		}
+		if err := w.structure(s, t); err != nil {
+			return fmt.Errorf("%s: %w", t.name, err)
+		}
+	}
+	return nil
+}
+
+// needed reports whether documents describe a type. It excludes the other types of packages that
+// are only partly described.
+func needed(pkg, name string) bool {
+	switch path.Base(pkg) {
+	case "runtime":
+		return name == "RawExtension"
+	case "resource":
+		return pkg != "k8s.io/apimachinery/pkg/api/resource" || name == "Quantity"
+	}
+	return true
+}
+
+// structure writes a type if there are facts about it.
+func (w *writer) structure(s *source, t *structure) error {
+	said := s.said[t.name]
+	facts, err := about(t, said[""], s.own())
+	if err != nil {
+		return err
+	}
+	lines := [][]string{append([]string{"type", s.path + "." + t.name}, facts...)}
+	for _, f := range t.fields {
+		of, err := s.about(f, said[f.json])
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.json, err)
+		}
+		if len(of) > 0 {
+			lines = append(lines, append([]string{"field", f.json}, of...))
+		}
+	}
+	if len(facts) > 0 || len(lines) > 1 {
+		for _, l := range lines {
+			w.line(l...)
+		}
+	}
+	return nil
+}
+
+// about returns the facts about a type. said is the description that the type carries at run time.
+func about(t *structure, said string, own bool) (facts []string, err error) {
+	if d := description(t.doc); d != said && !own {
+		facts = append(facts, "doc="+quoted(d))
+	}
+	if k := tags(t.doc)["structType"]; len(k) > 0 {
+		facts = append(facts, "mapType="+k[0])
+	}
+	u, err := union(t)
+	if u != "" {
+		facts = append(facts, "union="+u)
+	}
+	return facts, err
+}
+
+// about returns the facts about a field.
+func (s *source) about(f field, said string) ([]string, error) {
+	var facts []string
+	marks := tags(f.doc)
+	if d := description(f.doc); d != said && !s.own() {
+		facts = append(facts, "doc="+quoted(d))
+	}
+	for _, m := range []struct{ mark, fact string }{
+		{"listType", "listType"}, {"mapType", "mapType"}, {"structType", "mapType"},
+	} {
+		if v := marks[m.mark]; len(v) > 0 {
+			facts = append(facts, m.fact+"="+v[0])
+		}
+	}
+	if v := marks["listMapKey"]; len(v) > 0 {
+		facts = append(facts, "keys="+strings.Join(v, ","))
+	}
+	if v := marks["default"]; len(v) > 0 {
+		text, err := s.fallback(v[0])
+		if err != nil {
+			return nil, err
+		}
+		facts = append(facts, "default="+text)
+	}
+	if strings.Contains("\n"+f.doc, "\n---\n") {
+		facts = append(facts, "cut=true")
+	}
+	switch {
+	case len(marks["required"]) > 0 && f.omitempty:
+		facts = append(facts, "required=true")
+	case len(marks["optional"]) > 0 && len(marks["required"]) == 0 && !f.omitempty:
+		facts = append(facts, "required=false")
+	}
+	return facts, nil
+}
+
+// union returns the union that a type declares, as JSON.
+func union(t *structure) (string, error) {
+	if len(tags(t.doc)["union"]) == 0 {
+		return "", nil
+	}
+	members := map[string]any{}
+	u := map[string]any{"fields-to-discriminateBy": members}
+	for _, f := range t.fields {
+		if len(tags(f.doc)["unionDiscriminator"]) > 0 {
+			u["discriminator"] = f.json
+		} else {
+			members[f.json] = f.name
+		}
+	}
+	text, err := json.Marshal([]any{u})
+	return string(text), err
+}
+
+// quoted returns a string as JSON on one line.
+func quoted(s string) string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(s) // a string can always be encoded
+	return strings.TrimSuffix(b.String(), "\n")
+}

@@ -1,0 +1,91 @@
+package openapi_test
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"binnacle/services/apiserver/internal/api/openapi"
+)
+
+// manyWidgets are a definition of that many versions.
+func manyWidgets(t testing.TB, versions int) []openapi.Group {
+	t.Helper()
+	var groups []openapi.Group
+	for i := range versions {
+		g, version := widgets(t, fmt.Sprint(i)), fmt.Sprintf("v%d", i+1)
+		g.GroupVersion = schema.GroupVersion{Group: g.GroupVersion.Group, Version: version}
+		g.Kinds[0].Version = version
+		groups = append(groups, g)
+	}
+	return groups
+}
+
+// While many documents are made there is a processor for who wants something else.
+func TestDocumentsLeaveAProcessor(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3))
+	synctest.Test(t, func(t *testing.T) {
+		s, groups := small(t), manyWidgets(t, 6)
+		gate := make(chan struct{})
+		var begun atomic.Int32
+		for i := range groups {
+			inner := groups[i].Schemas
+			groups[i].Schemas = func(r *openapi.Reading, kind string) *spec.Schema {
+				begun.Add(1)
+				<-gate
+				return inner(r, kind)
+			}
+		}
+		s.Replace(groups, nil)
+		c := ask(t, s, "/openapi/v3", "", true, nil)
+		synctest.Wait()
+		if n := begun.Load(); n != 2 {
+			t.Errorf("%d documents are made on 3 processors", n)
+		}
+		close(gate)
+		synctest.Wait()
+		if !c.ended() || begun.Load() != 6 {
+			t.Errorf("ended %t, %d documents were made", c.ended(), begun.Load())
+		}
+	})
+}
+
+// What documents have in common is made once for those that are made together.
+func TestDocumentsMadeTogether(t *testing.T) {
+	s := small(t)
+	get(t, s, "/openapi/v3")
+	made := func(versions int) uint64 {
+		groups := manyWidgets(t, versions)
+		s.Replace(nil, nil)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		s.Replace(groups, nil)
+		get(t, s, "/openapi/v3")
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	if each := (int64(made(41)) - int64(made(1))) / 40; each > 2<<20 {
+		t.Errorf("each document more takes %d bytes", each)
+	}
+}
+
+// What the documents cost of a definition with many versions.
+func BenchmarkManyVersions(b *testing.B) {
+	for path, accept := range map[string]string{"/openapi/v3": "", "/openapi/v2": protoV2} {
+		b.Run(path[len("/openapi/"):], func(b *testing.B) {
+			s, groups := small(b), manyWidgets(b, 100)
+			get(b, s, path)
+			b.ReportAllocs()
+			for b.Loop() {
+				s.Replace(nil, nil)
+				s.Replace(groups, nil)
+				get(b, s, path, "Accept", accept)
+			}
+		})
+	}
+}

@@ -1,0 +1,22 @@
+package build
+
+import (
+	"testing"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+func TestMissingIPAddressIsCreated(t *testing.T) {
+	a := start(t, nil)
+	const stored = `{"apiVersion":"v1","kind":"Service","metadata":{"name":"old","namespace":"default","uid":"08675309-9376-9376-9376-086753099999"},"spec":{"type":"ClusterIP","clusterIP":"10.0.0.77","ports":[{"port":80}]}}`
+	if _, err := a.parts.store.Create(t.Context(), a.parts.root()+"/services/specs/default/old", []byte(stored), storage.WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	exists := func() bool { return a.get(addressesPath+"/10.0.0.77").code == 200 }
+	a.eventually("created for a service that another server stored", exists)
+	uid := a.get(addressesPath+"/10.0.0.77").at("metadata", "uid")
+	a.want(200, "DELETE", addressesPath+"/10.0.0.77", "")
+	a.eventually("created after its deletion", func() bool {
+		return exists() && a.get(addressesPath+"/10.0.0.77").at("metadata", "uid") != uid
+	})
+}

@@ -1,0 +1,231 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	nodev1 "k8s.io/api/node/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/libs/features"
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/configuration"
+	"binnacle/services/apiserver/internal/admission/plugins/alwaysadmit"
+	"binnacle/services/apiserver/internal/admission/plugins/alwaysdeny"
+	"binnacle/services/apiserver/internal/admission/plugins/alwayspullimages"
+	"binnacle/services/apiserver/internal/admission/plugins/antiaffinity"
+	"binnacle/services/apiserver/internal/admission/plugins/certificateapproval"
+	"binnacle/services/apiserver/internal/admission/plugins/certificatesigning"
+	"binnacle/services/apiserver/internal/admission/plugins/certificatesubjectrestriction"
+	"binnacle/services/apiserver/internal/admission/plugins/claimresize"
+	"binnacle/services/apiserver/internal/admission/plugins/clustertrustbundleattest"
+	"binnacle/services/apiserver/internal/admission/plugins/defaultingressclass"
+	"binnacle/services/apiserver/internal/admission/plugins/defaultstorageclass"
+	"binnacle/services/apiserver/internal/admission/plugins/defaulttolerationseconds"
+	"binnacle/services/apiserver/internal/admission/plugins/denyserviceexternalips"
+	"binnacle/services/apiserver/internal/admission/plugins/deviceadmin"
+	"binnacle/services/apiserver/internal/admission/plugins/eventratelimit"
+	"binnacle/services/apiserver/internal/admission/plugins/extendedresourcetoleration"
+	"binnacle/services/apiserver/internal/admission/plugins/imagepolicy"
+	"binnacle/services/apiserver/internal/admission/plugins/limitranger"
+	"binnacle/services/apiserver/internal/admission/plugins/namespaceautoprovision"
+	"binnacle/services/apiserver/internal/admission/plugins/namespaceexists"
+	"binnacle/services/apiserver/internal/admission/plugins/namespacelifecycle"
+	"binnacle/services/apiserver/internal/admission/plugins/noderestriction"
+	"binnacle/services/apiserver/internal/admission/plugins/nodetaint"
+	"binnacle/services/apiserver/internal/admission/plugins/ownerreferences"
+	"binnacle/services/apiserver/internal/admission/plugins/podnodeselector"
+	"binnacle/services/apiserver/internal/admission/plugins/podsecurity"
+	"binnacle/services/apiserver/internal/admission/plugins/podtolerationrestriction"
+	"binnacle/services/apiserver/internal/admission/plugins/podtopologylabels"
+	"binnacle/services/apiserver/internal/admission/plugins/priority"
+	"binnacle/services/apiserver/internal/admission/plugins/resourcequota"
+	"binnacle/services/apiserver/internal/admission/plugins/runtimeclass"
+	"binnacle/services/apiserver/internal/admission/plugins/serviceaccount"
+	"binnacle/services/apiserver/internal/admission/plugins/storageprotection"
+	"binnacle/services/apiserver/internal/admission/plugins/suiteidentity"
+	"binnacle/services/apiserver/internal/admission/policies"
+	"binnacle/services/apiserver/internal/admission/webhooks"
+	"binnacle/services/apiserver/internal/cache/lister"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// pluginNames are the admission plugins of Kubernetes 1.33 in their order, which
+// no configuration changes.
+func pluginNames() []string {
+	return []string{
+		alwaysadmit.Name, namespaceautoprovision.Name, namespacelifecycle.Name, namespaceexists.Name, antiaffinity.Name, limitranger.Name,
+		serviceaccount.Name, noderestriction.Name, nodetaint.Name, alwayspullimages.Name, imagepolicy.Name, podsecurity.Name, podnodeselector.Name,
+		priority.Name, defaulttolerationseconds.Name, podtolerationrestriction.Name, eventratelimit.Name, extendedresourcetoleration.Name,
+		defaultstorageclass.Name, storageprotection.Name, ownerreferences.Name, claimresize.Name, runtimeclass.Name,
+		certificateapproval.Name, certificatesigning.Name, clustertrustbundleattest.Name, certificatesubjectrestriction.Name,
+		defaultingressclass.Name, denyserviceexternalips.Name, podtopologylabels.Name, policies.MutatingName, webhooks.MutatingName,
+		policies.ValidatingName, webhooks.ValidatingName, resourcequota.Name, alwaysdeny.Name,
+	}
+}
+
+// maker makes a plugin of its configuration, which is nil where there is none.
+type maker func(configuration []byte) (any, error)
+
+// plain makes a plugin that has no configuration.
+func plain(plugin any) maker {
+	return func(configuration []byte) (any, error) {
+		if configuration != nil {
+			return nil, errors.New("it takes no configuration")
+		}
+		return plugin, nil
+	}
+}
+
+// plugins are the ones that this server has, by name.
+func (p *parts) plugins() map[string]maker {
+	o := p.objects(true)
+	gates := p.options.Features
+	classes := func(g, v, r string) lister.Kind {
+		return p.lookup(schema.GroupVersionResource{Group: g, Version: v, Resource: r})
+	}
+	ingress := classes(networkingv1.GroupName, "v1", "ingressclasses")
+	storage := classes(storagev1.GroupName, "v1", "storageclasses")
+	prio := classes(schedulingv1.GroupName, "v1", "priorityclasses")
+	hooks := p.webhooks()
+	out := map[string]maker{
+		webhooks.MutatingName:   func(c []byte) (any, error) { return p.mutatingWebhooks(hooks("mutatingwebhookconfigurations", c)) },
+		webhooks.ValidatingName: func(c []byte) (any, error) { return p.validatingWebhooks(hooks("validatingwebhookconfigurations", c)) },
+		policies.ValidatingName: p.validatingPolicies,
+		policies.MutatingName:   p.mutatingPolicies,
+		namespacelifecycle.Name: plain(&namespacelifecycle.Plugin{Namespaces: &namespaces{p}}),
+		limitranger.Name:        p.limitRanger,
+		podsecurity.Name: func(configuration []byte) (any, error) {
+			pods, err := newPodObjects(o, p.lookup(corev1.SchemeGroupVersion.WithResource("namespaces")))
+			if err != nil {
+				return nil, err
+			}
+			return podsecurity.New(configuration, pods, podsecurity.NewMetrics(p.metrics))
+		},
+		serviceaccount.Name:                plain(&serviceaccount.Plugin{Accounts: o}),
+		noderestriction.Name:               plain(p.nodeRestriction()),
+		nodetaint.Name:                     plain(nodetaint.Plugin{}),
+		priority.Name:                      plain(&priority.Plugin{Classes: newClasses(o, prio, priority.Default)}),
+		defaulttolerationseconds.Name:      plain(defaulttolerationseconds.Plugin{NotReady: p.options.Admission.NotReadySeconds, Unreachable: p.options.Admission.UnreachableSeconds}),
+		defaultstorageclass.Name:           plain(&defaultstorageclass.Plugin{Classes: newClasses(o, storage, defaultstorageclass.Default)}),
+		storageprotection.Name:             plain(storageprotection.Plugin{AttributesClasses: gates.Enabled(features.VolumeAttributesClass)}),
+		claimresize.Name:                   plain(&claimresize.Plugin{Classes: &lookups[*storagev1.StorageClass]{o, storage}}),
+		runtimeclass.Name:                  plain(&runtimeclass.Plugin{Classes: &lookups[*nodev1.RuntimeClass]{o, classes(nodev1.GroupName, "v1", "runtimeclasses")}}),
+		certificateapproval.Name:           plain(&certificateapproval.Plugin{Authorizer: p.authz.chain}),
+		certificatesigning.Name:            plain(&certificatesigning.Plugin{Authorizer: p.authz.chain}),
+		certificatesubjectrestriction.Name: plain(certificatesubjectrestriction.Plugin{}),
+		resourcequota.Name:                 p.resourceQuota,
+		defaultingressclass.Name:           plain(&defaultingressclass.Plugin{Classes: newClasses(o, ingress, defaultingressclass.Default)}),
+		clustertrustbundleattest.Name:      plain(&clustertrustbundleattest.Plugin{Authorizer: p.authz.chain}),
+		podtopologylabels.Name:             plain(&podtopologylabels.Plugin{Nodes: o, Enabled: gates.Enabled(features.PodTopologyLabelsAdmission)}),
+	}
+	maps.Copy(out, p.optionalPlugins())
+	return out
+}
+
+// initializer is a plugin that finds out only when it has all that it needs
+// whether it can work.
+type initializer interface{ ValidateInitialization() error }
+
+// admission are the plugins in their order, those that are switched off left
+// out, and behind them those that cannot be.
+func (p *parts) admission() (*admission.Chain, error) {
+	o := &p.options.Admission
+	file, err := configuration.Load(o.ConfigFile, pluginNames())
+	if err != nil {
+		return nil, fmt.Errorf("failed to apply admission: failed to read plugin config: %w", err)
+	}
+	have := p.plugins()
+	var on []admission.Plugin
+	for _, name := range pluginNames() {
+		if !o.enabled(name) {
+			continue
+		}
+		if have[name] == nil {
+			if slices.Contains(o.Enable, name) || slices.Contains(o.Only, name) {
+				return nil, fmt.Errorf("failed to apply admission: this server does not have the admission plugin %q", name)
+			}
+			continue
+		}
+		plugin, err := newPlugin(have[name], name, file)
+		if err != nil {
+			return nil, fmt.Errorf("failed to apply admission: %w", err)
+		}
+		on = append(on, admission.Plugin{Name: name, Plugin: plugin})
+	}
+	return admission.NewChain(admission.NewMetrics(p.metrics), append(on, p.escalation(), p.deviceAdmin(), p.policyParams(), admission.Plugin{Name: suiteidentity.Name, Plugin: suiteidentity.Plugin{}})...), nil
+}
+
+// deviceAdmin keeps administrators' access to devices to namespaces that allow it.
+func (p *parts) deviceAdmin() admission.Plugin {
+	return admission.Plugin{Name: deviceadmin.Name, Plugin: &deviceadmin.Plugin{Namespaces: &newestNamespaces{namespaces{p}}}}
+}
+
+// newestNamespaces are as they are now, also where another replica has just taken a
+// label away.
+type newestNamespaces struct{ namespaces }
+
+// Labels implements deviceadmin.Namespaces.
+func (n *newestNamespaces) Labels(ctx context.Context, name string) (map[string]string, error) {
+	if _, err := n.p.cache.MostRecent(ctx); err != nil {
+		return nil, err
+	}
+	return n.namespaces.Labels(ctx, name)
+}
+
+func newPlugin(make maker, name string, file *configuration.File) (any, error) {
+	data, err := file.For(name)
+	if err != nil {
+		return nil, err
+	}
+	plugin, err := make(data)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't init admission plugin %q: %w", name, err)
+	}
+	if i, ok := plugin.(initializer); ok {
+		if err := i.ValidateInitialization(); err != nil {
+			return nil, fmt.Errorf("failed to initialize admission plugin %q: %w", name, err)
+		}
+	}
+	return plugin, nil
+}
+
+// lookups gets objects of one kind that have no namespace.
+type lookups[T registry.Object] struct {
+	objects *lister.Objects
+	kind    lister.Kind
+}
+
+func (l *lookups[T]) Get(ctx context.Context, name string) (T, error) {
+	return lister.Get[T](ctx, l.objects, &l.kind, "", name)
+}
+
+// limitRanger sees of limit ranges what they limit.
+func (p *parts) limitRanger(configuration []byte) (any, error) {
+	ranges, err := lister.NewKept[*corev1.LimitRange](p.objects(true), p.lookup(corev1.SchemeGroupVersion.WithResource("limitranges")), "metadata.name", "spec")
+	if err != nil {
+		return nil, err
+	}
+	return plain(&limitranger.Plugin{Ranges: ranges, PodLevel: p.options.Features.Enabled(features.PodLevelResources)})(configuration)
+}
+
+// classes are lookups of a kind of which one may be the default.
+type classes[T registry.Object, V any] struct {
+	lookups[T]
+	derived *lister.Derived[T, V]
+}
+
+func newClasses[T registry.Object, V any](o *lister.Objects, k lister.Kind, def func([]T) V) *classes[T, V] {
+	return &classes[T, V]{lookups[T]{o, k}, &lister.Derived[T, V]{Objects: o, Kind: k, Derive: def}}
+}
+
+func (c *classes[T, V]) Default(ctx context.Context) (V, error) { return c.derived.Get(ctx) }
+
+var _ serviceaccount.Accounts = (*lister.Objects)(nil)

@@ -1,0 +1,138 @@
+package build
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// refusal is why a server does not start with the options.
+func refusal(t *testing.T, change func(dir string, o *Options)) string {
+	t.Helper()
+	dir := t.TempDir()
+	o := testOptions(t, dir)
+	change(dir, o)
+	if err := o.Complete(); err != nil {
+		return err.Error()
+	}
+	if errs := o.Validate(); len(errs) > 0 {
+		return errs[0].Error()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	p, err := build(ctx, o, slog.New(slog.DiscardHandler))
+	if err == nil {
+		p.release()
+		return ""
+	}
+	return err.Error()
+}
+
+func TestAdmissionFlagsThatDoNotFit(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		admission AdmissionOptions
+		config    string
+		want      string
+	}{
+		"unknown plugin enabled":             {admission: AdmissionOptions{Enable: []string{"Nope"}}, want: `enable-admission-plugins plugin "Nope" is unknown`},
+		"unknown plugin disabled":            {admission: AdmissionOptions{Disable: []string{"Nope"}}, want: `disable-admission-plugins plugin "Nope" is unknown`},
+		"unknown plugin, old flag":           {admission: AdmissionOptions{Only: []string{"Nope"}}, want: `admission-control plugin "Nope" is unknown`},
+		"enabled and disabled":               {admission: AdmissionOptions{Enable: []string{"LimitRanger"}, Disable: []string{"LimitRanger"}}, want: "[LimitRanger] in enable-admission-plugins and disable-admission-plugins overlapped"},
+		"old and new flag":                   {admission: AdmissionOptions{Enable: []string{"LimitRanger"}, Only: []string{"LimitRanger"}}, want: "admission-control and enable-admission-plugins/disable-admission-plugins flags are mutually exclusive"},
+		"configuration of another kind":      {config: "apiVersion: v1\nkind: Pod\n", want: `failed to apply admission: failed to read plugin config: no kind "Pod" is registered for version "v1"`},
+		"configuration of an unknown plugin": {config: admissionConfig("Nope", "{}"), want: `admission plugin "Nope" is unknown`},
+		"configuration of one that has none": {config: admissionConfig("Priority", "{a: b}"), want: `couldn't init admission plugin "Priority": it takes no configuration`},
+		"PodSecurity: unknown field": {
+			config: admissionConfig("PodSecurity", "{apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, bogus: 1}"),
+			want:   `failed to apply admission: couldn't init admission plugin "PodSecurity": strict decoding error: unknown field "bogus"`,
+		},
+		"PodSecurity: bad configuration": {
+			config: admissionConfig("PodSecurity", `{apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {enforce: odd, warn-version: "9"}}`),
+			want:   `failed to apply admission: failed to initialize admission plugin "PodSecurity": PodSecurity configuration error: [enforce: must be one of privileged, baseline, restricted, warn-version: must be "latest" or "v1.x"]`,
+		},
+		"EventRateLimit without configuration": {
+			admission: AdmissionOptions{Enable: []string{"EventRateLimit"}},
+			want:      `failed to apply admission: couldn't init admission plugin "EventRateLimit": limits: Invalid value: []eventratelimit.Limit(nil): must not be empty`,
+		},
+		"ImagePolicyWebhook without configuration": {
+			admission: AdmissionOptions{Enable: []string{"ImagePolicyWebhook"}},
+			want:      `failed to apply admission: couldn't init admission plugin "ImagePolicyWebhook": no config specified`,
+		},
+		"PodNodeSelector: misspelt": {
+			admission: AdmissionOptions{Enable: []string{"PodNodeSelector"}}, config: admissionConfig("PodNodeSelector", "{selectors: {}}"),
+			want: `failed to apply admission: couldn't init admission plugin "PodNodeSelector": strict decoding error: unknown field "selectors"`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := refusal(t, func(dir string, o *Options) {
+				o.Admission.Enable, o.Admission.Disable, o.Admission.Only = c.admission.Enable, c.admission.Disable, c.admission.Only
+				if c.config != "" {
+					o.Admission.ConfigFile = filepath.Join(dir, "admission.yaml")
+					if err := os.WriteFile(o.Admission.ConfigFile, []byte(c.config), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+			if !strings.Contains(got, c.want) {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// admissionConfig configures one plugin.
+func admissionConfig(plugin, configuration string) string {
+	return "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins: [{name: " + plugin + ", configuration: " + configuration + "}]\n"
+}
+
+func TestWhichPluginsAreOn(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		o       AdmissionOptions
+		on, off []string
+	}{
+		"the default":        {on: []string{"LimitRanger", "ResourceQuota"}, off: []string{"AlwaysPullImages", "NodeRestriction"}},
+		"with nodes":         {o: AdmissionOptions{nodes: true}, on: []string{"NodeRestriction"}},
+		"with one more":      {o: AdmissionOptions{Enable: []string{"AlwaysPullImages"}}, on: []string{"AlwaysPullImages", "LimitRanger"}},
+		"with one less":      {o: AdmissionOptions{Disable: []string{"LimitRanger"}}, off: []string{"LimitRanger"}},
+		"only one, old flag": {o: AdmissionOptions{Only: []string{"LimitRanger"}}, on: []string{"LimitRanger"}, off: []string{"ResourceQuota"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, plugin := range pluginNames() {
+				if on := c.o.enabled(plugin); on && slices.Contains(c.off, plugin) || !on && slices.Contains(c.on, plugin) {
+					t.Errorf("%s on: %t", plugin, on)
+				}
+			}
+		})
+	}
+}
+
+// TestEveryPluginCanBeOn names all that there are, but the one that is missing.
+func TestEveryPluginCanBeOn(t *testing.T) {
+	t.Parallel()
+	config := "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n" +
+		"- {name: ImagePolicyWebhook, configuration: {imagePolicy: {kubeConfigFile: <dir>/images}}}\n" +
+		"- {name: EventRateLimit, configuration: {apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: Server, qps: 1000, burst: 1000}]}}\n"
+	images := "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:1/x'}}]\ncontexts: [{name: x, context: {cluster: c}}]\ncurrent-context: x\n"
+	got := refusal(t, func(dir string, o *Options) {
+		for _, name := range pluginNames() {
+			if name != "MutatingAdmissionPolicy" {
+				o.Admission.Enable = append(o.Admission.Enable, name)
+			}
+		}
+		o.Admission.ConfigFile = filepath.Join(dir, "admission.yaml")
+		for file, content := range map[string]string{o.Admission.ConfigFile: strings.ReplaceAll(config, "<dir>", dir), filepath.Join(dir, "images"): images} {
+			if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	if got != "" {
+		t.Error(got)
+	}
+}

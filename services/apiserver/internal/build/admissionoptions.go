@@ -1,0 +1,76 @@
+package build
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"binnacle/libs/options"
+	"binnacle/services/apiserver/internal/admission/plugins/defaulttolerationseconds"
+	"binnacle/services/apiserver/internal/admission/plugins/noderestriction"
+)
+
+// AdmissionOptions switch and configure plugins.
+type AdmissionOptions struct {
+	Enable, Disable []string
+	// Only, if not empty, are the plugins that are on, instead of the two lists.
+	Only []string
+	// ConfigFile configures plugins.
+	ConfigFile string
+	// TypeChecks tells in the statuses of policies what is wrong with their types.
+	TypeChecks bool
+	// NotReadySeconds and UnreachableSeconds are how long pods stay on a node
+	// that is not ready, or cannot be reached, unless they say so themselves.
+	NotReadySeconds, UnreachableSeconds int64
+	// nodes tells that kubelets may be authorized.
+	nodes bool
+}
+
+func (o *AdmissionOptions) addFlags(s *options.Sections) {
+	d := s.Set("admission")
+	d.StringSliceVar(&o.Enable, "enable-admission-plugins", nil, "Admission plugins to switch on beside the default ones, which are on unless they are switched off. Off by default: "+strings.Join(offPlugins(), ", ")+". NodeRestriction is on by default where nodes may be authorized: by Node or Webhook of --authorization-mode, or by --authorization-config.")
+	d.Int64Var(&o.NotReadySeconds, "default-not-ready-toleration-seconds", defaulttolerationseconds.DefaultSeconds, "How long, in seconds, pods stay on a node that is not ready, unless they say so themselves (taint not-ready:NoExecute).")
+	d.Int64Var(&o.UnreachableSeconds, "default-unreachable-toleration-seconds", defaulttolerationseconds.DefaultSeconds, "How long, in seconds, pods stay on a node that cannot be reached, unless they say so themselves (taint unreachable:NoExecute).")
+	d.StringSliceVar(&o.Only, "admission-control", nil, "Deprecated: the admission plugins that are on, in whatever order; use --enable-admission-plugins and --disable-admission-plugins.")
+	d.StringVar(&o.ConfigFile, "admission-control-config-file", "", "File with an AdmissionConfiguration: the configuration of plugins.")
+	d.BoolVar(&o.TypeChecks, "check-admission-policy-types", o.TypeChecks, "Tell in the status of a ValidatingAdmissionPolicy what is wrong with its expressions for the kinds that it is for, as the controller validatingadmissionpolicy-status-controller of kube-controller-manager does; both may.")
+	d.StringSliceVar(&o.Disable, "disable-admission-plugins", nil, "Admission plugins to switch off.")
+}
+
+func (o *AdmissionOptions) validate() (errs []error) {
+	if len(o.Only) > 0 && (len(o.Enable) > 0 || len(o.Disable) > 0) {
+		errs = append(errs, errors.New("admission-control and enable-admission-plugins/disable-admission-plugins flags are mutually exclusive"))
+	}
+	for _, list := range []struct {
+		flag  string
+		names []string
+	}{{"admission-control", o.Only}, {"enable-admission-plugins", o.Enable}, {"disable-admission-plugins", o.Disable}} {
+		for _, p := range list.names {
+			if !slices.Contains(pluginNames(), p) {
+				errs = append(errs, fmt.Errorf("%s plugin %q is unknown", list.flag, p))
+			}
+		}
+	}
+	var both []string
+	for _, p := range o.Enable {
+		if slices.Contains(o.Disable, p) {
+			both = append(both, p)
+		}
+	}
+	if len(both) > 0 {
+		errs = append(errs, fmt.Errorf("[%s] in enable-admission-plugins and disable-admission-plugins overlapped", strings.Join(both, " ")))
+	}
+	return errs
+}
+
+// enabled tells whether a plugin is on.
+func (o *AdmissionOptions) enabled(name string) bool {
+	if len(o.Only) > 0 {
+		return slices.Contains(o.Only, name)
+	}
+	if name == noderestriction.Name && !o.nodes || slices.Contains(offPlugins(), name) {
+		return slices.Contains(o.Enable, name)
+	}
+	return !slices.Contains(o.Disable, name)
+}

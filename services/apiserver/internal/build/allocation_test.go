@@ -1,0 +1,301 @@
+package build
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+)
+
+const (
+	servicesPath  = "/api/v1/namespaces/default/services"
+	addressesPath = "/apis/networking.k8s.io/v1/ipaddresses"
+)
+
+func service(name, spec string) string {
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Service","metadata":{"name":%q},"spec":{%s}}`, name, spec)
+}
+
+const onePort = `"selector":{"a":"b"},"ports":[{"port":80}]`
+
+// texts of a list in an answer.
+func texts(v any) (out []string) {
+	list, _ := v.([]any)
+	for _, x := range list {
+		out = append(out, fmt.Sprint(x))
+	}
+	return out
+}
+
+// names of the objects of a collection.
+func (a *api) names(path string) map[string]bool {
+	out := map[string]bool{}
+	items, _ := a.get(path).at("items").([]any)
+	for _, i := range items {
+		out[fmt.Sprint(i.(map[string]any)["metadata"].(map[string]any)["name"])] = true
+	}
+	return out
+}
+
+// nodePort of the first port of a service.
+func nodePort(r answer) int {
+	ports, _ := r.at("spec", "ports").([]any)
+	if len(ports) == 0 {
+		return 0
+	}
+	n, _ := ports[0].(map[string]any)["nodePort"].(float64)
+	return int(n)
+}
+
+// TestAllocationsAreUniqueAcrossReplicas lets three replicas compete for more
+// addresses and ports than there are.
+func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
+	t.Parallel()
+	const addresses, nodePorts, asked = 29, 28, 40 // a /27, of which the kubernetes service has one
+	etcd := etcdtest.Listening(t)
+	var replicas []*api
+	for i := range 3 {
+		replicas = append(replicas, start(t, func(o *Options) {
+			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+			o.ServiceClusterIPRange = "10.0.0.0/27"
+			o.ServiceNodePorts = utilnet.PortRange{Base: 30000, Size: nodePorts}
+			o.AdvertiseAddress = net.IPv4(127, 0, 0, byte(i+1))
+		}))
+	}
+	for round := range 2 {
+		var mu sync.Mutex
+		ips, ports, failed := map[string]string{}, map[int]string{}, 0
+		var wg sync.WaitGroup
+		for i := range asked {
+			wg.Go(func() {
+				name := fmt.Sprintf("s-%d-%d", round, i)
+				kind := "NodePort"
+				if i >= nodePorts {
+					kind = "ClusterIP"
+				}
+				r := replicas[i%3].send("POST", servicesPath, service(name, fmt.Sprintf(`"type":%q,`, kind)+onePort))
+				mu.Lock()
+				defer mu.Unlock()
+				if r.code == 500 && strings.HasSuffix(fmt.Sprint(r.at("message")), "range is full") {
+					failed++
+					return
+				}
+				if r.code != 201 {
+					t.Errorf("%s: %d %s", name, r.code, r.body)
+					return
+				}
+				ip := fmt.Sprint(r.at("spec", "clusterIP"))
+				if other := ips[ip]; other != "" {
+					t.Errorf("%s has the address %s of %s", name, ip, other)
+				}
+				ips[ip] = name
+				if port := nodePort(r); kind == "NodePort" {
+					if other := ports[port]; other != "" {
+						t.Errorf("%s has the port %d of %s", name, port, other)
+					}
+					ports[port] = name
+				}
+			})
+		}
+		wg.Wait()
+		if len(ips) != addresses || failed != asked-addresses {
+			t.Errorf("%d addresses were given, want %d; %d refused", len(ips), addresses, failed)
+		}
+		a := replicas[round]
+		if live := a.names(addressesPath); len(live) != addresses+1 {
+			t.Errorf("%d addresses are taken, want %d", len(live), addresses+1)
+		}
+		for name := range a.names(servicesPath) {
+			if name != "kubernetes" {
+				a.want(200, "DELETE", servicesPath+"/"+name, "")
+			}
+		}
+		if live := a.names(addressesPath); len(live) != 1 || !live["10.0.0.1"] {
+			t.Errorf("after all services were deleted, taken are %v", live)
+		}
+	}
+}
+
+func TestServicesTakeAndGiveBack(t *testing.T) {
+	t.Parallel()
+	a := start(t, func(o *Options) {
+		o.ServiceClusterIPRange = "10.0.0.0/24,fd00::/112"
+		o.ServiceNodePorts = utilnet.PortRange{Base: 30000, Size: 4}
+	})
+	const merge = mergePatch
+	taken := func(ip string, want bool) {
+		t.Helper()
+		code := 404
+		if want {
+			code = 200
+		}
+		a.want(code, "GET", addressesPath+"/"+ip, "")
+	}
+	patch := func(code int, name, spec string) answer {
+		t.Helper()
+		return a.want(code, "PATCH", servicesPath+"/"+name, `{"spec":{`+spec+`}}`, "Content-Type", merge)
+	}
+
+	s := a.want(201, "POST", servicesPath, service("a", `"clusterIP":"10.0.0.7",`+onePort))
+	if got := fmt.Sprint(s.at("spec", "ipFamilies"), s.at("spec", "ipFamilyPolicy")); got != "[IPv4]SingleStack" {
+		t.Errorf("families %s", got)
+	}
+	a.want(409, "POST", servicesPath, service("a", onePort))
+	if live := a.names(addressesPath); len(live) != 2 {
+		t.Errorf("a create that failed keeps an address: %v", live)
+	}
+	a.want(422, "POST", servicesPath, service("b", `"clusterIP":"10.0.0.7",`+onePort))
+	a.want(201, "POST", servicesPath+"?dryRun=All", service("b", `"type":"NodePort",`+onePort))
+	if live := a.names(addressesPath); len(live) != 2 {
+		t.Errorf("a dry run took an address: %v", live)
+	}
+
+	s = patch(200, "a", `"ipFamilyPolicy":"PreferDualStack"`)
+	ips := texts(s.at("spec", "clusterIPs"))
+	if len(ips) != 2 || ips[0] != "10.0.0.7" || !strings.HasPrefix(ips[1], "fd00::") {
+		t.Fatalf("after the upgrade to two families: %v", ips)
+	}
+	taken(ips[1], true)
+	patch(200, "a", `"ipFamilyPolicy":"SingleStack"`)
+	taken(ips[1], false)
+
+	s = patch(200, "a", `"type":"NodePort"`)
+	port := nodePort(s)
+	if port < 30000 || port > 30003 {
+		t.Fatalf("node port %d", port)
+	}
+	if again := a.want(200, "PUT", servicesPath+"/a", service("a", `"type":"NodePort",`+onePort)); nodePort(again) != port || again.at("spec", "clusterIP") != "10.0.0.7" {
+		t.Errorf("an update that leaves out what was allocated changed it: %s", again.body)
+	}
+	a.want(422, "POST", servicesPath, service("b", fmt.Sprintf(`"type":"NodePort","ports":[{"port":80,"nodePort":%d}]`, port)))
+	s = patch(200, "a", `"type":"ExternalName","externalName":"x.example.com"`)
+	if s.at("spec", "clusterIP") != nil || nodePort(s) != 0 || s.at("spec", "ipFamilies") != nil {
+		t.Errorf("an ExternalName service has %s", s.body)
+	}
+	taken("10.0.0.7", false)
+	a.want(201, "POST", servicesPath, service("b", fmt.Sprintf(`"type":"NodePort","clusterIP":"10.0.0.7","ports":[{"port":80,"nodePort":%d}]`, port)))
+	if s = patch(200, "a", `"type":"ClusterIP","externalName":null`); s.at("spec", "clusterIP") == nil {
+		t.Errorf("a service that gets an address again has none: %s", s.body)
+	}
+	lb := a.want(201, "POST", servicesPath, service("l", `"type":"LoadBalancer","externalTrafficPolicy":"Local",`+onePort))
+	if lb.at("spec", "healthCheckNodePort") == nil {
+		t.Error("no health check port")
+	}
+	full := a.want(201, "POST", servicesPath, service("f", `"type":"NodePort",`+onePort))
+	if r := a.want(500, "POST", servicesPath, service("g", `"type":"NodePort",`+onePort)); r.at("message") != "Internal error occurred: failed to allocate a nodePort: range is full" {
+		t.Errorf("message %v", r.at("message"))
+	}
+	patch(200, "l", `"externalTrafficPolicy":"Cluster"`) // gives its health check port back
+	a.want(201, "POST", servicesPath, service("g", `"type":"NodePort",`+onePort))
+	a.want(200, "DELETE", servicesPath+"/f", "")
+	if r := a.want(201, "POST", servicesPath, service("h", `"type":"NodePort",`+onePort)); nodePort(r) != nodePort(full) {
+		t.Errorf("the port that is free is %d, given was %d", nodePort(full), nodePort(r))
+	}
+	none := a.want(201, "POST", servicesPath, service("none", `"clusterIP":"None","ports":[{"port":80}]`))
+	if got := fmt.Sprint(none.at("spec", "ipFamilies"), none.at("spec", "ipFamilyPolicy")); got != "[IPv4 IPv6]RequireDualStack" {
+		t.Errorf("families of a headless service: %s", got)
+	}
+	both := a.want(201, "POST", servicesPath, service("two", `"ipFamilyPolicy":"RequireDualStack","ipFamilies":["IPv6"],`+onePort))
+	if got := fmt.Sprint(both.at("spec", "ipFamilies")); got != "[IPv6 IPv4]" || !strings.HasPrefix(fmt.Sprint(both.at("spec", "clusterIP")), "fd00::") {
+		t.Errorf("families %s of %s", got, both.body)
+	}
+}
+
+func TestClusterIPRules(t *testing.T) {
+	t.Parallel()
+	a := shared(t)
+	for spec, want := range map[string]string{
+		`"ipFamilyPolicy":"RequireDualStack",`:                 `spec.ipFamilyPolicy: Invalid value: "RequireDualStack": this cluster is not configured for dual-stack services`,
+		`"ipFamilies":["IPv6"],`:                               `spec.ipFamilies[0]: Invalid value: "IPv6": not configured on this cluster`,
+		`"ipFamilies":["IPv4","IPv4"],`:                        `spec.ipFamilies[1]: Duplicate value: "IPv4"`,
+		`"ipFamilies":["IPv5"],`:                               `spec.ipFamilies[0]: Unsupported value: "IPv5": supported values: "IPv4", "IPv6"`,
+		`"ipFamilyPolicy":"Any",`:                              `spec.ipFamilyPolicy: Unsupported value: "Any": supported values: "PreferDualStack", "RequireDualStack", "SingleStack"`,
+		`"clusterIP":"fd00::1",`:                               `fd00::1`,
+		`"clusterIP":"10.0.0.9","clusterIPs":["10.0.0.8"],`:    "first value must match `clusterIP`",
+		`"clusterIPs":["10.0.0.8"],`:                           "must be empty when `clusterIP` is not specified",
+		`"clusterIP":"None","clusterIPs":["None","10.0.0.8"],`: `'None' must be the first and only value`,
+		`"clusterIP":"10.0.0.0",`:                              `failed to allocate IP 10.0.0.0: the provided IP (10.0.0.0) is not in the valid range. The range of valid IPs is 10.0.0.0/24`,
+		`"clusterIP":"10.0.0.255",`:                            `the provided IP (10.0.0.255) is not in the valid range`,
+		`"clusterIP":"10.0.1.1",`:                              `the provided network does not match the current range`,
+		`"clusterIP":"x",`:                                     `spec.clusterIPs[0]: Invalid value: "x": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)`,
+		`"ipFamilies":["IPv6"],"clusterIP":"10.0.0.9",`:        "expected an IPv6 value as indicated by `ipFamilies[0]`",
+		`"clusterIP":"10.0.0.9","clusterIPs":["10.0.0.9","10.0.0.8"],"ipFamilyPolicy":"PreferDualStack",`: `may specify no more than one IP for each IP family`,
+	} {
+		r := a.want(422, "POST", servicesPath, service("s", spec+onePort))
+		if !strings.Contains(fmt.Sprint(r.at("message")), want) {
+			t.Errorf("%s: %v\nlacks %s", spec, r.at("message"), want)
+		}
+	}
+}
+
+// TestRepair breaks what the allocator keeps, in every way a crash could.
+func TestRepair(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	p := *a.parts
+	p.metrics = prometheus.NewRegistry()
+	allocator := p.newAllocator("test")
+	allocator.Now = func() time.Time { return time.Now().Add(2 * time.Minute) }
+	repair := func() {
+		t.Helper()
+		if err := allocator.Repair(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.want(201, "POST", servicesPath, service("a", `"type":"NodePort","clusterIP":"10.0.0.40","ports":[{"port":80,"nodePort":31000}]`))
+	a.want(201, "POST", servicesPath, service("b", `"clusterIP":"10.0.0.41",`+onePort))
+	address := func(ip, name, by string) string {
+		return fmt.Sprintf(`{"apiVersion":"networking.k8s.io/v1","kind":"IPAddress","metadata":{"name":%q,"labels":{"ipaddress.kubernetes.io/ip-family":"IPv4","ipaddress.kubernetes.io/managed-by":%q}},"spec":{"parentRef":{"resource":"services","namespace":"default","name":%q}}}`, ip, by, name)
+	}
+	a.want(201, "POST", addressesPath, address("10.0.0.50", "gone", "ipallocator.k8s.io")) // leaked
+	a.want(201, "POST", addressesPath, address("10.0.0.51", "a", "ipallocator.k8s.io"))    // not what the service has
+	a.want(201, "POST", addressesPath, address("10.0.0.52", "gone", "somebody"))
+	a.want(200, "DELETE", addressesPath+"/10.0.0.40", "") // lost
+	key := a.parts.root() + "/ipaddresses/10.0.0.41"      // has another owner
+	kv, _, err := a.parts.store.Get(context.Background(), key, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.parts.store.Update(context.Background(), key, []byte(address("10.0.0.41", "gone", "ipallocator.k8s.io")), kv.ModRevision, storage.WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	key = a.parts.root() + "/ranges/servicenodeports"
+	kv, _, err = a.parts.store.Get(context.Background(), key, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.parts.store.Delete(context.Background(), key, kv.ModRevision); err != nil {
+		t.Fatal(err)
+	}
+	repair()
+	a.want(404, "GET", addressesPath+"/10.0.0.50", "")
+	a.want(404, "GET", addressesPath+"/10.0.0.51", "")
+	a.want(200, "GET", addressesPath+"/10.0.0.52", "")
+	a.want(200, "GET", addressesPath+"/10.0.0.40", "")
+	if owner := a.get(addressesPath+"/10.0.0.41").at("spec", "parentRef", "name"); owner != "b" {
+		t.Errorf("the address of b is %v's", owner)
+	}
+	a.want(422, "POST", servicesPath, service("c", `"type":"NodePort","ports":[{"port":80,"nodePort":31000}]`))
+	events := func() int {
+		items, _ := a.get("/apis/events.k8s.io/v1/namespaces/default/events").at("items").([]any)
+		return len(items)
+	}
+	told := events()
+	if told < 4 {
+		t.Errorf("%d events were told", told)
+	}
+	repair()
+	if again := events(); again != told {
+		t.Errorf("a repair of nothing told %d events", again-told)
+	}
+}

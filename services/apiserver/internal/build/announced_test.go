@@ -1,0 +1,67 @@
+package build
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// listed returns the versions that /apis/NAME lists.
+func (a *api) listed(name string) string {
+	r := a.get("/apis/" + name)
+	var g metav1.APIGroup
+	if r.code != 200 || json.Unmarshal(r.body, &g) != nil {
+		return ""
+	}
+	var versions []string
+	for _, v := range g.Versions {
+		versions = append(versions, v.Version)
+	}
+	return strings.Join(versions, " ")
+}
+
+func TestAPIServicesWithoutServerAreListed(t *testing.T) {
+	a := start(t, nil)
+	aggregated := func() string {
+		return string(a.want(200, "GET", "/apis", "", "Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList").body)
+	}
+	register := func(version, group, service string) {
+		a.want(201, "POST", apiServicesPath, `{"metadata":{"name":"`+version+"."+group+`"},"spec":{"group":"`+group+`","version":"`+version+
+			`","groupPriorityMinimum":1000,"versionPriority":100`+service+`}}`)
+	}
+	register("v1", "local.test", "")
+	a.eventually("listed", func() bool { return a.listed("local.test") == "v1" })
+	if !strings.Contains(string(a.get("/apis").body), `"local.test"`) || strings.Contains(aggregated(), "local.test") {
+		t.Error("the group is missing in /apis, or present in the aggregated form")
+	}
+	for _, path := range []string{"/apis/local.test/v1", "/apis/local.test/v1/things", "/apis/local.test/v2"} {
+		if r := a.want(404, "GET", path, ""); string(r.body) != "404 page not found\n" {
+			t.Errorf("%s: %s", path, r.body)
+		}
+	}
+
+	const service = `"service":{"namespace":"default","name":"none"}`
+	a.want(200, "PATCH", apiServicesPath+"/v1.local.test", `{"spec":{"insecureSkipTLSVerify":true,`+service+`}}`, "Content-Type", mergePatch)
+	a.eventually("proxied", func() bool { return a.get("/apis/local.test/v1").code == 503 })
+	if a.listed("local.test") != "v1" || !strings.Contains(aggregated(), "local.test") {
+		t.Error("a group version of an extension server is not listed")
+	}
+	a.want(200, "PATCH", apiServicesPath+"/v1.local.test", `{"spec":{"insecureSkipTLSVerify":null,"service":null}}`, "Content-Type", mergePatch)
+	a.eventually("no longer proxied", func() bool { return a.get("/apis/local.test/v1").code == 404 })
+	if a.listed("local.test") != "v1" || strings.Contains(aggregated(), "local.test") {
+		t.Error("the group is missing in /apis/local.test, or present in the aggregated form")
+	}
+
+	a.want(201, "POST", definitionsPath, versioned("as", "v1"))
+	register("v9", "ex.test", "")
+	a.eventually("listed with the version of a definition", func() bool { return a.listed("ex.test") == "v9 v1" })
+	register("v7", "apps", "")
+	a.eventually("listed with a built-in version", func() bool { return a.listed("apps") == "v7 v1" })
+	if r := a.want(404, "GET", "/apis/apps/v7", ""); r.at("message") != "the server could not find the requested resource" {
+		t.Errorf("/apis/apps/v7: %s", r.body)
+	}
+	a.want(200, "DELETE", apiServicesPath+"/v1.local.test", "")
+	a.eventually("gone", func() bool { return a.get("/apis/local.test").code == 404 })
+}

@@ -1,0 +1,119 @@
+package build
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// auditEvent is what tests look at of one.
+type auditEvent struct {
+	AuditID, Stage, Verb, RequestURI string
+	User                             struct{ Username string }
+	ObjectRef                        *struct{ Resource, Namespace, Name, APIGroup string }
+	ResponseStatus                   *struct{ Code int }
+	RequestObject, ResponseObject    json.RawMessage
+	Annotations                      map[string]string
+}
+
+// tellingAll runs a server that tells everything of everybody.
+func tellingAll(t *testing.T, change func(*Options)) (*api, func(id string) []auditEvent) {
+	t.Helper()
+	log := filepath.Join(t.TempDir(), "audit.log")
+	a := start(t, func(o *Options) {
+		o.Audit.PolicyFile, o.Audit.Log.Path = filepath.Join(t.TempDir(), "policy.yaml"), log
+		replaceFile(t, o.Audit.PolicyFile, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: RequestResponse}]\n")
+		if change != nil {
+			change(o)
+		}
+	})
+	return a, func(id string) (out []auditEvent) {
+		data, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range strings.Split(string(data), "\n") {
+			var e auditEvent
+			if json.Unmarshal([]byte(line), &e) == nil && e.AuditID == id {
+				out = append(out, e)
+			}
+		}
+		return out
+	}
+}
+
+// TestWhereTimeWentIsTold: of slow requests, in the parts that Kubernetes tells.
+func TestWhereTimeWentIsTold(t *testing.T) {
+	t.Parallel()
+	a, told := tellingAll(t, func(o *Options) { o.slowAudit = time.Nanosecond })
+	a.want(201, "POST", configMaps, configMap("c"), "Audit-Id", "create")
+	a.want(200, "GET", configMaps+"/c", "", "Audit-Id", "get")
+	a.want(200, "GET", configMaps, "", "Audit-Id", "list")
+	a.want(200, "PATCH", configMaps+"/c", `{"data":{"a":"b"}}`, "Content-Type", mergePatch, "Audit-Id", "patch")
+	for id, parts := range map[string]string{
+		"create": "total authentication authorization apf-queue-wait etcd serialize-response-object response-write",
+		"get":    "total authentication authorization apf-queue-wait etcd serialize-response-object response-write",
+		"list":   "total authentication authorization apf-queue-wait etcd serialize-response-object response-write",
+		"patch":  "total authentication authorization apf-queue-wait etcd decode-response-object serialize-response-object response-write",
+	} {
+		a.eventually("told of "+id, func() bool { e := told(id); return len(e) > 0 && e[len(e)-1].Stage == "ResponseComplete" })
+		events := told(id)
+		got := events[len(events)-1].Annotations
+		want := map[string]bool{}
+		for _, part := range strings.Fields(parts) {
+			want["apiserver.latency.k8s.io/"+part] = true
+			if _, err := time.ParseDuration(got["apiserver.latency.k8s.io/"+part]); err != nil {
+				t.Errorf("%s: %s is not told: %v", id, part, got)
+			}
+		}
+		for key := range got {
+			if strings.HasPrefix(key, "apiserver.latency.k8s.io/") && !want[key] {
+				t.Errorf("%s: %s is told", id, key)
+			}
+		}
+	}
+}
+
+// TestRequestsForOthersAreTold: without objects, under the id that the other server sees.
+func TestRequestsForOthersAreTold(t *testing.T) {
+	t.Parallel()
+	a, told := tellingAll(t, nil)
+	e := extend(t, a, false)
+	a.eventually("available", func() bool { return a.available() == "True Passed all checks passed" })
+	const path = "/apis/ext.test/v1/namespaces/n/things"
+	for _, c := range []struct {
+		id, method, path, body, verb, name string
+		code                               int
+	}{
+		{"list", "GET", path, "", "list", "", 200},
+		{"get", "GET", path + "/t", "", "get", "t", 200},
+		{"create", "POST", path, `{"apiVersion":"ext.test/v1","kind":"Thing","metadata":{"name":"t"}}`, "create", "", 200},
+		{"patch", "PATCH", path + "/t", `{}`, "patch", "t", 200},
+		{"delete", "DELETE", path + "/t", "", "delete", "t", 200},
+	} {
+		a.want(c.code, c.method, c.path, c.body, "Audit-Id", c.id)
+		if seen := e.last(); seen.Header.Get("Audit-Id") != c.id {
+			t.Errorf("%s: the other server sees the id %q", c.id, seen.Header.Get("Audit-Id"))
+		}
+		a.eventually("told of "+c.id, func() bool { return len(told(c.id)) == 2 })
+		events := told(c.id)
+		if events[0].Stage != "RequestReceived" || events[1].Stage != "ResponseComplete" || events[1].ResponseStatus == nil || events[1].ResponseStatus.Code != c.code {
+			t.Errorf("%s: %+v", c.id, events)
+		}
+		for _, got := range events {
+			if got.Verb != c.verb || got.RequestURI != c.path || got.User.Username != "admin" || got.RequestObject != nil || got.ResponseObject != nil ||
+				got.ObjectRef == nil || got.ObjectRef.Resource != "things" || got.ObjectRef.APIGroup != "ext.test" || got.ObjectRef.Namespace != "n" || got.ObjectRef.Name != c.name {
+				t.Errorf("%s: %+v", c.id, got)
+			}
+		}
+	}
+	e.Close()
+	a.eventually("gone", func() bool { return a.send("GET", path, "", "Audit-Id", "gone").code == 503 })
+	a.eventually("told", func() bool { return len(told("gone")) > 1 })
+	if events := told("gone"); events[len(events)-1].ResponseStatus.Code != 503 && events[len(events)-1].ResponseStatus.Code != 200 {
+		t.Errorf("told: %+v", events)
+	}
+}

@@ -1,0 +1,394 @@
+package build
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// recorded is a request and what kube-apiserver 1.33.13 told of it.
+type recorded struct {
+	Name   string
+	Policy string
+	Flags  []string
+	Client *struct {
+		Method, Path string
+		Headers      map[string]string
+		Body         json.RawMessage
+		User         json.RawMessage
+	}
+	Status int
+	Lines  []json.RawMessage
+}
+
+// recordings reads what was recorded; testdata/audit/README.md says how.
+func recordings(t *testing.T, name string) (out []recorded) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", "audit", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// auditWorld is a server that audits into a file, and clients of it.
+type auditWorld struct {
+	*api
+	file    string
+	anon    *http.Client
+	own     *http.Client
+	known   map[string]int // ids of what was asked, and how many lines each has; -1 is not known
+	account string         // token of a/default
+	replace *strings.Replacer
+}
+
+// auditUsers are in a file of tokens.
+const auditUsers = "t-bob,bob,u-bob\nt-alice,alice,u-alice\nt-admin,tokenadmin,u-ta,system:masters\n"
+
+// startAudited runs a server under the policy that recordings were made under.
+func startAudited(t *testing.T, change func(*Options)) *auditWorld {
+	t.Helper()
+	dir := t.TempDir()
+	w := &auditWorld{file: filepath.Join(dir, "audit.log"), known: map[string]int{}, replace: strings.NewReplacer()}
+	files := map[string]string{"policy.yaml": recordings(t, "1-verbs.json")[0].Policy, "tokens.csv": auditUsers}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	key := signingKey(t)
+	w.api = start(t, func(o *Options) {
+		issuing(key)(o)
+		o.Admission.Disable = nil
+		o.Authorization.Modes = []string{"RBAC"}
+		o.Authentication.TokenFile = filepath.Join(dir, "tokens.csv")
+		o.Audit.PolicyFile, o.Audit.Log.Path = filepath.Join(dir, "policy.yaml"), w.file
+		if change != nil {
+			change(o)
+		}
+	})
+	w.anon = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableCompression: true, DisableKeepAlives: true}}
+	certificates := w.client.Transport.(*http.Transport).TLSClientConfig
+	w.own = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: certificates.Certificates}, DisableCompression: true, DisableKeepAlives: true}}
+	for _, ns := range []string{"a", "req", "meta", "none", "omit", "stages"} {
+		w.prepare(201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"`+ns+`"}}`)
+	}
+	w.prepare(201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"psa","labels":{"pod-security.kubernetes.io/enforce":"baseline","pod-security.kubernetes.io/audit":"restricted"}}}`)
+	for _, ns := range []string{"a", "psa"} {
+		w.prepare(201, "POST", "/api/v1/namespaces/"+ns+"/serviceaccounts", `{"metadata":{"name":"default"}}`)
+	}
+	r := w.prepare(201, "POST", "/api/v1/namespaces/a/serviceaccounts/default/token", `{"spec":{}}`)
+	w.account, _ = r.at("status", "token").(string)
+	return w
+}
+
+// preparing is the user agent of what no recording has.
+const preparing = "preparing"
+
+func (w *auditWorld) prepare(code int, method, path, body string, header ...string) answer {
+	w.t.Helper()
+	return w.want(code, method, path, body, append(header, "User-Agent", preparing)...)
+}
+
+// ask makes a recorded request and returns its code and the id that it was told under.
+func (w *auditWorld) ask(r *recorded) (int, string) {
+	w.t.Helper()
+	c := r.Client
+	body := []byte(c.Body)
+	var text string
+	if json.Unmarshal(body, &text) == nil {
+		body = []byte(text)
+	} else if len(body) > 0 {
+		compact := &bytes.Buffer{}
+		if err := json.Compact(compact, body); err != nil {
+			w.t.Fatal(err)
+		}
+		body = compact.Bytes()
+	}
+	req, err := http.NewRequest(c.Method, w.url+w.replace.Replace(c.Path), bytes.NewReader([]byte(w.replace.Replace(string(body)))))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	req.Header.Set("User-Agent", "recorder")
+	if len(r.Lines) > 0 && bytes.HasPrefix(r.Lines[0], []byte("{")) && !bytes.Contains(r.Lines[0], []byte(`"userAgent"`)) {
+		req.Header.Set("User-Agent", "")
+	}
+	if len(body) > 0 {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for k, v := range c.Headers {
+		req.Header.Set(k, v)
+	}
+	client := w.own
+	if len(c.User) > 0 {
+		client = w.anon
+		var user string
+		_ = json.Unmarshal(c.User, &user) // null is nobody
+		if token, ok := strings.CutPrefix(user, "token:"); ok {
+			req.Header.Set("Authorization", "Bearer "+token)
+		} else if user != "" {
+			req.Header.Set("Authorization", "Bearer "+w.account)
+		}
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		w.t.Fatalf("%s: %v", r.Name, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusSwitchingProtocols && !strings.Contains(r.Name, "ended by the client") {
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+			w.t.Errorf("%s: %v", r.Name, err)
+		}
+	}
+	id := resp.Header.Get("Audit-Id")
+	return resp.StatusCode, id
+}
+
+// read returns the complete lines of the log. The last line may be half written.
+func (w *auditWorld) read() string {
+	data, err := os.ReadFile(w.file)
+	if err != nil && !os.IsNotExist(err) {
+		w.t.Fatal(err)
+	}
+	return string(data[:bytes.LastIndexByte(data, '\n')+1])
+}
+
+// logged reads the log: the lines of each request in order.
+func (w *auditWorld) logged() map[string][]json.RawMessage {
+	w.t.Helper()
+	out := map[string][]json.RawMessage{}
+	for _, line := range bytes.SplitAfter([]byte(w.read()), []byte("\n")) {
+		var e struct{ AuditID, UserAgent string }
+		if !bytes.HasSuffix(line, []byte("\n")) {
+			continue // it is being written
+		}
+		if err := json.Unmarshal(line, &e); err != nil {
+			w.t.Fatalf("%v in line %q", err, line)
+		}
+		if e.UserAgent != preparing && e.UserAgent != "Go-http-client/2.0" && e.UserAgent != "Go-http-client/1.1" {
+			out[e.AuditID] = append(out[e.AuditID], line)
+		}
+	}
+	return out
+}
+
+// replay asks what was recorded and compares what is told of it. Known differences must
+// be there: a list that has too much is as wrong as one that lacks something.
+func (w *auditWorld) replay(r *recorded, known string) {
+	w.t.Helper()
+	code, id := w.ask(r)
+	var got []json.RawMessage
+	w.eventually("told of "+r.Name, func() bool {
+		all := w.logged()
+		if id == "" { // what another server answered to an upgrade has none
+			id = w.unknown(all)
+		}
+		got = all[id]
+		return len(got) >= len(r.Lines) && (known == "" || ended(got))
+	})
+	w.known[id] = len(r.Lines)
+	if known != "" {
+		w.known[id] = -1
+	}
+	var wrong []string
+	if code != r.Status {
+		wrong = append(wrong, fmt.Sprintf("answered %d, want %d", code, r.Status))
+	}
+	if len(got) != len(r.Lines) {
+		wrong = append(wrong, fmt.Sprintf("%d lines, want %d", len(got), len(r.Lines)))
+	}
+	for i := range min(len(got), len(r.Lines)) {
+		g, want := scrubbed(w.t, w.replace.Replace(string(got[i]))), scrubbed(w.t, w.replace.Replace(string(r.Lines[i])))
+		if !strings.Contains(want, latencies) {
+			g = inTime(g)
+		}
+		if g != want {
+			wrong = append(wrong, fmt.Sprintf("line %d\n   is %s\n want %s", i, g, want))
+		}
+	}
+	switch {
+	case known == "" && len(wrong) > 0:
+		w.t.Errorf("%s: %s", r.Name, strings.Join(wrong, "\n"))
+	case known != "" && len(wrong) == 0:
+		w.t.Errorf("%s: is as recorded, and listed as different: %s", r.Name, known)
+	}
+}
+
+// strange are requests that nobody made.
+func (w *auditWorld) strange() {
+	w.t.Helper()
+	for id, lines := range w.logged() {
+		if n, ok := w.known[id]; !ok || n >= 0 && n != len(lines) {
+			w.t.Errorf("nobody asked, or wants only %d of %s", n, lines)
+		}
+	}
+}
+
+// unknown is an id that was not seen yet.
+func (w *auditWorld) unknown(all map[string][]json.RawMessage) string {
+	for id := range all {
+		if _, ok := w.known[id]; !ok {
+			return id
+		}
+	}
+	return ""
+}
+
+// ended tells whether the last stage of a request was told.
+func ended(lines []json.RawMessage) bool {
+	return len(lines) > 0 && bytes.Contains(lines[len(lines)-1], []byte(`"stage":"ResponseComplete"`))
+}
+
+var scrubs = []struct{ pattern, with string }{
+	{`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|<uid-\d+>`, "<uid>"},
+	{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`, "<time>"},
+	{`("resourceVersion":)"(\d+|<rv-\d+>)"`, `$1"<rv>"`},
+	{`gen-[a-z0-9]{5}\b|gen-<random>`, "gen-<random>"},
+	{`X509SHA256=[0-9a-f]{64}`, "X509SHA256=<hex>"},
+	{`JTI=<[a-z0-9-]+>`, "JTI=<uid>"},
+	{`"eyJ2IjoibWV0YS[A-Za-z0-9_-]+"`, `"<continue>"`},
+	{`"[0-9.]+(ns|µs|ms|s)"`, `"<duration>"`},
+	{`"apiserver\.latency\.k8s\.io/[a-z-]+":"<duration>",`, ""}, // of those that took long
+	{`127\.0\.0\.1:(\d+|<port>)`, "127.0.0.1:<port>"},
+}
+
+// scrubbed is a line without what differs from run to run. The order of fields stays.
+func scrubbed(t *testing.T, line string) string {
+	t.Helper()
+	dec := json.NewDecoder(strings.NewReader(line))
+	dec.UseNumber()
+	text, err := ordered(dec)
+	if err != nil {
+		t.Fatalf("%v in %q", err, line)
+	}
+	return scrub(text)
+}
+
+// latencies begin the names of annotations that requests of more than half a second have.
+const latencies = "apiserver.latency.k8s.io/"
+
+// inTime is a line as a faster machine would have written it.
+func inTime(line string) string {
+	line = regexp.MustCompile(`"`+regexp.QuoteMeta(latencies)+`[a-z-]+":"<duration>",?`).ReplaceAllString(line, "")
+	return strings.NewReplacer(`,}`, `}`, `"annotations":{},`, ``, `,"annotations":{}`, ``).Replace(line)
+}
+
+func scrub(text string) string {
+	for _, s := range scrubs {
+		text = regexp.MustCompile(s.pattern).ReplaceAllString(text, s.with)
+	}
+	return text
+}
+
+// ordered writes a value anew, in the order that it has.
+func ordered(dec *json.Decoder) (string, error) {
+	token, err := dec.Token()
+	if err != nil {
+		return "", err
+	}
+	delim, ok := token.(json.Delim)
+	if !ok {
+		var b strings.Builder
+		enc := json.NewEncoder(&b)
+		enc.SetEscapeHTML(false)
+		err := enc.Encode(token)
+		return strings.TrimSuffix(b.String(), "\n"), err
+	}
+	var parts []string
+	for dec.More() {
+		key := ""
+		if delim == '{' {
+			if key, err = ordered(dec); err != nil {
+				return "", err
+			}
+			key += ":"
+		}
+		value, err := ordered(dec)
+		if err != nil {
+			return "", err
+		}
+		parts = append(parts, key+value)
+	}
+	end, err := dec.Token()
+	return delim.String() + strings.Join(parts, ",") + fmt.Sprint(end), err
+}
+
+// differences are what is told otherwise than recorded, each with its reason.
+func differences() map[string]string {
+	const lost = "it is told that the request has ended, which an apply in YAML is not there"
+	const kubelet = "requests for a node go to its kubelet, wherever that is"
+	return map[string]string{
+		"10-kubelet-requests.json: node proxy":                         kubelet,
+		"10-kubelet-requests.json: node proxy with a port":             kubelet,
+		"10-kubelet-requests.json: node proxy, POST":                   kubelet,
+		"1-verbs.json: apply, YAML body":                               lost,
+		"1-verbs.json: apply conflict":                                 lost,
+		"9-apply-json.json: apply, YAML body":                          lost,
+		"2-refusals-and-identities.json: expired continue token (410)": "the message of the answer differs",
+		"2-refusals-and-identities.json: impersonation without user":   "it is answered 400, as it is the client's fault",
+		"4-annotations.json: deprecated API: componentstatuses":        "the order of components is that of the list, and there by chance",
+		"4-annotations.json: deprecated custom resource version":       "the fields of the answer have the order of built-in kinds",
+		"6-truncated.json: still too large without bodies":             "the event is told shortened, so that no client can avoid it by long texts",
+	}
+}
+
+// unsteady are requests whose recording hangs on chance.
+func unsteady(name string) bool {
+	return name == "request timeout=1ms" // it may be in time
+}
+
+func replayFile(w *auditWorld, name string, before func(i int, r *recorded)) {
+	known := differences()
+	for i, r := range recordings(w.t, name) {
+		if before != nil {
+			before(i, &r)
+		}
+		if r.Client != nil && !unsteady(r.Name) {
+			w.replay(&r, known[name+": "+r.Name])
+		}
+	}
+	w.strange()
+}
+
+func TestAuditRecordings(t *testing.T) {
+	t.Parallel()
+	w := startAudited(t, nil)
+	for _, name := range []string{"1-verbs.json", "2-refusals-and-identities.json", "3-policy-rules.json", "9-apply-json.json"} {
+		replayFile(w, name, func(_ int, r *recorded) { w.stage(name, r) })
+	}
+	if t.Failed() {
+		return
+	}
+	if !slices.Contains(w.metricsLines(), `apiserver_audit_level_total{level="RequestResponse"}`) {
+		t.Error("levels are not counted")
+	}
+}
+
+func (w *auditWorld) metricsLines() (names []string) {
+	for line := range strings.Lines(string(w.get("/metrics").body)) {
+		names = append(names, strings.Fields(line)[0])
+	}
+	return names
+}
+
+// stage has what requests of a recording found there.
+func (w *auditWorld) stage(file string, r *recorded) {
+	switch file + ": " + r.Name {
+	case "2-refusals-and-identities.json: already exists (409)":
+		w.prepare(201, "POST", "/api/v1/namespaces/a/configmaps?fieldManager=recorder", `{"metadata":{"name":"ex"},"data":{"k":"v"}}`)
+	case "2-refusals-and-identities.json: conflict (409)":
+		w.replace = strings.NewReplacer("<rv-1>", "1")
+	}
+}

@@ -1,0 +1,232 @@
+package build
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/libs/options"
+)
+
+// TestAuditStartFailures replays policies and flags that end the process at its start.
+func TestAuditStartFailures(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile(filepath.Join("testdata", "audit", "8-start-failures.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []struct {
+		Name          string
+		Flags, Output []string
+		Files         map[string]string
+	}
+	if err := json.Unmarshal(data, &all); err != nil {
+		t.Fatal(err)
+	}
+	quoted := regexp.MustCompile(`err=("(?:[^"\\]|\\.)*")`)
+	for _, c := range all {
+		t.Run(c.Name, func(t *testing.T) {
+			dir := t.TempDir()
+			for name, text := range c.Files {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			args := []string{"--cert-dir", dir, "--data-dir", dir}
+			for _, f := range c.Flags {
+				args = append(args, strings.ReplaceAll(f, "<dir>", dir))
+			}
+			var stderr bytes.Buffer
+			o := NewOptions()
+			code := options.Main(t.Context(), Name, Short, o, func(ctx context.Context, log *slog.Logger) error {
+				p := &parts{options: o, log: log, metrics: prometheus.NewRegistry()}
+				defer p.release()
+				return p.buildAudit(ctx)
+			}, args, &stderr, &stderr)
+			if len(c.Output) == 0 {
+				if code != options.ExitOK {
+					t.Errorf("ends with %d: %s", code, &stderr)
+				}
+				return
+			}
+			if code == options.ExitOK {
+				t.Error("starts")
+			}
+			for _, want := range messages(t, quoted.FindStringSubmatch(c.Output[0])[1], dir) {
+				if !strings.Contains(stderr.String(), want) {
+					t.Errorf("\n  is %s\nwant %s", &stderr, want)
+				}
+			}
+		})
+	}
+}
+
+// messages are the errors of a line, which are in brackets when they are several.
+func messages(t *testing.T, quoted, dir string) []string {
+	t.Helper()
+	text, err := strconv.Unquote(quoted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = strings.ReplaceAll(text, "<dir>", dir)
+	if strings.HasPrefix(text, "[") {
+		return regexp.MustCompile(`, (?:--|invalid)`).Split(strings.Trim(text, "[]"), -1)
+	}
+	return []string{text}
+}
+
+// TestAuditWebhook: what is told at the end of a server arrives, and the policy is followed.
+func TestAuditWebhook(t *testing.T) {
+	t.Parallel()
+	hook := newPosted(t)
+	dir := t.TempDir()
+	config := filepath.Join(dir, "audit.kubeconfig")
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw})
+	text, _ := json.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "Config", "current-context": "x",
+		"clusters": []any{map[string]any{"name": "c", "cluster": map[string]any{"server": hook.URL + "/audit", "certificate-authority-data": ca}}},
+		"contexts": []any{map[string]any{"name": "x", "context": map[string]any{"cluster": "c"}}},
+	})
+	if err := os.WriteFile(config, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var want recorded
+	t.Run("server", func(t *testing.T) {
+		w := startAudited(t, func(o *Options) {
+			o.Audit.Webhook.ConfigFile, o.Audit.Webhook.Batch.MaxWait, o.Audit.Webhook.Batch.MaxSize = config, 1e12, 1000
+		})
+		want = recordings(t, "1-verbs.json")[3]
+		if _, id := w.ask(&want); id == "" {
+			t.Error("no id")
+		}
+	})
+	// The server has ended; nothing was posted before.
+	var list struct {
+		Kind, APIVersion string
+		Items            []json.RawMessage
+	}
+	body := hook.next(t)
+	if err := json.Unmarshal([]byte(body), &list); err != nil || list.Kind != "EventList" || !strings.HasPrefix(body, `{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":[{"level":`) {
+		t.Fatalf("%v in %.300s", err, body)
+	}
+	got := slices.DeleteFunc(list.Items, func(e json.RawMessage) bool { return !bytes.Contains(e, []byte(`"recorder"`)) })
+	if len(got) != len(want.Lines) {
+		t.Fatalf("%d events, want %d", len(got), len(want.Lines))
+	}
+}
+
+// TestThePolicyIsFollowed by a server that runs; a bad one changes nothing.
+func TestThePolicyIsFollowed(t *testing.T) {
+	t.Parallel()
+	var file string
+	w := startAudited(t, func(o *Options) { file = o.Audit.PolicyFile })
+	write := func(rules string) {
+		t.Helper()
+		if err := errors.Join(os.WriteFile(file+".new", []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\n"+rules), 0o600), os.Rename(file+".new", file)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count := func(status string) bool {
+		return strings.Contains(string(w.get("/metrics").body), fmt.Sprintf("binnacle_audit_policy_reloads_total{status=%q} 1", status))
+	}
+	write("rules: [{level: Odd}]\n")
+	w.eventually("refused", func() bool { return count("failure") })
+	get := recordings(t, "3-policy-rules.json")[16] // /version
+	w.replay(&get, "")
+	write("rules: [{level: None}]\n")
+	w.eventually("followed", func() bool { return count("success") })
+	_, id := w.ask(&get)
+	if lines := w.logged()[id]; len(lines) != 0 {
+		t.Errorf("told at level None: %s", lines)
+	}
+}
+
+// TestSecretsAreNotToldAtMetadata: neither tokens that come in bodies and headers nor those
+// that are made.
+func TestSecretsAreNotToldAtMetadata(t *testing.T) {
+	t.Parallel()
+	w := startAudited(t, func(o *Options) {
+		if err := os.WriteFile(o.Audit.PolicyFile, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+	const secret = "s3cr3t"
+	kept := base64.StdEncoding.EncodeToString([]byte(secret))
+	w.want(201, "POST", "/apis/authentication.k8s.io/v1/tokenreviews", `{"spec":{"token":"`+secret+`"}}`)
+	w.want(201, "POST", "/api/v1/namespaces/a/secrets", `{"metadata":{"name":"s"},"stringData":{"k":"`+secret+`"}}`)
+	w.want(422, "POST", "/api/v1/namespaces/a/secrets", `{"metadata":{"name":"t"},"type":"kubernetes.io/tls","stringData":{"k":"`+secret+`"}}`)
+	w.want(200, "PATCH", "/api/v1/namespaces/a/secrets/s", `{"stringData":{"l":"`+secret+`"}}`, "Content-Type", mergePatch)
+	for media, patch := range map[string]string{
+		mergePatch:                               `{"data":{"m":"!"}}`,
+		"application/json-patch+json":            `[{"op":"add","path":"/data/m","value":"!"}]`,
+		"application/strategic-merge-patch+json": `{"data":"` + secret + `"}`,
+	} { // what is made of the whole secret is answered
+		r := w.want(422, "PATCH", "/api/v1/namespaces/a/secrets/s", patch, "Content-Type", media)
+		if text := fmt.Sprint(r.at("message")); !strings.Contains(text, secret) && !strings.Contains(text, kept) {
+			t.Errorf("%s: %s", media, text)
+		}
+	}
+	w.want(200, "GET", "/api/v1/namespaces/a/secrets/s", "")
+	made := w.want(201, "POST", "/api/v1/namespaces/a/serviceaccounts/default/token", `{"spec":{}}`)
+	token := fmt.Sprint(made.at("status", "token"))
+	w.bearer().want(200, "GET", "/version", "", "Authorization", "Bearer "+token)
+	w.bearer().want(401, "GET", "/version", "", "Authorization", "Bearer "+secret)
+	text := w.read()
+	if n := strings.Count(text, "\n"); n < 15 {
+		t.Fatalf("%d lines only", n)
+	}
+	if n := strings.Count(text, `"message":" \"\" is invalid: patch: Invalid value: \"\u003ccontents redacted\u003e\": `); n != 3 {
+		t.Errorf("%d of 3 refused patches are told", n)
+	}
+	for _, s := range []string{secret, kept, token, token[strings.LastIndex(token, ".")+1:], "requestObject", "responseObject"} {
+		if strings.Contains(text, s) {
+			t.Errorf("%q is told", s)
+		}
+	}
+}
+
+// TestTheServersOwnWritesAreTold as those of its own user.
+func TestTheServersOwnWritesAreTold(t *testing.T) {
+	t.Parallel()
+	w := startAudited(t, func(o *Options) {
+		if err := os.WriteFile(o.Audit.PolicyFile, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Request}]\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+	found := false
+	for line := range strings.Lines(w.read()) {
+		var e struct {
+			Verb, Stage, RequestURI string
+			User                    struct{ Username string }
+			ObjectRef               struct{ Resource, Name string }
+			ResponseStatus          struct{ Code int }
+			RequestObject           struct{ Kind string }
+		}
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.User.Username == "system:apiserver" && e.Stage == "ResponseComplete" && e.ObjectRef.Name == "kube-system" && e.ObjectRef.Resource == "namespaces" {
+			found = e.Verb == "create" && e.RequestURI == "/api/v1/namespaces" && e.ResponseStatus.Code == 201 && e.RequestObject.Kind == "Namespace"
+			if !found {
+				t.Errorf("told as %s", line)
+			}
+		}
+	}
+	if !found {
+		t.Error("nobody is told who made kube-system")
+	}
+}

@@ -1,0 +1,151 @@
+package build
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/libs/authenticator"
+	"binnacle/libs/authnconfig"
+	"binnacle/libs/features"
+	"binnacle/libs/satoken"
+	"binnacle/libs/task"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/cache/lister"
+	"binnacle/services/apiserver/internal/rest/internalclient"
+	"binnacle/services/apiserver/internal/rest/subresources/tokens"
+	"binnacle/services/apiserver/internal/security/authn"
+	"binnacle/services/apiserver/internal/security/authn/reviews"
+	"binnacle/services/apiserver/internal/security/authn/webhook"
+	"binnacle/services/apiserver/internal/security/externaljwt"
+)
+
+// failureTTL is how long a refusal of a token is kept.
+const failureTTL = 10 * time.Second
+
+// authentication is who knows users, and who makes tokens.
+type authentication struct {
+	tokens  authn.Tokens
+	reviews *reviews.Cache // nil where no token is known
+	issuer  *tokens.Issuer
+	foreign *authnconfig.Source // of the tokens of other issuers; nil without
+	// documents of the issuer of tokens; nil where it has none.
+	documents http.Handler
+	// signer is the external signer of tokens, if there is one.
+	signer *externaljwt.Signer
+}
+
+// buildAuthentication makes the authenticators of bearer tokens.
+func (p *parts) buildAuthentication(ctx context.Context) error {
+	o := &p.options.Authentication
+	p.authn.tokens = authn.NoTokens{}
+	var union authenticator.Union
+	ofAccounts := func() (authenticator.Token, error) { return p.serviceAccountTokens(ctx) }
+	for _, add := range []func() (authenticator.Token, error){p.tokenFile, ofAccounts, p.bootstrapTokens, p.foreignTokens, p.tokenWebhook} {
+		t, err := add()
+		if err != nil {
+			return err
+		}
+		if t != nil {
+			union = append(union, t)
+		}
+	}
+	if len(union) == 0 {
+		return nil
+	}
+	var err error
+	p.authn.reviews, err = reviews.New(reviews.Config{
+		Token: authenticator.Unreserved(union), Audiences: o.Audiences, SuccessTTL: o.Webhook.CacheTTL, FailureTTL: failureTTL, Timeout: webhook.Timeout,
+		Objects: p.objects(false), Legacy: legacyTokens{p}, Logger: p.log, Registerer: p.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	p.authn.tokens = p.authn.reviews
+	if p.authn.signer != nil {
+		return p.followSigner()
+	}
+	return nil
+}
+
+// objects looks up what tokens depend on.
+func (p *parts) objects(confirm bool) *lister.Objects {
+	kind := func(resource string) lister.Kind { return p.lookup(corev1.SchemeGroupVersion.WithResource(resource)) }
+	return &lister.Objects{
+		Cache: p.cache, Confirm: confirm,
+		ServiceAccounts: kind("serviceaccounts"), Pods: kind("pods"), Secrets: kind("secrets"), Nodes: kind("nodes"),
+	}
+}
+
+// lookup is where objects of a kind are found.
+func (p *parts) lookup(gvr schema.GroupVersionResource) lister.Kind {
+	k := p.catalog.Resource(gvr)
+	prefix := apiset.KeyPrefix(p.root(), k)
+	return lister.Kind{Resource: gvr.GroupResource(), Prefix: prefix, Store: p.cached(prefix), Coder: p.codec.Of(k), Written: p.written[gvr.GroupResource()]}
+}
+
+// followTokens is the work that goes on beside the requests.
+func (p *parts) followTokens() []task.Task {
+	if p.authn.reviews == nil {
+		return nil
+	}
+	o := p.objects(false)
+	tasks := []task.Task{{Name: "token reviews", Run: func(ctx context.Context) error {
+		return p.authn.reviews.Run(ctx, p.cache, []reviews.Followed{
+			{Kind: satoken.KindServiceAccount, Store: o.ServiceAccounts.Store}, {Kind: satoken.KindPod, Store: o.Pods.Store},
+			{Kind: satoken.KindSecret, Store: o.Secrets.Store}, {Kind: satoken.KindNode, Store: o.Nodes.Store},
+		})
+	}}}
+	if p.authn.signer != nil {
+		tasks = append(tasks, task.Task{Name: "keys of the external token signer", Run: p.authn.signer.Run})
+	}
+	if p.authn.foreign != nil {
+		tasks = append(tasks, task.Task{Name: "issuers of tokens", Run: p.authn.foreign.Run})
+	}
+	return tasks
+}
+
+// users of requests: the methods in the order in which they are tried.
+func (p *parts) users() (authn.Authenticator, error) {
+	o := &p.options.Authentication
+	chain := authn.Chain{internalclient.Authenticator{}}
+	if o.proxyCAs != nil {
+		proxy, err := authn.NewFrontProxy(o.proxyCAs.Pool, o.Proxy.Names, o.Proxy.Headers)
+		if err != nil {
+			return nil, err
+		}
+		chain = append(chain, proxy)
+	}
+	certs, err := authn.NewCertificates(p.server.ClientCAs, p.options.Features.Enabled(features.AllowParsingUserUIDFromCertAuth))
+	if err != nil {
+		return nil, err
+	}
+	certs.Measure(p.metrics)
+	chain = append(chain, certs, authn.Bearer{Tokens: p.authn.tokens}, authn.WebSocket{Tokens: p.authn.tokens})
+	switch {
+	case p.authn.foreign != nil:
+		chain = append(chain, authn.Anonymous{Allowed: p.mayBeAnonymous})
+	case o.Anonymous:
+		chain = append(chain, authn.Anonymous{})
+	}
+	if o.anonymousReset {
+		p.log.Warn("AnonymousAuth is not allowed with the AlwaysAllow authorizer. Resetting AnonymousAuth to false. You should use a different authorizer")
+	}
+	return authn.NewMeasured(chain, p.metrics), nil
+}
+
+// mayBeAnonymous tells whether a path may be asked for anonymously by the
+// configuration file, or the flag where the file does not say. Where everything is
+// allowed, a file that names no paths would give the cluster away, and does not
+// count.
+func (p *parts) mayBeAnonymous(path string) bool {
+	o := &p.options.Authentication
+	c := p.authn.foreign.Anonymous()
+	if c == nil {
+		return o.Anonymous
+	}
+	return c.Allows(path) && (!o.everythingAllowed || len(c.Conditions) > 0)
+}

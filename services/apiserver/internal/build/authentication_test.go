@@ -1,0 +1,378 @@
+package build
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"binnacle/deploy/certs"
+	"binnacle/libs/options"
+)
+
+const accounts = "/api/v1/namespaces/default/serviceaccounts"
+
+// signingKey makes the key of service account tokens and writes it to a file.
+func signingKey(t *testing.T) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "sa.key")
+	block := &pem.Block{Type: "EC PRIVATE KEY", Bytes: der}
+	if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func issuing(key string) func(*Options) {
+	return func(o *Options) {
+		o.Authentication.ServiceAccountIssuers = []string{"https://issuer"}
+		o.Authentication.ServiceAccountSigner = key
+	}
+}
+
+// bearer is a client that has no certificate, only a token.
+func (a *api) bearer() *api {
+	tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
+	a.t.Cleanup(tr.CloseIdleConnections)
+	return &api{t: a.t, url: a.url, client: &http.Client{Transport: tr, Timeout: 30 * time.Second}}
+}
+
+func (a *api) whoami(token string) answer {
+	return a.send(http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+		`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`, "Authorization", "Bearer "+token)
+}
+
+func (a *api) token(account, spec string) string {
+	a.t.Helper()
+	r := a.want(http.StatusCreated, http.MethodPost, accounts+"/"+account+"/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":`+spec+`}`)
+	return fmt.Sprint(r.at("status", "token"))
+}
+
+// claims of a token, unverified.
+func claims(t *testing.T, token string) map[string]any {
+	t.Helper()
+	raw, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c map[string]any
+	if err := json.Unmarshal(raw, &c); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func object(kind, name, rest string) string {
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"metadata":{"name":%q}%s}`, kind, name, rest)
+}
+
+func TestTokensEndWithWhatTheyAreBoundTo(t *testing.T) {
+	t.Parallel()
+	a := start(t, issuing(signingKey(t)))
+	b := a.bearer()
+	pods, secrets := "/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/secrets"
+	pod := object("Pod", "p", `,"spec":{"serviceAccountName":"sa","nodeName":"n","containers":[{"name":"c","image":"i"}]}`)
+	for name, c := range map[string]struct {
+		spec   string
+		path   string
+		remake string // the object to make anew; a token of the old one stays worthless
+		extra  string
+	}{
+		"account": {spec: `{}`, path: accounts + "/sa", remake: object("ServiceAccount", "sa", ""), extra: "credential-id"},
+		"pod":     {spec: `{"boundObjectRef":{"apiVersion":"v1","kind":"Pod","name":"p"}}`, path: pods + "/p?gracePeriodSeconds=0", remake: pod, extra: "node-name"},
+		"secret":  {spec: `{"boundObjectRef":{"apiVersion":"v1","kind":"Secret","name":"s"}}`, path: secrets + "/s", remake: object("Secret", "s", ""), extra: "credential-id"},
+		"node":    {spec: `{"boundObjectRef":{"apiVersion":"v1","kind":"Node","name":"n"}}`, path: "/api/v1/nodes/n", remake: object("Node", "n", ""), extra: "node-uid"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a.send(http.MethodPost, accounts, object("ServiceAccount", "sa", ""))
+			a.send(http.MethodPost, "/api/v1/nodes", object("Node", "n", ""))
+			a.send(http.MethodPost, secrets, object("Secret", "s", ""))
+			a.send(http.MethodPost, pods, pod)
+			token := a.token("sa", c.spec)
+			for range 3 {
+				r := b.whoami(token)
+				if r.code != http.StatusCreated || r.at("status", "userInfo", "username") != "system:serviceaccount:default:sa" {
+					t.Fatalf("%d: %s", r.code, r.body)
+				}
+				if r.at("status", "userInfo", "extra", "authentication.kubernetes.io/"+c.extra) == nil {
+					t.Errorf("no %s in %s", c.extra, r.body)
+				}
+			}
+			a.want(http.StatusOK, http.MethodDelete, c.path, "")
+			began := time.Now()
+			a.eventually("refused", func() bool { return b.whoami(token).code == http.StatusUnauthorized })
+			t.Logf("refused %v after the delete was acknowledged", time.Since(began))
+			collection, _, _ := strings.Cut(c.path, "?")
+			a.want(http.StatusCreated, http.MethodPost, collection[:strings.LastIndex(collection, "/")], c.remake)
+			if r := b.whoami(token); r.code != http.StatusUnauthorized {
+				t.Errorf("the token of the old one is good for the new one: %d", r.code)
+			}
+		})
+	}
+}
+
+func TestTokenRequest(t *testing.T) {
+	t.Parallel()
+	a := start(t, func(o *Options) {
+		issuing(signingKey(t))(o)
+		o.Authentication.ServiceAccountMaxExpiration = 2 * time.Hour
+	})
+	a.want(http.StatusCreated, http.MethodPost, accounts, object("ServiceAccount", "sa", ""))
+	a.want(http.StatusCreated, http.MethodPost, "/api/v1/nodes", object("Node", "n", ""))
+	a.want(http.StatusCreated, http.MethodPost, "/api/v1/namespaces/default/pods",
+		object("Pod", "p", `,"spec":{"serviceAccountName":"sa","nodeName":"n","containers":[{"name":"c","image":"i"}]}`))
+	a.want(http.StatusCreated, http.MethodPost, "/api/v1/namespaces/default/pods",
+		object("Pod", "other", `,"spec":{"serviceAccountName":"other","nodeName":"gone","containers":[{"name":"c","image":"i"}]}`))
+
+	request := func(spec string) answer {
+		return a.send(http.MethodPost, accounts+"/sa/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":`+spec+`}`)
+	}
+	c := claims(t, a.token("sa", `{}`))
+	if c["iss"] != "https://issuer" || fmt.Sprint(c["aud"]) != "[https://issuer]" || c["sub"] != "system:serviceaccount:default:sa" ||
+		c["exp"].(float64)-c["iat"].(float64) != 3600 || c["nbf"] != c["iat"] || c["jti"] == "" {
+		t.Errorf("claims %v", c)
+	}
+	r := request(`{"expirationSeconds":86400}`)
+	if r.code != http.StatusCreated || !strings.Contains(r.header.Get("Warning"), "requested expiration of 86400 seconds shortened to 7200 seconds") || r.at("spec", "expirationSeconds") != float64(7200) {
+		t.Errorf("too long a life: %d %q %s", r.code, r.header.Get("Warning"), r.body)
+	}
+	const toPod = `"boundObjectRef":{"apiVersion":"v1","kind":"Pod","name":"p"}`
+	r = request(`{"expirationSeconds":3607,` + toPod + `}`)
+	c = claims(t, fmt.Sprint(r.at("status", "token")))
+	k, _ := c["kubernetes.io"].(map[string]any)
+	if c["exp"].(float64)-c["iat"].(float64) != 365*24*3600 || k["warnafter"].(float64)-c["iat"].(float64) != 3607 || k["pod"] == nil || k["node"].(map[string]any)["uid"] == nil {
+		t.Errorf("token of an old client: %v", c)
+	}
+	r = request(`{"expirationSeconds":3607,"audiences":["vault"],` + toPod + `}`)
+	if c = claims(t, fmt.Sprint(r.at("status", "token"))); c["exp"].(float64)-c["iat"].(float64) != 3607 {
+		t.Errorf("a token for others is extended: %v", c)
+	}
+	if r := request(`{"boundObjectRef":{"apiVersion":"v1","kind":"Pod","name":"other"}}`); r.code != http.StatusBadRequest || !bytes.Contains(r.body, []byte("different serviceaccount name")) {
+		t.Errorf("another account's pod: %d %s", r.code, r.body)
+	}
+	if r := a.send(http.MethodPost, accounts+"/sa/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","metadata":{"namespace":"x"},"spec":{}}`); r.code != http.StatusBadRequest {
+		t.Errorf("another namespace: %d %s", r.code, r.body)
+	}
+	for path, media := range map[string]string{"/.well-known/openid-configuration": "application/json", "/openid/v1/jwks": "application/jwk-set+json"} {
+		if r := a.get(path); r.code != http.StatusOK || r.header.Get("Content-Type") != media || r.object() == nil {
+			t.Errorf("%s: %d %v %s", path, r.code, r.header, r.body)
+		}
+		for _, method := range []string{http.MethodPost, http.MethodHead, http.MethodOptions} {
+			if r := a.send(method, path, ""); r.code != http.StatusMethodNotAllowed || r.header.Get("Content-Type") != "application/json" {
+				t.Errorf("%s %s: %d %v", method, path, r.code, r.header)
+			}
+		}
+	}
+	if r := a.get("/"); !bytes.Contains(r.body, []byte("/openid/v1/jwks")) {
+		t.Errorf("the paths lack the keys: %s", r.body)
+	}
+}
+
+func TestNoIssuerNoTokens(t *testing.T) {
+	t.Parallel()
+	a := shared(t)
+	accounts := a.own("serviceaccounts")
+	a.want(http.StatusCreated, http.MethodPost, accounts, object("ServiceAccount", "sa", ""))
+	a.want(http.StatusNotFound, http.MethodPost, accounts+"/sa/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`)
+	a.want(http.StatusNotFound, http.MethodGet, "/openid/v1/jwks", "")
+	if r := a.bearer().whoami("x"); r.code != http.StatusUnauthorized {
+		t.Errorf("%d", r.code)
+	}
+}
+
+func TestBootstrapTokensAndTheTokenFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "tokens.csv")
+	if err := os.WriteFile(file, []byte("static-token,alice,u1,\"dev,ops\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := start(t, func(o *Options) {
+		o.Authentication.BootstrapTokens, o.Authentication.TokenFile, o.Authentication.Audiences = true, file, []string{"api"}
+	})
+	b := a.bearer()
+	const secrets, token = "/api/v1/namespaces/kube-system/secrets", "abcdef.0123456789abcdef"
+	secret := func(key string) string {
+		return `{"apiVersion":"v1","kind":"Secret","type":"bootstrap.kubernetes.io/token","metadata":{"name":"bootstrap-token-abcdef"},"stringData":{"token-id":"abcdef","token-secret":"` +
+			key + `","usage-bootstrap-authentication":"true"}}`
+	}
+	if r := b.whoami(token); r.code != http.StatusUnauthorized {
+		t.Fatalf("before it is there: %d", r.code)
+	}
+	a.want(http.StatusCreated, http.MethodPost, secrets, secret("0123456789abcdef"))
+	a.eventually("known", func() bool {
+		return b.whoami(token).at("status", "userInfo", "username") == "system:bootstrap:abcdef"
+	})
+	a.want(http.StatusOK, http.MethodPut, secrets+"/bootstrap-token-abcdef", secret("fedcba9876543210"))
+	began := time.Now()
+	a.eventually("refused", func() bool { return b.whoami(token).code == http.StatusUnauthorized })
+	t.Logf("refused %v after the change was acknowledged", time.Since(began))
+	a.eventually("the new one is known", func() bool { return b.whoami("abcdef.fedcba9876543210").code == http.StatusCreated })
+	a.want(http.StatusOK, http.MethodDelete, secrets+"/bootstrap-token-abcdef", "")
+	began = time.Now()
+	a.eventually("refused", func() bool { return b.whoami("abcdef.fedcba9876543210").code == http.StatusUnauthorized })
+	t.Logf("refused %v after the delete was acknowledged", time.Since(began))
+
+	if r := b.whoami("static-token"); r.at("status", "userInfo", "username") != "alice" || !bytes.Contains(r.body, []byte("system:authenticated")) {
+		t.Errorf("static token: %d %s", r.code, r.body)
+	}
+	review := func(spec string) answer {
+		return a.want(http.StatusCreated, http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":`+spec+`}`)
+	}
+	if r := review(`{"token":"static-token"}`); r.at("status", "authenticated") != true || r.at("status", "user", "username") != "alice" || fmt.Sprint(r.at("status", "audiences")) != "[api]" {
+		t.Errorf("review: %s", r.body)
+	}
+	for _, spec := range []string{`{"token":"static-token","audiences":["other"]}`, `{"token":"unknown"}`} {
+		if r := review(spec); r.at("status", "authenticated") != nil || r.at("status", "error") == nil {
+			t.Errorf("review of %s: %s", spec, r.body)
+		}
+	}
+}
+
+// A front end whose tokens are reviewed by a service.
+func TestTokenWebhook(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	service := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		var review struct{ Spec struct{ Token string } }
+		_ = json.NewDecoder(r.Body).Decode(&review)
+		_, _ = fmt.Fprintf(w, `{"apiVersion":"authentication.k8s.io/v1beta1","kind":"TokenReview","status":{"authenticated":%v,"user":{"username":"bob"}}}`, review.Spec.Token == "bobs")
+	}))
+	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: service.Certificate().Raw}))
+	config := filepath.Join(t.TempDir(), "config")
+	text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":%q,"certificate-authority-data":%q}}],"contexts":[{"name":"x","context":{"cluster":"c"}}],"current-context":"x"}`, service.URL, ca)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	key := signingKey(t)
+	a := start(t, func(o *Options) {
+		issuing(key)(o)
+		o.Authentication.Webhook.Kubeconfig = config
+	})
+	b := a.bearer()
+	a.eventually("kept", func() bool {
+		before := asked.Load()
+		return b.whoami("bobs").at("status", "userInfo", "username") == "bob" && asked.Load() == before
+	})
+	if r := b.whoami("alices"); r.code != http.StatusUnauthorized {
+		t.Errorf("a token that the service does not know: %d", r.code)
+	}
+	// The server makes such tokens, and has no key of its own to verify them with.
+	a.want(http.StatusCreated, http.MethodPost, accounts, object("ServiceAccount", "sa", ""))
+	before := asked.Load()
+	if r := b.whoami(a.token("sa", `{}`)); r.code != http.StatusUnauthorized || asked.Load() == before {
+		t.Errorf("a service account token is not left to the service: %d", r.code)
+	}
+	service.Close()
+	if r := b.whoami("bobs"); r.code != http.StatusCreated {
+		t.Errorf("a known token while the service is down: %d", r.code)
+	}
+	if r := b.whoami("somebodys"); r.code != http.StatusUnauthorized {
+		t.Errorf("an unknown token while the service is down: %d", r.code)
+	}
+}
+
+func TestFrontProxy(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if _, err := certs.Ensure(certs.Options{Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	files := certs.Layout{Dir: dir}
+	a := start(t, func(o *Options) {
+		p := &o.Authentication.Proxy
+		p.CAFile, p.Headers.Username, p.Headers.Group = files.CA(certs.FrontProxyCA).Cert, []string{"X-Remote-User"}, []string{"X-Remote-Group"}
+	})
+	pair, err := tls.LoadX509KeyPair(files.FrontProxy().Cert, files.FrontProxy().Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}}
+	t.Cleanup(tr.CloseIdleConnections)
+	proxy := &api{t: t, url: a.url, client: &http.Client{Transport: tr}}
+	const path, body = "/apis/authentication.k8s.io/v1/selfsubjectreviews", `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
+	r := proxy.want(http.StatusCreated, http.MethodPost, path, body, "X-Remote-User", "carol", "X-Remote-Group", "dev")
+	if r.at("status", "userInfo", "username") != "carol" || fmt.Sprint(r.at("status", "userInfo", "groups")) != "[dev system:authenticated]" {
+		t.Errorf("%s", r.body)
+	}
+	if r := a.want(http.StatusCreated, http.MethodPost, path, body, "X-Remote-User", "carol"); r.at("status", "userInfo", "username") != "admin" {
+		t.Errorf("headers of a client are believed: %s", r.body)
+	}
+	for _, groups := range []string{"dev", "system:binnacle"} {
+		proxy.want(http.StatusUnauthorized, http.MethodGet, "/api/v1/secrets", "", "X-Remote-User", "system:binnacle:authn-webhook", "X-Remote-Group", groups)
+	}
+	if r := proxy.send(http.MethodPost, path, body); r.code != http.StatusUnauthorized {
+		t.Errorf("a proxy on its own behalf: %d", r.code)
+	}
+	a.eventually("told", func() bool {
+		r := a.get("/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication")
+		return r.at("data", "requestheader-username-headers") == `["X-Remote-User"]` && r.at("data", "requestheader-client-ca-file") != nil
+	})
+}
+
+func TestAuthenticationFlags(t *testing.T) {
+	t.Parallel()
+	key := signingKey(t)
+	for name, c := range map[string]struct {
+		change func(*AuthenticationOptions)
+		err    string
+	}{
+		"defaults":          {change: func(*AuthenticationOptions) {}},
+		"issuer and key":    {change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers, o.ServiceAccountSigner = []string{"i"}, key }},
+		"no such key file":  {change: func(o *AuthenticationOptions) { o.ServiceAccountKeyFiles = []string{"/none"} }, err: "--service-account-key-file"},
+		"no key in it":      {change: func(o *AuthenticationOptions) { o.ServiceAccountKeyFiles = []string{os.DevNull} }, err: "--service-account-key-file"},
+		"no signing key":    {change: func(o *AuthenticationOptions) { o.ServiceAccountSigner = os.DevNull }, err: "--service-account-signing-key-file"},
+		"key without name":  {change: func(o *AuthenticationOptions) { o.ServiceAccountSigner = key }, err: "needs --service-account-issuer"},
+		"an issuer twice":   {change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers = []string{"i", "i"} }, err: "given twice"},
+		"an empty issuer":   {change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers = []string{""} }, err: "must not be empty"},
+		"no URL":            {change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers = []string{":x"} }, err: "no URL"},
+		"empty audience":    {change: func(o *AuthenticationOptions) { o.Audiences = []string{""} }, err: "--api-audiences"},
+		"too short a bound": {change: func(o *AuthenticationOptions) { o.ServiceAccountMaxExpiration = time.Minute }, err: "between 1 hour and 2^32 seconds"},
+		"webhook version":   {change: func(o *AuthenticationOptions) { o.Webhook.Version = "v2" }, err: "--authentication-token-webhook-version"},
+		"negative time":     {change: func(o *AuthenticationOptions) { o.Webhook.CacheTTL = -1 }, err: "cache-ttl"},
+		"headers, no CA":    {change: func(o *AuthenticationOptions) { o.Proxy.Headers.Username = []string{"X"} }},
+		"names, no CA":      {change: func(o *AuthenticationOptions) { o.Proxy.Names = []string{"proxy"} }},
+		"CA without header": {change: func(o *AuthenticationOptions) { o.Proxy.CAFile = "x" }},
+		"CA and groups": {change: func(o *AuthenticationOptions) {
+			o.Proxy.CAFile, o.Proxy.Headers.Group = "x", []string{"X-Remote-Group"}
+		}},
+		"keys without host": {change: func(o *AuthenticationOptions) { o.ServiceAccountJWKSURI = "https:///openid/v1/jwks" }},
+		"keys over http":    {change: func(o *AuthenticationOptions) { o.ServiceAccountJWKSURI = "http://x/keys" }, err: "is not an https URL"},
+		"an empty header":   {change: func(o *AuthenticationOptions) { o.Proxy.CAFile, o.Proxy.Headers.Username = "x", []string{" "} }, err: "an empty name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := NewOptions()
+			o.AddFlags(&options.Sections{})
+			c.change(&o.Authentication)
+			var all []string
+			for _, err := range o.Authentication.validate() {
+				all = append(all, err.Error())
+			}
+			if text := strings.Join(all, "\n"); (c.err == "") != (text == "") || !strings.Contains(text, c.err) {
+				t.Errorf("errors %q, want %q", text, c.err)
+			}
+		})
+	}
+}

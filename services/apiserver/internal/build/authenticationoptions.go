@@ -1,0 +1,224 @@
+package build
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"binnacle/libs/authnconfig"
+	"binnacle/libs/features"
+	"binnacle/libs/options"
+	"binnacle/libs/satoken"
+	"binnacle/libs/serving/tlsfiles"
+	"binnacle/services/apiserver/internal/security/authn"
+	"binnacle/services/apiserver/internal/security/authn/webhook"
+)
+
+// AuthenticationOptions say how users are known.
+type AuthenticationOptions struct {
+	Anonymous       bool
+	Audiences       []string
+	TokenFile       string
+	BootstrapTokens bool
+	Webhook         TokenWebhookOptions
+	Proxy           ProxyOptions
+	JWT             *authnconfig.Options
+
+	ServiceAccountIssuers       []string
+	ServiceAccountKeyFiles      []string
+	ServiceAccountSigner        string
+	ServiceAccountLookup        bool
+	ServiceAccountMaxExpiration time.Duration
+	ServiceAccountExtend        bool
+	ServiceAccountJWKSURI       string
+	// ServiceAccountSigningEndpoint is the socket of an external signer.
+	ServiceAccountSigningEndpoint string
+
+	proxyCAs *tlsfiles.Bundle
+	flags    *pflag.FlagSet
+	// everythingAllowed tells that whoever is let in may do everything;
+	// anonymousReset that Anonymous was switched off for that reason.
+	everythingAllowed, anonymousReset bool
+}
+
+// TokenWebhookOptions say which service reviews bearer tokens.
+type TokenWebhookOptions struct {
+	Kubeconfig string
+	Version    string
+	CacheTTL   time.Duration
+}
+
+// ProxyOptions say which proxies are believed what they tell of users.
+type ProxyOptions struct {
+	CAFile  string
+	Names   []string
+	Headers authn.ProxyHeaders
+}
+
+func newAuthenticationOptions() AuthenticationOptions {
+	return AuthenticationOptions{
+		Anonymous: true, ServiceAccountLookup: true, ServiceAccountExtend: true,
+		Webhook: TokenWebhookOptions{Version: webhook.V1beta1, CacheTTL: 2 * time.Minute},
+		JWT:     authnconfig.NewOptions(),
+	}
+}
+
+func (o *AuthenticationOptions) addFlags(s *options.Sections) {
+	a := s.Set("authentication")
+	o.flags = a
+	a.BoolVar(&o.Anonymous, anonymousFlag, o.Anonymous, "Let requests that carry no credential in as system:anonymous, of the group system:unauthenticated. Cannot be given when the file of --authentication-config says it.")
+	a.StringSliceVar(&o.Audiences, "api-audiences", nil, "Audiences of this server, one of which a bearer token must be for. If empty, the issuers of --service-account-issuer.")
+	a.StringVar(&o.TokenFile, "token-auth-file", "", "CSV file of bearer tokens: token, user name, uid and a quoted list of groups. It is read at start.")
+	a.BoolVar(&o.BootstrapTokens, "enable-bootstrap-token-auth", false, "Know the bearers of the bootstrap tokens that are kept in secrets of the namespace kube-system.")
+	a.StringVar(&o.Webhook.Kubeconfig, "authentication-token-webhook-config-file", "", "Kubeconfig of the service that reviews bearer tokens.")
+	a.StringVar(&o.Webhook.Version, "authentication-token-webhook-version", o.Webhook.Version, "Version of the TokenReview that the service is sent: v1beta1 or v1.")
+	a.DurationVar(&o.Webhook.CacheTTL, "authentication-token-webhook-cache-ttl", o.Webhook.CacheTTL, "How long good reviews of bearer tokens are kept at most. They are forgotten at once when what they depend on changes.")
+	a.StringVar(&o.Proxy.CAFile, "requestheader-client-ca-file", "", "CA bundle that verifies the client certificates of authenticating proxies.")
+	a.StringSliceVar(&o.Proxy.Names, "requestheader-allowed-names", nil, "Common names of authenticating proxies. If empty, any that --requestheader-client-ca-file verifies.")
+	a.StringSliceVar(&o.Proxy.Headers.Username, "requestheader-username-headers", nil, "Headers with the user's name, in order. X-Remote-User is common. If empty, no header authenticates a request.")
+	a.StringSliceVar(&o.Proxy.Headers.UID, "requestheader-uid-headers", nil, "Headers with the user's uid, in order. X-Remote-Uid is common.")
+	a.StringSliceVar(&o.Proxy.Headers.Group, "requestheader-group-headers", nil, "Headers with the user's groups. X-Remote-Group is common.")
+	a.StringSliceVar(&o.Proxy.Headers.ExtraPrefix, "requestheader-extra-headers-prefix", nil, "Prefixes of headers with extra information on the user. X-Remote-Extra- is common.")
+	a.StringArrayVar(&o.ServiceAccountIssuers, "service-account-issuer", nil, "Issuer of service account tokens, an https URL or a plain string without colon. The first one issues, all are accepted.")
+	a.StringArrayVar(&o.ServiceAccountKeyFiles, "service-account-key-file", nil, "File with PEM-encoded RSA or ECDSA keys, public or private, or certificates, that verify service account tokens. Can be given more than once. If not given, the key of --tls-private-key-file; or, with --authentication-token-webhook-config-file, none: such tokens are then left to the service.")
+	a.StringVar(&o.ServiceAccountSigner, "service-account-signing-key-file", "", "File with the private key that signs service account tokens.")
+	a.BoolVar(&o.ServiceAccountLookup, "service-account-lookup", o.ServiceAccountLookup, "Accept a service account token that is kept in a secret only as long as the secret is there.")
+	a.DurationVar(&o.ServiceAccountMaxExpiration, "service-account-max-token-expiration", 0, "Longest life of a service account token; what is asked for beyond is shortened. 0 for no bound.")
+	a.BoolVar(&o.ServiceAccountExtend, "service-account-extend-token-expiration", o.ServiceAccountExtend, "Let tokens that are mounted into pods last for a year, and count the uses of those that should have been renewed.")
+	a.StringVar(&o.ServiceAccountJWKSURI, "service-account-jwks-uri", "", "URL of the keys in the discovery document of service account tokens. If empty, on this server.")
+	a.StringVar(&o.ServiceAccountSigningEndpoint, "service-account-signing-endpoint", "", "Path of the Unix socket of an external signer of service account tokens, or the name of an abstract one, which begins with @. Its keys verify them. It excludes --service-account-signing-key-file and --service-account-key-file, and needs the feature gate ExternalServiceAccountTokenSigner.")
+	o.JWT.AddFlags(s)
+}
+
+const anonymousFlag = "anonymous-auth"
+
+// anonymousGiven tells whether the flag was given, whatever its value.
+func (o *AuthenticationOptions) anonymousGiven() bool {
+	return o.flags != nil && o.flags.Changed(anonymousFlag)
+}
+
+// complete fills what follows from other options and loads the proxies' CAs,
+// which are named to clients.
+func (o *AuthenticationOptions) complete() (hinted []*tlsfiles.Bundle, err error) {
+	if len(o.Audiences) == 0 {
+		o.Audiences = slices.Clone(o.ServiceAccountIssuers)
+	}
+	if o.Proxy.CAFile == "" {
+		return nil, nil
+	}
+	if o.proxyCAs, err = tlsfiles.LoadBundle(o.Proxy.CAFile); err != nil {
+		return nil, fmt.Errorf("--requestheader-client-ca-file: %w", err)
+	}
+	return []*tlsfiles.Bundle{o.proxyCAs}, nil
+}
+
+// restrictAnonymous switches anonymous requests off where everything is allowed:
+// anybody who reaches the port would own the cluster.
+func (o *AuthenticationOptions) restrictAnonymous(z *AuthorizationOptions) {
+	o.everythingAllowed = z.allowsEverything()
+	if o.everythingAllowed && o.Anonymous {
+		o.Anonymous, o.anonymousReset = false, true
+	}
+}
+
+// pathOrSocket matches the path of a socket and the name of an abstract one, as in Kubernetes.
+var pathOrSocket = regexp.MustCompile(`(^(/[^/ ]*)+/?$)|(^@([a-zA-Z0-9_-]+\.)*[a-zA-Z0-9_-]+$)`)
+
+const maxTokenExpiration = (1 << 32) * time.Second
+
+func (o *AuthenticationOptions) validate() (errs []error) {
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if len(o.ServiceAccountKeyFiles) > 0 {
+		if _, err := satoken.LoadPublicKeys(o.ServiceAccountKeyFiles...); err != nil {
+			bad("--service-account-key-file: %w", err)
+		}
+	}
+	if f := o.ServiceAccountSigner; f != "" {
+		if _, err := satoken.LoadPrivateKey(f); err != nil {
+			bad("--service-account-signing-key-file: %w", err)
+		}
+	}
+	if len(o.ServiceAccountIssuers) == 0 && o.ServiceAccountSigner != "" {
+		bad("--service-account-signing-key-file needs --service-account-issuer")
+	}
+	if e := o.ServiceAccountSigningEndpoint; e != "" {
+		if o.ServiceAccountSigner != "" || len(o.ServiceAccountKeyFiles) > 0 {
+			bad("can't set `--service-account-signing-key-file` and/or `--service-account-key-file` with `--service-account-signing-endpoint` (They are mutually exclusive)")
+		}
+		if !pathOrSocket.MatchString(e) {
+			bad("invalid value %q passed for `--service-account-signing-endpoint`, should be a valid location on the filesystem or must be prefixed with @ to name UDS in abstract namespace", e)
+		}
+		if len(o.ServiceAccountIssuers) == 0 {
+			bad("--service-account-signing-endpoint needs --service-account-issuer")
+		}
+	}
+	if uri := o.ServiceAccountJWKSURI; uri != "" {
+		if u, err := url.Parse(uri); err != nil || u.Scheme != "https" {
+			bad("--service-account-jwks-uri %q is not an https URL", uri)
+		}
+	}
+	for _, err := range satoken.ValidateIssuers(o.ServiceAccountIssuers) {
+		bad("--service-account-issuer: %w", err)
+	}
+	if slices.Contains(o.Audiences, "") {
+		bad("--api-audiences must not contain an empty one")
+	}
+	if d := o.ServiceAccountMaxExpiration; d != 0 && (d < time.Hour || d > maxTokenExpiration) {
+		bad("--service-account-max-token-expiration must be between 1 hour and 2^32 seconds")
+	}
+	if v := o.Webhook.Version; v != webhook.V1 && v != webhook.V1beta1 {
+		bad("--authentication-token-webhook-version %q is neither v1 nor v1beta1", v)
+	}
+	if o.Webhook.CacheTTL < 0 {
+		bad("--authentication-token-webhook-cache-ttl must not be negative")
+	}
+	errs = append(errs, o.JWT.Validate()...)
+	return append(errs, o.Proxy.validate()...)
+}
+
+// validateGates refuses what the feature gates switch off.
+func (o *AuthenticationOptions) validateGates(g *features.Gates) (errs []error) {
+	errs = o.JWT.ValidateGates(g)
+	if o.ServiceAccountSigningEndpoint != "" && !g.Enabled(features.ExternalServiceAccountTokenSigner) {
+		errs = append(errs, errors.New("setting `--service-account-signing-endpoint` requires enabling ExternalServiceAccountTokenSigner feature gate"))
+	}
+	if len(o.Proxy.Headers.UID) > 0 && !g.Enabled(features.RemoteRequestHeaderUID) {
+		errs = append(errs, fmt.Errorf("--requestheader-uid-headers needs the feature gate %s", features.RemoteRequestHeaderUID))
+	}
+	return errs
+}
+
+func (o *ProxyOptions) validate() (errs []error) {
+	h := o.Headers
+	for _, list := range [][]string{o.Names, h.Username, h.UID, h.Group, h.ExtraPrefix} {
+		for _, v := range list {
+			if strings.TrimSpace(v) == "" {
+				errs = append(errs, errors.New("--requestheader-*: an empty name is given"))
+			}
+		}
+	}
+	return errs
+}
+
+// proxyConfig is what extension servers need to know of authenticating proxies.
+func (o *AuthenticationOptions) proxyConfig() map[string]string {
+	if o.proxyCAs == nil {
+		return nil
+	}
+	list := func(v []string) string { return jsonList(sets.List(sets.New(v...))) }
+	return map[string]string{
+		"requestheader-client-ca-file":       string(o.proxyCAs.PEM()),
+		"requestheader-allowed-names":        list(o.Proxy.Names),
+		"requestheader-username-headers":     jsonList(o.Proxy.Headers.Username),
+		"requestheader-uid-headers":          jsonList(o.Proxy.Headers.UID),
+		"requestheader-group-headers":        jsonList(o.Proxy.Headers.Group),
+		"requestheader-extra-headers-prefix": jsonList(o.Proxy.Headers.ExtraPrefix),
+	}
+}

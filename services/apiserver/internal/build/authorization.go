@@ -1,0 +1,258 @@
+package build
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1beta1 "k8s.io/api/resource/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/libs/filewatch"
+	"binnacle/libs/node"
+	"binnacle/libs/options"
+	"binnacle/libs/rbac"
+	"binnacle/libs/task"
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/plugins/rbacescalation"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/controllers/bootstrap"
+	"binnacle/services/apiserver/internal/proxy/egress"
+	"binnacle/services/apiserver/internal/security/authz"
+	"binnacle/services/apiserver/internal/security/authz/config"
+	"binnacle/services/apiserver/internal/security/authz/modes"
+	"binnacle/services/apiserver/internal/security/authz/webhook"
+)
+
+// AuthorizationOptions say who may do what.
+type AuthorizationOptions struct {
+	config.Flags
+	// ConfigFile takes the place of the flags.
+	ConfigFile string
+
+	flagsGiven func() []string
+}
+
+func newAuthorizationOptions() AuthorizationOptions {
+	return AuthorizationOptions{Flags: config.Flags{
+		Modes: []string{config.AlwaysAllow}, WebhookVersion: "v1beta1",
+		AuthorizedTTL: config.DefaultAuthorizedTTL, UnauthorizedTTL: config.DefaultUnauthorizedTTL,
+	}}
+}
+
+func (o *AuthorizationOptions) addFlags(s *options.Sections) {
+	f := s.Set("authorization")
+	f.StringSliceVar(&o.Modes, "authorization-mode", o.Modes, "Ordered list of authorizers: "+strings.Join(config.Modes(), ", ")+".")
+	f.StringVar(&o.PolicyFile, "authorization-policy-file", "", "File with one JSON object per line, the policies of --authorization-mode=ABAC.")
+	f.StringVar(&o.WebhookConfigFile, "authorization-webhook-config-file", "", "Kubeconfig of the service that --authorization-mode=Webhook asks.")
+	f.StringVar(&o.WebhookVersion, "authorization-webhook-version", o.WebhookVersion, "Version of SubjectAccessReview to send: v1 or v1beta1.")
+	f.DurationVar(&o.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", o.AuthorizedTTL, "How long what the webhook allows is kept.")
+	f.DurationVar(&o.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", o.UnauthorizedTTL, "How long what the webhook does not allow is kept.")
+	f.StringVar(&o.ConfigFile, "authorization-config", "", "File with an AuthorizationConfiguration, followed while the server runs. It takes the place of --authorization-mode and the --authorization-webhook flags.")
+	o.flagsGiven = func() (given []string) {
+		for _, name := range []string{
+			"authorization-mode", "authorization-policy-file", "authorization-webhook-config-file", "authorization-webhook-version",
+			"authorization-webhook-cache-authorized-ttl", "authorization-webhook-cache-unauthorized-ttl",
+		} {
+			if f.Changed(name) {
+				given = append(given, "--"+name)
+			}
+		}
+		return given
+	}
+}
+
+func (o *AuthorizationOptions) validate() []error {
+	if o.ConfigFile == "" {
+		return o.Flags.Validate()
+	}
+	if o.flagsGiven != nil {
+		if given := o.flagsGiven(); len(given) > 0 {
+			return []error{fmt.Errorf("--authorization-config cannot be combined with %s", strings.Join(given, ", "))}
+		}
+	}
+	return nil
+}
+
+// allowsEverything tells whether whoever is known may do everything. A file cannot
+// say so.
+func (o *AuthorizationOptions) allowsEverything() bool {
+	return o.ConfigFile == "" && slices.Contains(o.Modes, config.AlwaysAllow)
+}
+
+// admitsNodes tells whether nodes may be authorized as such: here, or by a service
+// that is asked. A file may come to say so at any time.
+func (o *AuthorizationOptions) admitsNodes() bool {
+	return o.ConfigFile != "" || slices.Contains(o.Modes, config.Node) || slices.Contains(o.Modes, config.Webhook)
+}
+
+// authorization is what is made of the options.
+type authorization struct {
+	policy  *authz.Policy
+	chain   *modes.Reloadable
+	metrics *authz.Metrics
+	changed chan struct{} // receives after changes of the policy
+	// known is the content of the file in use, if there is one.
+	known   []byte
+	reloads *modes.ReloadMetrics
+	// roles reports whether requests are judged by roles, in process or by a webhook.
+	roles bool
+}
+
+// load reads the file, or takes the flags.
+func (o *AuthorizationOptions) load(conditions config.Conditions) (*config.Configuration, []byte, error) {
+	if o.ConfigFile == "" {
+		return config.FromFlags(o.Flags), nil, nil
+	}
+	data, err := filewatch.Read(o.ConfigFile)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--authorization-config: %w", err)
+	}
+	c, err := config.Parse(data, conditions)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--authorization-config %s: %w", o.ConfigFile, err)
+	}
+	return c, data, nil
+}
+
+func rbacResource(name string) schema.GroupResource {
+	return schema.GroupResource{Group: rbacv1.GroupName, Resource: name}
+}
+
+// policySettled waits until this server decides by what was written: who grants or revokes
+// something sees what comes of it.
+func (p *parts) policySettled(ctx context.Context, revision int64) {
+	ctx, cancel := context.WithTimeout(ctx, policySettleTime)
+	defer cancel()
+	_ = p.authz.policy.WaitFor(ctx, revision) // bounded: it counts later then
+}
+
+const policySettleTime = 2 * time.Second
+
+func (p *parts) buildAuthorization(context.Context) error {
+	o, a, gates := &p.options.Authorization, &p.authz, p.options.Features
+	var conditions *webhook.Compiler
+	var err error
+	if o.ConfigFile != "" { // flags have no match conditions, and the environment takes its time
+		if conditions, err = webhook.NewCompiler(); err != nil {
+			return err
+		}
+	}
+	c, known, err := o.load(conditions)
+	if err != nil {
+		return err
+	}
+	a.known, a.roles = known, c.Has(config.RBAC) || c.Has(config.Webhook)
+	policy, err := p.policyConfig(c.Has(config.Node))
+	if err != nil {
+		return err
+	}
+	a.policy = authz.NewPolicy(policy)
+	a.changed = make(chan struct{}, 1)
+	a.policy.OnChange(func(rbac.Change) {
+		select {
+		case a.changed <- struct{}{}:
+		default: // one is due already
+		}
+	})
+	a.metrics = authz.NewMetrics(p.metrics)
+	a.chain, err = modes.New(&modes.Builder{
+		Policy: a.policy, Nodes: c.Has(config.Node), FeatureEnabled: gates.Enabled,
+		Conditions: conditions, Metrics: a.metrics,
+		WebhookMetrics: webhook.NewMetrics(p.metrics), Calls: p.calls, Dial: p.egress.To(egress.ControlPlane), Logger: p.log,
+	}, c)
+	if err != nil {
+		return err
+	}
+	p.close = append(p.close, a.chain.Close)
+	if o.ConfigFile != "" {
+		a.reloads = modes.NewReloadMetrics(p.metrics, p.address())
+	}
+	return nil
+}
+
+// policyConfig says what the policy in process follows.
+func (p *parts) policyConfig(nodes bool) (authz.PolicyConfig, error) {
+	source := func(gvr schema.GroupVersionResource) authz.Source {
+		kind := p.catalog.Resource(gvr)
+		coder := p.codec.Of(kind)
+		return authz.Source{
+			Store: p.cached(apiset.KeyPrefix(p.root(), kind)),
+			Decode: func(e *watchcache.Entry) (metav1.Object, error) {
+				return coder.DecodeStored(e.Stored(), e.Revision)
+			},
+		}
+	}
+	core := func(resource string) schema.GroupVersionResource {
+		return schema.GroupVersionResource{Version: "v1", Resource: resource}
+	}
+	c := authz.PolicyConfig{
+		Cache: p.cache, Logger: p.log,
+		Rules: map[string]authz.Source{
+			rbac.KindRole:               source(rbacv1.SchemeGroupVersion.WithResource("roles")),
+			rbac.KindClusterRole:        source(rbacv1.SchemeGroupVersion.WithResource("clusterroles")),
+			rbac.KindRoleBinding:        source(rbacv1.SchemeGroupVersion.WithResource("rolebindings")),
+			rbac.KindClusterRoleBinding: source(rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings")),
+		},
+	}
+	if nodes {
+		pods := source(core("pods"))
+		coder := p.codec.Of(p.catalog.Resource(core("pods")))
+		partly, err := coder.Partly(node.PodPaths()...)
+		if err != nil {
+			return c, err
+		}
+		pods.Decode = func(e *watchcache.Entry) (metav1.Object, error) {
+			l := e.Lend()
+			defer l.Back()
+			return partly(codec.Item{Stored: l.Value, Revision: e.Revision})
+		}
+		c.Nodes = map[node.Kind]authz.Source{
+			node.Pod:        pods,
+			node.Volume:     source(core("persistentvolumes")),
+			node.Attachment: source(schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "volumeattachments"}),
+			node.Slice:      source(resourcev1beta1.SchemeGroupVersion.WithResource("resourceslices")),
+		}
+	}
+	return c, nil
+}
+
+// escalation keeps users from granting what they do not hold, whatever plugins
+// are switched off.
+func (p *parts) escalation() admission.Plugin {
+	return admission.Plugin{
+		Name: rbacescalation.Name, Plugin: &rbacescalation.Plugin{Policy: p.authz.policy.Engine, Authorizer: p.authz.chain},
+	}
+}
+
+// policyTasks follow the policy, keep aggregated roles and follow the
+// configuration's file.
+func (p *parts) policyTasks() []task.Task {
+	a := &p.authz
+	tasks := []task.Task{{Name: "policy", Run: a.policy.Run}}
+	if a.reloads != nil {
+		tasks = append(tasks, task.Task{Name: "authorization configuration", Run: func(ctx context.Context) error {
+			return a.chain.Follow(ctx, p.options.Authorization.ConfigFile, a.known, a.reloads, p.log)
+		}})
+	}
+	return tasks
+}
+
+func (p *parts) aggregator() task.Task {
+	g := &bootstrap.Aggregator{API: p.loopback, Policy: p.authz.policy.Engine, Logger: p.log, Changed: p.authz.changed}
+	return task.Task{Name: "aggregated cluster roles", Run: g.Run}
+}
+
+// policySeen waits until the policy has what was written; the wait is bounded,
+// because bootstrapping is tried again.
+func (p *parts) policySeen(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return p.authz.policy.MostRecent(ctx)
+}

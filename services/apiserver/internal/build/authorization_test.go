@@ -1,0 +1,271 @@
+package build
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"binnacle/libs/options"
+)
+
+const rbacPath = "/apis/rbac.authorization.k8s.io/v1"
+
+func withRBAC(o *Options) { o.Authorization.Modes = []string{"Node", "RBAC"} }
+
+func as(user string, groups ...string) []string {
+	h := []string{"Impersonate-User", user}
+	for _, g := range groups {
+		h = append(h, "Impersonate-Group", g)
+	}
+	return h
+}
+
+func role(name, rules string, labels ...string) string {
+	l := ""
+	if len(labels) == 2 {
+		l = fmt.Sprintf(`,"labels":{%q:%q}`, labels[0], labels[1])
+	}
+	return fmt.Sprintf(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":%q%s},"rules":[%s]}`, name, l, rules)
+}
+
+func bindingOf(name, kind, role, user string) string {
+	return fmt.Sprintf(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"RoleBinding","metadata":{"name":%q},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":%q,"name":%q},"subjects":[{"kind":"User","name":%q}]}`, name, kind, role, user)
+}
+
+const readsPods = `{"apiGroups":[""],"resources":["pods"],"verbs":["get","list"]}`
+
+// TestTheDefaultsHoldFromTheStart looks at a server the moment it is ready.
+func TestTheDefaultsHoldFromTheStart(t *testing.T) {
+	t.Parallel()
+	a := start(t, withRBAC)
+	for resource, want := range map[string]int{"clusterroles": 66, "clusterrolebindings": 47, "roles": 7, "rolebindings": 7} {
+		items, _ := a.get(rbacPath + "/" + resource).at("items").([]any)
+		if len(items) != want {
+			t.Errorf("%d default %s, want %d", len(items), resource, want)
+		}
+	}
+	a.want(200, "GET", "/apis", "", as("alice")...)
+	a.want(200, "GET", "/version", "", as("system:anonymous", "system:unauthenticated")...)
+	a.want(403, "GET", "/apis", "", as("system:anonymous", "system:unauthenticated")...)
+	a.want(403, "GET", "/api/v1/pods", "", as("alice")...)
+	a.want(200, "GET", "/api/v1/services", "", as("system:kube-scheduler")...)
+	a.want(201, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"nonResourceAttributes":{"path":"/api","verb":"get"}}}`, as("alice")...)
+	if rules, _ := a.get(rbacPath + "/clusterroles/admin").at("rules").([]any); len(rules) < 20 {
+		t.Errorf("the aggregated role admin has %d rules", len(rules))
+	}
+}
+
+func TestChangesOfThePolicyCountAtOnce(t *testing.T) {
+	t.Parallel()
+	a := start(t, withRBAC)
+	a.want(201, "POST", rbacPath+"/clusterroles", role("reader", readsPods))
+	const bindings, pods = rbacPath + "/namespaces/default/rolebindings", "/api/v1/namespaces/default/pods"
+	for range 10 {
+		a.want(201, "POST", bindings, bindingOf("b", "ClusterRole", "reader", "alice"))
+		a.eventually("allowed", func() bool { return a.send("GET", pods, "", as("alice")...).code == 200 })
+		a.want(200, "DELETE", bindings+"/b", "")
+		a.eventually("refused", func() bool { return a.send("GET", pods, "", as("alice")...).code == 403 })
+	}
+	refused := a.want(422, "POST", bindings, strings.Replace(bindingOf("c", "ClusterRole", "reader", "alice"), `"kind":"User"`, `"kind":"Robot"`, 1))
+	if text := fmt.Sprint(refused.at("message")); !strings.Contains(text, `subjects[0].kind: Unsupported value: "Robot": supported values: "ServiceAccount", "User", "Group"`) {
+		t.Errorf("message %s", text)
+	}
+	a.want(201, "POST", bindings, bindingOf("c", "ClusterRole", "reader", "alice"))
+	changed := a.want(422, "PUT", bindings+"/c", bindingOf("c", "ClusterRole", "view", "alice"))
+	if text := fmt.Sprint(changed.at("message")); !strings.Contains(text, `roleRef: Invalid value: rbac.RoleRef{APIGroup:"rbac.authorization.k8s.io", Kind:"ClusterRole", Name:"view"}: cannot change roleRef`) {
+		t.Errorf("message %s", text)
+	}
+}
+
+func TestAggregatedRolesAreKept(t *testing.T) {
+	t.Parallel()
+	a := start(t, withRBAC)
+	total := strings.Replace(role("total", ""), `"rules":[]`, `"aggregationRule":{"clusterRoleSelectors":[{"matchLabels":{"to":"total"}}]}`, 1)
+	a.want(201, "POST", rbacPath+"/clusterroles", total)
+	count := func(want int) {
+		t.Helper()
+		a.eventually(fmt.Sprint(want, " rules"), func() bool {
+			rules, _ := a.get(rbacPath + "/clusterroles/total").at("rules").([]any)
+			return len(rules) == want
+		})
+	}
+	a.want(201, "POST", rbacPath+"/clusterroles", role("one", readsPods, "to", "total"))
+	count(1)
+	a.want(201, "POST", rbacPath+"/clusterroles", role("two", `{"nonResourceURLs":["/x"],"verbs":["get"]},`+readsPods, "to", "total"))
+	count(2)
+	a.want(200, "DELETE", rbacPath+"/clusterroles/two", "")
+	count(1)
+	a.want(200, "DELETE", rbacPath+"/clusterroles/one", "")
+	count(0)
+}
+
+// TestAggregatedRolesOfOddNames: the role that is written is the one whose rules are
+// meant, whatever its name looks like in a path.
+func TestAggregatedRolesOfOddNames(t *testing.T) {
+	t.Parallel()
+	a := start(t, withRBAC)
+	const roles = rbacPath + "/clusterroles"
+	from := func(name, label string) string {
+		return strings.Replace(role(name, ""), `"rules":[]`, `"aggregationRule":{"clusterRoleSelectors":[{"matchLabels":{"to":"`+label+`"}}]}`, 1)
+	}
+	rules := func(path string) string { return fmt.Sprint(a.get(roles + "/" + path).at("rules")) }
+	a.want(201, "POST", roles, from("victim", "good"))
+	before := a.get(roles + "/victim").version()
+	a.want(201, "POST", roles, role("more", `{"nonResourceURLs":["/evil"],"verbs":["get"]}`, "to", "evil"))
+	for _, odd := range []struct{ name, path string }{{"victim?x", "victim%3Fx"}, {"victim#x", "victim%23x"}, {"victim x", "victim%20x"}} {
+		a.want(201, "POST", roles, from(odd.name, "evil"))
+		a.eventually(odd.name+" filled", func() bool { return strings.Contains(rules(odd.path), "/evil") })
+	}
+	if after := a.get(roles + "/victim"); after.version() != before {
+		t.Errorf("another role was written: %s", after.body)
+	}
+}
+
+func TestDefaultsAreReconciledAtEachStart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	on := func(o *Options) { withRBAC(o); o.Etcd.Backend, o.Etcd.DataDir = backendEtcd, dir }
+	t.Run("first", func(t *testing.T) {
+		a := start(t, on)
+		patch := func(path, body string) {
+			t.Helper()
+			a.want(200, "PATCH", rbacPath+path, body, "Content-Type", "application/merge-patch+json")
+		}
+		patch("/clusterroles/system:discovery", `{"rules":[{"nonResourceURLs":["/own"],"verbs":["get"]}],"metadata":{"labels":null}}`)
+		patch("/clusterrolebindings/system:basic-user", `{"subjects":null}`)
+		// As an administrator left it in a version without system:public-info-viewer.
+		patch("/clusterrolebindings/system:discovery", `{"subjects":[{"kind":"Group","apiGroup":"rbac.authorization.k8s.io","name":"system:authenticated"}],
+			"metadata":{"annotations":{"rbac.authorization.kubernetes.io/autoupdate":"false","note":"narrowed"}}}`)
+		a.want(200, "DELETE", rbacPath+"/clusterrolebindings/system:public-info-viewer", "")
+		patch("/clusterroles/system:basic-user", `{"rules":null,"metadata":{"annotations":{"rbac.authorization.kubernetes.io/autoupdate":"false"}}}`)
+		patch("/clusterroles/view", `{"aggregationRule":null,"rules":null}`)
+		a.want(200, "DELETE", rbacPath+"/namespaces/kube-public/roles/system:controller:bootstrap-signer", "")
+		a.want(200, "DELETE", rbacPath+"/clusterrolebindings/system:monitoring", "")
+		other := strings.Replace(strings.Replace(bindingOf("system:monitoring", "ClusterRole", "view", "x"), "RoleBinding", "ClusterRoleBinding", 1), `"kind":"User","name":"x"`, `"kind":"Group","name":"mine"`, 1)
+		a.want(201, "POST", rbacPath+"/clusterrolebindings", other)
+	})
+	a := start(t, on)
+	rules := func(path string) int {
+		r, _ := a.get(rbacPath + path).at("rules").([]any)
+		return len(r)
+	}
+	if urls := fmt.Sprint(a.get(rbacPath + "/clusterroles/system:discovery").object()); !strings.Contains(urls, "/own") || !strings.Contains(urls, "/openapi") || !strings.Contains(urls, "rbac-defaults") {
+		t.Errorf("system:discovery is %s", urls)
+	}
+	if subjects := fmt.Sprint(a.get(rbacPath + "/clusterrolebindings/system:basic-user").at("subjects")); !strings.Contains(subjects, "system:authenticated") {
+		t.Errorf("the subjects of system:basic-user are %s", subjects)
+	}
+	info := a.get(rbacPath + "/clusterrolebindings/system:public-info-viewer")
+	if subjects := fmt.Sprint(info.at("subjects")); strings.Contains(subjects, "unauthenticated") || !strings.Contains(subjects, "system:authenticated") {
+		t.Errorf("the subjects of system:public-info-viewer are %s", subjects)
+	}
+	if note := info.at("metadata", "annotations", "note"); note != "narrowed" {
+		t.Errorf("the annotation of system:discovery was not taken over: %v", note)
+	}
+	if rules("/clusterroles/system:basic-user") != 0 {
+		t.Error("a role that is not to be reconciled was")
+	}
+	a.want(200, "GET", rbacPath+"/namespaces/kube-public/roles/system:controller:bootstrap-signer", "")
+	a.eventually("view is aggregated", func() bool { return rules("/clusterroles/view") > 5 })
+	if got := fmt.Sprint(a.get(rbacPath+"/clusterrolebindings/system:monitoring").at("roleRef", "name")); got != "system:monitoring" {
+		t.Errorf("the binding system:monitoring is to %s", got)
+	}
+}
+
+func TestReviews(t *testing.T) {
+	t.Parallel()
+	a := start(t, withRBAC)
+	a.want(201, "POST", rbacPath+"/clusterroles", role("reader", readsPods))
+	a.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("b", "ClusterRole", "reader", "alice"))
+	a.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("gone", "Role", "gone", "alice"))
+	a.eventually("bound", func() bool {
+		return a.send("GET", "/api/v1/namespaces/default/pods", "", as("alice")...).code == 200
+	})
+	const reviews = "/apis/authorization.k8s.io/v1"
+	rules := a.want(201, "POST", reviews+"/selfsubjectrulesreviews", `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{"namespace":"default"}}`, as("alice")...)
+	text := fmt.Sprint(rules.at("status"))
+	for _, want := range []string{"resources:[pods]", "selfsubjectrulesreviews", "nonResourceURLs:", "incomplete:false", `role.rbac.authorization.k8s.io "gone" not found`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("rules %s\nlack %s", text, want)
+		}
+	}
+	none := a.want(400, "POST", reviews+"/selfsubjectrulesreviews", `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{}}`, as("alice")...)
+	if none.at("message") != "no namespace on request" {
+		t.Errorf("message %v", none.at("message"))
+	}
+	review := func(attrs string) answer {
+		return a.send("POST", reviews+"/subjectaccessreviews", `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"alice","resourceAttributes":{"namespace":"default","verb":"list","resource":"pods"`+attrs+`}}}`)
+	}
+	for attrs, want := range map[string]string{
+		``: `map[allowed:true reason:RBAC: allowed by RoleBinding "b/default" of ClusterRole "reader" to User "alice"]`,
+		`,"labelSelector":{"rawSelector":"a=b"},"fieldSelector":{"rawSelector":"x=y"}`:                                   `map[allowed:true reason:`,
+		`,"labelSelector":{"rawSelector":"&"},"fieldSelector":{"rawSelector":"a in b"}`:                                  `evaluationError:spec.resourceAttributes.fieldSelector ignored due to parse error; spec.resourceAttributes.labelSelector ignored due to parse error`,
+		`,"fieldSelector":{"requirements":[{"key":"a","operator":"In","values":["b"]},{"key":"a","operator":"Exists"}]}`: `evaluationError:spec.resourceAttributes.fieldSelector partially ignored due to parse error`,
+	} {
+		if r := review(attrs); r.code != 201 || !strings.Contains(fmt.Sprint(r.at("status")), want) {
+			t.Errorf("%s: %d %v", attrs, r.code, r.at("status"))
+		}
+	}
+	for attrs, want := range map[string]string{
+		`,"labelSelector":{}`: "spec.resourceAttributes.labelSelector.requirements: Required value: when spec.resourceAttributes.labelSelector is specified, requirements or rawSelector is required",
+		`,"fieldSelector":{"rawSelector":"a=b","requirements":[{"key":"a","operator":"In","values":["b"]}]}`: "spec.resourceAttributes.fieldSelector.rawSelector: Invalid value: \"a=b\": may not specified at the same time as requirements",
+		`,"fieldSelector":{"requirements":[{"operator":"In"}]}`:                                              "spec.resourceAttributes.fieldSelector.requirements[0].key: Required value: must be specified, spec.resourceAttributes.fieldSelector.requirements[0].values: Required value",
+		`,"fieldSelector":{"requirements":[{"key":"a","operator":"Exists","values":["b"]}]}`:                 "spec.resourceAttributes.fieldSelector.requirements[0].values: Forbidden",
+	} {
+		if r := review(attrs); r.code != 422 || !strings.Contains(fmt.Sprint(r.at("message")), want) {
+			t.Errorf("%s: %d %v", attrs, r.code, r.at("message"))
+		}
+	}
+}
+
+func TestNobodyGrantsWhatHeDoesNotHold(t *testing.T) {
+	t.Parallel()
+	a := start(t, withRBAC)
+	a.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("admin", "ClusterRole", "admin", "carl"))
+	a.eventually("bound", func() bool {
+		return a.send("GET", rbacPath+"/namespaces/default/roles", "", as("carl")...).code == 200
+	})
+	r := a.want(403, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("x", "ClusterRole", "cluster-admin", "carl"), as("carl")...)
+	if text := fmt.Sprint(r.at("message")); !strings.HasPrefix(text, `rolebindings.rbac.authorization.k8s.io "x" is forbidden: user "carl" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently held:`) {
+		t.Errorf("message %s", text)
+	}
+	// What admin holds by aggregation comes a moment after what it has itself.
+	a.eventually("granted", func() bool {
+		return a.send("POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("x", "ClusterRole", "view", "dan"), as("carl")...).code == 201
+	})
+}
+
+func TestAuthorizationOptions(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "config")
+	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\n"
+	for _, c := range []struct{ args, content, want string }{
+		{"--authorization-config=" + file, head + "authorizers: [{type: RBAC, name: rbac}]", ""},
+		{"--authorization-config=" + file + " --authorization-mode=RBAC", "", "--authorization-config cannot be combined with --authorization-mode"},
+		{"--authorization-config=" + file + " --authorization-webhook-cache-authorized-ttl=5m0s", "", "cannot be combined with --authorization-webhook-cache-authorized-ttl"},
+		{"--authorization-config=" + file, head, "at least one authorization mode"},
+		{"--authorization-config=" + file, head + "authorizers: [{type: ABAC, name: r}]", "authorizers[0].type: Unsupported value"},
+		{"--authorization-mode=Webhook", "", "go together"},
+	} {
+		if err := os.WriteFile(file, []byte(c.content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		o := newAuthorizationOptions()
+		s := &options.Sections{}
+		o.addFlags(s)
+		err := s.Set("authorization").Parse(strings.Fields(c.args))
+		if err == nil {
+			for _, e := range o.validate() {
+				err = e
+			}
+		}
+		if err == nil {
+			_, _, err = o.load(nil)
+		}
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %s", c.args, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package build
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"binnacle/services/apiserver/internal/crd/definition"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// protectedDefinition defines a version v9 of a resource of Kubernetes.
+func protectedDefinition(group, plural, kind string) string {
+	return fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"%[2]s.%[1]s","annotations":{"api-approved.kubernetes.io":"https://example.com"}},
+		"spec":{"group":%[1]q,"scope":"Cluster","names":{"plural":%[2]q,"singular":%[4]q,"kind":%[3]q},"versions":[{"name":"v9","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`,
+		group, plural, kind, strings.ToLower(kind))
+}
+
+// TestDefinitionsOfBuiltInResources checks that a definition of another version of a built-in group is
+// established but serves nothing, and that its deletion keeps the objects of the built-in resource.
+func TestDefinitionsOfBuiltInResources(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+	for _, test := range []struct{ group, plural, kind string }{
+		{"apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition"},
+		{"apiregistration.k8s.io", "apiservices", "APIService"},
+		{"rbac.authorization.k8s.io", "clusterroles", "ClusterRole"},
+		{"apiextensions.k8s.io", "foos", "Foo"},
+		{"coordination.k8s.io", "foos", "Foo"},
+	} {
+		path, v9 := definitionsPath+"/"+test.plural+"."+test.group, "/apis/"+test.group+"/v9/"+test.plural
+		a.want(201, "POST", definitionsPath, protectedDefinition(test.group, test.plural, test.kind))
+		a.eventually("established", func() bool {
+			got := a.get(path).conditions()
+			return got["Established"] == "True InitialNamesAccepted" && got["NamesAccepted"] == "True NoConflicts"
+		})
+		a.want(404, "GET", v9, "")
+		a.want(404, "POST", v9, fmt.Sprintf(`{"apiVersion":"%s/v9","kind":%q,"metadata":{"name":"a.example.com"}}`, test.group, test.kind))
+		a.want(404, "GET", "/apis/"+test.group+"/v9", "")
+		if test.plural != "foos" {
+			a.want(200, "GET", "/apis/"+test.group+"/v1/"+test.plural, "")
+		}
+		a.want(200, "DELETE", path, "")
+		a.eventually("gone", func() bool { return a.get(path).code == 404 })
+		if test.plural != "foos" {
+			a.want(200, "GET", "/apis/"+test.group+"/v1/"+test.plural, "")
+		}
+	}
+	a.want(200, "GET", definitionsPath+"/things.example.com", "")
+	a.want(201, "POST", definitionsPath, definitionOf("others", "Other", ""))
+	a.want(200, "GET", "/apis/example.com/v1/others", "")
+}
+
+// TestAForgedDefinition stands in the store as nobody can write it through the API:
+// it serves nothing, and its end does not end what others have there.
+func TestAForgedDefinition(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	victim := "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings"
+	a.want(201, "POST", victim, `{"metadata":{"name":"victim"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"a"}}`)
+	const names = `"plural":"kube-system","singular":"forged","kind":"Forged","listKind":"ForgedList"`
+	_, err := a.parts.store.Create(context.Background(), a.parts.root()+"/apiextensions.k8s.io/customresourcedefinitions/kube-system.rolebindings",
+		[]byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"kube-system.rolebindings","uid":"1","creationTimestamp":"2020-01-01T00:00:00Z","finalizers":["customresourcecleanup.apiextensions.k8s.io"]},
+		"spec":{"group":"rolebindings","scope":"Cluster","names":{`+names+`},"conversion":{"strategy":"None"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]},
+		"status":{"conditions":[{"type":"NamesAccepted","status":"True"},{"type":"Established","status":"True"}],"acceptedNames":{`+names+`},"storedVersions":["v1"]}}`), storage.WriteOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := definitionsPath + "/kube-system.rolebindings"
+	a.eventually("seen", func() bool { return a.get(path).code == 200 })
+	a.want(404, "GET", "/apis/rolebindings/v1/kube-system", "")
+	a.want(200, "DELETE", path, "")
+	a.eventually("gone", func() bool { return a.get(path).code == 404 })
+	a.want(200, "GET", victim+"/victim", "")
+}
+
+// TestPlacesOfBuiltInKinds: what is kept in the store beside custom resources is
+// taken by none of them.
+func TestPlacesOfBuiltInKinds(t *testing.T) {
+	t.Parallel()
+	for _, k := range shared(t).parts.catalog.Kinds() {
+		group, resource, _ := strings.Cut(k.Stored.Prefix, "/")
+		if !k.Virtual && definition.HasOwnPlace(group, resource) {
+			t.Errorf("%s: a custom resource may have %s", k.GVK(), k.Stored.Prefix)
+		}
+	}
+}

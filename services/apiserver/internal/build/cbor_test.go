@@ -1,0 +1,193 @@
+package build
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"binnacle/libs/features"
+)
+
+const (
+	secrets  = "/api/v1/namespaces/default/secrets"
+	cborType = "application/cbor"
+)
+
+func startCBOR(t *testing.T) *api {
+	return start(t, func(o *Options) {
+		if err := o.Features.Set(string(features.CBORServingAndStorage) + "=true"); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// inCBOR encodes as the clients of the field do.
+func inCBOR(t *testing.T, v any) string {
+	t.Helper()
+	b, err := direct.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// readCBOR decodes as the clients of the field do.
+func readCBOR[T any](t *testing.T, b []byte) *T {
+	t.Helper()
+	if !bytes.HasPrefix(b, []byte{0xd9, 0xd9, 0xf7}) {
+		t.Fatalf("not marked as CBOR: %s", hex.EncodeToString(b[:min(len(b), 16)]))
+	}
+	var out T
+	if err := direct.Unmarshal(b, &out); err != nil {
+		t.Fatalf("%v in %s", err, hex.EncodeToString(b))
+	}
+	return &out
+}
+
+func TestCBOR(t *testing.T) {
+	t.Parallel()
+	a := startCBOR(t)
+	in := &corev1.Secret{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Name: "s", Labels: map[string]string{"a": "b"}},
+		Data: map[string][]byte{"k": {0, 255, 1}},
+	}
+	r := a.want(201, "POST", secrets, inCBOR(t, in), "Content-Type", cborType, "Accept", cborType)
+	if got := r.header.Get("Content-Type"); got != cborType {
+		t.Errorf("Content-Type %s", got)
+	}
+	made := readCBOR[corev1.Secret](t, r.body)
+	if made.Kind != "Secret" || made.Type != corev1.SecretTypeOpaque || !reflect.DeepEqual(made.Data, in.Data) || made.CreationTimestamp.IsZero() {
+		t.Errorf("created %+v", made)
+	}
+	for i := range 30 { // more than the short form of a length says
+		a.want(201, "POST", secrets, fmt.Sprintf(`{"metadata":{"name":"n%d"}}`, i))
+	}
+
+	// The field's own decoder takes each form.
+	decoder := cbor.NewSerializer(scheme.Scheme, scheme.Scheme, cbor.Strict(true))
+	obj, _, err := decoder.Decode(a.get(secrets+"/s", "Accept", cborType).body, nil, nil)
+	if got, ok := obj.(*corev1.Secret); err != nil || !ok || !reflect.DeepEqual(got.Data, in.Data) {
+		t.Errorf("get: %v %+v", err, obj)
+	}
+	for _, limit := range []int{0, 25} {
+		obj, _, err = decoder.Decode(a.get(fmt.Sprintf("%s?limit=%d", secrets, limit), "Accept", cborType).body, nil, nil)
+		list, ok := obj.(*corev1.SecretList)
+		if want := map[int]int{0: 31, 25: 25}[limit]; err != nil || !ok || len(list.Items) != want || list.ResourceVersion == "" || (limit == 0) != (list.Continue == "") {
+			t.Errorf("list: %v %T", err, obj)
+		} else if last := list.Items[len(list.Items)-1]; limit == 0 && !reflect.DeepEqual(last.Data, in.Data) {
+			t.Errorf("last of the list: %+v", last)
+		}
+	}
+	const partial = cborType + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+	if l := readCBOR[metav1.PartialObjectMetadataList](t, a.get(secrets, "Accept", partial).body); l.Kind != "PartialObjectMetadataList" || len(l.Items) != 31 || l.Items[30].Labels["a"] != "b" {
+		t.Errorf("metadata: %+v", l)
+	}
+	table := readCBOR[metav1.Table](t, a.get(secrets, "Accept", cborType+";as=Table;g=meta.k8s.io;v=v1").body)
+	if len(table.Rows) != 31 || len(table.ColumnDefinitions) == 0 || len(table.Rows[0].Cells) != len(table.ColumnDefinitions) {
+		t.Errorf("table: %+v", table)
+	}
+	if s := readCBOR[metav1.Status](t, a.want(404, "GET", secrets+"/none", "", "Accept", cborType).body); s.Reason != metav1.StatusReasonNotFound {
+		t.Errorf("status: %+v", s)
+	}
+	made.Data["k2"] = []byte("x")
+	updated := readCBOR[corev1.Secret](t, a.want(200, "PUT", secrets+"/s", inCBOR(t, made), "Content-Type", cborType, "Accept", cborType).body)
+	if len(updated.Data) != 2 || updated.ResourceVersion == made.ResourceVersion {
+		t.Errorf("updated: %+v", updated)
+	}
+}
+
+func TestCBORRefused(t *testing.T) {
+	t.Parallel()
+	a := startCBOR(t)
+	for _, c := range []struct {
+		name, body string
+		code       int
+		says       string
+	}{
+		{"unknown field", inCBOR(t, map[string]any{"metadata": map[string]any{"name": "x"}, "dota": map[string]any{}}), 400, `unknown field \"dota\"`},
+		{"a key twice", "\xa2\x41a\x01\x41a\x02", 400, "duplicate map key"},
+		{"cut off", "\xa2\x41a", 400, "EOF"},
+		{"endless nesting", strings.Repeat("\x81", 1000), 400, "nested"},
+		{"a list", "\x80", 400, ""},
+		{"empty", "", 400, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := *a
+			a.t = t
+			r := a.want(c.code, "POST", secrets+"?fieldValidation=Strict", c.body, "Content-Type", cborType)
+			if !strings.Contains(string(r.body), c.says) {
+				t.Errorf("%s", r.body)
+			}
+		})
+	}
+}
+
+func TestCBORWatch(t *testing.T) {
+	t.Parallel()
+	a := startCBOR(t)
+	rv := a.want(201, "POST", secrets, `{"metadata":{"name":"s"},"data":{"k":"AP8B"}}`).version()
+	for _, accept := range []string{cborType, cborType + "-seq", cborType + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		req, err := http.NewRequestWithContext(ctx, "GET", a.url+secrets+"?watch=1&resourceVersion=0&allowWatchBookmarks=true&timeoutSeconds=1", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept", accept)
+		resp, err := a.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := resp.Header.Get("Content-Type"); got != cborType+"-seq" {
+			t.Errorf("Content-Type %s", got)
+		}
+		var types []string
+		frames := cbor.NewFramer().NewFrameReader(resp.Body)
+		for {
+			buf := make([]byte, 1<<16)
+			n, err := frames.Read(buf)
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var e metav1.WatchEvent
+			if err := direct.Unmarshal(buf[:n], &e); err != nil {
+				t.Fatal(err)
+			}
+			types = append(types, e.Type)
+			o := unstructured.Unstructured{Object: *readCBOR[map[string]any](t, e.Object.Raw)}
+			if e.Type == "ADDED" && o.GetName() != "s" || o.GetResourceVersion() < rv {
+				t.Errorf("%s of %v", e.Type, o)
+			}
+		}
+		if len(types) == 0 || types[0] != "ADDED" {
+			t.Errorf("%s: events %v", accept, types)
+		}
+		resp.Body.Close()
+		cancel()
+	}
+}
+
+func TestCBORIsOffByDefault(t *testing.T) {
+	t.Parallel()
+	a := shared(t)
+	a.want(406, "GET", secrets, "", "Accept", cborType)
+	a.want(415, "POST", secrets, inCBOR(t, map[string]any{"metadata": map[string]any{"name": "x"}}), "Content-Type", cborType)
+	a.want(415, "PATCH", secrets+"/x?fieldManager=m", inCBOR(t, map[string]any{}), "Content-Type", "application/apply-patch+cbor")
+	a.want(406, "GET", secrets+"?watch=1", "", "Accept", cborType+"-seq")
+}

@@ -1,0 +1,116 @@
+package build
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+const (
+	requestsPath = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+	clientSigner = "kubernetes.io/kube-apiserver-client"
+)
+
+// requestFor is a CertificateSigningRequest for a subject.
+func requestFor(t *testing.T, name, signer string, subject pkix.Name) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
+	return fmt.Sprintf(`{"apiVersion":"certificates.k8s.io/v1","kind":"CertificateSigningRequest","metadata":{"name":%q},"spec":{"signerName":%q,"request":%q,"usages":["client auth"]}}`, name, signer, text)
+}
+
+// grant binds a user to a new cluster role.
+func (a *api) grant(user, rules string) {
+	a.t.Helper()
+	a.want(201, "POST", rbacPath+"/clusterroles", role(user, rules))
+	a.want(201, "POST", rbacPath+"/clusterrolebindings", strings.Replace(bindingOf(user, "ClusterRole", user, user), `"RoleBinding"`, `"ClusterRoleBinding"`, 1))
+}
+
+const (
+	allOfRequests = `{"apiGroups":["certificates.k8s.io"],"resources":["certificatesigningrequests","certificatesigningrequests/approval","certificatesigningrequests/status"],"verbs":["*"]}`
+	approved      = `{"status":{"conditions":[{"type":"Approved","status":"True","reason":"r","message":"m"}]}}`
+	denied        = `{"status":{"conditions":[{"type":"Denied","status":"True","reason":"r","message":"m"}]}}`
+)
+
+// TestNobodyMakesHimselfAnAdministrator: who may write requests for certificates
+// needs permissions on their signers too, and gets none for the administrators.
+func TestNobodyMakesHimselfAnAdministrator(t *testing.T) {
+	t.Parallel()
+	a := start(t, withRBAC)
+	a.grant("bob", `{"apiGroups":["certificates.k8s.io"],"resources":["*"],"verbs":["*"]}`)
+	a.grant("cadmin", allOfRequests)
+	a.grant("alice", allOfRequests+`,{"apiGroups":["certificates.k8s.io"],"resources":["signers"],"verbs":["approve","sign"],"resourceNames":["ex.test/*","`+clientSigner+`"]}`)
+	a.eventually("granted", func() bool {
+		return a.get(requestsPath, as("alice")...).code == 200 && a.get(requestsPath, as("cadmin")...).code == 200 && a.get(requestsPath, as("bob")...).code == 200
+	})
+	ca, _ := clientPair(t)
+	issued := fmt.Sprintf(`{"status":{"certificate":%q}}`, base64.StdEncoding.EncodeToString(ca))
+	masters := pkix.Name{CommonName: "m", Organization: []string{"dev", "system:masters"}}
+	patch := func(user string) []string { return append(as(user), "Content-Type", mergePatch) }
+	for _, c := range []struct {
+		user, method, path, body string
+		code                     int
+		want                     string
+	}{
+		{"bob", "POST", "", requestFor(t, "m", clientSigner, masters), 403, `certificatesigningrequests.certificates.k8s.io "m" is forbidden: use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed`},
+		{"bob", "POST", "", requestFor(t, "ok", clientSigner, pkix.Name{CommonName: "m"}), 201, ""},
+		{"bob", "POST", "", requestFor(t, "m2", "ex.test/s", masters), 201, ""},
+		{"cadmin", "PATCH", "/ok/approval", approved, 403, `certificatesigningrequests.certificates.k8s.io "ok" is forbidden: user not permitted to approve requests with signerName "kubernetes.io/kube-apiserver-client"`},
+		{"alice", "PATCH", "/ok/approval", approved, 200, ""},
+		{"alice", "PATCH", "/m2/approval", denied, 200, ""},
+		{"cadmin", "PATCH", "/ok/status", issued, 403, `certificatesigningrequests.certificates.k8s.io "ok" is forbidden: user not permitted to sign requests with signerName "kubernetes.io/kube-apiserver-client"`},
+		{"cadmin", "PATCH", "/ok/status", `{"status":{"conditions":[{"type":"Approved","status":"True"},{"type":"Odd","status":"True"}]}}`, 403, `certificatesigningrequests.certificates.k8s.io "ok" is forbidden: user not permitted to sign requests with signerName "kubernetes.io/kube-apiserver-client"`},
+		{"alice", "PATCH", "/ok/status", issued, 200, ""},
+	} {
+		if r := a.send(c.method, requestsPath+c.path, c.body, patchFor(c.method, patch(c.user))...); r.code != c.code || c.want != "" && r.at("message") != c.want {
+			t.Errorf("%s %s %s: %d, want %d %s:\n%s", c.user, c.method, c.path, r.code, c.code, c.want, r.body)
+		}
+	}
+}
+
+// patchFor leaves the media type of patches away from other requests.
+func patchFor(method string, header []string) []string {
+	if method == "PATCH" {
+		return header
+	}
+	return header[:len(header)-2]
+}
+
+// TestTheSuitesIdentitiesCannotBeRequested: not even by administrators, whatever
+// plugins are off.
+func TestTheSuitesIdentitiesCannotBeRequested(t *testing.T) {
+	t.Parallel()
+	a := start(t, func(o *Options) {
+		withRBAC(o)
+		o.Admission.Disable = []string{"CertificateApproval", "CertificateSigning", "CertificateSubjectRestriction"}
+	})
+	for name, c := range map[string]struct {
+		signer  string
+		subject pkix.Name
+		code    int
+	}{
+		"name":    {clientSigner, pkix.Name{CommonName: "system:binnacle:tokencleaner"}, 403},
+		"group":   {clientSigner, pkix.Name{CommonName: "x", Organization: []string{"a", "system:binnacle"}}, 403},
+		"another": {"ex.test/s", pkix.Name{CommonName: "system:binnacle:apiserver"}, 403},
+		"masters": {clientSigner, pkix.Name{CommonName: "x", Organization: []string{"system:masters"}}, 201},
+	} {
+		r := a.want(c.code, "POST", requestsPath, requestFor(t, name, c.signer, c.subject))
+		if want := fmt.Sprintf("certificatesigningrequests.certificates.k8s.io %q is forbidden: user names that begin with system:binnacle: and the group system:binnacle are reserved for the suite's own services", name); c.code == 403 && r.at("message") != want {
+			t.Errorf("%s: %v", name, r.at("message"))
+		}
+	}
+}

@@ -1,0 +1,266 @@
+package build
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"binnacle/libs/options"
+)
+
+// asProgram runs the command line as the program does, up to the start of the server.
+func asProgram(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	o := NewOptions()
+	code = options.Main(t.Context(), Name, Short, o, func(_ context.Context, log *slog.Logger) error {
+		o.Compatibility.warn(log)
+		return nil
+	}, args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// notHere are flags of kube-apiserver that this server does not know, by the beginnings
+// of their names, and why.
+var notHere = map[string]string{}
+
+// TestFlagsOfKubernetes: every flag of kube-apiserver is known, with its default where
+// that was recorded.
+func TestFlagsOfKubernetes(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile(filepath.Join("testdata", "kube-apiserver-flags.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, help, _ := asProgram(t, "--help")
+	// A flag's text goes on in the next lines.
+	help = regexp.MustCompile(`\n {10,}`).ReplaceAllString(help, " ")
+	known := map[string]string{}
+	for _, line := range strings.Split(help, "\n") {
+		if m := regexp.MustCompile(`^\s+(?:-\w, )?--([a-z0-9-]+)`).FindStringSubmatch(line); m != nil {
+			known[m[1]] = ""
+			if d := regexp.MustCompile(`\(default (.*)\)$`).FindStringSubmatch(strings.TrimSpace(line)); d != nil {
+				known[m[1]] = strings.Trim(d[1], `"[]`)
+			}
+		}
+	}
+	seen, missing := 0, map[string]bool{}
+	for _, line := range strings.Split(strings.TrimSpace(string(data)), "\n") {
+		seen++
+		name, rest, _ := strings.Cut(line, " ")
+		is, ok := known[name]
+		if !ok {
+			listed := false
+			for prefix := range notHere {
+				if strings.HasPrefix(name, prefix) {
+					listed, missing[prefix] = true, true
+				}
+			}
+			if !listed {
+				t.Errorf("--%s is not known", name)
+			}
+			continue
+		}
+		_, want, recorded := strings.Cut(rest, "default=")
+		if want = strings.Trim(want, `"[]`); recorded && is != want {
+			t.Errorf("--%s is %q when it is not given, in Kubernetes %q", name, is, want)
+		}
+	}
+	for prefix, why := range notHere {
+		if !missing[prefix] {
+			t.Errorf("--%s… are all known, and listed as what is not: %s", prefix, why)
+		}
+	}
+	if seen < 150 {
+		t.Fatalf("only %d flags", seen)
+	}
+}
+
+// TestStartLines: what installers start kube-apiserver with is accepted as it is.
+func TestStartLines(t *testing.T) {
+	t.Parallel()
+	ca, _ := clientPair(t)
+	dir := t.TempDir()
+	pair, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalECPrivateKey(pair)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
+	file := func(name string) string {
+		path, content := filepath.Join(dir, name), ca
+		if strings.HasPrefix(name, "sa") {
+			content = key
+		}
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	kubeadm := []string{
+		"--advertise-address=192.168.1.10", "--allow-privileged=true", "--authorization-mode=Node,RBAC", "--client-ca-file=" + file("ca.crt"),
+		"--enable-admission-plugins=NodeRestriction", "--enable-bootstrap-token-auth=true",
+		"--etcd-cafile=" + file("etcd-ca.crt"), "--etcd-certfile=" + file("apiserver-etcd-client.crt"), "--etcd-keyfile=" + file("apiserver-etcd-client.key"), "--etcd-servers=https://127.0.0.1:2379",
+		"--kubelet-client-certificate=" + file("apiserver-kubelet-client.crt"), "--kubelet-client-key=" + file("apiserver-kubelet-client.key"), "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
+		"--proxy-client-cert-file=" + file("front-proxy-client.crt"), "--proxy-client-key-file=" + file("front-proxy-client.key"),
+		"--requestheader-allowed-names=front-proxy-client", "--requestheader-client-ca-file=" + file("front-proxy-ca.crt"),
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-", "--requestheader-group-headers=X-Remote-Group", "--requestheader-username-headers=X-Remote-User",
+		"--secure-port=6443", "--service-account-issuer=https://kubernetes.default.svc.cluster.local", "--service-account-key-file=" + file("sa.pub"), "--service-account-signing-key-file=" + file("sa.key"),
+		"--service-cluster-ip-range=10.96.0.0/12", "--tls-cert-file=" + file("apiserver.crt"), "--tls-private-key-file=" + file("apiserver.key"),
+	}
+	for name, args := range map[string][]string{
+		"kubeadm": kubeadm,
+		"kind":    append(slices.Clone(kubeadm), "--runtime-config="),
+		"envtest": {
+			"--advertise-address=127.0.0.1", "--allow-privileged=true", "--authorization-mode=RBAC", "--bind-address=127.0.0.1", "--cert-dir=" + dir, "--client-ca-file=" + file("client-ca.crt"),
+			"--disable-admission-plugins=ServiceAccount", "--etcd-servers=http://127.0.0.1:2379", "--secure-port=40000",
+			"--service-account-issuer=https://127.0.0.1:40000/", "--service-account-key-file=" + file("sa-signer.crt"), "--service-account-signing-key-file=" + file("sa-signer.key"), "--service-cluster-ip-range=10.0.0.0/24",
+		},
+		"tuned by hand": append(slices.Clone(kubeadm), "--watch-cache-sizes=pods#1000", "--delete-collection-workers=4", "--storage-backend=etcd3", "--emulated-version=kube=1.33", "--log-flush-frequency=1s", "--endpoint-reconciler-type=none", "--vmodule=a=4"),
+	} {
+		if code, _, errs := asProgram(t, args...); code != 0 {
+			t.Errorf("%s: %d %s", name, code, errs)
+		}
+	}
+}
+
+// TestFlagsThatDoNothing are accepted, and it is told.
+func TestFlagsThatDoNothing(t *testing.T) {
+	t.Parallel()
+	code, _, errs := asProgram(t, "--watch-cache-sizes=pods#1", "--vmodule=a=1", "--log-text-split-stream")
+	if code != 0 || strings.Count(errs, "has no effect") != 3 || !strings.Contains(errs, "flag=--watch-cache-sizes") {
+		t.Errorf("%d %s", code, errs)
+	}
+	if _, _, errs = asProgram(t); strings.Contains(errs, "has no effect") {
+		t.Error(errs)
+	}
+}
+
+// TestAcceptedFlags: the command line of kube-apiserver 1.33 starts the server.
+func TestAcceptedFlags(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{"--apiserver-count=3"},
+		{"--storage-backend="},
+		{"--storage-backend=memory", "--data-dir="},
+		{"--kubelet-read-only-port=10255"},
+		{"--kubelet-port=10250"},
+		{"--default-watch-cache-size=100"},
+		{"--audit-webhook-batch-initial-backoff=5s"},
+		{"--admission-control=AlwaysAdmit"},
+		{"--enable-logs-handler=false"},
+		{"--feature-gates=UnknownVersionInteroperabilityProxy=true"},
+		{"--feature-gates=UnknownVersionInteroperabilityProxy=true,APIServerIdentity=false"},
+		{"--feature-gates=AuthorizeNodeWithSelectors=false,AuthorizeWithSelectors=false"},
+		{"--feature-gates=ExecProbeTimeout=false,TopologyManagerPolicyOptions=false"},
+		{"--service-account-jwks-uri=https:///openid/v1/jwks"},
+		{"--requestheader-username-headers=X-Remote-User"},
+		{"--requestheader-allowed-names=front-proxy-client"},
+		{"--tls-cipher-suites=TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305,TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305"},
+	} {
+		if code, _, errs := asProgram(t, args...); code != 0 {
+			t.Errorf("%v: %d %s", args, code, errs)
+		}
+	}
+}
+
+// TestFlagsThatAreRefused: what would not be done is not promised.
+func TestFlagsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	selector := func(protocol string) string {
+		path := filepath.Join(t.TempDir(), "egress.yaml")
+		if err := os.WriteFile(path, fmt.Appendf(nil, "apiVersion: apiserver.k8s.io/v1beta1\nkind: EgressSelectorConfiguration\negressSelections:\n- name: cluster\n  connection:\n    proxyProtocol: %s\n", protocol), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for arg, want := range map[string]string{
+		"--storage-backend=etcd2":                                  "--storage-backend invalid, allowed values: etcd3, memory. If not specified, it will default to 'etcd3'",
+		"--storage-backend=memory --etcd-servers=http://127.0.0.1": "--etcd-servers cannot be used with --storage-backend=memory",
+		"--storage-backend=memory --nats-servers=nats://127.0.0.1": "--nats-servers cannot be used with --storage-backend=memory",
+		"--storage-media-type=application/json":                    "",
+		"--storage-media-type=application/yaml":                    `--storage-media-type "application/yaml" invalid`,
+		"--etcd-servers-overrides=/events#http://127.0.0.1":        "",
+		"--etcd-servers-overrides=events":                          "must be of format: group/resource#servers",
+		"--delete-collection-workers=0":                            "must be positive",
+		"--endpoint-reconciler-type=some":                          "must be lease, none or master-count",
+		"--apiserver-count=0":                                      "--apiserver-count should be a positive number, but value '0' provided",
+		"--feature-gates=AuthorizeWithSelectors=false":             "AuthorizeNodeWithSelectors feature requires AuthorizeWithSelectors feature to be enabled",
+		"--etcd-healthcheck-timeout=0s":                            "must be positive",
+		"--egress-selector-config-file=/no/such":                   "egress-selector-config-file /no/such does not exist",
+		"--egress-selector-config-file=" + selector("HTTPConnect"): "transport must be set for HTTPConnect",
+		"--egress-selector-config-file=" + selector("Direct"):      "",
+	} {
+		code, _, errs := asProgram(t, strings.Fields(arg)...)
+		if (code == 0) != (want == "") || !strings.Contains(errs, want) {
+			t.Errorf("%s: %d %s", arg, code, errs)
+		}
+	}
+}
+
+// TestLessUsualFlags: what they say is what happens.
+func TestLessUsualFlags(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "debug")
+	a := start(t, func(o *Options) {
+		o.Authorization.Modes = []string{"RBAC"}
+		o.LogFiles, o.DebugSocket, o.ExternalHostname = true, socket, "api.example.com"
+		o.EndpointReconciler, o.GarbageCollector, o.DeleteCollectionWorkers = reconcileNone, false, 4
+	})
+	if r := a.get("/api"); !strings.Contains(string(r.body), fmt.Sprintf(`"serverAddress":"api.example.com:%d"`, a.parts.boundPort())) {
+		t.Errorf("%s", r.body)
+	}
+	a.want(200, "GET", "/logs/", "")
+	anonymous := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	defer anonymous.CloseIdleConnections()
+	if r, err := anonymous.Get(a.url + "/logs/"); err != nil || r.StatusCode != http.StatusForbidden {
+		t.Errorf("%v %v", r, err)
+	} else {
+		r.Body.Close()
+	}
+	a.want(404, "GET", "/api/v1/namespaces/default/endpoints/kubernetes", "")
+
+	local := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}}
+	defer local.CloseIdleConnections()
+	for path, want := range map[string]int{"/debug/pprof/cmdline": 200, "/api/v1/secrets": 404, "/metrics": 404} {
+		r, err := local.Get("http://debug" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Body.Close()
+		if r.StatusCode != want {
+			t.Errorf("%s: %d, want %d", path, r.StatusCode, want)
+		}
+	}
+	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info, err)
+	}
+
+	for i := range 20 {
+		a.want(201, "POST", configMaps, configMap(fmt.Sprint("c", i), "k", "v"))
+	}
+	a.want(200, "DELETE", configMaps, `{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Foreground"}`)
+	if r := a.get(configMaps); strings.Contains(string(r.body), `"name":"c`) {
+		t.Errorf("a garbage collector is waited for: %s", r.body)
+	}
+}

@@ -1,0 +1,320 @@
+package build
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// node makes a node whose kubelet is at a URL.
+func (a *api) node(name, at string) {
+	a.t.Helper()
+	u, err := url.Parse(at)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.want(201, "POST", "/api/v1/nodes", fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q},"status":{"addresses":[{"type":"InternalIP","address":%q}],"daemonEndpoints":{"kubeletEndpoint":{"Port":%s}}}}`, name, u.Hostname(), u.Port()))
+}
+
+// echo answers with what it was asked.
+func echo(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	if r.URL.Path == "/moved" {
+		http.Redirect(w, r, "/there", http.StatusFound)
+		return
+	}
+	if strings.HasPrefix(r.URL.Path, "/containerLogs/") && strings.HasSuffix(r.URL.Path, "/broken") {
+		http.Error(w, "the log is broken", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("X-Saw", r.Header.Get("X-Say"))
+	told := r.Header.Get("Authorization")
+	for name := range r.Header {
+		if strings.HasPrefix(strings.ReplaceAll(name, "_", "-"), "X-Remote-") {
+			told += name
+		}
+	}
+	fmt.Fprintf(w, "%s %s %s auth=%q", r.Method, r.URL.RequestURI(), body, told)
+}
+
+// outside is an address of this machine that others can reach; tests of targets
+// need one, as those on the machine itself are refused.
+func outside(t *testing.T) string {
+	t.Helper()
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
+			return n.IP.String()
+		}
+	}
+	t.Skip("this machine has no address but its own")
+	return ""
+}
+
+func TestLogsComeFromTheKubelet(t *testing.T) {
+	t.Parallel()
+	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
+	defer kubelet.Close()
+	a := start(t, nil)
+	a.account()
+	a.node("n", kubelet.URL)
+	a.pod("p", "n", "")
+	a.pod("waiting", "", "")
+	a.pod("lost", "nowhere", "")
+	a.want(201, "POST", podsPath, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"two"},"spec":{"nodeName":"n","automountServiceAccountToken":false,"initContainers":[{"name":"i","image":"x"}],"containers":[{"name":"c","image":"x"},{"name":"broken","image":"x"}]}}`)
+	for _, c := range []struct {
+		path string
+		code int
+		want string
+	}{
+		{"p/log", 200, `GET /containerLogs/default/p/c  auth=""`},
+		{"p/log?container=c&tailLines=3&timestamps=true&previous=true&sinceSeconds=9&limitBytes=7&follow=true", 200, "GET /containerLogs/default/p/c?follow=true&limitBytes=7&previous=true&sinceSeconds=9&tailLines=3&timestamps=true "},
+		{"p/log?sinceTime=2024-05-06T07:08:09Z", 200, "sinceTime=2024-05-06T07%3A08%3A09Z "},
+		{"two/log?container=i", 200, "GET /containerLogs/default/two/i "},
+		{"waiting/log", 204, ""},
+		{"absent/log", 404, `pods \"absent\" not found`},
+		{"lost/log", 404, `pods \"nowhere\" not found`},
+		{"p/log?container=x", 400, "container x is not valid for pod p"},
+		{"two/log", 400, "a container name must be specified for pod two, choose one of: [i c broken]"},
+		{"two/log?container=broken", 500, "the log is broken"},
+		{"p/log?tailLines=-1", 422, "tailLines: Invalid value: -1: must be greater than or equal to 0"},
+		{"p/log?tailLines=x", 400, "invalid syntax"},
+		{"p/log?limitBytes=0", 422, "limitBytes: Invalid value: 0: must be greater than 0"},
+		{"p/log?sinceSeconds=0", 422, "sinceSeconds: Invalid value: 0: must be greater than 0"},
+		{"p/log?sinceTime=yesterday", 400, "cannot parse"},
+		{"p/log?sinceSeconds=1&sinceTime=2024-05-06T07:08:09Z", 422, "at most one of `sinceTime` or `sinceSeconds` may be specified"},
+		{"p/log?stream=Stdout", 422, "stream: Forbidden: may not be specified"},
+	} {
+		r := a.want(c.code, "GET", podsPath+"/"+c.path, "")
+		if !strings.Contains(string(r.body), c.want) {
+			t.Errorf("%s: %s\nlacks %s", c.path, r.body, c.want)
+		}
+		if c.code == 200 && r.header.Get("Content-Type") != "text/plain" {
+			t.Errorf("%s: %v", c.path, r.header)
+		}
+	}
+	for path, want := range map[string]string{
+		"p/exec?command=x&stdout=true":         "Upgrade request required",
+		"p/attach?stdout=true":                 "Upgrade request required",
+		"p/portforward":                        "Upgrade request required",
+		"waiting/exec?command=x&stdout=true":   "pod waiting does not have a host assigned",
+		"waiting/portforward":                  "pod waiting does not have a host assigned",
+		"two/exec?command=x&stdout=true":       "a container name must be specified for pod two",
+		"p/portforward?ports=x":                "invalid syntax",
+		"p/exec?container=none&command=x&tty=": "container none is not valid for pod p",
+	} {
+		for _, method := range []string{"GET", "POST"} {
+			if r := a.want(400, method, podsPath+"/"+path, ""); !strings.Contains(string(r.body), want) {
+				t.Errorf("%s %s: %s", method, path, r.body)
+			}
+		}
+	}
+	a.want(405, "PUT", podsPath+"/p/exec", "")
+	a.want(405, "POST", podsPath+"/p/log", "")
+}
+
+func TestSplitLogStreams(t *testing.T) {
+	t.Parallel()
+	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
+	defer kubelet.Close()
+	a := start(t, func(o *Options) {
+		if err := o.Features.Set("PodLogsQuerySplitStreams=true"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	a.account()
+	a.node("n", kubelet.URL)
+	a.pod("p", "n", "")
+	for path, want := range map[string]string{
+		"p/log": "stream=All", "p/log?stream=Stderr": "stream=Stderr",
+	} {
+		if r := a.want(200, "GET", podsPath+"/"+path, ""); !strings.Contains(string(r.body), want) {
+			t.Errorf("%s: %s", path, r.body)
+		}
+	}
+	for path, want := range map[string]string{
+		"p/log?stream=both":               `stream: Unsupported value: \"both\": supported values: \"All\", \"Stderr\", \"Stdout\"`,
+		"p/log?stream=Stdout&tailLines=1": "mutually exclusive",
+	} {
+		if r := a.want(422, "GET", podsPath+"/"+path, ""); !strings.Contains(string(r.body), want) {
+			t.Errorf("%s: %s", path, r.body)
+		}
+	}
+}
+
+func TestProxies(t *testing.T) {
+	t.Parallel()
+	host := outside(t)
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		t.Skip(err)
+	}
+	target := httptest.NewUnstartedServer(http.HandlerFunc(echo))
+	target.Listener.Close()
+	target.Listener = l
+	target.Start()
+	defer target.Close()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
+	defer kubelet.Close()
+	u, _ := url.Parse(kubelet.URL)
+
+	a := start(t, nil)
+	a.account()
+	a.node("n", kubelet.URL)
+	a.pod("p", "n", fmt.Sprintf(`{"phase":"Running","podIP":%q,"podIPs":[{"ip":%q}]}`, host, host))
+	a.pod("self", "n", `{"phase":"Running","podIP":"127.0.0.1","podIPs":[{"ip":"127.0.0.1"}]}`)
+	a.pod("none", "n", "")
+	for name, c := range map[string]struct{ ports, ip string }{
+		"declared": {`[{"containerPort":` + port + `},{"containerPort":1}]`, host}, "portless": {"[]", host}, "mapped": {"[]", "::ffff:" + host},
+	} {
+		a.want(201, "POST", podsPath, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"nodeName":"n","automountServiceAccountToken":false,
+			"containers":[{"name":"a","image":"x"},{"name":"b","image":"x","ports":%s}]}}`, name, c.ports))
+		a.want(200, "PATCH", podsPath+"/"+name+"/status", fmt.Sprintf(`{"status":{"phase":"Running","podIP":%q,"podIPs":[{"ip":%q}]}}`, c.ip, c.ip), "Content-Type", mergePatch)
+	}
+	a.want(201, "POST", "/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"bare"}}`)
+	a.want(201, "POST", servicesPath, service("s", `"ports":[{"name":"web","port":80},{"name":"dead","port":81}]`))
+	a.want(201, "POST", servicesPath, service("empty", `"ports":[{"port":80}]`))
+	endpoints := func(name, ref string) string {
+		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Endpoints","metadata":{"name":%q},"subsets":[{"addresses":[{"ip":%q%s}],"ports":[{"name":"web","port":%s}]}]}`, name, host, ref, port)
+	}
+	const endpointsPath = "/api/v1/namespaces/default/endpoints"
+	a.want(201, "POST", endpointsPath, endpoints("s", `,"targetRef":{"kind":"Pod","namespace":"default","name":"p"}`))
+	a.want(201, "POST", endpointsPath, endpoints("empty", ""))
+	a.want(201, "POST", servicesPath, service("unsaid", `"ports":[{"name":"web","port":80}]`))
+	a.want(201, "POST", endpointsPath, endpoints("unsaid", `,"targetRef":{"namespace":"default","name":"p"}`))
+	a.want(201, "POST", servicesPath, service("alone", `"ports":[{"name":"web","port":80}]`))
+	a.pod("elsewhere", "n", `{"phase":"Running","podIP":"10.99.99.99","podIPs":[{"ip":"10.99.99.99"}]}`)
+	// Whoever writes endpoints could name any address: it must be that of a pod here.
+	for name, ref := range map[string]string{
+		"forged": `,"targetRef":{"kind":"Pod","namespace":"default","name":"elsewhere"}`, "foreign": `,"targetRef":{"kind":"Pod","namespace":"other","name":"p"}`,
+		"lost": `,"targetRef":{"kind":"Pod","namespace":"default","name":"absent"}`, "odd": `,"targetRef":{"kind":"Node","namespace":"default","name":"p"}`,
+	} {
+		a.want(201, "POST", servicesPath, service(name, `"ports":[{"name":"web","port":80}]`))
+		a.want(201, "POST", endpointsPath, endpoints(name, ref))
+		r := a.want(503, "GET", "/api/v1/namespaces/default/services/"+name+":web/proxy/", "")
+		if want := fmt.Sprintf("no endpoints available for service %q", name); r.at("message") != want {
+			t.Errorf("%s: %v", name, r.at("message"))
+		}
+	}
+	a.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	for _, c := range []struct {
+		method, path string
+		code         int
+		want         string
+	}{
+		{"GET", "/api/v1/nodes/n/proxy/healthz?x=1", 200, "GET /healthz?x=1 "},
+		{"GET", "/api/v1/nodes/n:" + u.Port() + "/proxy/a/b/", 200, "GET /a/b/ "},
+		{"POST", "/api/v1/nodes/n/proxy/run", 200, "POST /run said "},
+		{"PATCH", "/api/v1/nodes/n/proxy/run", 200, "PATCH /run said "},
+		{"GET", "/api/v1/nodes/absent/proxy/metrics", 404, `nodes \"absent\" not found`},
+		{"GET", "/api/v1/nodes/n:1/proxy/", 400, "address not allowed"},
+		{"GET", "/api/v1/nodes/bare/proxy/metrics", 500, "no preferred addresses found"},
+		{"GET", "/api/v1/namespaces/default/pods/declared/proxy/x", 200, "GET /x "},
+		{"GET", "/api/v1/namespaces/default/pods/declared:1/proxy/x", 503, "error trying to reach service"},
+		{"GET", "/api/v1/namespaces/default/pods/portless/proxy/x", 503, net.JoinHostPort(host, "80") + ":"},
+		{"GET", "/api/v1/namespaces/default/pods/mapped/proxy/x", 503, "connection refused"},
+		{"GET", "/api/v1/namespaces/default/pods/p:" + port + "/proxy/x%20y?q=%2F", 200, "GET /x%20y?q=%2F "},
+		{"GET", "/api/v1/namespaces/default/pods/http:p:" + port + "/proxy/", 200, "GET / "},
+		{"GET", "/api/v1/namespaces/default/pods/p:" + port + "/proxy", 301, ""},
+		{"DELETE", "/api/v1/namespaces/default/pods/p:" + port + "/proxy/x", 200, "DELETE /x said "},
+		{"HEAD", "/api/v1/namespaces/default/pods/p:" + port + "/proxy/x", 200, ""},
+		{"GET", "/api/v1/namespaces/default/pods/p:" + port + "/proxy/moved", 302, ""},
+		{"GET", "/api/v1/namespaces/default/pods/p:1/proxy/", 503, "error trying to reach service"},
+		{"GET", "/api/v1/namespaces/default/pods/self:" + port + "/proxy/", 400, "address not allowed"},
+		{"GET", "/api/v1/namespaces/default/pods/none:1/proxy/", 400, "address not allowed"},
+		{"GET", "/api/v1/namespaces/default/pods/a:b:c:d/proxy/", 400, `invalid pod request \"a:b:c:d\"`},
+		{"GET", "/api/v1/namespaces/default/pods/absent:1/proxy/", 404, `pods \"absent\" not found`},
+		{"GET", "/api/v1/namespaces/default/services/s:web/proxy/here", 200, "GET /here "},
+		{"GET", "/api/v1/namespaces/default/services/s:80/proxy/here", 200, "GET /here "},
+		{"PUT", "/api/v1/namespaces/default/services/http:s:web/proxy/here", 200, "PUT /here said "},
+		{"GET", "/api/v1/namespaces/default/services/unsaid:web/proxy/here", 200, "GET /here "},
+		{"GET", "/api/v1/namespaces/default/services/alone:web/proxy/", 404, `services \"alone\" not found`},
+		{"GET", "/api/v1/namespaces/default/services/a:b:c:d/proxy/", 400, `invalid service request \"a:b:c:d\"`},
+		{"GET", "/api/v1/nodes/a:b:c:d/proxy/", 400, `invalid node request \"a:b:c:d\"`},
+		{"GET", "/api/v1/namespaces/default/services/s:dead/proxy/", 503, `no endpoints available for service \"s\"`},
+		{"GET", "/api/v1/namespaces/default/services/s:99/proxy/", 503, `no service port 99 found for service \"s\"`},
+		{"GET", "/api/v1/namespaces/default/services/empty:web/proxy/", 503, `no endpoints available for service \"empty\"`},
+		{"GET", "/api/v1/namespaces/default/services/absent/proxy/", 404, `services \"absent\" not found`},
+	} {
+		body := ""
+		if strings.Contains(c.want, "said") {
+			body = "said"
+		}
+		r := a.want(c.code, c.method, c.path, body, "X-Say", "hello", "Content-Type", "text/x", "Accept", "image/png")
+		if !strings.Contains(string(r.body), c.want) {
+			t.Errorf("%s %s: %s\nlacks %s", c.method, c.path, r.body, c.want)
+		}
+		if c.code == 200 && r.header.Get("X-Saw") != "hello" {
+			t.Errorf("%s %s: the target saw other headers: %v", c.method, c.path, r.header)
+		}
+	}
+	// A target would believe the server who the user is.
+	for _, path := range []string{"nodes/n", "namespaces/default/pods/p:" + port, "namespaces/default/services/s:web"} {
+		r := a.want(200, "GET", "/api/v1/"+path+"/proxy/x", "", "Authorization", "Bearer secret",
+			"X-Remote-User", "root", "X-Remote-Group", "system:masters", "X-Remote-Uid", "0", "X-Remote-Extra-Scopes", "all",
+			"X_Remote_User", "root")
+		if !strings.HasSuffix(string(r.body), ` auth=""`) {
+			t.Errorf("%s: the target was told the user: %s", path, r.body)
+		}
+	}
+	r := a.want(302, "GET", "/api/v1/namespaces/default/pods/p:"+port+"/proxy/moved", "")
+	if to := r.header.Get("Location"); to != "/api/v1/namespaces/default/pods/p:"+port+"/proxy/there" {
+		t.Errorf("redirected to %s", to)
+	}
+	// What admission refuses is not connected.
+	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration",
+		"metadata":{"name":"no"},"webhooks":[{"name":"no.example.com","clientConfig":{"url":"https://127.0.0.1:1/"},"failurePolicy":"Fail","sideEffects":"None","admissionReviewVersions":["v1"],
+		"rules":[{"operations":["CONNECT"],"apiGroups":[""],"apiVersions":["v1"],"resources":["nodes/proxy","pods/proxy","services/proxy"]}]}]}`)
+	a.eventually("refused", func() bool { return a.get("/api/v1/nodes/n/proxy/x").code == 500 })
+	for _, path := range []string{"nodes/n", "namespaces/default/pods/p:" + port, "namespaces/default/services/s:web"} {
+		if r := a.want(500, "GET", "/api/v1/"+path+"/proxy/x", ""); !strings.Contains(string(r.body), "no.example.com") {
+			t.Errorf("%s: %s", path, r.body)
+		}
+	}
+}
+
+// TestTargetsThatAreNone: ports that clients name and addresses that nodes say may be
+// any text, and the answer says so.
+func TestTargetsThatAreNone(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	a.account()
+	nodeAt := func(name, address string) {
+		a.want(201, "POST", "/api/v1/nodes", fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q},"status":{"addresses":[{"type":"InternalIP","address":%q}]}}`, name, address))
+	}
+	nodeAt("n", "10.99.99.99")
+	a.pod("p", "n", `{"phase":"Running","podIP":"10.99.99.99","podIPs":[{"ip":"10.99.99.99"}]}`)
+	const pods, nodes = "/api/v1/namespaces/default/pods/", "/api/v1/nodes/"
+	for _, name := range []string{"p:abc", "p:-1", "p:+1", "p:1%40evil", "p:1%3f", "http:p:1%23", "p:1%20", "p:%25", "https:p:http"} {
+		r := a.want(400, "GET", pods+name+"/proxy/", "")
+		if want := "invalid pod request "; !strings.HasPrefix(fmt.Sprint(r.at("message")), want) {
+			t.Errorf("%s: %s", name, r.body)
+		}
+	}
+	for _, name := range []string{"n:abc", "n:1%40evil"} {
+		r := a.want(400, "GET", nodes+name+"/proxy/", "")
+		if want := "invalid node request "; !strings.HasPrefix(fmt.Sprint(r.at("message")), want) {
+			t.Errorf("%s: %s", name, r.body)
+		}
+	}
+	for i, address := range []string{"bad host", "user@evil", "evil/x", "evil?x", "evil#x", "[::1"} {
+		node, pod := fmt.Sprint("bad", i), fmt.Sprint("on", i)
+		nodeAt(node, address)
+		a.pod(pod, node, "")
+		for _, path := range []string{nodes + node + "/proxy/", pods + pod + "/exec?command=x&stdout=1", pods + pod + "/attach", pods + pod + "/portforward", pods + pod + "/log"} {
+			r := a.want(503, "GET", path, "")
+			if !strings.HasPrefix(fmt.Sprint(r.at("message")), "error trying to reach service: ") {
+				t.Errorf("%q, %s: %s", address, path, r.body)
+			}
+		}
+	}
+}

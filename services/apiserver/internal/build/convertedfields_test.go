@@ -1,0 +1,106 @@
+package build
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestFieldSelectorsUseTheRequestedVersion selects by a field that only the requested version has,
+// because a webhook makes it of a field of the stored version.
+func TestFieldSelectorsUseTheRequestedVersion(t *testing.T) {
+	t.Parallel()
+	a, c := start(t, nil), newConverters(t)
+	c.convert = func(o map[string]any) {
+		if strings.HasSuffix(fmt.Sprint(o["apiVersion"]), "/v2") {
+			o["host"], _, _ = strings.Cut(fmt.Sprint(o["hostPort"]), ":")
+			delete(o, "hostPort")
+			return
+		}
+		o["hostPort"] = fmt.Sprint(o["host"], ":80")
+		delete(o, "host")
+	}
+	a.want(201, "POST", definitionsPath, fmt.Sprintf(`{"metadata":{"name":"hosts.example.com"},"spec":{"group":"example.com","scope":"Namespaced","names":{"plural":"hosts","kind":"Host"},"versions":[
+		{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{"hostPort":{"type":"string"}}}}},
+		{"name":"v2","served":true,"storage":false,"selectableFields":[{"jsonPath":".host"}],"schema":{"openAPIV3Schema":{"type":"object","properties":{"host":{"type":"string"}}}}}],
+		"conversion":{"strategy":"Webhook","webhook":{"conversionReviewVersions":["v1"],"clientConfig":{"url":%q,"caBundle":%q}}}}}`, c.URL, c.ca()))
+	const v1, v2 = "/apis/example.com/v1/namespaces/default/hosts", "/apis/example.com/v2/namespaces/default/hosts"
+	for name, host := range map[string]string{"a": "host1", "b": "host2", "c": "host1", "d": "host1"} {
+		a.want(201, "POST", v1, fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Host","metadata":{"name":%q},"hostPort":"%s:80"}`, name, host))
+	}
+	names := func(list answer, key string) string {
+		var all []string
+		items, _ := list.at(key).([]any)
+		for _, item := range items {
+			o := item.(map[string]any)
+			if inner, ok := o["object"].(map[string]any); ok {
+				o = inner
+			}
+			all = append(all, o["metadata"].(map[string]any)["name"].(string))
+		}
+		return strings.Join(all, " ")
+	}
+	const selected = v2 + "?fieldSelector=host%3Dhost1"
+	for _, form := range []struct{ accept, key string }{
+		{"application/json", "items"},
+		{"application/json;as=Table;g=meta.k8s.io;v=v1", "rows"},
+		{"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "items"},
+	} {
+		if got := names(a.want(200, "GET", selected, "", "Accept", form.accept), form.key); got != "a c d" {
+			t.Errorf("%s: %q", form.accept, got)
+		}
+	}
+	first := a.want(200, "GET", selected+"&limit=2", "")
+	rest := a.want(200, "GET", selected+"&limit=2&continue="+fmt.Sprint(first.at("metadata", "continue")), "")
+	if got := names(first, "items") + ", " + names(rest, "items"); got != "a c, d" {
+		t.Errorf("pages %q", got)
+	}
+	if got := names(a.want(200, "GET", v2+"?fieldSelector=host!%3Dhost1,metadata.name%3Db", ""), "items"); got != "b" {
+		t.Errorf("with a name %q", got)
+	}
+
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, "GET", a.url+selected+"&watch=1&resourceVersion="+fmt.Sprint(rest.at("metadata", "resourceVersion")), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := a.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	const merge = "application/merge-patch+json"
+	a.want(200, "PATCH", v1+"/b", `{"metadata":{"labels":{"x":"y"}}}`, "Content-Type", merge)
+	a.want(200, "PATCH", v1+"/b", `{"hostPort":"host1:90"}`, "Content-Type", merge)
+	a.want(200, "PATCH", v1+"/a", `{"metadata":{"labels":{"x":"y"}}}`, "Content-Type", merge)
+	a.want(200, "PATCH", v1+"/c", `{"hostPort":"host2:90"}`, "Content-Type", merge)
+	a.want(200, "DELETE", v1+"/c", "")
+	a.want(200, "DELETE", selected, "")
+	var events []string
+	for lines := bufio.NewScanner(resp.Body); len(events) < 6 && lines.Scan(); {
+		var e struct {
+			Type   string
+			Object struct {
+				Host     string
+				Metadata struct{ Name string }
+			}
+		}
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			t.Fatal(err)
+		}
+		events = append(events, e.Type+" "+e.Object.Metadata.Name+" "+e.Object.Host)
+	}
+	want := "ADDED b host1, MODIFIED a host1, DELETED c host1, DELETED a host1, DELETED b host1, DELETED d host1"
+	if got := strings.Join(events, ", "); got != want {
+		t.Errorf("events %s, want %s", got, want)
+	}
+	if got := names(a.want(200, "GET", v2, ""), "items"); got != "" {
+		t.Errorf("left: %q", got)
+	}
+}

@@ -1,0 +1,204 @@
+package build
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// converters is a conversion webhook that says what was asked for, and can leave it unanswered.
+type converters struct {
+	*httptest.Server
+	asked chan string // the version
+
+	convert func(object map[string]any) // besides apiVersion, if set
+
+	mu   sync.Mutex
+	hold chan struct{} // nil: it answers at once
+}
+
+func newConverters(t *testing.T) *converters {
+	c := &converters{asked: make(chan string, 1000)}
+	c.Server = httptest.NewTLSServer(c)
+	t.Cleanup(c.Close)
+	return c
+}
+
+// ServeHTTP implements http.Handler.
+func (c *converters) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var review struct {
+		Request struct {
+			UID               string
+			DesiredAPIVersion string
+			Objects           []map[string]any
+		}
+	}
+	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	c.mu.Lock()
+	hold := c.hold
+	c.mu.Unlock()
+	c.asked <- review.Request.DesiredAPIVersion
+	if hold != nil {
+		select {
+		case <-hold:
+		case <-r.Context().Done():
+			return
+		}
+	}
+	for _, o := range review.Request.Objects {
+		o["apiVersion"] = review.Request.DesiredAPIVersion
+		if c.convert != nil {
+			c.convert(o)
+		}
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "response": map[string]any{
+		"uid": review.Request.UID, "result": map[string]any{"status": "Success"}, "convertedObjects": review.Request.Objects,
+	}})
+}
+
+// holding leaves questions unanswered until what it returns is called.
+func (c *converters) holding() (release func()) {
+	hold := make(chan struct{})
+	c.mu.Lock()
+	c.hold = hold
+	c.mu.Unlock()
+	return sync.OnceFunc(func() {
+		c.mu.Lock()
+		c.hold = nil
+		c.mu.Unlock()
+		close(hold)
+	})
+}
+
+// forget takes the questions that were asked.
+func (c *converters) forget() (n int) {
+	for {
+		select {
+		case <-c.asked:
+			n++
+		default:
+			return n
+		}
+	}
+}
+
+func (c *converters) ca() string {
+	return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate().Raw}))
+}
+
+// definition of a resource whose four versions the webhook converts; v1 is stored.
+func (c *converters) definition(plural, kind string) string {
+	var versions []string
+	for i := range 4 {
+		versions = append(versions, fmt.Sprintf(`{"name":"v%d","served":true,"storage":%t,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}`, i+1, i == 0))
+	}
+	return fmt.Sprintf(`{"metadata":{"name":"%[1]s.example.com"},"spec":{"group":"example.com","scope":"Namespaced","names":{"plural":%[1]q,"singular":%[1]q,"kind":%[2]q},"versions":[%[3]s],
+		"conversion":{"strategy":"Webhook","webhook":{"conversionReviewVersions":["v1"],"clientConfig":{"url":%[4]q,"caBundle":%[5]q}}}}}`,
+		plural, kind, strings.Join(versions, ","), c.URL, c.ca())
+}
+
+// TestWritesDoNotOutlastWhatConverts: whatever has an object converted in the middle of a write,
+// the write ends in its time, and others have turns meanwhile.
+func TestWritesDoNotOutlastWhatConverts(t *testing.T) {
+	t.Parallel()
+	a, c := start(t, nil), newConverters(t)
+	const things, maps = "/apis/example.com/v1/namespaces/default/things", "/api/v1/namespaces/default/configmaps"
+	a.want(201, "POST", definitionsPath, c.definition("things", "Thing"))
+	a.want(201, "POST", things, `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"param"}}`)
+	large := strings.Repeat("x", 100<<10)
+	thing := func(name string) string {
+		return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":%q},"spec":{"large":%q}}`, name, large)
+	}
+	var owners []string
+	for i := range 4 {
+		owners = append(owners, fmt.Sprintf(`{"manager":"m%[1]d","operation":"Apply","apiVersion":"example.com/v%[1]d","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:f%[1]d":{}}}}`, i+1))
+	}
+	a.want(201, "POST", things, thing("owned"))
+	for _, patch := range []string{`{"spec":{"f1":1,"f2":1,"f3":1,"f4":1}}`, `{"metadata":{"managedFields":[` + strings.Join(owners, ",") + `]}}`} {
+		a.want(200, "PATCH", things+"/owned", patch, "Content-Type", "application/merge-patch+json")
+	}
+	policy := func(resources, more string) string {
+		return `{"metadata":{"name":"p.example.com"},"spec":{` + more + `"matchConstraints":{"resourceRules":[{"operations":["CREATE"],` + resources + `}]},"validations":[{"expression":"object != null"}]}}`
+	}
+	const policies, bindings = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+	mapOf := func(name string) string {
+		return fmt.Sprintf(`{"metadata":{"name":%q},"data":{"large":%q}}`, name, large)
+	}
+	for name, door := range map[string]struct {
+		configure           map[string]string
+		method, path, media string
+		body                func(name string) string
+	}{
+		"a webhook that wants another version": {
+			map[string]string{hooksPath: fmt.Sprintf(`{"metadata":{"name":"p.example.com"},"webhooks":[{"name":"a.b.c","clientConfig":{"url":%q,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],
+				"rules":[{"apiGroups":["example.com"],"apiVersions":["v2"],"resources":["things"],"operations":["CREATE"]}]}]}`, c.URL, c.ca())},
+			"POST", things + "?fieldManager=late", "application/json", thing,
+		},
+		"a policy that wants another version": {
+			map[string]string{policies: policy(`"apiGroups":["example.com"],"apiVersions":["v2"],"resources":["things"]`, ""), bindings: `{"metadata":{"name":"p.example.com"},"spec":{"policyName":"p.example.com","validationActions":["Deny"]}}`},
+			"POST", things + "?fieldManager=late", "application/json", thing,
+		},
+		"a parameter in another version": {
+			map[string]string{
+				policies: policy(`"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"]`, `"paramKind":{"apiVersion":"example.com/v2","kind":"Thing"},`),
+				bindings: `{"metadata":{"name":"p.example.com"},"spec":{"policyName":"p.example.com","validationActions":["Deny"],"paramRef":{"name":"param","namespace":"default","parameterNotFoundAction":"Deny"}}}`,
+			},
+			"POST", maps + "?fieldManager=late", "application/json", mapOf,
+		},
+		"owners that patched other versions": {
+			nil, "PATCH", things + "/owned?fieldManager=late", "application/merge-patch+json", func(name string) string { return fmt.Sprintf(`{"spec":{"more":%q}}`, name) },
+		},
+		"owners that applied other versions": {
+			nil, "PATCH", things + "/owned?fieldManager=late&force=true", "application/apply-patch+yaml", func(name string) string {
+				return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Thing","spec":{"more":%q}}`, name)
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for path, body := range door.configure {
+				a.want(201, "POST", path, body)
+				defer a.want(200, "DELETE", path+"/p.example.com", "")
+			}
+			release := c.holding()
+			defer release()
+			c.forget()
+			r := a.send(door.method, door.path+"&timeout=1s", door.body("late"), "Content-Type", door.media)
+			asked, left := c.forget(), a.get(things+"/owned")
+			if r.code != 504 || asked != 1 {
+				t.Errorf("the webhook hangs: %d after %d questions: %.300s", r.code, asked, r.body)
+			}
+			if !strings.Contains(string(left.body), `"manager":"m4"`) {
+				t.Errorf("what was given up took the owners away: %.1000s", left.body)
+			}
+			var all sync.WaitGroup
+			defer all.Wait()
+			defer release()
+			for i := range max(1, runtime.GOMAXPROCS(0)-1) {
+				all.Go(func() {
+					a.send(door.method, door.path+"&timeout=30s", door.body(fmt.Sprint("held-", i)), "Content-Type", door.media)
+				})
+				select {
+				case <-c.asked:
+				case <-time.After(20 * time.Second):
+					t.Fatal("the webhook was not asked")
+				}
+			}
+			begin := time.Now()
+			r = a.send("POST", "/api/v1/namespaces/default/secrets?dryRun=All&timeout=20s", fmt.Sprintf(`{"metadata":{"name":"other"},"stringData":{"large":%q}}`, large))
+			if r.code != 201 {
+				t.Errorf("another large request meanwhile: %d after %v: %.300s", r.code, time.Since(begin), r.body)
+			}
+		})
+	}
+}

@@ -1,0 +1,71 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"time"
+
+	"binnacle/libs/task"
+	"binnacle/services/apiserver/internal/server"
+)
+
+// debugSocket serves profiles at a socket of this machine, without asking who reads
+// them: the file's permissions say who may.
+func (p *parts) debugSocket() []task.Task {
+	path := p.options.DebugSocket
+	if path == "" {
+		return nil
+	}
+	return []task.Task{{Name: "debug socket", Run: func(ctx context.Context) error {
+		l, err := listenPrivately(path)
+		if err != nil {
+			return fmt.Errorf("--debug-socket-path: %w", err)
+		}
+		s := &http.Server{Handler: server.Profiles(), ReadHeaderTimeout: 10 * time.Second}
+		stop := context.AfterFunc(ctx, func() { _ = s.Close() })
+		defer stop()
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	}}}
+}
+
+// listenPrivately listens at a socket that only this user may open. One that a killed
+// process left is taken over; anything else at the path is left alone.
+func listenPrivately(path string) (net.Listener, error) {
+	switch info, err := os.Lstat(path); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	case info.Mode().Type() != fs.ModeSocket:
+		return nil, fmt.Errorf("%s is there and no socket", path)
+	default:
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// countContention lets profiles tell where goroutines wait for each other.
+func (o *Options) countContention() {
+	if o.Profiling && o.ContentionProfiling {
+		runtime.SetBlockProfileRate(1)
+		runtime.SetMutexProfileFraction(1)
+	}
+}

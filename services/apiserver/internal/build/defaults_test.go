@@ -1,0 +1,202 @@
+package build
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"sigs.k8s.io/yaml"
+
+	"binnacle/libs/oidctoken/oidctest"
+	"binnacle/libs/options"
+	"binnacle/libs/serving/tlsfiles"
+)
+
+// given are the options of a command line, completed.
+func given(t *testing.T, args ...string) *Options {
+	t.Helper()
+	o, dir := NewOptions(), t.TempDir()
+	args = append(slices.Clone(args), "--secure-port=0", "--bind-address=127.0.0.1", "--cert-dir="+dir, "--data-dir="+filepath.Join(dir, "data"))
+	var said strings.Builder
+	run := func(context.Context, *slog.Logger) error { return nil }
+	if code := options.Main(t.Context(), Name, Short, o, run, args, io.Discard, &said); code != options.ExitOK {
+		t.Fatal(said.String())
+	}
+	return o
+}
+
+// TestNobodyIsAnonymousWhereEverythingIsAllowed: without a word on authorization
+// everything is allowed, to those who are known.
+func TestNobodyIsAnonymousWhereEverythingIsAllowed(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args []string
+		code int
+	}{
+		{nil, http.StatusUnauthorized},
+		{[]string{"--anonymous-auth=true"}, http.StatusUnauthorized},
+		{[]string{"--authorization-mode=RBAC,AlwaysAllow"}, http.StatusUnauthorized},
+		{[]string{"--authorization-mode=RBAC"}, http.StatusOK},
+	} {
+		a := start(t, func(o *Options) {
+			from := given(t, c.args...)
+			o.Authentication.Anonymous, o.Authorization.Modes = true, from.Authorization.Modes
+		})
+		for _, path := range []string{"/version", "/livez"} {
+			if code := a.asAnybody(path); code != c.code {
+				t.Errorf("%v: %s without a credential: %d, want %d", c.args, path, code, c.code)
+			}
+		}
+	}
+}
+
+func TestThatAnonymousIsOffIsSaid(t *testing.T) {
+	t.Parallel()
+	for mode, said := range map[string]bool{"AlwaysAllow": true, "RBAC": false} {
+		o := given(t, "--authorization-mode="+mode)
+		var log bytes.Buffer
+		p, err := build(t.Context(), o, slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.release()
+		if got := strings.Contains(log.String(), "level=WARN msg=\"AnonymousAuth is not allowed with the AlwaysAllow authorizer"); got != said {
+			t.Errorf("%s: said %v:\n%s", mode, got, log.String())
+		}
+	}
+}
+
+// TestThatKubeletsAreNotVerifiedIsSaid: the flag is empty by default, as in Kubernetes.
+func TestThatKubeletsAreNotVerifiedIsSaid(t *testing.T) {
+	t.Parallel()
+	ca := writeFile(t, filepath.Join(t.TempDir(), "ca.crt"), string(httptestCA(t)))
+	for flag, said := range map[string]bool{"": true, ca: false} {
+		o := given(t, "--kubelet-certificate-authority="+flag)
+		var log bytes.Buffer
+		p, err := build(t.Context(), o, slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.release()
+		if got := strings.Contains(log.String(), "level=WARN msg=\"kubelets are not verified"); got != said {
+			t.Errorf("%q: said %v:\n%s", flag, got, log.String())
+		}
+	}
+}
+
+// httptestCA is the certificate of a server of a test.
+func httptestCA(t *testing.T) []byte {
+	t.Helper()
+	s := httptest.NewTLSServer(nil)
+	defer s.Close()
+	return tlsfiles.EncodeCertificate(s.Certificate().Raw)
+}
+
+// TestAFileGivesNoClusterAway: where everything is allowed, the file of
+// --authentication-config lets anybody in at the paths alone that it names.
+func TestAFileGivesNoClusterAway(t *testing.T) {
+	t.Parallel()
+	provider := oidctest.New(t)
+	for anonymous, codes := range map[string][2]int{
+		`{"enabled":true}`: {http.StatusUnauthorized, http.StatusUnauthorized},
+		`{"enabled":true,"conditions":[{"path":"/livez"}]}`: {http.StatusOK, http.StatusUnauthorized},
+	} {
+		file := filepath.Join(t.TempDir(), "authn.yaml")
+		a := start(t, func(o *Options) {
+			o.Authentication.JWT.File = writeFile(t, file, authenticationFile(t, provider, "p:", `,"anonymous":`+anonymous))
+		})
+		if got := [2]int{a.asAnybody("/livez"), a.asAnybody("/api/v1/secrets")}; got != codes {
+			t.Errorf("%s: %v, want %v", anonymous, got, codes)
+		}
+	}
+}
+
+func TestNodesAreRestrictedWhereTheyMayCome(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args []string
+		on   bool
+	}{
+		{nil, false},
+		{[]string{"--authorization-mode=RBAC"}, false},
+		{[]string{"--authorization-mode=RBAC", "--enable-admission-plugins=NodeRestriction"}, true},
+		{[]string{"--authorization-mode=Node,RBAC"}, true},
+		{[]string{"--authorization-mode=RBAC,Webhook", "--authorization-webhook-config-file=some.kubeconfig"}, true},
+		{[]string{"--authorization-config=some.yaml"}, true},
+		{[]string{"--authorization-mode=Node", "--disable-admission-plugins=NodeRestriction"}, false},
+	} {
+		o := given(t, c.args...)
+		if got := o.Admission.enabled("NodeRestriction"); got != c.on {
+			t.Errorf("%v: on %v, want %v", c.args, got, c.on)
+		}
+	}
+}
+
+// TestShippedServersRestrictNodes reads the flags that the project ships.
+func TestShippedServersRestrictNodes(t *testing.T) {
+	t.Parallel()
+	deploy := filepath.Join("..", "..", "..", "..", "deploy")
+	var compose struct {
+		Services map[string]struct{ Command []string }
+	}
+	shipped := map[string][]string{}
+	read := func(name string) []byte {
+		data, err := os.ReadFile(filepath.Join(deploy, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	if err := yaml.Unmarshal(read("compose/compose.yaml"), &compose); err != nil {
+		t.Fatal(err)
+	}
+	for name, s := range compose.Services {
+		if strings.HasPrefix(name, "apiserver") {
+			shipped["compose: "+name] = s.Command
+		}
+	}
+	for _, doc := range strings.Split(string(read("manifests/base/apiserver.yaml")), "\n---\n") {
+		var d appsv1.Deployment
+		if err := yaml.Unmarshal([]byte(doc), &d); err != nil {
+			t.Fatal(err)
+		}
+		if d.Kind == "Deployment" {
+			shipped["manifests"] = d.Spec.Template.Spec.Containers[0].Args
+		}
+	}
+	if len(shipped) != 3 {
+		t.Fatalf("API servers %v", shipped)
+	}
+	for name, args := range shipped {
+		args = slices.DeleteFunc(args, func(a string) bool { // files that are not here, and what needs them
+			return strings.Contains(a, "/certs/") || strings.HasPrefix(a, "--requestheader-")
+		})
+		o := given(t, args...)
+		if !slices.Contains(o.Admission.Enable, "NodeRestriction") || !o.Admission.enabled("NodeRestriction") {
+			t.Errorf("%s: nodes are not restricted by %s", name, fmt.Sprint(args))
+		}
+	}
+}
+
+// TestUnanchoredOriginsAreRefused: the server does not start with them.
+func TestUnanchoredOriginsAreRefused(t *testing.T) {
+	t.Parallel()
+	for pattern, want := range map[string]int{`example.com`: options.ExitUsage, `//example\.com(:|$)`: options.ExitOK} {
+		var said strings.Builder
+		run := func(context.Context, *slog.Logger) error { return nil }
+		code := options.Main(t.Context(), Name, Short, NewOptions(), run, []string{"--cert-dir=" + t.TempDir(), "--cors-allowed-origins=" + pattern}, io.Discard, &said)
+		if code != want || (code == options.ExitOK) == strings.Contains(said.String(), "does not pin to start/end of host") {
+			t.Errorf("%s: exit code %d: %s", pattern, code, said.String())
+		}
+	}
+}

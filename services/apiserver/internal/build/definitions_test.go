@@ -1,0 +1,238 @@
+package build
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+)
+
+const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+// definitionOf makes a definition of a resource with a kind.
+func definitionOf(plural, kind, more string) string {
+	return fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"%[1]s.example.com"},"spec":{"group":"example.com","scope":"Namespaced",
+		"names":{"plural":%[1]q,"singular":%[1]q,"kind":%[2]q}%[3]s,"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`, plural, kind, more)
+}
+
+// conditions of a definition: type=status and reason.
+func (r answer) conditions() map[string]string {
+	out := map[string]string{}
+	list, _ := r.at("status", "conditions").([]any)
+	for _, c := range list {
+		c, _ := c.(map[string]any)
+		out[fmt.Sprint(c["type"])] = fmt.Sprintf("%v %v", c["status"], c["reason"])
+	}
+	return out
+}
+
+// replicas of one cluster.
+func replicasOn(t *testing.T, n int) []*api {
+	t.Helper()
+	etcd := etcdtest.Listening(t)
+	var out []*api
+	for i := range n {
+		out = append(out, start(t, func(o *Options) {
+			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+			o.AdvertiseAddress = net.IPv4(127, 0, 0, byte(i+1))
+		}))
+	}
+	return out
+}
+
+// TestDefinitionsCompete lets replicas create definitions of one kind at the
+// same time. Each is decided on when its creator is answered, and the oldest
+// has the kind.
+func TestDefinitionsCompete(t *testing.T) {
+	t.Parallel()
+	const each = 5
+	replicas := replicasOn(t, 2)
+	type made struct {
+		name     string
+		revision int64
+	}
+	var mu sync.Mutex
+	var all []made
+	var wg sync.WaitGroup
+	for i := range each * len(replicas) {
+		wg.Go(func() {
+			a, name := replicas[i%len(replicas)], fmt.Sprintf("things%c", 'a'+i)
+			r := a.send("POST", definitionsPath, definitionOf(name, "Thing", ""))
+			if r.code != 201 || len(r.conditions()) > 0 {
+				t.Errorf("create: %d %s", r.code, r.body)
+				return
+			}
+			if got := a.get(definitionsPath + "/" + name + ".example.com").conditions(); got["NamesAccepted"] == "" || got["Established"] == "" {
+				t.Errorf("%s is not decided on after its create: %v", name, got)
+			}
+			revision, _ := strconv.ParseInt(r.version(), 10, 64)
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, made{name, revision})
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		return
+	}
+	first := all[0]
+	for _, m := range all {
+		if m.revision < first.revision {
+			first = m
+		}
+	}
+	for _, m := range all {
+		want := map[string]string{"NamesAccepted": "False ListKindConflict", "Established": "False NotAccepted"}
+		if m == first {
+			want = map[string]string{"NamesAccepted": "True NoConflicts", "Established": "True InitialNamesAccepted"}
+		}
+		if got := replicas[0].get(definitionsPath + "/" + m.name + ".example.com").conditions(); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s (first is %s): %v", m.name, first.name, got)
+		}
+	}
+	// What it gives back the next one gets.
+	replicas[1].want(200, "DELETE", definitionsPath+"/"+first.name+".example.com", "")
+	replicas[0].eventually("one of the others established", func() bool {
+		established := 0
+		for _, m := range all {
+			if strings.HasPrefix(replicas[0].get(definitionsPath + "/" + m.name + ".example.com").conditions()["Established"], "True") {
+				established++
+			}
+		}
+		return established == 1
+	})
+}
+
+// TestDefinitionsGoWithTheirObjects: objects without finalizers go at once,
+// others when they are released, and the definition goes last.
+func TestDefinitionsGoWithTheirObjects(t *testing.T) {
+	t.Parallel()
+	replicas := replicasOn(t, 2)
+	a, store := replicas[0], replicas[0].parts.store
+	a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+	prefix := a.parts.root() + "/example.com/things/ns/"
+	put := func(name, metadata string) {
+		t.Helper()
+		if _, err := store.Create(context.Background(), prefix+name, fmt.Appendf(nil, `{"metadata":{"name":%q%s}}`, name, metadata), storage.WriteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 30 {
+		put(fmt.Sprint("free", i), "")
+	}
+	put("held", `,"finalizers":["a/b"]`)
+
+	path := definitionsPath + "/things.example.com"
+	if r := a.want(409, "DELETE", path, `{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"other"}}`); !strings.Contains(fmt.Sprint(r.at("message")), "Precondition failed: UID in precondition: other, UID in object meta: ") {
+		t.Errorf("%s", r.body)
+	}
+	r := a.want(200, "DELETE", path, `{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Foreground"}`)
+	if got := fmt.Sprintf("%v %v %v %s", r.at("metadata", "finalizers"), r.at("metadata", "generation"), r.at("metadata", "deletionGracePeriodSeconds"), r.conditions()["Terminating"]); got != "[customresourcecleanup.apiextensions.k8s.io] 1 <nil> True InstanceDeletionPending" {
+		t.Errorf("the deletion shows %s", got)
+	}
+	left := func() int64 {
+		res, err := store.List(context.Background(), prefix, storage.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.Count
+	}
+	a.eventually("left with what is held", func() bool { return left() == 1 })
+	for _, on := range replicas {
+		if got := on.get(path).conditions()["Terminating"]; got != "True InstanceDeletionInProgress" {
+			t.Errorf("meanwhile Terminating is %s", got)
+		}
+	}
+	a.want(409, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+	kv, _, err := store.Get(context.Background(), prefix+"held", 0)
+	if err != nil || !strings.Contains(string(kv.Value), "deletionTimestamp") {
+		t.Fatalf("held is %s, %v", kv.Value, err)
+	}
+	if _, err := store.Delete(context.Background(), prefix+"held", kv.ModRevision); err != nil {
+		t.Fatal(err)
+	}
+	a.eventually("gone", func() bool { return a.get(path).code == 404 })
+	a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+}
+
+// TestDefinitionThatWasNeverEstablished goes without looking for objects.
+func TestDefinitionThatWasNeverEstablished(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+	a.want(201, "POST", definitionsPath, definitionOf("others", "Thing", ""))
+	key := a.parts.root() + "/example.com/others/ns/x"
+	if _, err := a.parts.store.Create(context.Background(), key, []byte(`{"metadata":{"name":"x"}}`), storage.WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	a.want(200, "DELETE", definitionsPath+"/others.example.com", "")
+	a.eventually("gone", func() bool { return a.get(definitionsPath+"/others.example.com").code == 404 })
+	if _, _, err := a.parts.store.Get(context.Background(), key, 0); err != nil {
+		t.Errorf("what somebody else stored there: %v", err)
+	}
+}
+
+// TestCleanupIsTakenUp: what a replica that is gone began another one ends.
+func TestCleanupIsTakenUp(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Listening(t)
+	on := func(o *Options) { o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()} }
+	key := ""
+	t.Run("begun", func(t *testing.T) {
+		a := start(t, on)
+		a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+		key = a.parts.root() + "/example.com/things/ns/held"
+		if _, err := a.parts.store.Create(context.Background(), key, []byte(`{"metadata":{"name":"held","finalizers":["a/b"]}}`), storage.WriteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		a.want(200, "DELETE", definitionsPath+"/things.example.com", "")
+		a.eventually("in progress", func() bool {
+			return a.get(definitionsPath + "/things.example.com").conditions()["Terminating"] == "True InstanceDeletionInProgress"
+		})
+	})
+	a := start(t, on)
+	kv, _, err := a.parts.store.Get(context.Background(), key, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// It is as if the mark had never been written.
+	if _, err := a.parts.store.Update(context.Background(), key, []byte(`{"metadata":{"name":"held"}}`), kv.ModRevision, storage.WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	a.eventually("gone", func() bool { return a.get(definitionsPath+"/things.example.com").code == 404 })
+	if _, _, err := a.parts.store.Get(context.Background(), key, 0); err == nil {
+		t.Error("the object is left")
+	}
+}
+
+// TestCreationAtAPath: who may create an object of one name creates none of another.
+func TestCreationAtAPath(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+	const things = "/apis/example.com/v1/namespaces/default/things"
+	for _, test := range []struct {
+		name, metadata, message string
+		code                    int
+	}{
+		{"another name", `{"name":"b"}`, "the name of the object (b) does not match the name on the URL (a)", 400},
+		{"a generated name", `{"generateName":"b"}`, "the name of the object (a based on URL) was undeterminable: name must be provided", 400},
+		{"no name", `{}`, "name or generateName is required", 422},
+		{"another namespace", `{"name":"a","namespace":"b"}`, "the namespace of the provided object does not match the namespace sent on the request", 400},
+		{"its name", `{"name":"a"}`, "", 201},
+	} {
+		r := a.want(test.code, "POST", things+"/a", `{"apiVersion":"example.com/v1","kind":"Thing","metadata":`+test.metadata+`}`)
+		if message, _ := r.at("message").(string); !strings.Contains(message, test.message) {
+			t.Errorf("%s: %s", test.name, message)
+		}
+	}
+	if items, _ := a.get(things).at("items").([]any); len(items) != 1 {
+		t.Errorf("there are %v", items)
+	}
+}

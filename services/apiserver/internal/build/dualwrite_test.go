@@ -1,0 +1,202 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+)
+
+// takenBits reads a range allocation as a server does that knows no IPAddress objects.
+func (a *api) takenBits(name string) (span string, taken []int, revision int64) {
+	a.t.Helper()
+	kv, _, err := a.parts.store.Get(context.Background(), a.parts.root()+"/ranges/"+name, 0)
+	if errors.Is(err, storage.ErrNotFound) {
+		return "", nil, 0
+	}
+	r := &corev1.RangeAllocation{}
+	if err == nil {
+		_, _, err = protobuf.NewSerializer(a.parts.codec.Scheme(), a.parts.codec.Scheme()).Decode(kv.Value, nil, r)
+	}
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	bits := new(big.Int).SetBytes(r.Data)
+	for i := range bits.BitLen() {
+		if bits.Bit(i) == 1 {
+			taken = append(taken, i)
+		}
+	}
+	return r.Range, taken, kv.ModRevision
+}
+
+// setBits writes one as such a server does.
+func (a *api) setBits(name, span string, taken []int, revision int64) {
+	a.t.Helper()
+	bits := new(big.Int)
+	for _, i := range taken {
+		bits.SetBit(bits, i, 1)
+	}
+	r := &corev1.RangeAllocation{Range: span, Data: bits.Bytes()}
+	r.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("RangeAllocation"))
+	var value strings.Builder
+	err := protobuf.NewSerializer(a.parts.codec.Scheme(), a.parts.codec.Scheme()).Encode(r, &value)
+	if err == nil {
+		_, err = a.parts.store.Update(context.Background(), a.parts.root()+"/ranges/"+name, []byte(value.String()), revision, storage.WriteOptions{})
+	}
+	if err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+func (a *api) wantBits(what, name, span string, taken ...int) {
+	a.t.Helper()
+	if s, got, _ := a.takenBits(name); s != span || fmt.Sprint(got) != fmt.Sprint(taken) {
+		a.t.Errorf("%s: in %s of %q taken are %v, want %v of %q", what, name, s, got, taken, span)
+	}
+}
+
+// TestAddressesForOlderServers: addresses of the configured ranges are also told to, and
+// taken from, servers that know no IPAddress objects.
+func TestAddressesForOlderServers(t *testing.T) {
+	t.Parallel()
+	const first, second = "serviceips", "secondaryserviceips"
+	etcd := etcdtest.Listening(t)
+	run := func(gates string) *api {
+		return start(t, func(o *Options) {
+			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+			o.ServiceClusterIPRange = "10.0.0.0/29,fd00::/112" // the first has 6 addresses
+			if err := o.Features.Set(gates); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	alone := run("DisableAllocatorDualWrite=true")
+	alone.want(201, "POST", servicesPath, service("before", `"clusterIP":"10.0.0.6",`+onePort))
+	if s, _, _ := alone.takenBits(first); s != "" {
+		t.Errorf("without dual writes there is a range allocation of %s", s)
+	}
+
+	a := run("DisableAllocatorDualWrite=false")
+	a.want(201, "POST", servicesPath, service("two", `"ipFamilyPolicy":"RequireDualStack","clusterIPs":["10.0.0.3","fd00::ff"],"clusterIP":"10.0.0.3",`+onePort))
+	a.wantBits("after a service", first, "10.0.0.0/29", 0, 2, 5)
+	a.wantBits("after a service", second, "fd00::/112", 254)
+	a.want(201, "POST", servicesPath+"?dryRun=All", service("dry", onePort))
+	a.want(409, "POST", servicesPath, service("two", onePort))
+	a.wantBits("after a dry run and a refusal", first, "10.0.0.0/29", 0, 2, 5)
+
+	span, taken, revision := a.takenBits(first)
+	a.setBits(first, span, append(taken, 3), revision) // another server's, which makes no IPAddress objects
+	r := a.want(422, "POST", servicesPath, service("taken", `"clusterIP":"10.0.0.4",`+onePort))
+	if got := fmt.Sprint(r.at("message")); !strings.Contains(got, "failed to allocate IP 10.0.0.4: provided IP is already allocated") {
+		t.Errorf("message %s", got)
+	}
+	a.want(404, "GET", addressesPath+"/10.0.0.4", "")
+	got := map[string]bool{}
+	for _, name := range []string{"x", "y"} {
+		got[fmt.Sprint(a.want(201, "POST", servicesPath, service(name, onePort)).at("spec", "clusterIP"))] = true
+	}
+	if !got["10.0.0.2"] || !got["10.0.0.5"] {
+		t.Errorf("given were %v", got)
+	}
+	a.want(500, "POST", servicesPath, service("z", onePort))
+	a.wantBits("when all are taken", first, "10.0.0.0/29", 0, 1, 2, 3, 4, 5)
+
+	_, taken, revision = a.takenBits(first)
+	a.setBits(first, span, append(taken[:3:3], 4, 5), revision) // the other one gives it back
+	if ip := a.want(201, "POST", servicesPath, service("z", onePort)).at("spec", "clusterIP"); ip != "10.0.0.4" {
+		t.Errorf("the address that is free is not given, but %v", ip)
+	}
+	for _, name := range []string{"x", "y", "z", "two", "before"} {
+		a.want(200, "DELETE", servicesPath+"/"+name, "")
+	}
+	a.wantBits("after all were deleted", first, "10.0.0.0/29", 0)
+	a.wantBits("after all were deleted", second, "fd00::/112")
+
+	// What a crash left taken is given back once it is sure to be nobody's, and what a
+	// service has is taken again.
+	a.want(201, "POST", servicesPath, service("kept", `"clusterIP":"10.0.0.5",`+onePort))
+	_, _, revision = a.takenBits(first)
+	a.setBits(first, span, []int{0, 3}, revision)
+	p := *a.parts
+	p.metrics = prometheus.NewRegistry()
+	allocator := p.newAllocator("test")
+	allocator.Now = func() time.Time { return time.Now().Add(2 * time.Minute) }
+	for i := range 4 {
+		if err := allocator.Repair(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		want := []int{0, 3, 4}
+		if i == 3 {
+			want = []int{0, 4}
+		}
+		a.wantBits(fmt.Sprintf("repair %d", i), first, span, want...)
+	}
+	_, _, revision = a.takenBits(first)
+	a.setBits(first, "10.1.0.0/29", []int{1, 2}, revision) // another range's
+	a.want(201, "POST", servicesPath, service("after", `"clusterIP":"10.0.0.2",`+onePort))
+	a.wantBits("after another range", first, span, 0, 1, 4)
+}
+
+// TestAddressesWithoutServiceCIDRs turns MultiCIDRServiceAllocator off: addresses are
+// kept in range allocations alone.
+func TestAddressesWithoutServiceCIDRs(t *testing.T) {
+	t.Parallel()
+	const first = "serviceips"
+	a := start(t, func(o *Options) {
+		o.ServiceClusterIPRange = "10.0.0.0/29" // six addresses
+		if err := o.Features.Set("MultiCIDRServiceAllocator=false"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	a.want(404, "GET", "/apis/networking.k8s.io/v1/servicecidrs/kubernetes", "")
+	a.wantBits("after the start", first, "10.0.0.0/29", 0) // of the kubernetes service
+	a.want(201, "POST", servicesPath, service("chosen", `"clusterIP":"10.0.0.3",`+onePort))
+	a.want(404, "GET", addressesPath+"/10.0.0.3", "")
+	for range 2 {
+		a.want(201, "POST", servicesPath+"?dryRun=All", service("dry", onePort))
+	}
+	a.wantBits("after a service and dry runs", first, "10.0.0.0/29", 0, 2)
+	for clusterIP, want := range map[string]string{
+		"10.0.0.3": "failed to allocate IP 10.0.0.3: provided IP is already allocated",
+		"10.9.0.1": "failed to allocate IP 10.9.0.1: the provided IP (10.9.0.1) is not in the valid range. The range of valid IPs is 10.0.0.0/29",
+	} {
+		got := a.want(422, "POST", servicesPath, service("refused", `"clusterIP":"`+clusterIP+`",`+onePort)).at("message")
+		if !strings.Contains(fmt.Sprint(got), want) {
+			t.Errorf("message %v, want %s", got, want)
+		}
+	}
+	for _, name := range []string{"b", "c", "d", "e"} {
+		a.want(201, "POST", servicesPath, service(name, onePort))
+	}
+	a.want(500, "POST", servicesPath, service("full", onePort))
+	a.want(200, "DELETE", servicesPath+"/chosen", "")
+	a.wantBits("after a deletion", first, "10.0.0.0/29", 0, 1, 3, 4, 5)
+	if ip := a.want(201, "POST", servicesPath, service("again", onePort)).at("spec", "clusterIP"); ip != "10.0.0.3" {
+		t.Errorf("clusterIP %v, want the released address", ip)
+	}
+
+	// A repair restores an address that the range allocation lacks.
+	span, _, revision := a.takenBits(first)
+	a.setBits(first, span, []int{0}, revision)
+	p := *a.parts
+	p.metrics = prometheus.NewRegistry()
+	if err := p.newAllocator("test").Repair(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	a.wantBits("after a repair", first, "10.0.0.0/29", 0, 1, 2, 3, 4, 5)
+	events := fmt.Sprint(a.want(200, "GET", "/apis/events.k8s.io/v1/namespaces/default/events", "").at("items"))
+	if !strings.Contains(events, "Cluster IP [IPv4]:10.0.0.3 is not allocated; repairing") {
+		t.Errorf("no event of the repair in %s", events)
+	}
+}

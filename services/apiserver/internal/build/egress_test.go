@@ -1,0 +1,126 @@
+package build
+
+import (
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"binnacle/services/apiserver/internal/proxy/egress/egresstest"
+	"binnacle/services/apiserver/internal/security/authz/config"
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+)
+
+// host is host:port of a URL.
+func host(t *testing.T, at string) string {
+	t.Helper()
+	u, err := url.Parse(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u.Host
+}
+
+// TestProxiesStandBeforeNetworks: a server whose networks are behind proxies finds names
+// there that nobody here knows, and goes nowhere else.
+func TestProxiesStandBeforeNetworks(t *testing.T) {
+	t.Parallel()
+	var toEtcd, toCluster, toControl egresstest.Proxy
+	etcdListener, etcdSocket := egresstest.Socket(t)
+	toEtcd.Connect(t, etcdListener)
+	clusterListener, clusterSocket := egresstest.Socket(t)
+	toCluster.Tunnels(t, clusterListener)
+	cert, key := egresstest.Files(t)
+	controlListener := egresstest.Secure(t, cert, key)
+	toControl.Connect(t, controlListener)
+
+	toEtcd.Leads("etcd.invalid:2379", host(t, etcdtest.Listening(t).Endpoint()))
+	z := newAuthority(t)
+	z.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
+	kubeconfig, err := clientcmd.LoadFromFile(z.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	toControl.Leads("authority.invalid:443", host(t, kubeconfig.Clusters["c"].Server))
+	kubeconfig.Clusters["c"].Server, kubeconfig.Clusters["c"].TLSServerName = "https://authority.invalid", "example.com"
+	if err := clientcmd.WriteToFile(*kubeconfig, z.file); err != nil {
+		t.Fatal(err)
+	}
+	a := start(t, func(o *Options) {
+		o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{"http://etcd.invalid:2379"}
+		o.Authorization.Modes, o.Authorization.WebhookConfigFile, o.Authorization.WebhookVersion = []string{config.Webhook}, z.file, "v1"
+		o.Compatibility.EgressSelector = writeFile(t, filepath.Join(t.TempDir(), "egress"), fmt.Sprintf(`
+apiVersion: apiserver.k8s.io/v1beta1
+kind: EgressSelectorConfiguration
+egressSelections:
+- name: etcd
+  connection: {proxyProtocol: HTTPConnect, transport: {uds: {udsName: %s}}}
+- name: cluster
+  connection: {proxyProtocol: GRPC, transport: {uds: {udsName: %s}}}
+- name: controlplane
+  connection: {proxyProtocol: HTTPConnect, transport: {tcp: {url: "https://%s", tlsConfig: {caBundle: %s, clientCert: %s, clientKey: %s}}}}
+`, etcdSocket, clusterSocket, controlListener.Addr(), cert, cert, key))
+	})
+	a.want(201, "POST", configMaps, configMap("kept"))
+	a.want(200, "GET", configMaps, "", as("alice")...)
+	if len(z.questions()) != 1 {
+		t.Error("the authority was not asked")
+	}
+
+	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
+	defer kubelet.Close()
+	toCluster.Leads("node.invalid:10250", host(t, kubelet.URL))
+	a.account()
+	a.node("n", "https://node.invalid:10250")
+	a.pod("p", "n", "")
+	if r := a.want(200, "GET", podsPath+"/p/log", ""); !strings.Contains(string(r.body), "/containerLogs/default/p/c") {
+		t.Errorf("%s", r.body)
+	}
+
+	ext := &extension{}
+	ext.Server = httptest.NewTLSServer(ext)
+	defer ext.Close()
+	toCluster.Leads("ext.invalid:443", host(t, ext.URL))
+	a.want(201, "POST", "/api/v1/namespaces/default/services", `{"metadata":{"name":"ext"},"spec":{"type":"ExternalName","externalName":"ext.invalid"}}`)
+	a.want(201, "POST", apiServicesPath, `{"metadata":{"name":"v1.ext.test"},"spec":{"group":"ext.test","version":"v1","groupPriorityMinimum":1000,"versionPriority":15,"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":"ext"}}}`)
+	a.eventually("available", func() bool { return strings.HasPrefix(a.available(), "True") })
+	a.want(200, "GET", "/apis/ext.test/v1/namespaces/default/things/t", "")
+
+	hook := httptest.NewTLSServer(http.NotFoundHandler())
+	defer hook.Close()
+	toControl.Leads("hook.invalid:443", host(t, hook.URL))
+	toCluster.Leads("service.invalid:443", host(t, hook.URL))
+	a.want(201, "POST", "/api/v1/namespaces/default/services", `{"metadata":{"name":"hook"},"spec":{"type":"ExternalName","externalName":"service.invalid"}}`)
+	bundle := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}))
+	for name, client := range map[string]string{"url": `"url":"https://hook.invalid/"`, "service": `"service":{"namespace":"default","name":"hook"}`} {
+		a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{"metadata":{"name":%q},"webhooks":[{"name":"h.ex.test","clientConfig":{%s,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],
+			"objectSelector":{"matchLabels":{"for":%q}},"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["CREATE"]}]}]}`, name, client, bundle, name))
+		r := a.want(500, "POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"x","labels":{"for":%q}}}`, name))
+		if !strings.Contains(string(r.body), "certificate is valid for example.com") {
+			t.Errorf("%s: %s", name, r.body)
+		}
+	}
+	for what, c := range map[string]struct {
+		proxy *egresstest.Proxy
+		want  []string
+	}{
+		"etcd": {&toEtcd, []string{"etcd.invalid:2379"}}, "cluster": {&toCluster, []string{"ext.invalid:443", "node.invalid:10250", "service.invalid:443"}},
+		"control plane": {&toControl, []string{"authority.invalid:443", "hook.invalid:443"}},
+	} {
+		if asked := c.proxy.Asked(); !slices.Equal(asked, c.want) {
+			t.Errorf("%s: asked for %v, want %v", what, asked, c.want)
+		}
+	}
+	if r := a.get("/metrics"); !strings.Contains(string(r.body), `apiserver_egress_dialer_dial_start_total{protocol="grpc",transport="uds"}`) {
+		t.Error("what goes through proxies is not measured")
+	}
+}

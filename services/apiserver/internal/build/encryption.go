@@ -1,0 +1,113 @@
+package build
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/libs/features"
+	"binnacle/libs/options"
+	"binnacle/libs/serving/health"
+	"binnacle/libs/task"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/olderversions"
+	"binnacle/services/apiserver/internal/controllers/bootstrap"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
+	"binnacle/services/apiserver/internal/storage/encryption"
+)
+
+// EncryptionOptions say which values are sealed in the store.
+type EncryptionOptions struct {
+	ConfigFile string
+	Reload     bool
+}
+
+func (o *EncryptionOptions) addFlags(s *options.Sections) {
+	f := s.Set("etcd")
+	f.StringVar(&o.ConfigFile, "encryption-provider-config", "", "File with the configuration of encryption: which resources are stored encrypted, by which providers (EncryptionConfiguration, apiserver.config.k8s.io/v1). If empty, none is.")
+	f.BoolVar(&o.Reload, "encryption-provider-config-automatic-reload", false, "Follow --encryption-provider-config when it changes. KMS plugins then have one health check together, kms-providers.")
+}
+
+func (o *EncryptionOptions) validate() []error {
+	if o.Reload && o.ConfigFile == "" {
+		return []error{encryption.ErrWithoutFile}
+	}
+	return nil
+}
+
+// buildEncryption puts the store of plain values over that of sealed ones.
+func (p *parts) buildEncryption(ctx context.Context) error {
+	p.resourcesOf = encryption.NewResources(p.root()+"/", p.stored())
+	p.sealing = encryption.Plain()
+	metrics, err := encryption.NewMetrics(p.metrics)
+	if err != nil {
+		return err
+	}
+	if o := p.options.Encryption; o.ConfigFile != "" {
+		host, err := p.options.hostname()
+		if err != nil {
+			return err
+		}
+		if p.sealing, err = encryption.Open(ctx, o.ConfigFile, o.Reload, &encryption.Builder{
+			KMSv1:    p.options.Features.Enabled(features.KMSv1),
+			ServerID: bootstrap.Identity(host),
+			Wait: func(ctx context.Context, wait func(context.Context) error) error {
+				return request.Wait(ctx, status.ManyWait(), wait)
+			},
+			Logger: p.log, Metrics: metrics,
+		}); err != nil {
+			return err
+		}
+		p.close = append(p.close, p.sealing.Close)
+	}
+	p.older = olderversions.New(p.catalog, p.codec)
+	p.values = p.traced(encryption.NewStore(p.timed(p.sealed()), p.sealing, p.resourcesOf, p.older))
+	return nil
+}
+
+// stored are the resources of the built-in kinds by what their keys begin with. Of those
+// that share a place, the one counts that is stored as it is served.
+func (p *parts) stored() map[string]schema.GroupResource {
+	out := map[string]schema.GroupResource{}
+	for _, k := range p.catalog.Kinds() {
+		if k.Virtual || k.Stored.To != nil && p.sharesStore(k) {
+			continue
+		}
+		out[apiset.KeyPrefix(p.root(), k)] = k.StoredGroupResource()
+	}
+	return out
+}
+
+// encryptionTasks follow the configuration.
+func (p *parts) encryptionTasks() []task.Task {
+	if !p.options.Encryption.Reload {
+		return nil
+	}
+	return []task.Task{{Name: "encryption configuration", Run: p.sealing.Run}}
+}
+
+// encryptionChecks adds the health checks of KMS plugins. Plugins have one check each if they stay
+// the same and one of them is of version 1, else one together. The liveness of the server does not
+// depend on them.
+func (p *parts) encryptionChecks() {
+	set := p.sealing.Current()
+	switch {
+	case set == nil:
+	case p.options.Encryption.Reload:
+		p.health.Add("kms-providers", p.sealing.CheckAll, health.Healthz, health.Readyz)
+	case set.Together():
+		p.health.Add("kms-providers", p.sealing.CheckAll, health.Healthz, health.Readyz)
+	default:
+		for i := range set.Plugins() {
+			p.health.Add("kms-provider-"+strconv.Itoa(i), func(r *http.Request) error { return set.Check(r.Context(), i) }, health.Healthz, health.Readyz)
+		}
+	}
+}
+
+// damage says how objects are told of that cannot be read.
+func (p *parts) damage() status.Damage {
+	return status.Damage{Named: p.options.Features.Enabled(features.AllowUnsafeMalformedObjectDeletion), Root: p.root()}
+}

@@ -1,0 +1,394 @@
+package build
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"binnacle/services/apiserver/internal/storage/encryption"
+	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
+)
+
+const (
+	firstSecret  = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+	secondSecret = "ZmVkY2JhOTg3NjU0MzIxMGZlZGNiYTk4NzY1NDMyMTA="
+)
+
+// encrypting is a configuration with one rule; providers are in YAML.
+func encrypting(resources string, providers ...string) string {
+	return "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [" + resources + "]\n  providers:\n  - " + strings.Join(providers, "\n  - ") + "\n"
+}
+
+func keyed(provider, name, secret string) string {
+	return fmt.Sprintf("%s: {keys: [{name: %s, secret: %s}]}", provider, name, secret)
+}
+
+// replaceFile writes a file as operators should.
+func replaceFile(t testing.TB, file, content string) {
+	t.Helper()
+	if err := os.WriteFile(file+".next", []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(file+".next", file); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// encrypted is a server with a configuration, whose file it returns.
+func encrypted(t *testing.T, configuration string, change func(*Options)) (*api, string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "enc.yaml")
+	replaceFile(t, file, configuration)
+	return start(t, func(o *Options) {
+		o.Encryption.ConfigFile = file
+		if change != nil {
+			change(o)
+		}
+	}), file
+}
+
+func reloading(o *Options) { o.Encryption.Reload = true }
+
+func secret(name, value string) string {
+	return fmt.Sprintf(`{"metadata":{"name":%q},"data":{"k":%q}}`, name, base64.StdEncoding.EncodeToString([]byte(value)))
+}
+
+// stored is what the store has.
+func (a *api) stored(key string) []byte {
+	a.t.Helper()
+	kv, _, err := a.parts.store.Get(a.t.Context(), key, 0)
+	if err != nil {
+		a.t.Fatalf("%s: %v", key, err)
+	}
+	return kv.Value
+}
+
+// reconfigured waits until a configuration is taken up.
+func (a *api) reconfigured(file, configuration string) {
+	a.t.Helper()
+	was := a.parts.sealing.Current()
+	replaceFile(a.t, file, configuration)
+	a.eventually("taken up", func() bool { return a.parts.sealing.Current() != was })
+}
+
+// TestReadErrors replays what is told of values that do not open. What differs: our
+// cache is ready and has what can be read, so a list is told what a deletion of a
+// collection is, instead of 429.
+func TestReadErrors(t *testing.T) {
+	t.Parallel()
+	const at = "/registry/secrets/default/"
+	a, file := encrypted(t, encrypting("secrets", keyed("aescbc", "k1", firstSecret), "identity: {}"), reloading)
+	for i, providers := range [][]string{
+		{keyed("aescbc", "k1", firstSecret)}, {}, {keyed("aesgcm", "k1", firstSecret), keyed("aescbc", "k1", firstSecret)}, {}, {keyed("secretbox", "k1", firstSecret), keyed("aescbc", "k1", firstSecret), keyed("aesgcm", "k1", firstSecret)},
+	} {
+		if i > 0 && len(providers) > 0 {
+			a.reconfigured(file, encrypting("secrets", providers...))
+		}
+		a.want(201, "POST", secrets, secret(fmt.Sprintf("s%d", i), "value"))
+	}
+	openedAnew := func(configuration string) {
+		t.Helper()
+		const loads = `apiserver_watch_cache_initializations_total{resource="secrets"}`
+		before := a.sample(loads)
+		a.reconfigured(file, configuration)
+		a.eventually("opened anew", func() bool { return a.sample(loads) > before })
+	}
+	openedAnew(encrypting("secrets", keyed("aescbc", "k1", firstSecret)))
+	openedAnew(encrypting("secrets", keyed("aescbc", "k1", firstSecret), "identity: {}"))
+	for _, x := range recording(t, "encryption", "read-errors.json") {
+		switch {
+		case x.Configuration != "":
+			configuration := x.Configuration
+			if strings.Contains(x.Name, "no identity") {
+				a.behind(at+"plain", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"plain","namespace":"default"}}`)
+			}
+			openedAnew(configuration)
+			if strings.Contains(x.Name, "other secrets") {
+				a.behind(at+"bad1", "k8s:enc:aescbc:v1:k1:")
+				a.behind(at+"bad2", "k8s:enc:aescbc:v1:k1:short")
+				a.behind(at+"bad3", "k8s:enc:rot13:v1:k1:x")
+				a.behind(at+"bad4", "\xffnonsense")
+				a.behind(at+"bad5", "k8s:enc:kms:v2:none:x")
+			}
+			continue
+		case x.Name == "readyz":
+			a.eventually("ready", func() bool { return a.get("/readyz").code == http.StatusOK })
+			continue
+		case x.Answer.Status == 429:
+			r := a.want(500, x.Client.Method, x.Client.Path, "")
+			if text := fmt.Sprint(r.at("message")); text != `Internal error occurred: unable to transform key "/registry/secrets/default/s0": no matching key was found for the provided AES transformer` {
+				t.Errorf("%s: %s", x.Name, text)
+			}
+			continue
+		case x.Name == "create still works":
+			x.Answer.Body.(map[string]any)["metadata"].(map[string]any)["managedFields"] = []any{map[string]any{
+				"manager": "Go-http-client", "operation": "Update", "apiVersion": "v1", "time": "<time>", "fieldsType": "FieldsV1", "fieldsV1": "<fields>",
+			}}
+		}
+		if x.Name == "get aescbc" && strings.Contains(string(a.get(x.Client.Path).body), "invalid PKCS7 data") {
+			continue // what another key makes of the last byte is left to chance
+		}
+		a.replay(t, x)
+	}
+	a.eventually("ready", func() bool { return a.get("/readyz").code == http.StatusOK })
+}
+
+// TestReload replays how a configuration is followed.
+func TestReloadOfEncryption(t *testing.T) {
+	t.Parallel()
+	a, file := encrypted(t, encrypting("secrets", keyed("aescbc", "k1", firstSecret), "identity: {}"), reloading)
+	checks := func(path string, want bool) {
+		t.Helper()
+		body := string(a.get(path + "?verbose").body)
+		if !strings.Contains(body, "[+]poststarthook/start-encryption-provider-config-automatic-reload ok\n") || strings.Contains(body, "[+]kms-providers ok\n") != want {
+			t.Errorf("%s: %s", path, body)
+		}
+	}
+	checks("/livez", false)
+	checks("/readyz", true)
+	checks("/healthz", true)
+	a.want(200, "GET", "/readyz/kms-providers", "")
+	a.want(404, "GET", "/livez/kms-providers", "")
+	a.want(201, "POST", secrets, secret("first", "value"))
+	a.reconfigured(file, encrypting("secrets", keyed("secretbox", "k2", secondSecret), keyed("aescbc", "k1", firstSecret), "identity: {}"))
+	a.want(201, "POST", secrets, secret("second", "value"))
+	if got := a.stored("/registry/secrets/default/second"); !bytes.HasPrefix(got, []byte("k8s:enc:secretbox:v1:k2:")) {
+		t.Errorf("stored %.40q", got)
+	}
+	a.want(200, "GET", secrets+"/first", "")
+	reloads := func(status string) float64 {
+		return a.sample(`apiserver_encryption_config_controller_automatic_reloads_total{apiserver_id_hash="` + a.serverHash() + `",status="` + status + `"}`)
+	}
+	if n := reloads("success"); n != 1 {
+		t.Errorf("%v reloads", n)
+	}
+	replaceFile(t, file, encrypting("secrets", keyed("aescbc", "k3", "short")))
+	a.eventually("counted", func() bool { return reloads("failure") == 1 })
+	a.want(201, "POST", secrets, secret("third", "value"))
+	if got := a.stored("/registry/secrets/default/third"); !bytes.HasPrefix(got, []byte("k8s:enc:secretbox:v1:k2:")) {
+		t.Errorf("after a bad file stored %.40q", got)
+	}
+	newest := a.want(200, "GET", secrets, "").version()
+	var watches []*watched // which go on when objects cannot be decrypted any more
+	for _, query := range []string{"", "&fieldSelector=type%3DOpaque", "&labelSelector=!none"} {
+		watches = append(watches, watchOf(a, secrets+"?watch=true&resourceVersion="+newest+query), watchOf(a, "/api/v1/secrets?watch=true&resourceVersion="+newest+query))
+	}
+	a.reconfigured(file, encrypting("secrets", "identity: {}"))
+	a.eventually("read no more", func() bool { return a.get(secrets+"/first").code == 500 })
+	if text := fmt.Sprint(a.get(secrets + "/first").at("message")); text != "Internal error occurred: no matching prefix found" {
+		t.Errorf("told %s", text)
+	}
+	a.want(201, "POST", secrets, secret("fourth", "value"))
+	if got := a.stored("/registry/secrets/default/fourth"); !bytes.HasPrefix(got, []byte("k8s\x00")) {
+		t.Errorf("stored %.40q", got)
+	}
+	a.want(500, "GET", secrets, "")
+	for _, w := range watches {
+		if got := w.next(); got != "ADDED fourth" {
+			t.Errorf("a watch has the event %s", got)
+		}
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	a.eventually("counted", func() bool { return reloads("failure") == 2 })
+	a.want(200, "GET", secrets+"/fourth", "")
+}
+
+// serverHash is the name of this server in metrics.
+func (a *api) serverHash() string {
+	for line := range strings.Lines(string(a.get("/metrics").body)) {
+		if _, rest, ok := strings.Cut(line, `apiserver_id_hash="`); ok {
+			hash, _, _ := strings.Cut(rest, `"`)
+			return hash
+		}
+	}
+	return ""
+}
+
+// TestStaleValuesAreWrittenAnew by an update that changes nothing, which is not
+// written otherwise.
+func TestStaleValuesAreWrittenAnew(t *testing.T) {
+	t.Parallel()
+	a, file := encrypted(t, encrypting("secrets", "identity: {}"), reloading)
+	a.want(201, "POST", secrets, secret("s", "value"))
+	const key = "/registry/secrets/default/s"
+	if got := a.stored(key); !bytes.HasPrefix(got, []byte("k8s\x00")) {
+		t.Fatalf("stored %.40q", got)
+	}
+	prefix := "k8s\x00"
+	for _, next := range []struct{ configuration, prefix string }{
+		{encrypting("secrets", keyed("aescbc", "k1", firstSecret), "identity: {}"), "k8s:enc:aescbc:v1:k1:"},
+		{encrypting("secrets", keyed("aesgcm", "k1", firstSecret), keyed("aescbc", "k1", firstSecret)), "k8s:enc:aesgcm:v1:k1:"},
+		{encrypting("secrets", keyed("secretbox", "a:b", firstSecret), keyed("aesgcm", "k1", firstSecret)), "k8s:enc:secretbox:v1:a:b:"},
+		{encrypting("secrets", "identity: {}", keyed("secretbox", "a:b", firstSecret)), "k8s\x00"},
+	} {
+		a.reconfigured(file, next.configuration)
+		live := a.want(200, "GET", secrets+"/s", "")
+		if dry := a.want(200, "PUT", secrets+"/s?dryRun=All", string(live.body)); dry.version() != live.version() || !bytes.HasPrefix(a.stored(key), []byte(prefix)) {
+			t.Errorf("a dry run wrote %.40q", a.stored(key))
+		}
+		anew := a.want(200, "PUT", secrets+"/s", string(live.body))
+		if got := a.stored(key); !bytes.HasPrefix(got, []byte(next.prefix)) || anew.version() == live.version() {
+			t.Errorf("stored %.40q at %s, want %s after %s", got, anew.version(), next.prefix, live.version())
+		}
+		if again := a.want(200, "PUT", secrets+"/s", string(anew.body)); again.version() != anew.version() {
+			t.Errorf("a fresh value was written anew")
+		}
+		if again := a.want(200, "PATCH", secrets+"/s", `{}`, "Content-Type", mergePatch); again.version() != anew.version() {
+			t.Errorf("a fresh value was written anew by a patch")
+		}
+		prefix = next.prefix
+	}
+}
+
+// TestNothingIsPlainOutside looks for plain text in what the server keeps in files and
+// in what replicas tell each other.
+func TestNothingIsPlainOutside(t *testing.T) {
+	t.Parallel()
+	bus, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go bus.Start()
+	t.Cleanup(bus.Shutdown)
+	if !bus.ReadyForConnections(20 * time.Second) {
+		t.Fatal("NATS does not listen")
+	}
+	listener, err := nats.Connect(bus.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(listener.Close)
+	const plain, marker = "this is what nobody may read", "a marker that anybody may read"
+	said := make(chan []byte, 10_000)
+	if _, err := listener.Subscribe(">", func(m *nats.Msg) { said <- m.Data }); err != nil {
+		t.Fatal(err)
+	}
+	var data string
+	a, _ := encrypted(t, encrypting("'*.*'", keyed("aesgcm", "k1", firstSecret)), func(o *Options) {
+		onEtcd(t)(o)
+		o.Fanout.Servers = []string{bus.ClientURL()}
+		data = o.Etcd.DataDir
+	})
+	// Somebody has to ask for changes, or none is told.
+	ask := func() { _ = listener.Publish("binnacle."+a.parts.options.Fanout.ClusterID+".ask", nil) }
+	ask()
+	a.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"wids.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"wids","kind":"Wid"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`)
+	a.eventually("served", func() bool { return a.get("/apis/ex.test/v1/namespaces/default/wids").code == 200 })
+	a.want(201, "POST", "/apis/ex.test/v1/namespaces/default/wids", `{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"w"},"spec":"`+plain+`"}`)
+	a.want(201, "POST", configMaps, configMap("c", "k", plain))
+	a.want(201, "POST", secrets, secret("s", plain))
+	a.want(201, "POST", "/api/v1/namespaces/default/events", `{"metadata":{"name":"e"},"involvedObject":{"namespace":"default"},"message":"`+plain+`"}`)
+	// What is sealed is as long as what is said of it: the search itself has to find something.
+	a.behind("/registry/marker", marker)
+	found := 0
+	count := func(where string, b []byte) {
+		if bytes.Contains(b, []byte(plain)) || bytes.Contains(b, []byte(base64.StdEncoding.EncodeToString([]byte(plain)))) {
+			t.Errorf("plain text in %s", where)
+		}
+		if bytes.Contains(b, []byte(marker)) {
+			found++
+		}
+	}
+	a.eventually("told", func() bool {
+		ask()
+		for {
+			select {
+			case b := <-said:
+				count("a message", b)
+			default:
+				return found > 0
+			}
+		}
+	})
+	found = 0
+	err = filepath.WalkDir(data, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		count(path, b)
+		return err
+	})
+	if err != nil || found == 0 {
+		t.Errorf("the marker was found in %d files: %v", found, err)
+	}
+	for _, path := range []string{"/apis/ex.test/v1/namespaces/default/wids/w", configMaps + "/c", secrets + "/s", "/api/v1/namespaces/default/events/e"} {
+		a.want(200, "GET", path, "")
+	}
+	for _, key := range []string{"/registry/ex.test/wids/default/w", "/registry/events/default/e", "/registry/services/specs/default/kubernetes"} {
+		if got := a.stored(key); !bytes.HasPrefix(got, []byte("k8s:enc:aesgcm:v1:k1:")) {
+			t.Errorf("%s is stored as %.40q", key, got)
+		}
+	}
+}
+
+// TestStartWithoutKMS: the server starts and says what is missing; what needs no plugin
+// goes on, and the rest comes back with it.
+func TestStartWithoutKMS(t *testing.T) {
+	t.Parallel()
+	plugin := kmstest.New(t)
+	plugin.Stop()
+	file := filepath.Join(t.TempDir(), "enc.yaml")
+	replaceFile(t, file, encrypting("secrets", "kms: {apiVersion: v2, name: rec, endpoint: '"+plugin.Endpoint()+"', timeout: 200ms}", "identity: {}"))
+	a := startUnready(t, func(o *Options) { o.Encryption.ConfigFile = file })
+	a.eventually("loaded", func() bool { return strings.Contains(string(a.get("/readyz?verbose").body), "[+]informer-sync ok") })
+	a.eventually("bootstrapped", func() bool { return a.get("/api/v1/namespaces/default").code == 200 })
+	for path, want := range map[string]int{"/readyz/kms-providers": 500, "/healthz/kms-providers": 500, "/healthz/kms-provider-0": 404, "/livez/kms-providers": 404, "/livez": 200} {
+		a.eventually("answered by "+path, func() bool { return a.get(path).code == want })
+	}
+	refused := a.want(500, "POST", secrets, secret("s", "value"))
+	if text := fmt.Sprint(refused.at("message")); text != "Internal error occurred: got unexpected nil transformer" {
+		t.Errorf("told %s", text)
+	}
+	a.want(201, "POST", configMaps, configMap("c"))
+	plugin.Start()
+	a.eventually("ready", func() bool { return a.get("/readyz").code == http.StatusOK })
+	a.want(201, "POST", secrets, secret("s", "value"))
+	if got := a.stored("/registry/secrets/default/s"); !bytes.HasPrefix(got, []byte("k8s:enc:kms:v2:rec:")) {
+		t.Errorf("stored %.40q", got)
+	}
+}
+
+// TestMetricsOfEncryption are there by their names, as recorded.
+func TestMetricsOfEncryption(t *testing.T) {
+	t.Parallel()
+	a, _ := encrypted(t, encrypting("secrets", keyed("aescbc", "k1", firstSecret)), nil)
+	a.want(201, "POST", secrets, secret("s", "value"))
+	a.want(200, "GET", secrets+"/s", "")
+	body := string(a.get("/metrics").body)
+	for _, x := range recordedMetrics(t) {
+		if !strings.Contains(body, "# TYPE "+x.Name+" "+x.Type+"\n") {
+			t.Errorf("no %s %s", x.Type, x.Name)
+		}
+		for _, sample := range x.Samples {
+			if series := sample[:strings.LastIndexByte(sample, ' ')]; !strings.Contains(body, "\n"+series+" ") {
+				t.Errorf("no %s", series)
+			}
+		}
+	}
+}
+
+func TestReloadNeedsAFile(t *testing.T) {
+	t.Parallel()
+	o := testOptions(t, t.TempDir())
+	o.Encryption.Reload = true
+	found := false
+	for _, err := range o.Validate() {
+		found = found || err == encryption.ErrWithoutFile
+	}
+	if !found {
+		t.Error("it is not refused")
+	}
+}

@@ -1,0 +1,26 @@
+package build
+
+import (
+	"net"
+	"testing"
+
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+)
+
+// TestKubernetesEndpointSliceFollowsIPFamily starts a server with an advertised address of the other
+// family, as a migration of a cluster does.
+func TestKubernetesEndpointSliceFollowsIPFamily(t *testing.T) {
+	etcd := etcdtest.Listening(t)
+	for _, c := range []struct{ address, family string }{{"192.0.2.1", "IPv4"}, {"2001:db8::1", "IPv6"}, {"192.0.2.1", "IPv4"}} {
+		t.Run(c.family, func(t *testing.T) {
+			a := start(t, func(o *Options) {
+				o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+				o.AdvertiseAddress = net.ParseIP(c.address)
+			})
+			a.eventually("slice of "+c.family, func() bool {
+				s := a.get("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes")
+				return s.at("addressType") == c.family
+			})
+		})
+	}
+}

@@ -1,0 +1,35 @@
+package build
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+)
+
+func TestEtcdPrefixGetsLeadingSlash(t *testing.T) {
+	for prefix, root := range map[string]string{"/registry": "/registry", "a/registry": "/a/registry", "a//b/": "/a/b"} {
+		t.Run(prefix, func(t *testing.T) {
+			etcd := etcdtest.Listening(t)
+			a := start(t, func(o *Options) {
+				o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+				o.Etcd.Prefix = prefix
+			})
+			a.want(201, "POST", configMaps, configMap("c"))
+			if _, _, err := a.parts.store.Get(t.Context(), root+"/configmaps/default/c", 0); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestEtcdPrefixWithoutNameIsInvalid(t *testing.T) {
+	for _, prefix := range []string{"", "/", "//"} {
+		o := NewOptions()
+		o.Etcd.Prefix = prefix
+		if err := errors.Join(o.Validate()...); err == nil || !strings.Contains(err.Error(), "--etcd-prefix") {
+			t.Errorf("%q: error %v", prefix, err)
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package build
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+const (
+	podsPath    = "/api/v1/namespaces/default/pods"
+	budgetsPath = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+)
+
+// account makes the service account that pods have who name none.
+func (a *api) account() {
+	a.t.Helper()
+	a.want(201, "POST", "/api/v1/namespaces/default/serviceaccounts", `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}`)
+}
+
+// pod makes a pod on a node, with a status.
+func (a *api) pod(name, node, status string) {
+	a.t.Helper()
+	a.want(201, "POST", podsPath, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"labels":{"app":"x"}},"spec":{"nodeName":%q,"automountServiceAccountToken":false,"containers":[{"name":"c","image":"x:1","ports":[{"containerPort":8080}]}]}}`, name, node))
+	if status != "" {
+		a.want(200, "PATCH", podsPath+"/"+name+"/status", `{"status":`+status+`}`, "Content-Type", mergePatch)
+	}
+}
+
+const (
+	ready   = `{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}`
+	unready = `{"phase":"Running","conditions":[{"type":"Ready","status":"False"}]}`
+)
+
+func eviction(name, more string) string {
+	return fmt.Sprintf(`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":%q}%s}`, name, more)
+}
+
+func TestEvictionRespectsBudgets(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	a.account()
+	evict := func(code int, name, more string) answer {
+		t.Helper()
+		return a.want(code, "POST", podsPath+"/"+name+"/eviction", eviction(name, more))
+	}
+	gone := func(name string) {
+		t.Helper()
+		if r := a.get(podsPath + "/" + name); r.code != 404 && r.at("metadata", "deletionTimestamp") == nil {
+			t.Errorf("%s was not evicted: %d %s", name, r.code, r.body)
+		}
+	}
+	budget := func(status string) {
+		t.Helper()
+		a.want(200, "PATCH", budgetsPath+"/b/status", `{"status":`+status+`}`, "Content-Type", mergePatch)
+	}
+	for _, name := range []string{"a", "b", "c", "free"} {
+		a.pod(name, "n", ready)
+	}
+	a.pod("bad", "n", unready)
+	a.pod("done", "n", `{"phase":"Succeeded"}`)
+	a.pod("waiting", "", "")
+	evict(404, "none", "")
+	r := a.want(400, "POST", podsPath+"/a/eviction", eviction("b", ""))
+	if r.at("message") != "name in URL does not match name in Eviction object" {
+		t.Errorf("message %v", r.at("message"))
+	}
+
+	r = a.want(400, "POST", podsPath+"/a/eviction", strings.Replace(eviction("a", ""), `"name":"a"`, `"name":"a","namespace":"other"`, 1))
+	if r.at("message") != "the namespace of the provided object does not match the namespace sent on the request" {
+		t.Errorf("message %v", r.at("message"))
+	}
+
+	r = evict(422, "free", `,"deleteOptions":{"propagationPolicy":"Sideways"}`)
+	if text := fmt.Sprint(r.at("message")); !strings.HasPrefix(text, `DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: `) {
+		t.Errorf("message %s", text)
+	}
+	evict(201, "free", "") // nothing protects it yet
+	gone("free")
+	if text := fmt.Sprint(a.get(podsPath+"/free").at("status", "conditions")); !strings.Contains(text, "EvictionByEvictionAPI") {
+		t.Errorf("conditions %s", text)
+	}
+	a.want(201, "POST", budgetsPath, `{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","metadata":{"name":"b"},"spec":{"minAvailable":2,"selector":{"matchLabels":{"app":"x"}}}}`)
+	r = evict(429, "a", "") // the budget has no status yet
+	if text := string(r.body); !strings.Contains(text, "The disruption budget b is still being processed by the server.") || r.header.Get("Retry-After") != "10" || !strings.Contains(text, `"DisruptionBudget"`) {
+		t.Errorf("%v %s", r.header, text)
+	}
+	budget(`{"observedGeneration":1,"disruptionsAllowed":1,"currentHealthy":3,"desiredHealthy":2,"expectedPods":3}`)
+	evict(201, "a", `,"deleteOptions":{"dryRun":["All"]}`)
+	a.want(201, "POST", podsPath+"/a/eviction?dryRun=All", eviction("a", ""))
+	if n := a.get(budgetsPath+"/b").at("status", "disruptionsAllowed"); n != 1.0 {
+		t.Errorf("a dry run left %v disruptions", n)
+	}
+	evict(409, "a", `,"deleteOptions":{"preconditions":{"uid":"other"}}`)
+	budget(`{"disruptionsAllowed":1,"currentHealthy":3}`)
+	a.want(201, "POST", podsPath+"/a/eviction", strings.Replace(eviction("a", ""), "policy/v1", "policy/v1beta1", 1))
+	gone("a")
+	b := a.get(budgetsPath + "/b")
+	disrupted, _ := b.at("status", "disruptedPods").(map[string]any)
+	if b.at("status", "disruptionsAllowed") != 0.0 || disrupted["a"] == nil || !strings.Contains(string(b.body), "InsufficientPods") {
+		t.Errorf("the budget is %s", b.body)
+	}
+	if text := fmt.Sprint(b.at("metadata", "managedFields")); !strings.Contains(text, "manager:kube-apiserver operation:Update subresource:status") || !strings.Contains(text, "f:disruptedPods") {
+		t.Errorf("nobody owns what the eviction wrote: %s", text)
+	}
+	r = evict(429, "b", "")
+	if text := string(r.body); !strings.Contains(text, "Cannot evict pod as it would violate the pod's disruption budget.") || !strings.Contains(text, "does not allow evicting pods currently") {
+		t.Error(text)
+	}
+	budget(`{"currentHealthy":2}`)
+	if r = evict(429, "b", ""); !strings.Contains(string(r.body), "The disruption budget b needs 2 healthy pods and has 2 currently") {
+		t.Errorf("%s", r.body)
+	}
+	evict(201, "bad", "") // is not counted, and there are enough others
+	gone("bad")
+	evict(201, "done", "")
+	gone("done")
+	evict(201, "waiting", "")
+	gone("waiting")
+
+	a.pod("bad2", "n", unready)
+	budget(`{"currentHealthy":1}`)
+	evict(429, "bad2", "")
+	a.want(200, "PATCH", budgetsPath+"/b", `{"spec":{"unhealthyPodEvictionPolicy":"AlwaysAllow"}}`, "Content-Type", mergePatch)
+	evict(201, "bad2", "")
+	gone("bad2")
+
+	a.want(201, "POST", budgetsPath, `{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","metadata":{"name":"b2"},"spec":{"minAvailable":1,"selector":{}}}`)
+	if r = evict(500, "b", ""); r.at("message") != "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support." {
+		t.Errorf("message %v", r.at("message"))
+	}
+}

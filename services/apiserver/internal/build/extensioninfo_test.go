@@ -1,0 +1,134 @@
+package build
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestWhatExtensionServersNeedToKnow is kept complete, whoever changes it, and follows
+// the files that it is made of.
+func TestWhatExtensionServersNeedToKnow(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "front-proxy-ca.crt")
+	first, _ := clientPair(t)
+	if err := os.WriteFile(file, first, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := start(t, func(o *Options) {
+		p := &o.Authentication.Proxy
+		p.CAFile, p.Names = file, []string{"front-proxy-client"}
+		p.Headers.Username, p.Headers.UID, p.Headers.Group, p.Headers.ExtraPrefix = []string{"X-Remote-User"}, []string{"X-Remote-Uid"}, []string{"X-Remote-Group"}, []string{"X-Remote-Extra-"}
+	})
+	const at = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
+	data := func() map[string]any {
+		d, _ := a.get(at).at("data").(map[string]any)
+		return d
+	}
+	a.eventually("told", func() bool { return len(data()) == 7 })
+	d := data()
+	for key, want := range map[string]string{
+		"requestheader-client-ca-file": string(first), "requestheader-allowed-names": `["front-proxy-client"]`, "requestheader-username-headers": `["X-Remote-User"]`,
+		"requestheader-uid-headers": `["X-Remote-Uid"]`, "requestheader-group-headers": `["X-Remote-Group"]`, "requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`,
+	} {
+		if d[key] != want {
+			t.Errorf("%s: %q", key, d[key])
+		}
+	}
+	if ca, _ := d["client-ca-file"].(string); !strings.HasPrefix(ca, "-----BEGIN CERTIFICATE-----") {
+		t.Errorf("client-ca-file: %q", ca)
+	}
+
+	before := a.get(at).version()
+	patch := func(data map[string]any) {
+		t.Helper()
+		b, _ := json.Marshal(map[string]any{"data": data})
+		a.want(200, "PATCH", at, string(b), "Content-Type", mergePatch)
+	}
+	// What others know stays, what is nonsense or missing is mended.
+	patch(map[string]any{
+		"requestheader-allowed-names": `["theirs"]`, "requestheader-group-headers": "nonsense", "requestheader-client-ca-file": "nonsense",
+		"requestheader-username-headers": nil, "client-ca-file": string(first), "more": "x",
+	})
+	a.eventually("mended", func() bool {
+		d := data()
+		clients, _ := d["client-ca-file"].(string)
+		return d["requestheader-allowed-names"] == `["theirs","front-proxy-client"]` && d["requestheader-group-headers"] == `["X-Remote-Group"]` &&
+			d["requestheader-client-ca-file"] == string(first) && d["requestheader-username-headers"] == `["X-Remote-User"]` && d["more"] == "x" &&
+			strings.Count(clients, "BEGIN CERTIFICATE") == 2
+	})
+	if a.get(at).version() == before {
+		t.Error("nothing was changed")
+	}
+
+	second, _ := clientPair(t)
+	if err := os.WriteFile(file, second, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a.eventually("both authorities", func() bool { return data()["requestheader-client-ca-file"] == string(first)+string(second) })
+	if err := os.WriteFile(file, append(second, first...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a.want(200, "DELETE", at, "")
+	a.eventually("made anew", func() bool { return data()["requestheader-client-ca-file"] == string(second)+string(first) })
+}
+
+// TestAuthoritiesWhoseFileIsDamaged are told as they are in use.
+func TestAuthoritiesWhoseFileIsDamaged(t *testing.T) {
+	t.Parallel()
+	var file string
+	a := start(t, func(o *Options) { file = o.Serving.ClientCAFile })
+	const at = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
+	told := func() any {
+		data, _ := a.get(at).at("data").(map[string]any)
+		return data["client-ca-file"]
+	}
+	good, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, damage := range map[string]func() error{
+		"half":  func() error { return os.WriteFile(file, good[:len(good)/2], 0o600) },
+		"empty": func() error { return os.WriteFile(file, nil, 0o600) },
+		"gone":  func() error { return os.Remove(file) },
+	} {
+		a.eventually("told", func() bool { return told() == string(good) })
+		if err := damage(); err != nil {
+			t.Fatal(err)
+		}
+		a.want(200, "DELETE", at, "")
+		a.eventually(what+", told anew", func() bool { return a.get(at).code == 200 })
+		if got := told(); got != string(good) {
+			t.Errorf("%s: %q", what, got)
+		}
+		if err := os.WriteFile(file, good, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		a.want(200, "DELETE", at, "")
+	}
+}
+
+// TestPathsThatAreListedAreThere, each health check with the endpoints that have it.
+func TestPathsThatAreListedAreThere(t *testing.T) {
+	t.Parallel()
+	a := shared(t)
+	listed := map[string]bool{}
+	for _, p := range a.get("/").at("paths").([]any) {
+		path := p.(string)
+		listed[path] = true
+		if code := a.get(path).code; code != 200 {
+			t.Errorf("%s: %d", path, code)
+		}
+	}
+	for _, path := range []string{"/openapi/v3/", "/healthz/ping", "/livez/ping", "/readyz/ping", "/readyz/etcd-readiness", "/readyz/informer-sync", "/readyz/shutdown"} {
+		if !listed[path] {
+			t.Errorf("%s is not listed", path)
+		}
+	}
+	if listed["/livez/informer-sync"] || listed["/livez/shutdown"] {
+		t.Error("what is not ready does not live")
+	}
+}

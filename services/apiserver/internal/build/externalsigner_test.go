@@ -1,0 +1,148 @@
+package build
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"binnacle/libs/features"
+	"binnacle/services/apiserver/internal/security/externaljwt/externaljwttest"
+)
+
+// external configures a server with an external signer.
+func external(t *testing.T, s *externaljwttest.Signer) func(*Options) {
+	return func(o *Options) {
+		o.Authentication.ServiceAccountIssuers = []string{"https://issuer"}
+		o.Authentication.ServiceAccountSigningEndpoint = s.Socket
+		if err := o.Features.Set(string(features.ExternalServiceAccountTokenSigner) + "=true"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestExternalSigner issues and verifies tokens as the tests of Kubernetes do.
+func TestExternalSigner(t *testing.T) {
+	signer := externaljwttest.New(t)
+	signer.Start()
+	var initial externaljwttest.State
+	signer.Change(func(s *externaljwttest.State) { initial = *s })
+	a := start(t, external(t, signer))
+	a.want(201, "POST", accounts, `{"metadata":{"name":"sa-1"}}`)
+	other := externaljwttest.NewKey(t)
+	n := 0
+	for _, c := range []struct {
+		name       string
+		sign, keys func(*externaljwttest.State)
+		refused    string
+		known      bool
+	}{
+		{name: "known key", known: true},
+		{name: "unknown key id", sign: func(s *externaljwttest.State) { s.Key, s.Header["kid"] = other, "kid-2" }},
+		{name: "other key of the same id", sign: func(s *externaljwttest.State) { s.Key = other }},
+		{name: "key that was added later", sign: func(s *externaljwttest.State) { s.Key, s.Header["kid"] = other, "kid-3" }, keys: func(s *externaljwttest.State) {
+			s.Keys, s.Made = append(s.Keys, externaljwttest.Public(t, "kid-3", other, false)), time.Now()
+		}, known: true},
+		{name: "undiscoverable key", sign: func(s *externaljwttest.State) {
+			s.Header["kid"], s.Keys = "kid-4", append(s.Keys, externaljwttest.Public(t, "kid-4", other, true))
+		}, refused: "Internal error occurred: failed to generate token: while validating header: key used for signing JWT (kid: kid-4) is excluded from OIDC discovery docs"},
+		{name: "algorithm", sign: func(s *externaljwttest.State) { s.Header["alg"] = "ABC" },
+			refused: `Internal error occurred: failed to generate token: while validating header: bad signing algorithm "ABC"`},
+		{name: "type", sign: func(s *externaljwttest.State) { s.Header["typ"] = "ABC" }, refused: "Internal error occurred: failed to generate token: while validating header: bad type"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n++
+			signer.Change(func(s *externaljwttest.State) {
+				*s = initial
+				s.Header = map[string]any{"alg": "ES256", "kid": "kid-1", "typ": "JWT"}
+				s.Keys = initial.Keys[:1:1]
+				if c.sign != nil {
+					c.sign(s)
+				}
+			})
+			got := a.send("POST", accounts+"/sa-1/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":7200}}`)
+			if c.refused != "" {
+				if got.code != http.StatusInternalServerError || got.at("message") != c.refused {
+					t.Errorf("%d %s, want %s", got.code, got.body, c.refused)
+				}
+				return
+			}
+			if got.code != http.StatusCreated {
+				t.Fatalf("%d %s", got.code, got.body)
+			}
+			if c.keys != nil {
+				signer.Change(c.keys)
+			}
+			token := fmt.Sprint(got.at("status", "token"))
+			review := a.want(201, "POST", "/apis/authentication.k8s.io/v1/tokenreviews", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"`+token+`"}}`)
+			if known := review.at("status", "authenticated") == true; known != c.known {
+				t.Errorf("%s, want authenticated: %v", review.body, c.known)
+			}
+		})
+	}
+	signer.Stop()
+	jwks := a.want(200, "GET", "/openid/v1/jwks", "")
+	if !strings.Contains(string(jwks.body), `"kid":"kid-1"`) || strings.Contains(string(jwks.body), "kid-4") {
+		t.Errorf("keys %s", jwks.body)
+	}
+	if age := jwks.header.Get("Cache-Control"); !strings.HasPrefix(age, "public, max-age=") || age == "public, max-age=3600" && n == 0 {
+		t.Errorf("Cache-Control: %s", age)
+	}
+}
+
+// TestExternalSignerBoundsLifetimes by its own maximum and by the flag.
+func TestExternalSignerBoundsLifetimes(t *testing.T) {
+	signer := externaljwttest.New(t)
+	signer.Change(func(s *externaljwttest.State) { s.MaxLifetime = 7200 })
+	signer.Start()
+	a := start(t, external(t, signer))
+	a.want(201, "POST", accounts, `{"metadata":{"name":"sa-1"}}`)
+	got := a.want(201, "POST", accounts+"/sa-1/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":86400}}`)
+	if fmt.Sprint(got.at("spec", "expirationSeconds")) != "7200" || !strings.Contains(got.header.Get("Warning"), "requested expiration of 86400 seconds shortened to 7200 seconds") {
+		t.Errorf("%s, warning %s", got.body, got.header.Get("Warning"))
+	}
+}
+
+// TestExternalSignerThatDoesNotFitEndsTheStart compares the errors with those of Kubernetes.
+func TestExternalSignerThatDoesNotFitEndsTheStart(t *testing.T) {
+	signer := externaljwttest.New(t)
+	signer.Change(func(s *externaljwttest.State) { s.MaxLifetime = 7200 })
+	signer.Start()
+	key := signingKey(t)
+	for _, c := range []struct {
+		name, want string
+		change     func(*Options)
+	}{
+		{"key file", "(They are mutually exclusive)", func(o *Options) { o.Authentication.ServiceAccountKeyFiles = []string{key} }},
+		{"signing key file", "(They are mutually exclusive)", func(o *Options) { o.Authentication.ServiceAccountSigner = key }},
+		{"no path", `invalid value "x.sock" passed for `, func(o *Options) { o.Authentication.ServiceAccountSigningEndpoint = "x.sock" }},
+		{"no gate", "requires enabling ExternalServiceAccountTokenSigner feature gate", func(o *Options) {
+			if err := o.Features.Set(string(features.ExternalServiceAccountTokenSigner) + "=false"); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"longer than the signer allows", "service-account-max-token-expiration cannot be set longer than the token expiration supported by service-account-signing-endpoint: 3h0m0s > 2h0m0s",
+			func(o *Options) { o.Authentication.ServiceAccountMaxExpiration = 3 * time.Hour }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := testOptions(t, t.TempDir())
+			external(t, signer)(o)
+			c.change(o)
+			if err := o.Complete(); err != nil {
+				t.Fatal(err)
+			}
+			err := fmt.Errorf("%v", o.Validate())
+			if len(o.Validate()) == 0 {
+				var p *parts
+				if p, err = build(t.Context(), o, slog.New(slog.DiscardHandler)); err == nil {
+					p.release()
+				}
+			}
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want %s", err, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,185 @@
+package build
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+)
+
+const (
+	flowSchemas = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"
+	flowLevels  = "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations"
+)
+
+// flowOf makes a level with few seats, and a schema that leads a user there.
+func (a *api) flowOf(user, level, response string, shares int) {
+	a.t.Helper()
+	a.want(201, "POST", flowLevels, fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"type":"Limited","limited":{"nominalConcurrencyShares":%d,"borrowingLimitPercent":0,"limitResponse":%s}}}`, level, shares, response))
+	a.want(201, "POST", flowSchemas, fmt.Sprintf(`{"metadata":{"name":"of-%s"},"spec":{"matchingPrecedence":2,"priorityLevelConfiguration":{"name":%q},"rules":[{
+		"subjects":[{"kind":"User","user":{"name":%q}}],
+		"resourceRules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"],"clusterScope":true,"namespaces":["*"]}],
+		"nonResourceRules":[{"verbs":["*"],"nonResourceURLs":["*"]}]}]}}`, user, level, user))
+}
+
+// TestOneClientIsKeptFromTheOthers: a level that was made counts soon, and who is in it
+// has no more than its seats. Health has none, although the level is asked for before that of probes.
+func TestOneClientIsKeptFromTheOthers(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	a.flowOf("alice", "tiny", `{"type":"Reject"}`, 0) // one at a time
+	uid := func(path string) any { return a.get(path).at("metadata", "uid") }
+	var first answer
+	a.eventually("the schema counts", func() bool {
+		first = a.get(configMaps, as("alice")...)
+		return first.header.Get("X-Kubernetes-Pf-Flowschema-Uid") == uid(flowSchemas+"/of-alice")
+	})
+	if got, want := first.header.Get("X-Kubernetes-Pf-Flowschema-Uid"), uid(flowSchemas+"/of-alice"); first.code != 200 || got != want {
+		t.Errorf("%d, by schema %q, want %v", first.code, got, want)
+	}
+	if got, want := first.header.Get("X-Kubernetes-Pf-Prioritylevel-Uid"), uid(flowLevels+"/tiny"); got != want {
+		t.Errorf("level %q, want %v", got, want)
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	codes := map[int]int{}
+	for range 8 {
+		wg.Go(func() {
+			for range 10 {
+				// A version of the future keeps the request for its time-out.
+				r := a.get(configMaps+"?resourceVersion=999999999&timeout=200ms", as("alice")...)
+				mu.Lock()
+				codes[r.code]++
+				if r.code == http.StatusTooManyRequests && (string(r.body) != "Too many requests, please try again later.\n" || r.header.Get("Retry-After") == "") {
+					t.Errorf("refused with %q, Retry-After %q", r.body, r.header.Get("Retry-After"))
+				}
+				mu.Unlock()
+				if h := a.get("/livez", as("alice")...); h.code != 200 {
+					t.Errorf("health: %d", h.code)
+				}
+				if other := a.get(configMaps, as("bob")...); other.code != 200 {
+					t.Errorf("another user: %d %s", other.code, other.body)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if codes[http.StatusTooManyRequests] == 0 || codes[http.StatusGatewayTimeout] == 0 || len(codes) != 2 {
+		t.Errorf("answers are %v", codes)
+	}
+	a.want(200, "DELETE", flowSchemas+"/of-alice", "")
+	a.eventually("a schema that was deleted does not count", func() bool {
+		return a.get(configMaps, as("alice")...).header.Get("X-Kubernetes-Pf-Flowschema-Uid") != first.header.Get("X-Kubernetes-Pf-Flowschema-Uid")
+	})
+}
+
+// TestWatchesHoldNoSeats: a watch has its seat until it has told of what there was.
+func TestWatchesHoldNoSeats(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	a.want(201, "POST", configMaps, configMap("a"))
+	a.flowOf("alice", "tiny", `{"type":"Reject"}`, 0)
+	for range 3 {
+		req, err := http.NewRequestWithContext(t.Context(), "GET", a.url+configMaps+"?watch=true", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Impersonate-User", "alice")
+		resp, err := a.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != 200 {
+			t.Fatalf("a watch: %d", resp.StatusCode)
+		}
+		if _, err := resp.Body.Read(make([]byte, 1)); err != nil { // what there was
+			t.Fatal(err)
+		}
+		a.eventually("a free seat", func() bool { return a.get(configMaps, as("alice")...).code == 200 })
+	}
+}
+
+func TestFlowControlIsShown(t *testing.T) {
+	t.Parallel()
+	a := shared(t)
+	const path = "/debug/api_priority_and_fairness/"
+	if r := a.get(path + "dump_priority_levels"); r.code != 200 || !strings.HasPrefix(string(r.body), "PriorityLevelName, ActiveQueues, IsIdle,") || !strings.Contains(string(r.body), "\nexempt,") {
+		t.Errorf("levels: %d %s", r.code, r.body)
+	}
+	if r := a.get(path + "dump_queues"); r.code != 200 || !strings.HasPrefix(string(r.body), "PriorityLevelName,") {
+		t.Errorf("queues: %d %s", r.code, r.body)
+	}
+	if r := a.get(path + "dump_requests?includeRequestDetails=1"); r.code != 200 || !strings.Contains(string(r.body), path+"dump_requests,") {
+		t.Errorf("requests: %d %s", r.code, r.body)
+	}
+	if r := a.get(path + "dump_nothing"); r.code != 404 {
+		t.Errorf("nothing: %d", r.code)
+	}
+	off := start(t, func(o *Options) { o.PriorityAndFairness = false })
+	if r := off.get(path + "dump_queues"); r.code != 404 {
+		t.Errorf("switched off: %d", r.code)
+	}
+}
+
+// TestOneFlowSchemaIsMadeAnew: what a change costs does not grow with the number of
+// schemas.
+func TestOneFlowSchemaIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	a.flowOf("alice", "tiny", `{"type":"Reject"}`, 0)
+	const mine = flowSchemas + "/of-alice"
+	a.eventually("its status was told of", func() bool { return a.get(mine).at("status", "conditions") != nil })
+	f, made := a.parts.flowConfig, map[string]int{}
+	f.turn <- struct{}{}
+	schema, level := f.schemas.Put, f.levels.Put
+	f.schemas.Put = func(s *flowcontrolv1.FlowSchema) { made[s.Name]++; schema(s) }
+	f.levels.Put = func(l *flowcontrolv1.PriorityLevelConfiguration) { made[l.Name]++; level(l) }
+	<-f.turn
+	for i := range 3 {
+		a.want(200, "PATCH", mine, fmt.Sprintf(`{"spec":{"matchingPrecedence":%d}}`, 60+i), "Content-Type", "application/merge-patch+json")
+	}
+	f.turn <- struct{}{}
+	defer func() { <-f.turn }()
+	if made["of-alice"] == 0 || len(made) != 1 {
+		t.Errorf("made anew: %v", made)
+	}
+}
+
+// TestRequestsGoOnWhileSchemasAreMade: they are judged by what was before, and the change
+// counts when its request was answered.
+func TestRequestsGoOnWhileSchemasAreMade(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	judge := func() string { return a.get(configMaps, as("alice")...).header.Get("X-Kubernetes-Pf-Flowschema-Uid") }
+	before := judge()
+	f := a.parts.flowConfig
+	a.want(201, "POST", flowLevels, `{"metadata":{"name":"wide"},"spec":{"type":"Limited","limited":{"limitResponse":{"type":"Reject"}}}}`)
+	making, goOn := make(chan struct{}), make(chan struct{})
+	f.turn <- struct{}{}
+	put, once := f.schemas.Put, sync.Once{}
+	f.schemas.Put = func(s *flowcontrolv1.FlowSchema) {
+		if s.Name == "of-alice" {
+			once.Do(func() { close(making); <-goOn })
+		}
+		put(s)
+	}
+	<-f.turn
+	made := make(chan answer)
+	go func() {
+		made <- a.send("POST", flowSchemas, `{"metadata":{"name":"of-alice"},"spec":{"matchingPrecedence":50,"priorityLevelConfiguration":{"name":"wide"},"rules":[{
+		"subjects":[{"kind":"User","user":{"name":"alice"}}],
+		"resourceRules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"],"clusterScope":true,"namespaces":["*"]}]}]}}`)
+	}()
+	<-making
+	if got := judge(); got != before {
+		t.Errorf("judged by %q, not by %q, before the new one is made", got, before)
+	}
+	close(goOn)
+	if r := <-made; r.code != 201 || judge() != r.at("metadata", "uid") {
+		t.Errorf("%d %s: judged by %q when it was answered", r.code, r.body, judge())
+	}
+}

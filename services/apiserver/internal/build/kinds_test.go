@@ -1,0 +1,61 @@
+package build
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"binnacle/libs/features"
+)
+
+// TestKindsOnTheWire: what kinds declare reaches clients as causes, warnings
+// and metrics, as the server's settings have it.
+func TestKindsOnTheWire(t *testing.T) {
+	t.Parallel()
+	a := start(t, func(o *Options) {
+		o.AllowPrivileged = true
+		if err := o.Features.Set(string(features.DeclarativeValidationTakeover) + "=true"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Run("causes", func(t *testing.T) {
+		r := a.want(http.StatusUnprocessableEntity, http.MethodPost, podsPath, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"A","image":""}]}}`)
+		causes, _ := r.at("details", "causes").([]any)
+		var fields []string
+		for _, c := range causes {
+			m, _ := c.(map[string]any)
+			fields = append(fields, m["reason"].(string)+" "+m["field"].(string))
+		}
+		if got, want := strings.Join(fields, ", "), "FieldValueInvalid spec.containers[0].name, FieldValueRequired spec.containers[0].image"; got != want {
+			t.Errorf("causes are %s, want %s", got, want)
+		}
+	})
+	t.Run("privileged containers", func(t *testing.T) {
+		a.want(http.StatusCreated, http.MethodPost, podsPath,
+			`{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i","securityContext":{"privileged":true}}]}}`)
+	})
+	t.Run("declared rules take over", func(t *testing.T) {
+		r := a.want(http.StatusUnprocessableEntity, http.MethodPost, "/api/v1/namespaces/default/replicationcontrollers",
+			`{"metadata":{"name":"r"},"spec":{"replicas":-1,"selector":{"a":"b"},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`)
+		if got, _ := r.at("message").(string); got != `ReplicationController "r" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to 0` {
+			t.Errorf("message is %q", got)
+		}
+	})
+	t.Run("warnings", func(t *testing.T) {
+		r := a.want(http.StatusCreated, http.MethodPost, podsPath+"?dryRun=All",
+			`{"metadata":{"name":"w"},"spec":{"nodeSelector":{"beta.kubernetes.io/os":"linux"},"containers":[{"name":"c","image":"i"}]}}`)
+		if got, want := r.header.Get("Warning"), `299 - "spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use \"kubernetes.io/os\" instead"`; got != want {
+			t.Errorf("warning is %s, want %s", got, want)
+		}
+	})
+	t.Run("deprecated kinds", func(t *testing.T) {
+		r := a.want(http.StatusOK, http.MethodGet, "/api/v1/namespaces/default/endpoints", "")
+		if got, want := r.header.Get("Warning"), `299 - "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"`; got != want {
+			t.Errorf("warning is %s, want %s", got, want)
+		}
+		const line = `apiserver_requested_deprecated_apis{group="",removed_release="",resource="endpoints",subresource="",version="v1"} 1`
+		if !strings.Contains(string(a.get("/metrics").body), line) {
+			t.Errorf("the metrics lack %s", line)
+		}
+	})
+}

@@ -1,0 +1,65 @@
+package build
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// TestContinueTokenIsCheckedBeforeResourceVersion has the order of kube-apiserver.
+func TestContinueTokenIsCheckedBeforeResourceVersion(t *testing.T) {
+	for _, cached := range []bool{true, false} {
+		t.Run(fmt.Sprintf("watch cache %t", cached), func(t *testing.T) {
+			a := start(t, func(o *Options) { o.Compatibility.WatchCache = cached })
+			for i := range 3 {
+				a.want(201, "POST", configMaps, configMap(fmt.Sprintf("c%d", i)))
+			}
+			token := fmt.Sprint(a.want(200, "GET", configMaps+"?limit=1", "").at("metadata", "continue"))
+			for _, c := range []struct{ continueToken, version, message string }{
+				{"invalid", "invalid", "continue key is not valid"},
+				{"invalid", "1", "continue key is not valid"},
+				{"invalid", "0", "continue key is not valid"},
+				{token, "invalid", "specifying resource version is not allowed when using continue"},
+				{token, "1", "specifying resource version is not allowed when using continue"},
+				{"", "invalid", "resourceVersion: Invalid value"},
+			} {
+				query := url.Values{"limit": {"1"}, "continue": {c.continueToken}, "resourceVersion": {c.version}}
+				r := a.want(400, "GET", configMaps+"?"+query.Encode(), "")
+				if got := fmt.Sprint(r.at("message")); !strings.Contains(got, c.message) {
+					t.Errorf("continue %.10q, resourceVersion %q: %s", c.continueToken, c.version, got)
+				}
+			}
+			all := len(a.want(200, "GET", configMaps, "").at("items").([]any))
+			want := all
+			if !cached {
+				want = 1
+			}
+			if n := len(a.want(200, "GET", configMaps+"?limit=1&resourceVersion=0", "").at("items").([]any)); n != want {
+				t.Errorf("limit=1 with resourceVersion=0 returns %d of %d objects", n, all)
+			}
+		})
+	}
+}
+
+func TestNotAcceptableWatchNamesMediaTypes(t *testing.T) {
+	a := start(t, nil)
+	const objects, streams = "application/json, application/yaml, application/vnd.kubernetes.protobuf", "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
+	a.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"metadata":{"name":"foos.a.example.com"},"spec":{"group":"a.example.com","scope":"Cluster","names":{"plural":"foos","kind":"Foo"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`)
+	const custom = "/apis/a.example.com/v1/foos"
+	a.eventually("custom resources are served", func() bool { return a.get(custom).code == 200 })
+	for _, path := range []string{"/api/v1/pods", custom} {
+		for accept, want := range map[string]string{
+			"application/yaml;as=Table;g=meta.k8s.io;v=v1":                    streams,
+			"application/yaml;as=PartialObjectMetadata;g=meta.k8s.io;v=v1":    streams,
+			"application/json;as=Bogus;g=meta.k8s.io;v=v1":                    objects,
+			"application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1": objects,
+			"application/vnd.kubernetes.protobuf;as=Bogus;g=meta.k8s.io;v=v1": objects,
+		} {
+			r := a.get(path+"?watch=true", "Accept", accept)
+			if got := fmt.Sprint(r.at("message")); r.code != 406 || got != "only the following media types are accepted: "+want {
+				t.Errorf("%s, %s: %d %s", path, accept, r.code, got)
+			}
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package build
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"binnacle/libs/options"
+	bounded "binnacle/libs/quantity"
+	"binnacle/services/apiserver/internal/cache/memory"
+)
+
+// MemoryOptions bound what the server keeps and could do without.
+type MemoryOptions struct {
+	// Caches is the size of the whole; 0 derives it from the runtime's limit.
+	Caches quantity
+	// History is the part of it that the history of watches may take; 0 means
+	// two thirds.
+	History quantity
+}
+
+func (o *MemoryOptions) addFlags(s *options.Sections) {
+	f := s.Set("memory")
+	f.Var(&o.Caches, "cache-memory", "Memory for all that is kept to answer faster: the history of watches, encoded objects, older states of lists, compressed answers. A quantity such as 256Mi. If 0, a quarter of the memory limit in the environment variable GOMEMLIMIT, or 192Mi where there is none.")
+	f.Var(&o.History, "watch-history-memory", "The part of --cache-memory that the history of watches may take, of which 5 minutes are kept where that is enough. If 0, two thirds.")
+}
+
+func (o *MemoryOptions) validate() (errs []error) {
+	if limit := memory.Limit(int64(o.Caches)); int64(o.History) > limit {
+		all := quantity(limit)
+		errs = append(errs, fmt.Errorf("--watch-history-memory %s exceeds --cache-memory, which is %s", &o.History, &all))
+	}
+	return errs
+}
+
+// quantity is a flag that counts bytes as quantities do.
+type quantity int64
+
+// String implements pflag.Value.
+func (b *quantity) String() string {
+	return resource.NewQuantity(int64(*b), resource.BinarySI).String()
+}
+
+// Type implements pflag.Value.
+func (b *quantity) Type() string { return "quantity" }
+
+// Set implements pflag.Value.
+func (b *quantity) Set(s string) error {
+	q, err := bounded.Parse(s)
+	if err != nil {
+		return err
+	}
+	n, ok := q.AsInt64()
+	if !ok || n < 0 {
+		return fmt.Errorf("%q is not a number of bytes", s)
+	}
+	*b = quantity(n)
+	return nil
+}

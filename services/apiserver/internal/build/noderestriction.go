@@ -1,0 +1,69 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/libs/features"
+	"binnacle/services/apiserver/internal/admission/plugins/noderestriction"
+	"binnacle/services/apiserver/internal/cache/lister"
+)
+
+// nodeRestriction keeps kubelets to what is theirs.
+func (p *parts) nodeRestriction() *noderestriction.Plugin {
+	gates := p.options.Features
+	return &noderestriction.Plugin{
+		Objects: &nodeObjects{
+			Objects: p.objects(true),
+			claims:  p.lookup(corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims")),
+			volumes: p.lookup(corev1.SchemeGroupVersion.WithResource("persistentvolumes")),
+			drivers: p.lookup(storagev1.SchemeGroupVersion.WithResource("csidrivers")),
+		},
+		Authorizer:     p.authz.chain,
+		Audiences:      gates.Enabled(features.ServiceAccountNodeAudienceRestriction),
+		AnyCertificate: gates.Enabled(features.AllowInsecureKubeletCertificateSigningRequests),
+	}
+}
+
+// nodeObjects looks up what kubelets are judged by.
+type nodeObjects struct {
+	*lister.Objects
+	claims, volumes, drivers lister.Kind
+}
+
+func (o *nodeObjects) Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+	return singular(lister.Get[*corev1.PersistentVolumeClaim](ctx, o.Objects, &o.claims, namespace, name))
+}
+
+func (o *nodeObjects) Volume(ctx context.Context, name string) (*corev1.PersistentVolume, error) {
+	return singular(lister.Get[*corev1.PersistentVolume](ctx, o.Objects, &o.volumes, "", name))
+}
+
+func (o *nodeObjects) Driver(ctx context.Context, name string) (*storagev1.CSIDriver, error) {
+	return singular(lister.Get[*storagev1.CSIDriver](ctx, o.Objects, &o.drivers, "", name))
+}
+
+func (o *nodeObjects) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	return singular(o.Objects.Pod(ctx, namespace, name))
+}
+
+func (o *nodeObjects) Node(ctx context.Context, name string) (*corev1.Node, error) {
+	return singular(o.Objects.Node(ctx, name))
+}
+
+// singular names the kind of an object that does not exist in the singular, as
+// kube-apiserver does in the messages of this plugin.
+func singular[T any](found T, err error) (T, error) {
+	var status *apierrors.StatusError
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) || status.ErrStatus.Details == nil {
+		return found, err
+	}
+	d := status.ErrStatus.Details
+	return found, apierrors.NewNotFound(schema.GroupResource{Group: d.Group, Resource: strings.TrimSuffix(d.Kind, "s")}, d.Name)
+}

@@ -1,0 +1,138 @@
+package build
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"binnacle/libs/features"
+)
+
+var ages = regexp.MustCompile(`"(\d+[hms])+"`)
+
+// TestListsOfOldVersions: a list is the same, in every form, whether it comes from
+// the cache or, once that has forgotten the version, from the store in parts.
+func TestListsOfOldVersions(t *testing.T) {
+	t.Parallel()
+	a := start(t, func(o *Options) {
+		if err := o.Features.Set(string(features.CBORServingAndStorage) + "=true"); err != nil {
+			t.Fatal(err)
+		}
+		o.Memory.Caches, o.Memory.History = 1<<20, 1<<10
+	})
+	large := strings.Repeat("this is a line of some length\n", 12500)
+	for i := range 12 {
+		a.want(201, "POST", configMaps, configMap(fmt.Sprint("large-", i), "text", large, "odd", "\u0085\x7f"))
+	}
+	version := a.get(configMaps).version()
+	forms := []struct{ name, query, accept, encoding string }{
+		{"JSON", "", "application/json", ""},
+		{"JSON, compressed", "", "application/json", "gzip"},
+		{"indented", "&pretty=1", "application/json", ""},
+		{"YAML", "", "application/yaml", ""},
+		{"protobuf", "", "application/vnd.kubernetes.protobuf", ""},
+		{"protobuf, compressed", "", "application/vnd.kubernetes.protobuf", "gzip"},
+		{"CBOR", "", cborType, ""},
+		{"metadata", "", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", ""},
+		{"metadata in protobuf", "", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", ""},
+		{"table", "", "application/json;as=Table;v=v1;g=meta.k8s.io", ""},
+		{"table with objects", "&includeObject=Object", "application/json;as=Table;v=v1;g=meta.k8s.io", "gzip"},
+		{"selected", "&fieldSelector=metadata.name%3Dlarge-3", "application/json", ""},
+		{"none", "&labelSelector=a%3Db", "application/yaml", ""},
+		{"first part", "&limit=9", "application/vnd.kubernetes.protobuf", ""},
+		{"selected first part", "&limit=9&fieldSelector=metadata.name!%3Dlarge-3", "application/json", ""},
+	}
+	read := func(query, accept, encoding string) []byte {
+		t.Helper()
+		r := a.want(200, "GET", configMaps+"?resourceVersionMatch=Exact&resourceVersion="+version+query, "", "Accept", accept, "Accept-Encoding", encoding)
+		if (r.header.Get("Content-Encoding") == "gzip") != (encoding == "gzip") {
+			t.Errorf("Content-Encoding %q of an answer to %q", r.header.Get("Content-Encoding"), encoding)
+		}
+		if encoding == "gzip" {
+			z, err := gzip.NewReader(bytes.NewReader(r.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.body, err = io.ReadAll(z); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !strings.Contains(accept, "Table") {
+			return r.body
+		}
+		return ages.ReplaceAll(r.body, []byte(`"age"`))
+	}
+	cached := map[string][]byte{}
+	for _, f := range forms {
+		cached[f.name] = read(f.query, f.accept, f.encoding)
+	}
+	revision, err := strconv.ParseInt(version, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := a.parts.cache.Store("/registry/configmaps/")
+	for i := 0; ; i++ {
+		if _, ok := store.SnapshotAt(revision, nil); !ok {
+			break
+		}
+		a.want(200, "PUT", configMaps+"/large-"+fmt.Sprint(i%12), configMap("large-"+fmt.Sprint(i%12), "text", large+fmt.Sprint(i)))
+	}
+	for _, f := range forms {
+		got, want := read(f.query, f.accept, f.encoding), cached[f.name]
+		if f.accept == cborType { // the order of its fields is any
+			same := reflect.DeepEqual(readCBOR[any](t, got), readCBOR[any](t, want))
+			if !same {
+				t.Errorf("%s: another list", f.name)
+			}
+			continue
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s: %d bytes, %d from the cache:\n%.300q\n%.300q", f.name, len(got), len(want), got, want)
+		}
+	}
+	// The rest of a list that began at the old version.
+	first := a.get(configMaps + "?resourceVersionMatch=Exact&limit=7&resourceVersion=" + version)
+	rest := a.get(configMaps + "?limit=7&continue=" + fmt.Sprint(first.at("metadata", "continue")))
+	if n, m := len(first.at("items").([]any)), len(rest.at("items").([]any)); n != 7 || m != len(cachedItems(a, version))-7 || fmt.Sprint(first.at("metadata", "remainingItemCount")) != fmt.Sprint(m) {
+		t.Errorf("%d items and %d, %v", n, m, first.at("metadata"))
+	}
+	expireByCompaction(t, a)
+}
+
+// expireByCompaction checks that a list cannot be continued, or read at its version, once the store
+// has compacted that version, although the resource has not changed and the cache has it.
+func expireByCompaction(t *testing.T, a *api) {
+	first := a.get(configMaps + "?limit=7")
+	exact := configMaps + "?resourceVersionMatch=Exact&resourceVersion=" + first.version()
+	next := configMaps + "?limit=7&continue=" + fmt.Sprint(first.at("metadata", "continue"))
+	a.want(200, "GET", exact, "")
+	rest := a.get(next)
+	other := a.want(201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"newer"}}`)
+	revision, err := strconv.ParseInt(other.version(), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.parts.store.Compact(t.Context(), revision); err != nil {
+		t.Fatal(err)
+	}
+	a.want(410, "GET", exact, "")
+	a.want(410, "GET", exact+"&limit=7", "")
+	for _, accept := range []string{"application/json", "application/vnd.kubernetes.protobuf", "application/json;as=Table;v=v1;g=meta.k8s.io"} {
+		a.want(410, "GET", next, "", "Accept", accept)
+	}
+	expired := a.want(410, "GET", next, "")
+	again := a.get(configMaps + "?limit=7&continue=" + fmt.Sprint(expired.at("metadata", "continue")))
+	if got, want := fmt.Sprint(again.at("items")), fmt.Sprint(rest.at("items")); got != want {
+		t.Errorf("the fresh token continues with %.300s, want %.300s", got, want)
+	}
+}
+
+func cachedItems(a *api, version string) []any {
+	return a.get(configMaps + "?resourceVersionMatch=Exact&resourceVersion=" + version).at("items").([]any)
+}

@@ -1,0 +1,253 @@
+package build
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+
+	"slices"
+	"strings"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+)
+
+// TestWhatIsAllowedInANamespaceStaysThere tries paths that once were judged as
+// one thing and acted on another.
+func TestWhatIsAllowedInANamespaceStaysThere(t *testing.T) {
+	t.Parallel()
+	a := start(t, withRBAC)
+	for _, ns := range []string{"mine", "yours"} {
+		a.want(201, "POST", "/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, ns))
+		a.want(201, "POST", "/api/v1/namespaces/"+ns+"/configmaps", configMap("c"))
+		a.want(201, "POST", "/api/v1/namespaces/"+ns+"/pods", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
+	}
+	a.want(201, "POST", rbacPath+"/namespaces/mine/rolebindings", bindingOf("b", "ClusterRole", "cluster-admin", "alice"))
+	a.want(201, "POST", rbacPath+"/clusterroles", role("proxies", `{"apiGroups":["*"],"resources":["*"],"verbs":["proxy"]},{"apiGroups":[""],"resources":["pods"],"verbs":["watch"]}`))
+	a.want(201, "POST", rbacPath+"/clusterroles", role("one", `{"apiGroups":[""],"resources":["configmaps"],"resourceNames":["c"],"verbs":["list","watch","deletecollection"]}`))
+	for user, role := range map[string]string{"proxy": "proxies", "one": "one"} {
+		b := strings.Replace(bindingOf(user, "ClusterRole", role, user), `"kind":"RoleBinding"`, `"kind":"ClusterRoleBinding"`, 1)
+		a.want(201, "POST", rbacPath+"/clusterrolebindings", b)
+	}
+	a.eventually("bound", func() bool {
+		return a.send("GET", "/api/v1/namespaces/mine/pods", "", as("alice")...).code == 200 &&
+			a.send("GET", "/api/v1/pods?watch=1&timeoutSeconds=1", "", as("proxy")...).code == 200 &&
+			a.send("GET", "/api/v1/configmaps?fieldSelector=metadata.name%3Dc", "", as("one")...).code == 200
+	})
+	for _, c := range []struct {
+		user, request string
+		code          int
+	}{
+		{"alice", "GET /api/v1/namespaces/mine/namespaces/yours", 404},
+		{"alice", "GET /api/v1/namespaces/mine/namespaces", 404},
+		{"alice", "GET /api/v1/namespaces/mine/namespaces?watch=1&timeoutSeconds=1", 404},
+		{"alice", "DELETE /api/v1/namespaces/mine/namespaces/yours", 404},
+		{"alice", "PUT /api/v1/namespaces/mine/namespaces/yours/finalize", 404},
+		{"alice", "GET /api/v1/namespaces/mine/nodes", 404},
+		{"alice", "GET /apis/rbac.authorization.k8s.io/v1/namespaces/mine/clusterroles/cluster-admin", 404},
+		{"alice", "GET /api/v1/namespaces/mine", 200},
+		{"alice", "GET /api/v1/namespaces/yours", 403},
+		{"alice", "GET /api/v1/namespaces", 403},
+
+		{"proxy", "GET /api/v1/proxy/namespaces/yours/configmaps/c", 404},
+		{"proxy", "GET /api/v1/proxy/configmaps", 404},
+		{"proxy", "POST /api/v1/proxy/namespaces/yours/configmaps", 404},
+		{"proxy", "PATCH /api/v1/proxy/namespaces/yours/configmaps/c", 404},
+		{"proxy", "DELETE /api/v1/proxy/namespaces/yours/configmaps/c", 404},
+		{"proxy", "GET /api/v1/namespaces/yours/configmaps/c", 403},
+
+		{"proxy", "GET /api/v1/watch/namespaces/yours/pods?timeoutSeconds=1", 200},
+		{"proxy", "GET /api/v1/watch/namespaces/yours/pods/p?timeoutSeconds=1", 200},
+		{"proxy", "GET /api/v1/watch/namespaces/yours/pods/p/log?timeoutSeconds=1", 403}, // judged as watch of pods/log
+		{"alice", "GET /api/v1/watch/namespaces/mine/pods/p/log?timeoutSeconds=1", 404},
+		{"alice", "POST /api/v1/watch/namespaces/mine/pods", 405},
+
+		{"one", "GET /api/v1/namespaces/mine/configmaps?fieldSelector=metadata.name%3Dc", 200},
+		{"one", "GET /api/v1/namespaces/mine/configmaps?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Dc", 200},
+		{"one", "GET /api/v1/watch/namespaces/mine/configmaps/c?timeoutSeconds=1&fieldSelector=metadata.name%3Dd", 400},
+		{"one", "DELETE /api/v1/namespaces/mine/configmaps?fieldSelector=metadata.name%3Dc", 403},
+
+		{"alice", "GET /api/v1/namespaces/mine/configmaps?resourceVersion=999999999&resourceVersionMatch=Exact", 504},
+		{"alice", "GET /api/v1/namespaces/mine/configmaps?resourceVersion=999999999&limit=1", 504},
+		{"alice", "GET /api/v1/namespaces/mine/configmaps?watch=1&timeoutSeconds=-1", 200},
+	} {
+		method, path, _ := strings.Cut(c.request, " ")
+		if got := a.send(method, path, configMap("c"), append(as(c.user), "Content-Type", contentType(method))...); got.code != c.code {
+			t.Errorf("%s: %s: %d, want %d: %s", c.user, c.request, got.code, c.code, got.body)
+		} else if got.code == 504 && (got.header.Get("Retry-After") != "1" || !strings.Contains(string(got.body), "Too large resource version: 999999999, current: ")) {
+			t.Errorf("%s: Retry-After %q: %s", c.request, got.header.Get("Retry-After"), got.body)
+		}
+	}
+}
+
+func contentType(method string) string {
+	if method == http.MethodPatch {
+		return mergePatch
+	}
+	return "application/json"
+}
+
+// TestNothingHappensThatWasNotAuthorized makes requests of all shapes, notes what
+// the authority is asked, and looks at what is shown and what changes.
+func TestNothingHappensThatWasNotAuthorized(t *testing.T) {
+	t.Parallel()
+	z := newAuthority(t)
+	z.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
+	a := start(t, func(o *Options) {
+		o.Authorization.Modes, o.Authorization.WebhookConfigFile = []string{"Webhook"}, z.file
+	})
+	w := &world{api: a, shown: map[string]string{}}
+	w.fill()
+	rnd := rand.New(rand.NewPCG(1, 2))
+	pick := func(of ...string) string { return of[rnd.IntN(len(of))] }
+	done := map[int]int{}
+	for i := range 1500 {
+		prefix := pick("", "", "", "", "watch/", "proxy/")
+		in := pick("", "namespaces/a/", "namespaces/b/", "namespaces/a/namespaces/b/", "namespaces/a//", "/namespaces/b/")
+		what := pick("configmaps", "serviceaccounts", "namespaces", "priorityclasses", "pods")
+		name := pick("", "/a", "/b", "/a", "/b", "//a", "/a/", "/a/status", "/b/log", "/a/finalize", "/a/b", "/a%2Fb", "/b/scale", "/../b")
+		root := "/api/v1/"
+		if what == "priorityclasses" {
+			root = "/apis/scheduling.k8s.io/v1/"
+		}
+		path := root + prefix + in + what + name
+		query := pick("", "", "watch=1&", "dryRun=All&", "fieldSelector=metadata.name%3Da&", "fieldSelector=metadata.name%3Da&watch=1&", "labelSelector=of%3Db&") + "timeoutSeconds=1&resourceVersion=0"
+		method := pick("GET", "GET", "GET", "DELETE", "PATCH", "POST", "PUT", "HEAD", "OPTIONS")
+		if method == http.MethodGet && (prefix == "watch/" || strings.Contains(query, "watch=1")) && i%10 != 0 {
+			continue // each takes a second
+		}
+		body := fmt.Sprintf(`{"metadata":{"labels":{"of":"x%d"}}}`, i)
+		if method == http.MethodPost || method == http.MethodPut {
+			body = fmt.Sprintf(`{"metadata":{"name":%q,"labels":{"of":"x%d"}}}`, pick("a", "b", "new"), i)
+		}
+		z.questions()
+		r := a.send(method, path+"?"+query, body, append(as(fmt.Sprint("user", i)), "Content-Type", contentType(method))...)
+		asked := z.questions()
+		if len(asked) == 0 || asked[0].ResourceAttributes == nil {
+			t.Fatalf("%s %s: nobody was asked", method, path)
+		}
+		done[r.code]++
+		w.check(t, method+" "+path+"?"+query, r, asked)
+		if i%100 == 99 {
+			w.fill()
+		}
+	}
+	if done[200] < 50 || done[404] < 50 || done[405] < 10 {
+		t.Errorf("answers by code: %v", done)
+	}
+}
+
+// world is what the requests of a test can see and change.
+type world struct {
+	*api
+	shown map[string]string // resource/namespace/name → resourceVersion
+}
+
+var worldKinds = map[string]string{"ConfigMap": "configmaps", "ServiceAccount": "serviceaccounts", "Namespace": "namespaces", "PriorityClass": "priorityclasses", "Pod": "pods"}
+
+func (w *world) fill() {
+	w.t.Helper()
+	for _, n := range []string{"a", "b"} {
+		meta := fmt.Sprintf(`"metadata":{"name":%q,"labels":{"of":%q}}`, n, n)
+		w.send("POST", "/api/v1/namespaces", `{`+meta+`}`)
+		w.send("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", `{"value":1,`+meta+`}`)
+		for _, ns := range []string{"a", "b"} {
+			in := "/api/v1/namespaces/" + ns
+			w.send("POST", in+"/configmaps", `{`+meta+`}`)
+			w.send("POST", in+"/serviceaccounts", `{`+meta+`}`)
+			w.send("POST", in+"/pods", `{`+meta+`,"spec":{"containers":[{"name":"c","image":"i"}]}}`)
+		}
+	}
+	w.shown = w.now()
+}
+
+// now is the state of all objects.
+func (w *world) now() map[string]string {
+	out := map[string]string{}
+	for _, list := range []string{"/api/v1/configmaps", "/api/v1/serviceaccounts", "/api/v1/namespaces", "/apis/scheduling.k8s.io/v1/priorityclasses", "/api/v1/pods"} {
+		items, _ := w.get(list).at("items").([]any)
+		for _, i := range items {
+			m := i.(map[string]any)["metadata"].(map[string]any)
+			ns, _ := m["namespace"].(string)
+			out[list[strings.LastIndex(list, "/")+1:]+"/"+ns+"/"+m["name"].(string)] = m["resourceVersion"].(string)
+		}
+	}
+	return out
+}
+
+// check that what a request shows or changes is what somebody was asked about.
+func (w *world) check(t *testing.T, what string, r answer, asked []authorizationv1.SubjectAccessReviewSpec) {
+	t.Helper()
+	covers := func(verbs []string, resource, ns, name string) bool {
+		return slices.ContainsFunc(asked, func(s authorizationv1.SubjectAccessReviewSpec) bool {
+			q := s.ResourceAttributes
+			if resource == "namespaces" {
+				ns = q.Namespace
+				if ns != "" && ns != name {
+					return false
+				}
+			}
+			return q.Resource == resource && slices.Contains(verbs, q.Verb) &&
+				(q.Namespace == "" || q.Namespace == ns) && (q.Name == "" || q.Name == name)
+		})
+	}
+	if r.code < 300 {
+		for _, line := range strings.Split(string(r.body), "\n") {
+			for _, o := range objectsIn(line) {
+				m, _ := o["metadata"].(map[string]any)
+				name, _ := m["name"].(string)
+				ns, _ := m["namespace"].(string)
+				if resource := worldKinds[fmt.Sprint(o["kind"])]; resource != "" && !covers([]string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}, resource, ns, name) {
+					t.Errorf("%s: shows %s %s/%s, asked was %+v", what, resource, ns, name, *asked[0].ResourceAttributes)
+				}
+			}
+		}
+	}
+	if strings.HasPrefix(what, "GET") && len(asked) == 1 && slices.Contains([]string{"get", "list", "watch"}, asked[0].ResourceAttributes.Verb) {
+		return // a read, and judged as one: what others write is not its
+	}
+	now := w.now()
+	for key := range now {
+		if now[key] == w.shown[key] {
+			delete(w.shown, key)
+			continue
+		}
+		parts := strings.SplitN(key, "/", 3)
+		if !covers([]string{"create", "update", "patch", "delete", "deletecollection"}, parts[0], parts[1], parts[2]) {
+			t.Errorf("%s: changes %s, asked was %+v", what, key, *asked[0].ResourceAttributes)
+		}
+		delete(w.shown, key)
+	}
+	for key := range w.shown {
+		parts := strings.SplitN(key, "/", 3)
+		if !covers([]string{"delete", "deletecollection", "update", "patch"}, parts[0], parts[1], parts[2]) {
+			t.Errorf("%s: removes %s, asked was %+v", what, key, *asked[0].ResourceAttributes)
+		}
+	}
+	w.shown = now
+}
+
+// objectsIn are the objects of an answer: one, those of a list, or an event's.
+func objectsIn(line string) []map[string]any {
+	var o map[string]any
+	if json.Unmarshal([]byte(line), &o) != nil {
+		return nil
+	}
+	if inner, ok := o["object"].(map[string]any); ok {
+		o = inner
+	}
+	items, ok := o["items"].([]any)
+	if !ok {
+		return []map[string]any{o}
+	}
+	kind := strings.TrimSuffix(fmt.Sprint(o["kind"]), "List")
+	var out []map[string]any
+	for _, i := range items {
+		if m, ok := i.(map[string]any); ok {
+			m["kind"] = kind
+			out = append(out, m)
+		}
+	}
+	return out
+}

@@ -1,0 +1,89 @@
+package build
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/admission/plugins/alwaysadmit"
+	"binnacle/services/apiserver/internal/admission/plugins/alwaysdeny"
+	"binnacle/services/apiserver/internal/admission/plugins/alwayspullimages"
+	"binnacle/services/apiserver/internal/admission/plugins/antiaffinity"
+	"binnacle/services/apiserver/internal/admission/plugins/denyserviceexternalips"
+	"binnacle/services/apiserver/internal/admission/plugins/eventratelimit"
+	"binnacle/services/apiserver/internal/admission/plugins/extendedresourcetoleration"
+	"binnacle/services/apiserver/internal/admission/plugins/imagepolicy"
+	"binnacle/services/apiserver/internal/admission/plugins/namespaceautoprovision"
+	"binnacle/services/apiserver/internal/admission/plugins/namespaceexists"
+	"binnacle/services/apiserver/internal/admission/plugins/ownerreferences"
+	"binnacle/services/apiserver/internal/admission/plugins/podnodeselector"
+	"binnacle/services/apiserver/internal/admission/plugins/podtolerationrestriction"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/rest/internalclient"
+)
+
+// offPlugins are those that count only when they are switched on. Whether
+// NodeRestriction does hangs on the authorizers.
+func offPlugins() []string {
+	return []string{
+		alwaysadmit.Name, alwaysdeny.Name, alwayspullimages.Name, denyserviceexternalips.Name, eventratelimit.Name, extendedresourcetoleration.Name,
+		imagepolicy.Name, antiaffinity.Name, namespaceautoprovision.Name, namespaceexists.Name,
+		ownerreferences.Name, podnodeselector.Name, podtolerationrestriction.Name,
+	}
+}
+
+// optionalPlugins make those of offPlugins.
+func (p *parts) optionalPlugins() map[string]maker {
+	o := &podObjects{Objects: p.objects(true), namespaces: p.lookup(corev1.SchemeGroupVersion.WithResource("namespaces"))}
+	return map[string]maker{
+		alwaysadmit.Name:                plain(alwaysadmit.Plugin{}),
+		alwaysdeny.Name:                 plain(alwaysdeny.Plugin{}),
+		alwayspullimages.Name:           plain(alwayspullimages.Plugin{}),
+		antiaffinity.Name:               plain(antiaffinity.Plugin{}),
+		denyserviceexternalips.Name:     plain(denyserviceexternalips.Plugin{}),
+		extendedresourcetoleration.Name: plain(extendedresourcetoleration.Plugin{}),
+		namespaceautoprovision.Name:     plain(&namespaceautoprovision.Plugin{Namespaces: &namespaces{p}}),
+		namespaceexists.Name:            plain(&namespaceexists.Plugin{Namespaces: &namespaces{p}}),
+		ownerreferences.Name:            plain(&ownerreferences.Plugin{Authorizer: p.authz.chain, KindOf: p.storedKind}),
+		podnodeselector.Name:            func(c []byte) (any, error) { return podnodeselector.New(c, o) },
+		podtolerationrestriction.Name:   func(c []byte) (any, error) { return podtolerationrestriction.New(c, o) },
+		eventratelimit.Name: func(data []byte) (any, error) {
+			c, err := eventratelimit.Load(data)
+			if err != nil {
+				return nil, err
+			}
+			return eventratelimit.New(c, time.Now)
+		},
+		imagepolicy.Name: p.imagePolicy,
+	}
+}
+
+func (p *parts) imagePolicy(data []byte) (any, error) {
+	c, err := imagepolicy.Load(data)
+	if err != nil {
+		return nil, err
+	}
+	plugin, err := imagepolicy.New(c, imagepolicy.RealClock())
+	if err != nil {
+		return nil, err
+	}
+	p.close = append(p.close, plugin.Close)
+	return plugin, nil
+}
+
+// storedKind is what is served of a kind; nil when nothing is.
+func (p *parts) storedKind(gvk schema.GroupVersionKind) *registry.Kind {
+	if r := p.kinds.Current().StoredKind(gvk); r != nil {
+		return r.Kind
+	}
+	return nil
+}
+
+// Create implements namespaceautoprovision.Namespaces.
+func (n *namespaces) Create(ctx context.Context, name string) error {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	return n.p.loopback.Create(ctx, internalclient.Of("", "v1", "namespaces", ""), ns)
+}

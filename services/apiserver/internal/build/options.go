@@ -1,0 +1,350 @@
+package build
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"binnacle/libs/features"
+	"binnacle/libs/options"
+	"binnacle/libs/serving"
+	"binnacle/libs/serving/metrics"
+	"binnacle/libs/tracing"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/proxy/kubeletproxy"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/server"
+	"binnacle/services/apiserver/internal/storage/fanout"
+)
+
+// Name is the service's name: of its binary and its certificate.
+const Name = "apiserver"
+
+// Short says what the service is, in one line.
+const Short = "The Kubernetes API server of binnacle."
+
+// Values of --endpoint-reconciler-type.
+const (
+	reconcileLease = "lease"
+	reconcileNone  = "none"
+)
+
+// Options configure the server.
+type Options struct {
+	Serving        *serving.Options
+	Fanout         fanout.Options
+	Etcd           EtcdOptions
+	Encryption     EncryptionOptions
+	Authentication AuthenticationOptions
+	Authorization  AuthorizationOptions
+	Admission      AdmissionOptions
+	Features       *features.Gates
+	Upstream       kubeletproxy.Options
+	Memory         MemoryOptions
+	Audit          AuditOptions
+	Metrics        metrics.Lifecycle
+	Tracing        tracing.Options
+
+	AdvertiseAddress      net.IP
+	ServiceClusterIPRange string
+	ServiceNodePorts      utilnet.PortRange
+	KubernetesNodePort    int
+	RuntimeConfig         builtin.RuntimeConfig
+	EventTTL              time.Duration
+	MinRequestTimeout     int
+	MaxInFlight           int
+	MaxMutatingInFlight   int
+	PriorityAndFairness   bool
+	AllowedOrigins        []string
+	GoawayChance          float64
+	HSTS                  []string
+	AllowPrivileged       bool
+	// AggregatorRouting reaches services at their endpoints.
+	AggregatorRouting bool
+	Peers             PeerOptions
+	// ProxyClient shows extension servers and peers who asks; RejectRedirects refuses theirs.
+	ProxyClient     struct{ CertFile, KeyFile string }
+	RejectRedirects bool
+	Profiling       bool
+	// ContentionProfiling counts waits for locks; DebugSocket serves profiles to
+	// whoever may open it; LogFiles serves /logs.
+	ContentionProfiling bool
+	DebugSocket         string
+	LogFiles            bool
+	ExternalHostname    string
+	// EndpointReconciler says how the endpoints of the kubernetes service are kept.
+	EndpointReconciler      string
+	GarbageCollector        bool
+	DeleteCollectionWorkers int
+	Compatibility           CompatibilityOptions
+
+	serviceRanges []*net.IPNet
+	// host is the name of this machine; empty means that of the operating
+	// system. Tests give replicas on one machine different names.
+	host string
+	// slowAudit is when the time of requests is told to the audit log; 0 means half a second.
+	slowAudit time.Duration
+	// between, if set, stands between the stream of changes and the cache.
+	between func(watchcache.Source) watchcache.Source
+
+	flags *options.Sections // set by AddFlags; /flagz shows them
+}
+
+// EtcdOptions say where objects are stored.
+type EtcdOptions struct {
+	Backend                   string // backendEtcd or backendMemory
+	Servers                   []string
+	Overrides                 []string // as the flag has them
+	CAFile, CertFile, KeyFile string
+	Prefix                    string
+	CompactionInterval        time.Duration
+	LeaseReuseSeconds         int
+	// HealthTimeout and ReadyTimeout bound how long etcd may take to answer.
+	HealthTimeout, ReadyTimeout time.Duration
+	DataDir                     string
+	Embedded                    EmbeddedEtcdOptions // without Servers
+}
+
+// NewOptions returns the defaults.
+func NewOptions() *Options {
+	return &Options{
+		Serving: serving.NewOptions(Name, 6443),
+		Fanout:  fanout.NewOptions(),
+		Etcd: EtcdOptions{
+			Backend: backendEtcd, Prefix: "/registry", CompactionInterval: 5 * time.Minute, LeaseReuseSeconds: 60, HealthTimeout: 2 * time.Second, ReadyTimeout: 2 * time.Second, DataDir: "binnacle.data", Embedded: newEmbeddedEtcdOptions(),
+		},
+		Authentication: newAuthenticationOptions(),
+		Authorization:  newAuthorizationOptions(),
+		Admission:      AdmissionOptions{TypeChecks: true},
+		Features:       features.New(),
+		Upstream:       kubeletproxy.NewOptions(),
+		Audit:          newAuditOptions(),
+		// Below the ports that systems give to outgoing connections.
+		ServiceNodePorts: utilnet.PortRange{Base: 30000, Size: 2768},
+		EventTTL:         time.Hour, MinRequestTimeout: 1800, MaxInFlight: 400, MaxMutatingInFlight: 200, PriorityAndFairness: true,
+		GarbageCollector: true, DeleteCollectionWorkers: 1, EndpointReconciler: reconcileLease,
+	}
+}
+
+// AddFlags implements options.Options.
+func (o *Options) AddFlags(s *options.Sections) {
+	o.flags = s
+	g := s.Set("generic")
+	g.IPVar(&o.AdvertiseAddress, "advertise-address", nil, "The IP address on which to advertise the apiserver to members of the cluster. If blank, --bind-address is used; if that is unspecified or a loopback address, the host's default interface.")
+	g.IntVar(&o.MinRequestTimeout, "min-request-timeout", o.MinRequestTimeout, "The minimum number of seconds a watch is kept open that names no timeout; it ends at a random time up to twice as long.")
+	g.IntVar(&o.MaxInFlight, "max-requests-inflight", o.MaxInFlight, "The maximum number of non-mutating requests in flight at a time; 0 for no limit. With --enable-priority-and-fairness the sum of both maxima is what is shared.")
+	g.IntVar(&o.MaxMutatingInFlight, "max-mutating-requests-inflight", o.MaxMutatingInFlight, "The maximum number of mutating requests in flight at a time; 0 for no limit.")
+	g.BoolVar(&o.PriorityAndFairness, "enable-priority-and-fairness", true, "Share the server among its clients by FlowSchemas and PriorityLevelConfigurations, instead of bounding requests in flight alone.")
+	g.DurationVar(&o.Serving.RequestTimeout, "request-timeout", time.Minute, "How long a request may take that is not long-running.")
+	g.StringSliceVar(&o.AllowedOrigins, "cors-allowed-origins", nil, "Regular expressions of origins that browsers may call from, each anchored to the start of the host by '^' or '//' and to its end by '$' or ':'. If empty, CORS is off.")
+	g.Float64Var(&o.GoawayChance, "goaway-chance", 0, "The chance with which an HTTP/2 connection is closed after a request, so that clients spread over replicas; 0 to 0.02.")
+	g.StringSliceVar(&o.HSTS, "strict-transport-security-directives", nil, "Directives of the Strict-Transport-Security header.")
+	g.Var(&o.RuntimeConfig, "runtime-config", "Versions of the API, and single resources of them, to switch on and off: api/all, api/ga, api/beta, api/alpha, v1 for the core group, <group>/<version>, <group>/<version>/<resource>; each with =true or =false.")
+	g.Var(o.Features, "feature-gates", features.Help())
+	g.BoolVar(&o.Profiling, "profiling", true, "Serve profiles at /debug/pprof/, to those who may read that path.")
+	g.BoolVar(&o.ContentionProfiling, "contention-profiling", false, "With --profiling, count where goroutines wait for each other.")
+	g.StringVar(&o.DebugSocket, "debug-socket-path", "", "Unix socket at which profiles are served to whoever may open it; its file belongs to the server's user alone.")
+	g.StringVar(&o.ExternalHostname, "external-hostname", "", "The host by which discovery tells clients to reach this server, with or without a port. If empty, --advertise-address.")
+	g.IntVar(&o.DeleteCollectionWorkers, "delete-collection-workers", 1, "How many objects a deletion of a collection deletes at a time.")
+	g.BoolVar(&o.GarbageCollector, "enable-garbage-collector", true, "Whether deletions leave it to the garbage collector what becomes of dependents. It must be what the controller manager has.")
+	o.Serving.AddFlags(s)
+	o.Etcd.addFlags(s)
+	o.Encryption.addFlags(s)
+	o.Fanout.AddFlags(s.Set("fan-out"))
+	o.Memory.addFlags(s)
+	o.Audit.addFlags(s)
+	o.Authentication.addFlags(s)
+	o.Authorization.addFlags(s)
+	o.Admission.addFlags(s)
+	o.Metrics.AddFlags(s.Set("metrics"))
+	o.Tracing.AddFlags(s.Set("traces"))
+	m := s.Set("misc")
+	o.Upstream.AddFlags(m)
+	m.StringVar(&o.ServiceClusterIPRange, "service-cluster-ip-range", "10.0.0.0/24", "CIDR ranges of the addresses of services, at most one of each family.")
+	m.Var(&o.ServiceNodePorts, "service-node-port-range", "The ports of services of type NodePort and LoadBalancer, inclusive at both ends. They must not overlap with the ephemeral ports of nodes.")
+	m.IntVar(&o.KubernetesNodePort, "kubernetes-service-node-port", 0, "If not 0, the kubernetes service is of type NodePort, with this port.")
+	m.DurationVar(&o.EventTTL, "event-ttl", o.EventTTL, "How long events are kept.")
+	m.BoolVar(&o.AggregatorRouting, "enable-aggregator-routing", false, "Reach the services of webhooks and of extension servers at their endpoints instead of at their cluster addresses.")
+	m.BoolVar(&o.RejectRedirects, "aggregator-reject-forwarding-redirect", true, "Refuse redirects of extension servers instead of passing them on to clients.")
+	m.StringVar(&o.ProxyClient.CertFile, "proxy-client-cert-file", "", "Client certificate that proves to extension servers and to peers that this server tells who its users are; its authority is that of --requestheader-client-ca-file. Followed when it changes.")
+	m.StringVar(&o.ProxyClient.KeyFile, "proxy-client-key-file", "", "Private key of --proxy-client-cert-file.")
+	m.BoolVar(&o.LogFiles, "enable-logs-handler", false, "Serve the files in /var/log at /logs/, to those who may read that path.")
+	m.StringVar(&o.EndpointReconciler, "endpoint-reconciler-type", reconcileLease, "How the endpoints of the kubernetes service are kept: lease (the replicas that live), none (not at all), or master-count, which is as lease.")
+	o.Peers.addFlags(m)
+	o.Compatibility.addFlags(s)
+	m.BoolVar(&o.AllowPrivileged, "allow-privileged", false, "If true, allow privileged containers.")
+}
+
+func (o *EtcdOptions) addFlags(s *options.Sections) {
+	f := s.Set("etcd")
+	f.StringVar(&o.Backend, "storage-backend", o.Backend, "Where objects are stored: etcd3, or memory. memory is for tests and ephemeral use: there is one replica, and all objects are gone when the process ends.")
+	f.StringSliceVar(&o.Servers, "etcd-servers", nil, "URLs of etcd servers. If empty, etcd runs in this process, with its data in --data-dir.")
+	f.StringSliceVar(&o.Overrides, "etcd-servers-overrides", nil, "Other etcd clusters for some resources: group/resource#servers, where servers are URLs, semicolon separated; the core group is empty, as in /events#https://etcd-events:2379. * is all resources of a group. Certificates are those of --etcd-servers.")
+	f.StringVar(&o.CAFile, "etcd-cafile", "", "CA bundle that verifies the etcd servers.")
+	f.StringVar(&o.CertFile, "etcd-certfile", "", "Client certificate for etcd.")
+	f.StringVar(&o.KeyFile, "etcd-keyfile", "", "Key of the client certificate for etcd.")
+	f.StringVar(&o.Prefix, "etcd-prefix", o.Prefix, "The prefix of all keys in etcd.")
+	f.DurationVar(&o.CompactionInterval, "etcd-compaction-interval", o.CompactionInterval, "The interval of compactions, which is how long history is kept; 0 leaves compaction to others.")
+	f.IntVar(&o.LeaseReuseSeconds, "lease-reuse-duration-seconds", o.LeaseReuseSeconds, "How long each lease is reused for further objects that expire.")
+	f.DurationVar(&o.HealthTimeout, "etcd-healthcheck-timeout", o.HealthTimeout, "How long etcd may take to answer when /healthz and /livez ask.")
+	f.DurationVar(&o.ReadyTimeout, "etcd-readycheck-timeout", o.ReadyTimeout, "How long etcd may take to answer when /readyz asks.")
+	f.StringVar(&o.DataDir, "data-dir", o.DataDir, "Directory of the etcd that runs in this process.")
+	o.Embedded.addFlags(s)
+}
+
+// Complete implements options.Options.
+func (o *Options) Complete() error {
+	if err := o.Compatibility.Emulated.complete(); err != nil {
+		return err
+	}
+	o.Features.Emulate(o.Compatibility.emulation().Minor)
+	for _, r := range strings.Split(o.ServiceClusterIPRange, ",") {
+		_, n, err := net.ParseCIDR(strings.TrimSpace(r))
+		if err != nil {
+			return fmt.Errorf("--service-cluster-ip-range: %w", err)
+		}
+		o.serviceRanges = append(o.serviceRanges, n)
+	}
+	if o.AdvertiseAddress == nil {
+		o.AdvertiseAddress = advertised(o.Serving.BindAddress)
+	}
+	o.Authentication.restrictAnonymous(&o.Authorization)
+	o.Admission.nodes = o.Authorization.admitsNodes()
+	hinted, err := o.Authentication.complete()
+	if err != nil {
+		return err
+	}
+	o.Serving.ExtraClientCAs = append(o.Serving.ExtraClientCAs, hinted...)
+	o.Serving.AdvertiseAddress = o.AdvertiseAddress
+	o.Serving.AlternateNames = append(o.Serving.AlternateNames,
+		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", serviceAddress(o.serviceRanges[0]))
+	return o.Serving.Complete()
+}
+
+// hostname returns the name of this machine.
+func (o *Options) hostname() (string, error) {
+	if o.host != "" {
+		return o.host, nil
+	}
+	return os.Hostname()
+}
+
+// primaryFamily returns the IP family of the first service range.
+func (o *Options) primaryFamily() corev1.IPFamily {
+	if len(o.serviceRanges) > 0 && o.serviceRanges[0].IP.To4() == nil {
+		return corev1.IPv6Protocol
+	}
+	return corev1.IPv4Protocol
+}
+
+// serviceAddress is the first address of a range, which the kubernetes service
+// has.
+func serviceAddress(n *net.IPNet) string {
+	ip := slices.Clone(n.IP)
+	ip[len(ip)-1]++
+	return ip.String()
+}
+
+// advertised is the address that members of the cluster reach the server at: the
+// one it listens on where others can reach that, else one of this host's.
+func advertised(bind net.IP) net.IP {
+	if bind != nil && !bind.IsUnspecified() && !bind.IsLoopback() {
+		return bind
+	}
+	// No packet is sent; the kernel says which interface it would take.
+	if c, err := net.Dial("udp", "192.0.2.1:9"); err == nil {
+		defer c.Close()
+		if a, ok := c.LocalAddr().(*net.UDPAddr); ok && a.IP.IsGlobalUnicast() {
+			return a.IP
+		}
+	}
+	addresses, err := net.InterfaceAddrs()
+	if err == nil {
+		for _, a := range addresses {
+			if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+				return n.IP
+			}
+		}
+	}
+	return net.IPv4(127, 0, 0, 1) // there is nobody else
+}
+
+// Validate implements options.Options.
+func (o *Options) Validate() []error {
+	errs := o.Serving.Validate()
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if err := o.Fanout.Validate(); err != nil {
+		errs = append(errs, err)
+	}
+	errs = append(errs, o.validateBackend()...)
+	if o.Etcd.Backend != backendMemory && len(o.Etcd.Servers) == 0 && o.Etcd.DataDir == "" {
+		errs = append(errs, errors.New("--data-dir must be given when --etcd-servers is empty"))
+	}
+	errs = append(errs, o.Etcd.validateOverrides()...)
+	errs = append(errs, o.Etcd.Embedded.validate(len(o.Etcd.Servers) > 0)...)
+	if path.Join("/", o.Etcd.Prefix) == "/" {
+		bad("--etcd-prefix %q must name a root", o.Etcd.Prefix)
+	}
+	if (o.Etcd.CertFile == "") != (o.Etcd.KeyFile == "") {
+		errs = append(errs, errors.New("--etcd-certfile and --etcd-keyfile go together"))
+	}
+	errs = append(errs, o.Encryption.validate()...)
+	errs = append(errs, o.validatePeers()...)
+	if o.Features.Enabled(features.AuthorizeNodeWithSelectors) && !o.Features.Enabled(features.AuthorizeWithSelectors) {
+		bad("%s feature requires %s feature to be enabled", features.AuthorizeNodeWithSelectors, features.AuthorizeWithSelectors)
+	}
+	if o.MinRequestTimeout < 0 || o.MaxInFlight < 0 || o.MaxMutatingInFlight < 0 || o.Serving.RequestTimeout < 0 || o.EventTTL <= 0 {
+		errs = append(errs, errors.New("--min-request-timeout, --max-requests-inflight, --max-mutating-requests-inflight, --request-timeout must not be negative, --event-ttl must be positive"))
+	}
+	if o.DeleteCollectionWorkers < 1 {
+		bad("--delete-collection-workers must be positive, got %d", o.DeleteCollectionWorkers)
+	}
+	if o.Etcd.HealthTimeout <= 0 || o.Etcd.ReadyTimeout <= 0 {
+		bad("--etcd-healthcheck-timeout and --etcd-readycheck-timeout must be positive")
+	}
+	if !slices.Contains([]string{reconcileLease, reconcileNone, "master-count"}, o.EndpointReconciler) {
+		bad("--endpoint-reconciler-type must be lease, none or master-count, got %q", o.EndpointReconciler)
+	}
+	if o.GoawayChance < 0 || o.GoawayChance > 0.02 {
+		bad("--goaway-chance %v is not within 0 and 0.02", o.GoawayChance)
+	}
+	if len(o.serviceRanges) > 2 || len(o.serviceRanges) == 2 && (o.serviceRanges[0].IP.To4() == nil) == (o.serviceRanges[1].IP.To4() == nil) {
+		bad("--service-cluster-ip-range %q: at most one range of each family", o.ServiceClusterIPRange)
+	}
+	for _, r := range o.serviceRanges {
+		if ones, bits := r.Mask.Size(); bits-ones > 64 || bits-ones < 3 {
+			bad("--service-cluster-ip-range %q: a range must have at least 8 addresses, and a prefix of at least 64 bits for IPv6", r)
+		}
+	}
+	if o.KubernetesNodePort != 0 && !o.ServiceNodePorts.Contains(o.KubernetesNodePort) {
+		bad("--kubernetes-service-node-port %d is not within --service-node-port-range %s", o.KubernetesNodePort, o.ServiceNodePorts.String())
+	}
+	if o.ServiceNodePorts.Size < 1 {
+		bad("--service-node-port-range is empty")
+	}
+	if all, err := builtin.Everything(registry.Settings{}); err != nil {
+		errs = append(errs, err)
+	} else {
+		errs = append(errs, o.RuntimeConfig.Validate(all)...)
+	}
+	errs = append(errs, server.CheckOrigins(o.AllowedOrigins)...)
+	errs = append(errs, o.Compatibility.validate()...)
+	errs = append(errs, o.Features.Validate()...)
+	errs = append(errs, o.Upstream.Validate()...)
+	errs = append(errs, o.Memory.validate()...)
+	errs = append(errs, o.Audit.validate()...)
+	errs = append(errs, o.Metrics.Validate()...)
+	errs = append(errs, o.Authentication.validate()...)
+	errs = append(errs, o.Authentication.validateGates(o.Features)...)
+	errs = append(errs, o.Authorization.validate()...)
+	return append(errs, o.Admission.validate()...)
+}

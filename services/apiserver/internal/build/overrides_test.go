@@ -1,0 +1,294 @@
+package build
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/storage/etcd/embedded"
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+	"binnacle/services/apiserver/internal/storage/fanout"
+)
+
+func TestOverridesAsTheFlagHasThem(t *testing.T) {
+	t.Parallel()
+	const form = "--etcd-servers-overrides invalid, must be of format: group/resource#servers, where servers are URLs, semicolon separated"
+	for _, c := range []struct{ name, value, want string }{
+		{name: "events", value: "/events#http://a:2379;http://b:2379"},
+		{name: "of a group", value: "apps/deployments#https://a:2379"},
+		{name: "a whole group", value: "batch/*#https://a:2379"},
+		{name: "no servers", value: "/events", want: form},
+		{name: "no group", value: "events#http://a:2379", want: form},
+		{name: "three parts", value: "a/b/c#http://a:2379", want: form},
+		{name: "servers twice", value: "/events#http://a:2379#http://b:2379", want: form},
+		{name: "no URL", value: "/events#a:2379", want: `"a:2379" is not a URL`},
+		{name: "an empty server", value: "/events#http://a:2379;", want: `"" is not a URL`},
+		{name: "what the server goes by", value: "rbac.authorization.k8s.io/roles#http://a:2379", want: "stay with --etcd-servers"},
+		{name: "users", value: "/serviceaccounts#http://a:2379", want: "stay with --etcd-servers"},
+		{name: "a group with such", value: "storage.k8s.io/*#http://a:2379", want: "stay with --etcd-servers"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := errors.Join((&EtcdOptions{Overrides: []string{c.value}}).validateOverrides()...)
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("error %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// second starts an etcd that a test can end, and start again with what it had.
+func second(t *testing.T, socket, data string) *embedded.Server {
+	t.Helper()
+	s, err := embedded.Start(t.Context(), embedded.Options{DataDir: data, ListenClient: "unix://" + socket, Logger: etcdtest.Logger(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+const (
+	eventsPath      = "/api/v1/namespaces/default/events"
+	deploymentsPath = "/apis/apps/v1/namespaces/default/deployments"
+	deploymentOne   = `{"metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`
+)
+
+func eventOf(name string) string {
+	return fmt.Sprintf(`{"metadata":{"name":%q},"involvedObject":{"namespace":"default"},"message":"m"}`, name)
+}
+
+// TestSeveralEtcds: two replicas on two clusters, one stream for each. What each keeps,
+// what its versions are, and who suffers when one is gone.
+func TestSeveralEtcds(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	socket, data := filepath.Join(dir, "s"), filepath.Join(dir, "data")
+	main, other, bus := etcdtest.Listening(t), second(t, socket, data), startBus(t)
+	encryption := filepath.Join(dir, "enc.yaml")
+	replaceFile(t, encryption, encrypting("deployments.apps", keyed("aesgcm", "k1", firstSecret), "identity: {}"))
+	replica := func() *api {
+		return start(t, func(o *Options) {
+			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{main.Endpoint()}
+			o.Etcd.Overrides = []string{"/events#unix://" + socket, "apps/deployments#unix://" + socket}
+			o.Fanout.Servers = []string{bus.ClientURL()}
+			o.Encryption.ConfigFile = encryption
+		})
+	}
+	a, b := replica(), replica()
+	if n := len(a.parts.others); n != 1 {
+		t.Fatalf("%d clusters beside the main one", n)
+	}
+	keeps := func(s storage.Interface, key string) []byte {
+		kv, _, err := s.Get(t.Context(), key, 0)
+		if err != nil && !errors.Is(err, storage.ErrNotFound) {
+			t.Fatal(err)
+		}
+		return kv.Value
+	}
+	event := a.want(201, "POST", eventsPath, eventOf("e"))
+	a.want(201, "POST", deploymentsPath, deploymentOne)
+	a.want(201, "POST", configMaps, configMap("c"))
+	second1 := a.parts.others[0].store
+	for key, there := range map[string]bool{"/registry/events/default/e": true, "/registry/deployments/default/d": true, "/registry/configmaps/default/c": false} {
+		if got := keeps(second1, key) != nil; got != there {
+			t.Errorf("%s is in the other cluster: %t", key, got)
+		}
+		if got := keeps(a.parts.store, key) != nil; got == there {
+			t.Errorf("%s is in the main cluster: %t", key, got)
+		}
+	}
+	if v := keeps(second1, "/registry/deployments/default/d"); !strings.HasPrefix(string(v), "k8s:enc:aesgcm:v1:k1:") {
+		t.Errorf("a deployment is stored as %.30q", v)
+	}
+	// The same objects at the other replica, in each form of reading.
+	for _, path := range []string{eventsPath + "/e", "/apis/events.k8s.io/v1/namespaces/default/events/e", deploymentsPath + "/d"} {
+		b.want(200, "GET", path, "")
+	}
+	list := b.want(200, "GET", eventsPath, "")
+	if revision, err := second1.Revision(t.Context()); err != nil || atoi(t, list.version()) > revision || atoi(t, list.version()) < atoi(t, event.version()) {
+		t.Errorf("a list is at %s, its event at %s, the cluster at %d", list.version(), event.version(), revision)
+	}
+	b.eventually("fed by the stream", func() bool {
+		s := b.parts.others[0].fanout.State().Source
+		return s == "nats" || s == "local"
+	})
+	// A watch goes on over the cluster's own versions.
+	events := watchOf(b, eventsPath+"?watch=true&resourceVersion="+list.version())
+	a.want(201, "POST", eventsPath, eventOf("f"))
+	if got := events.next(); got != "ADDED f" {
+		t.Errorf("watched %s", got)
+	}
+	metrics := string(a.get("/metrics").body)
+	for _, want := range []string{
+		`apiserver_storage_size_bytes{etcd_cluster="etcd-override-0",storage_cluster_id="etcd-1"}`, `apiserver_storage_size_bytes{storage_cluster_id="etcd-0"}`,
+		`etcd_requests_total{etcd_cluster="etcd-override-0",operation="create",type="events"}`,
+	} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("there is no metric %s", want)
+		}
+	}
+	a.want(200, "GET", "/readyz/etcd-override-0", "")
+
+	other.Stop()
+	for _, r := range []*api{a, b} {
+		r.eventually("told of", func() bool { return r.get("/readyz/etcd-override-0").code == http.StatusInternalServerError })
+		if got := r.get("/readyz?verbose"); got.code != 200 || !strings.Contains(string(got.body), "[-]etcd-override-0 failed: reason withheld, does not count") {
+			t.Errorf("readyz: %d %s", got.code, got.body)
+		}
+		r.want(200, "GET", "/livez", "")
+		r.want(200, "GET", configMaps, "")
+		r.want(200, "GET", eventsPath+"?resourceVersion=0", "")
+	}
+	a.want(201, "POST", configMaps, configMap("meanwhile"))
+	if got := a.send("POST", eventsPath+"?timeout=2s", eventOf("lost")); got.code < 500 {
+		t.Errorf("written without its cluster: %d", got.code)
+	}
+	if got := b.get(eventsPath + "?timeout=2s"); got.code < 500 {
+		t.Errorf("read without its cluster: %d", got.code)
+	}
+
+	again := second(t, socket, data)
+	t.Cleanup(again.Stop)
+	a.eventually("back", func() bool { return a.send("POST", eventsPath, eventOf("g")).code == 201 })
+	for got := events.next(); got != "ADDED g"; got = events.next() {
+		if got != "ADDED lost" {
+			t.Fatalf("watched %s", got)
+		}
+	}
+	b.want(200, "GET", eventsPath+"/g", "")
+}
+
+// TestAnotherEtcdIsNotThere when a server starts: what it keeps is not taken for nothing.
+func TestAnotherEtcdIsNotThere(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "s")
+	a := start(t, func(o *Options) {
+		onEtcd(t)(o)
+		o.Etcd.Overrides = []string{"policy/poddisruptionbudgets#unix://" + socket, "apps/deployments#unix://" + socket}
+	})
+	a.account()
+	a.pod("p", "n", ready)
+	for _, path := range []string{deploymentsPath + "?resourceVersion=0", deploymentsPath + "/d?resourceVersion=0", deploymentsPath + "/d/scale?resourceVersion=0", deploymentsPath + "?watch=true&resourceVersion=0"} {
+		a.want(429, "GET", path, "")
+	}
+	if r := a.send("POST", podsPath+"/p/eviction", eviction("p", "")); r.code < 500 {
+		t.Errorf("evicted without a look at budgets: %d %s", r.code, r.body)
+	}
+	a.want(201, "POST", policiesPath, `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":"p"},"spec":{"paramKind":{"apiVersion":"apps/v1","kind":"Deployment"},"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]},"validations":[{"expression":"false"}]}}`)
+	a.want(201, "POST", bindingsPath, policyBinding("p", denies+`,"paramRef":{"name":"d","parameterNotFoundAction":"Allow"}`))
+	if r := a.send("POST", configMaps, configMap("c")); r.code < 400 {
+		t.Errorf("a policy whose parameters nobody knows lets through: %d", r.code)
+	}
+	again := second(t, socket, filepath.Join(t.TempDir(), "data"))
+	t.Cleanup(again.Stop)
+	a.eventually("there", func() bool { return a.send("GET", deploymentsPath+"?resourceVersion=0", "").code == 200 })
+	a.want(201, "POST", configMaps, configMap("c"))
+	a.want(201, "POST", podsPath+"/p/eviction", eviction("p", ""))
+}
+
+// TestOneEtcdForSeveralStreams: each stream has a publisher where one etcd keeps the
+// resources of several.
+func TestOneEtcdForSeveralStreams(t *testing.T) {
+	t.Parallel()
+	main, bus := etcdtest.Listening(t), startBus(t)
+	a := start(t, func(o *Options) {
+		o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{main.Endpoint()}
+		o.Etcd.Overrides = []string{"/events#" + main.Endpoint()}
+		o.Fanout.Servers = []string{bus.ClientURL()}
+	})
+	a.eventually("published", func() bool {
+		return a.parts.fanout.State().Publisher && a.parts.others[0].fanout.State().Publisher
+	})
+}
+
+// TestAnotherEtcdWentBack: only what it keeps is loaded anew, and only those who watch that
+// are told.
+func TestAnotherEtcdWentBack(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	socket := filepath.Join(dir, "s")
+	other := second(t, socket, filepath.Join(dir, "data"))
+	a := start(t, func(o *Options) {
+		onEtcd(t)(o)
+		o.Etcd.Overrides = []string{"/events#unix://" + socket}
+	})
+	for _, name := range []string{"a", "b", "c"} {
+		a.want(201, "POST", eventsPath, eventOf(name))
+	}
+	a.want(201, "POST", configMaps, configMap("c"))
+	events := watchOf(a, eventsPath+"?watch=true&resourceVersion="+a.get(eventsPath).version())
+	others := watchOf(a, configMaps+"?watch=true&resourceVersion="+a.get(configMaps).version())
+	other.Stop()
+	again := second(t, socket, filepath.Join(dir, "empty"))
+	t.Cleanup(again.Stop)
+	a.eventually("noticed", func() bool { return a.parts.others[0].cache.Era() == 1 })
+	a.eventually("loaded anew", func() bool {
+		r := a.get(eventsPath)
+		items, _ := r.at("items").([]any)
+		return r.code == 200 && len(items) == 0
+	})
+	if got := events.next(); got != "ERROR " {
+		t.Errorf("who watches what is gone is told %s", got)
+	}
+	a.want(201, "POST", configMaps, configMap("d"))
+	if got := others.next(); got != "ADDED d" || a.parts.cache.Era() != 0 {
+		t.Errorf("others are told %s, in era %d", got, a.parts.cache.Era())
+	}
+	a.want(201, "POST", eventsPath, eventOf("e"))
+}
+
+// TestStreamsAreNamedApart: by what the clusters keep, within what NATS's subjects take.
+func TestStreamsAreNamedApart(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, prefix := range []string{"/registry/events/", "/registry/leases/", "/registry/services/specs/", "/registry/" + strings.Repeat("x", 70) + "/", "/registry/" + strings.Repeat("x", 70) + "y/"} {
+		name := (&cluster{prefixes: []string{prefix}}).stream("id", "/registry")
+		if o := (fanout.Options{ClusterID: name}); o.Validate() != nil || seen[name] {
+			t.Errorf("%s is followed as %q: %v", prefix, name, o.Validate())
+		}
+		seen[name] = true
+	}
+}
+
+func atoi(t *testing.T, s string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// watched are the events of a watch that runs.
+type watched struct {
+	api     *api
+	decoder *json.Decoder
+}
+
+func watchOf(a *api, path string) *watched {
+	a.t.Helper()
+	client := &http.Client{Transport: a.client.Transport}
+	r, err := client.Get(a.url + path)
+	if err != nil || r.StatusCode != 200 {
+		a.t.Fatalf("%v %v", r, err)
+	}
+	a.t.Cleanup(func() { r.Body.Close() })
+	return &watched{a, json.NewDecoder(r.Body)}
+}
+
+// next is the type of the next event and its object's name.
+func (w *watched) next() string {
+	var e struct {
+		Type   string
+		Object struct{ Metadata struct{ Name string } }
+	}
+	if err := w.decoder.Decode(&e); err != nil {
+		w.api.t.Fatal(err)
+	}
+	return e.Type + " " + e.Object.Metadata.Name
+}

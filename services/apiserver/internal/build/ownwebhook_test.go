@@ -1,0 +1,50 @@
+package build
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestWebhookOfTheServerItself registers webhooks that are the API server itself: they are called
+// as its own user, without a certificate authority.
+func TestWebhookOfTheServerItself(t *testing.T) {
+	t.Parallel()
+	w := startAudited(t, func(o *Options) {
+		if err := os.WriteFile(o.Audit.PolicyFile, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+	for name, config := range map[string]string{
+		"service": `{"service":{"namespace":"default","name":"kubernetes","path":"/webhook-service"}}`,
+		"url":     `{"url":"https://kubernetes.default.svc/webhook-url"}`,
+	} {
+		remove := w.register("mutatingwebhookconfigurations", name, fmt.Sprintf(`"webhooks":[{"name":"h.ex.test","clientConfig":%s,"failurePolicy":"Fail","sideEffects":"None",
+			"admissionReviewVersions":["v1"],"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["CREATE"]}]}]`, config))
+		a := w.prepare(500, "POST", "/api/v1/namespaces/a/configmaps", `{"metadata":{"name":"c"}}`)
+		if message, _ := a.at("message").(string); !strings.Contains(message, "could not find the requested resource") {
+			t.Errorf("%s: %s", name, message)
+		}
+		remove()
+	}
+	called := map[string]string{} // users by path
+	for line := range strings.Lines(w.read()) {
+		var e struct {
+			RequestURI string
+			User       struct{ Username string }
+		}
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		path, _, _ := strings.Cut(e.RequestURI, "?")
+		called[path] = e.User.Username
+	}
+	for _, path := range []string{"/webhook-service", "/webhook-url"} {
+		if called[path] != "system:apiserver" {
+			t.Errorf("%s is called as %q", path, called[path])
+		}
+	}
+	w.want(404, "GET", "/webhook-url", "", "Authorization", "Bearer t-admin") // others get no more
+}

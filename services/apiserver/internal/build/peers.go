@@ -1,0 +1,148 @@
+package build
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+
+	"github.com/spf13/pflag"
+	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/features"
+	"binnacle/libs/serving/tlsfiles"
+	"binnacle/libs/task"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/controllers/bootstrap"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/server/peers"
+)
+
+// PeerOptions are the flags of asking other replicas.
+type PeerOptions struct {
+	CAFile, AdvertiseIP, AdvertisePort string
+}
+
+func (o *PeerOptions) addFlags(f *pflag.FlagSet) {
+	const gate = " Needs the feature gate UnknownVersionInteroperabilityProxy."
+	f.StringVar(&o.CAFile, "peer-ca-file", "", "CA bundle that verifies other API servers, which are asked for resources that this one does not serve. If empty, none is asked. Followed when it changes."+gate)
+	f.StringVar(&o.AdvertiseIP, "peer-advertise-ip", "", "Address at which other API servers reach this one. If empty, --advertise-address."+gate)
+	f.StringVar(&o.AdvertisePort, "peer-advertise-port", "", "Port at which other API servers reach this one. If empty, the one that is served at."+gate)
+}
+
+func (o *Options) validatePeers() (errs []error) {
+	const gate = features.UnknownVersionInteroperabilityProxy
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	p := &o.Peers
+	if !o.Features.Enabled(gate) {
+		for _, f := range []struct{ name, value string }{{"peer-ca-file", p.CAFile}, {"peer-advertise-ip", p.AdvertiseIP}, {"peer-advertise-port", p.AdvertisePort}} {
+			if f.value != "" {
+				bad("--%s requires %s feature to be turned on", f.name, gate)
+			}
+		}
+		return errs
+	}
+	if p.CAFile != "" && (o.ProxyClient.CertFile == "" || o.ProxyClient.KeyFile == "") {
+		errs = append(errs, errors.New("--peer-ca-file needs --proxy-client-cert-file and --proxy-client-key-file, by which other API servers know this one"))
+	}
+	if p.AdvertiseIP != "" {
+		if ip := net.ParseIP(p.AdvertiseIP); ip == nil || ip.IsUnspecified() || ip.IsMulticast() {
+			bad("--peer-advertise-ip %q is no address that a server can be reached at", p.AdvertiseIP)
+		}
+	}
+	if p.AdvertisePort != "" {
+		if n, err := strconv.ParseUint(p.AdvertisePort, 10, 16); err != nil || n == 0 {
+			bad("--peer-advertise-port %q is no port", p.AdvertisePort)
+		}
+	}
+	return errs
+}
+
+// buildPeers makes what tells peers of this replica, and what asks them, behind its gate.
+func (p *parts) buildPeers(host string) (err error) {
+	o := p.options
+	if !o.Features.Enabled(features.UnknownVersionInteroperabilityProxy) {
+		return nil
+	}
+	coder := p.codec.Of(p.catalog.Resource(corev1.SchemeGroupVersion.WithResource("endpoints")))
+	port := p.boundPort()
+	if o.Peers.AdvertisePort != "" {
+		if port, err = strconv.Atoi(o.Peers.AdvertisePort); err != nil {
+			return fmt.Errorf("--peer-advertise-port: %w", err)
+		}
+	}
+	p.presence = &peers.Presence{
+		Store: p.store, Root: p.root(), Identity: bootstrap.Identity(host), Logger: p.log,
+		IP: net.ParseIP(cmp.Or(o.Peers.AdvertiseIP, o.AdvertiseAddress.String())), Port: port,
+		Encode: func(e *corev1.Endpoints) ([]byte, error) { return coder.EncodeStored(e) },
+		Decode: func(value []byte, revision int64) (*corev1.Endpoints, error) {
+			obj, err := coder.DecodeStored(value, revision)
+			if err != nil {
+				return nil, err
+			}
+			e, ok := obj.(*corev1.Endpoints)
+			if !ok {
+				return nil, fmt.Errorf("%T are no endpoints", obj)
+			}
+			return e, nil
+		},
+	}
+	if o.Peers.CAFile == "" {
+		return nil
+	}
+	if p.peerTrust, err = tlsfiles.LoadBundle(o.Peers.CAFile); err != nil {
+		return fmt.Errorf("--peer-ca-file: %w", err)
+	}
+	said := p.lookup(apiserverinternalv1alpha1.SchemeGroupVersion.WithResource("storageversions"))
+	leases, responder := p.lookup(coordinationv1.SchemeGroupVersion.WithResource("leases")), p.responder()
+	p.peers = peers.New(peers.Config{
+		Identity: p.presence.Identity, Store: said.Store, Addresses: p.presence.Addresses, Authorities: p.peerTrust.Pool,
+		Decode: func(e *watchcache.Entry) (*apiserverinternalv1alpha1.StorageVersion, error) {
+			obj, err := said.Coder.DecodeStored(e.Stored(), e.Revision)
+			if err != nil {
+				return nil, err
+			}
+			v, ok := obj.(*apiserverinternalv1alpha1.StorageVersion)
+			if !ok {
+				return nil, fmt.Errorf("%T is no StorageVersion", obj)
+			}
+			return v, nil
+		},
+		Exists: func(identity string) bool { // as long as it has a lease
+			_, ok := leases.Store.Get(leases.Prefix + metav1.NamespaceSystem + "/" + identity)
+			return ok
+		},
+		Certificate: func() *tls.Certificate { return p.proxyPair.Certificate() },
+		MaxRequests: p.share(), Refuse: responder.Error,
+		Metrics: peers.NewMetrics(p.metrics), Traces: p.traces, Logger: p.log,
+	})
+	return nil
+}
+
+// peer is who else answers for a resource that this server does not serve.
+func (p *parts) peer(r *http.Request, op *request.Operation) http.Handler {
+	if p.peers == nil {
+		return nil
+	}
+	return p.peers.Handler(r, op)
+}
+
+// peerTasks tell peers of this replica, and end what asks them.
+func (p *parts) peerTasks() (tasks []task.Task) {
+	if p.presence == nil {
+		return nil
+	}
+	tasks = append(tasks, task.Task{Name: "presence for peers", Run: p.presence.Run})
+	if p.peers != nil {
+		tasks = append(tasks, task.Task{Name: "peers", Run: p.peers.Run},
+			task.Task{Name: "authorities of peers", Run: func(ctx context.Context) error { return tlsfiles.Watch(ctx, p.log, p.peerTrust) }})
+	}
+	return tasks
+}

@@ -1,0 +1,373 @@
+package build
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
+
+	"binnacle/deploy/certs"
+	"binnacle/services/apiserver/internal/proxy/kubeletproxy/kubelettest"
+	"binnacle/services/apiserver/internal/server/peers"
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+)
+
+const cronJobs = "/apis/batch/v1/namespaces/default/cronjobs"
+
+// peerWorld is one etcd, and certificates by which replicas know each other.
+type peerWorld struct {
+	t     *testing.T
+	etcd  string
+	files certs.Layout
+}
+
+func newPeerWorld(t *testing.T) *peerWorld {
+	dir := t.TempDir()
+	if _, err := certs.Ensure(certs.Options{Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	return &peerWorld{t, etcdtest.Listening(t).Endpoint(), certs.Layout{Dir: dir}}
+}
+
+// replica starts one, of which config says what it serves.
+func (w *peerWorld) replica(config string, change ...func(*Options)) *api {
+	return start(w.t, func(o *Options) {
+		w.t.Helper()
+		if err := errors.Join(o.Features.Set("StorageVersionAPI=true,APIServerIdentity=true,UnknownVersionInteroperabilityProxy=true"),
+			o.RuntimeConfig.Set(strings.Trim("internal.apiserver.k8s.io/v1alpha1=true,"+config, ","))); err != nil {
+			w.t.Fatal(err)
+		}
+		o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{w.etcd}
+		o.AdvertiseAddress = net.IPv4(127, 0, 0, 1)
+		o.Serving.CertFile, o.Serving.KeyFile = w.files.APIServer().Cert, w.files.APIServer().Key
+		p := &o.Authentication.Proxy
+		p.CAFile, p.Headers.Username, p.Headers.Group = w.files.CA(certs.FrontProxyCA).Cert, []string{"X-Our-User", "X-Remote-User"}, []string{"X-Our-Group", "X-Remote-Group"}
+		p.Headers.UID, p.Headers.ExtraPrefix = []string{"X-Remote-Uid"}, []string{"X-Our-Extra-", "X-Remote-Extra-"}
+		o.ProxyClient.CertFile, o.ProxyClient.KeyFile = w.files.FrontProxy().Cert, w.files.FrontProxy().Key
+		o.Peers.CAFile = w.files.CA(certs.ServingCA).Cert
+		for _, c := range change {
+			c(o)
+		}
+	})
+}
+
+// serves waits until a replica's storage versions are said and its address is known.
+func (a *api) serves() {
+	a.t.Helper()
+	for _, hook := range []string{"built-in-resources-storage-version-updater", "peer-endpoint-reconciler-controller"} {
+		a.want(200, "GET", "/readyz/poststarthook/"+hook, "")
+	}
+}
+
+func (a *api) rerouted(code int) float64 {
+	return max(0, a.sample(fmt.Sprintf(`apiserver_rerouted_request_total{code="%d"}`, code)))
+}
+
+func cronJob(name string) string {
+	return fmt.Sprintf(`{"apiVersion":"batch/v1","kind":"CronJob","metadata":{"name":%q},"spec":{"schedule":"* * * * *","jobTemplate":{"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}}}}`, name)
+}
+
+// TestPeersAnswerForWhatIsNotServed: reads, watches and writes of what another replica
+// serves go on to it, and only those.
+func TestPeersAnswerForWhatIsNotServed(t *testing.T) {
+	t.Parallel()
+	w := newPeerWorld(t)
+	b := w.replica("")
+	b.serves()
+	a := w.replica("batch/v1=false,certificates.k8s.io/v1=false")
+	a.serves()
+
+	made := a.want(201, "POST", cronJobs, cronJob("one"))
+	if got := b.want(200, "GET", cronJobs+"/one", "").at("metadata", "uid"); got != made.at("metadata", "uid") {
+		t.Errorf("there it is %v", got)
+	}
+	a.want(409, "POST", cronJobs, cronJob("one"))
+	a.want(200, "GET", cronJobs+"/one", "")
+	a.want(404, "GET", cronJobs+"/none", "")
+	if items, _ := a.want(200, "GET", cronJobs+"?limit=5", "").at("items").([]any); len(items) != 1 {
+		t.Errorf("%d are listed", len(items))
+	}
+	a.want(200, "PATCH", cronJobs+"/one", `{"spec":{"suspend":true}}`, "Content-Type", mergePatch)
+	b.want(201, "POST", cronJobs, cronJob("two"))
+	var seen []string
+	for _, e := range a.events(cronJobs+"?watch=1&timeoutSeconds=20&resourceVersion="+made.version(), 2) {
+		seen = append(seen, fmt.Sprint(e["type"], " ", e["object"].(map[string]any)["metadata"].(map[string]any)["name"]))
+	}
+	if fmt.Sprint(seen) != "[MODIFIED one ADDED two]" {
+		t.Errorf("a watch saw %v", seen)
+	}
+	a.want(200, "DELETE", cronJobs+"/two", "")
+	if n := a.rerouted(201); n != 1 {
+		t.Errorf("%v creations are counted", n)
+	}
+	a.want(404, "GET", "/apis/batch/v1", "")
+	a.want(404, "GET", "/apis/batch/v9/namespaces/default/cronjobs", "")
+	a.want(404, "GET", "/apis/apps/v1/namespaces/default/cronjobs", "")
+	a.want(200, "GET", "/api/v1/namespaces/default", "")
+	if n := a.rerouted(404); n != 1 { // the one that there is none of, over there
+		t.Errorf("%v requests went on though nobody serves them", n-1)
+	}
+
+	// The peer knows who asks, whatever he says of himself.
+	who := a.want(201, "POST", requestsPath, requestFor(t, "carols", "ex.test/any", pkix.Name{CommonName: "any"}), append(as("carol", "dev"), "Impersonate-Uid", "7", "Impersonate-Extra-Scope", "x",
+		"X-Remote-User", "root", "X-Remote-Group", "system:masters", "X_Remote_User", "root", "X-Remote-Extra-Scope", "all",
+		"X-Our-User", "root", "X-Our-Group", "system:masters", "X-Our-Extra-Scope", "all")...)
+	if got := fmt.Sprint(who.at("spec", "username"), who.at("spec", "uid"), who.at("spec", "groups"), who.at("spec", "extra")); got != "carol7[dev system:authenticated] map[scope:[x]]" {
+		t.Errorf("the peer takes him for %s", got)
+	}
+
+	// Who claims to come from a peer is not carried on.
+	a.want(404, "GET", cronJobs+"/one", "", peers.Header, "true")
+	b.want(200, "GET", cronJobs+"/one", "", peers.Header, "true", "X-Remote-User", "root")
+
+	b.stop()
+	a.eventually("told that nobody is there to ask", func() bool {
+		r := a.get(cronJobs + "/one")
+		return r.code == http.StatusServiceUnavailable && r.at("reason") == "ServiceUnavailable" && r.at("message") == "Error getting ip and port info of the remote server while proxying"
+	})
+}
+
+// TestPeersJudgeThemselves: a request has to be allowed here and there.
+func TestPeersJudgeThemselves(t *testing.T) {
+	t.Parallel()
+	w := newPeerWorld(t)
+	b := w.replica("", withRBAC)
+	b.serves()
+	lax, strict := w.replica("batch/v1=false"), w.replica("batch/v1=false", withRBAC)
+	lax.serves()
+	strict.serves()
+	b.want(201, "POST", cronJobs, cronJob("one"))
+	for name, a := range map[string]*api{"allowed here alone": lax, "allowed nowhere": strict} {
+		if r := a.get(cronJobs+"/one", as("carol")...); r.code != http.StatusForbidden || !strings.Contains(string(r.body), `User \"carol\" cannot get resource \"cronjobs\"`) {
+			t.Errorf("%s: %d %s", name, r.code, r.body)
+		}
+	}
+	if n := strict.rerouted(403); n != 0 {
+		t.Error("what is not allowed here goes on")
+	}
+	b.grant("carol", `{"apiGroups":["batch"],"resources":["cronjobs"],"verbs":["get"]}`)
+	strict.eventually("allowed", func() bool { return strict.get(cronJobs+"/one", as("carol")...).code == 200 })
+	strict.want(403, "DELETE", cronJobs+"/one", "", as("carol")...)
+}
+
+// TestNothingGoesInCircles, where replicas say of each other what is not so.
+func TestNothingGoesInCircles(t *testing.T) {
+	t.Parallel()
+	w := newPeerWorld(t)
+	a, b := w.replica("autoscaling/v1=false"), w.replica("autoscaling/v1=false")
+	a.serves()
+	b.serves()
+	const said, scalers = storageVersionsPath + "/autoscaling.horizontalpodautoscalers", "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
+	v := a.want(200, "GET", said, "")
+	lie := bytes.ReplaceAll(v.body, []byte(`"servedVersions":["autoscaling/v2"]`), []byte(`"servedVersions":["autoscaling/v1","autoscaling/v2"]`))
+	if bytes.Equal(lie, v.body) {
+		t.Fatalf("%s", v.body)
+	}
+	a.want(404, "GET", scalers, "")
+	a.want(200, "PUT", said+"/status", string(lie))
+	a.eventually("carried on", func() bool { a.want(404, "GET", scalers, ""); return a.rerouted(404) > 0 })
+	if n := b.rerouted(404); n != 0 {
+		t.Errorf("and %v came back", n)
+	}
+}
+
+// TestWhatNobodyServesIsNotFound, whatever stays of those who did.
+func TestWhatNobodyServesIsNotFound(t *testing.T) {
+	t.Parallel()
+	w := newPeerWorld(t)
+	b := w.replica("")
+	b.serves()
+	a := w.replica("batch/v1=false")
+	a.serves()
+	const things = "/apis/example.com/v1/namespaces/default/things"
+	b.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+	b.want(201, "POST", things, `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`)
+	b.eventually("told of", func() bool { return b.get(storageVersionsPath+"/example.com.things").code == 200 })
+	b.want(200, "DELETE", definitionsPath+"/things.example.com", "")
+	b.eventually("not defined", func() bool { return b.get(definitionsPath+"/things.example.com").code == 404 })
+	identity := b.parts.presence.Identity
+	b.stop()
+	a.eventually("found to be gone", func() bool { return a.get(cronJobs+"/one").code == http.StatusServiceUnavailable })
+	if r := a.get(things + "/a"); r.code != http.StatusNotFound {
+		t.Errorf("what is not defined: %d %s", r.code, r.body)
+	}
+	a.want(200, "DELETE", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/"+identity, "")
+	a.eventually("not to be expected", func() bool { return a.get(cronJobs+"/one").code == http.StatusNotFound })
+}
+
+// TestPeersThatAreNotThere, or not who they say they are: the request is refused, and tells
+// nobody anything.
+func TestPeersThatAreNotThere(t *testing.T) {
+	t.Parallel()
+	w := newPeerWorld(t)
+	b := w.replica("")
+	b.serves()
+	a := w.replica("batch/v1=false")
+	a.serves()
+	identity := b.parts.presence.Identity
+	b.stop()
+	var asked atomic.Int32
+	impostor := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	defer impostor.Close()
+	at, err := url.Parse(impostor.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ port, want string }{{"1", "connection refused"}, {at.Port(), "certificate"}} {
+		end := a.pretend(identity, c.port)
+		a.eventually("refused because of "+c.want, func() bool {
+			r := a.get(cronJobs + "/one")
+			return r.code == http.StatusServiceUnavailable && strings.Contains(string(r.body), c.want)
+		})
+		end()
+	}
+	if asked.Load() != 0 {
+		t.Error("somebody else was asked")
+	}
+	c := w.replica("")
+	c.serves()
+	c.want(201, "POST", cronJobs, cronJob("one"))
+	defer a.pretend(identity, "1")()
+	inARow := 0
+	a.eventually("asking the one that answers alone", func() bool {
+		if inARow++; a.get(cronJobs+"/one").code != 200 {
+			inARow = 0
+		}
+		return inARow == 50
+	})
+}
+
+// pretend says of a replica where it is, until it is ended.
+func (a *api) pretend(identity, port string) (end func()) {
+	p := a.parts.presence
+	is := &peers.Presence{Store: p.Store, Root: p.Root, Encode: p.Encode, Decode: p.Decode, Identity: identity, IP: net.IPv4(127, 0, 0, 1), Logger: slog.New(slog.DiscardHandler)}
+	_, _ = fmt.Sscan(port, &is.Port)
+	ctx, cancel := context.WithCancel(a.t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = is.Run(ctx) }()
+	a.eventually("said", func() bool { return is.Check(nil) == nil })
+	return func() { cancel(); <-done }
+}
+
+// TestAddressesThatAreNone: what is said of peers that cannot be one is left out.
+func TestAddressesThatAreNone(t *testing.T) {
+	t.Parallel()
+	a := newPeerWorld(t).replica("")
+	a.serves()
+	p := a.parts.presence
+	at := func(id, ip string, port int32) string {
+		e := &corev1.Endpoints{Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: ip}}, Ports: []corev1.EndpointPort{{Port: port}}}}}
+		e.Labels = map[string]string{"apiserverIdentity": id}
+		value, err := p.Encode(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(value)
+	}
+	for key, value := range map[string]string{
+		"garbage": "k8s\x00what", "empty": "", "other": at("another", "10.0.0.1", 1), "any": at("any", "0.0.0.0", 1), "many": at("many", "224.0.0.1", 1),
+		"name": at("name", "example.com", 1), "port": at("port", "10.0.0.1", 0), "far": at("far", "10.0.0.1", 65536), "good": at("good", "fd00::1", 6443),
+	} {
+		a.behind(p.Root+"/peerserverleases/"+key, value)
+	}
+	got, err := p.Addresses(t.Context())
+	if err != nil || len(got) != 2 || got["good"] != "[fd00::1]:6443" || got[p.Identity] != strings.TrimPrefix(a.url, "https://") {
+		t.Errorf("%v %v", got, err)
+	}
+}
+
+// TestConnectionsThroughPeers: commands in pods, by both protocols.
+func TestConnectionsThroughPeers(t *testing.T) {
+	t.Parallel()
+	kubelet := httptest.NewTLSServer(kubelettest.Kubelet{Run: func(_ context.Context, command []string, streams kubelettest.Streams) *metav1.Status {
+		_, _ = io.Copy(streams[corev1.StreamTypeStdout], streams[corev1.StreamTypeStdin])
+		return &metav1.Status{Status: metav1.StatusSuccess}
+	}}.Handler())
+	defer kubelet.Close()
+	w := newPeerWorld(t)
+	b := w.replica("")
+	b.serves()
+	b.account()
+	b.node("n", kubelet.URL)
+	b.pod("p", "n", "")
+	a := w.replica("v1=false")
+	a.serves()
+	config := &rest.Config{Host: a.url, TLSClientConfig: a.clientTLS()}
+	at, err := url.Parse(a.url + podsPath + "/p/exec?stdin=true&stdout=true&command=cat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := remotecommand.NewSPDYExecutor(config, http.MethodPost, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	web, err := remotecommand.NewWebSocketExecutor(config, http.MethodGet, at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	big := strings.Repeat("0123456789abcdef", 20_000)
+	for name, x := range map[string]remotecommand.Executor{"SPDY": old, "WebSocket": web} {
+		var out bytes.Buffer
+		if err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: strings.NewReader(big), Stdout: &out}); err != nil || out.String() != big {
+			t.Errorf("%s: %v, %d bytes came back of %d", name, err, out.Len(), len(big))
+		}
+	}
+	a.eventually("counted", func() bool { return a.rerouted(101) == 2 })
+}
+
+// clientTLS is how its client proves who it is.
+func (a *api) clientTLS() rest.TLSClientConfig {
+	a.t.Helper()
+	pair := a.client.Transport.(*http.Transport).TLSClientConfig.Certificates[0]
+	return rest.TLSClientConfig{Insecure: true, CertData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]}), KeyData: keyPEM(a.t, pair)}
+}
+
+func keyPEM(t *testing.T, pair tls.Certificate) []byte {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+}
+
+// TestPeerFlags that cannot be meant.
+func TestPeerFlags(t *testing.T) {
+	t.Parallel()
+	const gates = "--feature-gates=UnknownVersionInteroperabilityProxy=true,StorageVersionAPI=true"
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"a CA, no gate":       {[]string{"--peer-ca-file=x"}, "--peer-ca-file requires UnknownVersionInteroperabilityProxy feature to be turned on"},
+		"an address, none":    {[]string{"--peer-advertise-ip=10.0.0.1"}, "--peer-advertise-ip requires UnknownVersionInteroperabilityProxy feature to be turned on"},
+		"a port, none":        {[]string{"--peer-advertise-port=1"}, "--peer-advertise-port requires UnknownVersionInteroperabilityProxy feature to be turned on"},
+		"no proof":            {[]string{gates, "--peer-ca-file=x"}, "--peer-ca-file needs --proxy-client-cert-file and --proxy-client-key-file"},
+		"no address":          {[]string{gates, "--peer-advertise-ip=here"}, `--peer-advertise-ip "here" is no address`},
+		"any address":         {[]string{gates, "--peer-advertise-ip=0.0.0.0"}, `--peer-advertise-ip "0.0.0.0" is no address`},
+		"no port":             {[]string{gates, "--peer-advertise-port=0"}, `--peer-advertise-port "0" is no port`},
+		"more than all ports": {[]string{gates, "--peer-advertise-port=70000"}, `--peer-advertise-port "70000" is no port`},
+	} {
+		if code, _, errs := asProgram(t, c.args...); code == 0 || !strings.Contains(errs, c.want) {
+			t.Errorf("%s: %d %s", name, code, errs)
+		}
+	}
+}

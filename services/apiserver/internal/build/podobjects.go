@@ -1,0 +1,74 @@
+package build
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/services/apiserver/internal/admission/plugins/podsecurity"
+	"binnacle/services/apiserver/internal/cache/lister"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// podReader decodes a part of a pod.
+type podReader func(codec.Item) (registry.Object, error)
+
+// podObjects looks up namespaces and their pods.
+type podObjects struct {
+	*lister.Objects
+	namespaces      lister.Kind
+	outline, judged podReader
+}
+
+func newPodObjects(o *lister.Objects, namespaces lister.Kind) (*podObjects, error) {
+	out := &podObjects{Objects: o, namespaces: namespaces}
+	var err error
+	if out.outline, err = o.Pods.Coder.Partly("metadata.name", "metadata.ownerReferences", "spec.runtimeClassName"); err != nil {
+		return nil, err
+	}
+	out.judged, err = o.Pods.Coder.Partly("metadata.name", "metadata.labels", "metadata.annotations", "spec")
+	return out, err
+}
+
+// GetNamespace implements podsecurity.Objects.
+func (o *podObjects) GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error) {
+	return lister.Get[*corev1.Namespace](ctx, o.Objects, &o.namespaces, "", name)
+}
+
+// PodsIn implements podsecurity.Objects.
+func (o *podObjects) PodsIn(ctx context.Context, namespace string) ([]podsecurity.Stored, error) {
+	entries, _, err := o.Stored(ctx, &o.Pods, namespace)
+	if err != nil {
+		return nil, err
+	}
+	pods := make([]podsecurity.Stored, len(entries))
+	for i, e := range entries {
+		pods[i] = &storedPod{o, e}
+	}
+	return pods, nil
+}
+
+// storedPod implements podsecurity.Stored.
+type storedPod struct {
+	of    *podObjects
+	entry *watchcache.Entry
+}
+
+func (p *storedPod) Size() int                     { return p.entry.Size() }
+func (p *storedPod) Outline() (*corev1.Pod, error) { return p.read(p.of.outline) }
+func (p *storedPod) Judged() (*corev1.Pod, error)  { return p.read(p.of.judged) }
+
+func (p *storedPod) read(reader podReader) (*corev1.Pod, error) {
+	if err := p.entry.Unreadable(); err != nil {
+		return nil, err
+	}
+	l := p.entry.Lend()
+	defer l.Back()
+	obj, err := reader(codec.Item{Stored: l.Value, Revision: p.entry.Revision})
+	if err != nil {
+		return nil, err
+	}
+	return obj.(*corev1.Pod), nil
+}

@@ -1,0 +1,176 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	alphav1 "k8s.io/api/admissionregistration/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/libs/features"
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/policies"
+	"binnacle/services/apiserver/internal/admission/policyparams"
+	"binnacle/services/apiserver/internal/admission/views"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/cache/lister"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cel/expressions"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// costed returns the compiler of expressions whose costs follow a feature gate.
+// With the gate off, functions of the libraries of Kubernetes cost 1.
+func (p *parts) costed(strict features.Gate) func() (*expressions.Compiler, error) {
+	if p.options.Features.Enabled(strict) {
+		return p.compiler
+	}
+	return sync.OnceValues(func() (*expressions.Compiler, error) {
+		c, err := p.compiler()
+		if err != nil {
+			return nil, err
+		}
+		return c.WithStandardCosts(), nil
+	})
+}
+
+// policies is what both plugins of admission policies have in common.
+func (p *parts) policies(sort policies.Sort, compiler func() (*expressions.Compiler, error)) (policies.Config, error) {
+	namespaceKind := p.lookup(corev1.SchemeGroupVersion.WithResource("namespaces"))
+	o := p.objects(true)
+	parameters, err := policies.NewParameters(
+		func(gvk schema.GroupVersionKind) *apiset.Resource { return p.kinds.Current().StoredKind(gvk) },
+		p.seen,
+	)
+	programs := sync.OnceValues(func() (*expressions.Programs, error) {
+		c, err := compiler()
+		if err != nil {
+			return nil, err
+		}
+		return expressions.NewPrograms(c), nil
+	})
+	return policies.Config{
+		Ready: p.policiesKnown, Family: p.family, Namespaces: &namespaces{p}, Authorizer: p.authz.chain,
+		Namespace: func(ctx context.Context, name string) (*corev1.Namespace, error) {
+			return lister.Get[*corev1.Namespace](ctx, o, &namespaceKind, "", name)
+		},
+		Parameters: parameters,
+		Programs: func() (*expressions.Programs, *expressions.Compiler, error) {
+			shared, err := programs()
+			if err != nil {
+				return nil, nil, err
+			}
+			c, err := compiler()
+			return shared, c, err
+		},
+		Codec: p.codec, Shapes: &views.Shapes{}, Metrics: policies.NewMetrics(p.metrics, sort), Logger: p.log,
+	}, err
+}
+
+// policiesKnown tells whether all policies and bindings are there: where one cannot be
+// read, nobody knows what it forbids.
+func (p *parts) policiesKnown() bool {
+	if !p.cache.Ready() {
+		return false
+	}
+	for _, resource := range []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings"} {
+		if s := p.cache.Store((schema.GroupResource{Group: admissionregistrationv1.GroupName, Resource: resource}).String()); s != nil && !s.Known() {
+			return false
+		}
+	}
+	return true
+}
+
+// lastKnown reads an object or, if it cannot be read, what it was before.
+func lastKnown(c *codec.Coder, e *watchcache.Entry) (metav1.Object, error) {
+	if before := e.LastReadable(); before != nil {
+		e = before
+	}
+	return c.DecodeStored(e.Stored(), e.Revision)
+}
+
+// policySource reads a kind of the group of policies.
+func (p *parts) policySource(version, resource string) policies.Source {
+	k := p.lookup(schema.GroupVersionResource{Group: admissionregistrationv1.GroupName, Version: version, Resource: resource})
+	return policies.Source{Store: k.Store, Seen: k.Seen, Decode: func(e *watchcache.Entry) (metav1.Object, error) {
+		return lastKnown(k.Coder, e)
+	}}
+}
+
+// validatingPolicies makes the plugin.
+func (p *parts) validatingPolicies(configuration []byte) (any, error) {
+	if configuration != nil {
+		return nil, errors.New("it takes no configuration")
+	}
+	c, err := p.policies(policies.SortValidating, p.costed(features.StrictCostEnforcementForVAP))
+	if err != nil {
+		return nil, err
+	}
+	return policies.NewValidating(c, p.policySource("v1", "validatingadmissionpolicies"), p.policySource("v1", "validatingadmissionpolicybindings")), nil
+}
+
+// mutatingPolicies makes the plugin. Without its gate there is nothing that it could
+// do.
+func (p *parts) mutatingPolicies(configuration []byte) (any, error) {
+	if configuration != nil {
+		return nil, errors.New("it takes no configuration")
+	}
+	if !p.options.Features.Enabled(features.MutatingAdmissionPolicy) {
+		return struct{}{}, nil
+	}
+	c, err := p.policies(policies.SortMutating, p.compiler)
+	if err != nil {
+		return nil, err
+	}
+	c.Configure = func(of schema.GroupVersionKind, obj runtime.Object, configuration map[string]any) (map[string]any, error) {
+		var kind *registry.Kind
+		if r := p.kinds.Current().StoredKind(of); r != nil {
+			kind = r.Kind
+		}
+		return p.fields.Configure(kind, obj, configuration)
+	}
+	return policies.NewMutating(c, p.policySource("v1alpha1", "mutatingadmissionpolicies"), p.policySource("v1alpha1", "mutatingadmissionpolicybindings")), nil
+}
+
+// policyParams keeps users from reading by policies, whatever plugins are switched off.
+func (p *parts) policyParams() admission.Plugin {
+	validating := p.lookup(admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"))
+	mutating := p.lookup(schema.GroupVersionResource{Group: admissionregistrationv1.GroupName, Version: "v1alpha1", Resource: "mutatingadmissionpolicies"})
+	o := p.objects(true)
+	return admission.Plugin{Name: policyparams.Name, Plugin: &policyparams.Plugin{
+		Authorizer: p.authz.chain,
+		Resource: func(gvk schema.GroupVersionKind) string {
+			if r := p.kinds.Current().StoredKind(gvk); r != nil {
+				return r.Resource
+			}
+			return ""
+		},
+		ParamKind: func(ctx context.Context, name string, mutates bool) (*admissionregistrationv1.ParamKind, error) {
+			if mutates {
+				policy, err := lister.Get[*alphav1.MutatingAdmissionPolicy](ctx, o, &mutating, "", name)
+				if apierrors.IsNotFound(err) || err == nil && policy == nil {
+					return nil, nil
+				}
+				if err != nil {
+					return nil, err
+				}
+				return (*admissionregistrationv1.ParamKind)(policy.Spec.ParamKind), nil
+			}
+			policy, err := lister.Get[*admissionregistrationv1.ValidatingAdmissionPolicy](ctx, o, &validating, "", name)
+			if apierrors.IsNotFound(err) || err == nil && policy == nil {
+				return nil, nil
+			}
+			if err != nil {
+				return nil, err
+			}
+			return policy.Spec.ParamKind, nil
+		},
+	}}
+}

@@ -1,0 +1,156 @@
+package build
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+const (
+	policiesPath  = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+	bindingsPath  = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+	changersPath  = "/apis/admissionregistration.k8s.io/v1alpha1/mutatingadmissionpolicies"
+	changersBound = "/apis/admissionregistration.k8s.io/v1alpha1/mutatingadmissionpolicybindings"
+)
+
+// admissionPolicy is a policy for a resource, with more in its spec.
+func admissionPolicy(name, group, resource, more string) string {
+	return fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":[%q],"apiVersions":["v1"],"operations":["CREATE","UPDATE"],"resources":[%q]}]},%s}}`, name, group, resource, more)
+}
+
+func policyBinding(name, more string) string {
+	return fmt.Sprintf(`{"metadata":{"name":%[1]q},"spec":{"policyName":%[1]q%[2]s}}`, name, more)
+}
+
+const denies = `,"validationActions":["Deny"]`
+
+// TestPoliciesCountAtOnce lets each write that decides on others be followed by one
+// that it decides on.
+func TestPoliciesCountAtOnce(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	a.want(201, "POST", definitionsPath, definitionOf("limits", "Limit", ""))
+	const dry, limits = configMaps + "?dryRun=All", "/apis/example.com/v1/namespaces/default/limits"
+	object := configMap("a", "k", "v")
+	no := admissionPolicy("p", "", "configmaps", `"validations":[{"expression":"false","message":"no"}]`)
+	yes := `{"spec":{"validations":[{"expression":"true"}]}}`
+	max := `"validations":[{"expression":"object.data.size() <= int(params.data.max)","message":"too many"}]`
+	limited := `"validations":[{"expression":"object.data.size() <= int(params.metadata.labels.max)","message":"above the limit"}]`
+	for range 5 {
+		a.steps(t, []step{
+			{what: "a policy", method: "POST", path: policiesPath, body: no, code: 201},
+			{what: "without a binding", method: "POST", path: dry, body: object, code: 201},
+			{what: "its binding", method: "POST", path: bindingsPath, body: policyBinding("p", denies), code: 201},
+			{what: "with a binding", method: "POST", path: dry, body: object, code: 422, has: []string{"no"}},
+			{what: "a binding that warns", method: "PATCH", path: bindingsPath + "/p", body: `{"spec":{"validationActions":["Warn"]}}`, code: 200},
+			{what: "warned", method: "POST", path: dry, body: object, code: 201},
+			{what: "a binding that denies", method: "PATCH", path: bindingsPath + "/p", body: `{"spec":{"validationActions":["Deny"]}}`, code: 200},
+			{what: "denied", method: "POST", path: dry, body: object, code: 422},
+			{what: "a policy mended", method: "PATCH", path: policiesPath + "/p", body: yes, code: 200},
+			{what: "allowed", method: "POST", path: dry, body: object, code: 201},
+			{what: "a policy no more", method: "DELETE", path: policiesPath + "/p", code: 200},
+			{what: "the policy anew", method: "POST", path: policiesPath, body: no, code: 201},
+			{what: "denied again", method: "POST", path: dry, body: object, code: 422},
+			{what: "a binding no more", method: "DELETE", path: bindingsPath + "/p", code: 200},
+			{what: "allowed again", method: "POST", path: dry, body: object, code: 201},
+			{what: "a policy no more", method: "DELETE", path: policiesPath + "/p", code: 200},
+
+			{what: "a policy with parameters", method: "POST", path: policiesPath, body: admissionPolicy("m", "", "configmaps", `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},`+max), code: 201},
+			{what: "its binding", method: "POST", path: bindingsPath, body: policyBinding("m", denies+`,"paramRef":{"name":"max","parameterNotFoundAction":"Deny"},"matchResources":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps"],"resourceNames":["a"]}]}`), code: 201},
+			{what: "no parameter", method: "POST", path: dry, body: object, code: 422, has: []string{"no params found"}},
+			{what: "the parameter", method: "POST", path: configMaps, body: configMap("max", "max", "1"), code: 201},
+			{what: "within it", method: "POST", path: dry, body: object, code: 201},
+			{what: "less", method: "PATCH", path: configMaps + "/max", body: `{"data":{"max":"0"}}`, code: 200},
+			{what: "beyond it", method: "POST", path: dry, body: object, code: 422, has: []string{"too many"}},
+			{what: "the parameter no more", method: "DELETE", path: configMaps + "/max", code: 200},
+			{what: "no parameter again", method: "POST", path: dry, body: object, code: 422, has: []string{"no params found"}},
+			{what: "the binding no more", method: "DELETE", path: bindingsPath + "/m", code: 200},
+			{what: "the policy no more", method: "DELETE", path: policiesPath + "/m", code: 200},
+
+			{what: "a policy with custom resources", method: "POST", path: policiesPath, body: admissionPolicy("l", "", "configmaps", `"paramKind":{"apiVersion":"example.com/v1","kind":"Limit"},`+limited), code: 201},
+			{what: "its binding", method: "POST", path: bindingsPath, body: policyBinding("l", denies+`,"paramRef":{"selector":{},"parameterNotFoundAction":"Allow"}`), code: 201},
+			{what: "none", method: "POST", path: dry, body: object, code: 201},
+			{what: "one", method: "POST", path: limits, body: `{"apiVersion":"example.com/v1","kind":"Limit","metadata":{"name":"x","labels":{"max":"1"}}}`, code: 201},
+			{what: "within it", method: "POST", path: dry, body: object, code: 201},
+			{what: "another one", method: "POST", path: limits, body: `{"apiVersion":"example.com/v1","kind":"Limit","metadata":{"name":"y","labels":{"max":"0"}}}`, code: 201},
+			{what: "beyond it", method: "POST", path: dry, body: object, code: 422, has: []string{"above the limit"}},
+			{what: "it no more", method: "DELETE", path: limits + "/y", code: 200},
+			{what: "within the other", method: "POST", path: dry, body: object, code: 201},
+			{what: "all no more", method: "DELETE", path: limits, code: 200},
+			{what: "the binding no more", method: "DELETE", path: bindingsPath + "/l", code: 200},
+			{what: "the policy no more", method: "DELETE", path: policiesPath + "/l", code: 200},
+		})
+	}
+}
+
+// TestPoliciesCanBeMended whatever they say.
+func TestPoliciesCanBeMended(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	everything := strings.Replace(admissionPolicy("all", "*", "*", `"validations":[{"expression":"false","message":"nothing goes"}]`), `"v1"`, `"*"`, 1)
+	a.want(201, "POST", policiesPath, everything)
+	a.want(201, "POST", bindingsPath, policyBinding("all", denies))
+	a.steps(t, []step{
+		{what: "an object", method: "POST", path: configMaps, body: configMap("a"), code: 422, has: []string{"nothing goes"}},
+		{what: "a webhook configuration", method: "POST", path: "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", body: `{"metadata":{"name":"w"}}`, code: 422, has: []string{"nothing goes"}},
+		{what: "a question", method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body: `{"spec":{"nonResourceAttributes":{"path":"/","verb":"get"}}}`, code: 201},
+		{what: "another binding", method: "POST", path: bindingsPath, body: policyBinding("other", denies), code: 201},
+		{what: "another policy", method: "POST", path: policiesPath, body: strings.Replace(everything, `"all"`, `"other"`, 1), code: 201},
+		{what: "the policy", method: "PATCH", path: policiesPath + "/all", body: `{"metadata":{"labels":{"a":"b"}}}`, code: 200},
+		{what: "the bindings no more", method: "DELETE", path: bindingsPath, code: 200},
+		{what: "an object then", method: "POST", path: configMaps, body: configMap("a"), code: 201},
+	})
+}
+
+// TestPoliciesOfOtherVersions are asked in the version that they name, and of
+// sub-resources that they name.
+func TestPoliciesOfOtherVersions(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	const scalers, deployments = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers", "/apis/apps/v1/namespaces/default/deployments"
+	a.want(201, "POST", policiesPath, admissionPolicy("e", "autoscaling", "horizontalpodautoscalers", `"validations":[{"expression":"object.apiVersion == 'autoscaling/v1' && object.spec.targetCPUUtilizationPercentage <= 50","message":"too much"}]`))
+	a.want(201, "POST", bindingsPath, policyBinding("e", denies))
+	a.want(201, "POST", policiesPath, admissionPolicy("s", "apps", "deployments/scale", `"validations":[{"expression":"object.spec.replicas < 3 && request.subResource == 'scale'","message":"too many replicas"}]`))
+	a.want(201, "POST", bindingsPath, policyBinding("s", denies))
+	scaler := func(percent int) string {
+		return fmt.Sprintf(`{"metadata":{"name":"h"},"spec":{"maxReplicas":3,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"d"},"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":%d}}}]}}`, percent)
+	}
+	a.steps(t, []step{
+		{what: "a scaler of v2", method: "POST", path: scalers, body: scaler(40), code: 201},
+		{what: "one that does too much", method: "PATCH", path: scalers + "/h", body: scaler(60), code: 422, has: []string{"too much"}},
+		{what: "an exact policy", method: "PATCH", path: policiesPath + "/e", body: `{"spec":{"matchConstraints":{"matchPolicy":"Exact"}}}`, code: 200},
+		{what: "is not for it", method: "PATCH", path: scalers + "/h", body: scaler(60), code: 200},
+		{what: "a deployment", method: "POST", path: deployments, body: `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"replicas":5,"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`, code: 201},
+		{what: "its scale", method: "PATCH", path: deployments + "/d/scale", body: `{"spec":{"replicas":2}}`, code: 200},
+		{what: "too high a scale", method: "PATCH", path: deployments + "/d/scale", body: `{"spec":{"replicas":4}}`, code: 422, has: []string{"too many replicas"}},
+	})
+}
+
+// TestMutatingPoliciesCountAtOnce: see TestPoliciesCountAtOnce.
+func TestMutatingPoliciesCountAtOnce(t *testing.T) {
+	t.Parallel()
+	a := start(t, func(o *Options) {
+		_ = o.RuntimeConfig.Set("admissionregistration.k8s.io/v1alpha1=true")
+		if err := o.Features.Set("MutatingAdmissionPolicy=true"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	const dry = configMaps + "?dryRun=All"
+	sets := func(value string) string {
+		return `"reinvocationPolicy":"Never","mutations":[{"patchType":"ApplyConfiguration","applyConfiguration":{"expression":"Object{data: {'set': '` + value + `'}}"}}]`
+	}
+	object := configMap("a", "k", "v")
+	for range 5 {
+		a.steps(t, []step{
+			{what: "a policy", method: "POST", path: changersPath, body: admissionPolicy("p", "", "configmaps", sets("one")), code: 201},
+			{what: "without a binding", method: "POST", path: dry, body: object, code: 201, lacks: []string{`"set":"one"`}},
+			{what: "its binding", method: "POST", path: changersBound, body: policyBinding("p", ""), code: 201},
+			{what: "with it", method: "POST", path: dry, body: object, code: 201, has: []string{`"set":"one"`}},
+			{what: "another value", method: "PATCH", path: changersPath + "/p", body: `{"spec":{` + sets("two") + `}}`, code: 200},
+			{what: "with that", method: "POST", path: dry, body: object, code: 201, has: []string{`"set":"two"`}},
+			{what: "the binding no more", method: "DELETE", path: changersBound + "/p", code: 200},
+			{what: "without it", method: "POST", path: dry, body: object, code: 201, lacks: []string{`"set":`}},
+			{what: "the policy no more", method: "DELETE", path: changersPath + "/p", code: 200},
+		})
+	}
+}

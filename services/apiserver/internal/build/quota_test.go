@@ -1,0 +1,178 @@
+package build
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+)
+
+const quotaPath = "/api/v1/namespaces/default/resourcequotas"
+
+// limit makes a quota that counts.
+func (a *api) limit(name, hard, used string) {
+	a.t.Helper()
+	a.want(201, "POST", quotaPath, fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"hard":%s}}`, name, hard))
+	a.want(200, "PATCH", quotaPath+"/"+name+"/status", fmt.Sprintf(`{"status":{"hard":%s,"used":%s}}`, hard, used), "Content-Type", "application/merge-patch+json")
+}
+
+func (a *api) used(quota, name string) string {
+	a.t.Helper()
+	return fmt.Sprint(a.want(200, "GET", quotaPath+"/"+quota, "").at("status", "used", name))
+}
+
+// TestQuotaHoldsAcrossReplicas lets three replicas compete for more than there is,
+// with writes that fail and dry runs among them.
+func TestQuotaHoldsAcrossReplicas(t *testing.T) {
+	t.Parallel()
+	const limit, asked = 40, 90
+	etcd := etcdtest.Listening(t)
+	var replicas []*api
+	for i := range 3 {
+		replicas = append(replicas, start(t, func(o *Options) {
+			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+			o.AdvertiseAddress = net.IPv4(127, 0, 0, byte(i+1))
+		}))
+	}
+	a := replicas[0]
+	a.want(201, "POST", configMaps, `{"metadata":{"name":"taken"}}`)
+	a.limit("q", `{"count/configmaps":"`+fmt.Sprint(limit+1)+`"}`, `{"count/configmaps":"1"}`)
+	a.limit("other", `{"configmaps":"1000"}`, `{"configmaps":"1"}`)
+	for _, r := range replicas {
+		r.want(200, "GET", quotaPath, "") // the replica has them now
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	created, refused := 0, 0
+	for i := range asked {
+		r := replicas[i%3]
+		wg.Go(func() {
+			got := r.send("POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"c-%d"}}`, i))
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case got.code == 201:
+				created++
+			case got.code == 403 && strings.Contains(string(got.body), "exceeded quota: q, requested: count/configmaps=1, used: count/configmaps="):
+				refused++
+			default:
+				t.Errorf("%d %s", got.code, got.body)
+			}
+		})
+		if i%3 == 0 {
+			wg.Go(func() {
+				if got := r.send("POST", configMaps, `{"metadata":{"name":"taken"}}`); got.code != 409 && got.code != 403 {
+					t.Errorf("what is there already: %d %s", got.code, got.body)
+				}
+			})
+			wg.Go(func() {
+				if got := r.send("POST", configMaps+"?dryRun=All", `{"metadata":{"name":"dry"}}`); got.code != 201 && got.code != 403 {
+					t.Errorf("dry run: %d %s", got.code, got.body)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	listed, _ := a.want(200, "GET", configMaps, "").at("items").([]any)
+	stored := 0
+	for _, item := range listed {
+		if m, ok := item.(map[string]any)["metadata"].(map[string]any); ok && m["name"] != "kube-root-ca.crt" {
+			stored++
+		}
+	}
+	if stored > limit+1 || created != stored-1 || created+refused != asked {
+		t.Errorf("%d are stored, %d were created, %d refused", stored, created, refused)
+	}
+	// A charge may be on its way back still; what was given back is free again.
+	a.eventually("counted right", func() bool {
+		return a.used("q", "count/configmaps") == fmt.Sprint(stored) && a.used("other", "configmaps") == fmt.Sprint(stored)
+	})
+	for i := stored; i < limit+1; i++ {
+		replicas[i%3].want(201, "POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"rest-%d"}}`, i))
+	}
+	a.want(403, "POST", configMaps, `{"metadata":{"name":"one-too-many"}}`)
+}
+
+// Custom resources are counted like built-in kinds.
+func TestCustomResourcesAreCounted(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	a.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"metadata":{"name":"widgets.example.com"},"spec":{"group":"example.com","scope":"Namespaced",
+		"names":{"plural":"widgets","kind":"Widget"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`)
+	a.limit("q", `{"count/widgets.example.com":"1"}`, `{"count/widgets.example.com":"0"}`)
+	widgets := "/apis/example.com/v1/namespaces/default/widgets"
+	a.want(201, "POST", widgets, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a"}}`)
+	refused := a.want(403, "POST", widgets, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"b"}}`)
+	want := `widgets.example.com "b" is forbidden: exceeded quota: q, requested: count/widgets.example.com=1, used: count/widgets.example.com=1, limited: count/widgets.example.com=1`
+	if got := fmt.Sprint(refused.at("message")); got != want {
+		t.Errorf("refused: %s", got)
+	}
+	// A write that fails after the charge is not charged.
+	a.limit("r", `{"configmaps":"2"}`, `{"configmaps":"0"}`)
+	a.want(201, "POST", configMaps, `{"metadata":{"name":"a"}}`)
+	a.want(409, "POST", configMaps, `{"metadata":{"name":"a"}}`)
+	if used := a.used("r", "configmaps"); used != "1" {
+		t.Errorf("used %s", used)
+	}
+}
+
+// TestLargeQuotas: who is charged to quotas that are large work waits for others, and they for him; none waits for himself.
+func TestLargeQuotas(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	var hard strings.Builder
+	hard.WriteString(`{"configmaps":"7"`)
+	for i := range 1500 {
+		fmt.Fprintf(&hard, `,"count/kind%04d.example.com":"100"`, i)
+	}
+	hard.WriteString("}")
+	a.limit("a", hard.String(), `{"configmaps":"0"}`)
+	a.limit("b", hard.String(), `{"configmaps":"0"}`)
+	large := strings.Repeat("x", 100_000)
+	var wg sync.WaitGroup
+	var created, refused atomic.Int64
+	for i := range 10 {
+		wg.Go(func() {
+			switch got := a.send("POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"c-%d"},"data":{"k":%q}}`, i, large)); got.code {
+			case 201:
+				created.Add(1)
+			case 403:
+				refused.Add(1)
+			default:
+				t.Errorf("%d %s", got.code, got.body)
+			}
+		})
+	}
+	wg.Wait()
+	if created.Load() != 7 || refused.Load() != 3 {
+		t.Errorf("%d were created, %d refused", created.Load(), refused.Load())
+	}
+	a.eventually("counted right", func() bool { return a.used("a", "configmaps") == "7" && a.used("b", "configmaps") == "7" })
+}
+
+// TestLargeLimitRanges: each counts, in the order of their creation, also where they are too large to be kept.
+func TestLargeLimitRanges(t *testing.T) {
+	t.Parallel()
+	a := shared(t)
+	limits := a.own("limitranges")
+	var other strings.Builder
+	for i := range 10_000 {
+		fmt.Fprintf(&other, `,{"type":"example.com/x%04d","max":{"cpu":"1"},"min":{"cpu":"1m"}}`, i)
+	}
+	for i, cpu := range []string{"2", "3"} {
+		a.want(201, "POST", limits, fmt.Sprintf(`{"metadata":{"name":"%d"},"spec":{"limits":[{"type":"Container","default":{"cpu":%q}}%s]}}`, 9-i, cpu, other.String()))
+	}
+	a.want(201, "POST", limits, `{"metadata":{"name":"0"},"spec":{"limits":[{"type":"Container","max":{"memory":"1Gi"}}]}}`)
+	pods := a.own("pods") + "?dryRun=All"
+	for range 2 {
+		got := a.want(201, "POST", pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
+		if !strings.Contains(string(got.body), `"limits":{"cpu":"2","memory":"1Gi"}`) {
+			t.Errorf("%s", got.body)
+		}
+		a.want(403, "POST", pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i","resources":{"limits":{"memory":"2Gi"}}}]}}`)
+	}
+}

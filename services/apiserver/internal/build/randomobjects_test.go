@@ -1,0 +1,342 @@
+package build
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/randfill"
+	"sigs.k8s.io/yaml"
+
+	"binnacle/services/apiserver/internal/registry"
+	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+)
+
+// TestRandomObjects writes random objects of every kind, and random changes of valid
+// ones: whatever they are, they are taken or refused with what is wrong, and what was
+// taken can be read in every form. BINNACLE_RANDOM_SEED and BINNACLE_RANDOM_ROUNDS make
+// it longer; a seed that failed fails again.
+func TestRandomObjects(t *testing.T) {
+	t.Parallel()
+	seed, rounds := number("BINNACLE_RANDOM_SEED", 1), number("BINNACLE_RANDOM_ROUNDS", 1)
+	a := start(t, func(o *Options) {
+		_ = o.RuntimeConfig.Set("api/all=true")
+		_ = o.Features.Set("AllAlpha=true,AllBeta=true")
+		o.Admission.TypeChecks = false
+	})
+	minimal, codes := minimalObjects(t), map[int]int{}
+	for round := range rounds {
+		for _, k := range a.parts.served.Kinds() {
+			if !k.HasVerb("create") {
+				continue
+			}
+			r := &randomWriter{api: a, kind: k, seed: seed + round, minimal: minimal[k.GroupVersion().String()+"/"+k.Resource], codes: codes}
+			r.rand = rand.New(rand.NewPCG(uint64(r.seed), uint64(len(k.Resource))))
+			r.run()
+		}
+	}
+	if codes[http.StatusOK] < 50 || codes[http.StatusCreated] < 50 || codes[http.StatusUnprocessableEntity] < 100 {
+		t.Errorf("answers by their codes: %v", codes)
+	}
+	t.Logf("answers by their codes: %v", codes)
+}
+
+func number(name string, otherwise int) int {
+	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
+		return n
+	}
+	return otherwise
+}
+
+// minimalObjects are valid objects by the names of their kinds.
+func minimalObjects(t *testing.T) map[string]map[string]any {
+	t.Helper()
+	files, err := filepath.Glob("../registry/builtin/testdata/kinds/*.yaml")
+	if err != nil || len(files) < 50 {
+		t.Fatalf("%d files of kinds: %v", len(files), err)
+	}
+	out := map[string]map[string]any{}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var c struct {
+			Kind    string
+			Minimal map[string]any
+		}
+		if err := yaml.Unmarshal(text, &c); err != nil {
+			t.Fatal(err)
+		}
+		out[c.Kind] = c.Minimal
+	}
+	return out
+}
+
+// randomWriter writes objects of a kind.
+type randomWriter struct {
+	*api
+	kind    *registry.Kind
+	seed    int
+	rand    *rand.Rand
+	minimal map[string]any
+	codes   map[int]int
+}
+
+// telling are kinds whose objects change what becomes of other requests.
+var telling = []string{
+	"validatingwebhookconfigurations", "mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
+	"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "apiservices", "customresourcedefinitions", "flowschemas",
+	"prioritylevelconfigurations", "namespaces", "resourcequotas", "limitranges", "priorityclasses", "servicecidrs",
+}
+
+func (r *randomWriter) collection() string {
+	path := "/apis/" + r.kind.GroupVersion().String() + "/"
+	if r.kind.Group == "" {
+		path = "/api/" + r.kind.Version + "/"
+	}
+	if r.kind.Namespaced {
+		path += "namespaces/default/"
+	}
+	return path + r.kind.Resource
+}
+
+func (r *randomWriter) run() {
+	query := ""
+	if slices.Contains(telling, r.kind.Resource) {
+		query = "?dryRun=All"
+	}
+	filled := r.filled()
+	r.write(http.MethodPost, r.collection()+query, filled)
+	if r.kind.Virtual {
+		return
+	}
+	valid := r.valid()
+	if valid == nil {
+		return
+	}
+	name, _ := valid["metadata"].(map[string]any)["name"].(string)
+	for range 3 {
+		r.write(http.MethodPost, r.collection()+query, r.mixed(valid, filled, "n"+strconv.Itoa(r.rand.IntN(1e6))))
+	}
+	at := r.collection() + "/" + name
+	if code := r.write(http.MethodPost, r.collection(), valid).code; query != "" || code != http.StatusCreated {
+		if query == "" {
+			return
+		}
+		r.write(http.MethodDelete, at, nil)
+		return
+	}
+	for range 3 {
+		r.write(http.MethodPut, at, r.mixed(valid, filled, name))
+		r.write(http.MethodPatch, at, r.mixed(map[string]any{}, filled, name))
+		for i := range r.kind.Subresources {
+			if s := &r.kind.Subresources[i]; s.HasVerb("update") && !s.Connect {
+				r.write(http.MethodPut, at+"/"+s.Name, r.mixed(valid, filled, name))
+			}
+		}
+	}
+	for _, form := range []string{"application/json", "application/vnd.kubernetes.protobuf", "application/json;as=Table;v=v1;g=meta.k8s.io"} {
+		for _, path := range []string{at, r.collection()} {
+			if got := r.get(path, "Accept", form); got.code != http.StatusOK && got.code != http.StatusNotFound {
+				r.t.Errorf("%s as %s: %d %.500s", path, form, got.code, got.body)
+			}
+		}
+	}
+	r.write(http.MethodDelete, at+"?gracePeriodSeconds=0", nil)
+}
+
+// write sends an object, and looks at the answer.
+func (r *randomWriter) write(method, path string, object map[string]any) answer {
+	text, err := json.Marshal(object)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	header := []string{}
+	if method == http.MethodPatch {
+		header = []string{"Content-Type", "application/merge-patch+json"}
+	}
+	got := r.send(method, path, string(text), header...)
+	r.codes[got.code]++
+	if wrong := misfit(got); wrong != "" {
+		r.t.Errorf("seed %d: %s %s: %s: %d %.900s\n%.3000s", r.seed, method, path, wrong, got.code, got.body, text)
+	}
+	return got
+}
+
+// misfit says what is wrong with an answer.
+func misfit(got answer) string {
+	switch {
+	case got.code >= 200 && got.code < 300:
+		return ""
+	case got.code < 400 || got.code >= 500:
+		return "neither taken nor refused"
+	}
+	if message, _ := got.at("message").(string); message == "" {
+		return "refused for nothing"
+	}
+	if got.code != http.StatusUnprocessableEntity {
+		return ""
+	}
+	causes, _ := got.at("details", "causes").([]any)
+	for _, c := range causes {
+		cause := c.(map[string]any)
+		if field, _ := cause["field"].(string); field == "" && !strings.HasSuffix(fmt.Sprint(cause["message"]), "more errors are left out") {
+			return fmt.Sprintf("refused at no field: %v", c)
+		}
+	}
+	if len(causes) == 0 {
+		return "refused without a cause"
+	}
+	return ""
+}
+
+// valid is the minimal object of the kind, in the default namespace.
+func (r *randomWriter) valid() map[string]any {
+	if r.minimal == nil {
+		return nil
+	}
+	out := runtime.DeepCopyJSON(jsonOf(r.t, r.minimal))
+	out["apiVersion"], out["kind"] = r.kind.GroupVersion().String(), r.kind.Kind
+	if r.kind.Namespaced {
+		out["metadata"].(map[string]any)["namespace"] = "default"
+	}
+	return out
+}
+
+// mixed is an object with some of what another one has at the same places.
+func (r *randomWriter) mixed(base, other map[string]any, name string) map[string]any {
+	out := runtime.DeepCopyJSON(jsonOf(r.t, base))
+	for range 1 + r.rand.IntN(3) {
+		r.graft(out, other)
+	}
+	meta, _ := out["metadata"].(map[string]any)
+	if meta == nil {
+		meta = map[string]any{}
+	}
+	meta["name"] = name
+	if given, _ := base["metadata"].(map[string]any); given != nil && strings.ContainsAny(fmt.Sprint(given["name"]), ".:") {
+		meta["name"] = given["name"]
+	}
+	delete(meta, "finalizers")
+	out["metadata"] = meta
+	return out
+}
+
+// graft takes over one value, at any depth.
+func (r *randomWriter) graft(to, from map[string]any) {
+	var names []string
+	for name := range from {
+		if name != "apiVersion" && name != "kind" {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	sort.Strings(names)
+	name := names[r.rand.IntN(len(names))]
+	inner, isMap := from[name].(map[string]any)
+	into, has := to[name].(map[string]any)
+	if isMap && (has || to[name] == nil) && r.rand.IntN(5) > 0 {
+		if !has {
+			into = map[string]any{}
+			to[name] = into
+		}
+		r.graft(into, inner)
+		return
+	}
+	if list, ok := to[name].([]any); ok && len(list) > 0 {
+		theirs, _ := from[name].([]any)
+		item, isItem := list[0].(map[string]any)
+		if len(theirs) > 0 && isItem {
+			if other, ok := theirs[0].(map[string]any); ok {
+				r.graft(item, other)
+				return
+			}
+		}
+	}
+	to[name] = runtime.DeepCopyJSONValue(from[name])
+}
+
+// filled is an object with anything in it.
+func (r *randomWriter) filled() map[string]any {
+	texts := []string{
+		"", "a", "a-b", "example.com/a", "10.0.0.1", "10.0.0.0/8", "fd00::1", "::/0", "*/5 * * * *", "1", "-1", "self.a == 1", "{", "{}", "[]",
+		"a b", "ä", "\u0000", "https://a.example.com/x?y#z", "..", "/", strings.Repeat("a", 300), "Always", "TCP", "ReadWriteOnce", "true", "50%",
+		"example.com", "$(A)", "2026-01-01T00:00:00Z", "object.spec", "a=b,c in (d)", "\xff",
+	}
+	fill := randfill.NewWithSeed(int64(r.seed)).NilChance(0.3).NumElements(0, 3).MaxDepth(12).Funcs(
+		func(s *string, c randfill.Continue) { *s = texts[c.Intn(len(texts))] },
+		func(q *resource.Quantity, c randfill.Continue) {
+			*q = *resource.NewMilliQuantity(c.Int63()>>uint(c.Intn(63))-c.Int63n(10), resource.DecimalSI)
+		},
+		func(t *metav1.Time, c randfill.Continue) { *t = metav1.Unix(c.Int63n(1<<33), 0) },
+		func(t *metav1.MicroTime, c randfill.Continue) {
+			*t = metav1.NewMicroTime(time.Unix(c.Int63n(1<<33), 0))
+		},
+		func(v *intstr.IntOrString, c randfill.Continue) {
+			*v = intstr.FromInt32(int32(c.Uint64()))
+			if c.Bool() {
+				*v = intstr.FromString(texts[c.Intn(len(texts))])
+			}
+		},
+		func(e *runtime.RawExtension, c randfill.Continue) {
+			e.Raw = []byte([]string{"{}", `{"a":1}`, "[1]", "null", "1"}[c.Intn(5)])
+		},
+		func(j *apiextensionsv1.JSON, c randfill.Continue) {
+			j.Raw = []byte([]string{"{}", `"a"`, "[1]", "1"}[c.Intn(4)])
+		},
+		func(f *metav1.FieldsV1, _ randfill.Continue) { f.Raw = []byte("{}") },
+		func(n *int32, c randfill.Continue) { *n = int32(c.Uint64()) >> uint(c.Intn(32)) },
+		func(n *int64, c randfill.Continue) { *n = int64(c.Uint64()) >> uint(c.Intn(64)) },
+		func(m *metav1.ObjectMeta, c randfill.Continue) {
+			m.Name = "r" + strconv.Itoa(c.Intn(1e6))
+			switch c.Intn(8) {
+			case 0:
+				c.Fill(&m.Labels)
+			case 1:
+				c.Fill(&m.Annotations)
+			case 2:
+				c.Fill(&m.OwnerReferences)
+			case 3:
+				m.UID = types.UID(texts[c.Intn(len(texts))])
+			}
+		},
+		func(m *metav1.ManagedFieldsEntry, _ randfill.Continue) {},
+	)
+	obj := r.kind.New()
+	fill.Fill(obj)
+	obj.GetObjectKind().SetGroupVersionKind(r.kind.GVK())
+	out := jsonOf(r.t, obj)
+	if meta, ok := out["metadata"].(map[string]any); ok && r.kind.Namespaced {
+		meta["namespace"] = "default"
+	}
+	return out
+}
+
+func jsonOf(t *testing.T, v any) (out map[string]any) {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatalf("%T: %v", v, err)
+	}
+	if err := json.Unmarshal(text, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}

@@ -1,0 +1,104 @@
+package build
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"binnacle/services/apiserver/internal/storage/etcd"
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+)
+
+// TestWatchAcrossARestart: a watch of custom resources goes on after a restart from
+// where it was before, as one of a built-in kind does, also when the restarted server
+// learns of the definition from history.
+func TestWatchAcrossARestart(t *testing.T) {
+	t.Parallel()
+	servers := []string{etcdtest.Listening(t).Endpoint()}
+	on := func(o *Options) { o.Etcd.Backend, o.Etcd.Servers = backendEtcd, servers }
+	const things, others = "/apis/example.com/v1/namespaces/default/things", "/apis/example.com/v1/namespaces/default/others"
+	object := func(kind, name string) string {
+		return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":%q,"metadata":{"name":%q}}`, kind, name)
+	}
+	from := map[string]string{}
+	t.Run("before", func(t *testing.T) {
+		a := start(t, on)
+		a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+		a.want(201, "POST", things, object("Thing", "first"))
+		forgetHistory(t, a) // what the next one loads has the definition of things
+		oldest := a.want(201, "POST", configMaps, configMap("first")).version()
+		from[things], from[configMaps] = oldest, oldest
+		a.want(201, "POST", definitionsPath, definitionOf("others", "Other", ""))
+		from[others] = a.get(definitionsPath + "/others.example.com").version()
+		for _, name := range []string{"second", "third"} {
+			a.want(201, "POST", things, object("Thing", name))
+			a.want(201, "POST", configMaps, configMap(name))
+			a.want(201, "POST", others, object("Other", name))
+		}
+		a.want(200, "DELETE", things+"/second", "")
+		a.want(200, "DELETE", configMaps+"/second", "")
+		a.want(200, "DELETE", others+"/second", "")
+	})
+	a := start(t, on)
+	for path, version := range from {
+		var got []string
+		for _, e := range a.events(path+"?watch=1&timeoutSeconds=5&resourceVersion="+version, 3) {
+			got = append(got, fmt.Sprint(e["type"], " ", e["object"].(map[string]any)["metadata"].(map[string]any)["name"]))
+		}
+		if want := "[ADDED second ADDED third DELETED second]"; fmt.Sprint(got) != want {
+			t.Errorf("%s from %s: %v, want %s", path, version, got, want)
+		}
+	}
+}
+
+// forgetHistory compacts the store up to about now.
+func forgetHistory(t *testing.T, a *api) {
+	t.Helper()
+	_, before, err := a.parts.store.History(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		done <- (&etcd.Compactor{Store: a.parts.store.(*etcd.Store), Interval: 20 * time.Millisecond}).Run(ctx)
+	}()
+	defer func() { cancel(); <-done }()
+	a.eventually("compacted", func() bool {
+		oldest, _, err := a.parts.store.History(t.Context())
+		return err == nil && oldest >= before
+	})
+}
+
+// TestSelectableFieldsChange: objects are selected by what the newest definition says,
+// as soon as it was answered.
+func TestSelectableFieldsChange(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	definition := func(fields string) string {
+		return fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"things.example.com"},"spec":{"group":"example.com","scope":"Namespaced",
+		"names":{"plural":"things","kind":"Thing"},"versions":[{"name":"v1","served":true,"storage":true,"selectableFields":[%s],
+		"schema":{"openAPIV3Schema":{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"string"}}}}}]}}`, fields)
+	}
+	const path = "/apis/example.com/v1/namespaces/default/things"
+	a.want(201, "POST", definitionsPath, definition(`{"jsonPath":".a"}`))
+	for _, o := range []string{`"name":"one"},"a":"1","b":"2"`, `"name":"two"},"a":"2","b":"2"`} {
+		a.want(201, "POST", path, `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{`+o+`}`)
+	}
+	count := func(selector string) int {
+		items, _ := a.want(200, "GET", path+"?fieldSelector="+selector, "").at("items").([]any)
+		return len(items)
+	}
+	if n := count("a%3D1"); n != 1 {
+		t.Errorf("%d by the first field", n)
+	}
+	a.want(400, "GET", path+"?fieldSelector=b%3D2", "")
+	a.want(200, "PATCH", definitionsPath+"/things.example.com", `[{"op":"add","path":"/spec/versions/0/selectableFields/-","value":{"jsonPath":".b"}}]`, "Content-Type", "application/json-patch+json")
+	if n := count("b%3D2"); n != 2 {
+		t.Errorf("%d by the field that was added", n)
+	}
+	if n := count("b%3D2,a%3D2"); n != 1 {
+		t.Errorf("%d by both fields", n)
+	}
+}

@@ -1,0 +1,395 @@
+package build
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"binnacle/libs/features"
+)
+
+// TestConcurrentWritersLoseNothing: increments by compare-and-swap from many
+// clients, and unconditional patches of different keys, all arrive.
+func TestConcurrentWritersLoseNothing(t *testing.T) {
+	t.Parallel()
+	a := shared(t)
+	configMaps := a.own("configmaps")
+	a.want(201, "POST", configMaps, configMap("counter", "n", "0"))
+	const writers, times = 8, 15
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			for i := range times {
+				for {
+					r := a.get(configMaps + "/counter")
+					var n int
+					_, _ = fmt.Sscan(fmt.Sprint(r.at("data", "n")), &n)
+					o := r.object()
+					o["data"].(map[string]any)["n"] = fmt.Sprint(n + 1)
+					b, _ := json.Marshal(o)
+					if put := a.send("PUT", configMaps+"/counter", string(b)); put.code == 200 {
+						break
+					} else if put.code != 409 {
+						t.Errorf("PUT: %d %s", put.code, put.body)
+						return
+					}
+				}
+				a.want(200, "PATCH", configMaps+"/counter", fmt.Sprintf(`{"data":{"w%d-%d":"x"}}`, w, i), "Content-Type", mergePatch)
+			}
+		})
+	}
+	wg.Wait()
+	data := a.get(configMaps + "/counter").at("data").(map[string]any)
+	if data["n"] != fmt.Sprint(writers*times) || len(data) != 1+writers*times {
+		t.Errorf("n is %v, %d keys", data["n"], len(data))
+	}
+}
+
+// TestReadsSeeAcknowledgedWrites: right after a write, every kind of most recent
+// read shows it.
+func TestReadsSeeAcknowledgedWrites(t *testing.T) {
+	t.Parallel()
+	a := shared(t)
+	configMaps := a.own("configmaps")
+	for i := range 50 {
+		name := fmt.Sprint("c", i)
+		rv := a.want(201, "POST", configMaps, configMap(name)).version()
+		if r := a.get(configMaps + "/" + name); r.code != 200 || r.version() != rv {
+			t.Fatalf("get: %d at %s, want %s", r.code, r.version(), rv)
+		}
+		if n := len(a.get(configMaps).at("items").([]any)); n != i+1 {
+			t.Fatalf("list shows %d of %d", n, i+1)
+		}
+		if n := len(a.get(configMaps + "?resourceVersionMatch=NotOlderThan&resourceVersion=" + rv).at("items").([]any)); n != i+1 {
+			t.Fatalf("list not older than %s shows %d of %d", rv, n, i+1)
+		}
+	}
+}
+
+// TestPagesAreOfOneVersion follows tokens while the list changes, and goes on
+// after the token's version is gone.
+func TestPagesAreOfOneVersion(t *testing.T) {
+	t.Parallel()
+	a := shared(t)
+	configMaps := a.own("configmaps")
+	for i := range 10 {
+		a.want(201, "POST", configMaps, configMap(fmt.Sprintf("c%02d", i)))
+	}
+	first := a.want(200, "GET", configMaps+"?limit=4", "")
+	token := fmt.Sprint(first.at("metadata", "continue"))
+	if first.at("metadata", "remainingItemCount") != 6.0 {
+		t.Errorf("remaining is %v", first.at("metadata", "remainingItemCount"))
+	}
+	a.want(200, "DELETE", configMaps+"/c05", "")
+	a.want(201, "POST", configMaps, configMap("c055"))
+	next := a.want(200, "GET", configMaps+"?continue="+token, "")
+	if got := len(next.at("items").([]any)); got != 6 || next.version() != first.version() {
+		t.Errorf("%d items at %s, want 6 at %s", got, next.version(), first.version())
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var content map[string]any
+	if err := json.Unmarshal(raw, &content); err != nil || content["v"] != "meta.k8s.io/v1" || content["start"] != "c03\x00" {
+		t.Errorf("token holds %s", raw)
+	}
+	content["rv"] = 1 // a version that is gone, or never was
+	raw, _ = json.Marshal(content)
+	old := a.get(configMaps + "?limit=4&continue=" + base64.RawURLEncoding.EncodeToString(raw))
+	if old.code == 410 {
+		again := a.want(200, "GET", configMaps+"?continue="+fmt.Sprint(old.at("metadata", "continue")), "")
+		if len(again.at("items").([]any)) != 6 {
+			t.Errorf("the rest after 410 is %s", again.body)
+		}
+	} else if old.code != 200 { // version 1 may still be known to a fresh store
+		t.Errorf("an old token: %d %s", old.code, old.body)
+	}
+	for _, bad := range []string{"x", "e30", base64.RawURLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":5,"start":"../secrets/"}`))} {
+		if r := a.get(configMaps + "?continue=" + bad); r.code != 400 {
+			t.Errorf("token %s: %d %s", bad, r.code, r.body)
+		}
+	}
+}
+
+// bothWays is a list as it is, and what it was compressed from.
+func (a *api) bothWays(accept string) (plain, unzipped []byte) {
+	a.t.Helper()
+	plain = a.want(200, "GET", configMaps, "", "Accept", accept).body
+	zipped := a.want(200, "GET", configMaps, "", "Accept", accept, "Accept-Encoding", "gzip")
+	if zipped.header.Get("Content-Encoding") != "gzip" {
+		a.t.Fatalf("%s is not compressed", accept)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(zipped.body))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	if unzipped, err = io.ReadAll(z); err != nil {
+		a.t.Fatalf("%s: %v", accept, err)
+	}
+	return plain, unzipped
+}
+
+// TestCompressedListsAreTheLists: what a client that accepts gzip reads is what
+// others read, in each form, again and after changes.
+func TestCompressedListsAreTheLists(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	for i := range 120 {
+		a.want(201, "POST", configMaps, configMap(fmt.Sprintf("c%03d", i), "k", strings.Repeat(fmt.Sprint(i), 1500)))
+	}
+	for round := range 2 {
+		for _, accept := range []string{"application/json", "application/vnd.kubernetes.protobuf", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "application/json;as=Table;g=meta.k8s.io;v=v1"} {
+			plain, unzipped := a.bothWays(accept)
+			for range 5 { // the version of a list is that of the store, to which others write
+				if bytes.Equal(unzipped, plain) {
+					break
+				}
+				plain, unzipped = a.bothWays(accept)
+			}
+			if !strings.Contains(accept, "Table") && !bytes.Equal(unzipped, plain) {
+				t.Errorf("round %d, %s: %d bytes, want %d", round, accept, len(unzipped), len(plain))
+			}
+		}
+		a.want(200, "PATCH", configMaps+"/c060", `{"data":{"k":"changed"}}`, "Content-Type", mergePatch)
+		a.want(200, "DELETE", fmt.Sprintf("%s/c01%d", configMaps, round), "")
+	}
+	if r := a.get(configMaps+"/c001", "Accept-Encoding", "gzip"); r.header.Get("Content-Encoding") != "" {
+		t.Error("a small answer is compressed")
+	}
+}
+
+// events reads a watch until n events came or the stream ended.
+func (a *api) events(path string, n int) (out []map[string]any) {
+	a.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, "GET", a.url+path, nil)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	resp, err := a.client.Do(req)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 4<<20)
+	for len(out) < n && lines.Scan() {
+		var e map[string]any
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			a.t.Errorf("event %s: %v", lines.Bytes(), err)
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// TestStreamedInitialState: with the gate, a watch begins with the state and a
+// bookmark that tells its end.
+func TestStreamedInitialState(t *testing.T) {
+	t.Parallel()
+	a := start(t, func(o *Options) {
+		if err := o.Features.Set(string(features.WatchList) + "=true"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	rv := ""
+	for i := range 3 {
+		rv = a.want(201, "POST", configMaps, configMap(fmt.Sprint("c", i))).version()
+	}
+	got := a.events(configMaps+"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=5&resourceVersion="+rv, 4)
+	if len(got) != 4 {
+		t.Fatalf("%d events", len(got))
+	}
+	for _, e := range got[:3] {
+		if e["type"] != "ADDED" {
+			t.Errorf("event is %v", e)
+		}
+	}
+	meta := got[3]["object"].(map[string]any)["metadata"].(map[string]any)
+	if got[3]["type"] != "BOOKMARK" || meta["annotations"].(map[string]any)["k8s.io/initial-events-end"] != "true" {
+		t.Errorf("the end is told as %v", got[3])
+	}
+}
+
+// TestABookmarkComesBeforeTheTimeout: an idle watch that asked for bookmarks
+// learns how far it came before it ends.
+func TestABookmarkComesBeforeTheTimeout(t *testing.T) {
+	t.Parallel()
+	a := shared(t)
+	configMaps := a.own("configmaps")
+	rv := a.get(configMaps).version()
+	later := a.want(201, "POST", a.own("secrets"), `{"metadata":{"name":"elsewhere"}}`).version()
+	got := a.events(configMaps+"?watch=1&allowWatchBookmarks=true&timeoutSeconds=3&resourceVersion="+rv, 2)
+	if len(got) != 1 || got[0]["type"] != "BOOKMARK" {
+		t.Fatalf("events are %v", got)
+	}
+	seen := fmt.Sprint(got[0]["object"].(map[string]any)["metadata"].(map[string]any)["resourceVersion"])
+	if len(seen) < len(later) || len(seen) == len(later) && seen < later {
+		t.Errorf("bookmark at %s, but %s was acknowledged", seen, later)
+	}
+}
+
+// TestWatchesEndWhenTheServerStops: a graceful stop does not wait for watches.
+func TestWatchesEndWhenTheServerStops(t *testing.T) {
+	t.Parallel()
+	ended := make(chan int, 1)
+	t.Run("server", func(t *testing.T) {
+		a := start(t, nil)
+		opened := make(chan struct{})
+		go func() {
+			resp, err := a.client.Get(a.url + configMaps + "?watch=1")
+			if err != nil {
+				ended <- -1
+				close(opened)
+				return
+			}
+			close(opened)
+			b, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			ended <- len(b)
+		}()
+		<-opened
+	})
+	select {
+	case n := <-ended:
+		if n < 0 {
+			t.Error("the watch was not opened")
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the watch outlived its server")
+	}
+}
+
+// TestTooManyRequests: beyond the bound clients are told to come again; the
+// administrators' own are let through.
+func TestTooManyRequests(t *testing.T) {
+	t.Parallel()
+	a := start(t, func(o *Options) { o.MaxInFlight, o.PriorityAndFairness = 1, false })
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	codes := map[int]int{}
+	for range 16 {
+		wg.Go(func() {
+			for range 20 {
+				// A version of the future keeps the request waiting for 3 s, or
+				// until its own time-out.
+				r := a.get(configMaps+"?resourceVersion=999999999&timeout=200ms", as("alice")...)
+				mu.Lock()
+				codes[r.code]++
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if codes[http.StatusTooManyRequests] == 0 || codes[http.StatusGatewayTimeout] == 0 {
+		t.Errorf("answers are %v", codes)
+	}
+	a.want(200, "GET", configMaps, "")
+}
+
+// TestNothingPanics sends what no client should.
+func TestNothingPanics(t *testing.T) {
+	t.Parallel()
+	a := shared(t)
+	configMaps := a.own("configmaps")
+	for _, c := range []struct {
+		method, path, body, contentType string
+		most                            int
+	}{
+		{"POST", configMaps, "", "", 400},
+		{"POST", configMaps, "null", "", 422},
+		{"POST", configMaps, "\x00\x01", "application/vnd.kubernetes.protobuf", 415},
+		{"POST", configMaps, "k8s\x00\xff\xff\xff", "application/vnd.kubernetes.protobuf", 400},
+		{"POST", configMaps, strings.Repeat("[", 100000), "", 400},
+		{"POST", configMaps, strings.Repeat("a: &a [*a]\n", 10), "application/yaml", 400},
+		{"PATCH", configMaps + "/none", `[{"op":"remove"}]`, "application/json-patch+json", 404},
+		{"PATCH", "/api/v1/namespaces/default", `[{"op":"remove","path":"/metadata"}]`, "application/json-patch+json", 422},
+		{"PATCH", "/api/v1/namespaces/default", `[{"op":"test","path":"/metadata/name","value":"x"}]`, "application/json-patch+json", 422},
+		{"PATCH", "/api/v1/namespaces/default", `[]`, mergePatch, 400},
+		{"PATCH", "/api/v1/namespaces/default", `{"metadata":null}`, mergePatch, 422},
+		{"PATCH", "/api/v1/namespaces/default", `{"metadata":{"labels":{"$patch":1}}}`, "application/strategic-merge-patch+json", 422},
+		{"PATCH", "/api/v1/namespaces/default", `{}`, "application/apply-patch+yaml", 422},
+		{"PATCH", "/api/v1/namespaces/default?fieldManager=m", `{}`, "application/apply-patch+yaml", 400},
+		{"PATCH", "/api/v1/namespaces/default?fieldManager=m", `[1`, "application/apply-patch+yaml", 400},
+		{"PATCH", "/api/v1/namespaces/default?fieldManager=m", `null`, "application/apply-patch+yaml", 400},
+		{"DELETE", configMaps + "/x", `{"kind":"Pod","apiVersion":"v1"}`, "", 404},
+		{"DELETE", configMaps + "/x", `[`, "", 400},
+		{"GET", configMaps + "?limit=x", "", "", 400},
+		{"GET", configMaps + "?resourceVersion=-1", "", "", 400},
+		{"GET", configMaps + "?resourceVersionMatch=Exact", "", "", 422},
+		{"GET", configMaps + "?resourceVersionMatch=Odd&resourceVersion=5", "", "", 422},
+		{"GET", configMaps + "?timeout=never", "", "", 400},
+		{"PUT", configMaps + "/a", configMap("b"), "", 400},
+		{"PUT", configMaps + "/a", `{}`, "", 400},
+		{"GET", "/api/v1/namespaces/default/configmaps/a/b/c/d", "", "", 404},
+	} {
+		r := a.send(c.method, c.path, c.body, "Content-Type", c.contentType)
+		if r.code < 400 || r.code > c.most || r.code >= 500 {
+			t.Errorf("%s %s %.40q: %d %.200s", c.method, c.path, c.body, r.code, r.body)
+		}
+		if r.at("kind") != "Status" && r.code != 404 {
+			t.Errorf("%s %s: no Status: %.100s", c.method, c.path, r.body)
+		}
+	}
+	a.want(200, "GET", "/healthz", "")
+}
+
+// TestEventsThatExpireTogether: etcd deletes all that shares a lease at one
+// revision. A client that is cut off in the middle, and goes on from the last
+// version that it saw, is told of every one.
+func TestEventsThatExpireTogether(t *testing.T) {
+	t.Parallel()
+	const n, cut = 150, 20
+	const path = "/api/v1/namespaces/default/events"
+	a := start(t, onEtcd(t))
+	rv := ""
+	for i := range n {
+		rv = a.want(201, "POST", path, fmt.Sprintf(`{"metadata":{"name":"e%d"},"involvedObject":{"kind":"Pod","namespace":"default","name":"p"},"reason":"r","type":"Normal"}`, i)).version()
+	}
+	store := a.parts.etcd.Client()
+	leases, err := store.Leases(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range leases.Leases {
+		if keys, err := store.TimeToLive(t.Context(), l.ID); err != nil || keys.GrantedTTL < 3600 {
+			continue // of an election
+		}
+		if _, err := store.Revoke(t.Context(), l.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := map[string]bool{}
+	name := func(e map[string]any) (string, string) {
+		meta := e["object"].(map[string]any)["metadata"].(map[string]any)
+		return fmt.Sprint(meta["name"]), fmt.Sprint(meta["resourceVersion"])
+	}
+	first := a.events(path+"?watch=1&timeoutSeconds=10&resourceVersion="+rv, cut)
+	last := ""
+	for _, e := range first {
+		if e["type"] != "DELETED" {
+			t.Fatalf("told %v", e)
+		}
+		who, at := name(e)
+		seen[who], last = true, at
+	}
+	for _, e := range a.events(path+"?watch=1&timeoutSeconds=5&resourceVersion="+last, n) {
+		who, _ := name(e)
+		seen[who] = true
+	}
+	if len(seen) != n {
+		t.Errorf("told of %d of %d", len(seen), n)
+	}
+}

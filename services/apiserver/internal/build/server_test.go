@@ -1,0 +1,272 @@
+package build
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"binnacle/libs/options"
+	"binnacle/services/apiserver/internal/admission/plugins/serviceaccount"
+)
+
+// api is a running server and an administrator's client of it.
+type api struct {
+	t      *testing.T
+	parts  *parts
+	url    string
+	client *http.Client
+	// ns is the namespace of the test on the shared server.
+	ns string
+	// stop ends the server, which the end of the test does otherwise.
+	stop func()
+}
+
+// testOptions keep all that a server writes in a folder.
+func testOptions(t *testing.T, dir string) *Options {
+	t.Helper()
+	o, _, err := newTestOptions(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// newTestOptions also returns the certificate of an administrator.
+func newTestOptions(dir string) (*Options, tls.Certificate, error) {
+	o := NewOptions()
+	o.AddFlags(&options.Sections{})
+	o.Serving.BindAddress, o.Serving.SecurePort = net.IPv4(127, 0, 0, 1), 0
+	o.Serving.CertDir, o.Serving.ClientCAFile = dir, filepath.Join(dir, "ca.crt")
+	o.Etcd.Backend = backendMemory
+	o.host = fmt.Sprintf("host-%d", hosts.Add(1))
+	ca, admin, err := newClientPair()
+	if err != nil {
+		return nil, admin, err
+	}
+	return o, admin, os.WriteFile(o.Serving.ClientCAFile, ca, 0o600)
+}
+
+// onEtcd has a server use the embedded etcd, with its data in a folder of the test.
+func onEtcd(t *testing.T) func(*Options) {
+	dir := t.TempDir()
+	return func(o *Options) { o.Etcd.Backend, o.Etcd.DataDir = backendEtcd, dir }
+}
+
+// hosts counts the servers of the tests. Each has a host of its own, so that
+// replicas have different identities.
+var hosts atomic.Int64
+
+// start runs a whole server in process, with a store in memory unless change says
+// otherwise, until it is ready.
+func start(t *testing.T, change func(*Options)) *api {
+	t.Helper()
+	a := startUnready(t, change)
+	var ready answer
+	defer func() {
+		if ready.code != http.StatusOK {
+			t.Logf("readyz: %d %s", ready.code, ready.body)
+		}
+	}()
+	a.eventually("ready", func() bool {
+		ready = a.get("/readyz?verbose")
+		return ready.code == http.StatusOK
+	})
+	return a
+}
+
+// startUnready runs a server that need not become ready.
+func startUnready(t *testing.T, change func(*Options)) *api {
+	t.Helper()
+	o, admin, err := newTestOptions(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Nothing makes the service accounts that pods would need.
+	o.Admission.Disable = []string{serviceaccount.Name}
+	if change != nil {
+		change(o)
+	}
+	a, stop, err := run(o, admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.t, a.stop = t, sync.OnceFunc(func() {
+		if err := stop(); err != nil {
+			t.Errorf("the server ended with %v", err)
+		}
+	})
+	t.Cleanup(a.stop)
+	return a
+}
+
+// run runs a server until stop is called.
+func run(o *Options, admin tls.Certificate) (a *api, stop func() error, err error) {
+	if err := o.Complete(); err != nil {
+		return nil, nil, err
+	}
+	if err := errors.Join(o.Validate()...); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p, err := build(ctx, o, slog.New(slog.DiscardHandler))
+	if err != nil {
+		cancel()
+		return nil, nil, err
+	}
+	done := make(chan error, 1)
+	go func() { done <- p.run(ctx) }()
+	transport := &http.Transport{
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{admin}},
+		ForceAttemptHTTP2: true, DisableCompression: true,
+	}
+	a = &api{parts: p, url: "https://" + p.server.Addr().String(), client: &http.Client{Transport: transport, Timeout: 30 * time.Second}}
+	return a, func() error {
+		transport.CloseIdleConnections()
+		cancel()
+		err := <-done
+		p.release()
+		return err
+	}, nil
+}
+
+// clientPair makes a CA and a client certificate in system:masters.
+func clientPair(t *testing.T) ([]byte, tls.Certificate) {
+	t.Helper()
+	ca, admin, err := newClientPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca, admin
+}
+
+func newClientPair() ([]byte, tls.Certificate, error) {
+	var none tls.Certificate
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, none, err
+	}
+	ca := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	leaf := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}},
+		NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, &key.PublicKey, key)
+	if err != nil {
+		return nil, none, err
+	}
+	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, ca, &key.PublicKey, key)
+	if err != nil {
+		return nil, none, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER}), tls.Certificate{Certificate: [][]byte{leafDER}, PrivateKey: key}, nil
+}
+
+func (a *api) eventually(what string, check func() bool) {
+	a.t.Helper()
+	deadline := time.Now().Add(2 * time.Minute)
+	for !check() {
+		if time.Now().After(deadline) {
+			a.t.Fatalf("not %s in time", what)
+		}
+		time.Sleep(10 * time.Millisecond) // between polls of a condition
+	}
+}
+
+// answer is a response that was read.
+type answer struct {
+	code   int
+	header http.Header
+	body   []byte
+}
+
+// object decodes the answer.
+func (r answer) object() (o map[string]any) {
+	_ = json.Unmarshal(r.body, &o)
+	return o
+}
+
+// at walks down the decoded answer.
+func (r answer) at(path ...string) any {
+	var v any = r.object()
+	for _, p := range path {
+		m, _ := v.(map[string]any)
+		v = m[p]
+	}
+	return v
+}
+
+func (r answer) version() string { return fmt.Sprint(r.at("metadata", "resourceVersion")) }
+
+// send makes a request; header pairs follow the body.
+func (a *api) send(method, path, body string, header ...string) answer {
+	a.t.Helper()
+	req, err := http.NewRequest(method, a.url+path, bytes.NewBufferString(body))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := a.client.Do(req)
+	if err != nil {
+		return answer{body: []byte(err.Error())}
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		a.t.Errorf("%s %s: %v", method, path, err)
+	}
+	return answer{resp.StatusCode, resp.Header, b}
+}
+
+func (a *api) get(path string, header ...string) answer {
+	a.t.Helper()
+	return a.send(http.MethodGet, path, "", header...)
+}
+
+// want sends a request and checks the code of its answer.
+func (a *api) want(code int, method, path, body string, header ...string) answer {
+	a.t.Helper()
+	r := a.send(method, path, body, header...)
+	if r.code != code {
+		a.t.Fatalf("%s %s: %d, want %d: %s", method, path, r.code, code, r.body)
+	}
+	return r
+}
+
+const configMaps = "/api/v1/namespaces/default/configmaps"
+
+func configMap(name string, data ...string) string {
+	d := map[string]string{}
+	for i := 0; i+1 < len(data); i += 2 {
+		d[data[i]] = data[i+1]
+	}
+	b, _ := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name}, "data": d})
+	return string(b)
+}
+
+const mergePatch = "application/merge-patch+json"

@@ -1,0 +1,154 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"binnacle/libs/options"
+	"binnacle/services/apiserver/internal/storage/etcd"
+	"binnacle/services/apiserver/internal/storage/etcd/snapshot"
+)
+
+// SnapshotName is the name of the command that saves, inspects and restores snapshots of
+// etcd.
+const SnapshotName = "snapshot"
+
+// SnapshotCommand returns the command. Without a subcommand it saves.
+func SnapshotCommand() options.Command {
+	save := &saveOptions{Timeout: 10 * time.Minute}
+	restore := &restoreOptions{RestoreOptions: snapshot.RestoreOptions{RevisionBump: snapshot.DefaultRevisionBump}}
+	status := &statusOptions{}
+	return options.Command{
+		Name: SnapshotName, Short: "Save the content of a running etcd to a file.", Options: save, Run: save.Run,
+		Commands: []options.Command{
+			{Name: "save", Short: "Save the content of a running etcd to a file.", Options: save, Run: save.Run},
+			{Name: "restore", Short: "Create the data folder of an etcd member from a snapshot.", Options: restore, Run: restore.Run},
+			{Name: "status", Short: "Verify a snapshot and print its revision, keys and size.", Options: status, Run: status.Run},
+		},
+	}
+}
+
+// saveOptions are the flags of "snapshot save".
+type saveOptions struct {
+	Endpoint                  string
+	CAFile, CertFile, KeyFile string
+	To                        string
+	Timeout                   time.Duration
+}
+
+// AddFlags implements options.Options.
+func (o *saveOptions) AddFlags(s *options.Sections) {
+	f := s.Set("snapshot")
+	f.StringVar(&o.Endpoint, "endpoint", "", "URL of one etcd member, or the value of an API server's --embedded-etcd-listen-client-url.")
+	f.StringVar(&o.CAFile, "cacert", "", "CA bundle that verifies the server.")
+	f.StringVar(&o.CertFile, "cert", "", "Client certificate.")
+	f.StringVar(&o.KeyFile, "key", "", "Key of the client certificate.")
+	f.StringVar(&o.To, "to", "", "File to write. It must not exist.")
+	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "Maximum time to copy the content. A server that does not answer fails within 5s.")
+}
+
+// Complete implements options.Options.
+func (o *saveOptions) Complete() error { return nil }
+
+// Validate implements options.Options.
+func (o *saveOptions) Validate() (errs []error) {
+	if o.Endpoint == "" || o.To == "" {
+		errs = append(errs, errors.New("--endpoint and --to are required"))
+	}
+	if o.Timeout <= 0 {
+		errs = append(errs, errors.New("--timeout must be positive"))
+	}
+	return errs
+}
+
+// Run saves the snapshot.
+func (o *saveOptions) Run(ctx context.Context, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	client, err := etcd.Dial(etcd.DialOptions{Servers: []string{o.Endpoint}, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, Logger: log})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	begin := time.Now()
+	size, err := snapshot.Save(ctx, snapshot.SaveOptions{Endpoint: o.Endpoint, Client: client, Path: o.To, Progress: func(copied, size int64) {
+		log.Info("saving a snapshot", "bytes", copied, "databaseBytes", size)
+	}})
+	if err != nil {
+		return err
+	}
+	log.Info("saved a snapshot", "file", o.To, "bytes", size, "duration", time.Since(begin).String())
+	return nil
+}
+
+// restoreOptions are the flags of "snapshot restore".
+type restoreOptions struct{ snapshot.RestoreOptions }
+
+// AddFlags implements options.Options.
+func (o *restoreOptions) AddFlags(s *options.Sections) {
+	f := s.Set("restore")
+	f.StringVar(&o.From, "from", "", "Snapshot file, or data folder of a stopped etcd.")
+	f.StringVar(&o.DataDir, "data-dir", "", "Data folder to create. It must not exist.")
+	f.Uint64Var(&o.RevisionBump, "bump-revision", o.RevisionBump, "Added to the revision. Older revisions are marked as compacted, so that clients list again. 0 keeps the revision.")
+	c := s.Set("cluster")
+	c.StringVar(&o.Name, "name", "", "Name of the member. Without it, the folder is one for the etcd embedded in an API server.")
+	c.StringVar(&o.InitialCluster, "initial-cluster", "", "Members of the new cluster, as NAME=PEER-URL,...")
+	c.StringVar(&o.InitialClusterToken, "initial-cluster-token", "", "Token of the new cluster (default etcd-cluster).")
+	c.StringSliceVar(&o.PeerURLs, "initial-advertise-peer-urls", nil, "Peer URLs of this member.")
+}
+
+// Complete implements options.Options.
+func (o *restoreOptions) Complete() error { return nil }
+
+// Validate implements options.Options.
+func (o *restoreOptions) Validate() (errs []error) {
+	if o.From == "" || o.DataDir == "" {
+		errs = append(errs, errors.New("--from and --data-dir are required"))
+	}
+	if cluster := o.InitialCluster != "" || len(o.PeerURLs) > 0; cluster != (o.Name != "") {
+		errs = append(errs, errors.New("--name, --initial-cluster and --initial-advertise-peer-urls are required together"))
+	}
+	return errs
+}
+
+// Run restores the snapshot.
+func (o *restoreOptions) Run(_ context.Context, log *slog.Logger) error {
+	if err := snapshot.Restore(o.RestoreOptions); err != nil {
+		return err
+	}
+	log.Info("restored a snapshot", "file", o.From, "dataDir", o.DataDir)
+	return nil
+}
+
+// statusOptions are the flags of "snapshot status".
+type statusOptions struct{ From string }
+
+// AddFlags implements options.Options.
+func (o *statusOptions) AddFlags(s *options.Sections) {
+	s.Set("status").StringVar(&o.From, "from", "", "Snapshot file, or data folder of a stopped etcd.")
+}
+
+// Complete implements options.Options.
+func (o *statusOptions) Complete() error { return nil }
+
+// Validate implements options.Options.
+func (o *statusOptions) Validate() []error {
+	if o.From == "" {
+		return []error{errors.New("--from is required")}
+	}
+	return nil
+}
+
+// Run prints the state of the snapshot.
+func (o *statusOptions) Run(context.Context, *slog.Logger) error {
+	i, err := snapshot.Status(o.From)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(os.Stdout, "revision  %d\nkeys      %d\nbytes     %d\nhash      %x\nversion   %s\n", i.Revision, i.Keys, i.Bytes, i.Hash, i.Version)
+	return err
+}

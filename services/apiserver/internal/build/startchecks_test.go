@@ -1,0 +1,131 @@
+package build
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// startedByDefault are the checks of /livez of kube-apiserver 1.33.13 with
+// --authorization-mode=RBAC, in order.
+const startedByDefault = `ping log etcd
+poststarthook/start-apiserver-admission-initializer poststarthook/generic-apiserver-start-informers
+poststarthook/priority-and-fairness-config-consumer poststarthook/priority-and-fairness-filter
+poststarthook/storage-object-count-tracker-hook
+poststarthook/start-apiextensions-informers poststarthook/start-apiextensions-controllers poststarthook/crd-informer-synced
+poststarthook/start-system-namespaces-controller poststarthook/start-cluster-authentication-info-controller
+poststarthook/start-kube-apiserver-identity-lease-controller poststarthook/start-kube-apiserver-identity-lease-garbage-collector
+poststarthook/start-legacy-token-tracking-controller poststarthook/start-service-ip-repair-controllers
+poststarthook/rbac/bootstrap-roles poststarthook/scheduling/bootstrap-system-priority-classes
+poststarthook/priority-and-fairness-config-producer poststarthook/bootstrap-controller
+poststarthook/start-kubernetes-service-cidr-controller poststarthook/start-kube-aggregator-informers
+poststarthook/apiservice-status-local-available-controller poststarthook/apiservice-status-remote-available-controller
+poststarthook/apiservice-registration-controller poststarthook/apiservice-discovery-controller
+poststarthook/kube-apiserver-autoregistration autoregister-completion
+poststarthook/apiservice-openapi-controller poststarthook/apiservice-openapiv3-controller`
+
+// passing returns the names of the checks that an endpoint reports as passed.
+func (a *api) passing(endpoint string) []string {
+	var names []string
+	for _, line := range strings.Split(string(a.want(http.StatusOK, "GET", endpoint+"?verbose", "").body), "\n") {
+		if name, ok := strings.CutPrefix(line, "[+]"); ok {
+			names = append(names, strings.TrimSuffix(name, " ok"))
+		}
+	}
+	return names
+}
+
+func TestHealthChecksHaveTheNamesOfKubernetes(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*Options)
+		want   *strings.Replacer
+	}{
+		{"RBAC", withRBAC, strings.NewReplacer()},
+		{"without RBAC", func(*Options) {}, strings.NewReplacer("poststarthook/rbac/bootstrap-roles ", "")},
+		{"without flow control", func(o *Options) { withRBAC(o); o.PriorityAndFairness = false }, strings.NewReplacer(
+			"poststarthook/priority-and-fairness-config-consumer", "poststarthook/max-in-flight-filter",
+			"poststarthook/priority-and-fairness-filter", "",
+		)},
+		{"gates", func(o *Options) {
+			withRBAC(o)
+			if err := o.Features.Set("APIServerIdentity=false,MultiCIDRServiceAllocator=false,DisableAllocatorDualWrite=false,WatchCacheInitializationPostStartHook=true"); err != nil {
+				t.Fatal(err)
+			}
+		}, strings.NewReplacer(
+			"poststarthook/start-kube-apiserver-identity-lease-controller", "poststarthook/storage-readiness",
+			"poststarthook/start-kube-apiserver-identity-lease-garbage-collector", "",
+			"poststarthook/start-kubernetes-service-cidr-controller", "",
+		)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a := start(t, tt.change)
+			want := strings.Fields(tt.want.Replace(startedByDefault))
+			for _, endpoint := range []string{"/livez", "/healthz"} {
+				if got := a.passing(endpoint); !slices.Equal(got, want) {
+					t.Errorf("%s: %q, want %q", endpoint, got, want)
+				}
+			}
+			ready := slices.Concat(want[:3], []string{"etcd-readiness", "informer-sync", "fan-out"}, want[3:], []string{"shutdown"})
+			if got := a.passing("/readyz"); !slices.Equal(got, ready) {
+				t.Errorf("/readyz: %q, want %q", got, ready)
+			}
+			for _, name := range want {
+				a.want(http.StatusOK, "GET", "/livez/"+name, "")
+			}
+		})
+	}
+}
+
+// unloaded is a source that delivers nothing until open is closed.
+type unloaded struct {
+	watchcache.Source
+	open chan struct{}
+}
+
+// Load implements watchcache.Source.
+func (u *unloaded) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+	select {
+	case <-u.open:
+		return u.Source.Load(ctx, page)
+	case <-ctx.Done():
+		return storage.Place{}, ctx.Err()
+	}
+}
+
+func TestHealthChecksFailUntilTheirPartsAreUp(t *testing.T) {
+	u := &unloaded{open: make(chan struct{})}
+	a := startUnready(t, func(o *Options) {
+		withRBAC(o)
+		o.between = func(s watchcache.Source) watchcache.Source {
+			u.Source = s
+			return u
+		}
+	})
+	notFinished := "internal server error: not finished\n"
+	waiting := strings.Fields(startedByDefault)[3:]
+	for _, name := range waiting {
+		want := notFinished
+		switch name {
+		case "poststarthook/priority-and-fairness-filter": // needs no objects
+			a.eventually(name, func() bool { return a.get("/livez/"+name).code == http.StatusOK })
+			continue
+		case "autoregister-completion":
+			want = "internal server error: missing APIService: [v1. v1.admissionregistration.k8s.io "
+		}
+		if got := a.get("/livez/" + name); got.code != http.StatusInternalServerError || !strings.HasPrefix(string(got.body), want) {
+			t.Errorf("%s: %d %s", name, got.code, got.body)
+		}
+	}
+	all := "?verbose&exclude=" + strings.Join(waiting, "&exclude=")
+	if got := a.want(http.StatusOK, "GET", "/livez"+all, ""); !strings.Contains(string(got.body), "[+]autoregister-completion excluded: ok\n") {
+		t.Errorf("excluded: %s", got.body)
+	}
+	close(u.open)
+	a.eventually("live", func() bool { return a.get("/livez").code == http.StatusOK })
+}

@@ -1,0 +1,58 @@
+package build
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+)
+
+const mediaTypePod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","labels":{"a":"b"}},"spec":{"nodeName":"n1","containers":[{"name":"c","image":"i"}]}}`
+
+// TestStorageMediaTypeJSON writes with one media type and reads with the other.
+func TestStorageMediaTypeJSON(t *testing.T) {
+	etcd := etcdtest.Listening(t)
+	with := func(media string) *api {
+		return start(t, func(o *Options) {
+			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+			o.Compatibility.StorageMediaType = media
+			o.Admission.Disable = append(o.Admission.Disable, "ServiceAccount")
+		})
+	}
+	const pods, hpas = "/api/v1/namespaces/default/pods", "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
+	a := with("application/json")
+	watch := watchOf(a, pods+"?watch=true&fieldSelector=spec.nodeName%3Dn1")
+	created := a.want(201, "POST", pods, mediaTypePod)
+	a.want(201, "POST", hpas, `{"metadata":{"name":"h"},"spec":{"maxReplicas":3,"scaleTargetRef":{"kind":"Deployment","name":"d"}}}`)
+	for key, version := range map[string]string{"pods/default/p": "v1", "horizontalpodautoscalers/default/h": "autoscaling/v2"} {
+		kv, _, err := a.parts.store.Get(t.Context(), "/registry/"+key, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var head struct{ Kind, APIVersion string }
+		if err := json.Unmarshal(kv.Value, &head); err != nil || head.APIVersion != version || head.Kind == "" {
+			t.Errorf("%s is stored as %.60q: %v", key, kv.Value, err)
+		}
+	}
+	if e := watch.next(); e != "ADDED p" {
+		t.Errorf("watch with a field selector sends %q", e)
+	}
+	b := with("application/vnd.kubernetes.protobuf")
+	for _, r := range []*api{a, b} {
+		if got := r.want(200, "GET", pods+"/p", ""); !bytes.Equal(got.body, created.body) {
+			t.Errorf("read\n%s\ncreated\n%s", got.body, created.body)
+		}
+		for _, query := range []string{"?labelSelector=a%3Db", "?fieldSelector=spec.nodeName%3Dn1"} {
+			if n := len(r.want(200, "GET", pods+query, "").at("items").([]any)); n != 1 {
+				t.Errorf("%s: %d items", query, n)
+			}
+		}
+		r.want(200, "GET", hpas+"/h", "")
+	}
+	b.want(200, "PUT", pods+"/p/status", `{"metadata":{"name":"p"},"status":{"phase":"Running"}}`)
+	kv, _, err := b.parts.store.Get(t.Context(), "/registry/pods/default/p", 0)
+	if err != nil || !bytes.HasPrefix(kv.Value, []byte("k8s\x00")) {
+		t.Errorf("stored after a write with protobuf: %.20q, %v", kv.Value, err)
+	}
+}

@@ -1,0 +1,280 @@
+package build
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+)
+
+const storageVersionsPath = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
+
+func sayingVersions(t *testing.T, o *Options) {
+	t.Helper()
+	if err := errors.Join(o.Features.Set("StorageVersionAPI=true,APIServerIdentity=true"), o.RuntimeConfig.Set("internal.apiserver.k8s.io/v1alpha1=true")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestReplicasSayWhatTheyStore, each by its name, and whether they agree.
+func TestReplicasSayWhatTheyStore(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Listening(t)
+	replica := func() *api {
+		return start(t, func(o *Options) {
+			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+			sayingVersions(t, o)
+		})
+	}
+	a, b := replica(), replica()
+	for _, r := range []*api{a, b} {
+		r.want(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
+		r.want(201, "POST", configMaps, configMap(fmt.Sprintf("of-%d", r.parts.boundPort())))
+	}
+	for name, want := range map[string]struct{ encoding, decodable string }{
+		"core.pods":                            {"v1", "[v1]"},
+		"core.events":                          {"v1", "[v1 events.k8s.io/v1]"},
+		"apps.deployments":                     {"apps/v1", "[apps/v1]"},
+		"autoscaling.horizontalpodautoscalers": {"autoscaling/v2", "[autoscaling/v1 autoscaling/v2]"},
+	} {
+		v := a.want(200, "GET", storageVersionsPath+"/"+name, "")
+		if common := fmt.Sprint(v.at("status", "commonEncodingVersion")); common != want.encoding {
+			t.Errorf("%s: common version %s", name, common)
+		}
+		said, _ := v.at("status", "storageVersions").([]any)
+		ids := map[any]bool{}
+		for _, s := range said {
+			s := s.(map[string]any)
+			ids[s["apiServerID"]] = true
+			versions := fmt.Sprint(s["decodableVersions"])
+			if s["encodingVersion"] != want.encoding || len(versions) != len(want.decodable) || fmt.Sprint(s["servedVersions"]) != versions {
+				t.Errorf("%s: a replica says %v", name, s)
+			}
+		}
+		if len(ids) != 2 {
+			t.Errorf("%s: said by %v", name, ids)
+		}
+		conditions, _ := v.at("status", "conditions").([]any)
+		if len(conditions) != 1 || conditions[0].(map[string]any)["type"] != "AllEncodingVersionsEqual" || conditions[0].(map[string]any)["status"] != "True" {
+			t.Errorf("%s: conditions %v", name, conditions)
+		}
+	}
+	if got := a.get(storageVersionsPath + "/events.k8s.io.events"); got.code != http.StatusNotFound {
+		t.Errorf("what is stored at one place is told of twice: %d", got.code)
+	}
+	silent := start(t, func(o *Options) { // without the gates nothing is said
+		if err := o.RuntimeConfig.Set("internal.apiserver.k8s.io/v1alpha1=true"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if items, _ := silent.get(storageVersionsPath).at("items").([]any); len(items) != 0 {
+		t.Errorf("without the gates %d are told of", len(items))
+	}
+}
+
+// TestUpdatesRewriteWhatIsStored: an update that changes nothing is what those who migrate
+// stored objects send.
+func TestUpdatesRewriteWhatIsStored(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	const scaler = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
+	for _, c := range []struct{ name, key, path, stored, want string }{
+		{"in JSON", "/registry/configmaps/default/j", configMaps + "/j", `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"j","namespace":"default","uid":"1","creationTimestamp":"2026-01-01T00:00:00Z"},"data":{"a":"b"}}`, "k8s\x00"},
+		{"in an older version", "/registry/horizontalpodautoscalers/default/h", scaler + "/h", `{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v1","metadata":{"name":"h","namespace":"default","uid":"2","creationTimestamp":"2026-01-01T00:00:00Z"},"spec":{"scaleTargetRef":{"kind":"Deployment","name":"d","apiVersion":"apps/v1"},"maxReplicas":3,"targetCPUUtilizationPercentage":50},"status":{}}`, "autoscaling/v2"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := &api{t: t, parts: a.parts, url: a.url, client: a.client}
+			a.behind(c.key, c.stored)
+			var before answer
+			a.eventually("there", func() bool { before = a.get(c.path); return before.code == 200 })
+			after := a.want(200, "PUT", c.path, string(before.body))
+			if after.version() == before.version() {
+				t.Error("nothing was written")
+			}
+			if got := string(a.stored(c.key)); !strings.HasPrefix(got, "k8s\x00") || !strings.Contains(got[:min(len(got), 80)], c.want) {
+				t.Errorf("stored as %.80q", got)
+			}
+			if again := a.want(200, "PUT", c.path, string(after.body)); again.version() != after.version() {
+				t.Error("it was written again")
+			}
+		})
+	}
+	t.Run("converted", func(t *testing.T) {
+		objectsOfOlderVersions(&api{t: t, parts: a.parts, url: a.url, client: a.client})
+	})
+}
+
+// TestCustomResourcesAreToldOfToo: by each replica, as their definition says now, and owned
+// by it. Who defined one may write it at once.
+func TestCustomResourcesAreToldOfToo(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Listening(t)
+	replica := func() *api {
+		return start(t, func(o *Options) {
+			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+			sayingVersions(t, o)
+		})
+	}
+	a := replica()
+	a.want(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
+	definition := func(stored string) string {
+		version := func(name string, served bool) string {
+			return fmt.Sprintf(`{"name":%q,"served":%t,"storage":%t,"schema":{"openAPIV3Schema":{"type":"object"}}}`, name, served, name == stored)
+		}
+		return `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"things.example.com"},"spec":{"group":"example.com","scope":"Namespaced",
+			"names":{"plural":"things","kind":"Thing"},"versions":[` + version("v1", true) + "," + version("v2", true) + "," + version("v0", false) + `]}}`
+	}
+	made := a.want(201, "POST", definitionsPath, definition("v1"))
+	a.want(201, "POST", "/apis/example.com/v1/namespaces/default/things", `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`)
+	said := func() (common string, replicas map[string]string) {
+		v := a.want(200, "GET", storageVersionsPath+"/example.com.things", "")
+		owners, _ := v.at("metadata", "ownerReferences").([]any)
+		if len(owners) != 1 || fmt.Sprint(owners[0].(map[string]any)["uid"]) != fmt.Sprint(made.at("metadata", "uid")) {
+			t.Errorf("owned by %v", owners)
+		}
+		replicas = map[string]string{}
+		all, _ := v.at("status", "storageVersions").([]any)
+		for _, s := range all {
+			s := s.(map[string]any)
+			replicas[fmt.Sprint(s["apiServerID"])] = fmt.Sprint(s["encodingVersion"], s["decodableVersions"], s["servedVersions"])
+		}
+		return fmt.Sprint(v.at("status", "commonEncodingVersion")), replicas
+	}
+	const others = "[example.com/v1 example.com/v2 example.com/v0] [example.com/v1 example.com/v2]"
+	wanted := func(version string, replicas int) func() bool {
+		return func() bool {
+			common, said := said()
+			for _, s := range said {
+				if s != version+" "+others && s != version+others {
+					return false
+				}
+			}
+			return common == version && len(said) == replicas
+		}
+	}
+	if !wanted("example.com/v1", 1)() { // it was said before the object was written
+		t.Error(said())
+	}
+	replica()
+	a.eventually("told of by both", wanted("example.com/v1", 2))
+	a.want(200, "PATCH", definitionsPath+"/things.example.com", fmt.Sprintf(`{"spec":%s}`, strings.TrimSuffix(definition("v2")[strings.Index(definition("v2"), `"spec":`)+len(`"spec":`):], "}")), "Content-Type", mergePatch)
+	a.eventually("told of as it is stored now", wanted("example.com/v2", 2))
+}
+
+// TestWebhooksDoNotKeepReplicasFromStarting checks that a replica registers the versions of
+// built-in resources in spite of a policy and a webhook that reject them. Those of custom
+// resources wait until the webhook is gone.
+func TestWebhooksDoNotKeepReplicasFromStarting(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Listening(t)
+	replica := func() *api {
+		return start(t, func(o *Options) {
+			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+			sayingVersions(t, o)
+		})
+	}
+	a := replica()
+	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies", `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":"no"},
+		"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":["internal.apiserver.k8s.io"],"apiVersions":["*"],"operations":["*"],"resources":["*/*"]}]},"validations":[{"expression":"false"}]}}`)
+	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+		`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":"no"},"spec":{"policyName":"no","validationActions":["Deny"]}}`)
+	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"MutatingWebhookConfiguration","metadata":{"name":"no"},
+		"webhooks":[{"name":"no.example.com","clientConfig":{"url":"https://127.0.0.1:1/"},"sideEffects":"None","admissionReviewVersions":["v1"],
+		"rules":[{"apiGroups":["internal.apiserver.k8s.io"],"apiVersions":["*"],"operations":["*"],"resources":["*/*"]}]}]}`)
+	const other = `{"apiVersion":"internal.apiserver.k8s.io/v1alpha1","kind":"StorageVersion","metadata":{"name":"other.things"},"spec":{}}`
+	a.eventually("refused to clients", func() bool { return a.send("POST", storageVersionsPath, other).code >= 400 })
+	b := replica()
+	b.eventually("telling", func() bool {
+		return b.get("/readyz/poststarthook/built-in-resources-storage-version-updater").code == 200
+	})
+	b.want(201, "POST", configMaps, configMap("c"))
+	b.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+	create := func() int {
+		return b.send("POST", "/apis/example.com/v1/namespaces/default/things", `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`).code
+	}
+	if code := create(); code != 503 {
+		t.Errorf("create of an object whose version is not registered: %d", code)
+	}
+	b.want(200, "DELETE", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/no", "")
+	b.want(200, "DELETE", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/no", "")
+	b.eventually("registered without them", func() bool { return create() == 201 })
+}
+
+// TestWhatIsServedNoMoreIsTakenBack: a replica that is started anew with less says so.
+func TestWhatIsServedNoMoreIsTakenBack(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Listening(t)
+	replica := func(host, config string) *api {
+		return start(t, func(o *Options) {
+			o.host = host
+			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+			sayingVersions(t, o)
+			if err := o.RuntimeConfig.Set("internal.apiserver.k8s.io/v1alpha1=true," + config); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	const cronJobs, nodes = storageVersionsPath + "/batch.cronjobs", storageVersionsPath + "/storage.k8s.io.csinodes"
+	a := replica("first", "")
+	b := replica("second", "storage.k8s.io/v1=false")
+	said := func(path string) int {
+		all, _ := b.get(path).at("status", "storageVersions").([]any)
+		return len(all)
+	}
+	b.want(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
+	if said(cronJobs) != 2 || said(nodes) != 1 {
+		t.Fatalf("said by %d and %d", said(cronJobs), said(nodes))
+	}
+	a.stop()
+	a = replica("first", "batch/v1=false,storage.k8s.io/v1=false")
+	a.want(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
+	if n := said(cronJobs); n != 1 {
+		t.Errorf("%d say that they serve it", n)
+	}
+	if r := b.get(nodes); r.code != http.StatusNotFound {
+		t.Errorf("what nobody serves: %d %s", r.code, r.body)
+	}
+}
+
+// objectsOfOlderVersions adds checks of values that an older Kubernetes stored: reads, watches and
+// writes see the converted object, and a write stores it in the storage version.
+func objectsOfOlderVersions(a *api) {
+	const budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+	const label = "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match"
+	before := a.get(budgets).version()
+	a.behind("/registry/poddisruptionbudgets/default/old", `{"kind":"PodDisruptionBudget","apiVersion":"policy/v1beta1","metadata":{"name":"old","namespace":"default","uid":"u-1"},"spec":{"minAvailable":1,"selector":{}}}`)
+	a.eventually("seen", func() bool { return a.get(budgets+"/old").code == http.StatusOK })
+	for _, path := range []string{budgets + "/old", budgets, budgets + "?resourceVersion=0", budgets + "?watch=true&timeoutSeconds=1&resourceVersion=" + before} {
+		if text := string(a.want(200, "GET", path, "").body); !strings.Contains(text, label) {
+			a.t.Errorf("%s: %s", path, text)
+		}
+	}
+	live := a.want(200, "GET", budgets+"/old", "")
+	if text := string(a.want(200, "PUT", budgets+"/old", string(live.body)).body); !strings.Contains(text, label) {
+		a.t.Errorf("updated to %s", text)
+	}
+	if got := a.stored("/registry/poddisruptionbudgets/default/old"); !bytes.Contains(got, []byte("\x09policy/v1\x12")) || !bytes.Contains(got, []byte(label)) {
+		a.t.Errorf("stored %q", got)
+	}
+
+	// A claim that was stored without dataSourceRef can be changed.
+	const claims = "/api/v1/namespaces/default/persistentvolumeclaims"
+	a.behind("/registry/persistentvolumeclaims/default/old", `{"kind":"PersistentVolumeClaim","apiVersion":"v1","metadata":{"name":"old","namespace":"default","uid":"u-2","finalizers":["kubernetes.io/pvc-protection"]},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}},"dataSource":{"kind":"PersistentVolumeClaim","name":"other"},"volumeMode":"Filesystem"},"status":{"phase":"Pending"}}`)
+	a.eventually("seen", func() bool { return a.get(claims+"/old").at("spec", "dataSourceRef", "name") == "other" })
+	a.want(200, "PATCH", claims+"/old", `{"metadata":{"finalizers":null}}`, "Content-Type", mergePatch)
+	a.want(200, "DELETE", claims+"/old", "")
+	a.want(404, "GET", claims+"/old", "")
+
+	// A version that is not known is not decoded.
+	a.behind("/registry/configmaps/default/unknown", `{"kind":"ConfigMap","apiVersion":"v7","metadata":{"name":"unknown","namespace":"default"},"data":{"a":"b"}}`)
+	for _, path := range []string{configMaps + "/unknown", configMaps} {
+		if text := string(a.want(500, "GET", path, "").body); !strings.Contains(text, `no kind \"ConfigMap\" is registered for version \"v7\"`) {
+			a.t.Errorf("%s: %s", path, text)
+		}
+	}
+	a.want(500, "PATCH", configMaps+"/unknown", `{"data":{"a":"c"}}`, "Content-Type", mergePatch)
+}

@@ -1,0 +1,99 @@
+package build
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"binnacle/services/apiserver/internal/proxy/egress"
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/storage/etcd"
+	"binnacle/services/apiserver/internal/storage/etcd/embedded"
+	"binnacle/services/apiserver/internal/storage/memstore"
+)
+
+// Values of --storage-backend. Empty is etcd, too.
+const (
+	backendEtcd   = "etcd3"
+	backendMemory = "memory"
+)
+
+// objectStore is what the server needs of the main store: the contract, a health check
+// and the bounds of history.
+type objectStore interface {
+	storage.Interface
+	Ping(ctx context.Context) error
+	History(ctx context.Context) (oldest, newest int64, err error)
+}
+
+func (p *parts) buildStore(ctx context.Context) error {
+	if p.options.Etcd.Backend == backendMemory {
+		s := memstore.New()
+		p.close = append(p.close, s.Close)
+		p.store, p.compact = s, func(ctx context.Context) error { return s.CompactEvery(ctx, p.options.Etcd.CompactionInterval) }
+		return nil
+	}
+	return p.buildEtcdStore(ctx)
+}
+
+func (p *parts) buildEtcdStore(ctx context.Context) (err error) {
+	o := p.options.Etcd
+	cfg := etcd.Config{}
+	if len(o.Servers) == 0 {
+		if p.etcd, err = embedded.Start(ctx, embedded.Options{
+			DataDir: o.DataDir, QuotaBytes: o.Embedded.QuotaBytes, ListenClient: o.Embedded.ListenClientURL,
+			CertFile: o.Embedded.CertFile, KeyFile: o.Embedded.KeyFile, ClientCAFile: o.Embedded.TrustedCAFile,
+			Logger: p.log, Metrics: p.metrics,
+		}); err != nil {
+			return err
+		}
+		p.close = append(p.close, p.etcd.Stop)
+		cfg = p.etcd.Config()
+	} else {
+		client, err := etcd.Dial(etcd.DialOptions{Servers: o.Servers, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, Logger: p.log, Metrics: p.metrics, Dial: p.egress.To(egress.Etcd), Traces: p.traces.Inner()})
+		if err != nil {
+			return err
+		}
+		p.close = append(p.close, func() { _ = client.Close() })
+		cfg.Client = client
+	}
+	cfg.Prefix = p.root()
+	cfg.LeaseReuse = time.Duration(o.LeaseReuseSeconds) * time.Second
+	cfg.Logger, cfg.Metrics = p.log, p.metrics
+	s, err := etcd.New(cfg)
+	if err != nil {
+		return err
+	}
+	p.store, p.elector = s, etcd.NewElector(s, 0)
+	p.compact = (&etcd.Compactor{Store: s, Interval: o.CompactionInterval, Logger: p.log}).Run
+	if len(o.Servers) > 0 {
+		p.monitor = (&etcd.Monitor{Ping: s.Ping, Endpoints: o.Servers, Logger: p.log}).Run
+	}
+	return nil
+}
+
+// validateBackend returns what is wrong with --storage-backend, and the options that
+// contradict a store in memory, which no other replica shares.
+func (o *Options) validateBackend() (errs []error) {
+	switch o.Etcd.Backend {
+	case backendEtcd, "":
+		return nil
+	case backendMemory:
+	default:
+		return []error{fmt.Errorf("--storage-backend invalid, allowed values: %s, %s. If not specified, it will default to '%s'", backendEtcd, backendMemory, backendEtcd)}
+	}
+	for _, f := range []struct {
+		name  string
+		given bool
+	}{
+		{"--etcd-servers", len(o.Etcd.Servers) > 0},
+		{"--etcd-servers-overrides", len(o.Etcd.Overrides) > 0},
+		{"--embedded-etcd-listen-client-url", o.Etcd.Embedded.ListenClientURL != ""},
+		{"--nats-servers", len(o.Fanout.Servers) > 0},
+	} {
+		if f.given {
+			errs = append(errs, fmt.Errorf("%s cannot be used with --storage-backend=%s", f.name, backendMemory))
+		}
+	}
+	return errs
+}

@@ -1,0 +1,47 @@
+package build
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// TestStoredMetadataIsRepaired reads a custom resource whose stored metadata clients cannot decode, in each
+// form, and changes it.
+func TestStoredMetadataIsRepaired(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	a.want(http.StatusCreated, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+	const things = "/apis/example.com/v1/namespaces/default/things"
+	a.eventually("served", func() bool { return a.get(things).code == http.StatusOK })
+	_, err := a.parts.store.Create(context.Background(), a.parts.root()+"/example.com/things/default/a", []byte(`{"apiVersion":"example.com/v1","kind":"Thing",
+		"metadata":{"name":"a","namespace":"default","uid":"1","unknown":42,"annotations":{"bar":"abc","foo":42},"labels":{"l":"m"},"generation":null,"creationTimestamp":"2020-01-01T00:00:00Z"}}`), storage.WriteOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.eventually("seen", func() bool { return a.get(things+"/a").code == http.StatusOK })
+	const form, watch = ";g=meta.k8s.io;v=v1", things + "?watch=1&timeoutSeconds=1"
+	for accept, paths := range map[string][]string{
+		"application/json":                                     {things + "/a", things, watch},
+		"application/json;as=Table" + form:                     {things + "/a", things, watch},
+		"application/json;as=PartialObjectMetadata" + form:     {things + "/a", watch},
+		"application/json;as=PartialObjectMetadataList" + form: {things},
+	} {
+		for _, path := range paths {
+			got := string(a.want(http.StatusOK, "GET", path, "", "Accept", accept).body)
+			got = strings.NewReplacer(" ", "", "\n", "").Replace(got)
+			if !strings.Contains(got, `"generation":1`) || !strings.Contains(got, `"labels":{"l":"m"}`) || strings.Contains(got, "annotations") || strings.Contains(got, "unknown") {
+				t.Errorf("%s as %s: %s", path, accept, got)
+			}
+		}
+	}
+	a.want(http.StatusOK, "GET", things, "", "Accept", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList"+form)
+	changed := a.want(http.StatusOK, "PATCH", things+"/a", `{"metadata":{"annotations":{"x":"y"}}}`, "Content-Type", "application/merge-patch+json")
+	if got := changed.at("metadata", "generation"); got != float64(1) {
+		t.Errorf("generation %v after a change of the metadata", got)
+	}
+	a.want(http.StatusOK, "DELETE", things+"/a", "")
+}

@@ -1,0 +1,220 @@
+package build
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"binnacle/libs/tracing/tracingtest"
+	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+)
+
+// wantedSpan is a span that a request must have, with at least these attributes and events.
+type wantedSpan struct {
+	name, parent string
+	attributes   map[string]string
+	events       []string
+}
+
+// missingSpans returns what of the wanted spans a trace lacks.
+func missingSpans(spans []tracingtest.Span, trace string, want []wantedSpan) (out []string) {
+	byID := map[string]string{}
+	for _, s := range spans {
+		byID[s.ID] = s.Name
+	}
+	for _, w := range want {
+		if !slices.ContainsFunc(spans, func(s tracingtest.Span) bool {
+			if s.Trace != trace || s.Name != w.name || w.parent != "" && byID[s.Parent] != w.parent {
+				return false
+			}
+			for name, value := range w.attributes {
+				if got, ok := s.Attributes[name]; !ok || got != value {
+					return false
+				}
+			}
+			for _, event := range w.events {
+				if !slices.Contains(s.Events, event) {
+					return false
+				}
+			}
+			return true
+		}) {
+			out = append(out, w.name)
+		}
+	}
+	return out
+}
+
+// wantSpans waits for spans of a trace.
+func wantSpans(t *testing.T, c *tracingtest.Collector, trace string, want []wantedSpan) {
+	t.Helper()
+	var lacks []string
+	defer func() {
+		if len(lacks) > 0 {
+			t.Errorf("the trace lacks %v", lacks)
+		}
+	}()
+	c.Wait(t, func(spans []tracingtest.Span) bool {
+		lacks = missingSpans(spans, trace, want)
+		return len(lacks) == 0
+	})
+}
+
+// unsampled returns a configuration of traces without a rate.
+func unsampled(t *testing.T, c *tracingtest.Collector) string {
+	t.Helper()
+	return tracingtest.File(t, "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nendpoint: "+c.Endpoint+"\n")
+}
+
+// traceparent returns a header for a sampled trace.
+func traceparent(trace string) string { return "00-" + trace + "-b7ad6b7169203331-01" }
+
+// TestSpansOfRequestsAreThoseOfKubernetes sends the requests of TestAPIServerTracing of
+// Kubernetes and expects its spans.
+func TestSpansOfRequestsAreThoseOfKubernetes(t *testing.T) {
+	collector, etcd := tracingtest.Start(t), etcdtest.Listening(t)
+	a := start(t, func(o *Options) {
+		o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+		o.Tracing.ConfigFile = unsampled(t, collector)
+	})
+	const nodes, node, accept = "/api/v1/nodes", "/api/v1/nodes/fake", "application/vnd.kubernetes.protobuf, */*"
+	message := wantedSpan{attributes: map[string]string{"rpc.system": "grpc"}, events: []string{"message"}}
+	create := []string{
+		"limitedReadBody succeeded", "About to convert to expected version", "Conversion done", "About to store object in database",
+		"Write to database call succeeded", "About to write a response", "Writing http response done",
+	}
+	update := []string{
+		"initial value restored", "About to Encode", "Encode succeeded", "TransformToStorage succeeded", "Transaction prepared",
+		"Txn call completed", "Transaction committed", "decode succeeded",
+	}
+	for i, c := range []struct {
+		method, path, body, media string
+		root, operation           string
+		events                    []string
+		store                     wantedSpan
+		call                      string
+	}{
+		{
+			method: "POST", path: nodes, body: `{"metadata":{"name":"fake"}}`, root: "POST /api/v1/nodes", operation: "Create", events: create,
+			store: wantedSpan{name: "Create etcd3", events: []string{"About to Encode", "Encode succeeded", "TransformToStorage succeeded", "Txn call succeeded", "decode succeeded"}},
+			call:  "etcdserverpb.KV/Txn",
+		},
+		{
+			method: "GET", path: node, root: "GET /api/v1/nodes/{:name}", operation: "Get",
+			events: []string{"About to Get from storage", "About to write a response", "Writing http response done"},
+			store:  wantedSpan{name: "cacher.Get", attributes: map[string]string{"resource-version": ""}, events: []string{"About to Get from underlying storage"}},
+			call:   "etcdserverpb.KV/Range",
+		},
+		{
+			method: "GET", path: nodes, root: "GET /api/v1/nodes", operation: "List",
+			events: []string{"About to List from storage", "Listing from storage done", "Writing http response done"},
+			store:  wantedSpan{name: "cacher.GetList", events: []string{"Ready"}},
+			call:   "etcdserverpb.KV/Range",
+		},
+		{
+			method: "PUT", path: node, body: `{"metadata":{"name":"fake","annotations":{"foo":"bar"}}}`, root: "PUT /api/v1/nodes/{:name}", operation: "Update", events: create,
+			store: wantedSpan{name: "GuaranteedUpdate etcd3", events: update}, call: "etcdserverpb.KV/Txn",
+		},
+		{
+			method: "PATCH", path: node, body: `{"metadata":{"labels":{"hello":"world"}}}`, media: "application/strategic-merge-patch+json", root: "PATCH /api/v1/nodes/{:name}", operation: "Patch",
+			events: []string{
+				"limitedReadBody succeeded", "Recorded the audit event", "About to apply patch", "About to check admission control", "Object stored in database",
+				"About to write a response", "Writing http response done",
+			},
+			store: wantedSpan{name: "GuaranteedUpdate etcd3", events: update}, call: "etcdserverpb.KV/Txn",
+		},
+		{
+			method: "DELETE", path: node, body: `{"apiVersion":"v1","kind":"DeleteOptions"}`, root: "DELETE /api/v1/nodes/{:name}", operation: "Delete",
+			events: []string{
+				"limitedReadBody succeeded", "Decoded delete options", "Recorded the audit event", "About to delete object from database", "Object deleted from database",
+				"About to write a response", "Writing http response done",
+			},
+			store: wantedSpan{name: "Delete etcd3"}, call: "etcdserverpb.KV/Txn",
+		},
+	} {
+		t.Run(c.operation, func(t *testing.T) {
+			trace := fmt.Sprintf("0af7651916cd43dd8448eb211c8031%02x", i)
+			header := []string{"Traceparent", traceparent(trace), "Accept", accept, "User-Agent", "tracing.test", "Audit-Id", "the-one"}
+			if c.media != "" {
+				header = append(header, "Content-Type", c.media)
+			}
+			if got := a.send(c.method, c.path, c.body, header...); got.code/100 != 2 {
+				t.Fatalf("%d %s", got.code, got.body)
+			}
+			c.store.parent = c.operation
+			if c.store.attributes == nil {
+				c.store.attributes = map[string]string{}
+			}
+			c.store.attributes["audit-id"] = "the-one"
+			if c.operation != "List" {
+				c.store.attributes["key"] = "/minions/fake"
+			}
+			if slices.Contains([]string{"Create", "Update", "Patch"}, c.operation) {
+				maps.Copy(c.store.attributes, map[string]string{"type": "*core.Node", "resource": "nodes"})
+			}
+			call := message
+			call.name, call.parent = c.call, c.store.name
+			wantSpans(t, collector, trace, []wantedSpan{
+				{name: c.root, attributes: map[string]string{"user_agent.original": "tracing.test", "http.target": c.path, "http.method": c.method}},
+				{name: c.operation, parent: c.root, events: c.events, attributes: map[string]string{
+					"url": c.path, "user-agent": "tracing.test", "audit-id": "the-one", "client": "127.0.0.1", "accept": accept, "protocol": "HTTP/2.0",
+				}},
+				c.store, call,
+				{name: "SerializeObject", parent: c.operation, events: []string{"About to start writing response", "Write call succeeded"}, attributes: map[string]string{
+					"url": c.path, "audit-id": "the-one", "protocol": "HTTP/2.0", "method": c.method, "mediaType": "application/vnd.kubernetes.protobuf",
+					"encoder": `{"encodeGV":"v1","encoder":"protobuf","name":"versioning"}`,
+				}},
+			})
+		})
+	}
+}
+
+// TestSpansOfEncryptionAreThoseOfKubernetes expects the spans of TestAPIServerTracingWithKMSv2
+// of Kubernetes. Reads are answered from memory: a request decrypts only if it reads the store,
+// as an update that changes nothing does.
+func TestSpansOfEncryptionAreThoseOfKubernetes(t *testing.T) {
+	collector, plugin := tracingtest.Start(t), kmstest.New(t)
+	a, _ := encrypted(t, encrypting("secrets", "kms: {apiVersion: v2, name: kms-provider, endpoint: "+plugin.Endpoint()+"}"), func(o *Options) {
+		o.Tracing.ConfigFile = unsampled(t, collector)
+	})
+	const secrets, writing, reading = "/api/v1/namespaces/default/secrets", "0af7651916cd43dd8448eb211c803101", "0af7651916cd43dd8448eb211c803102"
+	provider := map[string]string{"transformer.provider.name": "kms-provider"}
+	a.want(201, "POST", secrets, secret("fake", "bar"), "Traceparent", traceparent(writing))
+	wantSpans(t, collector, writing, []wantedSpan{{name: "TransformToStorage with envelopeTransformer", parent: "Create etcd3", attributes: provider, events: []string{
+		"About to encrypt data using DEK", "Data encryption succeeded", "About to encode encrypted object", "Encoded encrypted object",
+	}}})
+	a.want(200, "PUT", secrets+"/fake", secret("fake", "bar"), "Traceparent", traceparent(reading))
+	wantSpans(t, collector, reading, []wantedSpan{{name: "TransformFromStorage with envelopeTransformer", parent: "Get etcd3", attributes: provider, events: []string{
+		"About to decode encrypted object", "Decoded encrypted object", "About to decrypt data using DEK", "Data decryption succeeded",
+	}}})
+}
+
+// TestOnlyPrivilegedUsersContinueTraces sends sampled and unsampled traces of several users.
+func TestOnlyPrivilegedUsersContinueTraces(t *testing.T) {
+	collector := tracingtest.Start(t)
+	a := start(t, func(o *Options) {
+		o.Tracing.ConfigFile = unsampled(t, collector)
+		o.Authentication.TokenFile = tracingtest.File(t, "watcher,watcher,1,system:monitoring\nother,other,2,others\n")
+	})
+	const masters, monitoring, other, impersonated, anonymous, refused = "0af7651916cd43dd8448eb211c803101", "0af7651916cd43dd8448eb211c803102",
+		"0af7651916cd43dd8448eb211c803103", "0af7651916cd43dd8448eb211c803104", "0af7651916cd43dd8448eb211c803105", "0af7651916cd43dd8448eb211c803106"
+	b := a.bearer()
+	b.get("/healthz", "Traceparent", traceparent(anonymous))
+	b.get("/version", "Traceparent", traceparent(refused), "Authorization", "Bearer nobody")
+	b.get("/version", "Traceparent", traceparent(other), "Authorization", "Bearer other")
+	a.get("/version", "Traceparent", strings.TrimSuffix(traceparent(other), "1")+"0")
+	a.get("/version", "Traceparent", traceparent(impersonated), "Impersonate-User", "other")
+	b.get("/version", "Traceparent", traceparent(monitoring), "Authorization", "Bearer watcher")
+	a.get("/version", "Traceparent", traceparent(masters))
+	for _, trace := range []string{masters, monitoring, impersonated} {
+		wantSpans(t, collector, trace, []wantedSpan{{name: "GET", attributes: map[string]string{"http.method": "GET"}}})
+	}
+	for _, s := range collector.Spans() {
+		if slices.Contains([]string{other, anonymous, refused}, s.Trace) || s.Name == "authentication" {
+			t.Errorf("span %q of trace %s", s.Name, s.Trace)
+		}
+	}
+}

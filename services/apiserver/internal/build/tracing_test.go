@@ -1,0 +1,185 @@
+package build
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"binnacle/libs/features"
+	"binnacle/libs/tracing/tracingtest"
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+)
+
+// startBus starts a NATS server, until the test ends.
+func startBus(t *testing.T) *server.Server {
+	t.Helper()
+	bus, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go bus.Start()
+	t.Cleanup(bus.Shutdown)
+	if !bus.ReadyForConnections(20 * time.Second) {
+		t.Fatal("NATS does not listen")
+	}
+	return bus
+}
+
+// TestAWriteIsOneTrace: through filters, admission, a webhook, the store and its call of
+// etcd, to its delivery at every replica.
+func TestAWriteIsOneTrace(t *testing.T) {
+	t.Parallel()
+	collector, etcd, bus := tracingtest.Start(t), etcdtest.Listening(t), startBus(t)
+	replica := func() *api {
+		return start(t, func(o *Options) {
+			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+			o.Fanout.Servers = []string{bus.ClientURL()}
+			o.Tracing.ConfigFile = collector.Config(t)
+		})
+	}
+	a, b := replica(), replica()
+	var mu sync.Mutex
+	var asked []string // traceparents that the webhook saw
+	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		asked = append(asked, r.Header.Get("Traceparent"))
+		mu.Unlock()
+		uid := reviewUID(r)
+		fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true}}`, uid)
+	}))
+	t.Cleanup(hook.Close)
+	bundle := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}))
+	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{"metadata":{"name":"h"},"webhooks":[{"name":"h.ex.test","clientConfig":{"url":%q,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["CREATE"]}]}]}`, hook.URL, bundle))
+	const caller = "0af7651916cd43dd8448eb211c80319c"
+	a.want(201, "POST", configMaps, configMap("traced"), "Traceparent", "00-"+caller+"-b7ad6b7169203331-01", "Audit-Id", "the-one")
+	b.eventually("delivered", func() bool { return b.get(configMaps+"/traced?resourceVersion=0").code == 200 })
+
+	root := func(spans []tracingtest.Span) (found tracingtest.Span) {
+		for _, s := range spans {
+			if s.Name == "POST /api/v1/namespaces/{:namespace}/configmaps" {
+				found = s
+			}
+		}
+		return found
+	}
+	want := map[string]int{
+		"authorization": 1, "priorityandfairness": 1, "Create": 1, "Mutating admission": 1, "Validating admission": 1,
+		"Call validating webhook": 1, "HTTP POST": 1, "Create etcd3": 1, "etcdserverpb.KV/Txn": 1, "Deliver change": 2,
+	}
+	spans := collector.Wait(t, func(spans []tracingtest.Span) bool {
+		at, got := root(spans), map[string]int{}
+		for _, s := range spans {
+			if at.Trace != "" && s.Trace == at.Trace {
+				got[s.Name]++
+			}
+		}
+		for name, n := range want {
+			if got[name] < n {
+				return false
+			}
+		}
+		return true
+	})
+	at := root(spans)
+	if at.Trace != caller || at.Parent != "b7ad6b7169203331" || len(at.Links) != 0 {
+		t.Errorf("span %+v, want one below that of the caller", at)
+	}
+	if at.Attributes["http.status_code"] != "201" || at.Attributes["http.method"] != "POST" || at.Attributes["http.target"] != configMaps {
+		t.Errorf("attributes of the request: %v", at.Attributes)
+	}
+	byID, parent, replicas := map[string]tracingtest.Span{}, map[string]string{}, map[string]string{}
+	for _, s := range spans {
+		byID[s.ID] = s
+	}
+	for _, s := range spans {
+		if s.Trace == at.Trace {
+			parent[s.Name] = byID[s.Parent].Name
+			if s.Name == "Deliver change" {
+				replicas[s.Attributes["replica"]] = s.Instance
+			}
+			if s.Name == "Create" && (s.Attributes["audit-id"] != "the-one" || s.Attributes["resource"] != "configmaps" || s.Attributes["verb"] != "POST" || len(s.Events) == 0) {
+				t.Errorf("what is told of the operation: %+v", s)
+			}
+			if s.Name == "Call validating webhook" && (s.Attributes["configuration"] != "h" || s.Attributes["webhook"] != "h.ex.test" || s.Attributes["operation"] != "CREATE") {
+				t.Errorf("what is told of the webhook: %+v", s)
+			}
+		}
+	}
+	for child, of := range map[string]string{
+		"Create": at.Name, "Call validating webhook": "Validating admission", "HTTP POST": "Call validating webhook",
+		"Validating admission": "Create", "Create etcd3": "Create", "etcdserverpb.KV/Txn": "Create etcd3", "Deliver change": "Create",
+	} {
+		if parent[child] != of {
+			t.Errorf("%s is below %q, want %s", child, parent[child], of)
+		}
+	}
+	if len(replicas) != 2 {
+		t.Errorf("delivered at %v", replicas)
+	}
+	// What the server writes by itself has traces of its own.
+	collector.Wait(t, func(spans []tracingtest.Span) bool {
+		own := map[string]bool{}
+		for _, s := range spans {
+			own[s.ID] = strings.HasPrefix(s.Name, "loopback POST /api") && s.Parent == ""
+		}
+		return slices.ContainsFunc(spans, func(s tracingtest.Span) bool { return s.Name == "Create etcd3" && own[s.Parent] })
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	if len(asked) != 1 || !strings.Contains(asked[0], at.Trace) {
+		t.Errorf("the webhook saw the traces %v, want %s", asked, at.Trace)
+	}
+}
+
+// TestTracingThatCannotBe ends the start.
+func TestTracingThatCannotBe(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, content, want string
+		off                 bool
+	}{
+		{name: "bad file", content: "kind: X", want: "failed to read tracing config: unable to decode tracing configuration data: "},
+		{name: "bad rate", content: "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nsamplingRatePerMillion: -2", want: "failed to validate tracing configuration: samplingRatePerMillion: Invalid value: -2"},
+		{name: "gate off", off: true, content: "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration", want: "APIServerTracing feature is not enabled, but tracing config file was provided"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := testOptions(t, t.TempDir())
+			o.Tracing.ConfigFile = tracingtest.File(t, c.content)
+			if c.off {
+				if err := o.Features.Set(string(features.APIServerTracing) + "=false"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := o.Complete(); err != nil {
+				t.Fatal(err)
+			}
+			p, err := build(t.Context(), o, slog.New(slog.DiscardHandler))
+			if err == nil {
+				p.release()
+			}
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want %s", err, c.want)
+			}
+		})
+	}
+}
+
+// reviewUID is what a webhook has to answer to.
+func reviewUID(r *http.Request) string {
+	var body bytes.Buffer
+	if _, err := body.ReadFrom(r.Body); err != nil {
+		return ""
+	}
+	return fmt.Sprint(answer{body: body.Bytes()}.at("request", "uid"))
+}

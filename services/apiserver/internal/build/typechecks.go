@@ -1,0 +1,132 @@
+package build
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	admissionapply "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"binnacle/libs/task"
+	"binnacle/services/apiserver/internal/admission/typecheck"
+	"binnacle/services/apiserver/internal/api/openapi"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/controllers/crdinformer"
+	"binnacle/services/apiserver/internal/crd/kind"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/rest/internalclient"
+)
+
+// typeChecks keep what the statuses of admission policies tell of types.
+type typeChecks struct {
+	keeper *typecheck.Keeper
+
+	mu sync.Mutex // a leaf
+	// defined are the definitions that are served.
+	defined iter.Seq[*kind.Definition]
+}
+
+func (p *parts) newTypeChecks() *typeChecks {
+	t := &typeChecks{defined: slices.Values[[]*kind.Definition](nil)}
+	k := p.all.Current().Resource(admissionv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"))
+	t.keeper = typecheck.New(typecheck.Config{
+		Policies: k.Store,
+		Decode: func(e *watchcache.Entry) (*admissionv1.ValidatingAdmissionPolicy, error) {
+			obj, err := k.Coder.DecodeStored(e.Stored(), e.Revision)
+			if err != nil {
+				return nil, err
+			}
+			policy, ok := obj.(*admissionv1.ValidatingAdmissionPolicy)
+			if !ok {
+				return nil, fmt.Errorf("%T is no policy", obj)
+			}
+			return policy, nil
+		},
+		Schemas:  func() typecheck.Schemas { return p.typeSchemas(t) },
+		Settled:  func(ctx context.Context, revision int64) { p.follower.Settled(ctx, revision) },
+		Compiler: p.compiler, Client: policyStatuses{p.loopback}, Logger: p.log,
+	})
+	return t
+}
+
+// tasks of the checks; none when they are off.
+func (t *typeChecks) tasks(on bool) []task.Task {
+	if !on {
+		return nil
+	}
+	return []task.Task{{Name: "types of admission policies", Run: t.keeper.Run}}
+}
+
+// set takes up which definitions are served.
+func (t *typeChecks) set(s crdinformer.Swap) {
+	t.mu.Lock()
+	t.defined = s.All
+	t.mu.Unlock()
+	var other []schema.GroupResource
+	for _, c := range s.Changed {
+		d := c.Now
+		if d == nil {
+			d = c.Before
+		} else if c.Before != nil && c.Before.Same(d) {
+			continue // it was only read again
+		}
+		other = append(other, schema.GroupResource{Group: d.Spec.Group, Resource: d.Status.AcceptedNames.Plural})
+	}
+	t.keeper.Redefined(other)
+}
+
+// policyStatuses writes the statuses of policies as the server itself.
+type policyStatuses struct{ client *internalclient.Client }
+
+// ApplyStatus implements typecheck.Client.
+func (s policyStatuses) ApplyStatus(ctx context.Context, name string, wanted *admissionapply.ValidatingAdmissionPolicyApplyConfiguration) error {
+	at := internalclient.Of(admissionv1.GroupName, "v1", "validatingadmissionpolicies", "").Named(name).Under("status")
+	return s.client.As(typecheck.Manager).Apply(ctx, at, wanted)
+}
+
+// typeSchemas are the schemas of what clients may use now.
+type typeSchemas struct {
+	*openapi.Schemas
+	kinds   []*registry.Kind
+	defined map[schema.GroupKind]*kind.Definition
+}
+
+var _ typecheck.Schemas = (*typeSchemas)(nil)
+
+func (p *parts) typeSchemas(t *typeChecks) *typeSchemas {
+	s := &typeSchemas{
+		Schemas: openapi.NewSchemas(p.codec.Scheme()), kinds: slices.Concat(p.served.Kinds(), p.kinds.Current().Custom()),
+		defined: map[schema.GroupKind]*kind.Definition{},
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for d := range t.defined {
+		s.defined[schema.GroupKind{Group: d.Spec.Group, Kind: d.Status.AcceptedNames.Kind}] = d
+	}
+	return s
+}
+
+// Kinds implements typecheck.Schemas.
+func (s *typeSchemas) Kinds(group, version, resource string) (found []schema.GroupVersionKind) {
+	resource = strings.ToLower(resource)
+	for _, k := range s.kinds {
+		if k.Version == version && (k.Resource == resource || k.Singular == resource) && (group == "" || k.Group == group) {
+			found = append(found, k.GVK())
+		}
+	}
+	return found
+}
+
+// Schema implements typecheck.Schemas.
+func (s *typeSchemas) Schema(gvk schema.GroupVersionKind) *spec.Schema {
+	if d := s.defined[gvk.GroupKind()]; d != nil && slices.ContainsFunc(s.kinds, func(k *registry.Kind) bool { return k.GVK() == gvk }) {
+		return s.Custom(gvk, schemaOf(d.Whole(), gvk.Version))
+	}
+	return s.BuiltIn(gvk)
+}

@@ -1,0 +1,108 @@
+package build
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// sample is the value of a metric's line, given as it is written.
+func (a *api) sample(line string) float64 {
+	a.t.Helper()
+	scanner := bufio.NewScanner(bytes.NewReader(a.get("/metrics").body))
+	for scanner.Scan() {
+		if value, ok := strings.CutPrefix(scanner.Text(), line+" "); ok {
+			v, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				a.t.Fatal(err)
+			}
+			return v
+		}
+	}
+	return -1
+}
+
+// TestConsistentReadsAreCounted: a read of the most recent state counts for its
+// resource; one of any state does not.
+func TestConsistentReadsAreCounted(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	const line = `apiserver_watch_cache_consistent_read_total{fallback="false",resource="replicasets.apps",success="true"}`
+	if n := a.sample(line); n != 0 {
+		t.Fatalf("%v before any read", n)
+	}
+	const path = "/apis/apps/v1/namespaces/default/replicasets"
+	for _, path := range []string{path, path + "?limit=5", path + "/none", path + "?resourceVersion=0"} {
+		a.get(path)
+	}
+	if n := a.sample(line); n != 3 {
+		t.Errorf("counted %v reads", n)
+	}
+}
+
+// TestClientThatDoesNotReadIsCut: a watch whose client does not read ends when the
+// history that it needs is gone, over each protocol, and others go on.
+func TestClientThatDoesNotReadIsCut(t *testing.T) {
+	t.Parallel()
+	a := start(t, func(o *Options) { o.Memory.History = 1 << 20 })
+	const path, n = "/api/v1/namespaces/default/configmaps", 16
+	value := strings.Repeat("x", 1000<<10)
+	for i := range n {
+		a.want(201, "POST", path, fmt.Sprintf(`{"metadata":{"name":"m%d"},"data":{"v":%q}}`, i, value))
+	}
+	const line = `binnacle_watch_cache_watchers{resource="configmaps"}`
+	others := a.sample(line)
+	resp, err := a.client.Get(a.url + path + "?watch=1&timeoutSeconds=600") // HTTP/2
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.ProtoMajor != 2 {
+		t.Errorf("answered over %s", resp.Proto)
+	}
+	transport := a.client.Transport.(*http.Transport)
+	conn, err := tls.DialWithDialer(&net.Dialer{}, "tcp", strings.TrimPrefix(a.url, "https://"), &tls.Config{
+		InsecureSkipVerify: true, Certificates: transport.TLSClientConfig.Certificates, NextProtos: []string{"http/1.1"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := fmt.Fprintf(conn, "GET %s?watch=1&timeoutSeconds=600 HTTP/1.1\r\nHost: test\r\n\r\n", path); err != nil {
+		t.Fatal(err)
+	}
+	a.eventually("watching", func() bool { return a.sample(line) == others+2 })
+	for i := range n {
+		a.want(200, "PUT", path+fmt.Sprintf("/m%d", i), fmt.Sprintf(`{"metadata":{"name":"m%d"}}`, i))
+	}
+	a.eventually("cut off", func() bool { return a.sample(line) == others })
+	if n := a.sample(`apiserver_terminated_watchers_total{resource="configmaps"}`); n != 2 {
+		t.Errorf("%v watchers were terminated", n)
+	}
+}
+
+// What config maps have in common is kept once; of secrets nothing is in a text that outlives them.
+func TestSecretsAreKeptForThemselves(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	text := strings.Repeat("says much the same as others do. ", 200)
+	for i := range 40 {
+		a.want(201, "POST", "/api/v1/namespaces/default/configmaps", fmt.Sprintf(`{"metadata":{"name":"c%d"},"data":{"k":%q}}`, i, text))
+		a.want(201, "POST", "/api/v1/namespaces/default/secrets", fmt.Sprintf(`{"metadata":{"name":"s%d"},"stringData":{"k":%q}}`, i, text))
+	}
+	of := func(resource string) (stored, kept float64) {
+		return a.sample(`binnacle_watch_cache_value_bytes{resource="` + resource + `"}`), a.sample(`binnacle_watch_cache_value_kept_bytes{resource="` + resource + `"}`)
+	}
+	if stored, kept := of("configmaps"); kept > stored*3/4 {
+		t.Errorf("config maps of %v bytes take %v", stored, kept)
+	}
+	if stored, kept := of("secrets"); kept < stored {
+		t.Errorf("secrets of %v bytes take %v", stored, kept)
+	}
+}

@@ -1,0 +1,175 @@
+package build
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/net/websocket"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	media "binnacle/libs/api"
+)
+
+// message is one of WebSocket.
+type message struct {
+	kind byte
+	data []byte
+}
+
+// readMessages reads a message as it is.
+var readMessages = websocket.Codec{Unmarshal: func(data []byte, kind byte, v any) error {
+	*v.(*message) = message{kind, bytes.Clone(data)}
+	return nil
+}}
+
+// dialSocket opens a WebSocket.
+func (a *api) dialSocket(path, accept string, protocols ...string) (*websocket.Conn, error) {
+	a.t.Helper()
+	c, err := websocket.NewConfig(strings.Replace(a.url, "https:", "wss:", 1)+path, "http://localhost")
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	security := a.client.Transport.(*http.Transport).TLSClientConfig
+	c.TlsConfig = &tls.Config{InsecureSkipVerify: true, Certificates: security.Certificates}
+	c.Protocol = protocols
+	if accept != "" {
+		c.Header.Set("Accept", accept)
+	}
+	return websocket.DialConfig(c)
+}
+
+func TestLogsOverWebSocket(t *testing.T) {
+	t.Parallel()
+	var left atomic.Bool
+	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/endless") {
+			echo(w, r)
+			return
+		}
+		_, _ = io.WriteString(w, "first line")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		left.Store(true)
+	}))
+	defer kubelet.Close()
+	a := start(t, nil)
+	a.account()
+	a.node("n", kubelet.URL)
+	a.want(201, "POST", podsPath, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"nodeName":"n","automountServiceAccountToken":false,"containers":[{"name":"c","image":"x"},{"name":"endless","image":"x"}]}}`)
+	const log, wanted = podsPath + "/p/log?container=c&tailLines=3&timestamps=true", `GET /containerLogs/default/p/c?tailLines=3&timestamps=true  auth=""`
+	for _, c := range []struct {
+		path      string
+		protocols []string
+		chosen    string
+		kind      byte
+	}{
+		{log, nil, "", websocket.BinaryFrame},
+		{log, []string{"binary.k8s.io"}, "binary.k8s.io", websocket.BinaryFrame},
+		{log, []string{"unknown", "base64.binary.k8s.io", "binary.k8s.io"}, "base64.binary.k8s.io", websocket.TextFrame},
+		{log + "&follow=true", []string{"binary.k8s.io"}, "binary.k8s.io", websocket.BinaryFrame},
+	} {
+		conn, err := a.dialSocket(c.path, "", c.protocols...)
+		if err != nil {
+			t.Errorf("%v: %v", c.protocols, err)
+			continue
+		}
+		if got := strings.Join(conn.Config().Protocol, ","); got != c.chosen {
+			t.Errorf("%v: the server chose %q, want %q", c.protocols, got, c.chosen)
+		}
+		var all []byte
+		for n := 0; ; n++ {
+			var m message
+			if err := readMessages.Receive(conn, &m); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if m.kind != c.kind || n == 0 && len(m.data) > 0 {
+				t.Errorf("%v: message %d of type %d: %q", c.protocols, n, m.kind, m.data)
+			}
+			if c.kind == websocket.TextFrame {
+				if m.data, err = base64.StdEncoding.DecodeString(string(m.data)); err != nil {
+					t.Error(err)
+				}
+			}
+			all = append(all, m.data...)
+		}
+		want := wanted
+		if strings.Contains(c.path, "follow") {
+			want = strings.Replace(want, "?", "?follow=true&", 1)
+		}
+		if string(all) != want {
+			t.Errorf("%s: %q, want %q", c.path, all, want)
+		}
+		conn.Close()
+	}
+	if _, err := a.dialSocket(log, "", "channel.k8s.io"); err == nil {
+		t.Error("an unsupported subprotocol is accepted")
+	}
+	conn, err := a.dialSocket(podsPath+"/p/log?container=endless&follow=true", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"", "first line"} {
+		var m message
+		if err := readMessages.Receive(conn, &m); err != nil || string(m.data) != want {
+			t.Errorf("%v, %q instead of %q", err, m.data, want)
+		}
+	}
+	conn.Close()
+	a.eventually("the server leaves the kubelet when the client leaves", left.Load)
+	watchOverWebSocket(a)
+}
+
+// watchOverWebSocket checks that a message is an event in the form of the reference.
+func watchOverWebSocket(a *api) {
+	t := a.t
+	t.Helper()
+	const path = "/api/v1/nodes?watch=true&timeoutSeconds=20"
+	event := func(accept string) message {
+		conn, err := a.dialSocket(path, accept)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		var m message
+		if err := readMessages.Receive(conn, &m); err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	m := event(media.MediaJSON)
+	if m.kind != websocket.TextFrame || !json.Valid(m.data) || !bytes.HasSuffix(m.data, []byte("}\n")) {
+		t.Errorf("JSON: type %d, %q", m.kind, m.data)
+	}
+	m = event(media.MediaProtobuf)
+	var e metav1.WatchEvent
+	if err := e.Unmarshal(m.data); err != nil || m.kind != websocket.BinaryFrame || e.Type != "ADDED" || !bytes.HasPrefix(e.Object.Raw, []byte("k8s\x00")) {
+		t.Errorf("protobuf: type %d, %v, %q", m.kind, err, m.data)
+	}
+	c, err := http.NewRequest(http.MethodGet, a.url+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Header = http.Header{"Connection": {"keep-alive, Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"}, "Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="}}
+	security := a.client.Transport.(*http.Transport).TLSClientConfig
+	plain := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: security.Certificates}}
+	defer plain.CloseIdleConnections()
+	resp, err := plain.RoundTrip(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusForbidden {
+		t.Errorf("a watch without an origin: %s", resp.Status)
+	}
+}

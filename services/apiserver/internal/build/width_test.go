@@ -1,0 +1,77 @@
+package build
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/flowcontrol"
+	"binnacle/services/apiserver/internal/security/flowcontrol/width"
+)
+
+// TestWhatRequestsAreWorth asks a server with 250 config maps in one of two
+// namespaces, and thirteen watchers.
+func TestWhatRequestsAreWorth(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	for i := range 250 {
+		a.want(201, "POST", configMaps, configMap(fmt.Sprint("c", i)))
+	}
+	watch := func(path string) {
+		a.watching(path)
+	}
+	for range 10 {
+		watch("/api/v1/namespaces/default/secrets?watch=true")
+	}
+	watch("/api/v1/secrets?watch=true")
+	watch("/api/v1/secrets?watch=true&fieldSelector=metadata.name%3Dother")
+	watch("/api/v1/pods?watch=true")
+	for _, c := range []struct {
+		method, path string
+		want         flowcontrol.Width
+	}{
+		{"GET", configMaps, flowcontrol.Width{Seats: 3}},
+		{"GET", configMaps + "?limit=100", flowcontrol.Width{Seats: 1}},
+		{"GET", configMaps + "?limit=100&labelSelector=a", flowcontrol.Width{Seats: 3}},
+		{"GET", configMaps + "?limit=100&fieldSelector=metadata.name!%3Dc1", flowcontrol.Width{Seats: 3}},
+		{"GET", configMaps + "?limit=0", flowcontrol.Width{Seats: 3}},
+		{"GET", configMaps + "?fieldSelector=metadata.name%3Dc1", flowcontrol.Width{Seats: 1}},
+		{"GET", configMaps + "/c1", flowcontrol.Width{Seats: 1}},
+		{"GET", "/api/v1/namespaces/kube-public/configmaps", flowcontrol.Width{Seats: 1}},
+		{"GET", configMaps + "?watch=1", flowcontrol.Width{Seats: 3}},
+		{"GET", configMaps + "?watch=1&resourceVersion=0", flowcontrol.Width{Seats: 3}},
+		{"GET", configMaps + "?watch=1&resourceVersion=5", flowcontrol.Width{Seats: 1}},
+		{"GET", configMaps + "?watch=1&resourceVersion=5&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", flowcontrol.Width{Seats: 3}},
+		{"DELETE", configMaps, flowcontrol.Width{Seats: 3}},
+		{"GET", "/version", flowcontrol.Width{Seats: 1}},
+		{"POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", flowcontrol.Width{Seats: 1}},
+		{"PUT", configMaps + "/c1", flowcontrol.Width{Seats: 1}},
+		{"PUT", "/api/v1/namespaces/default/secrets/s", flowcontrol.Width{Seats: 1, Final: 2, After: 5 * time.Millisecond}},
+		{"PUT", "/api/v1/namespaces/kube-system/secrets/s", flowcontrol.Width{Seats: 1, Final: 1, After: 5 * time.Millisecond}},
+		{"PUT", "/api/v1/namespaces/default/pods/p/status", flowcontrol.Width{Seats: 1, Final: 1, After: 5 * time.Millisecond}},
+		{"POST", "/api/v1/namespaces/default/pods/p/exec", flowcontrol.Width{Seats: 1}}, // writes nothing
+	} {
+		r := httptest.NewRequest(c.method, c.path, nil)
+		if got := width.Of(request.Resolve(r, a.parts.kinds.Current()), 10); got != c.want {
+			t.Errorf("%s %s: %+v, want %+v", c.method, c.path, got, c.want)
+		}
+	}
+	r := httptest.NewRequest("GET", configMaps, nil)
+	if got := width.Of(request.Resolve(r, a.parts.kinds.Current()), 2); got.Seats != 2 {
+		t.Errorf("a level's most is exceeded: %+v", got)
+	}
+}
+
+// watching opens a watch that lasts as long as the test.
+func (a *api) watching(path string) {
+	a.t.Helper()
+	req := httptest.NewRequest("GET", a.url+path, nil).WithContext(a.t.Context())
+	req.RequestURI = ""
+	resp, err := a.client.Do(req)
+	if err != nil || resp.StatusCode != 200 {
+		a.t.Fatalf("watch %s: %v %v", path, resp, err)
+	}
+	a.t.Cleanup(func() { resp.Body.Close() })
+}

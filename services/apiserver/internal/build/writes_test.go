@@ -1,0 +1,219 @@
+package build
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+)
+
+const (
+	applyPatch = "application/apply-patch+yaml"
+	jsonPatch  = "application/json-patch+json"
+)
+
+// TestApplyNeedsLeaveToCreate: patch alone does not create (specification:
+// "Field ownership", rule 9), and neither does update.
+func TestApplyNeedsLeaveToCreate(t *testing.T) {
+	t.Parallel()
+	a := start(t, withRBAC)
+	a.want(201, "POST", rbacPath+"/clusterroles", role("patcher", `{"apiGroups":["","coordination.k8s.io"],"resources":["configmaps","leases"],"verbs":["patch","update"]}`))
+	a.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("b", "ClusterRole", "patcher", "alice"))
+	alice := append(as("alice"), "Content-Type", applyPatch)
+	const path = configMaps + "/a?fieldManager=m"
+	a.eventually("allowed to patch", func() bool { return a.send("PATCH", path, configMap("b"), alice...).code == 400 })
+	refused := a.want(403, "PATCH", path, configMap("a"), alice...)
+	if text := fmt.Sprint(refused.at("message")); text != `configmaps "a" is forbidden: User "alice" cannot create resource "configmaps" in API group "" in the namespace "default"` {
+		t.Errorf("message %s", text)
+	}
+	a.want(201, "POST", configMaps, configMap("a"))
+	a.want(200, "PATCH", path, configMap("a", "k", "v"), alice...)
+	lease := `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"l"}}`
+	const leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases/l"
+	a.want(403, "PUT", leases, lease, as("alice")...)
+	a.want(201, "PUT", leases, lease)
+	version := a.get(leases).version()
+	a.want(200, "PUT", leases, strings.Replace(lease, `"name":"l"`, `"name":"l","resourceVersion":"`+version+`"`, 1), as("alice")...)
+}
+
+// TestAppliersDoNotLoseEachOther: whoever is slower starts anew.
+func TestAppliersDoNotLoseEachOther(t *testing.T) {
+	t.Parallel()
+	a := shared(t)
+	configMaps := a.own("configmaps")
+	const appliers = 12
+	var wg sync.WaitGroup
+	for i := range appliers {
+		wg.Go(func() {
+			path := fmt.Sprintf("%s/shared?fieldManager=m%d", configMaps, i)
+			for _, value := range []string{"1", "2", "3"} {
+				r := a.send("PATCH", path, configMap("shared", fmt.Sprint("k", i), value), "Content-Type", applyPatch)
+				if r.code != http.StatusOK && r.code != http.StatusCreated {
+					t.Errorf("m%d: %d %s", i, r.code, r.body)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	got := a.get(configMaps + "/shared")
+	data, _ := got.at("data").(map[string]any)
+	entries, _ := got.at("metadata", "managedFields").([]any)
+	if len(data) != appliers || len(entries) != appliers {
+		t.Errorf("%d keys, %d managers: %s", len(data), len(entries), got.body)
+	}
+}
+
+// TestWhatChangesNothingIsNotWritten by any kind of write.
+func TestWhatChangesNothingIsNotWritten(t *testing.T) {
+	t.Parallel()
+	a := shared(t)
+	configMaps := a.own("configmaps")
+	a.want(201, "PATCH", configMaps+"/a?fieldManager=m", configMap("a", "k", "v"), "Content-Type", applyPatch)
+	before := a.get(configMaps + "/a")
+	for _, c := range []struct{ method, body, media string }{
+		{"PATCH", configMap("a", "k", "v"), applyPatch},
+		{"PATCH", `{"data":{"k":"v"}}`, mergePatch},
+		{"PATCH", `{"data":{"k":"v"}}`, "application/strategic-merge-patch+json"},
+		{"PATCH", `[]`, jsonPatch},
+		{"PATCH", `[{"op":"add","path":"/data/k","value":"v"}]`, jsonPatch},
+		{"PUT", configMap("a", "k", "v"), "application/json"},
+	} {
+		r := a.want(200, c.method, configMaps+"/a?fieldManager=m", c.body, "Content-Type", c.media)
+		if string(r.body) != string(before.body) {
+			t.Errorf("%s of %s: %s, before %s", c.media, c.body, r.body, before.body)
+		}
+	}
+}
+
+func TestPatchesThatAreRefused(t *testing.T) {
+	t.Parallel()
+	a := shared(t)
+	configMaps := a.own("configmaps")
+	a.want(201, "POST", configMaps, configMap("a", "k", "v"))
+	const strategic = "application/strategic-merge-patch+json"
+	for _, c := range []struct {
+		code        int
+		media, body string
+		message     string
+	}{
+		{409, mergePatch, `{"metadata":{"resourceVersion":"1"}}`, "the object has been modified"},
+		{422, mergePatch, `{"metadata":{"uid":"x"}}`, "field is immutable"},
+		{400, mergePatch, `{"metadata":{"name":"b"}}`, "the name of the object (b) does not match the name on the URL (a)"},
+		{400, mergePatch, `{"metadata":{"namespace":"b"}}`, "the namespace of the provided object does not match the namespace sent on the request"},
+		{422, mergePatch, `{"kind":"Secret"}`, `patch: Invalid value`},
+		{422, mergePatch, `{"data":{"k":1}}`, `patch: Invalid value`},
+		{422, mergePatch, `{"immutable":"yes"}`, `patch: Invalid value`},
+		{422, strategic, `{"data":[]}`, `patch: Invalid value`},
+		{422, strategic, `{"data":{"$patch":"vote"}}`, ``},
+		{422, strategic, `{"metadata":{"ownerReferences":[{"name":"x"}]}}`, ``},
+		{422, jsonPatch, `[{"op":"test","path":"/binaryData"}]`, ``},
+		{422, jsonPatch, `[{"op":"vote","path":"/data"}]`, ``},
+		{422, jsonPatch, `[{"op":"copy","from":"/no/where","path":"/data"}]`, ``},
+		{400, applyPatch, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}`, "invalid object type"},
+		{400, applyPatch, ``, "invalid object type: /, Kind="},
+		{400, applyPatch, `null`, "invalid object type: /, Kind="},
+		{400, applyPatch, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","managedFields":[]}}`, "metadata.managedFields must be nil"},
+		{400, applyPatch, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"date":{}}`, ".date: field not declared in schema"},
+		{415, "application/apply-patch+cbor", "\xa0", "415"},
+		{415, "application/json", "{}", "415"},
+	} {
+		r := a.send("PATCH", configMaps+"/a?fieldManager=m", c.body, "Content-Type", c.media)
+		if r.code != c.code || !strings.Contains(fmt.Sprint(r.at("message")), c.message) {
+			t.Errorf("%s %s: %d %s, want %d %s", c.media, c.body, r.code, r.body, c.code, c.message)
+		}
+	}
+	if v := a.get(configMaps+"/a").at("data", "k"); v != "v" {
+		t.Errorf("data is %v", v)
+	}
+}
+
+// TestFieldValidation in every form of a write: what is unknown is told, or
+// refused, or neither.
+func TestFieldValidation(t *testing.T) {
+	t.Parallel()
+	a := shared(t)
+	configMaps := a.own("configmaps")
+	a.want(201, "POST", configMaps, configMap("a", "k", "v"))
+	const strategic = "application/strategic-merge-patch+json"
+	for _, c := range []struct{ method, media, body, warning string }{
+		{"PUT", "application/json", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","lable":{}}}`, `unknown field "metadata.lable"`},
+		{"PUT", "application/yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndta: {}\n", `unknown field "dta"`},
+		{"PATCH", mergePatch, `{"data":{"a":"1","a":"2"}}`, `duplicate field "data.a"`},
+		{"PATCH", mergePatch, `{"metadata":{"x":1}}`, `unknown field "metadata.x"`},
+		{"PATCH", strategic, `{"metadata":{"x":1}}`, `unknown field "metadata.x"`},
+		{"PATCH", jsonPatch, `[{"op":"add","path":"/metadata/x","value":1}]`, `unknown field "metadata.x"`},
+		{"PATCH", jsonPatch, `[{"op":"add","path":"/data","value":{},"x":1}]`, `json patch unknown field "[0].x"`},
+		{"PATCH", applyPatch, "apiVersion: v1\nkind: ConfigMap\nkind: ConfigMap\nmetadata: {name: a}\n", `line 3: key "kind" already set in map`},
+	} {
+		for _, mode := range []string{"Ignore", "Warn", "Strict", ""} {
+			r := a.send(c.method, configMaps+"/a?dryRun=All&fieldManager=m&force=true&fieldValidation="+mode, c.body, "Content-Type", c.media)
+			if c.media != applyPatch {
+				r = a.send(c.method, configMaps+"/a?dryRun=All&fieldManager=m&fieldValidation="+mode, c.body, "Content-Type", c.media)
+			}
+			warning, want := r.header.Get("Warning"), ""
+			if mode == "Warn" || mode == "" {
+				want = `299 - "` + strings.ReplaceAll(c.warning, `"`, `\"`) + `"`
+			}
+			refused := r.code == 400 || r.code == 422
+			if refused != (mode == "Strict") || warning != want {
+				t.Errorf("%s %s %q: %d, warning %q, want %q: %s", c.media, c.body, mode, r.code, warning, want, r.body)
+			}
+			if mode == "Strict" && !strings.Contains(fmt.Sprint(r.at("message")), c.warning) {
+				t.Errorf("%s: %s", c.body, r.body)
+			}
+		}
+	}
+}
+
+func TestOwnersAreThereOnce(t *testing.T) {
+	t.Parallel()
+	a := shared(t)
+	configMaps := a.own("configmaps")
+	owner := `{"apiVersion":"v1","kind":"Node","name":"n","uid":"u1"}`
+	r := a.want(201, "POST", configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","ownerReferences":[`+owner+`,`+owner+`]}}`)
+	if refs, _ := r.at("metadata", "ownerReferences").([]any); len(refs) != 1 || !strings.Contains(r.header.Get("Warning"), "duplicate UID(s) observed: u1") {
+		t.Errorf("%v, warning %s", refs, r.header.Get("Warning"))
+	}
+}
+
+// TestLargeObjectsGoWithoutManagedFields where they do not fit with them.
+func TestLargeObjectsGoWithoutManagedFields(t *testing.T) {
+	t.Parallel()
+	a := shared(t)
+	configMaps := a.own("configmaps")
+	var data []string
+	for i := range 28000 {
+		data = append(data, fmt.Sprintf("key-%020d", i), "v")
+	}
+	r := a.want(201, "POST", configMaps, configMap("large", data...))
+	if r.at("metadata", "managedFields") != nil {
+		t.Error("it has managedFields")
+	}
+	a.want(200, "PATCH", configMaps+"/large", `{"data":{"more":"1"}}`, "Content-Type", mergePatch)
+	a.want(201, "POST", configMaps, configMap("larger", data[:54000]...))
+	r = a.want(413, "PATCH", configMaps+"/larger", configMap("larger", "x", strings.Repeat("x", 900<<10)), "Content-Type", mergePatch)
+	if !strings.Contains(fmt.Sprint(r.at("message")), "too large") {
+		t.Errorf("message %v", r.at("message"))
+	}
+}
+
+// TestApplyInCBOR is an apply like any other, and belongs to apply alone.
+func TestApplyInCBOR(t *testing.T) {
+	t.Parallel()
+	a := startCBOR(t)
+	const media = "application/apply-patch+cbor"
+	object := func(value string) string {
+		return inCBOR(t, map[string]any{
+			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}, "data": map[string]any{"k": value},
+		})
+	}
+	r := a.want(201, "PATCH", configMaps+"/a?fieldManager=m", object("1"), "Content-Type", media)
+	if r.at("data", "k") != "1" {
+		t.Errorf("created %s", r.body)
+	}
+	a.want(409, "PATCH", configMaps+"/a?fieldManager=n", object("2"), "Content-Type", media)
+	a.want(200, "PATCH", configMaps+"/a?fieldManager=n&force=true", object("2"), "Content-Type", media)
+	a.want(422, "PATCH", configMaps+"/a", object("2"), "Content-Type", media)
+	a.want(400, "PATCH", configMaps+"/a?fieldManager=n", "{", "Content-Type", media)
+}

@@ -1,0 +1,28 @@
+package build
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"binnacle/libs/version"
+	"binnacle/services/apiserver/internal/server"
+)
+
+// zpages adds /flagz and /statusz to the mux where their gates are on.
+func (p *parts) zpages(mux *server.Mux) {
+	const name = "kube-apiserver"
+	if p.options.Features.Enabled("ComponentFlagz") {
+		var values [][2]string
+		if p.options.flags != nil {
+			values = p.options.flags.Values()
+		}
+		mux.Flagz = server.Flagz(name, values)
+	}
+	if p.options.Features.Enabled("ComponentStatusz") {
+		mux.Statusz = server.Statusz(name, time.Now(), server.Versions{
+			Binary:    strings.TrimPrefix(version.Kubernetes, "v"),
+			Emulation: fmt.Sprintf("%s.%d", version.Major, p.options.Compatibility.emulation().Minor),
+		})
+	}
+}

@@ -1,0 +1,131 @@
+package lister
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
+)
+
+const (
+	// keptObjects is the maximum number of decoded objects kept for a kind.
+	keptObjects = 4096
+	// keptBytes is the maximum total size in bytes of the stored values of kept objects. An object
+	// with many small values takes twenty times as much memory decoded.
+	keptBytes = 2 << 20
+	// keptTogether is the maximum total size of the objects of a namespace that are kept. Larger
+	// namespaces would evict the objects of other namespaces, and their own before the next use.
+	keptTogether = keptBytes / 4
+)
+
+// Kept returns decoded objects of a namespace to callers that read them repeatedly, such as the
+// plugins that every write in the namespace runs. It caches decoded objects within limits. Objects
+// beyond them are decoded at each use, one at a time, so that they need no memory. It is safe for
+// concurrent use.
+type Kept[T registry.Object] struct {
+	objects *Objects
+	kind    Kind
+	decode  func(codec.Item) (registry.Object, error)
+
+	mu    sync.Mutex
+	byKey *simplelru.LRU[string, keptObject[T]]
+	bytes int
+}
+
+// keptObject is a decoded object. It holds no reference to the stored value.
+type keptObject[T registry.Object] struct {
+	obj  T
+	id   uint64 // of the entry
+	size int    // of the stored value in bytes
+}
+
+// NewKept returns a Kept of a kind whose objects have only the fields at the given paths (see
+// codec.Coder.Partly).
+func NewKept[T registry.Object](o *Objects, k Kind, paths ...string) (*Kept[T], error) {
+	decode, err := k.Coder.Partly(paths...)
+	if err != nil {
+		return nil, err
+	}
+	out := &Kept[T]{objects: o, kind: k, decode: decode}
+	out.byKey, err = simplelru.NewLRU(keptObjects, func(_ string, old keptObject[T]) { out.bytes -= old.size })
+	return out, err
+}
+
+// Each calls visit for the objects of a namespace in order of creation, until visit fails or the
+// request ends. The objects are shared and must not be changed. Large namespaces acquire the
+// request's limit for large work first.
+func (k *Kept[T]) Each(ctx context.Context, namespace string, visit func(T) error) error {
+	entries, size, err := k.objects.Stored(ctx, &k.kind, namespace)
+	if err != nil {
+		return err
+	}
+	if size >= request.LargeBody && !request.Weigh(ctx, min(size, request.MaxBody)) {
+		return apierrors.NewTooManyRequests("The "+k.kind.Resource.Resource+" of the namespace are large, and others are worked on", 1)
+	}
+	for _, e := range entries {
+		if err := ctx.Err(); err != nil { // the request has ended
+			return err
+		}
+		obj, err := k.get(e, size <= keptTogether)
+		if err != nil {
+			return err
+		}
+		if err := visit(obj); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *Kept[T]) get(e *watchcache.Entry, keep bool) (T, error) {
+	k.mu.Lock()
+	was, ok := k.byKey.Get(e.Key())
+	k.mu.Unlock()
+	if ok && was.id == e.ID() {
+		return was.obj, nil
+	}
+	obj, err := k.read(e)
+	if err == nil {
+		k.put(e, obj, keep)
+	}
+	return obj, err
+}
+
+func (k *Kept[T]) read(e *watchcache.Entry) (none T, err error) {
+	if err := e.Unreadable(); err != nil {
+		return none, err
+	}
+	l := e.Lend()
+	defer l.Back()
+	obj, err := k.decode(codec.Item{Stored: l.Value, Revision: e.Revision})
+	if err != nil {
+		return none, err
+	}
+	return as[T](&k.kind, e, obj)
+}
+
+// put caches an object in place of its previous version, and evicts the least recently used
+// objects.
+func (k *Kept[T]) put(e *watchcache.Entry, obj T, keep bool) {
+	keep = keep && e.ID() != 0
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.byKey.Remove(e.Key())
+	if !keep {
+		return
+	}
+	size := e.Size()
+	k.bytes += size
+	// The key of the entry shares memory with its other fields.
+	k.byKey.Add(strings.Clone(e.Key()), keptObject[T]{obj, e.ID(), size})
+	for k.bytes > keptBytes {
+		k.byKey.RemoveOldest()
+	}
+}

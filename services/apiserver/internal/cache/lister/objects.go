@@ -1,0 +1,159 @@
+// Package lister reads objects from the watch cache for components inside the API server:
+// authenticators (the objects that tokens depend on) and admission plugins (the objects that a
+// write depends on). A read returns at least the state of all writes that this server has
+// acknowledged (Written).
+//
+// The package keeps no state except that of Derived and Kept, which cache values, and Follower,
+// which records the versions that it has reported.
+package lister
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// Cache is the part of the watch cache that reads need.
+type Cache interface {
+	Ready() bool
+	MostRecent(ctx context.Context) (int64, error)
+}
+
+// Kind describes where the objects of a kind are stored.
+type Kind struct {
+	Resource schema.GroupResource
+	Prefix   string // of its keys
+	Store    *watchcache.Store
+	Coder    *codec.Coder
+	// Written, if set, records the writes of this server to the kind. Reads wait for them.
+	Written *Written
+}
+
+// Written is the newest revision that this server wrote, of one kind or of all. The zero value
+// means that it wrote none.
+type Written struct{ newest atomic.Pointer[mark] }
+
+// mark is a revision in one history of the store (see watchcache.Cache.Era).
+type mark struct {
+	era      uint64
+	revision int64
+}
+
+// Note records a revision of an era. It is called before the write is acknowledged.
+func (w *Written) Note(era uint64, revision int64) {
+	for {
+		before := w.newest.Load()
+		if before != nil && (before.era > era || before.era == era && before.revision >= revision) {
+			return
+		}
+		if w.newest.CompareAndSwap(before, &mark{era, revision}) {
+			return
+		}
+	}
+}
+
+// Followed is a cache, or a part of one, that can be waited for.
+type Followed interface {
+	Era() uint64
+	WaitFor(ctx context.Context, revision int64) error
+}
+
+// Seen waits until the cache has the recorded writes. Writes of an earlier era need no wait: the
+// cache was loaded again when the revision of the store went backwards.
+func (w *Written) Seen(ctx context.Context, c Followed) error {
+	if m := w.newest.Load(); m != nil && m.era == c.Era() {
+		return c.WaitFor(ctx, m.revision)
+	}
+	return nil
+}
+
+// Seen waits until the cache has this server's writes of the kind.
+func (k *Kind) Seen(ctx context.Context) error {
+	if k.Written == nil {
+		return nil
+	}
+	if err := k.Written.Seen(ctx, k.Store); err != nil {
+		return fmt.Errorf("wait for what was written of %s: %w", k.Resource, err)
+	}
+	return nil
+}
+
+// Objects reads objects from the cache. It implements satoken.Objects and bootstraptoken.Secrets.
+type Objects struct {
+	Cache                                 Cache
+	ServiceAccounts, Pods, Secrets, Nodes Kind
+	// Confirm waits for the current state of the store before an object is reported missing, so
+	// that recent writes of other replicas count.
+	Confirm bool
+}
+
+// ServiceAccount implements satoken.Objects.
+func (o *Objects) ServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
+	return Get[*corev1.ServiceAccount](ctx, o, &o.ServiceAccounts, namespace, name)
+}
+
+// Pod implements satoken.Objects.
+func (o *Objects) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	return Get[*corev1.Pod](ctx, o, &o.Pods, namespace, name)
+}
+
+// Secret implements satoken.Objects.
+func (o *Objects) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	return Get[*corev1.Secret](ctx, o, &o.Secrets, namespace, name)
+}
+
+// Node implements satoken.Objects.
+func (o *Objects) Node(ctx context.Context, name string) (*corev1.Node, error) {
+	return Get[*corev1.Node](ctx, o, &o.Nodes, "", name)
+}
+
+// Get returns an object of a kind, or a NotFound error.
+func Get[T registry.Object](ctx context.Context, o *Objects, k *Kind, namespace, name string) (found T, err error) {
+	key := k.Prefix + name
+	if namespace != "" {
+		key = k.Prefix + namespace + "/" + name
+	}
+	if !o.Cache.Ready() {
+		return found, watchcache.ErrNotReady
+	}
+	if err := k.Seen(ctx); err != nil {
+		return found, err
+	}
+	e, ok := k.Store.Get(key)
+	if !ok && o.Confirm {
+		if _, err := o.Cache.MostRecent(ctx); err != nil {
+			return found, fmt.Errorf("confirm that %s %q is not there: %w", k.Resource, name, err)
+		}
+		e, ok = k.Store.Get(key)
+	}
+	if !ok {
+		return found, apierrors.NewNotFound(k.Resource, name)
+	}
+	weigh(ctx, e.Size())
+	obj, err := k.Coder.DecodeStored(e.Stored(), e.Revision)
+	if err != nil {
+		return found, err
+	}
+	found, ok = obj.(T)
+	if !ok {
+		return found, fmt.Errorf("%s %q is a %T", k.Resource, name, obj)
+	}
+	return found, nil
+}
+
+// weigh acquires the request's limit for decoding a large object, but continues without it on
+// failure, because the caller needs the object.
+func weigh(ctx context.Context, size int) {
+	if size >= request.LargeBody {
+		request.Weigh(ctx, size)
+	}
+}

@@ -1,0 +1,133 @@
+package memory_test
+
+import (
+	"maps"
+	"math"
+	"runtime/debug"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/services/apiserver/internal/cache/memory"
+)
+
+// store keeps things of 10 bytes.
+type store struct {
+	part *memory.Part
+	kept int64
+	mu   sync.Mutex
+}
+
+func newStore(b *memory.Budget, name string, share int64) *store {
+	s := &store{}
+	s.part = b.Cache(name, share, s.shrink)
+	return s
+}
+
+func (s *store) keep(n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kept += n
+	s.part.Add(10 * n)
+}
+
+func (s *store) shrink(bytes int64) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := min((bytes+9)/10, s.kept)
+	s.kept -= n
+	s.part.Add(-10 * n)
+	return 10 * n
+}
+
+// Caches take what others leave, and give way by their shares.
+func TestShares(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	b := memory.New(900, reg)
+	history := b.History("history")
+	large, small := newStore(b, "large", 3), newStore(b, "small", 1)
+	check := func(what string, wantLarge, wantSmall int64) {
+		t.Helper()
+		b.Settle()
+		if large.kept != wantLarge || small.kept != wantSmall {
+			t.Errorf("%s: %d and %d are kept, want %d and %d", what, large.kept, small.kept, wantLarge, wantSmall)
+		}
+	}
+	small.keep(100)
+	check("alone, up to two thirds", 0, 60)
+	large.keep(100)
+	check("beside another, by share", 45, 15)
+	large.shrink(400)
+	small.keep(100)
+	check("what the other does not use", 5, 55)
+	history.Add(600)
+	large.keep(100)
+	check("history first", 22, 7)
+	history.Add(600) // what its owner should not do
+	check("nothing is left", 0, 0)
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := f.GetName()
+			for _, l := range m.GetLabel() {
+				name += " " + l.GetValue()
+			}
+			got[name] = m.GetGauge().GetValue()
+		}
+	}
+	want := map[string]float64{
+		"binnacle_cache_memory_bytes history": 1200, "binnacle_cache_memory_bytes large": 0, "binnacle_cache_memory_bytes small": 0,
+		"binnacle_cache_memory_limit_bytes": 900,
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("metrics are %v", got)
+	}
+}
+
+// However many keep something at once, the budget is kept in the end.
+func TestConcurrently(t *testing.T) {
+	b := memory.New(900, nil)
+	stores := []*store{newStore(b, "a", 1), newStore(b, "b", 1), newStore(b, "c", 2)}
+	var wg sync.WaitGroup
+	for i := range 9 {
+		wg.Go(func() {
+			for range 500 {
+				stores[i%3].keep(1)
+				b.Settle()
+			}
+		})
+	}
+	wg.Wait()
+	b.Settle()
+	var sum int64
+	for _, s := range stores {
+		sum += 10 * s.kept
+		if s.part.Used() != 10*s.kept {
+			t.Errorf("%d are kept, %d counted", s.kept, s.part.Used())
+		}
+	}
+	if sum > 600 || sum < 500 {
+		t.Errorf("%d bytes are kept", sum)
+	}
+}
+
+func TestLimit(t *testing.T) {
+	was := debug.SetMemoryLimit(-1)
+	defer debug.SetMemoryLimit(was)
+	for _, tc := range []struct{ asked, runtime, want int64 }{
+		{5 << 20, 1 << 30, 5 << 20},
+		{0, 1 << 30, 256 << 20},
+		{0, 8 << 20, memory.Least},
+		{0, math.MaxInt64, memory.Default},
+	} {
+		debug.SetMemoryLimit(tc.runtime)
+		if got := memory.Limit(tc.asked); got != tc.want {
+			t.Errorf("asked for %d with a runtime's limit of %d: %d", tc.asked, tc.runtime, got)
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package watchcache_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// TestCrowds: many values at once leave what they leave one by one, also where they
+// cannot be read, and where the resource that they are of changes among them.
+func TestCrowds(t *testing.T) {
+	const first, last = 1000, 2500
+	r := rand.New(rand.NewPCG(7, 7))
+	value := func() string {
+		if r.IntN(20) == 0 {
+			return "{" // of nobody's making
+		}
+		return object{Labels: map[string]string{"app": fmt.Sprint(r.IntN(300))}, Fields: map[string]string{nodeField: fmt.Sprint("n", r.IntN(5))}}.String()
+	}
+	there := map[string]int64{}
+	next := func(revision int64) storage.Event {
+		key := fmt.Sprintf("/registry/%s/ns-%d/x", []string{"widgets", "gadgets", "others"}[r.IntN(3)], r.IntN(700))
+		switch revision % 400 {
+		case 200: // another variant of widgets, gone before
+			return storage.Event{Type: storage.Deleted, Key: definitions + "widgets", Revision: revision}
+		case 201:
+			return storage.Event{Type: storage.Created, Key: definitions + "widgets", Revision: revision, CreateRevision: revision, Value: []byte(definitionOf("widgets", fmt.Sprint(revision)))}
+		}
+		ev := storage.Event{Type: storage.Created, Key: key, Revision: revision, CreateRevision: revision}
+		if created, ok := there[key]; ok {
+			ev.Type, ev.CreateRevision = storage.Updated, created
+			if r.IntN(4) == 0 {
+				delete(there, key)
+				return storage.Event{Type: storage.Deleted, Key: key, Revision: revision}
+			}
+		}
+		there[key], ev.Value = ev.CreateRevision, []byte(value())
+		return ev
+	}
+	loaded := []storage.KeyValue{{Key: definitions + "widgets", Value: []byte(definitionOf("widgets", "")), ModRevision: 2, CreateRevision: 2}, {Key: definitions + "gadgets", Value: []byte(definitionOf("gadgets", "")), ModRevision: 3, CreateRevision: 3}}
+	for i := range int64(600) {
+		key := fmt.Sprintf("/registry/gadgets/ns-%d/x", i)
+		there[key] = 4 + i
+		loaded = append(loaded, storage.KeyValue{Key: key, Value: []byte(value()), ModRevision: 4 + i, CreateRevision: 4 + i})
+	}
+	var events []storage.Event
+	for revision := int64(first + 1); revision <= last; revision++ {
+		events = append(events, next(revision))
+	}
+
+	after := func(crowd, page int) (states [2][]string, told []string) {
+		src := &pagedState{oldState: oldState{idleSource: idleSource{batches: make(chan storage.Batch), failed: make(chan error)}, place: storage.Place{Revision: first}, items: loaded}, page: page}
+		r := newRig(t, newMemStore(), func(c *watchcache.Config) { varied(c); c.Source = src })
+		w, err := r.cache.Store("gadgets").Watch(watchcache.WatchOptions{After: first})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		for part := range slices.Chunk(events, crowd) {
+			src.batches <- storage.Batch{Events: part, Revision: part[len(part)-1].Revision}
+			if err := <-src.failed; err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, name := range []string{"gadgets", "widgets"} {
+			s, seen := r.cache.Store(name), map[uint64]bool{}
+			s.Snapshot().Ascend(s.Prefix(), "", func(e *watchcache.Entry) bool {
+				if seen[e.ID()] || e.ID() == 0 {
+					t.Errorf("%s has the ID of another, %d", e.Key(), e.ID())
+				}
+				seen[e.ID()] = true
+				states[i] = append(states[i], fmt.Sprintf("%s@%d of %d: %s %s/%s %v app=%s node=%s, variant %s", e.Key(), e.Revision, e.CreateRevision, e.Stored(), e.Namespace(), e.Name(), e.Unreadable(), e.Labels().Get("app"), e.Fields().Get(nodeField), e.Fields().Get("variant")))
+				return true
+			})
+		}
+		evs, err := drain(r.ctx, w, last, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return states, texts(evs)
+	}
+	states, told := after(1, 1)
+	if len(states[0]) < 100 || len(states[1]) < 100 || len(told) < 100 {
+		t.Fatalf("there are %d, %d; told %d", len(states[0]), len(states[1]), len(told))
+	}
+	for _, crowd := range []int{100, 250, len(events)} {
+		crowded, toldThen := after(crowd, len(loaded))
+		for i := range states {
+			if !slices.Equal(crowded[i], states[i]) {
+				t.Errorf("%d at once leave %d other objects than %d one by one", crowd, len(crowded[i]), len(states[i]))
+			}
+		}
+		if !slices.Equal(toldThen, told) {
+			t.Errorf("%d at once tell %d other events than %d one by one", crowd, len(toldThen), len(told))
+		}
+	}
+}
+
+// varied is defined with resources of which each variant reads values in its own way.
+func varied(c *watchcache.Config) {
+	defined(c)
+	defines := c.Resources[0].Defines
+	c.Resources[0].Defines = func(value []byte) (watchcache.Resource, bool) {
+		out, is := defines(value)
+		plain := out.Attributes
+		out.Attributes = func(key string, value []byte) (watchcache.Attributes, error) {
+			a, err := plain(key, value)
+			a.Fields = watchcache.SetOf(map[string]string{nodeField: a.Fields.Get(nodeField), "variant": out.Variant})
+			return a, err
+		}
+		return out, is
+	}
+}
+
+// pagedState loads a state in pages of a size.
+type pagedState struct {
+	oldState
+	page int
+}
+
+func (s *pagedState) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+	for part := range slices.Chunk(s.items, s.page) {
+		if err := page(part); err != nil {
+			return storage.Place{}, err
+		}
+	}
+	return s.place, nil
+}

@@ -1,0 +1,65 @@
+package watchcache_test
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"binnacle/services/apiserver/internal/cache/watchcache"
+)
+
+// TestSetsOfRecentStrings: what is remembered changes nothing of what sets say, however
+// many strings share a place, and whoever makes them.
+func TestSetsOfRecentStrings(t *testing.T) {
+	var recent watchcache.Recent
+	var wg sync.WaitGroup
+	for by := range 4 {
+		wg.Go(func() {
+			for i := range 1000 {
+				pairs := []watchcache.Pair{
+					{"", fmt.Sprint(i)}, {"app", "app"}, {"a-key-of-" + fmt.Sprint(i%100) + "-objects", ""}, {"by", fmt.Sprint(by)}, {"app", fmt.Sprintf("app-%d-x", i%70)},
+				}
+				want := map[string]string{}
+				for _, p := range pairs {
+					want[p.Key] = p.Value
+				}
+				s := watchcache.MakeSetLike(&recent, pairs)
+				if got := maps.Collect(s.All()); !maps.Equal(got, want) {
+					t.Errorf("%v, want %v", got, want)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestSets say what they were made of, however many pairs there are and however long they are.
+func TestSets(t *testing.T) {
+	var recent watchcache.Recent
+	text := rapid.OneOf(rapid.StringN(0, 20, 20), rapid.StringN(0, 3, 3), rapid.Map(rapid.IntRange(0, 70_000), func(n int) string { return strings.Repeat("x", n) }))
+	rapid.Check(t, func(t *rapid.T) {
+		var pairs []watchcache.Pair
+		want := map[string]string{}
+		for range rapid.IntRange(0, 300).Draw(t, "pairs") {
+			p := watchcache.Pair{Key: rapid.StringN(0, 10, 10).Draw(t, "key"), Value: text.Draw(t, "value")}
+			pairs, want[p.Key] = append(pairs, p), p.Value
+		}
+		s := watchcache.MakeSetLike(&recent, pairs)
+		if got := maps.Collect(s.All()); !maps.Equal(got, want) || s.Len() != len(want) {
+			t.Fatalf("%v, want %v", got, want)
+		}
+		for k, v := range want {
+			if got, ok := s.Lookup(k); got != v || !ok {
+				t.Fatalf("%q is %q, want %q", k, got, v)
+			}
+		}
+		if s.Has("no key is that long") || s.Get("no key is that long") != "" {
+			t.Fatal("it has what it was not made of")
+		}
+	})
+}

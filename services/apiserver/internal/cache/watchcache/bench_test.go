@@ -1,0 +1,322 @@
+package watchcache_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// handFed is a source whose batches a benchmark applies itself.
+type handFed struct {
+	items []storage.KeyValue
+	apply chan func(storage.Batch) error
+}
+
+func (s *handFed) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+	return storage.Place{Revision: 1}, page(s.items)
+}
+
+func (s *handFed) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
+	select {
+	case s.apply <- apply:
+		<-ctx.Done()
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}
+
+func (s *handFed) Progress(context.Context) error { return nil }
+
+// fixed has the attributes of a pod of 10 labels, without decoding anything, so
+// that the cache's own work is measured.
+func fixed(prefix string, nodes int) func(string, []byte) (watchcache.Attributes, error) {
+	set := map[string]string{}
+	for i := range 10 {
+		set[fmt.Sprintf("example.com/label-%d", i)] = fmt.Sprintf("value-%d", i)
+	}
+	labels := watchcache.SetOf(set)
+	return func(key string, value []byte) (watchcache.Attributes, error) {
+		ns, name, _ := strings.Cut(strings.TrimPrefix(key, prefix), "/")
+		node := int(value[0]) | int(value[1])<<8
+		return watchcache.Attributes{Namespace: ns, Name: name, Labels: labels, Fields: watchcache.MakeSet([]watchcache.Pair{
+			{Key: nodeField, Value: fmt.Sprintf("node-%d", node%nodes)}, {Key: "status.phase", Value: "Running"},
+		})}, nil
+	}
+}
+
+const benchPods, benchNodes, benchSize = 10_000, 2_000, 3 << 10
+
+func benchKey(i int) string {
+	return fmt.Sprintf("/registry/pods/namespace-%02d/pod-%05d", i%100, i%benchPods)
+}
+
+func benchValue(i int) []byte {
+	v := make([]byte, benchSize)
+	v[0], v[1] = byte(i%benchNodes), byte(i%benchNodes>>8)
+	return v
+}
+
+func sorted(byKey map[string]storage.KeyValue) []storage.KeyValue {
+	items := make([]storage.KeyValue, 0, len(byKey))
+	for _, key := range slices.Sorted(maps.Keys(byKey)) {
+		items = append(items, byKey[key])
+	}
+	return items
+}
+
+func newBench(b testing.TB) (*watchcache.Cache, func(i int)) {
+	b.Helper()
+	byKey := map[string]storage.KeyValue{}
+	for i := range benchPods {
+		byKey[benchKey(i)] = storage.KeyValue{Key: benchKey(i), Value: benchValue(i), ModRevision: 1, CreateRevision: 1}
+	}
+	src := &handFed{items: sorted(byKey), apply: make(chan func(storage.Batch) error)}
+	res := resource("pods")
+	res.Attributes = fixed(res.Prefix, benchNodes)
+	c, err := watchcache.New(watchcache.Config{Source: src, Newest: newMemStore(), Resources: []watchcache.Resource{res}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- c.Run(ctx) }()
+	b.Cleanup(func() { cancel(); <-done })
+	apply := <-src.apply
+	rev := int64(1)
+	return c, func(i int) {
+		rev++
+		err := apply(storage.Batch{Revision: rev, Events: []storage.Event{{
+			Type: storage.Updated, Key: benchKey(i), Revision: rev, CreateRevision: 1, Value: benchValue(i),
+		}}})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// benchmarkApply measures what a change costs until all whom it concerns have it.
+func benchmarkApply(b *testing.B, watchers, told int, sel func(i int) watchcache.Selection) {
+	c, write := newBench(b)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	var received atomic.Int64
+	arrived := make(chan struct{}, 1)
+	target := int64(told)
+	for i := range watchers {
+		w, err := c.Store("pods").Watch(watchcache.WatchOptions{Selection: sel(i), After: 1})
+		if err != nil {
+			b.Fatal(err)
+		}
+		wg.Go(func() {
+			defer w.Close()
+			buf := make([]watchcache.Event, 0, 16)
+			for {
+				evs, err := w.Next(ctx, buf)
+				if err != nil {
+					return
+				}
+				if received.Add(int64(len(evs)))%target == 0 {
+					arrived <- struct{}{}
+				}
+			}
+		})
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		write(i)
+		<-arrived
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(told), "ns/delivery")
+}
+
+func BenchmarkApplyAlone(b *testing.B) {
+	_, write := newBench(b)
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		write(i)
+	}
+}
+
+func BenchmarkApplyNodeWatchers2000(b *testing.B) {
+	benchmarkApply(b, benchNodes, 1, func(i int) watchcache.Selection {
+		return selection(b, "", "", fmt.Sprintf("%s=node-%d", nodeField, i))
+	})
+}
+
+func BenchmarkApplyAllWatchers500(b *testing.B) {
+	benchmarkApply(b, 500, 500, func(int) watchcache.Selection { return watchcache.Selection{} })
+}
+
+func BenchmarkApplyLabelWatchers500(b *testing.B) {
+	benchmarkApply(b, 500, 500, func(int) watchcache.Selection { return selection(b, "", "example.com/label-5=value-5", "") })
+}
+
+func BenchmarkSnapshotScan10000(b *testing.B) {
+	c, _ := newBench(b)
+	for _, bc := range []struct{ name, namespace, labels, fields string }{
+		{"all", "", "", ""}, {"namespace", "namespace-07", "", ""}, {"node", "", "", nodeField + "=node-7"},
+		{"label", "", "example.com/label-5=value-5", ""}, {"field", "", "", "status.phase!=Running"},
+	} {
+		b.Run(bc.name, func(b *testing.B) {
+			b.ReportAllocs()
+			sel := selection(b, bc.namespace, bc.labels, bc.fields)
+			for b.Loop() {
+				c.Store("pods").Snapshot().Select(sel, "", func(*watchcache.Entry) bool { return true })
+			}
+		})
+	}
+}
+
+func BenchmarkGet(b *testing.B) {
+	c, _ := newBench(b)
+	keys := make([]string, 1000)
+	for i := range keys {
+		keys[i] = benchKey(i * 7)
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		c.Store("pods").Get(keys[i%len(keys)])
+	}
+}
+
+// A write after each list copies what the list holds of the tree.
+func BenchmarkSnapshotThenWrite(b *testing.B) {
+	c, write := newBench(b)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		c.Store("pods").Snapshot()
+		write(i)
+	}
+}
+
+func BenchmarkSnapshotAt(b *testing.B) {
+	for _, back := range []int{10, 1000} {
+		b.Run(fmt.Sprint(back), func(b *testing.B) {
+			c, write := newBench(b)
+			for i := range 2000 {
+				write(i)
+			}
+			rev := c.Revision()
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N { // each another revision, so that none is kept
+				if _, ok := c.Store("pods").SnapshotAt(rev-int64(back)-int64(i%16), nil); !ok {
+					b.Fatal("no snapshot")
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkCount(b *testing.B) {
+	c, _ := newBench(b)
+	sn := c.Store("pods").Snapshot()
+	for b.Loop() {
+		sn.Count("/registry/pods/namespace-07/", benchKey(4507))
+	}
+}
+
+func BenchmarkEncodingKept(b *testing.B) {
+	c, _ := newBench(b)
+	e, _ := c.Store("pods").Get(benchKey(1))
+	encode := func(e *watchcache.Entry) ([]byte, error) { return e.Stored(), nil }
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, err := e.Encoding(3, encode); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+}
+
+// BenchmarkMemory reports what an object takes beside its value, of objects that have nothing but
+// the names of their labels and fields in common.
+func BenchmarkMemory(b *testing.B) {
+	for range b.N {
+		before := heap()
+		empty := apart(b, 0)
+		alone := heap() - before
+		before = heap()
+		c := apart(b, benchPods)
+		b.ReportMetric(float64(heap()-before-alone)/benchPods-apartSize, "B/entry")
+		encode := func(*watchcache.Entry) ([]byte, error) { return make([]byte, 1), nil }
+		before = heap()
+		c.Store("pods").Snapshot().Ascend("/registry/pods/", "", func(e *watchcache.Entry) bool {
+			_, err := e.Encoding(1, encode)
+			return err == nil
+		})
+		b.ReportMetric(float64(heap()-before)/benchPods, "B/encoding")
+		runtime.KeepAlive(c)
+		runtime.KeepAlive(empty)
+	}
+}
+
+// apartSize loses nothing to the sizes in which memory is given.
+const apartSize = 4 << 10
+
+// apart is a cache of n pods whose values are noise.
+func apart(b testing.TB, n int) *watchcache.Cache {
+	b.Helper()
+	src := &handFed{apply: make(chan func(storage.Batch) error)}
+	noise := rand.New(rand.NewPCG(20261126, 0))
+	for i := range n {
+		value := make([]byte, apartSize)
+		for j := 0; j < len(value); j += 8 {
+			binary.LittleEndian.PutUint64(value[j:], noise.Uint64())
+		}
+		key := fmt.Sprintf("/registry/pods/namespace-%02d/web-server-%08x-%05d", i/100, noise.Uint32(), i)
+		src.items = append(src.items, storage.KeyValue{Key: key, Value: value, ModRevision: 1, CreateRevision: 1})
+	}
+	slices.SortFunc(src.items, func(a, b storage.KeyValue) int { return strings.Compare(a.Key, b.Key) })
+	recent := new(watchcache.Recent)
+	res := resource("pods")
+	res.Attributes = func(key string, value []byte) (watchcache.Attributes, error) {
+		ns, name, _ := strings.Cut(strings.TrimPrefix(key, res.Prefix), "/")
+		return watchcache.Attributes{
+			Namespace: ns, Name: name,
+			Labels: watchcache.MakeSetLike(recent, []watchcache.Pair{
+				{Key: "app.kubernetes.io/name", Value: "web-server"}, {Key: "pod-template-hash", Value: fmt.Sprintf("%08x", value[:4])},
+			}),
+			Fields: watchcache.MakeFieldsLike(recent, []watchcache.Pair{
+				{Key: nodeField, Value: fmt.Sprintf("node-%d", int(value[0])|int(value[1]&7)<<8)}, {Key: "status.phase", Value: "Running"},
+				{Key: "status.podIP", Value: fmt.Sprintf("10.%d.%d.%d", value[4], value[5], value[6])}, {Key: "spec.restartPolicy", Value: "Always"},
+				{Key: "spec.schedulerName", Value: "default-scheduler"}, {Key: "spec.serviceAccountName", Value: "default"},
+			}),
+		}, nil
+	}
+	c, err := watchcache.New(watchcache.Config{Source: src, Newest: newMemStore(), Resources: []watchcache.Resource{res}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- c.Run(ctx) }()
+	b.Cleanup(func() { cancel(); <-done })
+	<-src.apply
+	src.items = nil
+	return c
+}
+
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

@@ -1,0 +1,247 @@
+package watchcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/tidwall/btree"
+
+	"binnacle/services/apiserver/internal/cache/memory"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// Newest reads the newest revision of the store linearizably. It returns *storage.ReplacedError if
+// the store's history does not contain a position that the cache had reached before the call.
+type Newest interface {
+	Confirm(ctx context.Context, at storage.Place) (int64, error)
+}
+
+// Older reads a key as of a revision, and the store's current revision. Its errors are those of
+// storage.Interface.
+type Older interface {
+	Get(ctx context.Context, key string, revision int64) (storage.KeyValue, int64, error)
+}
+
+// Config configures a Cache. Source and Newest are required. Zero values of the other fields mean
+// the Default constants, no logging, unregistered metrics and the wall clock.
+type Config struct {
+	Source Source
+	Newest Newest
+	// Older reads values that history has dropped. Without it, watches that need such a value end.
+	Older Older
+	// Root is the prefix of all keys.
+	Root      string
+	Resources []Resource
+	// LoadsHistory means that Source.Load may read an older state, at which history begins. The
+	// cache becomes ready only when it is current.
+	LoadsHistory bool
+	// Memory bounds the memory for history, encodings and older states.
+	Memory *memory.Budget
+	// LogEvents bounds the history of one resource, in changes. 0 means no bound.
+	LogEvents int
+	// HistoryBytes bounds the values that only history keeps, for all resources together. 0 means
+	// the limit of Memory.
+	HistoryBytes int64
+	// LogAge is how long changes are kept within these bounds.
+	LogAge time.Duration
+	// LabelsFrom is how many objects a list by a label must inspect without a match before they are
+	// counted. Labels that are listed repeatedly get an index.
+	LabelsFrom int
+	// ConfirmEvery is the interval of checks whether the store's revision went backwards while
+	// nothing else would show it.
+	ConfirmEvery time.Duration
+	Logger       *slog.Logger
+	Registerer   prometheus.Registerer
+	Now          func() time.Time
+}
+
+// Defaults for zero values in Config.
+const (
+	DefaultRoot   = "/registry/"
+	DefaultLogAge = 5 * time.Minute
+	// DefaultLabelsFrom is below the cost of a scan that users notice.
+	DefaultLabelsFrom = 1000
+)
+
+func (c Config) complete() (Config, error) {
+	if c.Source == nil || c.Newest == nil {
+		return c, errors.New("watch cache needs a source of changes and of the newest revision")
+	}
+	if c.Root == "" {
+		c.Root = DefaultRoot
+	}
+	if c.Memory == nil {
+		c.Memory = memory.New(memory.Default, nil)
+	}
+	if c.HistoryBytes == 0 {
+		c.HistoryBytes = c.Memory.Most()
+	}
+	if c.LogAge == 0 {
+		c.LogAge = DefaultLogAge
+	}
+	if c.LabelsFrom == 0 {
+		c.LabelsFrom = DefaultLabelsFrom
+	}
+	if c.ConfirmEvery == 0 {
+		c.ConfirmEvery = DefaultConfirmEvery
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Registerer == nil {
+		c.Registerer = prometheus.NewRegistry()
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return c, nil
+}
+
+// Cache is the in-memory image of all keys below the root.
+type Cache struct {
+	cfg      Config
+	began    time.Time // the origin of now
+	ring     *ring
+	plain    *kept        // for entries whose values are kept as stored
+	sealed   *kept        // the same for values that the store encrypts
+	history  *memory.Part // the logs of all stores
+	images   *memory.Part
+	metrics  *metrics
+	pinned   pinned
+	routes   atomic.Pointer[routes]
+	revision atomic.Int64 // applied to every store
+	entries  atomic.Uint64
+	started  atomic.Bool
+	loaded   chan struct{} // closed once a state is loaded
+	ready    readiness     // set once the state is current
+	era      atomic.Uint64 // changed under mu
+	position position
+	// confirmed means that the store's history was confirmed recently.
+	confirmed atomic.Bool
+	life      context.Context
+	end       context.CancelFunc
+	waits     waits
+	reads     reads
+	older     olderReads
+	// forgotten signals that a log dropped records that a watcher may need.
+	forgotten chan struct{}
+
+	loadedOnce sync.Once
+
+	mu    sync.Mutex // before all other locks
+	loads int        // how often the full state was loaded
+	// reloading means that the history of the previous era is discarded and the current era is not
+	// loaded yet. stopFollowing ends the running Follow.
+	reloading     bool
+	stopFollowing context.CancelFunc
+	// defined holds the stores of resources that entries define, by the keys of those entries.
+	defined map[string]*Store
+	// unclaimed holds values whose keys belong to no known resource.
+	unclaimed btree.Map[string, storage.KeyValue]
+	touched   []*Store // scratch of apply
+	fired     []*wake  // scratch of apply
+}
+
+// New returns a cache. It does nothing before Run.
+func New(cfg Config) (*Cache, error) {
+	cfg, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	c := &Cache{cfg: cfg, began: cfg.Now().Add(-1), ring: newRing(cfg.Memory), history: cfg.Memory.History("history"), loaded: make(chan struct{}), defined: map[string]*Store{}}
+	c.plain, c.sealed = &kept{ring: c.ring}, &kept{ring: c.ring, sealed: true}
+	c.ready.ch = make(chan struct{})
+	c.images = cfg.Memory.Cache("images", imagesShare, c.shrinkImages)
+	c.life, c.end = context.WithCancel(context.Background())
+	c.waits.poke = make(chan struct{}, 1)
+	c.forgotten = make(chan struct{}, 1)
+	c.metrics = newMetrics(c)
+	c.routes.Store(newRoutes())
+	for _, r := range cfg.Resources {
+		if _, err := c.add(r, 0); err != nil {
+			return nil, err
+		}
+	}
+	if err := cfg.Registerer.Register(c.metrics); err != nil {
+		return nil, fmt.Errorf("register metrics of the watch cache: %w", err)
+	}
+	return c, nil
+}
+
+// Ready reports whether the cache has been loaded and has been current since. It is false while the
+// cache reloads because the store's revision went backwards.
+func (c *Cache) Ready() bool { return c.ready.ok.Load() }
+
+// WaitReady blocks until the cache is ready.
+func (c *Cache) WaitReady(ctx context.Context) error {
+	select {
+	case <-c.ready.wait():
+		return nil
+	case <-c.life.Done():
+		return ErrStopped
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Revision returns the revision up to which all changes have been applied.
+func (c *Cache) Revision() int64 { return c.revision.Load() }
+
+// Store returns the store of a resource by its name or prefix, or nil if there is none.
+func (c *Cache) Store(nameOrPrefix string) *Store {
+	r := c.routes.Load()
+	if s := r.named(nameOrPrefix); s != nil {
+		return s
+	}
+	return r.at(nameOrPrefix)
+}
+
+// entry returns the entry of a stored value. An unreadable value gets an entry too, so that it can
+// be reported and deleted.
+func (c *Cache) entry(s *Store, kv storage.KeyValue) *Entry { return c.named(s, c.unnamed(s, kv)) }
+
+// unnamed returns an entry without an ID. A value that the store encrypts is kept separately, so
+// that no part of it is in a shared text that outlives it.
+func (c *Cache) unnamed(s *Store, kv storage.KeyValue) *Entry {
+	outline := s.resource.outline(kv.Value)
+	k := c.plain
+	if kv.Seal != nil {
+		k = c.sealed
+	}
+	e := newEntry(&s.resource, k, kv, outline)
+	if s.resource.Packed {
+		e.pack(outline)
+	} else if !s.resource.Verbatim && !k.sealed {
+		s.bind(e, s.values.Load()+s.coming.Add(int64(len(e.stored))))
+	}
+	return e
+}
+
+// named assigns the entry its ID, and logs an entry that cannot be read.
+func (c *Cache) named(s *Store, e *Entry) *Entry {
+	e.id |= c.entries.Add(1)
+	if err := e.Unreadable(); err != nil && s.metrics.unreadable.Add(1) <= maxUnreadableLogged {
+		c.cfg.Logger.Error("Stored value cannot be read", "key", e.Key(), "revision", e.Revision, "error", err)
+	}
+	return e
+}
+
+// maxUnreadableLogged bounds the log messages about unreadable values of one resource.
+const maxUnreadableLogged = 20
+
+// now returns the nanoseconds since a time before the cache was created. It is monotonic, so
+// changes of the wall clock do not affect the age of history.
+func (c *Cache) now() int64 { return int64(c.cfg.Now().Sub(c.began)) }
+
+// release wakes watchers. The caller must not hold any lock that they take.
+func release(fired []*wake) {
+	for _, wk := range fired {
+		wk.release()
+	}
+}

@@ -1,0 +1,301 @@
+package watchcache_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/services/apiserver/internal/cache/memory"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/watchcache/watchcachetest"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+func TestEncodingIsMadeOnce(t *testing.T) {
+	store := newMemStore()
+	store.put("/registry/pods/a/x", onNode(""))
+	r := newRig(t, store, nil)
+	e, _ := r.pods.Get("/registry/pods/a/x")
+	var made atomic.Int32
+	inside, leave := make(chan struct{}), make(chan struct{})
+	encode := func(e *watchcache.Entry) ([]byte, error) {
+		if made.Add(1) == 1 {
+			close(inside)
+		}
+		<-leave
+		return fmt.Appendf(nil, "<%s>", e.Stored()), nil
+	}
+	var wg sync.WaitGroup
+	got := make([][]byte, 16)
+	for i := range got {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			var err error
+			if got[i], err = e.Encoding(1, encode); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	<-inside
+	if b, ok := e.Encoded(1); ok {
+		t.Errorf("an unfinished encoding %q", b)
+	}
+	close(leave)
+	wg.Wait()
+	for _, b := range got {
+		if &b[0] != &got[0][0] {
+			t.Error("callers got different bytes")
+		}
+	}
+	if n := made.Load(); n != 1 {
+		t.Errorf("encoded %d times", n)
+	}
+	other, err := e.Encoding(2, func(e *watchcache.Entry) ([]byte, error) {
+		inner, err := e.Encoding(1, nil)
+		return append([]byte("frame "), inner...), err
+	})
+	if err != nil || string(other) != "frame <"+onNode("")+">" {
+		t.Errorf("encoding of another form: %q, %v", other, err)
+	}
+	if b, ok := e.Encoded(1); !ok || !bytes.Equal(b, got[0]) {
+		t.Errorf("kept %q", b)
+	}
+	r.wantMetrics(`binnacle_watch_cache_encodings 2`)
+}
+
+func TestEncodingErrorsAreNotKept(t *testing.T) {
+	store := newMemStore()
+	store.put("/registry/pods/a/x", onNode(""))
+	r := newRig(t, store, nil)
+	e, _ := r.pods.Get("/registry/pods/a/x")
+	boom := errors.New("boom")
+	for range 2 {
+		if _, err := e.Encoding(1, func(*watchcache.Entry) ([]byte, error) { return nil, boom }); !errors.Is(err, boom) {
+			t.Error(err)
+		}
+	}
+	if b, err := e.Encoding(1, func(*watchcache.Entry) ([]byte, error) { return []byte("ok"), nil }); err != nil || string(b) != "ok" {
+		t.Error(b, err)
+	}
+}
+
+// The budget is kept, and what is read again and again stays.
+func TestEncodingBudget(t *testing.T) {
+	const size, limit = 1000, 20_000
+	store := newMemStore()
+	for i := range 100 {
+		store.put(fmt.Sprintf("/registry/pods/a/%03d", i), onNode(""))
+	}
+	r := newRig(t, store, func(c *watchcache.Config) { c.Memory = memory.New(limit*3/2, nil) })
+	made := map[string]int{}
+	read := func(e *watchcache.Entry) {
+		b, err := e.Encoding(7, func(e *watchcache.Entry) ([]byte, error) {
+			made[e.Name()]++
+			return bytes.Repeat([]byte{e.Name()[2]}, size), nil
+		})
+		if err != nil || len(b) != size || b[0] != e.Name()[2] {
+			t.Fatalf("%s: %d bytes, %v", e.Name(), len(b), err)
+		}
+	}
+	hot, _ := r.pods.Get("/registry/pods/a/050")
+	read(hot)
+	for range 3 {
+		r.pods.Snapshot().Ascend(r.pods.Prefix(), "", func(e *watchcache.Entry) bool {
+			read(e)
+			read(hot)
+			return true
+		})
+	}
+	kept := 0
+	r.pods.Snapshot().Ascend(r.pods.Prefix(), "", func(e *watchcache.Entry) bool {
+		if _, ok := e.Encoded(7); ok {
+			kept++
+		}
+		return true
+	})
+	if kept*size > limit || kept*size < limit/2 {
+		t.Errorf("%d encodings are kept", kept)
+	}
+	if made["050"] != 1 || made["001"] != 3 {
+		t.Errorf("encoded the popular one %d times, another %d times", made["050"], made["001"])
+	}
+	r.wantMetrics(fmt.Sprintf(`binnacle_watch_cache_encodings %d`, kept))
+}
+
+// What nothing but a reader holds takes no part of the budget.
+func TestEncodingsOfTheForgottenAreDropped(t *testing.T) {
+	for _, tc := range []struct{ events, kept int }{{64, 64}, {1 << 17, 256}} {
+		t.Run(fmt.Sprint(tc.events), func(t *testing.T) { testForgotten(t, tc.events, tc.kept) })
+	}
+}
+
+func testForgotten(t *testing.T, events, kept int) {
+	store := newMemStore()
+	after := define(store, "pods", "")
+	r := newRig(t, store, func(c *watchcache.Config) { defined(c); c.LogEvents = events })
+	w := r.watch(watchcache.WatchOptions{After: after})
+	for i := range 500 {
+		store.put("/registry/pods/a/x", object{Data: fmt.Sprint(i)}.String())
+		store.del("/registry/pods/a/x")
+		evs, err := drain(r.ctx, w, r.sync(), 8)
+		if err != nil || len(evs) != 2 {
+			t.Fatal(evs, err)
+		}
+		for _, ev := range evs {
+			if _, err := ev.Entry.Encoding(1, func(e *watchcache.Entry) ([]byte, error) { return slices.Clone(e.Stored()), nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	r.wantMetrics(fmt.Sprintf(`binnacle_watch_cache_encodings %d`, kept))
+	r.undefine("pods")
+	r.wantMetrics(`binnacle_watch_cache_encodings 0`, `binnacle_watch_cache_encoding_bytes 0`)
+	if n := r.metric(`binnacle_watch_cache_history_bytes`); n > 1000 { // the end of the definition
+		t.Errorf("%v bytes of history are left", n)
+	}
+}
+
+// An encoding that is finished after its entry was forgotten is not kept.
+func TestEncodingOfTheForgottenIsNotKept(t *testing.T) {
+	store := newMemStore()
+	define(store, "pods", "")
+	store.put("/registry/pods/a/x", onNode(""))
+	r := newRig(t, store, defined)
+	e, _ := r.pods.Get("/registry/pods/a/x")
+	b, err := e.Encoding(1, func(*watchcache.Entry) ([]byte, error) {
+		r.undefine("pods")
+		return []byte("late"), nil
+	})
+	if err != nil || string(b) != "late" {
+		t.Error(b, err)
+	}
+	r.wantMetrics(`binnacle_watch_cache_encodings 0`, `binnacle_watch_cache_encoding_bytes 0`)
+}
+
+// What is encoded from something that the cache has forgotten is not kept, as it
+// would keep that alive: not its last version, not the notice of its deletion, and
+// not what a load replaced.
+func TestEncodingsOfWhatHasLeft(t *testing.T) {
+	store := newMemStore()
+	store.put("/registry/pods/a/x", onNode(""))
+	src := &gatedSource{Source: watchcachetest.NewSource(store, "/registry/"), gate: make(chan struct{}, 1)}
+	src.gate <- struct{}{}
+	r := newRig(t, store, func(c *watchcache.Config) { c.LogEvents, c.Source = 64, src })
+	w := r.watch(watchcache.WatchOptions{After: 2})
+	first, _ := r.pods.Get("/registry/pods/a/x")
+	store.del("/registry/pods/a/x")
+	evs, err := drain(r.ctx, w, r.sync(), 8)
+	if err != nil || len(evs) != 1 {
+		t.Fatal(evs, err)
+	}
+	for i := range 100 {
+		store.put("/registry/pods/a/y", object{Data: fmt.Sprint(i)}.String())
+	}
+	r.sync()
+	replaced, _ := r.pods.Get("/registry/pods/a/y")
+	encode := func(e *watchcache.Entry) ([]byte, error) { return slices.Clone(e.Stored()), nil }
+	if _, err := replaced.Encoding(1, encode); err != nil {
+		t.Fatal(err)
+	}
+	r.wantMetrics(`binnacle_watch_cache_encodings 1`)
+	store.breakWatches()
+	<-src.lost()
+	store.put("/registry/pods/a/y", onNode(""))
+	store.compact(store.now())
+	close(src.gate)
+	r.sync()
+	for _, e := range []*watchcache.Entry{first, evs[0].Entry, replaced} {
+		if b, err := e.Encoding(1, encode); err != nil || !bytes.Equal(b, e.Stored()) {
+			t.Errorf("%q, %v", b, err)
+		}
+		if _, ok := e.Encoded(1); ok {
+			t.Errorf("the encoding of %s at %d is kept", e.Key(), e.Revision)
+		}
+	}
+	r.wantMetrics(`binnacle_watch_cache_encodings 0`, `binnacle_watch_cache_encoding_bytes 0`)
+}
+
+// History comes before encodings.
+func TestHistoryTakesFromEncodings(t *testing.T) {
+	const limit = 300_000
+	store := newMemStore()
+	for i := range 100 {
+		store.put(fmt.Sprintf("/registry/pods/a/%03d", i), onNode(""))
+	}
+	reg := prometheus.NewRegistry()
+	r := newRig(t, store, func(c *watchcache.Config) {
+		c.Memory = memory.New(limit, reg)
+		verbatim(c)
+	})
+	fill := func() float64 {
+		r.pods.Snapshot().Ascend(r.pods.Prefix(), "", func(e *watchcache.Entry) bool {
+			_, err := e.Encoding(1, func(*watchcache.Entry) ([]byte, error) { return make([]byte, 4000), nil })
+			return err == nil
+		})
+		return r.metric("binnacle_watch_cache_encoding_bytes")
+	}
+	if n := fill(); n > limit*2/3 || n < limit/2 {
+		t.Errorf("without history encodings take %v", n)
+	}
+	for i := range 180 {
+		store.put("/registry/nodes/n", object{Data: strings.Repeat("x", 1000+i%2)}.String())
+	}
+	r.sync()
+	history := r.metric("binnacle_watch_cache_history_bytes")
+	for tries := 0; history > limit*2/3 && tries < 20; tries++ { // what a batch costs is settled before the next one
+		store.put("/registry/nodes/n", object{Data: strings.Repeat("x", 1000+tries%2)}.String())
+		r.sync()
+		history = r.metric("binnacle_watch_cache_history_bytes")
+	}
+	if history < limit/4 || history > limit*2/3 {
+		t.Errorf("history takes %v", history)
+	}
+	if n := fill(); n+history > limit || n < limit/6 {
+		t.Errorf("beside %v of history encodings take %v", history, n)
+	}
+}
+
+// An entry that is not of the cache keeps nothing.
+func TestEncodingOutsideTheCache(t *testing.T) {
+	r := newRig(t, newMemStore(), nil)
+	e := r.pods.Entry(storage.KeyValue{Key: "/registry/pods/a/x", Value: []byte(labelled("a")), ModRevision: 7, CreateRevision: 5})
+	if e.Name() != "x" || e.Labels().Get("app") != "a" || e.Revision != 7 || e.CreateRevision != 5 {
+		t.Fatalf("%+v", e)
+	}
+	if b, err := e.Encoding(1, func(*watchcache.Entry) ([]byte, error) { return []byte("b"), nil }); err != nil || string(b) != "b" {
+		t.Error(b, err)
+	}
+	if _, ok := e.Encoded(1); ok {
+		t.Error("the encoding is kept")
+	}
+}
+
+func TestSet(t *testing.T) {
+	type foreign struct{ Key, Value string }
+	s := watchcache.MakeSet([]foreign{{"b", "2"}, {"a", "1"}, {"b", "3"}, {"", "empty"}})
+	var all []string
+	for k, v := range s.All() {
+		all = append(all, k+"="+v)
+	}
+	if got := strings.Join(all, ","); got != "=empty,a=1,b=3" || s.Len() != 3 {
+		t.Errorf("holds %q", got)
+	}
+	for key, want := range map[string]string{"a": "1", "b": "3", "": "empty", "c": ""} {
+		v, ok := s.Lookup(key)
+		if v != want || ok != (key != "c") || s.Has(key) != ok || s.Get(key) != want {
+			t.Errorf("%q is %q, %v", key, v, ok)
+		}
+	}
+	var none watchcache.Set
+	if none.Has("") || none.Len() != 0 || none.Get("x") != "" {
+		t.Error("the empty set has something")
+	}
+}

@@ -1,0 +1,106 @@
+package watchcache_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/watchcache/watchcachetest"
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+)
+
+// The cache shows what a real store holds.
+func TestOverEtcd(t *testing.T) {
+	store := etcdtest.Embedded(t)
+	mirror := newMemStore() // what was written
+	live := map[string]int64{}
+	write := func(key string, value []byte) {
+		t.Helper()
+		ev := storage.Event{Type: storage.Updated, Key: key, Value: value}
+		var err error
+		switch rev := live[key]; {
+		case rev == 0 && value == nil:
+			return
+		case rev == 0:
+			ev.Type = storage.Created
+			ev.Revision, err = store.Create(t.Context(), key, value, storage.WriteOptions{})
+			ev.CreateRevision = ev.Revision
+		case value == nil:
+			ev.Type = storage.Deleted
+			ev.Revision, err = store.Delete(t.Context(), key, rev)
+		default:
+			ev.Revision, err = store.Update(t.Context(), key, value, rev, storage.WriteOptions{})
+			ev.CreateRevision = mirror.current[key].CreateRevision
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		live[key] = ev.Revision
+		if value == nil {
+			delete(live, key)
+		}
+		mirror.history = append(mirror.history, ev)
+		play(mirror.current, ev)
+	}
+	random := func(n int) {
+		for range n {
+			key := fmt.Sprintf("/registry/pods/%c/%d", 'a'+rune(rand.IntN(3)), rand.IntN(5))
+			value := []byte(onNode(fmt.Sprintf("n%d", rand.IntN(3))))
+			if rand.IntN(4) == 0 {
+				value = nil
+			}
+			write(key, value)
+		}
+	}
+	random(50)
+	r := newRig(t, mirror, func(c *watchcache.Config) {
+		c.Source, c.Newest = watchcachetest.NewSource(store, "/registry/"), store
+	})
+	start := r.sync()
+	sel := selection(t, "", "", nodeField+"=n1")
+	all, some := r.watch(watchcache.WatchOptions{After: start}), r.watch(watchcache.WatchOptions{Selection: sel, After: start})
+	random(50)
+	middle := r.sync()
+	random(50)
+	end := r.sync()
+	for _, w := range []struct {
+		*watchcache.Watcher
+		sel watchcache.Selection
+	}{{all, watchcache.Selection{}}, {some, sel}} {
+		if got, want := r.drain(w.Watcher), modelEvents(mirror, start, end, w.sel); !slices.Equal(got, want) {
+			t.Errorf("watcher of %+v:\n got %q\nwant %q", w.sel, got, want)
+		}
+	}
+	for _, rev := range []int64{start, middle, end} {
+		sn, ok := r.pods.SnapshotAt(rev, nil)
+		if !ok {
+			t.Errorf("no snapshot at %d", rev)
+			continue
+		}
+		if got, want := cacheList(sn, sel, ""), modelList(mirror, rev, sel, ""); !slices.Equal(got, want) {
+			t.Errorf("at %d:\n got %q\nwant %q", rev, got, want)
+		}
+	}
+
+	// A revision that is none of a change below the root.
+	if _, err := store.Create(t.Context(), "/elsewhere", []byte("x"), storage.WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if rev := r.sync(); rev != end+1 || r.cache.Revision() < rev {
+		t.Errorf("at %d of %d, want %d", r.cache.Revision(), rev, end+1)
+	}
+
+	if err := store.Compact(t.Context(), end); err != nil {
+		t.Fatal(err)
+	}
+	src := watchcachetest.NewSource(store, "/registry/")
+	err := src.Follow(t.Context(), storage.Place{Revision: start}, func(storage.Batch) error { return nil })
+	var compacted *storage.CompactedError
+	if !errors.As(err, &compacted) {
+		t.Errorf("following from compacted history: %v", err)
+	}
+}

@@ -1,0 +1,301 @@
+package watchcache_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/watchcache/watchcachetest"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// object is the stored form in these tests.
+type object struct {
+	Labels map[string]string `json:"l,omitempty"`
+	Fields map[string]string `json:"f,omitempty"`
+	Data   string            `json:"d,omitempty"`
+}
+
+func (o object) String() string {
+	b, err := json.Marshal(o)
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+func attributes(prefix string) func(string, []byte) (watchcache.Attributes, error) {
+	return func(key string, value []byte) (watchcache.Attributes, error) {
+		ns, name, ok := strings.Cut(strings.TrimPrefix(key, prefix), "/")
+		if !ok {
+			ns, name = "", ns
+		}
+		var o object
+		if err := json.Unmarshal(value, &o); err != nil {
+			return watchcache.Attributes{}, err
+		}
+		return watchcache.Attributes{Namespace: ns, Name: name, Labels: watchcache.SetOf(o.Labels), Fields: watchcache.SetOf(o.Fields)}, nil
+	}
+}
+
+const nodeField = "spec.nodeName"
+
+func resource(name string) watchcache.Resource {
+	prefix := "/registry/" + name + "/"
+	return watchcache.Resource{Name: name, Prefix: prefix, Attributes: attributes(prefix), Index: []string{nodeField}}
+}
+
+// rig is a cache that runs over a store in memory.
+type rig struct {
+	t     testing.TB
+	ctx   context.Context
+	store *memStore
+	cache *watchcache.Cache
+	pods  *watchcache.Store
+	reg   *prometheus.Registry
+}
+
+// verbatim has all values kept as they are stored, so that their sizes are known.
+func verbatim(c *watchcache.Config) {
+	for i := range c.Resources {
+		c.Resources[i].Verbatim = true
+	}
+}
+
+func newRig(t testing.TB, store *memStore, change func(*watchcache.Config)) *rig {
+	t.Helper()
+	reg := prometheus.NewPedanticRegistry()
+	cfg := watchcache.Config{
+		Registerer: reg,
+		Source:     watchcachetest.NewSource(store, "/registry/"),
+		Newest:     store,
+		Older:      store,
+		// Tests count reads, and ask themselves.
+		ConfirmEvery: time.Hour,
+		Resources:    []watchcache.Resource{resource("pods"), resource("nodes")},
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	c, err := watchcache.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+	done := make(chan error, 1)
+	run, stop := context.WithCancel(context.Background())
+	go func() { done <- c.Run(run) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		cancel()
+	})
+	if err := c.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return &rig{t, ctx, store, c, c.Store("pods"), reg}
+}
+
+// sync waits until the cache shows all that the store has.
+func (r *rig) sync() int64 {
+	r.t.Helper()
+	rev, err := r.cache.MostRecent(r.ctx)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return rev
+}
+
+func (r *rig) watch(opts watchcache.WatchOptions) *watchcache.Watcher {
+	r.t.Helper()
+	w, err := r.pods.Watch(opts)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(w.Close)
+	return w
+}
+
+// next is w.Next, or the same by w.Poll, now and then.
+func next(ctx context.Context, w *watchcache.Watcher, buf []watchcache.Event) ([]watchcache.Event, error) {
+	if rand.IntN(2) == 0 {
+		return w.Next(ctx, buf)
+	}
+	defer context.AfterFunc(ctx, w.Nudge)()
+	due := make(chan struct{})
+	for {
+		evs, ok, err := w.Poll(ctx, buf, func() { go func() { due <- struct{}{} }() })
+		if ok {
+			return evs, err
+		}
+		<-due
+	}
+}
+
+// drain returns everything up to a revision that the cache has applied.
+func drain(ctx context.Context, w *watchcache.Watcher, rev int64, size int) ([]watchcache.Event, error) {
+	var all []watchcache.Event
+	for w.Revision() < rev {
+		w.Nudge()
+		evs, err := next(ctx, w, make([]watchcache.Event, 0, size))
+		if err != nil {
+			return all, err
+		}
+		all = append(all, evs...)
+	}
+	return all, nil
+}
+
+// ending is the error with which a watcher that has nothing more to tell ends.
+func ending(ctx context.Context, w *watchcache.Watcher) error {
+	for {
+		evs, err := next(ctx, w, nil)
+		if err != nil {
+			return err
+		}
+		if len(evs) > 0 { // none: a nudge that drain left
+			return fmt.Errorf("told %q", texts(evs))
+		}
+	}
+}
+
+func (r *rig) drain(w *watchcache.Watcher) []string {
+	r.t.Helper()
+	evs, err := drain(r.ctx, w, r.sync(), 3)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return texts(evs)
+}
+
+// texts are events as "ADDED pods/a/b@5 {…}".
+func texts(evs []watchcache.Event) []string {
+	out := []string{}
+	for i, ev := range evs {
+		if ev.Type == watchcache.Bookmark {
+			out = append(out, fmt.Sprintf("BOOKMARK @%d", ev.Revision))
+			continue
+		}
+		shown := ev.Revision
+		if ev.Type == watchcache.Deleted && i+1 < len(evs) && evs[i+1].Revision == ev.Revision {
+			shown-- // there is more of this revision
+		}
+		if ev.Type != watchcache.Added && ev.Entry.Revision != shown {
+			out = append(out, fmt.Sprintf("entry of %d in event of %d", ev.Entry.Revision, ev.Revision))
+		}
+		out = append(out, fmt.Sprintf("%s %s@%d %s", ev.Type, strings.TrimPrefix(ev.Entry.Key(), "/registry/"), ev.Revision, ev.Entry.Stored()))
+	}
+	return out
+}
+
+func selection(t interface{ Fatal(...any) }, namespace, labelSelector, fieldSelector string) watchcache.Selection {
+	s := watchcache.Selection{Namespace: namespace}
+	var err error
+	if labelSelector != "" {
+		if s.Labels, err = labels.Parse(labelSelector); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if fieldSelector != "" {
+		if s.Fields, err = fields.ParseSelector(fieldSelector); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+func expired(err error) bool {
+	var e *watchcache.ExpiredError
+	return errors.As(err, &e)
+}
+
+func onNode(node string) string {
+	return object{Fields: map[string]string{nodeField: node}}.String()
+}
+
+// metrics are the lines of the text form, without types and help.
+func (r *rig) metrics() map[string]float64 {
+	r.t.Helper()
+	families, err := r.reg.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	have := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			var pairs []string
+			for _, l := range m.GetLabel() {
+				pairs = append(pairs, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+			}
+			name := f.GetName()
+			if len(pairs) > 0 {
+				name += "{" + strings.Join(pairs, ",") + "}"
+			}
+			have[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return have
+}
+
+func (r *rig) metric(name string) float64 {
+	r.t.Helper()
+	v, ok := r.metrics()[name]
+	if !ok {
+		r.t.Errorf("no metric %s", name)
+	}
+	return v
+}
+
+// wantMetrics looks for lines of the text form.
+func (r *rig) wantMetrics(lines ...string) {
+	r.t.Helper()
+	have := r.metrics()
+	for _, line := range lines {
+		name, value, _ := strings.Cut(line, " ")
+		if v, ok := have[name]; !ok || fmt.Sprint(v) != value {
+			r.t.Errorf("want metric %s, have %v of\n%v", line, v, have)
+		}
+	}
+}
+
+// idleSource is a source to which tests give batches by hand.
+type idleSource struct {
+	batches chan storage.Batch
+	failed  chan error
+}
+
+func (s *idleSource) Load(context.Context, func([]storage.KeyValue) error) (storage.Place, error) {
+	return storage.Place{Revision: 1}, nil
+}
+
+func (s *idleSource) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
+	for {
+		select {
+		case b := <-s.batches:
+			err := apply(b)
+			s.failed <- err
+			if err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (s *idleSource) Progress(context.Context) error { return nil }

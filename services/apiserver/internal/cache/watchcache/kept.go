@@ -1,0 +1,145 @@
+package watchcache
+
+import (
+	"bytes"
+	"sync"
+	"unsafe"
+
+	"github.com/klauspost/compress/s2"
+
+	"binnacle/services/apiserver/internal/cache/valuedict"
+)
+
+// kept describes how entries store their data: the ring of their encodings, and the dictionary with
+// which their values are packed, if any. The value of an entry is stored as its difference to other
+// values of the resource (package phrases), or compressed beside its outline (packed.go), or as is.
+// Sizes count the stored form. Entry.Lend decodes a value into pooled memory. Periodically the
+// entries of an inefficient dictionary, which blocks a new one, are replaced by equal entries
+// (settle.go). No log and no watcher reports this.
+type kept struct {
+	ring *ring // nil: encodings are not kept
+	book *valuedict.Book
+	// sealed means that the store encrypts the value, so it is not packed with others.
+	sealed bool
+}
+
+// alone returns the same without encodings.
+func (k *kept) alone() *kept {
+	if k == nil || k.book == nil {
+		return nil
+	}
+	return &kept{book: k.book}
+}
+
+func (e *Entry) ring() *ring {
+	if e.kept == nil {
+		return nil
+	}
+	return e.kept.ring
+}
+
+func (e *Entry) book() *valuedict.Book {
+	if e.kept == nil {
+		return nil
+	}
+	return e.kept.book
+}
+
+// asText returns a string that shares the memory of a value. The value must never change.
+func asText(value []byte) string { return unsafe.String(unsafe.SliceData(value), len(value)) }
+
+// bytes returns the stored form of the value.
+func (e *Entry) bytes() []byte {
+	if e.stored == "" {
+		return nil
+	}
+	return unsafe.Slice(unsafe.StringData(e.stored), len(e.stored))
+}
+
+// bind packs the entry's value with the dictionary of the resource, if that is worthwhile when all
+// values together have all bytes. The entry must not be published yet.
+func (s *Store) bind(e *Entry, all int64) {
+	small, book := s.shelf.Pack(e.bytes(), all)
+	if book == nil {
+		return
+	}
+	k := s.bound.Load()
+	if k == nil || k.book != book {
+		k = &kept{ring: s.cache.ring, book: book}
+		s.bound.Store(k)
+	}
+	e.stored, e.kept = asText(small), k
+}
+
+// Stored returns the value as it is in the store. It must not be changed.
+func (e *Entry) Stored() []byte {
+	switch book := e.book(); {
+	case book != nil:
+		return book.Append(nil, e.bytes())
+	case e.id&packed != 0:
+		return unpacked(nil, e.bytes())
+	}
+	return e.bytes()
+}
+
+// Size returns the size of the value in bytes.
+func (e *Entry) Size() int {
+	switch {
+	case e.book() != nil:
+		return valuedict.Size(e.bytes())
+	case e.id&packed != 0:
+		n, _ := s2.DecodedLen(e.bytes())
+		return n
+	}
+	return len(e.stored)
+}
+
+// has reports whether the entry has the given value.
+func (e *Entry) has(value []byte) bool {
+	l := e.Lend()
+	defer l.Back()
+	return bytes.Equal(l.Value, value)
+}
+
+// Lent is a borrowed value of an entry. It is valid until Back.
+type Lent struct {
+	Value  []byte
+	pooled *[]byte
+}
+
+// mostLent is the largest buffer that is returned to the pool, in bytes.
+const mostLent = 256 << 10
+
+var lending = sync.Pool{New: func() any { return new([]byte) }}
+
+// Lend returns the same as Stored, in pooled memory. The caller must not refer to it after Back.
+func (e *Entry) Lend() Lent {
+	book := e.book()
+	if book == nil && e.id&packed == 0 {
+		return Lent{Value: e.bytes()}
+	}
+	l := Lent{}
+	l.pooled, _ = lending.Get().(*[]byte)
+	if book != nil {
+		l.Value = book.Append((*l.pooled)[:0], e.bytes())
+	} else {
+		l.Value = unpacked(*l.pooled, e.bytes())
+	}
+	return l
+}
+
+// Back returns the memory of the value to the pool.
+func (l Lent) Back() {
+	if l.pooled == nil {
+		return
+	}
+	if spoil {
+		for i := range l.Value {
+			l.Value[i] = 0xdb
+		}
+	}
+	if cap(l.Value) <= mostLent {
+		*l.pooled = l.Value[:0]
+	}
+	lending.Put(l.pooled)
+}

@@ -1,0 +1,193 @@
+package watchcache_test
+
+import (
+	"fmt"
+	"hash/maphash"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// ofTemplate is a large object that says much the same as others.
+func ofTemplate(template, n int) string {
+	var b strings.Builder
+	for line := range 60 {
+		fmt.Fprintf(&b, "template %d says in line %d what it says in all objects, and %x, ", template, line, template*line*line)
+	}
+	return object{
+		Labels: map[string]string{"template": fmt.Sprint(template)},
+		Data:   fmt.Sprintf("number %d is %s", n, b.String()),
+	}.String()
+}
+
+// What objects have in common is kept once, and each is told as it was stored: in states, from the
+// first load on, as it was before changes, in events, and after deletions.
+func TestValuesInCommon(t *testing.T) {
+	const n = 600
+	store := newMemStore()
+	key := func(i int) string { return fmt.Sprintf("/registry/pods/a/p%d", i) }
+	values := map[string]string{}
+	put := func(i, n int) {
+		values[key(i)] = ofTemplate(i%3, n)
+		store.put(key(i), values[key(i)])
+	}
+	for i := range n {
+		put(i, i)
+	}
+	r := newRig(t, store, nil)
+	from := r.sync()
+	check := func(when string, get func(key string) (*watchcache.Entry, bool)) {
+		t.Helper()
+		seed := maphash.MakeSeed()
+		for key, value := range values {
+			e, ok := get(key)
+			if !ok {
+				t.Fatalf("%s: %s is not there", when, key)
+			}
+			if e.Size() != len(value) || string(e.Stored()) != value || e.Sum(seed) != maphash.String(seed, value) {
+				t.Fatalf("%s: %s is not what was stored", when, key)
+			}
+			l := e.Lend()
+			if string(l.Value) != value {
+				t.Fatalf("%s: of %s something else is lent", when, key)
+			}
+			l.Back()
+		}
+	}
+	check("after the load", r.pods.Get)
+	w := r.watch(watchcache.WatchOptions{After: from})
+	var told []string
+	for i := range n {
+		told = append(told, values[key(i)])
+		put(i, 10_000+i)
+		told[i] = values[key(i)]
+	}
+	r.sync()
+	check("after changes", r.pods.Get)
+	for i := range n {
+		store.del(key(i))
+	}
+	all, err := drain(r.ctx, w, r.sync(), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != 2*n {
+		t.Fatalf("%d events", len(all))
+	}
+	for i, ev := range all {
+		if string(ev.Entry.Stored()) != told[i%n] {
+			t.Fatalf("event %d, %v of %s, tells another value", i, ev.Type, ev.Entry.Key())
+		}
+	}
+	// The history has each value twice: before its change, and before its deletion.
+	if bytes := r.metric("binnacle_watch_cache_history_bytes"); bytes > 2*n*float64(len(told[0]))/2 {
+		t.Errorf("history takes %v bytes: what is in common is kept again and again", bytes)
+	}
+}
+
+// noiseOf is a text of a template that has nothing in common with those of others.
+func noiseOf(template, n int) string {
+	r := rand.New(rand.NewPCG(20261125, uint64(template)))
+	b := make([]byte, 3600)
+	for i := range b {
+		b[i] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-"[r.IntN(64)]
+	}
+	return object{Data: fmt.Sprintf("number %d is %s", n, b)}.String()
+}
+
+// Where templates come and go and few objects of each stay, values are still kept by what they
+// have in common.
+func TestBooksAreEmptied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n, templates, rounds = 1600, 20, 30
+		store := newMemStore()
+		values := map[string]string{}
+		r := newRig(t, store, func(c *watchcache.Config) { c.LogEvents = 200 })
+		for round := range rounds {
+			var ops []op
+			for i := range n {
+				if i/templates < round && i%2 == 0 { // one of every other template stays
+					continue
+				}
+				key := fmt.Sprintf("/registry/pods/a/%05d", i)
+				values[key] = noiseOf(round*templates+i%templates, i)
+				ops = append(ops, op{key, []byte(values[key])})
+			}
+			store.txn(ops...)
+			r.sync()
+			time.Sleep(time.Minute)
+			runtime.GC()
+			runtime.GC()
+		}
+		stored, kept := r.metric(`binnacle_watch_cache_value_bytes{resource="pods"}`), r.metric(`binnacle_watch_cache_value_kept_bytes{resource="pods"}`)
+		for range 20 { // what is not needed is known when it has been collected, whose time is another
+			if kept <= stored/2 {
+				break
+			}
+			runtime.GC()
+			time.Sleep(time.Minute)
+			kept = r.metric(`binnacle_watch_cache_value_kept_bytes{resource="pods"}`)
+		}
+		if kept > stored*2/3 { // mostly it is a third
+			t.Errorf("%v bytes of values take %v", stored, kept)
+		}
+		for key, value := range values {
+			if e, ok := r.pods.Get(key); !ok || string(e.Stored()) != value {
+				t.Fatalf("%s is not what was stored", key)
+			}
+		}
+	})
+}
+
+// What is sealed in the store, or is to be kept as it is stored, has no part in a book.
+func TestKeptForItself(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*watchcache.Config)
+	}{{"sealed", nil}, {"verbatim", verbatim}} {
+		t.Run(c.name, func(t *testing.T) {
+			store := newMemStore()
+			if c.name == "sealed" {
+				store.seal = &storage.Seal{Stored: []byte("sealed")}
+			}
+			for i := range 200 {
+				store.put(fmt.Sprintf("/registry/pods/a/%05d", i), ofTemplate(1, i))
+			}
+			r := newRig(t, store, c.change)
+			r.sync()
+			stored, kept := r.metric(`binnacle_watch_cache_value_bytes{resource="pods"}`), r.metric(`binnacle_watch_cache_value_kept_bytes{resource="pods"}`)
+			if kept < stored {
+				t.Errorf("%v bytes take %v: they are in a book", stored, kept)
+			}
+		})
+	}
+}
+
+// What is sealed stays so for the cache when its resource comes later than it, or again.
+func TestSealedUntilDefined(t *testing.T) {
+	store := newMemStore()
+	store.seal = &storage.Seal{Stored: []byte("sealed")}
+	var ops []op
+	for i := range 200 {
+		ops = append(ops, op{fmt.Sprintf("%sa/%05d", "/registry/widgets/", i), []byte(ofTemplate(1, i))})
+	}
+	store.txn(ops...)
+	r := newRig(t, store, defined)
+	for again := range 3 {
+		define(store, "widgets", fmt.Sprint(again))
+		r.sync()
+		stored, kept := r.metric(`binnacle_watch_cache_value_bytes{resource="widgets"}`), r.metric(`binnacle_watch_cache_value_kept_bytes{resource="widgets"}`)
+		if stored == 0 || kept < stored {
+			t.Errorf("defined the %d-th time, %v bytes take %v", again+1, stored, kept)
+		}
+		if again == 1 {
+			r.undefine("widgets")
+		}
+	}
+}

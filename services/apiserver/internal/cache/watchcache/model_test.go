@@ -1,0 +1,378 @@
+package watchcache_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"pgregory.net/rapid"
+
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// The model knows nothing of caches: it replays the store's history.
+
+const pods = "/registry/pods/"
+
+func (m *memStore) snapshot() (history []storage.Event, revision int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.history), m.revision
+}
+
+// wanted decides without any index whether a value is selected.
+func wanted(s watchcache.Selection, key string, value []byte) bool {
+	e, err := attributes(pods)(key, value)
+	if err != nil {
+		panic(err)
+	}
+	set := map[string]string{"metadata.name": e.Name, "metadata.namespace": e.Namespace}
+	for k, v := range e.Fields.All() {
+		set[k] = v
+	}
+	return (s.Namespace == "" || s.Namespace == e.Namespace) &&
+		(s.Name == "" || s.Name == e.Name) &&
+		(s.Fields == nil || s.Fields.Matches(fieldSet(set))) &&
+		(s.Labels == nil || s.Labels.Matches(e.Labels))
+}
+
+type fieldSet map[string]string
+
+func (f fieldSet) Has(k string) bool   { _, ok := f[k]; return ok }
+func (f fieldSet) Get(k string) string { return f[k] }
+
+func modelList(m *memStore, rev int64, s watchcache.Selection, from string) []string {
+	m.mu.Lock()
+	state := m.at(rev)
+	m.mu.Unlock()
+	out := []string{}
+	for _, key := range slices.Sorted(maps.Keys(state)) {
+		if strings.HasPrefix(key, pods) && key >= from && wanted(s, key, state[key].Value) {
+			out = append(out, fmt.Sprintf("%s@%d/%d %s", key, state[key].ModRevision, state[key].CreateRevision, state[key].Value))
+		}
+	}
+	return out
+}
+
+func cacheList(sn watchcache.Snapshot, s watchcache.Selection, from string) []string {
+	out := []string{}
+	sn.Select(s, from, func(e *watchcache.Entry) bool {
+		out = append(out, fmt.Sprintf("%s@%d/%d %s", e.Key(), e.Revision, e.CreateRevision, e.Stored()))
+		return true
+	})
+	return out
+}
+
+// modelEvents is what a watcher is to be told of (after, upTo].
+func modelEvents(m *memStore, after, upTo int64, s watchcache.Selection) []string {
+	history, _ := m.snapshot()
+	last := map[string][]byte{}
+	out := []string{}
+	for _, ev := range history {
+		if !strings.HasPrefix(ev.Key, pods) || ev.Revision > upTo {
+			continue
+		}
+		prev := last[ev.Key]
+		was := prev != nil && wanted(s, ev.Key, prev)
+		is := ev.Value != nil && wanted(s, ev.Key, ev.Value)
+		last[ev.Key] = ev.Value
+		if ev.Revision <= after {
+			continue
+		}
+		key := strings.TrimPrefix(ev.Key, "/registry/")
+		switch {
+		case is && was:
+			out = append(out, fmt.Sprintf("MODIFIED %s@%d %s", key, ev.Revision, ev.Value))
+		case is:
+			out = append(out, fmt.Sprintf("ADDED %s@%d %s", key, ev.Revision, ev.Value))
+		case was:
+			out = append(out, fmt.Sprintf("DELETED %s@%d %s", key, ev.Revision, prev))
+		}
+	}
+	return out
+}
+
+func genObject(t *rapid.T) string {
+	o := object{Labels: map[string]string{}, Fields: map[string]string{}}
+	if app := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "app"); app != "" {
+		o.Labels["app"] = app
+	}
+	if num := rapid.IntRange(0, 3).Draw(t, "num"); num > 0 {
+		o.Labels["num"] = fmt.Sprint(num)
+	}
+	o.Fields[nodeField] = rapid.SampledFrom([]string{"", "n1", "n2", "n3"}).Draw(t, "node")
+	if rapid.IntRange(0, 7).Draw(t, "large") == 0 { // what history gives up first
+		o.Data = strings.Repeat("x", 20_000)
+	}
+	o.Fields["status.phase"] = rapid.SampledFrom([]string{"Pending", "Running"}).Draw(t, "phase")
+	return o.String()
+}
+
+func genKey(t *rapid.T) string {
+	ns := rapid.SampledFrom([]string{"a", "ab", "b"}).Draw(t, "ns")
+	return fmt.Sprintf("%s%s/%d", pods, ns, rapid.IntRange(0, 5).Draw(t, "name"))
+}
+
+func genSelection(t *rapid.T) watchcache.Selection {
+	s := selection(t,
+		rapid.SampledFrom([]string{"", "a", "ab", "none"}).Draw(t, "namespace"),
+		rapid.SampledFrom([]string{"", "", "app=a", "app!=a", "app", "!app", "app in (a,b)", "app notin (a,c)", "app,num>1", "num<2,app!=b"}).Draw(t, "labels"),
+		rapid.SampledFrom([]string{
+			"", "", "spec.nodeName=n1", "spec.nodeName=", "spec.nodeName!=n1", "metadata.name=3", "metadata.name!=3", "metadata.namespace!=a", "none=", "none=x", "none!=", "metadata.name=", "metadata.namespace=b",
+			"status.phase=Running", "spec.nodeName=n2,status.phase!=Running", "metadata.name=1,spec.nodeName=n1",
+		}).Draw(t, "fields"))
+	if rapid.IntRange(0, 20).Draw(t, "nothing") == 0 {
+		s.Labels, s.Fields = labels.Nothing(), fields.Nothing()
+	}
+	s.Name = rapid.SampledFrom([]string{"", "", "", "2"}).Draw(t, "name")
+	return s
+}
+
+type modelWatcher struct {
+	*watchcache.Watcher
+	sel   watchcache.Selection
+	after int64
+	got   []string
+	size  int
+}
+
+// machine does random things to a store and compares what the cache shows.
+type machine struct {
+	*rig
+	rt       *rapid.T
+	watchers []*modelWatcher
+	clock    *clock
+}
+
+func (m *machine) write(t *rapid.T) {
+	for range rapid.IntRange(1, 12).Draw(t, "writes") {
+		if key := genKey(t); rapid.IntRange(0, 3).Draw(t, "delete") == 0 {
+			m.store.del(key)
+		} else {
+			m.store.put(key, genObject(t))
+		}
+	}
+}
+
+func (m *machine) transaction(t *rapid.T) {
+	seen := map[string]bool{}
+	var ops []op
+	for range rapid.IntRange(2, 6).Draw(t, "ops") {
+		key := genKey(t)
+		if rapid.Bool().Draw(t, "other") {
+			key = strings.Replace(key, "/pods/", "/nodes/", 1)
+		}
+		if seen[key] {
+			continue
+		}
+		seen[key] = true
+		o := op{key: key}
+		if rapid.IntRange(0, 3).Draw(t, "delete") > 0 {
+			o.value = []byte(genObject(t))
+		}
+		ops = append(ops, o)
+	}
+	m.store.txn(ops...)
+}
+
+func (m *machine) read(t *rapid.T) {
+	rev := m.sync()
+	sn := m.pods.Snapshot()
+	if sn.Revision() < rev {
+		t.Fatalf("snapshot at %d after a read of %d", sn.Revision(), rev)
+	}
+	m.compare(t, sn)
+	if at := rapid.Int64Range(1, sn.Revision()).Draw(t, "at"); true {
+		if old, ok := m.pods.SnapshotAt(at, nil); ok {
+			if old.Revision() != at {
+				t.Fatalf("snapshot at %d shows %d", at, old.Revision())
+			}
+			m.compare(t, old)
+		}
+	}
+	key := genKey(t)
+	e, ok := m.pods.Get(key)
+	se, sok := m.pods.Snapshot().Get(key)
+	if e != se || ok != sok {
+		t.Fatalf("%s: store has %v, snapshot %v", key, e, se)
+	}
+}
+
+func (m *machine) compare(t *rapid.T, sn watchcache.Snapshot) {
+	s := genSelection(t)
+	from := ""
+	if rapid.Bool().Draw(t, "continue") {
+		from = genKey(t)
+	}
+	want := modelList(m.store, sn.Revision(), s, from)
+	if got := cacheList(sn, s, from); !slices.Equal(got, want) {
+		t.Fatalf("list of %+v from %q at %d:\n got %q\nwant %q", s, from, sn.Revision(), got, want)
+	}
+	prefix := pods + rapid.SampledFrom([]string{"", "a/", "ab/", "none/"}).Draw(t, "prefix")
+	n := 0
+	sn.Ascend(prefix, from, func(*watchcache.Entry) bool { n++; return true })
+	if got := sn.Count(prefix, from); got != n {
+		t.Fatalf("count of %s from %s: %d, ascended %d", prefix, from, got, n)
+	}
+	indexed := 0
+	sn.Indexed(nodeField, "n2", func(*watchcache.Entry) bool { indexed++; return true })
+	if want := modelList(m.store, sn.Revision(), selection(t, "", "", "spec.nodeName=n2"), ""); indexed != len(want) {
+		t.Fatalf("%d in the index, want %q", indexed, want)
+	}
+}
+
+func (m *machine) watchFrom(t *rapid.T) {
+	rev := m.sync()
+	opts := watchcache.WatchOptions{Selection: genSelection(t), After: rapid.Int64Range(1, rev+3).Draw(t, "after")}
+	if rapid.Bool().Draw(t, "initial") {
+		opts.Initial = watchcache.InitialState
+	}
+	w, err := m.pods.Watch(opts)
+	if expired(err) && opts.After < rev {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.watchers = append(m.watchers, &modelWatcher{
+		Watcher: w, sel: opts.Selection, after: opts.After, size: rapid.IntRange(1, 9).Draw(t, "buffer"),
+	})
+	mw := m.watchers[len(m.watchers)-1]
+	if opts.Initial == watchcache.InitialNone {
+		return
+	}
+	mw.after = -1
+	if rapid.Bool().Draw(t, "later") {
+		return
+	}
+	m.drainWatcher(t, mw)
+}
+
+// drainWatcher reads what is there and compares all that was told so far.
+func (m *machine) drainWatcher(t *rapid.T, w *modelWatcher) bool {
+	rev := m.sync()
+	evs, err := drain(m.ctx, w.Watcher, rev, w.size)
+	if w.after < 0 && (err == nil || len(evs) > 0) { // the initial state comes first
+		i := slices.IndexFunc(evs, func(ev watchcache.Event) bool { return ev.Type == watchcache.Bookmark })
+		if i < 0 && expired(err) { // while it was told
+			return false
+		}
+		if i < 0 {
+			t.Fatalf("no end of the initial state in %q, %v", texts(evs), err)
+		}
+		w.after = evs[i].Revision
+		got := []string{}
+		for _, ev := range evs[:i] {
+			got = append(got, fmt.Sprintf("%s@%d/%d %s", ev.Entry.Key(), ev.Revision, ev.Entry.CreateRevision, ev.Entry.Stored()))
+		}
+		if want := modelList(m.store, w.after, w.sel, ""); !slices.Equal(got, want) {
+			t.Fatalf("initial state of %+v at %d:\n got %q\nwant %q", w.sel, w.after, got, want)
+		}
+		evs = evs[i+1:]
+	}
+	w.got = append(w.got, texts(evs)...)
+	want := modelEvents(m.store, w.after, rev, w.sel)
+	if expired(err) { // it was told a beginning
+		w.cutRevision(evs, want)
+		if len(w.got) > len(want) || !slices.Equal(w.got, want[:len(w.got)]) {
+			t.Fatalf("expired watcher of %+v after %d:\n got %q\nwant a beginning of %q", w.sel, w.after, w.got, want)
+		}
+		return false
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(w.got, want) {
+		t.Fatalf("watcher of %+v after %d up to %d:\n got %q\nwant %q", w.sel, w.after, rev, w.got, want)
+	}
+	return true
+}
+
+// cutRevision drops the mark at a deletion that ends all that was told: it shows
+// the revision before its own, since more of its revision was to follow.
+func (w *modelWatcher) cutRevision(evs []watchcache.Event, want []string) {
+	n := len(w.got)
+	if len(evs) == 0 || n < 2 || n > len(want) {
+		return
+	}
+	last := evs[len(evs)-1]
+	mark := fmt.Sprintf("entry of %d in event of %d", last.Revision-1, last.Revision)
+	if last.Type == watchcache.Deleted && w.got[n-2] == mark && strings.Contains(want[n-1], fmt.Sprintf("@%d ", last.Revision)) {
+		w.got = slices.Delete(w.got, n-2, n-1)
+	}
+}
+
+func (m *machine) follow(t *rapid.T) {
+	if len(m.watchers) == 0 {
+		t.Skip("no watchers")
+	}
+	i := rapid.IntRange(0, len(m.watchers)-1).Draw(t, "watcher")
+	if !m.drainWatcher(t, m.watchers[i]) || rapid.IntRange(0, 5).Draw(t, "close") == 0 {
+		m.watchers[i].Close()
+		m.watchers = slices.Delete(m.watchers, i, i+1)
+	}
+}
+
+func testModel(t *testing.T, change func(*watchcache.Config)) {
+	rapid.Check(t, func(rt *rapid.T) {
+		store := newMemStore()
+		for i := range 10 {
+			store.put(fmt.Sprintf("%sa/%d", pods, i%6), onNode("n1"))
+		}
+		clk := &clock{now: time.Unix(1e9, 0)}
+		sub := &subTest{T: t}
+		defer sub.cleanup()
+		m := &machine{rt: rt, clock: clk, rig: newRig(sub, store, func(cfg *watchcache.Config) {
+			cfg.Now = clk.Now
+			if rapid.Bool().Draw(rt, "labels") { // are indexed soon
+				cfg.LabelsFrom = 1
+			}
+			change(cfg)
+		})}
+		sub.after(func() {
+			for _, w := range m.watchers {
+				w.Close()
+			}
+		})
+		rt.Repeat(map[string]func(*rapid.T){
+			"write":       m.write,
+			"transaction": m.transaction,
+			"outside":     func(*rapid.T) { m.store.bump() },
+			"read":        m.read,
+			"watch":       m.watchFrom,
+			"follow":      m.follow,
+			"disconnect":  func(*rapid.T) { m.store.breakWatches() },
+			"compact": func(t *rapid.T) {
+				if rapid.IntRange(0, 4).Draw(t, "really") == 0 {
+					m.store.compact(m.store.now())
+				}
+			},
+			"time": func(t *rapid.T) { clk.advance(time.Duration(rapid.IntRange(0, 200).Draw(t, "s")) * time.Second) },
+		})
+		for _, w := range m.watchers {
+			m.drainWatcher(rt, w)
+		}
+	})
+}
+
+func TestModel(t *testing.T) {
+	testModel(t, func(*watchcache.Config) {})
+}
+
+func TestModelShortHistory(t *testing.T) {
+	testModel(t, func(cfg *watchcache.Config) { cfg.LogEvents = 20 })
+}
+
+func TestModelSmallBudget(t *testing.T) {
+	testModel(t, func(cfg *watchcache.Config) { cfg.HistoryBytes = 4 << 10 })
+}
+
+func TestModelWithoutLargeValues(t *testing.T) {
+	testModel(t, func(cfg *watchcache.Config) { cfg.HistoryBytes = 30 << 10 })
+}

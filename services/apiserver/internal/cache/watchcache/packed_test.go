@@ -1,0 +1,91 @@
+package watchcache_test
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"binnacle/services/apiserver/internal/cache/watchcache"
+)
+
+// outlineOf is an object without its data.
+func outlineOf(value []byte) []byte {
+	var o object
+	if json.Unmarshal(value, &o) != nil {
+		return value
+	}
+	o.Data = ""
+	return []byte(o.String())
+}
+
+// Values that are kept compressed are told as they were stored, from the first load, in
+// changes and after deletions.
+func TestPackedValues(t *testing.T) {
+	noise := make([]byte, 20_000) // of which compressing leaves as much
+	r := rand.New(rand.NewPCG(20261122, 1))
+	for i := range noise {
+		noise[i] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-"[r.IntN(64)]
+	}
+	values := map[string]string{
+		"small": object{Data: "x"}.String(),
+		"large": object{Data: strings.Repeat("says much the same. ", 2_000)}.String(),
+		"noise": object{Data: string(noise)}.String(),
+	}
+	store := newMemStore()
+	key := func(name string) string { return "/registry/pods/a/" + name }
+	for name, value := range values {
+		store.put(key(name), value)
+	}
+	rig := newRig(t, store, func(c *watchcache.Config) {
+		for i := range c.Resources {
+			if c.Resources[i].Name == "pods" {
+				c.Resources[i].Packed, c.Resources[i].Outline = true, outlineOf
+				read := c.Resources[i].Attributes
+				c.Resources[i].Attributes = func(key string, value []byte) (watchcache.Attributes, error) {
+					if len(value) > 1_000 {
+						t.Errorf("the attributes of %s are read from %d bytes", key, len(value))
+					}
+					return read(key, value)
+				}
+			}
+		}
+	})
+	from := rig.sync()
+	ids := map[uint64]bool{}
+	for name, value := range values {
+		e, ok := rig.pods.Get(key(name))
+		if !ok || string(e.Stored()) != value {
+			t.Fatalf("%s is not what was stored", name)
+		}
+		if ids[e.ID()] || e.ID() == 0 || e.ID() > 1000 {
+			t.Errorf("%s has the ID %d", name, e.ID())
+		}
+		ids[e.ID()] = true
+	}
+	w := rig.watch(watchcache.WatchOptions{After: from})
+	for name, value := range values {
+		store.put(key(name), strings.Replace(value, "{", "{ ", 1))
+		store.del(key(name))
+	}
+	all, err := drain(rig.ctx, w, rig.sync(), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ev := range all {
+		value := values[ev.Entry.Name()]
+		if ev.Entry.Name() == "large" && string(ev.Entry.Outline()) != string(outlineOf([]byte(value))) {
+			t.Errorf("%v of %s tells the outline %.300s", ev.Type, ev.Entry.Name(), ev.Entry.Outline())
+		}
+		if got := string(ev.Entry.Stored()); got != strings.Replace(value, "{", "{ ", 1) {
+			t.Errorf("%v of %s tells another value", ev.Type, ev.Entry.Name())
+		}
+	}
+	if len(all) != 2*len(values) {
+		t.Errorf("%d events, want %d", len(all), 2*len(values))
+	}
+	// The history has each value twice: before its change, and before its deletion.
+	if n := rig.metric("binnacle_watch_cache_history_bytes"); n > 60_000 {
+		t.Errorf("history takes %v bytes: nothing is compressed", n)
+	}
+}

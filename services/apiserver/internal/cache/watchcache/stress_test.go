@@ -1,0 +1,116 @@
+package watchcache_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"binnacle/services/apiserver/internal/cache/watchcache"
+)
+
+// Writers, readers and watchers at once. Every snapshot is the history at its
+// revision, no watcher is told of what the store does not show, and every
+// watcher ends up with exactly what it was to be told.
+func TestConcurrently(t *testing.T) {
+	store := newMemStore()
+	store.put("/registry/pods/a/first", onNode("n0"))
+	r := newRig(t, store, nil)
+	selections := []watchcache.Selection{
+		{}, selection(t, "a", "", ""), selection(t, "", "", "spec.nodeName=n1"), selection(t, "", "app=yes", ""),
+		selection(t, "", "", "metadata.name=1"), selection(t, "", "", "spec.nodeName!=n1"),
+	}
+	writing, written := context.WithCancel(r.ctx)
+	defer written()
+	var writers, others sync.WaitGroup
+	for range 2 {
+		writers.Go(func() { writeAtRandom(store, 300) })
+	}
+	for i := range 4 {
+		others.Go(func() {
+			for writing.Err() == nil {
+				sel := selections[rand.IntN(len(selections))]
+				if err := readAtRandom(r, sel, i%2 == 1); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for i := range 3 * len(selections) {
+		sel := selections[i%len(selections)]
+		w := r.watch(watchcache.WatchOptions{Selection: sel, After: 2})
+		others.Go(func() {
+			got, err := followUntil(r, w, writing, 1+i)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if want := modelEvents(store, 2, store.now(), sel); !slices.Equal(got, want) {
+				t.Errorf("watcher of %+v:\n got %q\nwant %q", sel, got, want)
+			}
+		})
+	}
+	writers.Wait()
+	r.sync()
+	written()
+	others.Wait()
+}
+
+func writeAtRandom(store *memStore, n int) {
+	for range n {
+		key := fmt.Sprintf("/registry/pods/%c/%d", 'a'+rune(rand.IntN(3)), rand.IntN(4))
+		if rand.IntN(4) == 0 {
+			store.del(key)
+			continue
+		}
+		store.put(key, object{
+			Labels: map[string]string{"app": []string{"yes", "no"}[rand.IntN(2)]},
+			Fields: map[string]string{nodeField: fmt.Sprintf("n%d", rand.IntN(3))},
+		}.String())
+	}
+}
+
+// readAtRandom compares a snapshot with history.
+func readAtRandom(r *rig, sel watchcache.Selection, older bool) error {
+	sn := r.pods.Snapshot()
+	if older {
+		var ok bool
+		at := max(2, sn.Revision()-rand.Int64N(20))
+		if sn, ok = r.pods.SnapshotAt(at, nil); !ok {
+			return fmt.Errorf("no snapshot at %d", at)
+		}
+	}
+	want := modelList(r.store, sn.Revision(), sel, "")
+	if got := cacheList(sn, sel, ""); !slices.Equal(got, want) {
+		return fmt.Errorf("list of %+v at %d:\n got %q\nwant %q", sel, sn.Revision(), got, want)
+	}
+	return nil
+}
+
+// followUntil follows until a context ends and then reads the rest.
+func followUntil(r *rig, w *watchcache.Watcher, until context.Context, size int) ([]string, error) {
+	var got []string
+	for {
+		evs, err := next(until, w, make([]watchcache.Event, 0, size))
+		if errors.Is(err, context.Canceled) {
+			evs, err = drain(r.ctx, w, r.store.now(), size)
+			return append(got, texts(evs)...), err
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, ev := range evs {
+			if e, ok := r.pods.Get(ev.Entry.Key()); ok && e.Revision < ev.Revision {
+				return nil, fmt.Errorf("told of %s at %d while the store shows %d", e.Key(), ev.Revision, e.Revision)
+			}
+			if rev := r.pods.Snapshot().Revision(); rev < ev.Revision {
+				return nil, fmt.Errorf("told of %d while the store shows %d", ev.Revision, rev)
+			}
+		}
+		got = append(got, texts(evs)...)
+	}
+}

@@ -1,0 +1,495 @@
+package watchcache_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"binnacle/libs/clocktest"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/watchcache/watchcachetest"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+func labelled(app string) string { return object{Labels: map[string]string{"app": app}}.String() }
+
+// What a watcher is told when an object begins and ceases to be selected.
+func TestWatcherTransitions(t *testing.T) {
+	const key = "/registry/pods/a/x"
+	var (
+		in, in2 = labelled("yes"), object{Labels: map[string]string{"app": "yes"}, Data: "2"}.String()
+		out     = labelled("no")
+	)
+	tests := []struct {
+		name   string
+		values []string // "" deletes
+		want   []string
+	}{
+		{"begins as selected", []string{in}, []string{"ADDED pods/a/x@2 " + in}},
+		{"never selected", []string{out, ""}, []string{}},
+		{"changes", []string{in, in2}, []string{"ADDED pods/a/x@2 " + in, "MODIFIED pods/a/x@3 " + in2}},
+		{"becomes selected", []string{out, in}, []string{"ADDED pods/a/x@3 " + in}},
+		{"ceases with its last selected state", []string{in, out}, []string{"ADDED pods/a/x@2 " + in, "DELETED pods/a/x@3 " + in}},
+		{"deleted while selected", []string{in, ""}, []string{"ADDED pods/a/x@2 " + in, "DELETED pods/a/x@3 " + in}},
+		{"deleted after it ceased", []string{in, out, ""}, []string{"ADDED pods/a/x@2 " + in, "DELETED pods/a/x@3 " + in}},
+		{"comes back", []string{in, "", in2}, []string{"ADDED pods/a/x@2 " + in, "DELETED pods/a/x@3 " + in, "ADDED pods/a/x@4 " + in2}},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRig(t, newMemStore(), nil)
+			w := r.watch(watchcache.WatchOptions{Selection: selection(t, "", "app=yes", ""), After: 1})
+			for _, v := range tc.values {
+				if v == "" {
+					r.store.del(key)
+				} else {
+					r.store.put(key, v)
+				}
+			}
+			if got := r.drain(w); !slices.Equal(got, tc.want) {
+				t.Fatalf("got %q\nwant %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// Watchers are given the same entries, so that frames can be kept with them.
+func TestWatchersShareEntries(t *testing.T) {
+	r := newRig(t, newMemStore(), nil)
+	all := r.watch(watchcache.WatchOptions{After: 1})
+	some := r.watch(watchcache.WatchOptions{Selection: selection(t, "", "app=yes", ""), After: 1})
+	other := r.watch(watchcache.WatchOptions{Selection: selection(t, "", "app", ""), After: 1})
+	r.store.put("/registry/pods/a/x", labelled("yes"))
+	r.store.put("/registry/pods/a/x", object{}.String()) // ceases for two
+	r.store.put("/registry/pods/a/x", labelled("yes"))
+	r.store.del("/registry/pods/a/x")
+	rev := r.sync()
+	entries := map[string]*watchcache.Entry{}
+	n := 0
+	for _, w := range []*watchcache.Watcher{all, some, other} {
+		evs, err := drain(r.ctx, w, rev, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, ev := range evs {
+			n++
+			id := fmt.Sprint(ev.Type, ev.Revision)
+			if e := entries[id]; e != nil && e != ev.Entry {
+				t.Errorf("%s has two entries", id)
+			}
+			entries[id] = ev.Entry
+			if ev.Type == watchcache.Deleted && (ev.Entry.Revision != ev.Revision || ev.Entry.CreateRevision != 2) {
+				t.Errorf("%s carries an entry of %d, created at %d", id, ev.Entry.Revision, ev.Entry.CreateRevision)
+			}
+		}
+	}
+	// all: ADDED, MODIFIED twice, DELETED; the two others ADDED, DELETED twice.
+	if n != 12 || len(entries) != 6 {
+		t.Errorf("%d events of %d entries", n, len(entries))
+	}
+	if e, _ := r.pods.Get("/registry/pods/a/x"); e != nil {
+		t.Error("the object is still there")
+	}
+}
+
+// A watcher of something else keeps its place however much happens.
+func TestWatcherIsNotConcerned(t *testing.T) {
+	const floods = 500
+	tests := []struct {
+		name string
+		sel  watchcache.Selection
+		own  string
+		node string
+	}{
+		{"node", selection(t, "", "", "spec.nodeName=n1"), "/registry/pods/a/own", "n1"},
+		{"namespace", selection(t, "mine", "", ""), "/registry/pods/mine/own", ""},
+		{"name", selection(t, "", "", "metadata.name=own"), "/registry/pods/a/own", ""},
+		{"object", selection(t, "mine", "", "metadata.name=own"), "/registry/pods/mine/own", ""},
+		{"namespace by field", selection(t, "", "", "metadata.namespace=mine"), "/registry/pods/mine/own", ""},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.LogEvents = 64 })
+			w := r.watch(watchcache.WatchOptions{Selection: tc.sel, After: 1})
+			if got := r.drain(w); len(got) > 0 {
+				t.Fatalf("told %q", got)
+			}
+			for i := range floods {
+				r.store.put(fmt.Sprintf("/registry/pods/other/%d", i), onNode("n2"))
+			}
+			r.sync()
+			r.store.put(tc.own, onNode(tc.node))
+			want := fmt.Sprintf("ADDED %s@%d %s", tc.own[len("/registry/"):], r.store.now(), onNode(tc.node))
+			if got := r.drain(w); !slices.Equal(got, []string{want}) {
+				t.Fatalf("got %q, want %q", got, want)
+			}
+			r.wantMetrics(`binnacle_watch_cache_watchers{resource="pods"} 1`, `binnacle_watch_cache_watcher_groups{resource="pods"} 1`)
+			w.Close()
+			r.wantMetrics(`binnacle_watch_cache_watchers{resource="pods"} 0`, `binnacle_watch_cache_watcher_groups{resource="pods"} 0`)
+		})
+	}
+}
+
+// A slow watcher falls off the log alone.
+func TestWatcherFallsOff(t *testing.T) {
+	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.LogEvents = 64 })
+	slow := r.watch(watchcache.WatchOptions{After: 1})
+	fast := r.watch(watchcache.WatchOptions{After: 1})
+	told := 0
+	for i := range 10 {
+		for j := range 20 {
+			r.store.put(fmt.Sprintf("/registry/pods/a/%d-%d", i, j), onNode(""))
+		}
+		told += len(r.drain(fast))
+	}
+	if told != 200 {
+		t.Errorf("the fast watcher was told %d events", told)
+	}
+	_, err := next(r.ctx, slow, nil)
+	var gone *watchcache.ExpiredError
+	if !errors.As(err, &gone) || gone.Revision != 1 || gone.Oldest != 201-64 {
+		t.Fatalf("the slow watcher got %v", err)
+	}
+	if _, err := r.pods.Watch(watchcache.WatchOptions{After: 5}); err == nil || err.Error() != "too old resource version: 5 (137)" {
+		t.Errorf("watch from 5: %v", err)
+	}
+	if _, ok := r.pods.SnapshotAt(5, nil); ok {
+		t.Error("a snapshot of forgotten history")
+	}
+	r.wantMetrics(`apiserver_terminated_watchers_total{resource="pods"} 1`)
+}
+
+// History is forgotten by age, but for the newest.
+func TestHistoryAges(t *testing.T) {
+	clk := &clock{now: time.Unix(1e9, 0)}
+	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.Now = clk.Now })
+	for i := range 500 {
+		r.store.put(fmt.Sprintf("/registry/pods/a/%d", i), onNode(""))
+	}
+	r.sync()
+	clk.advance(4 * time.Minute)
+	r.store.put("/registry/pods/a/last", onNode(""))
+	r.sync()
+	r.watch(watchcache.WatchOptions{After: 1})
+	clk.advance(2 * time.Minute)
+	r.store.put("/registry/pods/a/last", onNode(""))
+	r.sync()
+	if _, err := r.pods.Watch(watchcache.WatchOptions{After: 350}); !expired(err) {
+		t.Errorf("watch from 350: %v", err)
+	}
+	r.watch(watchcache.WatchOptions{After: 420})
+}
+
+// History ages as time passes, whatever the clock is set to meanwhile.
+func TestHistoryAgesByTheTimeThatPasses(t *testing.T) {
+	read := time.Now()
+	var passed, ahead atomic.Int64
+	now := func() time.Time {
+		return clocktest.Set(t, read.Add(time.Duration(passed.Load())), time.Duration(ahead.Load()))
+	}
+	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.Now = now })
+	write := func(n int) {
+		for i := range n {
+			r.store.put(fmt.Sprintf("/registry/pods/a/%d", i), onNode(""))
+		}
+		r.sync()
+	}
+	write(500)
+	ahead.Store(int64(3 * time.Hour))
+	write(1)
+	r.watch(watchcache.WatchOptions{After: 1})
+	ahead.Store(int64(-3 * time.Hour))
+	write(1)
+	passed.Store(int64(6 * time.Minute))
+	write(1)
+	if _, err := r.pods.Watch(watchcache.WatchOptions{After: 350}); !expired(err) {
+		t.Errorf("watch from 350: %v", err)
+	}
+}
+
+// History has one bound of bytes over all resources; the largest gives way.
+func TestHistoryBytes(t *testing.T) {
+	const limit = 100_000
+	r := newRig(t, newMemStore(), func(c *watchcache.Config) {
+		c.HistoryBytes = limit
+		verbatim(c)
+	})
+	r.store.put("/registry/nodes/n", onNode(""))
+	r.store.put("/registry/nodes/n", object{Data: "second"}.String())
+	start := r.store.now()
+	for i := range 300 {
+		r.store.put("/registry/pods/a/x", object{Data: strings.Repeat("x", 1000+i)}.String())
+	}
+	r.sync()
+	// The bound is kept after a batch was shown to readers.
+	deadline := time.Now().Add(10 * time.Second)
+	for n := r.metric("binnacle_watch_cache_history_bytes"); n > limit || n < limit/4; n = r.metric("binnacle_watch_cache_history_bytes") {
+		if time.Now().After(deadline) {
+			t.Fatalf("history takes %v bytes", n)
+		}
+		runtime.Gosched()
+	}
+	if _, err := r.pods.Watch(watchcache.WatchOptions{After: start + 100}); !expired(err) {
+		t.Errorf("watch of forgotten history: %v", err)
+	}
+	w, err := r.cache.Store("nodes").Watch(watchcache.WatchOptions{After: 1})
+	if err != nil {
+		t.Fatalf("watch of a small resource: %v", err)
+	}
+	defer w.Close()
+	if got := r.drain(w); len(got) != 2 {
+		t.Errorf("told %q", got)
+	}
+}
+
+// Memory is given back when nothing happens any more.
+func TestHistoryIsTidied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, newMemStore(), nil)
+		for i := range 500 {
+			r.store.put("/registry/pods/a/x", object{Data: fmt.Sprint(i)}.String())
+		}
+		r.sync()
+		if _, ok := r.pods.SnapshotAt(300, nil); !ok {
+			t.Fatal("no snapshot within the log")
+		}
+		r.wantMetrics(`watch_cache_capacity{resource="pods"} 512`)
+		<-time.After(6 * time.Minute)
+		synctest.Wait()
+		r.wantMetrics(`watch_cache_capacity{resource="pods"} 256`, `watch_cache_capacity_decrease_total{resource="pods"} 1`)
+		if _, ok := r.pods.SnapshotAt(300, nil); ok {
+			t.Error("a snapshot is kept although nobody asks for it")
+		}
+		if _, err := r.pods.Watch(watchcache.WatchOptions{After: 400}); !expired(err) {
+			t.Errorf("watch from 400: %v", err)
+		}
+		w, err := r.pods.Watch(watchcache.WatchOptions{After: 401})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Close()
+	})
+}
+
+func TestInitialState(t *testing.T) {
+	store := newMemStore()
+	for i := range 5 {
+		store.put(fmt.Sprintf("/registry/pods/a/%d", i), onNode(fmt.Sprintf("n%d", i%2)))
+	}
+	r := newRig(t, store, nil)
+	w := r.watch(watchcache.WatchOptions{Selection: selection(t, "", "", "spec.nodeName=n0"), Initial: watchcache.InitialState})
+	r.store.put("/registry/pods/a/4", onNode("n1")) // after the state was fixed
+	r.sync()
+	if w.Revision() != 0 {
+		t.Errorf("revision %d before the state was told", w.Revision())
+	}
+	want := []string{
+		"ADDED pods/a/0@2 " + onNode("n0"), "ADDED pods/a/2@4 " + onNode("n0"), "ADDED pods/a/4@6 " + onNode("n0"),
+		"BOOKMARK @6", "DELETED pods/a/4@7 " + onNode("n0"),
+	}
+	if got := r.drain(w); !slices.Equal(got, want) {
+		t.Fatalf("got %q\nwant %q", got, want)
+	}
+}
+
+func TestWatchTheFuture(t *testing.T) {
+	r := newRig(t, newMemStore(), nil)
+	w := r.watch(watchcache.WatchOptions{After: 4})
+	for i := range 5 { // revisions 2 to 6
+		r.store.put("/registry/pods/a/x", object{Data: fmt.Sprint(i)}.String())
+	}
+	want := []string{
+		"MODIFIED pods/a/x@5 " + object{Data: "3"}.String(), "MODIFIED pods/a/x@6 " + object{Data: "4"}.String(),
+	}
+	if got := r.drain(w); !slices.Equal(got, want) {
+		t.Fatalf("got %q\nwant %q", got, want)
+	}
+}
+
+// A watcher's revision advances although nothing concerns it, never beyond what
+// it has not read.
+func TestWatcherRevision(t *testing.T) {
+	r := newRig(t, newMemStore(), nil)
+	w := r.watch(watchcache.WatchOptions{Selection: selection(t, "a", "", ""), After: 1})
+	r.drain(w)
+	r.store.put("/registry/pods/b/x", onNode(""))
+	r.store.bump()
+	if rev := r.sync(); w.Revision() != rev {
+		t.Errorf("revision %d, the cache has %d", w.Revision(), rev)
+	}
+	before := w.Revision()
+	r.store.put("/registry/pods/a/x", onNode(""))
+	r.store.txn(op{"/registry/pods/a/y", []byte(onNode(""))}, op{"/registry/pods/a/z", []byte(onNode(""))})
+	rev := r.sync()
+	if w.Revision() != before {
+		t.Errorf("revision %d with events unread after %d", w.Revision(), before)
+	}
+	for _, want := range []int64{rev - 1, rev - 1, rev} { // the last two share one
+		evs, err := next(r.ctx, w, make([]watchcache.Event, 0, 1))
+		if err != nil || len(evs) != 1 {
+			t.Fatal(evs, err)
+		}
+		if w.Revision() != want {
+			t.Errorf("revision %d after the event of %d, want %d", w.Revision(), evs[0].Revision, want)
+		}
+	}
+}
+
+func TestNextEnds(t *testing.T) {
+	tests := []struct {
+		name string
+		end  func(r *rig, w *watchcache.Watcher, cancel func())
+		want error
+	}{
+		{"closed", func(_ *rig, w *watchcache.Watcher, _ func()) { w.Close(); w.Close() }, watchcache.ErrClosed},
+		{"context", func(_ *rig, _ *watchcache.Watcher, cancel func()) { cancel() }, context.Canceled},
+		{"resource removed", func(r *rig, _ *watchcache.Watcher, _ func()) { r.undefine("pods") }, watchcache.ErrStopped},
+		{"nudged", func(_ *rig, w *watchcache.Watcher, _ func()) { w.Nudge(); w.Nudge() }, nil},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			store := newMemStore()
+			after := define(store, "pods", "")
+			r := newRig(t, store, defined)
+			w := r.watch(watchcache.WatchOptions{After: after})
+			ctx, cancel := context.WithCancel(r.ctx)
+			defer cancel()
+			got := make(chan error, 1)
+			go func() {
+				evs, err := next(ctx, w, nil)
+				if len(evs) > 0 {
+					err = fmt.Errorf("told %q", texts(evs))
+				}
+				got <- err
+			}()
+			tc.end(r, w, cancel)
+			if err := <-got; !errors.Is(err, tc.want) {
+				t.Errorf("Next ended with %v, want %v", err, tc.want)
+			}
+		})
+	}
+}
+
+// What was compacted before the cache saw it ends watchers, and spares what
+// did not change.
+func TestReload(t *testing.T) {
+	store := newMemStore()
+	store.put("/registry/pods/a/same", onNode("n1"))
+	store.put("/registry/pods/a/changed", onNode("n1"))
+	src := &gatedSource{Source: watchcachetest.NewSource(store, "/registry/"), gate: make(chan struct{}, 1)}
+	src.gate <- struct{}{}
+	r := newRig(t, store, func(c *watchcache.Config) { c.Source = src })
+	old := r.watch(watchcache.WatchOptions{After: 3})
+	idle := r.watch(watchcache.WatchOptions{Selection: selection(t, "", "", "spec.nodeName=n9"), After: 3})
+	r.drain(idle)
+	future := r.watch(watchcache.WatchOptions{After: 6})
+	same, _ := r.pods.Get("/registry/pods/a/same")
+
+	<-store.watched.get()
+	store.breakWatches() // and the next one waits for the gate
+	<-src.lost()
+	store.put("/registry/pods/a/changed", onNode("n2"))
+	store.put("/registry/pods/a/new", onNode("n2"))
+	store.del("/registry/pods/a/new")
+	store.compact(6)
+	close(src.gate)
+	r.sync()
+
+	for name, w := range map[string]*watchcache.Watcher{"unread": old, "idle": idle} {
+		if err := ending(r.ctx, w); !expired(err) {
+			t.Errorf("%s watcher: %v", name, err)
+		}
+	}
+	if _, err := r.pods.Watch(watchcache.WatchOptions{After: 5}); !expired(err) {
+		t.Errorf("watch within the gap: %v", err)
+	}
+	if _, ok := r.pods.SnapshotAt(5, nil); ok {
+		t.Error("a snapshot within the gap")
+	}
+	if e, _ := r.pods.Get("/registry/pods/a/same"); e != same {
+		t.Error("the entry of an unchanged object was made anew")
+	}
+	if e, _ := r.pods.Get("/registry/pods/a/changed"); e == nil || e.Revision != 4 {
+		t.Errorf("changed object is %+v", e)
+	}
+	fresh := r.watch(watchcache.WatchOptions{After: 6})
+	store.put("/registry/pods/a/later", onNode("n9"))
+	want := []string{"ADDED pods/a/later@7 " + onNode("n9")}
+	if got := r.drain(fresh); !slices.Equal(got, want) {
+		t.Errorf("new watcher got %q, want %q", got, want)
+	}
+	if got := r.drain(future); !slices.Equal(got, want) {
+		t.Errorf("watcher of the future got %q, want %q", got, want)
+	}
+	r.wantMetrics(`apiserver_watch_cache_initializations_total{resource="pods"} 2`)
+}
+
+// gatedSource follows only when the gate lets it.
+type gatedSource struct {
+	watchcache.Source
+	gate chan struct{}
+	once lazyChan
+}
+
+func (s *gatedSource) lost() <-chan struct{} { return s.once.get() }
+
+func (s *gatedSource) Follow(ctx context.Context, after storage.Place, apply func(storage.Batch) error) error {
+	select {
+	case <-s.gate:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	err := s.Source.Follow(ctx, after, apply)
+	s.once.close()
+	return err
+}
+
+// The store deletes all that shares a lease at one revision. Whoever is cut off in
+// the middle goes on from the last revision that it saw, and loses none.
+func TestNothingOfARevisionIsLost(t *testing.T) {
+	const n = 200 // more than a watcher looks at in one go
+	key := func(i int) string { return fmt.Sprintf("/registry/pods/ns%d/p%03d", i%2, i) }
+	for _, sel := range []watchcache.Selection{{}, selection(t, "ns1", "", ""), selection(t, "", "app=yes", "")} {
+		r := newRig(t, newMemStore(), nil)
+		var deletions []op
+		for i := range n {
+			r.store.put(key(i), labelled([]string{"yes", "no", "no"}[i%3]))
+			deletions = append(deletions, op{key(i), nil})
+		}
+		start := r.sync()
+		end := r.store.txn(deletions...)
+		r.sync()
+		whole, err := drain(r.ctx, r.watch(watchcache.WatchOptions{Selection: sel, After: start}), end, 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last := whole[len(whole)-1].Entry.Revision; last != end {
+			t.Errorf("the last shows %d, want %d", last, end)
+		}
+		for cut := 1; cut <= len(whole); cut++ {
+			seen := map[string]bool{}
+			for _, ev := range whole[:cut] {
+				seen[ev.Entry.Key()] = true
+			}
+			more, err := drain(r.ctx, r.watch(watchcache.WatchOptions{Selection: sel, After: whole[cut-1].Entry.Revision}), end, 50)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, ev := range more {
+				seen[ev.Entry.Key()] = true
+			}
+			if len(seen) != len(whole) {
+				t.Fatalf("cut off after %d of %d, a watcher saw %d", cut, len(whole), len(seen))
+			}
+			if cut == len(whole) && len(more) != 0 {
+				t.Errorf("who saw everything is told %d again", len(more))
+			}
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package expressions_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+
+	"binnacle/libs/celenv"
+	"binnacle/services/apiserver/internal/cel/expressions"
+)
+
+// TestCompile: what is not of a wanted type is no program, also where it could be run.
+func TestCompile(t *testing.T) {
+	c := compiler(t)
+	for expression, wrong := range map[string]string{"true": "", "1": "must evaluate to bool but got int", "1 +": "compilation failed", "params.a == 1": "undeclared reference"} {
+		p, err := c.Compile(expressions.Sees{}, expression, cel.BoolType)
+		if (err == nil) != (wrong == "") || err != nil && !strings.Contains(err.Error(), wrong) || (p == nil) != (err != nil) {
+			t.Errorf("%s: %v, want %q", expression, err, wrong)
+		}
+	}
+	for _, sees := range []expressions.Sees{{}, {Patches: true}} {
+		if err := c.Check(sees, "[JSONPatch{op: 'remove', path: '/a'}]", cel.ListType(celenv.JSONPatchType)); (err == nil) != sees.Patches {
+			t.Errorf("changes where they are seen %t: %v", sees.Patches, err)
+		}
+	}
+}
+
+// TestValues has those of variables that there are.
+func TestValues(t *testing.T) {
+	none := (&expressions.Input{}).Values()
+	for _, name := range []string{"authorizer", "authorizer.requestResource", "variables"} {
+		if _, there := none[name]; there {
+			t.Errorf("%s has a value", name)
+		}
+	}
+	some := (&expressions.Input{Authorizer: types.True, RequestResource: types.False, Variables: types.True}).Values()
+	if some["authorizer"] != types.True || some["authorizer.requestResource"] != types.False || some["variables"] != types.True {
+		t.Errorf("%v", some)
+	}
+}
+
+// TestVariablesOfScopes: those that are declared later are seen from then on, ones that do not compile may be
+// anything, and what one says that fails is told.
+func TestVariablesOfScopes(t *testing.T) {
+	scope := expressions.NewPrograms(compiler(t)).Scope()
+	if _, err := scope.Declare(expressions.Sees{}, "v", "1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := scope.Compile(expressions.Sees{}, "variables.v == 'x'", cel.BoolType); err == nil {
+		t.Error("a number is compared with a text")
+	}
+	if _, err := scope.Compile(expressions.Sees{}, "variables.w == 'x'", cel.BoolType); err == nil {
+		t.Error("a variable is seen before it is declared")
+	}
+	if _, err := scope.Declare(expressions.Sees{}, "w", "1 +"); err == nil {
+		t.Error("nonsense is declared")
+	}
+	p, err := scope.Compile(expressions.Sees{}, "variables.w == 'x' || variables.v == 2", cel.BoolType)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nothing := func() any { return nil }
+	in := &expressions.Input{Object: nothing, OldObject: nothing, Request: nothing, NamespaceObject: nothing}
+	in.Variables = expressions.Variables([]string{"v", "w"}, func(name string) (ref.Val, error) {
+		if name == "w" {
+			return nil, errors.New("it does not compile")
+		}
+		return types.Int(1), nil
+	})
+	if _, err := p.Bool(t.Context(), in.Values(), nil); err == nil || !strings.Contains(err.Error(), `composited variable "w" fails to evaluate: it does not compile`) {
+		t.Error(err)
+	}
+	policy := compiler(t).Policy()
+	if err := policy.Declare(expressions.Sees{}, "w", "1 +"); err == nil {
+		t.Error("nonsense is declared")
+	}
+	if err := policy.Check(expressions.Sees{}, "variables.w == 'x' || variables.w == 1", cel.BoolType); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAgainst what is known of objects; of others anything is possible.
+func TestAgainst(t *testing.T) {
+	known := map[string]map[string]*cel.Type{"thing": {"a": cel.StringType}}
+	for _, c := range []struct {
+		of         expressions.Objects
+		expression string
+		wrong      string
+	}{
+		{expressions.Objects{Object: cel.ObjectType("thing"), Types: known}, "object.a == 'x' && oldObject.a == 'x' && params.b == 1", ""},
+		{expressions.Objects{Object: cel.ObjectType("thing"), Types: known}, "object.b == 'x'", "undefined field 'b'"},
+		{expressions.Objects{Params: cel.ObjectType("thing"), Types: known}, "params.b == 'x'", "undefined field 'b'"},
+		{expressions.Objects{}, "object.b == 'x' && params.b == 1", ""},
+		{expressions.Objects{}, "authorizer.requestResource.check('get').allowed()", "authorizer.requestResource"},
+	} {
+		issues, err := compiler(t).Against(c.of).Issues(expressions.Sees{Params: true, Authorizer: true}, c.expression)
+		if err != nil || (issues == "") != (c.wrong == "") || !strings.Contains(issues, c.wrong) {
+			t.Errorf("%s: %q, %v; want %q", c.expression, issues, err, c.wrong)
+		}
+	}
+}

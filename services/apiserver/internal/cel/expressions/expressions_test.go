@@ -1,0 +1,140 @@
+package expressions_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/cel-go/cel"
+
+	"binnacle/services/apiserver/internal/cel/expressions"
+)
+
+func compiler(t testing.TB) *expressions.Compiler {
+	t.Helper()
+	c, err := expressions.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestWhatExpressionsSee(t *testing.T) {
+	c := compiler(t)
+	all := expressions.Sees{Params: true, Authorizer: true}
+	tests := []struct {
+		sees       expressions.Sees
+		expression string
+		want       *cel.Type
+		wrong      string
+	}{
+		{expressions.Sees{}, "object.a == oldObject.b", cel.BoolType, ""},
+		{expressions.Sees{}, "request.kind.group + request.requestResource.resource + request.userInfo.extra['a'][0]", cel.StringType, ""},
+		{expressions.Sees{}, "request.options.dryRun", cel.DynType, ""},
+		{expressions.Sees{}, "request.object", cel.DynType, "undefined field 'object'"},
+		{expressions.Sees{}, "namespaceObject.status.conditions[0].lastTransitionTime < namespaceObject.metadata.creationTimestamp", cel.BoolType, ""},
+		{expressions.Sees{}, "namespaceObject.metadata.UID == namespaceObject.metadata.uid", cel.BoolType, "undefined field 'uid'"},
+		{expressions.Sees{}, "params.a", cel.DynType, "undeclared reference to 'params'"},
+		{expressions.Sees{}, "authorizer.path('/').check('get').allowed()", cel.BoolType, "undeclared reference to 'authorizer'"},
+		{all, "params.a", cel.DynType, ""},
+		{all, "authorizer.requestResource.check('get').allowed()", cel.BoolType, ""},
+		{all, "authorizer.requestResource.allowed()", cel.BoolType, "found no matching overload for 'allowed'"},
+		{all, "variables.a", cel.DynType, "undeclared reference to 'variables'"},
+		{all, "params.a", cel.BoolType, "must evaluate to bool but got dyn"},
+		{all, "1", cel.StringType, "must evaluate to string but got int"},
+		{all, "1 +", cel.IntType, "compilation failed: ERROR: <input>:1:4: Syntax error"},
+	}
+	for _, tt := range tests {
+		err := c.Check(tt.sees, tt.expression, tt.want)
+		switch {
+		case tt.wrong == "" && err != nil:
+			t.Errorf("%s: %v", tt.expression, err)
+		case tt.wrong != "" && (err == nil || !strings.Contains(err.Error(), tt.wrong)):
+			t.Errorf("%s: %v, want %q", tt.expression, err, tt.wrong)
+		}
+	}
+	if err := c.Check(all, "1", cel.StringType, cel.NullType); err == nil || err.Error() != "must evaluate to one of [string null_type] but got int" {
+		t.Errorf("of two types: %v", err)
+	}
+}
+
+func TestVariablesOfPolicies(t *testing.T) {
+	c := compiler(t)
+	policy := c.Policy()
+	other := c.Policy()
+	sees := expressions.Sees{Authorizer: true}
+	if err := policy.Check(sees, "variables.list == 1", cel.BoolType); err == nil {
+		t.Error("a variable is seen before it is declared")
+	}
+	for name, expression := range map[string]string{
+		"list": "[{'a': 1}]", "may": "authorizer.path('/')", "any": "object.x", "time": "timestamp('2026-01-01T00:00:00Z')",
+	} {
+		if err := policy.Declare(sees, name, expression); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := policy.Declare(sees, "broken", "nothing"); err == nil {
+		t.Error("a variable of nothing is declared")
+	}
+	for expression, wrong := range map[string]string{
+		"variables.list[0]['a'] == 1":                               "",
+		"variables.list[0]['a'] == 'x'":                             "found no matching overload for '_==_' applied to '(int, string)'",
+		"variables.may.check('get').allowed()":                      "",
+		"variables.any.check('get') == variables.broken.y.z":        "",
+		"variables.time.getFullYear() == 2026":                      "",
+		"variables.other == 1":                                      "undefined field 'other'",
+		"variables.list.map(x, x['a']).sum() == 1 && has(object.a)": "",
+	} {
+		err := policy.Check(sees, expression, cel.BoolType)
+		if wrong == "" && err != nil || wrong != "" && (err == nil || !strings.Contains(err.Error(), wrong)) {
+			t.Errorf("%s: %v, want %q", expression, err, wrong)
+		}
+	}
+	if err := other.Check(sees, "variables.any == 1", cel.BoolType); err == nil {
+		t.Error("a policy sees the variables of another")
+	}
+}
+
+// FuzzCheck wants an answer for any text.
+func FuzzCheck(f *testing.F) {
+	for _, seed := range []string{"object.a", "variables.b", "authorizer.path('/').check('get')", "((((", "[1, 2].map(x, x)", "request.a.?b[0]"} {
+		f.Add(seed)
+	}
+	c := compiler(f)
+	f.Fuzz(func(t *testing.T, expression string) {
+		policy := c.Policy()
+		sees := expressions.Sees{Params: true, Authorizer: true}
+		declared := policy.Declare(sees, "v", expression)
+		checked := policy.Check(sees, expression, cel.BoolType)
+		if declared != nil && checked == nil {
+			t.Errorf("%q: not a variable (%v), yet a condition", expression, declared)
+		}
+		if err := policy.Check(sees, "variables.v == null || true", cel.BoolType); err != nil && declared != nil {
+			t.Errorf("%q: a variable that does not compile is of a type: %v", expression, err)
+		}
+	})
+}
+
+// TestVariablesDoNotGrowTypes: variables that make the types of others twice as large
+// end in one of which nothing is known.
+func TestVariablesDoNotGrowTypes(t *testing.T) {
+	c, err := expressions.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := c.Policy()
+	if err := p.Declare(expressions.Sees{}, "v0", "[1]"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 60 {
+		if err := p.Declare(expressions.Sees{}, fmt.Sprintf("v%d", i+1), fmt.Sprintf("{variables.v%[1]d: variables.v%[1]d}", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Check(expressions.Sees{}, "variables.v1 == 1"); err == nil {
+		t.Error("the type of the first ones is not known")
+	}
+	if err := p.Check(expressions.Sees{}, "variables.v60 == {1: 1}"); err != nil {
+		t.Error(err)
+	}
+}

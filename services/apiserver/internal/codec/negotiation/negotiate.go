@@ -1,0 +1,243 @@
+// Package negotiation chooses the representation of a response from the Accept header, and reads that
+// of a body from its Content-Type (specification: "Media types"). It has no state.
+package negotiation
+
+import (
+	"mime"
+	"net/http"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+
+	"binnacle/libs/api"
+)
+
+// As is the form of an object or list in a response.
+type As uint8
+
+// Forms of a response.
+const (
+	Itself As = iota
+	Table
+	PartialObject
+	PartialObjectList
+)
+
+// Choice is a negotiated representation.
+type Choice struct {
+	// Media is the media type without parameters.
+	Media string
+	As    As
+	// MetaVersion is the version of meta.k8s.io for forms other than Itself: v1 or v1beta1.
+	MetaVersion string
+	Pretty      bool
+}
+
+// Media is the set of supported media types. Its zero value has those that are always supported.
+type Media struct {
+	// CBOR adds application/cbor and application/cbor-seq.
+	CBOR bool
+}
+
+// Objects returns the media types of objects, in the order of error messages.
+func (m Media) Objects() []string {
+	types := []string{api.MediaJSON, api.MediaYAML, api.MediaProtobuf}
+	if m.CBOR {
+		types = append(types, api.MediaCBOR)
+	}
+	return types
+}
+
+// Documents returns the media types of objects without a protobuf form.
+func (m Media) Documents() []string {
+	return slices.DeleteFunc(m.Objects(), func(t string) bool { return t == api.MediaProtobuf })
+}
+
+// DocumentStreams returns the media types of watches of objects without a protobuf form.
+func (m Media) DocumentStreams() []string {
+	return slices.DeleteFunc(m.Streams(), func(t string) bool { return strings.HasPrefix(t, api.MediaProtobuf) })
+}
+
+// Streams returns the media types of watches.
+func (m Media) Streams() []string {
+	types := []string{api.MediaJSON + ";stream=watch", api.MediaProtobuf + ";stream=watch"}
+	if m.CBOR {
+		types = append(types, api.MediaCBORSequence)
+	}
+	return types
+}
+
+// ObjectsAndStreams returns the media types of paths that can also be watched.
+func (m Media) ObjectsAndStreams() []string { return append(m.Objects(), m.Streams()...) }
+
+// has reports whether t is a media type of objects.
+func (m Media) has(t string) bool {
+	switch t {
+	case api.MediaJSON, api.MediaYAML, api.MediaProtobuf:
+		return true
+	case api.MediaCBOR:
+		return m.CBOR
+	}
+	return false
+}
+
+type clause struct {
+	typ    string
+	params map[string]string
+	q      float64
+}
+
+func parse(header string) []clause {
+	var out []clause
+	for _, part := range strings.Split(header, ",") {
+		part = strings.TrimSpace(part)
+		if part == "" {
+			continue
+		}
+		fields := strings.Split(part, ";")
+		c := clause{typ: strings.ToLower(strings.TrimSpace(fields[0])), q: 1}
+		for _, p := range fields[1:] {
+			k, v, _ := strings.Cut(strings.TrimSpace(p), "=")
+			k, v = strings.TrimSpace(k), strings.Trim(strings.TrimSpace(v), `"`)
+			if k == "q" {
+				if q, err := strconv.ParseFloat(v, 64); err == nil {
+					c.q = q
+				}
+				continue
+			}
+			if c.params == nil {
+				c.params = map[string]string{}
+			}
+			c.params[k] = v
+		}
+		out = append(out, c)
+	}
+	sort.SliceStable(out, func(i, j int) bool { return out[i].q > out[j].q })
+	return out
+}
+
+// Known reports whether the header names any supported media type, regardless of parameters. If
+// not, the response is 406 before the request is examined further.
+func (m Media) Known(header string) bool {
+	if strings.TrimSpace(header) == "" {
+		return true
+	}
+	for _, part := range strings.Split(header, ",") {
+		t, _, _ := strings.Cut(part, ";")
+		t = strings.TrimSpace(t)
+		if t == "*/*" {
+			return true
+		}
+		if m.has(t) || m.CBOR && t == api.MediaCBORSequence {
+			return true
+		}
+	}
+	return false
+}
+
+// Accept chooses the representation of a response. It returns false if none is acceptable. forms
+// are the forms other than Itself that the path supports.
+func (m Media) Accept(r *http.Request, forms ...As) (Choice, bool) {
+	return AcceptOf(r, m.Objects(), forms...)
+}
+
+// AcceptStream chooses the representation of the objects in a watch.
+func (m Media) AcceptStream(r *http.Request, forms ...As) (Choice, bool) {
+	types := []string{api.MediaJSON, api.MediaProtobuf}
+	if m.CBOR {
+		types = append(types, api.MediaCBOR, api.MediaCBORSequence)
+	}
+	c, ok := AcceptOf(r, types, forms...)
+	if c.Media == api.MediaCBORSequence {
+		c.Media = api.MediaCBOR
+	}
+	return c, ok
+}
+
+// AcceptOf chooses among the given media types.
+func AcceptOf(r *http.Request, types []string, forms ...As) (Choice, bool) {
+	header := r.Header.Get("Accept")
+	if strings.TrimSpace(header) == "" {
+		return Choice{Media: types[0], Pretty: pretty(r, nil)}, true
+	}
+	for _, c := range parse(header) {
+		for _, t := range types {
+			if c.typ != t && c.typ != "*/*" {
+				continue
+			}
+			choice := Choice{Media: t, Pretty: pretty(r, c.params)}
+			if !choice.form(c.params, forms) {
+				continue
+			}
+			return choice, true
+		}
+	}
+	return Choice{}, false
+}
+
+// form applies the parameters as, g and v. Any one of them requests another form.
+func (c *Choice) form(params map[string]string, forms []As) bool {
+	name, as := params["as"]
+	_, group := params["g"]
+	_, version := params["v"]
+	if !as && !group && !version {
+		return true
+	}
+	if params["g"] != "meta."+api.Domain {
+		return false
+	}
+	switch params["v"] {
+	case "v1", "v1beta1":
+		c.MetaVersion = params["v"]
+	default:
+		return false
+	}
+	want := map[string]As{"Table": Table, "PartialObjectMetadata": PartialObject, "PartialObjectMetadataList": PartialObjectList}[name]
+	for _, f := range forms {
+		if f == want && want != Itself {
+			c.As = want
+			return true
+		}
+	}
+	return false
+}
+
+// pretty reports whether JSON is indented: on request, and by default for interactive tools.
+func pretty(r *http.Request, params map[string]string) bool {
+	asked := params["pretty"]
+	if v, ok := api.Parameter(r.URL.RawQuery, "pretty"); ok {
+		asked = v
+		if asked == "" {
+			return true
+		}
+	}
+	if asked != "" {
+		on, err := strconv.ParseBool(asked)
+		return err != nil || on
+	}
+	ua := r.UserAgent()
+	for _, tool := range []string{"curl", "Wget", "Mozilla/5.0"} {
+		if strings.HasPrefix(ua, tool) {
+			return true
+		}
+	}
+	return false
+}
+
+// Body returns the media type of a request's body, which is JSON without a Content-Type. It returns
+// false if the media type is not supported.
+func (m Media) Body(r *http.Request) (string, bool) {
+	h := r.Header.Get("Content-Type")
+	if h == "" {
+		return api.MediaJSON, true
+	}
+	t, _, err := mime.ParseMediaType(h)
+	if err != nil {
+		return "", false
+	}
+	if !m.has(t) {
+		return "", false
+	}
+	return t, true
+}

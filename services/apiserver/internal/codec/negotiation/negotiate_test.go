@@ -1,0 +1,83 @@
+package negotiation_test
+
+import (
+	"net/http/httptest"
+	"testing"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/codec/negotiation"
+)
+
+var media negotiation.Media
+
+func TestAccept(t *testing.T) {
+	const table = "application/json;as=Table;v=v1;g=meta.k8s.io"
+	for _, c := range []struct {
+		accept string
+		want   negotiation.Choice
+		ok     bool
+	}{
+		{"", negotiation.Choice{Media: api.MediaJSON}, true},
+		{"*/*", negotiation.Choice{Media: api.MediaJSON}, true},
+		{"application/yaml", negotiation.Choice{Media: api.MediaYAML}, true},
+		{"application/json;q=0.3, application/yaml;q=0.9", negotiation.Choice{Media: api.MediaYAML}, true},
+		{"text/html, application/yaml;q=0.5, application/json;q=0.9, */*;q=0.1", negotiation.Choice{Media: api.MediaJSON}, true},
+		{"application/*", negotiation.Choice{}, false},
+		{"text/html", negotiation.Choice{}, false},
+		{table, negotiation.Choice{Media: api.MediaJSON, As: negotiation.Table, MetaVersion: "v1"}, true},
+		{"application/json;as=Table;v=v9;g=meta.k8s.io", negotiation.Choice{}, false},
+		{"application/json;as=Table;v=v9;g=meta.k8s.io,application/json", negotiation.Choice{Media: api.MediaJSON}, true},
+		{"application/json;as=Table;v=v1;g=other", negotiation.Choice{}, false},
+		{"application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", negotiation.Choice{}, false},
+		{"application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", negotiation.Choice{Media: api.MediaProtobuf, As: negotiation.PartialObject, MetaVersion: "v1"}, true},
+		{"application/json;pretty=1", negotiation.Choice{Media: api.MediaJSON, Pretty: true}, true},
+	} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("Accept", c.accept)
+		got, ok := media.Accept(r, negotiation.Table, negotiation.PartialObject)
+		if ok != c.ok || got != c.want {
+			t.Errorf("%q: %+v %v, want %+v %v", c.accept, got, ok, c.want, c.ok)
+		}
+	}
+}
+
+func TestPrettyForPeople(t *testing.T) {
+	for ua, want := range map[string]bool{"curl/8.0": true, "Wget/1": true, "Mozilla/5.0 (X11)": true, "kubectl/v1.33": false, "": false} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("User-Agent", ua)
+		if got, _ := media.Accept(r); got.Pretty != want {
+			t.Errorf("%q: pretty is %v", ua, got.Pretty)
+		}
+	}
+	r := httptest.NewRequest("GET", "/?pretty=false", nil)
+	r.Header.Set("User-Agent", "curl/8.0")
+	if got, _ := media.Accept(r); got.Pretty {
+		t.Error("pretty although refused")
+	}
+}
+
+func TestBody(t *testing.T) {
+	for h, want := range map[string]string{
+		"": api.MediaJSON, "application/json; charset=utf-8": api.MediaJSON, "application/yaml": api.MediaYAML,
+		"application/vnd.kubernetes.protobuf": api.MediaProtobuf, "text/plain": "", "application/x-www-form-urlencoded": "", ";": "",
+	} {
+		r := httptest.NewRequest("POST", "/", nil)
+		r.Header.Set("Content-Type", h)
+		got, ok := media.Body(r)
+		if got != want || ok != (want != "") {
+			t.Errorf("%q: %q %v", h, got, ok)
+		}
+	}
+}
+
+func FuzzAccept(f *testing.F) {
+	f.Add("application/json;as=Table;v=v1;g=meta.k8s.io, */*;q=0.1")
+	f.Fuzz(func(t *testing.T, h string) {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("Accept", h)
+		if c, ok := media.Accept(r); ok && c.Media == "" {
+			t.Errorf("%q: chosen without a media type", h)
+		}
+		media.Known(h)
+	})
+}

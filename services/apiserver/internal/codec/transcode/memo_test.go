@@ -1,0 +1,42 @@
+package transcode_test
+
+import (
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+	"weak"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/codec/transcode"
+)
+
+// A memo holds no part of what it was shown: that may be memory that serves others.
+func TestMemoHoldsNothing(t *testing.T) {
+	program, err := transcode.Compile(reflect.TypeFor[corev1.ConfigMap]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{1 << 10, 1 << 20} {
+		o := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: "c", Labels: map[string]string{"app.kubernetes.io/name": strings.Repeat("n", 40)}},
+			Data:       map[string]string{"k": strings.Repeat("v", size)},
+		}
+		raw, err := o.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, memo := weak.Make(&raw[0]), &transcode.Memo{}
+		if _, ok := program.Append(nil, raw, 1, memo); !ok {
+			t.Fatal("it is not written")
+		}
+		raw = nil
+		runtime.GC()
+		if first.Value() != nil {
+			t.Errorf("of %d bytes something is held", size)
+		}
+		runtime.KeepAlive(memo)
+	}
+}

@@ -1,0 +1,320 @@
+package transcode_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/randfill"
+
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/codec/transcode"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// message is what is generated for types with a protobuf form.
+type message interface {
+	registry.Object
+	Marshal() ([]byte, error)
+	Unmarshal([]byte) error
+}
+
+// subject is a type with its program.
+type subject struct {
+	name    string
+	of      reflect.Type
+	program *transcode.Program
+	memo    transcode.Memo
+}
+
+func (s *subject) empty() message { return reflect.New(s.of).Interface().(message) }
+
+// subjects are the stored types of all kinds that have a program.
+func subjects(t testing.TB) []*subject {
+	t.Helper()
+	catalog, err := builtin.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []*subject
+	for _, k := range catalog.Kinds() {
+		if k.Virtual || k.Stored.JSON {
+			continue
+		}
+		obj := k.New()
+		if k.Stored.New != nil {
+			obj = k.Stored.New()
+		}
+		s := &subject{name: k.GVK().String(), of: reflect.TypeOf(obj).Elem()}
+		if s.program, err = transcode.Compile(s.of); err != nil {
+			if k.Kind != "CustomResourceDefinition" {
+				t.Errorf("%s: %v", s.name, err)
+			}
+			continue
+		}
+		out = append(out, s)
+	}
+	partial := &subject{name: "metadata alone", of: reflect.TypeFor[metav1.PartialObjectMetadata]()}
+	if partial.program, err = transcode.Compile(partial.of); err != nil {
+		t.Fatal(err)
+	}
+	out = append(out, partial)
+	if len(out) < 50 {
+		t.Fatalf("%d programs", len(out))
+	}
+	return out
+}
+
+// decoded is what encoding/json makes of a message.
+func (s *subject) decoded(raw []byte, version int64) ([]byte, error) {
+	obj := s.empty()
+	if err := obj.Unmarshal(raw); err != nil {
+		return nil, err
+	}
+	if obj.SetResourceVersion(""); version != 0 {
+		obj.SetResourceVersion(fmt.Sprint(version))
+	}
+	return json.Marshal(obj)
+}
+
+// agrees tells whether the program made what encoding/json makes; mine is false when
+// it made nothing.
+func (s *subject) agrees(t testing.TB, raw []byte, version int64) (mine bool) {
+	t.Helper()
+	memo := &s.memo // which remembers what was seen twice
+	if version == 0 {
+		memo = nil
+	}
+	got, mine := s.program.Append([]byte("before"), raw, version, memo)
+	if version%3 == 0 {
+		s.memo.Done() // and leaves what it saw to the next
+	}
+	if !mine {
+		return false
+	}
+	want, err := s.decoded(raw, version)
+	if err != nil {
+		t.Fatalf("%s is refused with %v, and written as\n%.300s", s.name, err, got)
+	}
+	if want = append([]byte("before"), want...); !bytes.Equal(got, want) {
+		at := 0
+		for at < min(len(got), len(want)) && got[at] == want[at] {
+			at++
+		}
+		at = max(0, at-60)
+		t.Fatalf("%s is\n%.300s, want\n%.300s", s.name, got[min(at, len(got)):], want[min(at, len(want)):])
+	}
+	return true
+}
+
+// randomObjects fills objects with what is stored, and with what is odd in texts.
+func randomObjects(seed int64) *randfill.Filler {
+	texts := []string{
+		"", "a", "web-7d4b9c", `quo"te\`, "<a href='x'>&</a>", "line\nbreak\ttab\b\f\r\x01\x7f", "gr\u00fcn", "\u2028\u2029\u202a", "bad\xff\xe2\x80", "日本語",
+		"0123456789abcdef0123456789abcdef<", "\ufffd",
+	}
+	raws := []string{
+		`{}`, `{"f:metadata":{"f:labels":{".":{},"f:app":{}}},"k:{\"uid\":\"1\"}":{".":{}}}`,
+		`{"a":[1,-2.5e+3,"x",null,true,false,[],{}],"b":"\u00e9\n","c":0}`, `{"gr\u00fcn":"grün"}`, `{"a":[[],[{}]]}`,
+	}
+	quantities := []string{"0", "1", "100m", "1500m", "64Mi", "1Gi", "1536Mi", "3k", "12M", "7G", "2T", "5Ti", "1001", "1025Ki"}
+	one := func(c randfill.Continue, of []string) string { return of[c.Intn(len(of))] }
+	return randfill.NewWithSeed(seed).NilChance(0.5).NumElements(1, 3).MaxDepth(14).Funcs(
+		func(t *metav1.TypeMeta, _ randfill.Continue) { *t = metav1.TypeMeta{} },
+		func(s *string, c randfill.Continue) { *s = one(c, texts) },
+		func(n *int32, c randfill.Continue) { *n = int32(c.Uint64()) * int32(c.Intn(3)) },
+		func(n *int64, c randfill.Continue) { *n = int64(c.Uint64()) * int64(c.Intn(3)) },
+		func(q *resource.Quantity, c randfill.Continue) { *q = resource.MustParse(one(c, quantities)) },
+		func(t *metav1.Time, c randfill.Continue) {
+			if *t = (metav1.Time{}); c.Intn(4) > 0 {
+				*t = metav1.Unix(c.Int63n(315e9)-62e9, 0)
+			}
+		},
+		func(t *metav1.MicroTime, c randfill.Continue) {
+			if *t = (metav1.MicroTime{}); c.Intn(4) > 0 {
+				*t = metav1.NewMicroTime(time.Unix(c.Int63n(315e9)-62e9, c.Int63n(1e9)))
+			}
+		},
+		func(i *intstr.IntOrString, c randfill.Continue) {
+			if *i = intstr.FromInt32(int32(c.Uint64())); c.Intn(2) > 0 {
+				*i = intstr.FromString(one(c, texts))
+			}
+		},
+		func(r *runtime.RawExtension, c randfill.Continue) {
+			*r = runtime.RawExtension{Raw: []byte(one(c, raws))}
+		},
+		func(f *metav1.FieldsV1, c randfill.Continue) { f.Raw = []byte(one(c, raws)) },
+	)
+}
+
+func (s *subject) random(t testing.TB, seed int64) []byte {
+	t.Helper()
+	obj := s.empty()
+	randomObjects(seed).Fill(obj)
+	obj.SetResourceVersion("")
+	raw, err := obj.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// objects is how many random objects of each kind are looked at.
+var objects = flag.Int64("objects", 20, "random objects of each kind")
+
+// TestRandomObjects: what was stored is written as encoding/json writes it, and none
+// of it is left to others.
+func TestRandomObjects(t *testing.T) {
+	for _, s := range subjects(t) {
+		t.Run(s.name, func(t *testing.T) {
+			for seed := range *objects {
+				raw := s.random(t, seed)
+				for _, version := range []int64{42, 0, 43, 44} {
+					if !s.agrees(t, raw, version) {
+						t.Fatalf("seed %d is left to others", seed)
+					}
+				}
+			}
+			if !s.agrees(t, nil, 42) {
+				t.Error("the empty message is left to others")
+			}
+		})
+	}
+}
+
+// TestDamagedMessages: whatever comes, it is written as encoding/json writes it, or
+// left to others.
+func TestDamagedMessages(t *testing.T) {
+	for _, s := range subjects(t) {
+		t.Run(s.name, func(t *testing.T) {
+			mine := 0
+			rounds := 10 * *objects
+			for seed := range rounds {
+				rnd := rand.New(rand.NewPCG(uint64(seed), 1))
+				if s.agrees(t, damage(rnd, s.random(t, seed/10)), 42) {
+					mine++
+				}
+			}
+			if mine == 0 || mine == int(rounds) {
+				t.Errorf("%d of %d are written", mine, rounds)
+			}
+		})
+	}
+}
+
+// damage changes a message in one of several ways.
+func damage(rnd *rand.Rand, b []byte) []byte {
+	b = bytes.Clone(b)
+	if len(b) == 0 {
+		return []byte{byte(rnd.Uint32())}
+	}
+	at := rnd.IntN(len(b))
+	switch rnd.IntN(6) {
+	case 0:
+		b[at] = byte(rnd.Uint32())
+	case 1:
+		b[at] ^= 1 << rnd.IntN(8)
+	case 2:
+		b = b[:at]
+	case 3: // a field that is unknown, or known
+		b = binary.AppendUvarint(b, rnd.Uint64()>>rnd.IntN(64))
+		b = binary.AppendUvarint(b, rnd.Uint64()>>rnd.IntN(64))
+	case 4: // everything twice
+		b = append(b, b...)
+	default: // fields in another order
+		fields := topFields(b)
+		rnd.Shuffle(len(fields), func(i, j int) { fields[i], fields[j] = fields[j], fields[i] })
+		b = bytes.Join(fields, nil)
+	}
+	return b
+}
+
+func topFields(b []byte) (out [][]byte) {
+	for len(b) > 0 {
+		tag, n := binary.Uvarint(b)
+		l, m := binary.Uvarint(b[n:])
+		end := n + m
+		if tag&7 == 2 {
+			end += int(l)
+		}
+		out = append(out, b[:end])
+		b = b[end:]
+	}
+	return out
+}
+
+func FuzzAppend(f *testing.F) {
+	all := subjects(f)
+	for i, s := range all {
+		f.Add(uint8(i), s.random(f, int64(i)), int64(42))
+	}
+	f.Fuzz(func(t *testing.T, kind uint8, raw []byte, version int64) {
+		// The memo keeps what it is shown, and who fuzzes writes the next one over it.
+		all[int(kind)%len(all)].agrees(t, bytes.Clone(raw), version)
+	})
+}
+
+// TestQuantities: one is written where its text is the canonical one.
+func TestQuantities(t *testing.T) {
+	p, err := transcode.Compile(reflect.TypeFor[corev1.ResourceQuota]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &subject{name: "quota", of: reflect.TypeFor[corev1.ResourceQuota](), program: p}
+	mine := 0
+	for _, number := range []string{"", "-1", "+1", "0", "00", "01", "1", "5", "999", "1000", "1024", "1500", "2048", "0.5", ".5", "1.", "1e3", "999999999", "1000001", "999999999999999", "999999999999999999", "9223372036854775807", "9223372036854775808"} {
+		for _, suffix := range []string{"", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "e3", "E3", "K", "x"} {
+			q := number + suffix
+			entry := append([]byte{1<<3 | 2, 1, 'c', 2<<3 | 2, byte(len(q) + 2), 1<<3 | 2, byte(len(q))}, q...)
+			spec := append([]byte{1<<3 | 2, byte(len(entry))}, entry...)
+			if s.agrees(t, append([]byte{2<<3 | 2, byte(len(spec))}, spec...), 1) {
+				mine++
+			}
+		}
+	}
+	if mine < 40 {
+		t.Errorf("%d quantities are written", mine)
+	}
+}
+
+// TestEmbedded: JSON inside is written where encoding/json would leave it as it is.
+func TestEmbedded(t *testing.T) {
+	s := &subject{name: "revision", of: reflect.TypeFor[corev1.ConfigMap]()}
+	var err error
+	if s.program, err = transcode.Compile(s.of); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		raw  string
+		mine bool
+	}{
+		{`{}`, true}, {`{"a":{}}`, true}, {`{"a":{},"b":[]}`, true}, {`{"a":[{},[],"",0,-0,1.5,1e9,1E-9,true]}`, true},
+		{`{"a":"\"\\\/\b\f\n\r\t\u12aB"}`, true}, {"{\"a\":\"\x7f\xff\"}", true},
+		{``, false}, {`{`, false}, {`}`, false}, {`{]`, false}, {`{}}`, false}, {`{}{}`, false}, {`[]`, false}, {`null`, false}, {`1`, false},
+		{`{ }`, false}, {`{"a":1 }`, false}, {`{"a"}`, false}, {`{"a":}`, false}, {`{"a":1,}`, false}, {`{,}`, false}, {`{"a":[1,]}`, false}, {`{"a":[,1]}`, false},
+		{`{"a":{}"b":1}`, false}, {`{"a":[1}`, false}, {`{"a":[1]]`, false}, {`{"a":01}`, false}, {`{"a":-}`, false}, {`{"a":1.}`, false}, {`{"a":1e}`, false}, {`{"a":+1}`, false},
+		{`{"a":tru}`, false}, {`{"a":"<"}`, false}, {`{"a":"&"}`, false}, {`{">":1}`, false}, {"{\"a\":\"\u2028\"}", false}, {"{\"a\":\"\n\"}", false},
+		{`{"a":"\x"}`, false}, {`{"a":"\u12"}`, false}, {`{"a":"\u12g4"}`, false}, {`{"a":"`, false}, {`{"a":"\`, false}, {`{1:2}`, false}, {`{"a":1:2}`, false},
+	}
+	for _, test := range tests {
+		obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{FieldsV1: &metav1.FieldsV1{Raw: []byte(test.raw)}}}}}
+		raw, err := obj.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mine := s.agrees(t, raw, 1); mine != test.mine {
+			t.Errorf("%s is written: %v", test.raw, mine)
+		}
+	}
+}

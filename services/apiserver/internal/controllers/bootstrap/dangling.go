@@ -1,0 +1,241 @@
+package bootstrap
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	flowcontrolapply "k8s.io/client-go/applyconfigurations/flowcontrol/v1"
+
+	"binnacle/services/apiserver/internal/rest/internalclient"
+)
+
+// danglingRetry is the delay after a failed write.
+const danglingRetry = time.Second
+
+// A flow schema is written at most maxDanglingWrites times in danglingWindow. A further write waits
+// for danglingPause and up to danglingSpread more, so that two writers that disagree do not write
+// without end. The figures are those of Kubernetes.
+const (
+	maxDanglingWrites = 6
+	danglingWindow    = time.Minute
+	danglingPause     = 30 * time.Second
+	danglingSpread    = 45 * time.Second
+)
+
+// Dangling records in the status of every flow schema whether its priority level exists. It is
+// notified of changed schemas and levels, and evaluates only the affected schemas. Its methods are
+// safe for concurrent use.
+type Dangling struct {
+	API    *internalclient.Client
+	Logger *slog.Logger
+	Now    func() time.Time
+
+	changed chan struct{} // receives a value when schemas are pending
+	mu      sync.Mutex
+	levels  map[string]bool
+	schemas map[string]referring
+	pending map[string]bool // names of schemas
+	// writes holds the times of recent writes by schema name.
+	writes map[string][]time.Time
+}
+
+// referring holds the relevant fields of a flow schema.
+type referring struct {
+	uid        types.UID
+	level      string
+	conditions []flowcontrolv1.FlowSchemaCondition
+}
+
+// NewDangling returns a Dangling without schemas and levels.
+func NewDangling(api *internalclient.Client, log *slog.Logger) *Dangling {
+	return &Dangling{
+		API: api, Logger: log, Now: time.Now, changed: make(chan struct{}, 1),
+		levels: map[string]bool{}, schemas: map[string]referring{}, pending: map[string]bool{}, writes: map[string][]time.Time{},
+	}
+}
+
+// PutSchema adds or updates a flow schema.
+func (d *Dangling) PutSchema(s *flowcontrolv1.FlowSchema) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.schemas[s.Name] = referring{s.UID, s.Spec.PriorityLevelConfiguration.Name, slices.Clone(s.Status.Conditions)}
+	d.pending[s.Name] = true
+	d.wake()
+}
+
+// DropSchema removes a flow schema.
+func (d *Dangling) DropSchema(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.schemas, name)
+	delete(d.pending, name)
+	delete(d.writes, name)
+}
+
+// SetLevel records whether a priority level exists.
+func (d *Dangling) SetLevel(name string, there bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.levels[name] == there {
+		return
+	}
+	d.levels[name] = there
+	if !there {
+		delete(d.levels, name)
+	}
+	for schema, s := range d.schemas {
+		if s.level == name {
+			d.pending[schema] = true
+		}
+	}
+	d.wake()
+}
+
+// wake signals Run if schemas are pending. The caller holds mu.
+func (d *Dangling) wake() {
+	if len(d.pending) == 0 {
+		return
+	}
+	select {
+	case d.changed <- struct{}{}:
+	default: // a signal is already pending
+	}
+}
+
+// Run writes the conditions of schemas until ctx ends.
+func (d *Dangling) Run(ctx context.Context) error {
+	retry := time.NewTimer(danglingRetry)
+	retry.Stop()
+	defer retry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-d.changed:
+		case <-retry.C:
+		}
+		limited, err := d.tell(ctx)
+		if limited {
+			retry.Reset(danglingPause + rand.N(danglingSpread))
+		}
+		if err != nil && ctx.Err() == nil {
+			level := slog.LevelError
+			if apierrors.IsTooManyRequests(err) { // the caches are still loading
+				level = slog.LevelDebug
+			}
+			d.Logger.Log(ctx, level, "the status of flow schemas could not be written; trying again", "error", err)
+			retry.Reset(danglingRetry)
+		}
+	}
+}
+
+// tell writes the pending conditions one at a time. A failed one stays pending and does not prevent
+// the other writes. limited reports whether a schema stays pending because it was written too
+// often.
+func (d *Dangling) tell(ctx context.Context) (limited bool, first error) {
+	d.mu.Lock()
+	names := slices.Sorted(maps.Keys(d.pending))
+	d.mu.Unlock()
+	for _, name := range names {
+		s, found, there := d.take(name)
+		if !there {
+			continue
+		}
+		want, changes := d.due(s, condition(s.level, found))
+		if !changes {
+			continue
+		}
+		if !d.mayWrite(name) {
+			d.putBack(name)
+			limited = true
+			continue
+		}
+		if err := d.write(ctx, name, s, want); err != nil && !apierrors.IsNotFound(err) {
+			d.putBack(name)
+			first = cmp.Or(first, err)
+		}
+	}
+	return limited, first
+}
+
+// mayWrite reports whether a schema may be written now, and counts the write.
+func (d *Dangling) mayWrite(name string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.Now()
+	recent := slices.DeleteFunc(d.writes[name], func(at time.Time) bool { return now.Sub(at) > danglingWindow })
+	ok := len(recent) < maxDanglingWrites
+	if ok {
+		recent = append(recent, now)
+	}
+	d.writes[name] = recent
+	return ok
+}
+
+// take removes a schema from the pending ones and returns it, and whether its level exists.
+func (d *Dangling) take(name string) (s referring, found, there bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.pending, name)
+	s, there = d.schemas[name]
+	return s, d.levels[s.level], there
+}
+
+func (d *Dangling) putBack(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, there := d.schemas[name]; there {
+		d.pending[name] = true
+	}
+}
+
+func condition(level string, found bool) flowcontrolv1.FlowSchemaCondition {
+	if found {
+		return flowcontrolv1.FlowSchemaCondition{
+			Type: flowcontrolv1.FlowSchemaConditionDangling, Status: flowcontrolv1.ConditionFalse, Reason: "Found",
+			Message: fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q and it exists", level),
+		}
+	}
+	return flowcontrolv1.FlowSchemaCondition{
+		Type: flowcontrolv1.FlowSchemaConditionDangling, Status: flowcontrolv1.ConditionTrue, Reason: "NotFound",
+		Message: fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q but there is no such object", level),
+	}
+}
+
+// due returns the condition to write, with the time of its transition. It
+// returns false if the schema has it.
+func (d *Dangling) due(s referring, want flowcontrolv1.FlowSchemaCondition) (flowcontrolv1.FlowSchemaCondition, bool) {
+	want.LastTransitionTime = metav1.NewTime(d.Now().UTC().Truncate(time.Second))
+	for _, c := range s.conditions {
+		if c.Type != want.Type {
+			continue
+		}
+		if c.Status == want.Status {
+			if c.Reason == want.Reason && c.Message == want.Message {
+				return want, false
+			}
+			want.LastTransitionTime = c.LastTransitionTime
+		}
+	}
+	return want, true
+}
+
+// write applies the condition.
+func (d *Dangling) write(ctx context.Context, name string, s referring, want flowcontrolv1.FlowSchemaCondition) error {
+	said := flowcontrolapply.FlowSchemaCondition().WithType(want.Type).WithStatus(want.Status).
+		WithLastTransitionTime(want.LastTransitionTime).WithReason(want.Reason).WithMessage(want.Message)
+	wanted := flowcontrolapply.FlowSchema(name).WithUID(s.uid).
+		WithStatus(flowcontrolapply.FlowSchemaStatus().WithConditions(said))
+	return d.API.As(flowConsumer).Apply(ctx, flowPath("flowschemas").Named(name).Under("status"), wanted)
+}

@@ -1,0 +1,230 @@
+package bootstrap
+
+import (
+	"context"
+	_ "embed" // the default levels and schemas
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"golang.org/x/sync/errgroup"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/semantic"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/rest/internalclient"
+)
+
+//go:embed flowcontrol-defaults.json
+var flowDefaults []byte
+
+const (
+	// autoUpdateSpec is the annotation of a level or schema that states whether the server
+	// maintains its spec.
+	autoUpdateSpec = flowcontrolv1.AutoUpdateAnnotationKey
+	// flowProducer and flowConsumer are the field managers of specs and statuses.
+	flowProducer = "api-priority-and-fairness-config-producer-v1"
+	flowConsumer = "api-priority-and-fairness-config-consumer-v1"
+	// flowAtOnce is the maximum number of concurrent writes.
+	flowAtOnce = 8
+)
+
+// flowObjects holds levels and schemas.
+type flowObjects struct {
+	Levels  []flowcontrolv1.PriorityLevelConfiguration
+	Schemas []flowcontrolv1.FlowSchema
+}
+
+// flowConfig creates the mandatory and the suggested levels and schemas, restores the specs of
+// those that the server maintains, and deletes objects that are annotated as maintained but are no
+// longer defaults.
+func (b *Bootstrap) flowConfig(ctx context.Context) error {
+	want, err := defaultFlows()
+	if err != nil {
+		return err
+	}
+	live, err := liveFlows(ctx, b.API)
+	if err != nil {
+		return err
+	}
+	api := b.API.As(flowProducer)
+	levels := keptOf(api, "prioritylevelconfigurations", pointers(want.Levels), pointers(live.Levels), reviseLevel)
+	if err := levels.keep(ctx); err != nil {
+		return err
+	}
+	return keptOf(api, "flowschemas", pointers(want.Schemas), pointers(live.Schemas), reviseSchema).keep(ctx)
+}
+
+func defaultFlows() (*flowObjects, error) {
+	var all []json.RawMessage
+	if err := json.Unmarshal(flowDefaults, &all); err != nil {
+		return nil, fmt.Errorf("default flow control: %w", err)
+	}
+	out := &flowObjects{}
+	for _, raw := range all {
+		var kind metav1.TypeMeta
+		err := json.Unmarshal(raw, &kind)
+		if err != nil {
+			return nil, fmt.Errorf("default flow control: %w", err)
+		}
+		switch kind.Kind {
+		case "FlowSchema":
+			out.Schemas = append(out.Schemas, flowcontrolv1.FlowSchema{})
+			err = json.Unmarshal(raw, &out.Schemas[len(out.Schemas)-1])
+		default:
+			out.Levels = append(out.Levels, flowcontrolv1.PriorityLevelConfiguration{})
+			err = json.Unmarshal(raw, &out.Levels[len(out.Levels)-1])
+		}
+		if err != nil {
+			return nil, fmt.Errorf("default flow control: %w", err)
+		}
+	}
+	return out, nil
+}
+
+func liveFlows(ctx context.Context, c *internalclient.Client) (*flowObjects, error) {
+	var levels flowcontrolv1.PriorityLevelConfigurationList
+	var schemas flowcontrolv1.FlowSchemaList
+	if err := c.List(ctx, flowPath("prioritylevelconfigurations"), nil, &levels); err != nil {
+		return nil, err
+	}
+	if err := c.List(ctx, flowPath("flowschemas"), nil, &schemas); err != nil {
+		return nil, err
+	}
+	return &flowObjects{Levels: levels.Items, Schemas: schemas.Items}, nil
+}
+
+func flowPath(resource string) internalclient.Ref {
+	return internalclient.Of(flowcontrolv1.GroupName, "v1", resource, "")
+}
+
+func pointers[T any](list []T) []*T {
+	out := make([]*T, len(list))
+	for i := range list {
+		out[i] = &list[i]
+	}
+	return out
+}
+
+// isMandatory reports whether requests cannot be classified without the level or schema. The server
+// maintains their specs even if the annotation says otherwise.
+func isMandatory(name string) bool {
+	return name == flowcontrolv1.FlowSchemaNameExempt || name == flowcontrolv1.FlowSchemaNameCatchAll
+}
+
+// reviseLevel sets the spec of a level and reports whether it changed. It keeps the shares of the
+// exempt level, which belong to the administrator.
+func reviseLevel(live, want *flowcontrolv1.PriorityLevelConfiguration) bool {
+	spec := want.Spec
+	if live.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt && live.Spec.Exempt != nil {
+		spec.Exempt = live.Spec.Exempt
+	}
+	changed := !semantic.Equal(live.Spec, spec)
+	live.Spec = spec
+	return changed
+}
+
+// reviseSchema sets the spec of a schema and reports whether it changed.
+func reviseSchema(live, want *flowcontrolv1.FlowSchema) bool {
+	changed := !semantic.Equal(live.Spec, want.Spec)
+	live.Spec = want.Spec
+	return changed
+}
+
+// kept holds the objects of a resource that the server maintains.
+type kept[T registry.Object] struct {
+	api        *internalclient.Client
+	collection internalclient.Ref
+	want       []T
+	live       map[string]T
+	// revise sets the wanted spec of the live object and reports whether it changed.
+	revise func(live, want T) bool
+}
+
+func keptOf[T registry.Object](api *internalclient.Client, resource string, want, live []T, revise func(live, want T) bool) *kept[T] {
+	k := &kept[T]{api: api, collection: flowPath(resource), want: want, live: map[string]T{}, revise: revise}
+	for _, o := range live {
+		k.live[o.GetName()] = o
+	}
+	return k
+}
+
+// keep creates missing objects, corrects changed ones and deletes unwanted ones. The next run
+// handles concurrent changes.
+func (k *kept[T]) keep(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(flowAtOnce)
+	wanted := map[string]bool{}
+	for _, want := range k.want {
+		wanted[want.GetName()] = true
+	}
+	for name, live := range k.live { // before mend changes live objects
+		if on, err := strconv.ParseBool(live.GetAnnotations()[autoUpdateSpec]); !wanted[name] && err == nil && on {
+			group.Go(func() error { return k.remove(ctx, live) })
+		}
+	}
+	for _, want := range k.want {
+		group.Go(func() error { return k.mend(ctx, want) })
+	}
+	return group.Wait()
+}
+
+func (k *kept[T]) mend(ctx context.Context, want T) error {
+	live, ok := k.live[want.GetName()]
+	if !ok {
+		err := k.api.Create(ctx, k.collection, want)
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	}
+	keeps, said := k.keeps(live)
+	changed := !said
+	if keeps {
+		changed = k.revise(live, want) || changed
+	}
+	if !changed {
+		return nil
+	}
+	if !said {
+		annotations := live.GetAnnotations()
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[autoUpdateSpec] = strconv.FormatBool(keeps)
+		live.SetAnnotations(annotations)
+	}
+	err := k.api.Update(ctx, k.collection.Named(want.GetName()), live, nil)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// keeps reports whether the server maintains the spec of an object, and whether the object has the
+// annotation. An object without it is maintained as long as its spec is unchanged.
+func (k *kept[T]) keeps(live T) (keeps, said bool) {
+	keeps, err := strconv.ParseBool(live.GetAnnotations()[autoUpdateSpec])
+	said = err == nil
+	switch {
+	case isMandatory(live.GetName()):
+		return true, said
+	case said:
+		return keeps, true
+	}
+	return live.GetGeneration() == 1, false
+}
+
+func (k *kept[T]) remove(ctx context.Context, live T) error {
+	version := live.GetResourceVersion()
+	o := &metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{ResourceVersion: &version},
+	}
+	err := k.api.Delete(ctx, k.collection.Named(live.GetName()), o)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}

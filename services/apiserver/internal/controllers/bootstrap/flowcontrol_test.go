@@ -1,0 +1,129 @@
+package bootstrap
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/rest/internalclient"
+)
+
+// flowServer holds levels and schemas, and remembers what was written.
+type flowServer struct {
+	mu     sync.Mutex
+	lists  map[string]any
+	writes []string
+	bodies map[string]string
+}
+
+// Do implements internalclient.Door.
+func (f *flowServer) Do(_ context.Context, c internalclient.Call, out any) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c.Verb == internalclient.List {
+		raw, err := json.Marshal(f.lists[c.Resource])
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal(raw, out)
+	}
+	sent := c.Sent
+	if c.Delete != nil {
+		sent = c.Delete
+	}
+	body, err := json.Marshal(sent)
+	if err != nil {
+		return err
+	}
+	if c.Verb == internalclient.Create {
+		c.Name = sent.(metav1.Object).GetName()
+	}
+	write := string(c.Verb) + " " + c.Resource + "/" + c.Name
+	f.writes, f.bodies[write] = append(f.writes, write), string(body)
+	return nil
+}
+
+func flowsOn(t *testing.T, change func(*flowObjects)) *flowServer {
+	t.Helper()
+	live, err := defaultFlows()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range live.Levels {
+		live.Levels[i].Generation = 1
+	}
+	for i := range live.Schemas {
+		live.Schemas[i].Generation = 1
+	}
+	change(live)
+	f := &flowServer{bodies: map[string]string{}, lists: map[string]any{
+		"prioritylevelconfigurations": flowcontrolv1.PriorityLevelConfigurationList{Items: live.Levels},
+		"flowschemas":                 flowcontrolv1.FlowSchemaList{Items: live.Schemas},
+	}}
+	b := &Bootstrap{Config: Config{API: &internalclient.Client{Door: f}}}
+	if err := b.flowConfig(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(f.writes)
+	return f
+}
+
+func TestFlowConfig(t *testing.T) {
+	level := func(f *flowObjects, name string) *flowcontrolv1.PriorityLevelConfiguration {
+		return &f.Levels[slices.IndexFunc(f.Levels, func(l flowcontrolv1.PriorityLevelConfiguration) bool { return l.Name == name })]
+	}
+	schema := func(f *flowObjects, name string) *flowcontrolv1.FlowSchema {
+		return &f.Schemas[slices.IndexFunc(f.Schemas, func(s flowcontrolv1.FlowSchema) bool { return s.Name == name })]
+	}
+	shares := int32(99)
+	for _, c := range []struct {
+		name   string
+		change func(*flowObjects)
+		want   string
+		body   string // part of the only one
+	}{
+		{"as they are wanted", func(*flowObjects) {}, "", ""},
+		{"a suggested level was changed", func(f *flowObjects) { level(f, "workload-low").Spec.Limited.NominalConcurrencyShares = &shares },
+			"update prioritylevelconfigurations/workload-low", `"nominalConcurrencyShares":100`},
+		{"the shares of the exempt level are free", func(f *flowObjects) { level(f, "exempt").Spec.Exempt.NominalConcurrencyShares = &shares }, "", ""},
+		{"somebody keeps a schema himself", func(f *flowObjects) {
+			s := schema(f, "service-accounts")
+			s.Annotations[autoUpdateSpec], s.Spec.MatchingPrecedence = "false", 8888
+		}, "", ""},
+		{"a changed schema that does not say", func(f *flowObjects) {
+			s := schema(f, "global-default")
+			s.Annotations, s.Generation, s.Spec.MatchingPrecedence = nil, 2, 9901
+		}, "update flowschemas/global-default", `"apf.kubernetes.io/autoupdate-spec":"false"`},
+		{"a level that does not say and was never changed", func(f *flowObjects) { level(f, "global-default").Annotations = nil },
+			"update prioritylevelconfigurations/global-default", `"apf.kubernetes.io/autoupdate-spec":"true"`},
+		{"a mandatory schema that is not to be kept", func(f *flowObjects) {
+			s := schema(f, "catch-all")
+			s.Annotations[autoUpdateSpec], s.Spec.DistinguisherMethod = "false", nil
+		}, "update flowschemas/catch-all", `"distinguisherMethod":{"type":"ByUser"}`},
+		{"its annotation alone", func(f *flowObjects) { schema(f, "catch-all").Annotations[autoUpdateSpec] = "false" }, "", ""},
+		{"labels are nobody's business", func(f *flowObjects) { schema(f, "probes").Labels = map[string]string{"a": "b"} }, "", ""},
+		{"one of its own that claims to be kept", func(f *flowObjects) {
+			f.Schemas = append(f.Schemas, *schema(f, "probes").DeepCopy())
+			f.Schemas[len(f.Schemas)-1].Name = "own"
+		},
+			"delete flowschemas/own", `"preconditions"`},
+		{"what is missing", func(f *flowObjects) { f.Levels = nil; f.Schemas = f.Schemas[1:] },
+			"create flowschemas/catch-all create prioritylevelconfigurations/catch-all create prioritylevelconfigurations/exempt create prioritylevelconfigurations/global-default " +
+				"create prioritylevelconfigurations/leader-election create prioritylevelconfigurations/node-high create prioritylevelconfigurations/system " +
+				"create prioritylevelconfigurations/workload-high create prioritylevelconfigurations/workload-low", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := flowsOn(t, c.change)
+			got := strings.Join(f.writes, " ")
+			if got != c.want || c.body != "" && !strings.Contains(f.bodies[got], c.body) {
+				t.Errorf("writes are %q, want %q; %s", got, c.want, f.bodies[got])
+			}
+		})
+	}
+}

@@ -1,0 +1,185 @@
+package bootstrap
+
+import (
+	"context"
+	"net"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	metav1apply "k8s.io/client-go/applyconfigurations/meta/v1"
+	networkingapply "k8s.io/client-go/applyconfigurations/networking/v1"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/rest/internalclient"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+// namespaces creates the four namespaces of every cluster.
+func (b *Bootstrap) namespaces(ctx context.Context) error {
+	for _, name := range []string{api.SystemNamespace, api.PublicNamespace, api.NodeLeaseNamespace, api.DefaultNamespace} {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if err := b.API.Ensure(ctx, internalclient.Of("", "v1", "namespaces", ""), ns); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// priorityClasses creates the two classes of the system's own pods.
+func (b *Bootstrap) priorityClasses(ctx context.Context) error {
+	preempt := corev1.PreemptLowerPriority
+	for _, pc := range []*schedulingv1.PriorityClass{
+		{
+			ObjectMeta: metav1.ObjectMeta{Name: "system-node-critical"}, Value: 2000001000, PreemptionPolicy: &preempt,
+			Description: "Used for system critical pods that must not be moved from their current node.",
+		},
+		{
+			ObjectMeta: metav1.ObjectMeta{Name: "system-cluster-critical"}, Value: 2000000000, PreemptionPolicy: &preempt,
+			Description: "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+		},
+	} {
+		if err := b.API.Ensure(ctx, internalclient.Of("scheduling.k8s.io", "v1", "priorityclasses", ""), pc); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serviceCIDR maintains the default ServiceCIDR, which has the ranges of the flags. It creates a
+// missing one, adds the second IP family to a single-stack one, and sets a missing condition Ready.
+// It does not change an object with other ranges or one that is being deleted: an administrator
+// migrates to another range by deleting the object, and the next run creates it with the new range.
+func (b *Bootstrap) serviceCIDR(ctx context.Context) error {
+	if b.NoServiceCIDR {
+		return nil
+	}
+	path := internalclient.Of("networking.k8s.io", "v1", "servicecidrs", "")
+	sc := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}}
+	for _, r := range b.ServiceRanges {
+		sc.Spec.CIDRs = append(sc.Spec.CIDRs, r.String())
+	}
+	if err := b.API.Ensure(ctx, path, sc); err != nil {
+		return err
+	}
+	var live networkingv1.ServiceCIDR
+	if err := b.API.Get(ctx, path.Named("kubernetes"), &live); err != nil {
+		return err
+	}
+	have, want := live.Spec.CIDRs, sc.Spec.CIDRs
+	if len(have) == 1 && len(want) == 2 && have[0] == want[0] {
+		live.Spec.CIDRs = want
+		if err := b.API.Update(ctx, path.Named("kubernetes"), &live, &live); err != nil && !apierrors.IsConflict(err) {
+			return err
+		}
+		return nil
+	}
+	if live.DeletionTimestamp != nil {
+		return nil
+	}
+	if !slices.Equal(have, want) {
+		b.reportRange.Do(func() {
+			b.Logger.Warn("ServiceCIDR kubernetes does not match --service-cluster-ip-range; change the flag or delete the ServiceCIDR", "servicecidr", have, "flag", want)
+		})
+		return nil
+	}
+	if slices.ContainsFunc(live.Status.Conditions, func(c metav1.Condition) bool { return c.Type == networkingv1.ServiceCIDRConditionReady }) {
+		return nil
+	}
+	ready := metav1apply.Condition().WithType(networkingv1.ServiceCIDRConditionReady).WithStatus(metav1.ConditionTrue).
+		WithLastTransitionTime(metav1.NewTime(b.Now().UTC().Truncate(time.Second))).
+		WithMessage("Kubernetes default Service CIDR is ready")
+	wanted := networkingapply.ServiceCIDR("kubernetes").WithStatus(networkingapply.ServiceCIDRStatus().WithConditions(ready))
+	return b.API.As("kubernetes-service-cidr-controller").Apply(ctx, path.Named("kubernetes").Under("status"), wanted)
+}
+
+// firstAddress returns the address of the kubernetes service: the first of the range.
+func firstAddress(n *net.IPNet) net.IP {
+	ip := append(net.IP(nil), n.IP...)
+	for i := len(ip) - 1; i >= 0; i-- {
+		if ip[i]++; ip[i] != 0 {
+			break
+		}
+	}
+	return ip
+}
+
+// service creates the service through which pods reach the API.
+func (b *Bootstrap) service(ctx context.Context) error {
+	if len(b.ServiceRanges) == 0 {
+		return nil
+	}
+	ip := firstAddress(b.ServiceRanges[0])
+	family := corev1.IPv4Protocol
+	if ip.To4() == nil {
+		family = corev1.IPv6Protocol
+	}
+	svc := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes", Namespace: api.DefaultNamespace, Labels: map[string]string{"provider": "kubernetes", "component": "apiserver"}},
+		Spec: corev1.ServiceSpec{
+			Ports: []corev1.ServicePort{{
+				Name: "https", Protocol: corev1.ProtocolTCP, Port: 443, TargetPort: intstr.FromInt32(int32(b.SecurePort)),
+			}},
+			ClusterIP: ip.String(), ClusterIPs: []string{ip.String()}, Type: corev1.ServiceTypeClusterIP,
+			SessionAffinity: corev1.ServiceAffinityNone, IPFamilies: []corev1.IPFamily{family},
+			IPFamilyPolicy: ptr(corev1.IPFamilyPolicySingleStack), InternalTrafficPolicy: ptr(corev1.ServiceInternalTrafficPolicyCluster),
+		},
+	}
+	if b.NodePort != 0 {
+		svc.Spec.Type, svc.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, int32(b.NodePort)
+	}
+	return b.API.Ensure(ctx, internalclient.Of("", "v1", "services", api.DefaultNamespace), svc)
+}
+
+// repairAllocations first creates the default ServiceCIDR, which the repair needs.
+func (b *Bootstrap) repairAllocations(ctx context.Context) error {
+	if err := b.serviceCIDR(ctx); err != nil {
+		return err
+	}
+	return b.RepairAllocations(ctx)
+}
+
+// tokenTracking records the day since which the use of legacy tokens is tracked.
+func (b *Bootstrap) tokenTracking(ctx context.Context) error {
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "kube-apiserver-legacy-service-account-token-tracking", Namespace: api.SystemNamespace},
+		Data:       map[string]string{"since": b.Now().UTC().Format(time.DateOnly)},
+	}
+	return b.API.Ensure(ctx, internalclient.Of("", "v1", "configmaps", api.SystemNamespace), cm)
+}
+
+// apiServices registers the built-in group versions as APIService objects and deletes those that
+// are no longer served.
+func (b *Bootstrap) apiServices(ctx context.Context) error {
+	wanted := map[string]bool{}
+	for _, s := range b.APIServices {
+		wanted[s.name()] = true
+		err := b.API.Known(ctx, apiServicesPath.Named(s.name()), nil)
+		if err == nil {
+			continue
+		}
+		if err = b.API.Create(ctx, apiServicesPath, s.object(onStart)); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	var live metav1.PartialObjectMetadataList
+	if err := b.API.List(ctx, apiServicesPath, map[string]string{managed: onStart}, &live); err != nil {
+		return err
+	}
+	for i := range live.Items {
+		name := live.Items[i].Name
+		if wanted[name] {
+			continue
+		}
+		if err := b.API.Delete(ctx, apiServicesPath.Named(name), nil); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	return nil
+}

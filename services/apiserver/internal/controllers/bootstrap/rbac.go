@@ -1,0 +1,272 @@
+package bootstrap
+
+import (
+	"context"
+	_ "embed" // the default roles
+	"fmt"
+	"maps"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/features"
+	"binnacle/libs/rbac"
+	"binnacle/libs/semantic"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/rest/internalclient"
+)
+
+//go:embed rbac-defaults.json
+var rbacDefaults []byte
+
+const (
+	// autoUpdate is the annotation that states whether an object is reconciled.
+	autoUpdate     = "rbac.authorization.kubernetes.io/autoupdate"
+	bootstrapLabel = "kubernetes.io/bootstrapping"
+	bootstrapValue = "rbac-defaults"
+	// rolesAtOnce is the maximum number of concurrent writes.
+	rolesAtOnce = 16
+)
+
+// policyObjects holds roles and bindings of all kinds.
+type policyObjects struct {
+	ClusterRoles        []*rbacv1.ClusterRole
+	Roles               []*rbacv1.Role
+	ClusterRoleBindings []*rbacv1.ClusterRoleBinding
+	RoleBindings        []*rbacv1.RoleBinding
+}
+
+// defaultPolicy returns the default roles and bindings for the enabled feature gates. Aggregated
+// roles include their rules.
+func defaultPolicy(enabled func(features.Gate) bool) (*policyObjects, error) {
+	d, err := readDefaults(enabled)
+	if err != nil {
+		return nil, err
+	}
+	engine := rbac.New()
+	engine.Update(func(tx *rbac.Tx) {
+		for _, r := range d.ClusterRoles {
+			tx.Set(r)
+		}
+	})
+	// An aggregated role may be part of another one, so aggregation needs several rounds.
+	for stale := engine.Snapshot().Stale(); len(stale) > 0; stale = engine.Snapshot().Stale() {
+		engine.Update(func(tx *rbac.Tx) {
+			for _, r := range d.ClusterRoles {
+				if rules, ok := stale[r.Name]; ok {
+					r.Rules = rules
+					tx.Set(r)
+				}
+			}
+		})
+	}
+	for _, o := range d.all() {
+		labels := map[string]string{bootstrapLabel: bootstrapValue}
+		maps.Copy(labels, o.GetLabels())
+		o.SetLabels(labels)
+		o.SetAnnotations(map[string]string{autoUpdate: "true"})
+	}
+	return d, nil
+}
+
+// all returns roles before bindings.
+func (d *policyObjects) all() []registry.Object {
+	var out []registry.Object
+	for _, o := range d.ClusterRoles {
+		out = append(out, o)
+	}
+	for _, o := range d.Roles {
+		out = append(out, o)
+	}
+	for _, o := range d.ClusterRoleBindings {
+		out = append(out, o)
+	}
+	for _, o := range d.RoleBindings {
+		out = append(out, o)
+	}
+	return out
+}
+
+func policyPath(o registry.Object) internalclient.Ref {
+	resource := map[string]string{
+		rbac.KindRole: "roles", rbac.KindClusterRole: "clusterroles",
+		rbac.KindRoleBinding: "rolebindings", rbac.KindClusterRoleBinding: "clusterrolebindings",
+	}[rbac.KindOf(o)]
+	return internalclient.Of(rbacv1.GroupName, "v1", resource, o.GetNamespace())
+}
+
+// roles migrates roles of older versions, creates the default roles and bindings, adds missing
+// parts to existing ones, and waits until the in-process policy has them.
+func (b *Bootstrap) roles(ctx context.Context) error {
+	want, err := defaultPolicy(b.FeatureEnabled)
+	if err != nil {
+		return err
+	}
+	if err := b.carryOver(ctx, want); err != nil {
+		return err
+	}
+	live, err := b.livePolicy(ctx)
+	if err != nil {
+		return err
+	}
+	group, gctx := errgroup.WithContext(ctx)
+	group.SetLimit(rolesAtOnce)
+	for _, o := range want.all() {
+		group.Go(func() error { return b.reconcileRole(gctx, o, live[policyPath(o).Named(o.GetName())]) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return b.PolicySeen(ctx)
+}
+
+// livePolicy returns the cached roles and bindings by path.
+func (b *Bootstrap) livePolicy(ctx context.Context) (map[internalclient.Ref]registry.Object, error) {
+	var crs rbacv1.ClusterRoleList
+	var rs rbacv1.RoleList
+	var crbs rbacv1.ClusterRoleBindingList
+	var rbs rbacv1.RoleBindingList
+	for resource, list := range map[string]any{"clusterroles": &crs, "roles": &rs, "clusterrolebindings": &crbs, "rolebindings": &rbs} {
+		if err := b.API.List(ctx, internalclient.Of(rbacv1.GroupName, "v1", resource, ""), map[string]string{bootstrapLabel: bootstrapValue}, list); err != nil {
+			return nil, err
+		}
+	}
+	live := map[internalclient.Ref]registry.Object{}
+	note := func(o registry.Object) { live[policyPath(o).Named(o.GetName())] = o }
+	for i := range crs.Items {
+		note(&crs.Items[i])
+	}
+	for i := range rs.Items {
+		note(&rs.Items[i])
+	}
+	for i := range crbs.Items {
+		note(&crbs.Items[i])
+	}
+	for i := range rbs.Items {
+		note(&rbs.Items[i])
+	}
+	return live, nil
+}
+
+// reconcileRole creates one object, or adds the missing parts to the live one. live may be nil
+// although the object exists, and may be outdated.
+func (b *Bootstrap) reconcileRole(ctx context.Context, want, live registry.Object) error {
+	collection := policyPath(want)
+	for range 5 {
+		var err error
+		switch {
+		case live == nil:
+			err = b.API.Create(ctx, collection, want)
+		case isKept(live, want):
+			return nil
+		default:
+			err = b.writeRole(ctx, collection, live)
+		}
+		if err == nil {
+			return nil
+		}
+		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
+			return err
+		}
+		live = want.DeepCopyObject().(registry.Object)
+		if err = b.API.Get(ctx, collection.Named(want.GetName()), live); apierrors.IsNotFound(err) {
+			live = nil
+		} else if err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%s: somebody else keeps changing it", collection.Named(want.GetName()))
+}
+
+// writeRole replaces the live object. A binding to another role is recreated, because its roleRef
+// is immutable.
+func (b *Bootstrap) writeRole(ctx context.Context, collection internalclient.Ref, changed registry.Object) error {
+	path := collection.Named(changed.GetName())
+	if changed.GetResourceVersion() != "" {
+		return b.API.Update(ctx, path, changed, nil)
+	}
+	if err := b.API.Delete(ctx, path, nil); err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	return b.API.Create(ctx, collection, changed)
+}
+
+// isKept adds missing parts to the live object and reports whether nothing was missing. It clears
+// the resourceVersion of an object that must be recreated.
+func isKept(live, want registry.Object) bool {
+	if live.GetAnnotations()[autoUpdate] == "false" {
+		return true
+	}
+	kept := true
+	add := func(have, wanted map[string]string, set func(map[string]string)) {
+		merged := maps.Clone(wanted)
+		maps.Copy(merged, have)
+		if len(merged) != len(have) {
+			set(merged)
+			kept = false
+		}
+	}
+	add(live.GetLabels(), want.GetLabels(), live.SetLabels)
+	add(live.GetAnnotations(), want.GetAnnotations(), live.SetAnnotations)
+	switch l := live.(type) {
+	case *rbacv1.ClusterRole:
+		w := want.(*rbacv1.ClusterRole)
+		if w.AggregationRule != nil { // aggregation maintains its rules
+			return addSelectors(l, w.AggregationRule) && kept
+		}
+		return addRules(&l.Rules, w.Rules) && kept
+	case *rbacv1.Role:
+		return addRules(&l.Rules, want.(*rbacv1.Role).Rules) && kept
+	case *rbacv1.ClusterRoleBinding:
+		w := want.(*rbacv1.ClusterRoleBinding)
+		return keepBinding(l, &l.RoleRef, &l.Subjects, w.RoleRef, w.Subjects) && kept
+	case *rbacv1.RoleBinding:
+		w := want.(*rbacv1.RoleBinding)
+		return keepBinding(l, &l.RoleRef, &l.Subjects, w.RoleRef, w.Subjects) && kept
+	}
+	return kept
+}
+
+func addRules(have *[]rbacv1.PolicyRule, want []rbacv1.PolicyRule) bool {
+	ok, missing := rbac.Covers(*have, want)
+	*have = append(*have, missing...)
+	return ok
+}
+
+func addSelectors(live *rbacv1.ClusterRole, want *rbacv1.AggregationRule) (kept bool) {
+	if live.AggregationRule == nil {
+		live.AggregationRule = &rbacv1.AggregationRule{}
+	}
+	have := &live.AggregationRule.ClusterRoleSelectors
+	kept = true
+	for _, w := range want.ClusterRoleSelectors {
+		if !slices.ContainsFunc(*have, func(s metav1.LabelSelector) bool { return semantic.Equal(s, w) }) {
+			*have = append(*have, w)
+			kept = false
+		}
+	}
+	return kept
+}
+
+func keepBinding(live registry.Object, ref *rbacv1.RoleRef, have *[]rbacv1.Subject, wantRef rbacv1.RoleRef, want []rbacv1.Subject) (kept bool) {
+	kept = true
+	for _, w := range want {
+		if w.Kind != rbacv1.ServiceAccountKind {
+			w.APIGroup = rbacv1.GroupName
+		}
+		if !slices.Contains(*have, w) {
+			*have = append(*have, w)
+			kept = false
+		}
+	}
+	if *ref != wantRef {
+		*ref = wantRef
+		live.SetResourceVersion("")
+		live.SetUID("")
+		kept = false
+	}
+	return kept
+}

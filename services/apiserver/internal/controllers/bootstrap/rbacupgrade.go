@@ -1,0 +1,96 @@
+package bootstrap
+
+import (
+	"context"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/rest/internalclient"
+)
+
+// Before Kubernetes 1.14, system:discovery granted the permissions that system:public-info-viewer
+// grants today.
+const (
+	splitSource = "system:discovery"
+	splitTarget = "system:public-info-viewer"
+)
+
+// aggregated returns the roles that had rules of their own before cluster roles could be
+// aggregated, and the roles that hold these rules today.
+func aggregated() map[string]string {
+	return map[string]string{
+		"admin": "system:aggregate-to-admin",
+		"edit":  "system:aggregate-to-edit",
+		"view":  "system:aggregate-to-view",
+	}
+}
+
+// carryOver preserves an administrator's changes in the roles and bindings of an older version. It
+// creates the successor of such a role or binding from the live object, and does nothing if the
+// successor exists.
+func (b *Bootstrap) carryOver(ctx context.Context, want *policyObjects) error {
+	for from, to := range aggregated() {
+		if err := b.carryRules(ctx, from, to); err != nil {
+			return err
+		}
+	}
+	for _, o := range want.ClusterRoleBindings {
+		if o.Name == splitTarget {
+			return b.carrySubjects(ctx, o)
+		}
+	}
+	return nil
+}
+
+// carryRules creates the role to with the rules of the role from, unless from is already
+// aggregated.
+func (b *Bootstrap) carryRules(ctx context.Context, from, to string) error {
+	roles := policyPath(&rbacv1.ClusterRole{})
+	var source rbacv1.ClusterRole
+	found, err := b.lacksSuccessor(ctx, roles, from, to, &source)
+	if err != nil || !found || source.AggregationRule != nil {
+		return err
+	}
+	return b.createOnce(ctx, roles, &rbacv1.ClusterRole{ObjectMeta: carried(&source.ObjectMeta, to), Rules: source.Rules})
+}
+
+// carrySubjects creates the binding want with the subjects of the binding that
+// it was split from.
+func (b *Bootstrap) carrySubjects(ctx context.Context, want *rbacv1.ClusterRoleBinding) error {
+	bindings := policyPath(want)
+	var source rbacv1.ClusterRoleBinding
+	found, err := b.lacksSuccessor(ctx, bindings, splitSource, want.Name, &source)
+	if err != nil || !found {
+		return err
+	}
+	return b.createOnce(ctx, bindings, &rbacv1.ClusterRoleBinding{ObjectMeta: carried(&source.ObjectMeta, want.Name), Subjects: source.Subjects, RoleRef: want.RoleRef})
+}
+
+// lacksSuccessor reads the object from into source. It returns true if from
+// exists and its successor to does not.
+func (b *Bootstrap) lacksSuccessor(ctx context.Context, collection internalclient.Ref, from, to string, source any) (bool, error) {
+	if err := b.API.Get(ctx, collection.Named(to), source); !apierrors.IsNotFound(err) {
+		return false, err
+	}
+	if err := b.API.Get(ctx, collection.Named(from), source); err != nil {
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return false, err
+	}
+	return true, nil
+}
+
+func (b *Bootstrap) createOnce(ctx context.Context, collection internalclient.Ref, o any) error {
+	if err := b.API.Create(ctx, collection, o); err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	return nil
+}
+
+// carried returns the metadata of a successor.
+func carried(source *metav1.ObjectMeta, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: name, Labels: source.Labels, Annotations: source.Annotations}
+}

@@ -1,0 +1,161 @@
+package bootstrap
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/task"
+	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
+	"binnacle/services/apiserver/internal/rest/internalclient"
+)
+
+// managed is the label of API services that the server registers for its own group versions:
+// onStart for built-in ones, which are created once, always for those of custom resources, which
+// are maintained.
+const (
+	managed = "kube-aggregator.kubernetes.io/automanaged"
+	onStart = "onstart"
+	always  = "true"
+)
+
+// registrationRetry is the delay after a failed write.
+const registrationRetry = time.Second
+
+// Registrations maintains an API service for each group version of custom resources. It does not
+// change an API service of the same name without the managed label.
+type Registrations struct {
+	API *internalclient.Client
+	// Live returns the API services that the cache has. They must not be changed. Reading them from
+	// the store at each of thousands of changes would cost too much.
+	Live func() (iter.Seq[*apiregistrationv1.APIService], error)
+	// Wanted returns the served group versions. ok is false while they are not known.
+	Wanted func() (wanted []APIService, ok bool)
+	// Gone reports whether a group version is no longer served, according to data that may be newer
+	// than Wanted. It returns false while a definition cannot be read, because that definition may
+	// serve the group version.
+	Gone func(ctx context.Context, group, version string) bool
+	// Changed receives a value after changes of the served group versions and of API services.
+	Changed <-chan struct{}
+	Logger  *slog.Logger
+}
+
+// Run maintains the API services until ctx ends.
+func (r *Registrations) Run(ctx context.Context) error {
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-r.Changed:
+		case <-retry.C:
+		}
+		begun := time.Now()
+		if err := r.keep(ctx); err != nil && ctx.Err() == nil {
+			level := slog.LevelError
+			if apierrors.IsConflict(err) || apierrors.IsTooManyRequests(err) { // the change will arrive soon
+				level = slog.LevelDebug
+			}
+			r.Logger.Log(ctx, level, "the API services of custom resources could not be written; trying again", "error", err)
+			retry.Reset(registrationRetry)
+		}
+		task.Rest(ctx, begun)
+	}
+}
+
+func (r *Registrations) keep(ctx context.Context) error {
+	wanted, ok := r.Wanted()
+	if !ok {
+		return nil
+	}
+	live, err := r.Live()
+	if err != nil {
+		return err
+	}
+	byName := map[string]*apiregistrationv1.APIService{}
+	for s := range live {
+		byName[s.Name] = s
+	}
+	for _, w := range wanted {
+		has := byName[w.name()]
+		delete(byName, w.name())
+		if err := r.register(ctx, w, has); err != nil {
+			return err
+		}
+	}
+	for _, s := range byName {
+		if err := r.remove(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// register creates an API service, or corrects a changed one.
+func (r *Registrations) register(ctx context.Context, w APIService, live *apiregistrationv1.APIService) error {
+	switch {
+	case live == nil:
+		if r.Gone(ctx, w.Group, w.Version) { // another replica has already removed it
+			return nil
+		}
+		if err := r.API.Create(ctx, apiServicesPath, w.object(always)); !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		return nil
+	case live.Labels[managed] != always || w.is(&live.Spec):
+		return nil
+	}
+	next := live.DeepCopy()
+	next.Spec = w.spec()
+	err := r.API.Update(ctx, apiServicesPath.Named(next.Name), next, nil)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// remove deletes a managed API service whose group version is no longer served, unless it has
+// changed concurrently.
+func (r *Registrations) remove(ctx context.Context, s *apiregistrationv1.APIService) error {
+	if s.Labels[managed] != always || !r.Gone(ctx, s.Spec.Group, s.Spec.Version) {
+		return nil
+	}
+	err := r.API.Delete(ctx, apiServicesPath.Named(s.Name), &metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion},
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+var apiServicesPath = internalclient.Of(apiregistrationv1.GroupName, "v1", "apiservices", "")
+
+func (s APIService) name() string { return s.Version + "." + s.Group }
+
+func (s APIService) spec() apiregistrationv1.APIServiceSpec {
+	return apiregistrationv1.APIServiceSpec{
+		Group: s.Group, Version: s.Version, GroupPriorityMinimum: int32(s.GroupPriority), VersionPriority: int32(s.VersionPriority),
+	}
+}
+
+// is reports whether the stored spec equals s.
+func (s APIService) is(spec *apiregistrationv1.APIServiceSpec) bool {
+	w := s.spec()
+	return spec.Service == nil && !spec.InsecureSkipTLSVerify && len(spec.CABundle) == 0 && spec.Group == w.Group && spec.Version == w.Version &&
+		spec.GroupPriorityMinimum == w.GroupPriorityMinimum && spec.VersionPriority == w.VersionPriority
+}
+
+// object returns the APIService object for s.
+func (s APIService) object(how string) map[string]any {
+	return map[string]any{
+		"apiVersion": apiregistrationv1.GroupName + "/v1", "kind": "APIService",
+		"metadata": map[string]any{"name": s.name(), "labels": map[string]string{managed: how}},
+		"spec":     map[string]any{"group": s.Group, "version": s.Version, "groupPriorityMinimum": s.GroupPriority, "versionPriority": s.VersionPriority},
+	}
+}

@@ -1,0 +1,51 @@
+package bootstrap
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"log/slog"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
+)
+
+// Of thousands of group versions that are registered nothing is asked and nothing written while they are what
+// they have to be, or somebody else's.
+func TestWhatIsRegisteredIsNotReadAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var wanted []APIService
+		var live []*apiregistrationv1.APIService
+		for i := range 1000 {
+			w := APIService{Group: fmt.Sprintf("g%d.ex.test", i), Version: "v1", GroupPriority: 1000, VersionPriority: 100}
+			s := &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: w.name(), Labels: map[string]string{managed: always}}, Spec: w.spec()}
+			if i%100 == 0 {
+				s.Labels, s.Spec.VersionPriority = nil, 7
+			}
+			wanted, live = append(wanted, w), append(live, s)
+		}
+		changed, looked := make(chan struct{}), 0
+		r := &Registrations{ // without an API
+			Live: func() (iter.Seq[*apiregistrationv1.APIService], error) {
+				looked++
+				return slices.Values(live), nil
+			},
+			Wanted: func() ([]APIService, bool) { return wanted, true }, Changed: changed, Logger: slog.New(slog.DiscardHandler),
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- r.Run(ctx) }()
+		for range 3 {
+			changed <- struct{}{}
+		}
+		synctest.Wait()
+		stop()
+		if err := <-done; err != context.Canceled || looked < 3 {
+			t.Errorf("looked %d times: %v", looked, err)
+		}
+	})
+}

@@ -1,0 +1,199 @@
+package crdinformer
+
+import (
+	"bytes"
+	"encoding/json"
+	"iter"
+	"maps"
+	"strings"
+
+	"binnacle/services/apiserver/internal/codec"
+)
+
+// schema is the part of a schema that contains defaults.
+type schema struct {
+	Default    json.RawMessage    `json:"default"`
+	Nullable   bool               `json:"nullable"`
+	Properties map[string]*schema `json:"properties"`
+
+	value any // decoded default, if read
+	read  bool
+}
+
+// version is the part of a definition's version that contains the schema.
+type version struct {
+	Name   string `json:"name"`
+	Schema struct {
+		OpenAPIV3Schema *schema `json:"openAPIV3Schema"`
+	} `json:"schema"`
+}
+
+// defaults returns the values of fields in documents that omit them or a part of their path, by
+// version. Objects are shown and selected with the defaults of their stored version. Versions
+// without such defaults are omitted. There may be many versions with many fields each. The search
+// visits only fields that occur in both a schema and the paths.
+func defaults(paths []string, versions []byte) (codec.Absences, error) {
+	if len(paths) == 0 || versions == nil {
+		return nil, nil
+	}
+	var all []version
+	if err := json.Unmarshal(versions, &all); err != nil {
+		return nil, err
+	}
+	top := placesOf(paths)
+	out := codec.Absences{}
+	for _, v := range all {
+		f := filler{parts: map[int][]codec.Absent{}}
+		f.schema(v.Schema.OpenAPIV3Schema, top, 0)
+		if len(f.parts) > 0 {
+			out[v.Name] = f.parts
+		}
+	}
+	return out, nil
+}
+
+// place is a node in the tree of paths.
+type place struct {
+	path   int // index of the path that ends here; negative if none
+	length int // number of names in that path
+	below  map[string]*place
+}
+
+func placesOf(paths []string) *place {
+	top := &place{path: -1}
+	for i, p := range paths {
+		at, names := top, strings.Split(p[1:], ".")
+		for _, name := range names {
+			next := at.below[name]
+			if next == nil {
+				next = &place{path: -1}
+				if at.below == nil {
+					at.below = map[string]*place{}
+				}
+				at.below[name] = next
+			}
+			at = next
+		}
+		at.path, at.length = i, len(names)
+	}
+	return top
+}
+
+// filler finds the values of fields for each missing part of their paths.
+type filler struct {
+	parts    map[int][]codec.Absent
+	depth    int // depth of the missing part
+	nullable bool
+}
+
+// schema finds defaults below a schema at a depth.
+func (f *filler) schema(s *schema, at *place, depth int) {
+	if s == nil {
+		return
+	}
+	each(at, len(s.Properties), maps.Keys(s.Properties), func(name string, below *place) {
+		member := s.Properties[name]
+		if member == nil {
+			return
+		}
+		if member.Default != nil {
+			f.depth, f.nullable = depth, member.Nullable
+			f.value(member, below, nil)
+		}
+		f.schema(member, below, depth+1)
+	})
+}
+
+// value records the fields in a value. If the value is nil, it uses the default of the schema,
+// which may be nil.
+func (f *filler) value(s *schema, at *place, v any) {
+	if v == nil && s != nil {
+		v = s.filled()
+	}
+	if at.path >= 0 {
+		f.tell(at, text(v))
+	}
+	members, ok := v.(map[string]any)
+	if !ok {
+		return
+	}
+	each(at, len(members), maps.Keys(members), func(name string, below *place) {
+		member := s.property(name)
+		if value, there := members[name]; there && (value != nil || member == nil || !member.Nullable) {
+			f.value(member, below, value)
+		}
+	})
+	if s == nil {
+		return
+	}
+	each(at, len(s.Properties), maps.Keys(s.Properties), func(name string, below *place) {
+		if _, there := members[name]; !there {
+			f.value(s.Properties[name], below, nil)
+		}
+	})
+}
+
+func (f *filler) tell(at *place, text string) {
+	if text == "" {
+		return
+	}
+	parts := f.parts[at.path]
+	if parts == nil {
+		parts = make([]codec.Absent, at.length)
+		f.parts[at.path] = parts
+	}
+	parts[f.depth].Missing = text
+	if !f.nullable {
+		parts[f.depth].Null = text
+	}
+}
+
+// each calls do for the places below at that have one of the names. many is the number of names. If
+// there are fewer places than names, it calls do for all places.
+func each(at *place, many int, names iter.Seq[string], do func(name string, below *place)) {
+	if len(at.below) < many {
+		names = maps.Keys(at.below)
+	}
+	for name := range names {
+		if below := at.below[name]; below != nil {
+			do(name, below)
+		}
+	}
+}
+
+// property returns the schema of a member, or nil.
+func (s *schema) property(name string) *schema {
+	if s == nil {
+		return nil
+	}
+	return s.Properties[name]
+}
+
+// filled returns the default, or nil if there is no readable default.
+func (s *schema) filled() any {
+	if s.Default != nil && !s.read {
+		d := json.NewDecoder(bytes.NewReader(s.Default))
+		d.UseNumber()
+		if err := d.Decode(&s.value); err != nil {
+			s.value = nil
+		}
+		s.read = true
+	}
+	return s.value
+}
+
+// text returns the text of a scalar as selectors see it.
+func text(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case json.Number:
+		return v.String()
+	case bool:
+		if v {
+			return "true"
+		}
+		return "false"
+	}
+	return ""
+}

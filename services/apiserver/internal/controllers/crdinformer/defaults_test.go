@@ -1,0 +1,128 @@
+package crdinformer
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// TestDefaultsOfSelectableFields: documents are selected by what they are shown with.
+func TestDefaultsOfSelectableFields(t *testing.T) {
+	const versions = `[
+		{"name":"v1","schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","properties":{
+			"x":{"type":"string","default":"one"},
+			"n":{"type":"string","nullable":true,"default":"two"},
+			"p":{"type":"object","default":{"q":"given"},"properties":{"q":{"type":"string"},"r":{"type":"integer","default":3},"s":{"type":"boolean","nullable":true,"default":true}}},
+			"none":{"type":"string"}}}}}}},
+		{"name":"v2","schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","default":{},"properties":{"x":{"type":"string","default":"other"}}}}}}},
+		{"name":"v3","schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}},
+		{"name":"v4"}]`
+	paths := []string{".spec.n", ".spec.none", ".spec.p.q", ".spec.p.r", ".spec.p.s", ".spec.x"}
+	absent, err := defaults(paths, []byte(versions))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fields []registry.SelectableField
+	for _, p := range paths {
+		fields = append(fields, registry.SelectableField{Label: p[1:], Path: p})
+	}
+	read := codec.DocumentAttributes(fields, absent)
+	for name, c := range map[string]struct {
+		document string
+		want     [6]string
+	}{
+		"without its parent":               {`{"apiVersion":"g/v1"}`, [6]string{}},
+		"without it":                       {`{"apiVersion":"g/v1","spec":{}}`, [6]string{"two", "", "given", "3", "true", "one"}},
+		"with it":                          {`{"apiVersion":"g/v1","spec":{"x":"mine","n":"n","none":"some","p":{"q":"q","r":4,"s":false}}}`, [6]string{"n", "some", "q", "4", "false", "mine"}},
+		"with null":                        {`{"apiVersion":"g/v1","spec":{"x":null,"n":null,"none":null,"p":{"q":null,"r":null,"s":null}}}`, [6]string{"", "", "", "3", "", "one"}},
+		"with a parent that is null":       {`{"apiVersion":"g/v1","spec":{"p":null}}`, [6]string{"two", "", "given", "3", "true", "one"}},
+		"with a parent":                    {`{"apiVersion":"g/v1","spec":{"p":{}}}`, [6]string{"two", "", "", "3", "true", "one"}},
+		"with what is no object":           {`{"apiVersion":"g/v1","spec":{"p":"p"}}`, [6]string{"two", "", "", "", "", "one"}},
+		"stored in another version":        {`{"apiVersion":"g/v2"}`, [6]string{5: "other"}},
+		"stored in one that has no schema": {`{"apiVersion":"g/v4","spec":{}}`, [6]string{}},
+		"stored in one without defaults":   {`{"apiVersion":"g/v3","spec":{"x":"x"}}`, [6]string{5: "x"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, err := read([]byte(c.document))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := map[string]string{}
+			for _, f := range a.Fields {
+				got[f.Key] = f.Value
+			}
+			for i, f := range fields {
+				if got[f.Label] != c.want[i] {
+					t.Errorf("%s is %q, want %q", f.Label, got[f.Label], c.want[i])
+				}
+			}
+		})
+	}
+	if _, err := defaults(paths, []byte(`{`)); err == nil {
+		t.Error("what is no list of versions has defaults")
+	}
+	if variant(paths, absent) == variant(paths, nil) {
+		t.Error("defaults make no difference to what selectors find")
+	}
+}
+
+// TestFieldsOfManyVersions: versions and the fields by which their objects are selected do not cost each
+// other, nor each object all of them.
+func TestFieldsOfManyVersions(t *testing.T) {
+	const fields = 8 // of a version
+	define := func(versions int) (r watchcache.Resource, allocated float64) {
+		var all []any
+		for i := range versions {
+			properties, selectable := map[string]any{}, []any{}
+			for j := range fields {
+				name := fmt.Sprintf("f%d", i*fields+j)
+				properties[name] = map[string]any{"type": "string", "default": name}
+				selectable = append(selectable, map[string]any{"jsonPath": "." + name})
+			}
+			all = append(all, map[string]any{
+				"name": fmt.Sprintf("v%d", i), "selectableFields": selectable,
+				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "properties": properties}},
+			})
+		}
+		stored, err := json.Marshal(map[string]any{
+			"spec":   map[string]any{"group": "g.test", "names": map[string]any{"plural": "ws"}, "versions": all},
+			"status": map[string]any{"conditions": []any{map[string]any{"type": "Established", "status": "True"}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := Defines(nil, "/registry", func(string, string) bool { return true }, false)
+		allocated = testing.AllocsPerRun(1, func() {
+			var ok bool
+			if r, ok = read(stored); !ok {
+				t.Fatal("it defines nothing")
+			}
+		})
+		return r, allocated
+	}
+	_, few := define(20)
+	r, many := define(200)
+	if many > 20*few {
+		t.Errorf("20 versions take %v allocations and 200 take %v", few, many)
+	}
+	document := []byte(`{"apiVersion":"g.test/v1","metadata":{"name":"a"},"f8":"mine","f1599":"last"}`)
+	var a watchcache.Attributes
+	took := testing.AllocsPerRun(1, func() {
+		var err error
+		if a, err = r.Attributes("", document); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if took > 20*fields {
+		t.Errorf("an object takes %v allocations", took)
+	}
+	for field, want := range map[string]string{"f8": "mine", "f9": "f9", "f16": "", "f1599": "last"} {
+		if got := a.Fields.Get(field); got != want {
+			t.Errorf("%s is %q, want %q", field, got, want)
+		}
+	}
+}

@@ -1,0 +1,160 @@
+package crdinformer
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/json/pathreader"
+	"binnacle/services/apiserver/internal/registry"
+	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+)
+
+// storePaths are the parts of a stored definition that determine the location of its objects and
+// the fields that select them.
+var storePaths = pathreader.Compile(
+	pathreader.Fields("spec", "group"), pathreader.Fields("spec", "names", "plural"), pathreader.Fields("status", "conditions"),
+	pathreader.Fields("spec", "selectableFields"), pathreader.Fields("spec", "versions"),
+)
+
+var versionFields = pathreader.Compile(pathreader.Fields("selectableFields"))
+
+// Defines returns a function that reads the watch cache resource for the objects of all versions
+// from a stored definition. It returns false before the definition is established, and for a
+// resource that is not definable. Selectors match the fields of the stored version. Attributes are
+// read from the documents, so only the defaults of selectable fields are read from schemas.
+// noFields ignores selectable fields.
+func Defines(c *codec.Codec, root string, definable func(group, resource string) bool, noFields bool) func(stored []byte) (watchcache.Resource, bool) {
+	return func(stored []byte) (watchcache.Resource, bool) {
+		parts, err := storePaths.Find(stored, nil)
+		if err != nil {
+			return watchcache.Resource{}, false
+		}
+		group, ok := pathreader.Text(parts[0])
+		plural, named := pathreader.Text(parts[1])
+		if !ok || !named || !definable(group, plural) || !established(parts[2]) {
+			return watchcache.Resource{}, false
+		}
+		if noFields {
+			return resource(c, root, group, plural, nil, nil), true
+		}
+		paths, err := selectable(parts[3], parts[4])
+		if err != nil {
+			return watchcache.Resource{}, false
+		}
+		absent, err := defaults(paths, parts[4])
+		if err != nil {
+			return watchcache.Resource{}, false
+		}
+		return resource(c, root, group, plural, paths, absent), true
+	}
+}
+
+func resource(c *codec.Codec, root, group, plural string, paths []string, absent codec.Absences) watchcache.Resource {
+	var fields []registry.SelectableField
+	for _, p := range paths {
+		fields = append(fields, registry.SelectableField{Label: p[1:], Path: p})
+	}
+	prefix := group + "/" + plural
+	read, recent := codec.DocumentAttributes(fields, absent), &watchcache.Recent{}
+	return watchcache.Resource{
+		Name: plural + "." + group, Prefix: root + "/" + prefix + "/", Variant: variant(paths, absent),
+		Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
+			a, err := read(value)
+			if err != nil {
+				err = damaged(c, group, plural, value, err)
+			}
+			return watchcache.Attributes{
+				Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSetLike(recent, a.Labels), Fields: watchcache.MakeFieldsLike(recent, a.Fields),
+			}, err
+		},
+	}
+}
+
+// variant identifies the attributes that selectors find in the same objects.
+func variant(paths []string, absent codec.Absences) string {
+	v := strings.Join(paths, " ")
+	if len(absent) > 0 {
+		text, _ := json.Marshal(absent) // strings, with sorted keys
+		v += " " + string(text)
+	}
+	return v
+}
+
+// damaged returns the error of an invalid value. It creates a large codec, so it runs only for
+// invalid values.
+func damaged(c *codec.Codec, group, plural string, value []byte, found error) error {
+	k, err := c.Custom(&registry.Kind{
+		Names:    registry.Names{Group: group, Resource: plural},
+		Stored:   registry.Stored{Prefix: group + "/" + plural, JSON: true},
+		Document: &registry.Document{},
+	})
+	if err == nil {
+		_, err = k.Attributes(value)
+	}
+	if err != nil {
+		return err
+	}
+	return found
+}
+
+var conditionFields = pathreader.Compile(pathreader.Fields("type"), pathreader.Fields("status"))
+
+// established reports whether the conditions of a definition contain Established. It runs for every
+// change of a definition.
+func established(conditions []byte) (is bool) {
+	if conditions == nil {
+		return false
+	}
+	var parts [][]byte
+	err := pathreader.Elements(conditions, func(_ int, condition []byte) bool {
+		var err error
+		if parts, err = conditionFields.Find(condition, parts); err != nil {
+			return false
+		}
+		name, _ := pathreader.Text(parts[0])
+		value, _ := pathreader.Text(parts[1])
+		is = name == string(apiextensionsv1.Established) && value == string(apiextensionsv1.ConditionTrue)
+		return !is
+	})
+	return is && err == nil
+}
+
+// selectable returns the sorted paths of the selectable fields of all versions.
+func selectable(common, versions []byte) ([]string, error) {
+	paths := map[string]bool{}
+	add := func(list []byte) error {
+		if list == nil {
+			return nil
+		}
+		var all []apiextensionsv1.SelectableField
+		if err := json.Unmarshal(list, &all); err != nil {
+			return err
+		}
+		for _, f := range all {
+			if !strings.HasPrefix(f.JSONPath, ".") {
+				return fmt.Errorf("selectable field %q is no path", f.JSONPath)
+			}
+			paths[f.JSONPath] = true
+		}
+		return nil
+	}
+	err := add(common)
+	if versions != nil && err == nil {
+		var parts [][]byte
+		outer := pathreader.Elements(versions, func(_ int, version []byte) bool {
+			if parts, err = versionFields.Find(version, parts); err == nil {
+				err = add(parts[0])
+			}
+			return err == nil
+		})
+		if err == nil {
+			err = outer
+		}
+	}
+	return slices.Sorted(maps.Keys(paths)), err
+}

@@ -1,0 +1,300 @@
+package crdinformer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"iter"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync/atomic"
+
+	"github.com/tidwall/btree"
+
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/crd/kind"
+	"binnacle/services/apiserver/internal/json/pathreader"
+	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// Config holds the dependencies of a Follower.
+type Config struct {
+	// Definitions is the watch cache of definitions.
+	Definitions *watchcache.Store
+	// Decode decodes a stored definition.
+	Decode func(stored []byte, revision int64) (*apiextensionsv1.CustomResourceDefinition, error)
+	Maker  *kind.Maker
+	// Definable reports whether definitions may define a resource.
+	Definable func(group, resource string) bool
+	// Builder builds resources. Its cache has a store for each of them (Defines).
+	Builder apiset.Builder
+	// Live are the served sets of the built-in kinds. Only the follower adds custom kinds to them.
+	Live []*apiset.Live
+	// Swapping, if set, is called with each new set of definitions before the set is served,
+	// Swapped afterwards.
+	Swapping func(Swap)
+	Swapped  func(Swap)
+	Logger   *slog.Logger
+}
+
+// Swap is a new set of definitions.
+type Swap struct {
+	// Changed holds the definitions that differ from the previous set.
+	Changed []Changed
+	// All yields the served definitions in the order of their keys. It does not change.
+	All iter.Seq[*kind.Definition]
+	// Complete reports whether every stored definition could be read. If not, resources may be
+	// defined that are missing from All.
+	Complete bool
+}
+
+// Changed is a definition before and after a change, nil where it is not served.
+type Changed struct{ Before, Now *kind.Definition }
+
+// Follower follows definitions. Run does the work. The other methods are safe for concurrent use.
+type Follower struct {
+	Config
+	defined map[string]*defined // by key
+	// all holds their definitions. Swap receives copies of it.
+	all *btree.Map[string, *kind.Definition]
+	// pending holds the keys that differ from the newest set, with their definitions in that set.
+	pending map[string]*defined
+	// unread holds the keys of definitions that cannot be read or served.
+	unread map[string]bool
+	// nextSlot is the next free slot for cached encodings. Slots are not reused, so that a
+	// definition never serves an encoding of an older definition of its resource.
+	nextSlot int
+	// seed is the seed of the definitions' sums.
+	seed maphash.Seed
+	// era is the era of the watch cache whose definitions are served, or -1.
+	era   atomic.Int64
+	looks looks
+}
+
+// defined is a served definition.
+type defined struct {
+	definition *kind.Definition
+	term       *term
+	apiset.Defined
+}
+
+// New returns a follower.
+func New(c Config) *Follower {
+	f := &Follower{
+		Config: c, defined: map[string]*defined{}, all: &btree.Map[string, *kind.Definition]{}, pending: map[string]*defined{}, unread: map[string]bool{},
+		seed: maphash.MakeSeed(),
+	}
+	f.era.Store(-1)
+	return f
+}
+
+// batchSize is the maximum number of changes per set.
+const batchSize = 64
+
+// Run follows definitions until ctx ends or the watch cache stops. It restarts when the cache loses
+// its history.
+func (f *Follower) Run(ctx context.Context) error {
+	for {
+		err := f.follow(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		var expired *watchcache.ExpiredError
+		if !errors.As(err, &expired) && !errors.Is(err, watchcache.ErrNotReady) {
+			return fmt.Errorf("follow definitions of custom resources: %w", err)
+		}
+	}
+}
+
+func (f *Follower) follow(ctx context.Context) error {
+	if err := f.Builder.Cache.WaitReady(ctx); err != nil {
+		return err
+	}
+	w, err := f.Definitions.Watch(watchcache.WatchOptions{Initial: watchcache.InitialState})
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	seen, initial := map[string]bool{}, true
+	buf := make([]watchcache.Event, 0, batchSize)
+	for {
+		if buf, err = w.Next(ctx, buf[:0]); err != nil {
+			return err
+		}
+		revision := int64(0)
+		for i := range buf {
+			ev := &buf[i]
+			revision = max(revision, ev.Revision)
+			switch ev.Type {
+			case watchcache.Bookmark:
+				if initial {
+					for key := range f.defined {
+						if !seen[key] {
+							f.remove(key)
+						}
+					}
+					maps.DeleteFunc(f.unread, func(key string, _ bool) bool { return !seen[key] })
+				}
+				initial, seen = false, nil
+			case watchcache.Deleted:
+				delete(f.unread, ev.Entry.Key())
+				f.remove(ev.Entry.Key())
+			default:
+				if initial {
+					seen[ev.Entry.Key()] = true
+				}
+				f.put(ev.Entry)
+			}
+		}
+		if !initial {
+			f.swap(revision)
+			f.era.Store(int64(w.Era()))
+		}
+	}
+}
+
+var conditionsPath = pathreader.Compile(pathreader.Fields("status", "conditions"))
+
+// put applies the new state of a definition.
+func (f *Follower) put(e *watchcache.Entry) {
+	revision, outline := e.Revision, e.Outline()
+	delete(f.unread, e.Key())
+	if conditions, err := conditionsPath.Find(outline, nil); err == nil && !established(conditions[0]) {
+		f.remove(e.Key())
+		return
+	}
+	d, err := kind.Read(
+		func() (*apiextensionsv1.CustomResourceDefinition, error) { return f.Decode(outline, revision) },
+		func() (*apiextensionsv1.CustomResourceDefinition, error) { return f.Decode(e.Stored(), revision) },
+	)
+	if err != nil {
+		f.Logger.Error("definition of a custom resource cannot be read; its objects are not served", "key", e.Key(), "error", err)
+		f.unread[e.Key()] = true
+		f.remove(e.Key())
+		return
+	}
+	d.Sum = e.Sum(f.seed)
+	if !d.Has(apiextensionsv1.Established) {
+		f.remove(e.Key())
+		return
+	}
+	// The store is found by the accepted plural name, which must be the wanted one.
+	if names := &d.Spec.Names; d.Status.AcceptedNames.Plural != names.Plural || !f.Definable(d.Spec.Group, names.Plural) {
+		f.remove(e.Key())
+		return
+	}
+	if err := f.define(e, d); err != nil {
+		f.Logger.Error("custom resource cannot be served", "definition", d.Name, "error", err)
+		f.unread[e.Key()] = true
+		f.remove(e.Key())
+	}
+}
+
+// define builds the resources of a definition.
+func (f *Follower) define(e *watchcache.Entry, d *kind.Definition) error {
+	key := e.Key()
+	kinds := f.Maker.All(d)
+	if len(kinds) == 0 {
+		f.remove(key)
+		return nil
+	}
+	prefix := apiset.KeyPrefix(f.Builder.Root, kinds[0])
+	store := f.Builder.Cache.Store(prefix)
+	if store == nil { // the cache is ahead: the definition is gone, and an event will follow
+		f.remove(key)
+		return nil
+	}
+	is, ok := f.Definitions.Defines(e)
+	if !ok {
+		f.remove(key)
+		return nil
+	}
+	t := f.term(key, e, len(kinds))
+	resources, err := f.Builder.Custom(kinds, store, t.slot)
+	if err != nil {
+		return err
+	}
+	for _, r := range resources {
+		r.While = []storage.Premise{{Key: key, CreateRevision: e.CreateRevision}}
+		r.Variant, r.Life = is.Variant, t.life
+	}
+	d.Kinds = kinds
+	f.changes(key)
+	f.defined[key] = &defined{d, t, apiset.Defined{Resource: kinds[0].GVR().GroupResource(), Versions: resources}}
+	f.all.Set(key, d)
+	return nil
+}
+
+// remove removes a definition from the set.
+func (f *Follower) remove(key string) {
+	if f.defined[key] == nil {
+		return
+	}
+	f.changes(key)
+	delete(f.defined, key)
+	f.all.Delete(key)
+}
+
+// changes records the definition in the newest set before its first change.
+func (f *Follower) changes(key string) {
+	if _, ok := f.pending[key]; !ok {
+		f.pending[key] = f.defined[key]
+	}
+}
+
+// swap serves the definitions as of a revision. It visits only changed definitions.
+func (f *Follower) swap(revision int64) {
+	var changed []apiset.Defined
+	var told []Changed
+	for _, key := range slices.Sorted(maps.Keys(f.pending)) {
+		was, is := f.pending[key], f.defined[key]
+		c := Changed{}
+		if was != nil {
+			c.Before = was.definition
+		}
+		switch {
+		case is != nil:
+			c.Now = is.definition
+			changed = append(changed, is.Defined)
+		case was != nil:
+			changed = append(changed, apiset.Defined{Resource: was.Resource})
+		default: // added and removed since the last set
+			continue
+		}
+		told = append(told, c)
+	}
+	over := f.over()
+	clear(f.pending)
+	swap := Swap{Changed: told, All: values(f.all.Copy()), Complete: len(f.unread) == 0}
+	if f.Swapping != nil {
+		f.Swapping(swap)
+	}
+	for _, live := range f.Live {
+		live.Swap(live.Current().With(changed, revision))
+	}
+	if f.Swapped != nil {
+		f.Swapped(swap)
+	}
+	for _, end := range over {
+		end()
+	}
+}
+
+// values returns the values of a map that no longer changes.
+func values(m *btree.Map[string, *kind.Definition]) iter.Seq[*kind.Definition] {
+	return func(yield func(*kind.Definition) bool) {
+		m.Scan(func(_ string, d *kind.Definition) bool { return yield(d) })
+	}
+}
+
+// Synced reports whether the follower serves the definitions of the cache's current era. A new era
+// starts when the store has gone back.
+func (f *Follower) Synced() bool { return f.era.Load() == int64(f.Builder.Cache.Era()) }
+
+// Loaded reports whether the definitions of any state of the cache were served. It stays true while
+// the cache reloads.
+func (f *Follower) Loaded() bool { return f.era.Load() >= 0 }

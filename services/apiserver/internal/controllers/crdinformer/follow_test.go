@@ -1,0 +1,286 @@
+package crdinformer_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/controllers/crdinformer"
+	"binnacle/services/apiserver/internal/crd/definition"
+	"binnacle/services/apiserver/internal/crd/kind"
+	"binnacle/services/apiserver/internal/crd/rules"
+	"binnacle/services/apiserver/internal/registry"
+	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/registry/apply"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+const prefix = "/registry/apiextensions.k8s.io/customresourcedefinitions/"
+
+// fed is a stream of changes that begins with what is loaded.
+type fed struct {
+	loaded  []storage.KeyValue
+	batches chan storage.Batch
+	// confirm, if set, tells the newest revision.
+	confirm atomic.Pointer[func(at int64) int64]
+}
+
+func (f *fed) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+	return storage.Place{Revision: int64(len(f.loaded) + 1)}, page(f.loaded)
+}
+
+func (f *fed) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
+	for {
+		select {
+		case b := <-f.batches:
+			if err := apply(b); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (f *fed) Progress(context.Context) error { return nil }
+
+func (f *fed) Confirm(_ context.Context, at storage.Place) (int64, error) {
+	if confirm := f.confirm.Load(); confirm != nil {
+		return (*confirm)(at.Revision), nil
+	}
+	return at.Revision, nil
+}
+
+// rig is a follower of definitions that a test tells.
+type rig struct {
+	t        testing.TB
+	coder    *codec.Coder
+	source   *fed
+	live     *apiset.Live
+	follower *crdinformer.Follower
+	swaps    chan crdinformer.Swap
+	revision int64
+	created  map[string]int64 // by key
+}
+
+// newRig loads definitions, each once per name, and follows them from there.
+func newRig(t testing.TB, loaded ...string) *rig {
+	t.Helper()
+	catalog, err := builtin.Everything(registry.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := codec.New(catalog, builtin.Scheme())
+	if err != nil {
+		t.Fatal(err)
+	}
+	gvr := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
+	kinds := catalog.Kinds()
+	k := kinds[slices.IndexFunc(kinds, func(k *registry.Kind) bool { return k.GVR() == gvr })]
+	r := &rig{t: t, coder: c.Of(k), source: &fed{batches: make(chan storage.Batch)}, swaps: make(chan crdinformer.Swap, 1), created: map[string]int64{}}
+	for _, body := range loaded {
+		r.revision++
+		r.source.loaded = append(r.source.loaded, storage.KeyValue{
+			Key: r.key(body), Value: r.stored(body), ModRevision: r.revision, CreateRevision: r.revision,
+		})
+		r.created[r.key(body)] = r.revision
+	}
+	slices.SortFunc(r.source.loaded, func(a, b storage.KeyValue) int { return strings.Compare(a.Key, b.Key) })
+	r.revision++
+	definable := func(string, string) bool { return true }
+	cache, err := watchcache.New(watchcache.Config{
+		Source: r.source, Newest: r.source, ConfirmEvery: time.Hour, Logger: slog.New(slog.DiscardHandler),
+		Resources: []watchcache.Resource{{
+			Name: gvr.GroupResource().String(), Prefix: prefix, Outline: new(definition.Outliner).Unowned, Defines: crdinformer.Defines(c, "/registry", definable, false), Packed: true,
+			Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
+				a, err := r.coder.Attributes(value)
+				return watchcache.Attributes{Name: a.Name}, err
+			},
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := apiset.Builder{Codec: c, Cache: cache, Root: "/registry", Fields: apply.New(catalog, time.Now)}
+	r.live = apiset.NewLive(b.Set(catalog, 0))
+	f := crdinformer.New(crdinformer.Config{
+		Definitions: cache.Store(prefix), Maker: &kind.Maker{Rules: rules.NewCompiler()}, Definable: definable, Builder: b,
+		Decode: func(stored []byte, revision int64) (*apiextensionsv1.CustomResourceDefinition, error) {
+			obj, err := r.coder.DecodeStored(stored, revision)
+			if err != nil {
+				return nil, err
+			}
+			return obj.(*apiextensionsv1.CustomResourceDefinition), nil
+		},
+		Live: []*apiset.Live{r.live}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Swapped: func(s crdinformer.Swap) {
+			select {
+			case r.swaps <- s:
+			case <-t.Context().Done():
+			}
+		},
+	})
+	r.follower = f
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 2)
+	go func() { done <- cache.Run(ctx) }()
+	go func() { done <- f.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done; <-done })
+	return r
+}
+
+func (r *rig) stored(body string) []byte {
+	r.t.Helper()
+	d, err := r.coder.DecodeBody("application/json", []byte(body), true)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	stored, err := r.coder.EncodeStored(d.Object.(registry.Object))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return stored
+}
+
+func (r *rig) key(body string) string {
+	d, err := r.coder.DecodeBody("application/json", []byte(body), true)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return prefix + d.Object.(registry.Object).GetName()
+}
+
+// tell changes definitions, which takes one batch; those that are gone are told by name.
+func (r *rig) tell(bodies []string, gone ...string) {
+	var b storage.Batch
+	for _, body := range bodies {
+		r.revision++
+		key := r.key(body)
+		if r.created[key] == 0 {
+			r.created[key] = r.revision
+		}
+		b.Events = append(b.Events, storage.Event{Type: storage.Updated, Key: key, Revision: r.revision, CreateRevision: r.created[key], Value: r.stored(body)})
+	}
+	for _, name := range gone {
+		r.revision++
+		delete(r.created, prefix+name)
+		b.Events = append(b.Events, storage.Event{Type: storage.Deleted, Key: prefix + name, Revision: r.revision})
+	}
+	b.Revision = r.revision
+	r.source.batches <- b
+}
+
+// until takes swaps until the set has what was told, and returns what they say changed,
+// and all that is defined then.
+func (r *rig) until() (changed []string, all []string) {
+	r.t.Helper()
+	for {
+		s := <-r.swaps
+		for _, c := range s.Changed {
+			text := func(d *kind.Definition) string {
+				if d == nil {
+					return "-"
+				}
+				return d.Name
+			}
+			changed = append(changed, text(c.Before)+">"+text(c.Now))
+		}
+		for d := range s.All {
+			all = append(all, d.Name)
+		}
+		if r.live.Current().Revision() >= r.revision {
+			return changed, all
+		}
+		all = nil
+	}
+}
+
+// widgets is an established definition, or one that is not yet.
+func widgets(i int, established string, more string) string {
+	return fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widget%[1]ds.example.com"},
+		"spec":{"group":"example.com","scope":"Namespaced","names":{"plural":"widget%[1]ds","singular":"widget%[1]d","kind":"Widget%[1]d","listKind":"Widget%[1]dList"},
+		"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"%[3]s}}}]},
+		"status":{"acceptedNames":{"plural":"widget%[1]ds","singular":"widget%[1]d","kind":"Widget%[1]d","listKind":"Widget%[1]dList"},"storedVersions":["v1"],
+		"conditions":[{"type":"Established","status":%[2]q,"lastTransitionTime":null,"reason":"","message":""}]}}`, i, established, more)
+}
+
+func (r *rig) serves(s *apiset.Set, i int) bool {
+	return s.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: fmt.Sprintf("widget%ds", i)}) != nil
+}
+
+// What is there at the start is served at once; what follows changes what it is about,
+// and whoever took a set before keeps it.
+func TestDefinitionsComeAndGo(t *testing.T) {
+	r := newRig(t, widgets(1, "True", ""), widgets(2, "True", ""), widgets(3, "False", ""))
+	check := func(wantChanged, wantAll string, served ...int) *apiset.Set {
+		t.Helper()
+		changed, all := r.until()
+		if got := strings.Join(changed, " "); got != wantChanged {
+			t.Errorf("changed %q, want %q", got, wantChanged)
+		}
+		if got := strings.Join(all, " "); got != wantAll {
+			t.Errorf("served %q, want %q", got, wantAll)
+		}
+		s := r.live.Current()
+		for i := range 6 {
+			if r.serves(s, i) != slices.Contains(served, i) {
+				t.Errorf("widget%d is served: %t", i, r.serves(s, i))
+			}
+		}
+		return s
+	}
+	const w1, w2, w3, w4 = "widget1s.example.com", "widget2s.example.com", "widget3s.example.com", "widget4s.example.com"
+	first := check("->"+w1+" ->"+w2, w1+" "+w2, 1, 2)
+	r.tell([]string{widgets(4, "True", "")})
+	second := check("->"+w4, w1+" "+w2+" "+w4, 1, 2, 4)
+	r.tell([]string{widgets(3, "True", ""), widgets(2, "True", `,"description":"other"`), widgets(5, "False", "")}, w1)
+	check(w1+">- "+w2+">"+w2+" ->"+w3, w2+" "+w3+" "+w4, 2, 3, 4)
+	r.tell([]string{widgets(2, "False", "")}, w3)
+	check(w2+">- "+w3+">-", w4, 4)
+	for i, s := range []*apiset.Set{first, second} {
+		if !r.serves(s, 1) || !r.serves(s, 2) || r.serves(s, 3) || r.serves(s, 4) != (i == 1) {
+			t.Errorf("set %d changed after it was taken", i)
+		}
+	}
+}
+
+// BenchmarkDefinition is what one more definition costs beside many, from its change in
+// the store until it is served.
+func BenchmarkDefinition(b *testing.B) {
+	for _, n := range []int{200, 3000, 5000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			var all []string
+			for i := range n {
+				all = append(all, widgets(i, "True", ""))
+			}
+			r := newRig(b, all...)
+			r.until()
+			body := []string{widgets(n, "True", "")}
+			b.ReportAllocs()
+			for b.Loop() {
+				r.tell(body)
+				r.until1()
+			}
+		})
+	}
+}
+
+// until1 is until, without a look at what is served.
+func (r *rig) until1() {
+	for {
+		if <-r.swaps; r.live.Current().Revision() >= r.revision {
+			return
+		}
+	}
+}

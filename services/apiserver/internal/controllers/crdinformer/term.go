@@ -1,0 +1,65 @@
+package crdinformer
+
+import (
+	"bytes"
+	"context"
+
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/json/pathreader"
+)
+
+// term is the period in which a definition describes its resource in the same way.
+type term struct {
+	entry *watchcache.Entry // the first entry of the period
+	slot  int
+	life  context.Context
+	end   context.CancelFunc
+}
+
+// term returns the term of the definition before if the entry e says the same, and otherwise a
+// new one with a slot for each version.
+func (f *Follower) term(key string, e *watchcache.Entry, versions int) *term {
+	if was := f.defined[key]; was != nil && says(was.term.entry, e) {
+		return was.term
+	}
+	t := &term{entry: e, slot: f.nextSlot}
+	if t.slot > apiset.MaxSlots-versions {
+		t.slot = 0
+	}
+	f.nextSlot = t.slot + versions
+	t.life, t.end = context.WithCancel(context.Background())
+	return t
+}
+
+// meaning selects the parts of a definition that affect how its objects are served.
+var meaning = pathreader.Compile(pathreader.Fields("spec"), pathreader.Fields("status", "acceptedNames"))
+
+// says reports whether two entries are the same definition and describe its resource in the same
+// way.
+func says(a, b *watchcache.Entry) bool {
+	if a.CreateRevision != b.CreateRevision {
+		return false
+	}
+	x, err := meaning.Find(a.Stored(), nil)
+	if err != nil {
+		return false
+	}
+	y, err := meaning.Find(b.Stored(), nil)
+	return err == nil && bytes.Equal(x[0], y[0]) && bytes.Equal(x[1], y[1])
+}
+
+// over returns the functions that end the terms that are no longer served. It omits terms of
+// deleted definitions, because watches still report the deletion of their last objects. They end
+// with the store.
+func (f *Follower) over() (ends []context.CancelFunc) {
+	for key, was := range f.pending {
+		switch is := f.defined[key]; {
+		case was == nil, is != nil && is.term == was.term:
+		case is == nil && was.Versions[0].Store.Gone():
+		default:
+			ends = append(ends, was.term.end)
+		}
+	}
+	return ends
+}

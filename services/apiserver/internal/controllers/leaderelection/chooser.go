@@ -1,0 +1,213 @@
+package leaderelection
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/time/rate"
+	coordinationv1beta1 "k8s.io/api/coordination/v1beta1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
+
+	"binnacle/services/apiserver/internal/rest/internalclient"
+)
+
+const (
+	// relisting is how often all candidates are read, independent of notifications.
+	relisting = time.Minute
+	// pause is the delay from a change to its evaluation, so that several changes of one lease and
+	// its candidates need one evaluation.
+	pause = 50 * time.Millisecond
+	// maxLine is the maximum length in bytes of a client's text in a log line.
+	maxLine = 256
+	// lines is the burst of log lines, lineEvery the interval between further ones.
+	lines     = 100
+	lineEvery = time.Second
+)
+
+// job is a unit of work: one candidate, one lease with its candidates, or, without a place, all
+// candidates.
+type job struct {
+	resource string
+	place
+}
+
+// chooser does the work of one term. A changed candidate or lease is read, and the candidates of
+// that lease are evaluated.
+type chooser struct {
+	Config
+	queue workqueue.TypedDelayingInterface[job]
+	lines *rate.Limiter
+
+	// Owned by the goroutine of run: the candidates of each lease, the lease of each candidate, and
+	// the last logged error of each job.
+	standing map[place]map[place]*candidate
+	lease    map[place]place
+	told     map[job]string
+
+	mu        sync.RWMutex
+	contested map[place]bool
+}
+
+func newChooser(config Config) *chooser {
+	return &chooser{
+		Config: config,
+		queue:  workqueue.NewTypedDelayingQueue[job](),
+		lines:  rate.NewLimiter(rate.Every(lineEvery), lines),
+
+		standing: map[place]map[place]*candidate{}, lease: map[place]place{}, told: map[job]string{},
+		contested: map[place]bool{},
+	}
+}
+
+// soon queues a job.
+func (c *chooser) soon(j job) { c.queue.AddAfter(j, pause) }
+
+func (c *chooser) isContested(at place) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.contested[at]
+}
+
+// run processes jobs one at a time, each when it is due, until ctx ends. A failed job is retried
+// later, after other jobs.
+func (c *chooser) run(ctx context.Context) {
+	defer c.queue.ShutDown()
+	defer context.AfterFunc(ctx, c.queue.ShutDown)()
+	c.queue.Add(job{resource: candidates})
+	for {
+		j, ended := c.queue.Get()
+		if ended {
+			return
+		}
+		next, err := c.do(ctx, j)
+		c.queue.Done(j)
+		if ctx.Err() != nil {
+			return
+		}
+		c.tell(j, err)
+		if err != nil && next.IsZero() {
+			next = c.Now().Add(patience)
+		}
+		if !next.IsZero() {
+			c.queue.AddAfter(j, max(next.Sub(c.Now()), pause))
+		}
+	}
+}
+
+// do processes a job. It returns when to process it again at the latest, or the zero time.
+func (c *chooser) do(ctx context.Context, j job) (next time.Time, err error) {
+	switch {
+	case j.resource == leases:
+		return c.step(ctx, j.place)
+	case j.name == "":
+		return c.Now().Add(relisting), c.readAll(ctx)
+	}
+	var one coordinationv1beta1.LeaseCandidate
+	err = c.API.Known(ctx, j.candidate(), &one)
+	if apierrors.IsNotFound(err) {
+		c.gone(j.place)
+		return time.Time{}, nil
+	}
+	if err == nil {
+		c.is(&one)
+	}
+	return time.Time{}, err
+}
+
+// readAll reads all candidates: at the beginning of the term, and later those without a
+// notification.
+func (c *chooser) readAll(ctx context.Context) error {
+	var list coordinationv1beta1.LeaseCandidateList
+	if err := c.API.ListKnown(ctx, internalclient.Of(group, candidateVersion, candidates, ""), nil, &list); err != nil {
+		return err
+	}
+	there := make(map[place]bool, len(list.Items))
+	for i := range list.Items {
+		one := &list.Items[i]
+		there[place{one.Namespace, one.Name}] = true
+		c.is(one)
+	}
+	for at := range c.lease {
+		if !there[at] {
+			c.gone(at)
+		}
+	}
+	return nil
+}
+
+// is records the current state of a candidate and queues its lease.
+func (c *chooser) is(one *coordinationv1beta1.LeaseCandidate) {
+	at, lease := place{one.Namespace, one.Name}, place{one.Namespace, one.Spec.LeaseName}
+	was := c.standing[c.lease[at]][at]
+	if c.lease[at] != lease { // a new candidate of the same name
+		c.gone(at)
+	}
+	if c.standing[lease] == nil {
+		c.standing[lease] = map[place]*candidate{}
+		c.setContested(lease, true)
+	}
+	c.standing[lease][at], c.lease[at] = observed(one, was, c.Now()), lease
+	c.soon(job{leases, lease})
+}
+
+// gone removes a candidate.
+func (c *chooser) gone(at place) {
+	lease, known := c.lease[at]
+	if !known {
+		return
+	}
+	delete(c.lease, at)
+	delete(c.told, job{candidates, at})
+	delete(c.standing[lease], at)
+	if len(c.standing[lease]) == 0 {
+		delete(c.standing, lease)
+		delete(c.told, job{leases, lease})
+		c.setContested(lease, false)
+		return
+	}
+	c.soon(job{leases, lease})
+}
+
+func (c *chooser) setContested(lease place, is bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if is {
+		c.contested[lease] = true
+	} else {
+		delete(c.contested, lease)
+	}
+}
+
+// tell logs the error of a job, but not the same error twice in a row.
+func (c *chooser) tell(j job, err error) {
+	if err == nil {
+		delete(c.told, j)
+		return
+	}
+	text := short(err.Error())
+	if c.told[j] == text || !c.lines.AllowN(c.Now(), 1) {
+		return
+	}
+	c.told[j] = text
+	about := "all candidates"
+	if j.name != "" {
+		about = j.resource + " " + short(j.String())
+	}
+	c.Logger.Warn("leaders could not be chosen; trying again", "of", about, "error", text)
+}
+
+// short returns the part of a client's text that a log line may contain.
+func short(s string) string {
+	if len(s) <= maxLine {
+		return s
+	}
+	n := maxLine
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return fmt.Sprintf("%s … (%d more bytes)", s[:n], len(s)-n)
+}

@@ -1,0 +1,99 @@
+package leaderelection
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/rest/internalclient"
+)
+
+const (
+	group            = coordinationv1.GroupName
+	leases           = "leases"
+	candidates       = "leasecandidates"
+	candidateVersion = "v1beta1"
+)
+
+// Config holds the dependencies of a Keeper.
+type Config struct {
+	API *internalclient.Client
+	// Identity is unique to this run of this replica.
+	Identity string
+	Logger   *slog.Logger
+	Now      func() time.Time
+}
+
+// Keeper elects leaders while its replica holds the Lease for it.
+type Keeper struct {
+	Config
+	begun atomic.Bool
+	// term is nil while another replica holds the Lease.
+	term atomic.Pointer[chooser]
+}
+
+// place identifies a lease or a candidate.
+type place struct{ namespace, name string }
+
+func (p place) String() string { return p.namespace + "/" + p.name }
+
+func (p place) lease() internalclient.Ref {
+	return internalclient.Of(group, "v1", leases, p.namespace).Named(p.name)
+}
+
+func (p place) candidate() internalclient.Ref {
+	return internalclient.Of(group, candidateVersion, candidates, p.namespace).Named(p.name)
+}
+
+// New returns a Keeper.
+func New(c Config) *Keeper { return &Keeper{Config: c} }
+
+// CandidateChanged notifies the Keeper of a written or deleted candidate.
+func (k *Keeper) CandidateChanged(namespace, name string) {
+	if c := k.term.Load(); c != nil {
+		c.soon(job{candidates, place{namespace, name}})
+	}
+}
+
+// LeaseChanged notifies the Keeper of a written or deleted lease. Most leases belong to nodes. They
+// change all the time and have no candidates.
+func (k *Keeper) LeaseChanged(namespace, name string) {
+	at := place{namespace, name}
+	if c := k.term.Load(); c != nil && c.isContested(at) {
+		c.soon(job{leases, at})
+	}
+}
+
+// Check is a health check. It fails until Run has started.
+func (k *Keeper) Check(*http.Request) error {
+	if !k.begun.Load() {
+		return errors.New("not finished")
+	}
+	return nil
+}
+
+// Run competes for the Lease, and elects leaders while it holds the Lease, until ctx ends.
+func (k *Keeper) Run(ctx context.Context) error {
+	k.begun.Store(true)
+	o := &office{Config: k.Config, at: officeLease()}
+	return o.run(ctx, k.choose)
+}
+
+// officeLease returns the Lease that the replicas compete for. Candidates may not stand for it.
+func officeLease() place {
+	return place{api.SystemNamespace, "leader-election-controller"}
+}
+
+// choose runs a chooser until ctx ends.
+func (k *Keeper) choose(ctx context.Context) {
+	c := newChooser(k.Config)
+	k.term.Store(c) // before the first read, so that no later change is missed
+	defer k.term.Store(nil)
+	c.run(ctx)
+}

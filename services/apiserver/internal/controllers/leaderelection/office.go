@@ -1,0 +1,142 @@
+package leaderelection
+
+import (
+	"context"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/task"
+	"binnacle/services/apiserver/internal/rest/internalclient"
+)
+
+// Times of the office, as for Kubernetes' controllers.
+const (
+	officeDuration = 15 * time.Second
+	officeDeadline = 10 * time.Second // a holder that cannot renew for this long stops
+	officeRetry    = 2 * time.Second
+)
+
+// office is a plain Lease whose holder does the work. A replica waits for it or holds it. A replica
+// that loses it ends its work and waits again.
+type office struct {
+	Config
+	at place
+
+	// The last seen version of the Lease, and when it was seen by the clock of this replica. Clocks
+	// of other replicas are not trusted.
+	seen   string
+	seenAt time.Time
+}
+
+// run calls work whenever this replica holds the Lease, until ctx ends.
+func (o *office) run(ctx context.Context, work func(context.Context)) error {
+	for {
+		if held, _ := o.take(ctx); held {
+			o.hold(ctx, work)
+		}
+		select {
+		case <-time.After(officeRetry):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// hold runs work as long as the Lease is renewed. It releases the Lease only after work has ended,
+// so that no two replicas work at once.
+func (o *office) hold(ctx context.Context, work func(context.Context)) {
+	o.Logger.Info("this replica chooses leaders", "lease", o.at.String())
+	working, stop := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := task.Protect(func() error { work(working); return nil }); err != nil {
+			o.Logger.Error("choosing leaders failed; it is begun anew", "error", err)
+		}
+	}()
+	defer func() {
+		stop()
+		<-ended
+		o.leave(ctx)
+	}()
+	tick := time.NewTicker(officeRetry)
+	defer tick.Stop()
+	for renewed := time.Now(); time.Since(renewed) < officeDeadline; {
+		select {
+		case <-tick.C:
+		case <-ended:
+			return
+		case <-ctx.Done():
+			return
+		}
+		trying, cancel := context.WithTimeout(ctx, officeDeadline/2)
+		held, lost := o.take(trying)
+		cancel()
+		if lost {
+			break
+		}
+		if held {
+			renewed = time.Now()
+		}
+	}
+	o.Logger.Warn("this replica lost the office of choosing leaders", "lease", o.at.String())
+}
+
+// take acquires or renews the Lease. lost reports that another replica holds it. Both results are
+// false if the state is unknown.
+func (o *office) take(ctx context.Context) (held, lost bool) {
+	var l coordinationv1.Lease
+	err := o.API.Get(ctx, o.at.lease(), &l)
+	now := metav1.MicroTime{Time: o.Now()}
+	seconds := int32(officeDuration / time.Second)
+	if apierrors.IsNotFound(err) {
+		l = coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: o.at.namespace, Name: o.at.name}}
+		l.Spec = coordinationv1.LeaseSpec{HolderIdentity: &o.Identity, LeaseDurationSeconds: &seconds, AcquireTime: &now, RenewTime: &now, LeaseTransitions: new(int32)}
+		return o.API.Create(ctx, internalclient.Of(group, "v1", leases, o.at.namespace), &l) == nil, false
+	}
+	if err != nil {
+		return false, false
+	}
+	if l.ResourceVersion != o.seen {
+		o.seen, o.seenAt = l.ResourceVersion, time.Now()
+	}
+	if holder := text(l.Spec.HolderIdentity); holder != o.Identity {
+		if holder != "" && time.Since(o.seenAt) < o.lasts(&l) {
+			return false, true
+		}
+		transitions := int32(1)
+		if was := l.Spec.LeaseTransitions; was != nil {
+			transitions += *was
+		}
+		l.Spec.AcquireTime, l.Spec.LeaseTransitions = &now, &transitions
+	}
+	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds, l.Spec.RenewTime = &o.Identity, &seconds, &now
+	return o.API.Update(ctx, o.at.lease(), &l, nil) == nil, false
+}
+
+// lasts returns how long after a change of the Lease its holder keeps it.
+func (o *office) lasts(l *coordinationv1.Lease) time.Duration {
+	if l.Spec.LeaseDurationSeconds == nil {
+		return officeDuration
+	}
+	return time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
+}
+
+// leave releases the Lease if this replica holds it, so that another replica takes over
+// immediately.
+func (o *office) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), officeRetry)
+	defer cancel()
+	var l coordinationv1.Lease
+	if err := o.API.Get(ctx, o.at.lease(), &l); err != nil || text(l.Spec.HolderIdentity) != o.Identity {
+		return
+	}
+	second := int32(1)
+	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = nil, &second
+	if err := o.API.Update(ctx, o.at.lease(), &l, nil); err != nil {
+		o.Logger.Warn("the office of choosing leaders could not be given up; another replica follows when it runs out", "error", err)
+	}
+}

@@ -1,0 +1,183 @@
+package leaderelection
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	coordinationv1beta1 "k8s.io/api/coordination/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+)
+
+// candidate is a candidate for a lease, with the times at which it was seen to change.
+type candidate struct {
+	*coordinationv1beta1.LeaseCandidate
+	emulation, binary *version.Version // nil if invalid
+	// heard is when the candidate last reported that it is alive, asked when it was last pinged;
+	// zero for never. A clock ahead of this server's is not trusted: then the time is when this
+	// server saw the write.
+	heard, asked time.Time
+}
+
+// observed returns the current state of a candidate. was is its previous state, or nil.
+func observed(c *coordinationv1beta1.LeaseCandidate, was *candidate, now time.Time) *candidate {
+	seen := &candidate{
+		LeaseCandidate: c, emulation: parse(c.Spec.EmulationVersion), binary: parse(c.Spec.BinaryVersion),
+		heard: upTo(c.Spec.RenewTime, now), asked: upTo(c.Spec.PingTime, now),
+	}
+	if was == nil || was.UID != c.UID {
+		return seen
+	}
+	if was.Spec.RenewTime.Equal(c.Spec.RenewTime) {
+		seen.heard = was.heard
+	}
+	if was.Spec.PingTime.Equal(c.Spec.PingTime) {
+		seen.asked = was.asked
+	}
+	return seen
+}
+
+// upTo returns the earlier of a written time and now.
+func upTo(t *metav1.MicroTime, now time.Time) time.Time {
+	switch {
+	case t == nil:
+		return time.Time{}
+	case t.After(now):
+		return now
+	}
+	return t.Time
+}
+
+// Times of an election, as in Kubernetes.
+const (
+	// patience is how long a pinged candidate may take to report that it is alive, and how long
+	// such a report counts.
+	patience = 5 * time.Second
+	// validity is how long a candidate is kept without a report. Then it is deleted.
+	validity = 30 * time.Minute
+	// term is the duration of the lease of a chosen candidate until its first renewal.
+	term = 5 * time.Second
+)
+
+// limit is the maximum number of candidates of one lease that one step writes or deletes, and that
+// one election considers, best ones first. It keeps a large number of candidates from delaying
+// other leases.
+const limit = 100
+
+// forgotten reports whether a candidate is to be deleted: it has not reported within validity that
+// it is alive, or, if it never reported, since its creation.
+func (c *candidate) forgotten(now time.Time) bool {
+	since := c.heard
+	if since.IsZero() {
+		since = c.CreationTimestamp.Time
+	}
+	return since.Add(validity).Before(now)
+}
+
+// unanswered reports whether a candidate has not reported since its last ping.
+func (c *candidate) unanswered() bool { return c.heard.Before(c.asked) }
+
+// silent reports whether a candidate did not answer a ping in time. It is not pinged again, and
+// counts as soon as it reports.
+func (c *candidate) silent(now time.Time) bool {
+	return c.unanswered() && !c.asked.Add(patience).After(now)
+}
+
+// present reports whether a candidate has reported within patience.
+func (c *candidate) present(now time.Time) bool {
+	return !c.heard.IsZero() && c.heard.Add(patience).After(now)
+}
+
+// question returns the time of a ping. A candidate answers a ping whose time is after its last
+// report, so the time is after that report even if the candidate's clock is ahead.
+func (c *candidate) question(now time.Time) time.Time {
+	if said := c.Spec.RenewTime; said != nil && !said.Before(&metav1.MicroTime{Time: now}) {
+		return said.Add(time.Microsecond)
+	}
+	return now
+}
+
+// misled reports whether a candidate was pinged by a server whose clock is ahead. The candidate
+// would continue to answer until that time.
+func (c *candidate) misled(now time.Time) bool {
+	return c.Spec.PingTime != nil && c.Spec.PingTime.After(c.question(now).Add(patience))
+}
+
+// strategyOf returns the strategy of the candidates with the newest binary version. It returns an
+// error if they disagree; then none is chosen until they agree.
+func strategyOf(all []*candidate) (coordinationv1.CoordinatedLeaseStrategy, error) {
+	newest := all[0]
+	var other *candidate
+	for _, c := range all[1:] {
+		switch of := compare(c.binary, newest.binary); {
+		case of > 0:
+			newest, other = c, nil
+		case of == 0 && c.Spec.Strategy != newest.Spec.Strategy:
+			other = c
+		}
+	}
+	if other != nil {
+		return "", fmt.Errorf("candidates %q and %q have the same binary version and want different strategies, %s and %s",
+			newest.Name, other.Name, newest.Spec.Strategy, other.Spec.Strategy)
+	}
+	return newest.Spec.Strategy, nil
+}
+
+// best returns the candidate with the oldest emulation version, then the oldest binary version,
+// then the oldest creation time. It is nil if no candidate has valid versions.
+func best(all []*candidate) (chosen *candidate) {
+	for _, c := range all {
+		if !c.saysVersions() {
+			continue
+		}
+		if chosen == nil || order(c, chosen) < 0 {
+			chosen = c
+		}
+	}
+	return chosen
+}
+
+func (c *candidate) saysVersions() bool { return c.emulation != nil && c.binary != nil }
+
+// order is negative if a is better than b.
+func order(a, b *candidate) int {
+	if a.saysVersions() != b.saysVersions() {
+		if a.saysVersions() {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(
+		compare(a.emulation, b.emulation),
+		compare(a.binary, b.binary),
+		a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+		cmp.Compare(a.Name, b.Name),
+	)
+}
+
+func parse(text string) *version.Version {
+	v, err := version.ParseSemantic(text)
+	if err != nil {
+		return nil
+	}
+	return v
+}
+
+// compare is negative if x is older than y. An invalid version is older than all others.
+func compare(x, y *version.Version) int {
+	switch {
+	case x == nil && y == nil:
+		return 0
+	case x == nil:
+		return -1
+	case y == nil:
+		return 1
+	case x.LessThan(y):
+		return -1
+	case y.LessThan(x):
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,51 @@
+package storageversions
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/registry"
+	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+)
+
+// TestHeldUntilTheNewestIsSaid: who waits for a definition that is changed meanwhile waits
+// for what it says now, and no longer.
+func TestHeldUntilTheNewestIsSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := New(nil, "a", &registry.Catalog{}, &registry.Catalog{}, time.Now)
+		defined := func(versions ...string) *apiextensionsv1.CustomResourceDefinition {
+			d := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "foos.example.com"}}
+			d.Spec.Group, d.Spec.Names.Plural = "example.com", "foos"
+			for _, v := range versions {
+				d.Spec.Versions = append(d.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{Name: v, Served: true})
+			}
+			return d
+		}
+		foos := schema.GroupResource{Group: "example.com", Resource: "foos"}
+		m.Define([]*apiextensionsv1.CustomResourceDefinition{defined("v1")})
+		held := make(chan bool, 1)
+		go func() {
+			_, h := m.heldCustom(t.Context(), foos)
+			held <- h
+		}()
+		synctest.Wait()
+		m.Define([]*apiextensionsv1.CustomResourceDefinition{defined("v1", "v2")})
+		synctest.Wait()
+		if len(held) != 0 {
+			t.Fatal("it is not held by what came instead")
+		}
+		m.mu.Lock()
+		c := m.custom[foos]
+		c.said = true
+		c.wake()
+		m.mu.Unlock()
+		begin := time.Now()
+		if <-held || time.Since(begin) > 0 {
+			t.Errorf("held for %v after it was said", time.Since(begin))
+		}
+	})
+}

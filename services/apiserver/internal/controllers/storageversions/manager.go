@@ -1,0 +1,237 @@
+package storageversions
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/rest/internalclient"
+)
+
+// Manager records the versions that this replica stores. It is safe for concurrent use.
+type Manager struct {
+	api      *internalclient.Client
+	identity string
+	now      func() time.Time
+	places   []place
+	// gone holds the resources that this replica knows and does not serve.
+	gone     []schema.GroupResource
+	complete atomic.Bool
+
+	mu      sync.RWMutex // leaf lock
+	pending map[schema.GroupResource]error
+	custom  map[schema.GroupResource]*custom
+	changed chan struct{} // signals Run to process custom
+	begun   chan struct{} // closed when the server may write
+	begin   sync.Once
+}
+
+// place is a storage prefix and the resources and versions that it serves.
+type place struct {
+	resources []schema.GroupResource // the first one names the record
+	encoding  string
+	decodable []string
+	served    []string
+	owner     *metav1.OwnerReference // nil for built-in resources
+}
+
+// errNotYet is the error of resources before the first attempt.
+var errNotYet = errors.New("<nil>")
+
+// New returns a Manager for the stored kinds of a catalog. served holds those of them that are
+// served.
+func New(api *internalclient.Client, identity string, catalog, served *registry.Catalog, now func() time.Time) *Manager {
+	m := &Manager{
+		api: api, identity: identity, now: now, pending: map[schema.GroupResource]error{}, custom: map[schema.GroupResource]*custom{},
+		changed: make(chan struct{}, 1), begun: make(chan struct{}),
+	}
+	shown := map[schema.GroupVersionResource]bool{}
+	for _, k := range served.Kinds() {
+		shown[k.GVR()] = true
+	}
+	places := map[string]*place{}
+	for _, k := range catalog.Kinds() {
+		if k.Virtual {
+			continue
+		}
+		p := places[k.Stored.Prefix]
+		if p == nil {
+			p = &place{}
+			places[k.Stored.Prefix] = p
+		}
+		version := k.GVR().GroupVersion()
+		if k.Stored.To == nil { // stored as served, or in the version that it names
+			p.encoding = version.String()
+		}
+		if !k.Stored.Version.Empty() {
+			p.encoding = k.Stored.Version.String()
+		}
+		p.decodable = append(p.decodable, version.String())
+		if shown[k.GVR()] {
+			p.served = append(p.served, version.String())
+		}
+		if !slices.Contains(p.resources, k.StoredGroupResource()) {
+			p.resources = append(p.resources, k.StoredGroupResource())
+		}
+	}
+	for _, prefix := range slices.Sorted(maps.Keys(places)) {
+		p := places[prefix]
+		slices.SortFunc(p.resources, func(a, b schema.GroupResource) int {
+			return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource))
+		})
+		if !slices.Contains(p.decodable, p.encoding) {
+			p.decodable = append(p.decodable, p.encoding)
+		}
+		if len(p.served) == 0 { // no client can write it
+			m.gone = append(m.gone, p.resources[0])
+			continue
+		}
+		m.places = append(m.places, *p)
+		for _, r := range p.resources {
+			m.pending[r] = errNotYet
+		}
+	}
+	return m
+}
+
+// Update writes the records of all built-in resources. An error for one does not stop the others.
+// Run then writes the records of custom resources.
+func (m *Manager) Update(ctx context.Context) error {
+	m.begin.Do(func() { close(m.begun) })
+	defer m.again()
+	var errs []error
+	for i := range m.places {
+		p := &m.places[i]
+		err := m.say(ctx, p)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("failed to update storage version for %v: %w", p.resources[0], err))
+		}
+		m.mu.Lock()
+		for _, r := range p.resources {
+			if err == nil {
+				delete(m.pending, r)
+			} else if _, ok := m.pending[r]; ok {
+				m.pending[r] = err
+			}
+		}
+		m.mu.Unlock()
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	if err := m.withdraw(ctx); err != nil {
+		errs = append(errs, err)
+	}
+	if len(errs) == 0 {
+		m.complete.Store(true)
+	}
+	return errors.Join(errs...)
+}
+
+// Held reports whether writes of a resource must wait, and the last error. For a custom resource
+// that has just been defined, Held itself waits for a bounded time.
+func (m *Manager) Held(ctx context.Context, r schema.GroupResource, isCustom bool) (why error, held bool) {
+	if isCustom {
+		return m.heldCustom(ctx, r)
+	}
+	if m.complete.Load() {
+		return nil, false
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	why, held = m.pending[r]
+	return why, held
+}
+
+// maxAttempts is how many write conflicts on one object are retried. All replicas write it.
+const maxAttempts = 20
+
+func (m *Manager) say(ctx context.Context, p *place) error {
+	name, at := nameOf(p.resources[0]), objects()
+	var err error
+	for range maxAttempts {
+		fresh := &apiserverinternalv1alpha1.StorageVersion{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if p.owner != nil {
+			fresh.OwnerReferences = []metav1.OwnerReference{*p.owner}
+		}
+		// A creation ignores the status, which is a subresource.
+		if err = internalclient.Put(ctx, m.api, at, fresh, func(live *apiserverinternalv1alpha1.StorageVersion) bool { return p.own(&live.ObjectMeta) }); err != nil {
+			return err
+		}
+		var live apiserverinternalv1alpha1.StorageVersion
+		if err = m.api.Get(ctx, at.Named(name), &live); err != nil {
+			return err
+		}
+		if !m.note(&live, p) {
+			return nil
+		}
+		if err = m.api.Update(ctx, at.Named(name).Under("status"), &live, nil); !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	return err
+}
+
+// note records the versions of this replica in v. It returns false if nothing changes.
+func (m *Manager) note(v *apiserverinternalv1alpha1.StorageVersion, p *place) bool {
+	s := &v.Status
+	before := s.DeepCopy()
+	ours := apiserverinternalv1alpha1.ServerStorageVersion{APIServerID: m.identity, EncodingVersion: p.encoding, DecodableVersions: p.decodable, ServedVersions: p.served}
+	if i := slices.IndexFunc(s.StorageVersions, func(o apiserverinternalv1alpha1.ServerStorageVersion) bool { return o.APIServerID == m.identity }); i >= 0 {
+		s.StorageVersions[i] = ours
+	} else {
+		s.StorageVersions = append(s.StorageVersions, ours)
+	}
+	m.conclude(v, before)
+	return !reflect.DeepEqual(before, s)
+}
+
+// conclude sets the fields that follow from the records of all replicas. At least one record must
+// exist.
+func (m *Manager) conclude(v *apiserverinternalv1alpha1.StorageVersion, before *apiserverinternalv1alpha1.StorageVersionStatus) {
+	s := &v.Status
+	s.CommonEncodingVersion = &s.StorageVersions[0].EncodingVersion
+	for i := range s.StorageVersions {
+		if s.StorageVersions[i].EncodingVersion != s.StorageVersions[0].EncodingVersion {
+			s.CommonEncodingVersion = nil
+		}
+	}
+	m.agree(v, before)
+}
+
+// agree sets the condition that reports whether all replicas store the same version. Its transition
+// time changes with its status and with the common version.
+func (m *Manager) agree(v *apiserverinternalv1alpha1.StorageVersion, before *apiserverinternalv1alpha1.StorageVersionStatus) {
+	c := apiserverinternalv1alpha1.StorageVersionCondition{
+		Type: apiserverinternalv1alpha1.AllEncodingVersionsEqual, Status: apiserverinternalv1alpha1.ConditionFalse, ObservedGeneration: v.Generation,
+		LastTransitionTime: metav1.NewTime(m.now()), Reason: "CommonEncodingVersionUnset", Message: "Common encoding version unset",
+	}
+	common := v.Status.CommonEncodingVersion
+	if common != nil {
+		c.Status, c.Reason, c.Message = apiserverinternalv1alpha1.ConditionTrue, "CommonEncodingVersionSet", "Common encoding version set"
+	}
+	for i := range v.Status.Conditions {
+		if had := &v.Status.Conditions[i]; had.Type == c.Type {
+			other := before.CommonEncodingVersion != nil && common != nil && *before.CommonEncodingVersion != *common
+			if had.Status == c.Status && !other {
+				c.LastTransitionTime = had.LastTransitionTime
+			}
+			*had = c
+			return
+		}
+	}
+	v.Status.Conditions = append(v.Status.Conditions, c)
+}

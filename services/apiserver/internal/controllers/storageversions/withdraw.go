@@ -1,0 +1,66 @@
+package storageversions
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/rest/internalclient"
+)
+
+// nameOf returns the name of the StorageVersion object of a resource.
+func nameOf(r schema.GroupResource) string { return cmp.Or(r.Group, "core") + "." + r.Resource }
+
+func objects() internalclient.Ref {
+	return internalclient.Of(apiserverinternalv1alpha1.GroupName, "v1alpha1", "storageversions", "")
+}
+
+// withdraw removes this replica's earlier records of resources that it no longer serves. Otherwise
+// peers would proxy requests to it.
+func (m *Manager) withdraw(ctx context.Context) error {
+	var errs []error
+	for _, r := range m.gone {
+		if err := m.unsay(ctx, nameOf(r)); err != nil {
+			errs = append(errs, fmt.Errorf("failed to withdraw the storage version of %v: %w", r, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (m *Manager) unsay(ctx context.Context, name string) (err error) {
+	at := objects().Named(name)
+	if err := m.api.Known(ctx, at, nil); apierrors.IsNotFound(err) {
+		return nil
+	}
+	for range maxAttempts {
+		var v apiserverinternalv1alpha1.StorageVersion
+		if err = m.api.Get(ctx, at, &v); err != nil {
+			break
+		}
+		before := v.Status.DeepCopy()
+		v.Status.StorageVersions = slices.DeleteFunc(v.Status.StorageVersions, func(o apiserverinternalv1alpha1.ServerStorageVersion) bool { return o.APIServerID == m.identity })
+		switch {
+		case len(v.Status.StorageVersions) == len(before.StorageVersions):
+			return nil
+		case len(v.Status.StorageVersions) == 0:
+			err = m.api.Delete(ctx, at, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion}})
+		default:
+			m.conclude(&v, before)
+			err = m.api.Update(ctx, at.Under("status"), &v, nil)
+		}
+		if !apierrors.IsConflict(err) {
+			break
+		}
+	}
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,274 @@
+package conversion_test
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/services/apiserver/internal/crd/conversion"
+	"binnacle/services/apiserver/internal/proxy/webhookclient"
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// review is a ConversionReview as it goes over the wire.
+type review struct {
+	Kind       string `json:"kind,omitempty"`
+	APIVersion string `json:"apiVersion,omitempty"`
+	Request    struct {
+		UID               string           `json:"uid"`
+		DesiredAPIVersion string           `json:"desiredAPIVersion"`
+		Objects           []map[string]any `json:"objects"`
+	} `json:"request,omitzero"`
+	Response map[string]any `json:"response,omitempty"`
+}
+
+// server converts by renaming; bend changes its answers.
+type server struct {
+	*httptest.Server
+	asked []review
+	bend  func(*review)
+	whole func(http.ResponseWriter)
+}
+
+func start(t *testing.T) *server {
+	t.Helper()
+	s := &server{}
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var q review
+		body, _ := io.ReadAll(r.Body)
+		if err := json.Unmarshal(body, &q); err != nil {
+			t.Error(err)
+		}
+		s.asked = append(s.asked, q)
+		if s.whole != nil {
+			s.whole(w)
+			return
+		}
+		objects := []any{}
+		for _, o := range q.Request.Objects {
+			o["apiVersion"] = q.Request.DesiredAPIVersion
+			objects = append(objects, o)
+		}
+		a := &review{Kind: q.Kind, APIVersion: q.APIVersion, Response: map[string]any{
+			"uid": q.Request.UID, "result": map[string]any{"status": "Success"}, "convertedObjects": objects,
+		}}
+		if s.bend != nil {
+			s.bend(a)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string]any{"kind": a.Kind, "apiVersion": a.APIVersion, "response": a.Response})
+	}))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *server) webhook(t *testing.T, versions ...string) *conversion.Webhook {
+	t.Helper()
+	asker, err := conversion.NewAsker(&webhookclient.Services{}, webhookclient.Ways{}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(asker.Close)
+	url := s.URL + "/convert"
+	return conversion.New(asker, &v1.CustomResourceDefinition{Spec: v1.CustomResourceDefinitionSpec{
+		Group: "conv.test", Conversion: &v1.CustomResourceConversion{Strategy: v1.WebhookConverter, Webhook: &v1.WebhookConversion{
+			ClientConfig:             &v1.WebhookClientConfig{URL: &url, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})},
+			ConversionReviewVersions: versions,
+		}},
+	}})
+}
+
+const object = `{"apiVersion":"conv.test/v1","kind":"Ep","metadata":{"name":"two","namespace":"f","uid":"u","generation":1,"labels":{"l":"1"},"annotations":{"k":"v"},"finalizers":["ex.test/f"]},"spec":{"hostPort":"h:1"}}`
+
+func TestReviewVersions(t *testing.T) {
+	for versions, want := range map[string]string{
+		"v1 v1beta1": "v1", "v1beta1": "v1beta1", "v1beta1 v1": "v1beta1", "v9 v1": "v1",
+	} {
+		s := start(t)
+		out, err := s.webhook(t, strings.Fields(versions)...).Convert(t.Context(), [][]byte{[]byte(object)}, "v2")
+		if err != nil || !strings.Contains(string(out[0]), `"conv.test/v2"`) {
+			t.Fatalf("%s: %s, %v", versions, out, err)
+		}
+		if got := s.asked[0]; got.APIVersion != "apiextensions.k8s.io/"+want || got.Request.DesiredAPIVersion != "conv.test/v2" {
+			t.Errorf("%s: asked in %s for %s", versions, got.APIVersion, got.Request.DesiredAPIVersion)
+		}
+	}
+}
+
+// TestOthersWorkMeanwhile, as long as the webhook is waited for.
+func TestOthersWorkMeanwhile(t *testing.T) {
+	s := start(t)
+	var away, asked atomic.Int64
+	s.bend = func(*review) { asked.Store(away.Load()) }
+	ctx := request.Carry(t.Context(), &request.Operation{})
+	request.SetAside(ctx, func() func() { away.Add(1); return func() { away.Add(-1) } })
+	if _, err := s.webhook(t, "v1").Convert(ctx, [][]byte{[]byte(object)}, "v2"); err != nil {
+		t.Fatal(err)
+	}
+	if asked.Load() != 1 || away.Load() != 0 {
+		t.Errorf("it is aside %d times while the webhook is asked, %d times afterwards", asked.Load(), away.Load())
+	}
+}
+
+func TestManyAtOnce(t *testing.T) {
+	s := start(t)
+	var docs [][]byte
+	for i := range 1200 {
+		version := "v1"
+		if i%3 == 0 {
+			version = "v2"
+		}
+		docs = append(docs, fmt.Appendf(nil, `{"apiVersion":"conv.test/%s","kind":"Ep","metadata":{"name":"n%d"}}`, version, i))
+	}
+	out, err := s.webhook(t, "v1").Convert(t.Context(), docs, "v2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, d := range out {
+		var o struct {
+			APIVersion string
+			Metadata   struct{ Name string }
+		}
+		if err := json.Unmarshal(d, &o); err != nil || o.APIVersion != "conv.test/v2" || o.Metadata.Name != fmt.Sprint("n", i) {
+			t.Fatalf("object %d is %s, %v", i, d, err)
+		}
+	}
+	if len(s.asked) != 2 {
+		t.Errorf("800 objects in %d questions", len(s.asked))
+	}
+}
+
+// change is a bent answer's first object.
+func change(f func(object, metadata map[string]any)) func(*review) {
+	return func(r *review) {
+		o := r.Response["convertedObjects"].([]any)[0].(map[string]any)
+		m, _ := o["metadata"].(map[string]any)
+		f(o, m)
+	}
+}
+
+func respond(name string, value any) func(*review) {
+	return func(r *review) {
+		if value == nil {
+			delete(r.Response, name)
+			return
+		}
+		r.Response[name] = value
+	}
+}
+
+// What the reference answered to the same.
+func TestWrongAnswers(t *testing.T) {
+	const failed = "conversion webhook for conv.test/v1, Kind=Ep failed: "
+	const returned = "conversion webhook for conv.test/v1, Kind=Ep returned "
+	for name, c := range map[string]struct {
+		bend func(*review)
+		want string
+	}{
+		"Failure with message":    {respond("result", map[string]any{"status": "Failure", "message": "cannot convert"}), failed + "cannot convert"},
+		"Failure without message": {respond("result", map[string]any{"status": "Failure"}), failed + "response.result.status was 'Failure', not 'Success'"},
+		"no result":               {respond("result", nil), failed + "response.result.status was '', not 'Success'"},
+		"no objects":              {respond("convertedObjects", []any{}), returned + "0 objects, expected 1"},
+		"objects absent":          {respond("convertedObjects", nil), returned + "0 objects, expected 1"},
+		"too many":                {respond("convertedObjects", []any{map[string]any{}, map[string]any{}}), returned + "2 objects, expected 1"},
+		"null":                    {respond("convertedObjects", []any{nil}), "unexpected end of JSON input"},
+		"other uid":               {respond("uid", "zz"), `, got "zz"`},
+		"no response":             {func(r *review) { r.Response = nil }, failed + "no response provided"},
+		"no type":                 {func(r *review) { r.Kind, r.APIVersion = "", "" }, failed + "expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got /, Kind="},
+		"other version of the review": {func(r *review) { r.APIVersion = "apiextensions.k8s.io/v1beta1" },
+			failed + "converting (v1beta1.ConversionReview) to (v1.ConversionReview): unknown conversion"},
+		"unknown version of the review": {func(r *review) { r.APIVersion = "apiextensions.k8s.io/v7" },
+			failed + `no kind "ConversionReview" is registered for version "apiextensions.k8s.io/v7" in scheme "pkg/runtime/scheme.go:110"`},
+		"not converted": {change(func(o, _ map[string]any) { o["apiVersion"] = "conv.test/v1" }),
+			returned + "invalid object at index 0: invalid groupVersion (expected conv.test/v2, received conv.test/v1)"},
+		"other kind":         {change(func(o, _ map[string]any) { o["kind"] = "Zed" }), returned + "invalid object at index 0: invalid kind (expected Ep, received Zed)"},
+		"name":               {change(func(_, m map[string]any) { m["name"] = "zz" }), returned + "invalid object: must have the same name: two != zz"},
+		"namespace":          {change(func(_, m map[string]any) { m["namespace"] = "zz" }), returned + "invalid object: must have the same namespace: f != zz"},
+		"uid":                {change(func(_, m map[string]any) { m["uid"] = "zz" }), returned + "invalid object: must have the same UID: u != zz"},
+		"metadata removed":   {change(func(o, _ map[string]any) { delete(o, "metadata") }), returned + "invalid object: must have the same name: two != "},
+		"metadata of a text": {change(func(o, _ map[string]any) { o["metadata"] = "x" }), returned + "invalid object: must have the same name: two != "},
+		"invalid labels":     {change(func(_, m map[string]any) { m["labels"] = map[string]any{"a b": "!"} }), returned + "invalid metadata: [metadata.labels: Invalid value: \"a b\": name part must consist of"},
+	} {
+		s := start(t)
+		s.bend = c.bend
+		_, err := s.webhook(t, "v1").Convert(t.Context(), [][]byte{[]byte(object)}, "v2")
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %s", name, err, c.want)
+		}
+		var st apierrors.APIStatus
+		if !errors.As(err, &st) || st.Status().Code != 500 || st.Status().Reason != "" {
+			t.Errorf("%s: %#v is no Status of code 500 without a reason", name, err)
+		}
+	}
+}
+
+func TestMetadataStaysButLabelsAndAnnotations(t *testing.T) {
+	s := start(t)
+	s.bend = change(func(o, m map[string]any) {
+		m["labels"], m["annotations"] = map[string]any{"new": "1"}, nil
+		m["finalizers"], m["generation"], m["ownerReferences"] = []any{}, 99, []any{map[string]any{"name": "x"}}
+		m["resourceVersion"] = "7"
+		o["spec"] = map[string]any{"host": "h"}
+	})
+	out, err := s.webhook(t, "v1").Convert(t.Context(), [][]byte{[]byte(object)}, "v2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, want any
+	if err := json.Unmarshal(out[0], &got); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(`{"apiVersion":"conv.test/v2","kind":"Ep","metadata":{"name":"two","namespace":"f","uid":"u","generation":1,"labels":{"new":"1"},"finalizers":["ex.test/f"]},"spec":{"host":"h"}}`), &want); err != nil {
+		t.Fatal(err)
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("converted is\n%s\nwant\n%v", out[0], want)
+	}
+}
+
+func TestBrokenServers(t *testing.T) {
+	const failed = "conversion webhook for conv.test/v1, Kind=Ep failed: "
+	for want, whole := range map[string]func(http.ResponseWriter){
+		failed + "0-length response with status code: 200": func(http.ResponseWriter) {},
+		failed + `an error on the server ("broken") has prevented the request from succeeding`: func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "text/plain")
+			w.WriteHeader(http.StatusInternalServerError)
+			fmt.Fprint(w, "broken")
+		},
+		failed + "the server could not find the requested resource":                           func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) },
+		failed + "couldn't get version/kind; json parse error: json: cannot unmarshal string": func(w http.ResponseWriter) { fmt.Fprint(w, `"x"`) },
+	} {
+		s := start(t)
+		s.whole = whole
+		if _, err := s.webhook(t, "v1").Convert(t.Context(), [][]byte{[]byte(object)}, "v2"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	s := start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var entered atomic.Bool
+	hold := make(chan struct{})
+	s.whole = func(http.ResponseWriter) {
+		entered.Store(true)
+		cancel()
+		<-hold
+	}
+	_, err := s.webhook(t, "v1").Convert(ctx, [][]byte{[]byte(object)}, "v2")
+	close(hold)
+	if !errors.Is(err, context.Canceled) || !entered.Load() {
+		t.Errorf("a request that ends: %v", err)
+	}
+}

@@ -1,0 +1,183 @@
+package definition
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// Instances gives access to the objects of custom resources.
+type Instances interface {
+	// Count returns the number of objects in the store.
+	Count(ctx context.Context, group, resource string) (int64, error)
+	// Delete deletes the objects. It marks objects that have finalizers and leaves them.
+	Delete(ctx context.Context, group, resource string) error
+	// None returns the precondition that there is no object.
+	None(group, resource string) (storage.Premise, error)
+}
+
+// Times and numbers of a cleaner.
+const (
+	// cleaners is the number of definitions whose objects are deleted at the same time.
+	cleaners = 8
+	// The pause between counts of the remaining objects grows from firstLook to lastLook. The pause
+	// between deletions grows from firstPass to lastPass.
+	firstLook, lastLook = 50 * time.Millisecond, 5 * time.Second
+	firstPass, lastPass = time.Second, time.Minute
+	// confirmWithin is the time after which the condition reports that objects remain.
+	confirmWithin = time.Minute
+)
+
+// cleaner deletes the objects of deleted definitions and then releases the definitions.
+type cleaner struct {
+	Config
+	slots chan struct{}
+	work  sync.WaitGroup
+
+	mu      sync.Mutex
+	running map[string]bool // names of definitions
+}
+
+func newCleaner(c Config) *cleaner {
+	return &cleaner{Config: c, slots: make(chan struct{}, cleaners), running: map[string]bool{}}
+}
+
+// add starts the cleanup of a definition unless it is already running.
+func (c *cleaner) add(ctx context.Context, name string, established bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running[name] {
+		return
+	}
+	c.running[name] = true
+	c.work.Go(func() {
+		j := &job{cleaner: c, name: name, established: established, passPause: firstPass}
+		j.run(ctx)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.running, name)
+	})
+}
+
+// wait returns when all cleanups have ended.
+func (c *cleaner) wait() { c.work.Wait() }
+
+// job is the cleanup of one definition. Several replicas may run it at the same time. Each finds
+// done what another one has done.
+type job struct {
+	*cleaner
+	name        string
+	established bool
+	// left is the number of objects at the last count.
+	left int64
+	// Objects are deleted at nextPass. While their number does not fall, they are deleted again
+	// after growing pauses.
+	nextPass  time.Time
+	passPause time.Duration
+}
+
+// run works until the definition is released.
+func (j *job) run(ctx context.Context) {
+	pause := firstLook
+	for {
+		d, revision := j.live()
+		if d == nil {
+			return
+		}
+		err := j.step(ctx, d, revision)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			j.Logger.Error("the objects of a definition could not be removed; trying again", "definition", j.name, "error", err)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+		pause = min(2*pause, lastLook)
+	}
+}
+
+// live returns the definition, or nil if it is gone or if only other finalizers remain.
+func (j *job) live() (*v1.CustomResourceDefinition, int64) {
+	e, ok := j.Definitions.Get(j.Definitions.Prefix() + j.name)
+	if !ok {
+		return nil, 0
+	}
+	d, err := HeadOf(e)
+	if err != nil || d.DeletionTimestamp == nil || !slices.Contains(d.Finalizers, v1.CustomResourceCleanupFinalizer) {
+		return nil, 0
+	}
+	return d, e.Revision
+}
+
+// step runs the next step of the cleanup. The replica that sets the condition to "in progress"
+// deletes at once. A replica that finds the condition set waits to see whether the number of
+// objects falls.
+func (j *job) step(ctx context.Context, d *v1.CustomResourceDefinition, revision int64) error {
+	w := &statusWrite{client: j.Client, d: d, revision: revision, now: metav1.NewTime(j.Now().UTC().Truncate(time.Second))}
+	switch t := find(&d.Status, v1.Terminating); {
+	case !j.Definable(d.Spec.Group, d.Spec.Names.Plural):
+		return w.release(ctx, overlapReason, overlapMessage)
+	case !j.established && !IsTrue(d, v1.Established):
+		return w.release(ctx, "NeverEstablished", "resource was never established")
+	case t == nil || t.Reason == "InstanceDeletionPending":
+		won, err := w.tell(ctx, "InstanceDeletionInProgress", "CustomResource deletion is in progress")
+		if err != nil || !won {
+			return err
+		}
+		j.nextPass = j.Now()
+	case j.nextPass.IsZero():
+		j.nextPass = j.Now().Add(j.passPause)
+	}
+	if err := j.remove(ctx, w); err != nil || j.left > 0 {
+		return err
+	}
+	none, err := j.Instances.None(d.Spec.Group, d.Spec.Names.Plural)
+	if err != nil {
+		return err
+	}
+	// The precondition catches objects that were created since the count.
+	return w.release(ctx, "InstanceDeletionCompleted", "removed all instances", none)
+}
+
+// remove deletes the objects if a deletion is due, and counts the remaining ones.
+func (j *job) remove(ctx context.Context, w *statusWrite) error {
+	select {
+	case j.slots <- struct{}{}:
+		defer func() { <-j.slots }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	group, resource, before := w.d.Spec.Group, w.d.Spec.Names.Plural, j.left
+	var err error
+	if j.left, err = j.Instances.Count(ctx, group, resource); err != nil {
+		return w.fail(ctx, "could not list instances: ", err)
+	}
+	if j.left > 0 && j.left < before {
+		j.passPause = firstPass
+		j.nextPass = j.Now().Add(j.passPause)
+	}
+	if j.left > 0 && !j.Now().Before(j.nextPass) {
+		j.nextPass = j.Now().Add(j.passPause)
+		j.passPause = min(2*j.passPause, lastPass)
+		if err := j.Instances.Delete(ctx, group, resource); err != nil {
+			return w.fail(ctx, "could not issue all deletes: ", err)
+		}
+		if j.left, err = j.Instances.Count(ctx, group, resource); err != nil {
+			return w.fail(ctx, "could not list instances: ", err)
+		}
+	}
+	if t := find(&w.d.Status, v1.Terminating); j.left > 0 && t.Reason == "InstanceDeletionInProgress" && w.now.Sub(t.LastTransitionTime.Time) > confirmWithin {
+		_, err = w.tell(ctx, "InstanceDeletionCheck", "could not confirm zero CustomResources remaining: "+context.DeadlineExceeded.Error())
+	}
+	return err
+}

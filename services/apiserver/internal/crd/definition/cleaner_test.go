@@ -1,0 +1,49 @@
+package definition
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// gone are objects of which there are none.
+type gone struct{ premise storage.Premise }
+
+func (g gone) Count(context.Context, string, string) (int64, error) { return 0, nil }
+func (g gone) Delete(context.Context, string, string) error         { return nil }
+func (g gone) None(group, resource string) (storage.Premise, error) { return g.premise, nil }
+
+// premises are those of each write.
+type premises [][]storage.Premise
+
+func (p *premises) PatchStatus(_ context.Context, _ string, _ any, while ...storage.Premise) error {
+	*p = append(*p, while)
+	return nil
+}
+
+// TestReleaseDependsOnThatThereIsNothing: objects may come after they were counted.
+func TestReleaseDependsOnThatThereIsNothing(t *testing.T) {
+	none := storage.Premise{Key: "/registry/example.com/things/", Prefix: true}
+	var wrote premises
+	c := newCleaner(Config{
+		Client: &wrote, Instances: gone{none}, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+		Definable: func(string, string) bool { return true },
+	})
+	d := &v1.CustomResourceDefinition{}
+	d.Finalizers = []string{v1.CustomResourceCleanupFinalizer}
+	d.Spec.Group, d.Spec.Names.Plural = "example.com", "things"
+	SetCondition(&d.Status, *condition(v1.Terminating, true, "InstanceDeletionInProgress", ""), metav1.Now())
+	if err := (&job{cleaner: c, established: true}).step(t.Context(), d, 5); err != nil {
+		t.Fatal(err)
+	}
+	if len(wrote) != 1 || !slices.Equal(wrote[0], []storage.Premise{none}) {
+		t.Errorf("wrote %+v", wrote)
+	}
+}

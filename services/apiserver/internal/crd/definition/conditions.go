@@ -1,0 +1,151 @@
+package definition
+
+import (
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/crd/structural"
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/registry/validate"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// IsTrue reports whether a condition of a definition is true.
+func IsTrue(d *v1.CustomResourceDefinition, kind v1.CustomResourceDefinitionConditionType) bool {
+	c := find(&d.Status, kind)
+	return c != nil && c.Status == v1.ConditionTrue
+}
+
+// IsTerminating reports whether a definition is being deleted, so that its objects cannot be
+// created.
+func IsTerminating(d *v1.CustomResourceDefinition) bool {
+	return d.DeletionTimestamp != nil || IsTrue(d, v1.Terminating)
+}
+
+func find(s *v1.CustomResourceDefinitionStatus, kind v1.CustomResourceDefinitionConditionType) *v1.CustomResourceDefinitionCondition {
+	for i := range s.Conditions {
+		if s.Conditions[i].Type == kind {
+			return &s.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// SetCondition sets a condition and reports whether anything changed. The transition time is that
+// of the last change of status.
+func SetCondition(s *v1.CustomResourceDefinitionStatus, c v1.CustomResourceDefinitionCondition, now metav1.Time) bool {
+	c.LastTransitionTime = now
+	has := find(s, c.Type)
+	if has == nil {
+		s.Conditions = append(s.Conditions, c)
+		return true
+	}
+	if has.Status == c.Status && has.Reason == c.Reason && has.Message == c.Message {
+		return false
+	}
+	if has.Status == c.Status && !has.LastTransitionTime.IsZero() {
+		c.LastTransitionTime = has.LastTransitionTime
+	}
+	*has = c
+	return true
+}
+
+// Status updates the status of a definition to a verdict and reports whether anything changed. It
+// replaces the list of conditions and does not change the old one.
+func Status(d *v1.CustomResourceDefinition, v Verdict, now metav1.Time) bool {
+	s := &d.Status
+	s.Conditions = slices.Clone(s.Conditions)
+	changed := !sameNames(&s.AcceptedNames, &v.Accepted)
+	if changed {
+		s.AcceptedNames = v.Accepted
+	}
+	set := func(c *v1.CustomResourceDefinitionCondition) {
+		if c != nil && SetCondition(s, *c, now) {
+			changed = true
+		}
+	}
+	set(namesAccepted(v))
+	set(established(d, v))
+	set(approved(d))
+	if c := nonStructural(d); c != nil {
+		set(c)
+	} else if find(s, v1.NonStructuralSchema) != nil {
+		s.Conditions = slices.DeleteFunc(s.Conditions, func(c v1.CustomResourceDefinitionCondition) bool { return c.Type == v1.NonStructuralSchema })
+		changed = true
+	}
+	return changed
+}
+
+func condition(kind v1.CustomResourceDefinitionConditionType, holds bool, reason, message string) *v1.CustomResourceDefinitionCondition {
+	c := &v1.CustomResourceDefinitionCondition{Type: kind, Status: v1.ConditionFalse, Reason: reason, Message: message}
+	if holds {
+		c.Status = v1.ConditionTrue
+	}
+	return c
+}
+
+func namesAccepted(v Verdict) *v1.CustomResourceDefinitionCondition {
+	if c := v.Conflict; c != nil {
+		return condition(v1.NamesAccepted, false, c.Reason, c.Message)
+	}
+	return condition(v1.NamesAccepted, true, "NoConflicts", "no conflicts found")
+}
+
+// established returns nil once the condition holds: later names may be rejected, but the definition
+// stays established.
+func established(d *v1.CustomResourceDefinition, v Verdict) *v1.CustomResourceDefinitionCondition {
+	switch {
+	case IsTrue(d, v1.Established):
+		return nil
+	case v.Established:
+		return condition(v1.Established, true, "InitialNamesAccepted", "the initial names have been accepted")
+	case v.Conflict == nil:
+		return condition(v1.Established, false, "InvalidCABundle", "The conversion webhook CABundle is invalid")
+	}
+	return condition(v1.Established, false, "NotAccepted", "not all names are accepted")
+}
+
+func brokenWebhook(d *v1.CustomResourceDefinition) bool {
+	c := d.Spec.Conversion
+	return c != nil && c.Webhook != nil && c.Webhook.ClientConfig != nil && len(c.Webhook.ClientConfig.CABundle) > 0 &&
+		validate.BrokenCABundle(c.Webhook.ClientConfig.CABundle) != nil
+}
+
+func approved(d *v1.CustomResourceDefinition) *v1.CustomResourceDefinitionCondition {
+	if !IsProtected(d.Spec.Group) {
+		return nil
+	}
+	state, message := ApprovalOf(d)
+	reason := map[Approval]string{
+		ApprovalMissing: "MissingAnnotation", ApprovalInvalid: "InvalidAnnotation",
+		Approved: "ApprovedAnnotation", Unapproved: "UnapprovedAnnotation",
+	}[state]
+	return condition(v1.KubernetesAPIApprovalPolicyConformant, state == Approved, reason, message)
+}
+
+// nonStructural returns a condition for schemas that were stored before they had to be structural.
+func nonStructural(d *v1.CustomResourceDefinition) *v1.CustomResourceDefinitionCondition {
+	var errs field.ErrorList
+	if d.Spec.PreserveUnknownFields {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "preserveUnknownFields"), true, "must be false"))
+	}
+	for i, v := range d.Spec.Versions {
+		if v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
+			continue
+		}
+		if err := structural.Unsupported(v.Schema.OpenAPIV3Schema); err != nil {
+			c := condition(v1.NonStructuralSchema, false, "StructuralError", fmt.Sprintf("failed to check validation schema for version %s: %v", v.Name, err))
+			c.Status = v1.ConditionUnknown
+			return c
+		}
+		path := field.NewPath("spec", "versions").Index(i).Child("schema", "openAPIV3Schema")
+		errs = append(errs, structural.Check(path, v.Schema.OpenAPIV3Schema)...)
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return condition(v1.NonStructuralSchema, true, "Violations", status.Aggregated(errs).Error())
+}

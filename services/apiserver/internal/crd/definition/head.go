@@ -1,0 +1,103 @@
+package definition
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/json/pathreader"
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/registry/apis/apiextensions/v1beta1"
+)
+
+// Paths of the parts of a stored definition that Head reads.
+var (
+	headPaths = pathreader.Compile(
+		pathreader.Fields("metadata", "name"), pathreader.Fields("metadata", "uid"), pathreader.Fields("metadata", "annotations"),
+		pathreader.Fields("metadata", "finalizers"), pathreader.Fields("metadata", "deletionTimestamp"), pathreader.Fields("metadata", "generation"),
+		pathreader.Fields("metadata", "creationTimestamp"),
+		pathreader.Fields("spec", "group"), pathreader.Fields("spec", "version"), pathreader.Fields("spec", "scope"), pathreader.Fields("spec", "names"),
+		pathreader.Fields("spec", "conversion"), pathreader.Fields("spec", "preserveUnknownFields"), pathreader.Fields("spec", "versions"), pathreader.Fields("status"),
+	)
+	versionPaths = pathreader.Compile(
+		pathreader.Fields("name"), pathreader.Fields("served"), pathreader.Fields("storage"), pathreader.Fields("deprecated"), pathreader.Fields("deprecationWarning"),
+	)
+)
+
+// HeadOf is Head for an entry of the watch cache.
+func HeadOf(e *watchcache.Entry) (*v1.CustomResourceDefinition, error) {
+	d, err := Head(e.Outline())
+	if err == nil && d.Spec.PreserveUnknownFields {
+		return Head(e.Stored())
+	}
+	return d, err
+}
+
+// Head reads a stored definition without its large parts: managed fields are omitted, and versions
+// have only their names and flags. A definition that preserves unknown fields is read as a whole,
+// because its schemas need not be structural.
+func Head(stored []byte) (*v1.CustomResourceDefinition, error) {
+	parts, err := headPaths.Find(stored, nil)
+	if err != nil {
+		return nil, fmt.Errorf("definition: %w", err)
+	}
+	d := &v1beta1.CustomResourceDefinition{}
+	for i, into := range []any{
+		&d.Name, &d.UID, &d.Annotations, &d.Finalizers, &d.DeletionTimestamp, &d.Generation, &d.CreationTimestamp,
+		&d.Spec.Group, &d.Spec.Version, &d.Spec.Scope, &d.Spec.Names, &d.Spec.Conversion, &d.Spec.PreserveUnknownFields,
+	} {
+		if err := read(parts[i], into); err != nil {
+			return nil, err
+		}
+	}
+	versions, status := parts[len(parts)-2], parts[len(parts)-1]
+	if err := read(status, &d.Status); err != nil {
+		return nil, err
+	}
+	if keep := d.Spec.PreserveUnknownFields; keep == nil || *keep {
+		whole := &v1beta1.CustomResourceDefinition{}
+		if err := read(stored, whole); err != nil {
+			return nil, err
+		}
+		return v1beta1.ToV1(whole), nil
+	}
+	if d.Spec.Versions, err = headVersions(versions); err != nil {
+		return nil, err
+	}
+	return v1beta1.ToV1(d), nil
+}
+
+func headVersions(list []byte) (out []v1beta1.CustomResourceDefinitionVersion, err error) {
+	if list == nil {
+		return nil, nil
+	}
+	var parts [][]byte
+	outer := pathreader.Elements(list, func(_ int, value []byte) bool {
+		if parts, err = versionPaths.Find(value, parts); err != nil {
+			return false
+		}
+		var v v1beta1.CustomResourceDefinitionVersion
+		for i, into := range []any{&v.Name, &v.Served, &v.Storage, &v.Deprecated, &v.DeprecationWarning} {
+			if err = read(parts[i], into); err != nil {
+				return false
+			}
+		}
+		out = append(out, v)
+		return true
+	})
+	if err == nil {
+		err = outer
+	}
+	return out, err
+}
+
+// read decodes a part of a definition if it exists.
+func read(part []byte, into any) error {
+	if part == nil {
+		return nil
+	}
+	if err := json.Unmarshal(part, into); err != nil {
+		return fmt.Errorf("definition: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,170 @@
+package definition
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/json/pathreader"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// Stored accesses the objects in the store. Like Kubernetes, it deletes them there and not by
+// requests: admission cannot prevent the deletion, and definitions that are not served may have
+// objects too.
+type Stored struct {
+	Store storage.Interface
+	// Root is the prefix of all keys, without a trailing slash.
+	Root string
+	Now  func() time.Time
+}
+
+var _ Instances = (*Stored)(nil)
+
+const (
+	instancePage    = 500
+	instanceWorkers = 8
+	instanceTries   = 5
+)
+
+// prefix returns the key prefix of the objects. It returns an error if other data shares the
+// prefix.
+func (s *Stored) prefix(group, resource string) (string, error) {
+	if !HasOwnPlace(group, resource) {
+		return "", fmt.Errorf("%s.%s has no place of its own in the store", resource, group)
+	}
+	return s.Root + "/" + group + "/" + resource + "/", nil
+}
+
+// None implements Instances.
+func (s *Stored) None(group, resource string) (storage.Premise, error) {
+	prefix, err := s.prefix(group, resource)
+	return storage.Premise{Key: prefix, Prefix: true}, err
+}
+
+// Count implements Instances.
+func (s *Stored) Count(ctx context.Context, group, resource string) (int64, error) {
+	prefix, err := s.prefix(group, resource)
+	if err != nil {
+		return 0, err
+	}
+	res, err := s.Store.List(ctx, prefix, storage.ListOptions{Limit: 1})
+	return res.Count, err
+}
+
+// Delete implements Instances. An error for one object does not stop the deletion of the rest.
+func (s *Stored) Delete(ctx context.Context, group, resource string) error {
+	prefix, err := s.prefix(group, resource)
+	if err != nil {
+		return err
+	}
+	opts := storage.ListOptions{Limit: instancePage}
+	var failed []error
+	for {
+		res, err := s.Store.List(ctx, prefix, opts)
+		if err != nil {
+			return err
+		}
+		failed = append(failed, s.deletePage(ctx, res.Items)...)
+		if !res.More || len(res.Items) == 0 || ctx.Err() != nil {
+			return errors.Join(failed...)
+		}
+		opts.From = res.Items[len(res.Items)-1].Key + "\x00"
+	}
+}
+
+func (s *Stored) deletePage(ctx context.Context, items []storage.KeyValue) (failed []error) {
+	var (
+		mu   sync.Mutex
+		work sync.WaitGroup
+		todo = make(chan storage.KeyValue)
+	)
+	for range min(instanceWorkers, len(items)) {
+		work.Go(func() {
+			for kv := range todo {
+				if err := s.delete(ctx, kv); err != nil {
+					mu.Lock()
+					failed = append(failed, err)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	for _, kv := range items {
+		todo <- kv
+	}
+	close(todo)
+	work.Wait()
+	return failed
+}
+
+// delete deletes one object or, if it has finalizers, marks it.
+func (s *Stored) delete(ctx context.Context, kv storage.KeyValue) error {
+	for range instanceTries {
+		if err := kv.Unreadable(); err != nil {
+			return fmt.Errorf("%s cannot be read, and has to be deleted by who may do that: %w", kv.Key, err)
+		}
+		marked, err := mark(kv.Value, s.Now())
+		switch {
+		case err != nil:
+			return fmt.Errorf("%s: %w", kv.Key, err)
+		case marked == nil:
+			_, err = s.Store.Delete(ctx, kv.Key, kv.ModRevision)
+		case len(marked) == 0:
+			return nil
+		default:
+			_, err = s.Store.Update(ctx, kv.Key, marked, kv.ModRevision, storage.WriteOptions{})
+		}
+		if err == nil || errors.Is(err, storage.ErrNotFound) {
+			return nil
+		}
+		var conflict *storage.ConflictError
+		if !errors.As(err, &conflict) {
+			return fmt.Errorf("%s: %w", kv.Key, err)
+		}
+		kv = conflict.Live
+	}
+	return fmt.Errorf("%s: somebody else keeps changing it", kv.Key)
+}
+
+// mark returns an object marked for deletion. It returns nil if the object has no finalizers, and
+// an empty slice if it is already marked.
+func mark(doc []byte, now time.Time) ([]byte, error) {
+	raw, err := pathreader.Find(doc, "metadata")
+	if err != nil {
+		return nil, err
+	}
+	var held struct {
+		Finalizers        []string     `json:"finalizers"`
+		DeletionTimestamp *metav1.Time `json:"deletionTimestamp"`
+		Generation        int64        `json:"generation"`
+	}
+	if err := json.Unmarshal(raw, &held); err != nil {
+		return nil, err
+	}
+	if len(held.Finalizers) == 0 {
+		return nil, nil
+	}
+	if held.DeletionTimestamp != nil {
+		return []byte{}, nil
+	}
+	fields := map[string]string{
+		"deletionTimestamp":          now.UTC().Format(`"` + time.RFC3339 + `"`),
+		"deletionGracePeriodSeconds": "0",
+	}
+	if held.Generation > 0 {
+		fields["generation"] = strconv.FormatInt(held.Generation+1, 10)
+	}
+	for name, value := range fields {
+		if doc, err = pathreader.Put(doc, []byte(value), "metadata", name); err != nil {
+			return nil, err
+		}
+	}
+	return doc, nil
+}

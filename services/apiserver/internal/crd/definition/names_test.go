@@ -1,0 +1,229 @@
+package definition
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+)
+
+// named are the names of a definition in the order plural, singular, kind, list
+// kind, short names.
+func named(n ...string) v1.CustomResourceDefinitionNames {
+	out := v1.CustomResourceDefinitionNames{Plural: n[0], Singular: n[1], Kind: n[2], ListKind: n[3]}
+	if len(n) > 4 {
+		out.ShortNames = n[4:]
+	}
+	return out
+}
+
+func TestDecide(t *testing.T) {
+	first := named("gadgets", "gadget", "Gadget", "GadgetList", "gdt")
+	settled := Claim{Name: "gadgets", Created: 1, Wanted: first, Held: first, Established: true}
+	for _, test := range []struct {
+		name         string
+		claim        Claim
+		accepted     v1.CustomResourceDefinitionNames
+		reason, text string
+		established  bool
+	}{
+		{
+			"free names", Claim{Wanted: named("gizmos", "gizmo", "Gizmo", "GizmoList", "gz")},
+			named("gizmos", "gizmo", "Gizmo", "GizmoList", "gz"), "", "", true,
+		},
+		{
+			"a singular that is a plural", Claim{Wanted: named("gizmos", "gadgets", "Gizmo", "GizmoList")},
+			named("gizmos", "", "Gizmo", "GizmoList"), "SingularConflict", `"gadgets" is already in use`, false,
+		},
+		{
+			"the list kind", Claim{Wanted: named("gismos", "gismo", "Gismo", "GadgetList")},
+			named("gismos", "gismo", "Gismo", ""), "ListKindConflict", `"GadgetList" is already in use`, false,
+		},
+		{
+			"a list kind that is a kind", Claim{Wanted: named("gismos", "gismo", "Gismo", "Gadget")},
+			named("gismos", "gismo", "Gismo", ""), "ListKindConflict", `"Gadget" is already in use`, false,
+		},
+		{
+			"everything: the last fault is told", Claim{Wanted: named("gems", "gadget", "Gadget", "GadgetList", "gadget", "gdt", "gm")},
+			named("gems", "", "", ""), "ListKindConflict", `"GadgetList" is already in use`, false,
+		},
+		{
+			"one of several short names", Claim{Wanted: named("gems", "gem", "Gem", "GemList", "gadget", "gdt", "gm")},
+			named("gems", "gem", "Gem", "GemList"), "ShortNamesConflict", `["gadget" is already in use, "gdt" is already in use]`, false,
+		},
+		{
+			"an established one loses nothing", Claim{Wanted: named("gems", "gem", "Gem", "GemList", "gdt"), Held: named("gems", "gem", "Gem", "GemList", "gm"), Established: true},
+			named("gems", "gem", "Gem", "GemList", "gm"), "ShortNamesConflict", `"gdt" is already in use`, true,
+		},
+		{
+			"its own singular as a short name, at first", Claim{Wanted: named("gems", "gem", "Gem", "GemList", "gem")},
+			named("gems", "gem", "Gem", "GemList", "gem"), "", "", true,
+		},
+		{
+			"and later", Claim{Wanted: named("gems", "gem", "Gem", "GemList", "gem"), Held: named("gems", "gem", "Gem", "GemList")},
+			named("gems", "gem", "Gem", "GemList"), "ShortNamesConflict", `"gem" is already in use`, false,
+		},
+		{
+			"certificates that cannot be read", Claim{Wanted: named("gems", "gem", "Gem", "GemList"), Broken: true},
+			named("gems", "gem", "Gem", "GemList"), "", "", false,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.claim.Name, test.claim.Created = "second", 2
+			got := Decide([]Claim{test.claim, settled})[0]
+			if !sameNames(&got.Accepted, &test.accepted) || got.Established != test.established {
+				t.Errorf("accepted %+v, established %t", got.Accepted, got.Established)
+			}
+			var conflict Conflict
+			if got.Conflict != nil {
+				conflict = *got.Conflict
+			}
+			if conflict != (Conflict{test.reason, test.text}) {
+				t.Errorf("conflict %+v", conflict)
+			}
+		})
+	}
+}
+
+// TestTheFirstWins: among those that ask for a name the one that was created
+// first gets it, also when the name becomes free only now.
+func TestTheFirstWins(t *testing.T) {
+	holder := Claim{Name: "a", Created: 3, Wanted: named("as", "a", "A", "AList"), Held: named("as", "a", "A", "AList", "x"), Established: true}
+	late := Claim{Name: "b", Created: 2, Wanted: named("bs", "b", "B", "BList", "x")}
+	early := Claim{Name: "c", Created: 1, Wanted: named("cs", "c", "C", "CList", "x")}
+	v := Decide([]Claim{late, holder, early})
+	if v[2].Conflict != nil || !slices.Equal(v[2].Accepted.ShortNames, []string{"x"}) {
+		t.Errorf("the first gets %+v", v[2])
+	}
+	if v[0].Conflict == nil {
+		t.Error("the second gets it too")
+	}
+}
+
+// claimsOf draws definitions that compete for few names.
+func claimsOf(t *rapid.T) []Claim {
+	letter := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"})
+	names := func(label string) v1.CustomResourceDefinitionNames {
+		short := rapid.SliceOfNDistinct(letter, 0, 2, rapid.ID).Draw(t, label+" short")
+		if len(short) == 0 {
+			short = nil
+		}
+		return v1.CustomResourceDefinitionNames{
+			Plural: letter.Draw(t, label+" plural"), Singular: letter.Draw(t, label+" singular"), ShortNames: short,
+			Kind: letter.Draw(t, label+" kind"), ListKind: letter.Draw(t, label+" list kind"),
+		}
+	}
+	claims := make([]Claim, rapid.IntRange(1, 6).Draw(t, "definitions"))
+	for i := range claims {
+		// Some are as old as others, which definitions of one revision are not.
+		claims[i] = Claim{Name: fmt.Sprint(i), Created: rapid.Int64Range(1, 4).Draw(t, "created"), Wanted: names("wanted"), Broken: rapid.Bool().Draw(t, "broken")}
+		if rapid.Bool().Draw(t, "held") {
+			claims[i].Held = names("held")
+			claims[i].Established = rapid.Bool().Draw(t, "established")
+		}
+	}
+	return claims
+}
+
+func byName(claims []Claim, verdicts []Verdict) map[string]Verdict {
+	out := map[string]Verdict{}
+	for i, c := range claims {
+		out[c.Name] = verdicts[i]
+	}
+	return out
+}
+
+// TestAnyOrderGivesTheSame: what definitions get hangs on nothing but the set.
+func TestAnyOrderGivesTheSame(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		claims := claimsOf(t)
+		want := byName(claims, Decide(claims))
+		shuffled := rapid.Permutation(claims).Draw(t, "order")
+		if got := byName(shuffled, Decide(shuffled)); !reflect.DeepEqual(got, want) {
+			t.Fatalf("in another order %+v, want %+v", got, want)
+		}
+	})
+}
+
+// TestWhatWasDecidedStays: once everybody's status tells what was decided,
+// deciding again changes nothing.
+func TestWhatWasDecidedStays(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		claims := claimsOf(t)
+		want := Decide(claims)
+		for i := range claims {
+			claims[i].Held, claims[i].Established = want[i].Accepted, want[i].Established
+		}
+		if got := Decide(claims); !reflect.DeepEqual(got, want) {
+			t.Fatalf("then %+v, before %+v", got, want)
+		}
+	})
+}
+
+// TestNobodySharesAName: a name that is given is nobody else's.
+func TestNobodySharesAName(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		claims := claimsOf(t)
+		for i := range claims {
+			claims[i].Held = v1.CustomResourceDefinitionNames{}
+		}
+		resources, kinds := map[string]int{}, map[string]int{}
+		note := func(in map[string]int, name string, who int) {
+			if has, ok := in[name]; name != "" && ok && has != who {
+				t.Fatalf("%s is both %d's and %d's", name, has, who)
+			}
+			in[name] = who
+		}
+		for i, v := range Decide(claims) {
+			for _, n := range append([]string{v.Accepted.Plural, v.Accepted.Singular}, v.Accepted.ShortNames...) {
+				note(resources, n, i)
+			}
+			note(kinds, v.Accepted.Kind, i)
+			note(kinds, v.Accepted.ListKind, i)
+		}
+	})
+}
+
+// TestNamesFollow: a set that was changed in any way decides as one that was
+// made at once, and tells every change.
+func TestNamesFollow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := NewNames()
+		present, told := map[string]Claim{}, map[string]Verdict{}
+		for range rapid.IntRange(1, 8).Draw(t, "rounds") {
+			for _, c := range claimsOf(t) {
+				if rapid.IntRange(0, 3).Draw(t, "remove") == 0 {
+					n.Remove("g", c.Name)
+					delete(present, c.Name)
+				} else {
+					n.Put("g", c)
+					present[c.Name] = c
+				}
+			}
+			for _, c := range n.Settle() {
+				if c.Gone {
+					delete(told, c.Name)
+				} else {
+					told[c.Name] = c.Verdict
+				}
+			}
+			var claims []Claim
+			for _, c := range present {
+				claims = append(claims, c)
+			}
+			want := byName(claims, Decide(claims))
+			if !reflect.DeepEqual(told, want) {
+				t.Fatalf("told %+v, want %+v", told, want)
+			}
+			for name, v := range want {
+				if got, ok := n.Of("g", name); !ok || !reflect.DeepEqual(got, v) {
+					t.Fatalf("%s has %+v, want %+v", name, got, v)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,210 @@
+package definition
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/registry/apis/apiextensions/v1beta1"
+)
+
+var now = metav1.NewTime(time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC))
+
+// gadgets is a definition after its creation.
+func gadgets() *v1.CustomResourceDefinition {
+	return &v1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: "gadgets.example.com"},
+		Spec: v1.CustomResourceDefinitionSpec{
+			Group: "example.com", Scope: v1.NamespaceScoped, Names: named("gadgets", "gadget", "Gadget", "GadgetList"),
+			Versions: []v1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true, Schema: &v1.CustomResourceValidation{OpenAPIV3Schema: &v1.JSONSchemaProps{Type: "object"}}}},
+		},
+		Status: v1.CustomResourceDefinitionStatus{StoredVersions: []string{"v1"}},
+	}
+}
+
+// verdictOf are the conditions of a definition, each as a line.
+func verdictOf(d *v1.CustomResourceDefinition) string {
+	var out []string
+	for _, c := range d.Status.Conditions {
+		out = append(out, fmt.Sprintf("%s=%s %s: %s", c.Type, c.Status, c.Reason, c.Message))
+	}
+	return strings.Join(out, "\n")
+}
+
+const accepted = "NamesAccepted=True NoConflicts: no conflicts found\nEstablished=True InitialNamesAccepted: the initial names have been accepted"
+
+func TestStatus(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		change   func(*v1.CustomResourceDefinition)
+		conflict *Conflict
+		want     string
+	}{
+		{"accepted", nil, nil, accepted},
+		{
+			"refused", nil, &Conflict{"KindConflict", `"Gadget" is already in use`},
+			"NamesAccepted=False KindConflict: \"Gadget\" is already in use\nEstablished=False NotAccepted: not all names are accepted",
+		},
+		{
+			"established before", func(d *v1.CustomResourceDefinition) {
+				d.Status.Conditions = []v1.CustomResourceDefinitionCondition{{Type: v1.Established, Status: v1.ConditionTrue, Reason: "Mine"}}
+			}, &Conflict{"ShortNamesConflict", "x"}, "Established=True Mine: \nNamesAccepted=False ShortNamesConflict: x",
+		},
+		{
+			"certificates that cannot be read", func(d *v1.CustomResourceDefinition) {
+				d.Spec.Conversion = &v1.CustomResourceConversion{Strategy: v1.WebhookConverter, Webhook: &v1.WebhookConversion{ClientConfig: &v1.WebhookClientConfig{CABundle: []byte("x")}}}
+			}, nil, "NamesAccepted=True NoConflicts: no conflicts found\nEstablished=False InvalidCABundle: The conversion webhook CABundle is invalid",
+		},
+		{
+			"approved", func(d *v1.CustomResourceDefinition) {
+				d.Spec.Group = "x.k8s.io"
+				d.Annotations = map[string]string{v1.KubeAPIApprovedAnnotation: "https://example.com/1"}
+			}, nil, accepted + "\nKubernetesAPIApprovalPolicyConformant=True ApprovedAnnotation: approved in https://example.com/1",
+		},
+		{
+			"unapproved", func(d *v1.CustomResourceDefinition) {
+				d.Spec.Group = "kubernetes.io"
+				d.Annotations = map[string]string{v1.KubeAPIApprovedAnnotation: "unapproved, yet"}
+			}, nil, accepted + "\nKubernetesAPIApprovalPolicyConformant=False UnapprovedAnnotation: not approved: \"unapproved, yet\"",
+		},
+		{
+			"neither", func(d *v1.CustomResourceDefinition) { d.Spec.Group = "k8s.io" }, nil,
+			accepted + "\nKubernetesAPIApprovalPolicyConformant=False MissingAnnotation: protected groups must have approval annotation \"api-approved.kubernetes.io\", see https://github.com/kubernetes/enhancements/pull/1111",
+		},
+		{
+			"not structural", func(d *v1.CustomResourceDefinition) {
+				d.Spec.PreserveUnknownFields = true
+				d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties = map[string]v1.JSONSchemaProps{"a": {}}
+			}, nil, accepted + "\nNonStructuralSchema=True Violations: [spec.preserveUnknownFields: Invalid value: true: must be false, spec.versions[0].schema.openAPIV3Schema.properties[a].type: Required value: must not be empty for specified object fields]",
+		},
+		{
+			"beyond that", func(d *v1.CustomResourceDefinition) { d.Spec.Versions[0].Schema.OpenAPIV3Schema.ID = "x" }, nil,
+			accepted + "\nNonStructuralSchema=Unknown StructuralError: failed to check validation schema for version v1: OpenAPIV3Schema 'id' is not supported",
+		},
+		{
+			"structural now", func(d *v1.CustomResourceDefinition) {
+				d.Status.Conditions = []v1.CustomResourceDefinitionCondition{{Type: v1.NonStructuralSchema, Status: v1.ConditionTrue}, {Type: "Mine", Status: "Perhaps"}}
+			}, nil, "Mine=Perhaps : \n" + accepted,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d := gadgets()
+			if test.change != nil {
+				test.change(d)
+			}
+			claim := ClaimOf(d, 1)
+			v := Verdict{Accepted: claim.Wanted, Conflict: test.conflict, Established: claim.Established || test.conflict == nil && !claim.Broken}
+			if !Status(d, v, now) {
+				t.Error("nothing changed")
+			}
+			if got := verdictOf(d); got != test.want {
+				t.Errorf("conditions are\n%s\nwant\n%s", got, test.want)
+			}
+			if d.Status.AcceptedNames.Kind != "Gadget" {
+				t.Errorf("accepted are %+v", d.Status.AcceptedNames)
+			}
+			if Status(d, v, metav1.NewTime(now.Add(time.Hour))) {
+				t.Errorf("it changes again, to\n%s", verdictOf(d))
+			}
+		})
+	}
+}
+
+// TestTimesOfConditions: a condition has the time at which it last changed
+// between true and false.
+func TestTimesOfConditions(t *testing.T) {
+	later := metav1.NewTime(now.Add(time.Hour))
+	s := &v1.CustomResourceDefinitionStatus{}
+	c := *condition(v1.NamesAccepted, false, "A", "a")
+	set := func(c v1.CustomResourceDefinitionCondition, at metav1.Time, changed bool, want metav1.Time) {
+		t.Helper()
+		if got := SetCondition(s, c, at); got != changed || !s.Conditions[0].LastTransitionTime.Equal(&want) {
+			t.Errorf("changed %t, time %v", got, s.Conditions[0].LastTransitionTime)
+		}
+	}
+	set(c, now, true, now)
+	set(c, later, false, now)
+	c.Reason = "B"
+	set(c, later, true, now)
+	c.Status = v1.ConditionTrue
+	set(c, later, true, later)
+	// What somebody set without a time keeps none until it changes.
+	s.Conditions[0].LastTransitionTime = metav1.Time{}
+	set(c, now, false, metav1.Time{})
+	c.Message = "b"
+	set(c, now, true, now)
+}
+
+func TestTerminate(t *testing.T) {
+	d := gadgets()
+	d.Finalizers = []string{"example.com/other"}
+	Terminate(d, now)
+	Terminate(d, now)
+	if !reflect.DeepEqual(d.Finalizers, []string{"example.com/other", v1.CustomResourceCleanupFinalizer}) {
+		t.Errorf("finalizers %v", d.Finalizers)
+	}
+	if got := verdictOf(d); got != "Terminating=True InstanceDeletionPending: CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon" {
+		t.Error(got)
+	}
+	if !IsTerminating(d) || IsTerminating(gadgets()) {
+		t.Error("terminating is not told apart")
+	}
+}
+
+// TestHead reads stored definitions as they are, but for what is large.
+func TestHead(t *testing.T) {
+	full := gadgets()
+	full.UID, full.Generation = "u", 3
+	full.CreationTimestamp, full.DeletionTimestamp = now, &now
+	full.Labels = map[string]string{"a": "b"}
+	full.Annotations = map[string]string{"c": `d "e"`}
+	full.Finalizers = []string{v1.CustomResourceCleanupFinalizer}
+	full.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
+	warning := "old"
+	full.Spec.Versions = append(full.Spec.Versions, v1.CustomResourceDefinitionVersion{
+		Name: "v2", Deprecated: true, DeprecationWarning: &warning, Schema: &v1.CustomResourceValidation{OpenAPIV3Schema: &v1.JSONSchemaProps{Type: "object", Title: "t"}},
+	})
+	full.Spec.Conversion = &v1.CustomResourceConversion{Strategy: v1.WebhookConverter, Webhook: &v1.WebhookConversion{
+		ClientConfig: &v1.WebhookClientConfig{CABundle: []byte("x")}, ConversionReviewVersions: []string{"v1"},
+	}}
+	full.Status.AcceptedNames = full.Spec.Names
+	SetCondition(&full.Status, *condition(v1.Established, true, "A", "a"), now)
+	head := func(d *v1.CustomResourceDefinition) *v1.CustomResourceDefinition {
+		t.Helper()
+		stored, err := json.Marshal(v1beta1.FromV1(d))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := Head(stored)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	got := head(full)
+	want := full.DeepCopy()
+	want.Labels, want.ManagedFields = nil, nil
+	for i := range want.Spec.Versions {
+		want.Spec.Versions[i].Schema = nil
+	}
+	g, _ := json.Marshal(got)
+	w, _ := json.Marshal(want)
+	if string(g) != string(w) {
+		t.Errorf("read\n%s\nwant\n%s", g, w)
+	}
+	full.Spec.PreserveUnknownFields = true
+	if got := head(full); got.Spec.Versions[0].Schema == nil {
+		t.Error("a schema that need not be structural is not read")
+	}
+	for _, bad := range []string{"", "{", `{"spec":{"names":[]}}`, `{"status":{"conditions":{}}}`, `{"spec":{"preserveUnknownFields":false,"versions":[{"name":1}]}}`} {
+		if _, err := Head([]byte(bad)); err == nil {
+			t.Errorf("%q is taken for a definition", bad)
+		}
+	}
+}

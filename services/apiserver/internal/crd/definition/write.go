@@ -1,0 +1,88 @@
+package definition
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// statusWrite is a change of the status of a definition at a known revision.
+type statusWrite struct {
+	client   Client
+	d        *v1.CustomResourceDefinition
+	revision int64
+	now      metav1.Time
+}
+
+// send writes the status and, unless it is nil, other metadata. It returns false if another write
+// was faster or if a precondition does not hold. In the first case, the change will arrive through
+// the watch.
+func (w *statusWrite) send(ctx context.Context, metadata map[string]any, while ...storage.Premise) (bool, error) {
+	if metadata == nil {
+		metadata = map[string]any{}
+	}
+	metadata["resourceVersion"] = strconv.FormatInt(w.revision, 10)
+	err := w.client.PatchStatus(ctx, w.d.Name, map[string]any{
+		"metadata": metadata,
+		"status":   map[string]any{"conditions": w.d.Status.Conditions, "acceptedNames": namesPatch(&w.d.Status.AcceptedNames)},
+	}, while...)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// tell records the progress of the deletion.
+func (w *statusWrite) tell(ctx context.Context, reason, message string) (bool, error) {
+	SetCondition(&w.d.Status, *condition(v1.Terminating, true, reason, message), w.now)
+	return w.send(ctx, nil)
+}
+
+// fail records an error of the deletion, and returns it.
+func (w *statusWrite) fail(ctx context.Context, what string, err error) error {
+	if ctx.Err() == nil && SetCondition(&w.d.Status, *condition(v1.Terminating, true, "InstanceDeletionFailed", what+err.Error()), w.now) {
+		_, _ = w.send(ctx, nil) // the caller gets the original error
+	}
+	return err
+}
+
+// release removes the finalizer of a definition whose objects are gone.
+func (w *statusWrite) release(ctx context.Context, reason, message string, while ...storage.Premise) error {
+	SetCondition(&w.d.Status, *condition(v1.Terminating, false, reason, message), w.now)
+	left := slices.DeleteFunc(slices.Clone(w.d.Finalizers), func(f string) bool { return f == v1.CustomResourceCleanupFinalizer })
+	_, err := w.send(ctx, map[string]any{"finalizers": left}, while...)
+	return err
+}
+
+// groupOf returns the group of the resource that a definition with the given name defines.
+func groupOf(name string) string {
+	_, group, _ := strings.Cut(name, ".")
+	return group
+}
+
+// namesPatch returns the merge patch that sets the names.
+func namesPatch(n *v1.CustomResourceDefinitionNames) map[string]any {
+	text := func(s string) any {
+		if s == "" {
+			return nil
+		}
+		return s
+	}
+	list := func(l []string) any {
+		if len(l) == 0 {
+			return nil
+		}
+		return l
+	}
+	return map[string]any{
+		"plural": n.Plural, "kind": n.Kind, "singular": text(n.Singular), "listKind": text(n.ListKind),
+		"shortNames": list(n.ShortNames), "categories": list(n.Categories),
+	}
+}

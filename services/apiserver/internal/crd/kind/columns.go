@@ -1,0 +1,218 @@
+package kind
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/jsonpath"
+
+	"binnacle/services/apiserver/internal/json/pathreader"
+	"binnacle/services/apiserver/internal/registry"
+	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+)
+
+// table holds the columns of a version, and how to read their cells from the text of a document.
+type table struct {
+	columns []registry.Column
+	// paths are the paths of simple columns. at[i] is the number of column i's path. It is negative
+	// if the column needs the whole object.
+	paths *pathreader.Set
+	at    []int
+	// show converts the value found at a simple column's path to a cell.
+	show []func(found any) any
+}
+
+// columns returns the columns of a version. Versions without additional columns share one table.
+func (m *Maker) columns(v *apiextensionsv1.CustomResourceDefinitionVersion) *table {
+	if len(v.AdditionalPrinterColumns) > 0 {
+		return columns(v)
+	}
+	m.usual.Do(func() { m.usualTable = columns(v) })
+	return m.usualTable
+}
+
+// columns returns the columns of a version: the name and those of the definition. A definition
+// without columns gets the age.
+func columns(v *apiextensionsv1.CustomResourceDefinitionVersion) *table {
+	doc := metav1.ObjectMeta{}.SwaggerDoc()
+	t := &table{}
+	var paths []pathreader.Path
+	add := func(c registry.Column, path pathreader.Path, show func(any) any) {
+		at := -1
+		if path != nil {
+			at = len(paths)
+			paths = append(paths, path)
+		}
+		t.columns, t.at, t.show = append(t.columns, c), append(t.at, at), append(t.show, show)
+	}
+	add(registry.Column{
+		Name: "Name", Type: "string", Format: "name", Description: doc["name"],
+		Cell: func(o registry.Object) any { return o.GetName() },
+	}, pathreader.Fields("metadata", "name"), func(found any) any {
+		name, _ := found.(string)
+		return name
+	})
+	more := v.AdditionalPrinterColumns
+	if len(more) == 0 {
+		more = []apiextensionsv1.CustomResourceColumnDefinition{{
+			Name: "Age", Type: "date", Description: doc["creationTimestamp"], JSONPath: ".metadata.creationTimestamp",
+		}}
+	}
+	for _, c := range more {
+		if c.Description == "" {
+			c.Description = "Custom resource definition column (in JSONPath format): " + c.JSONPath
+		}
+		add(registry.Column{
+			Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description, Priority: c.Priority, Cell: cell(c.Type, c.JSONPath),
+		}, simplePath(c.JSONPath), func(found any) any { return shown(c.Type, found) })
+	}
+	t.paths = pathreader.Compile(paths...)
+	return t
+}
+
+// mostLooked is the maximum number of document bytes that the columns of a row read together. Each
+// column that is not simple reads the whole document. Columns beyond the limit stay empty.
+const mostLooked = 16 << 20
+
+// row implements registry.Document.
+func (t *table) row(doc []byte, whole func() (registry.Object, error)) ([]any, error) {
+	found, err := t.paths.Find(doc, nil)
+	if err != nil {
+		return nil, err
+	}
+	var obj registry.Object
+	cells, left := make([]any, len(t.columns)), mostLooked
+	for i := range t.columns {
+		at := t.at[i]
+		if at < 0 {
+			left -= len(doc)
+		} else {
+			left -= len(found[at])
+		}
+		switch {
+		case left < 0:
+			return cells, nil
+		case at < 0:
+			if obj == nil {
+				if obj, err = whole(); err != nil {
+					return nil, err
+				}
+			}
+			cells[i] = t.columns[i].Cell(obj)
+		case found[at] == nil:
+			if i == 0 {
+				cells[i] = t.show[i](nil) // every object has a name, which may be empty
+			}
+		default:
+			v, err := decode(found[at])
+			if err != nil {
+				return nil, fmt.Errorf("column %s: %w", t.columns[i].Name, err)
+			}
+			cells[i] = t.show[i](v)
+		}
+	}
+	return cells, nil
+}
+
+// simplePath returns a path of only fields and single elements to a value that is equal in the
+// document and in the object. It returns nil for any other path.
+func simplePath(path string) pathreader.Path {
+	parsed, ok := parsePath(path)
+	if !ok || len(parsed.Nodes) != 1 {
+		return nil
+	}
+	list, ok := parsed.Nodes[0].(*jsonpath.ListNode)
+	if !ok {
+		return nil
+	}
+	var out pathreader.Path
+	for _, n := range list.Nodes {
+		switch n := n.(type) {
+		case *jsonpath.FieldNode:
+			out = append(out, pathreader.Step{Name: n.Value})
+		case *jsonpath.ArrayNode:
+			first, end, step := n.Params[0], n.Params[1], n.Params[2]
+			if !first.Known || first.Value < 0 || !end.Derived || step.Known {
+				return nil
+			}
+			out = append(out, pathreader.Step{Index: first.Value, Element: true})
+		default:
+			return nil
+		}
+	}
+	// The server sets apiVersion, kind and resourceVersion.
+	if len(out) == 0 || out[0].Element || out[0].Name == "apiVersion" || out[0].Name == "kind" {
+		return nil
+	}
+	if out[0].Name == "metadata" && (len(out) == 1 || out[1].Element || out[1].Name == "resourceVersion") {
+		return nil
+	}
+	return out
+}
+
+// cell returns a function that shows the first value at a path as a type. The cell is nil if the
+// path is invalid or may match too much.
+func cell(kind, path string) func(registry.Object) any {
+	parsed := jsonpath.New(path).AllowMissingKeys(true)
+	if _, ok := parsePath(path); !ok || parsed.Parse("{"+path+"}") != nil {
+		return func(registry.Object) any { return nil }
+	}
+	return func(o registry.Object) any {
+		p := *parsed // FindResults keeps state in the parser
+		found, err := p.FindResults(tree(o))
+		if err != nil || len(found) == 0 || len(found[0]) == 0 {
+			return nil
+		}
+		return shown(kind, found[0][0].Interface())
+	}
+}
+
+// shown returns a JSON value as a cell of a type, or nil if the value has another type.
+func shown(kind string, v any) any {
+	if kind != "string" {
+		return typedCell(kind, v)
+	}
+	if text, ok := v.(string); ok {
+		return text
+	}
+	var w bytes.Buffer
+	if err := (&jsonpath.JSONPath{}).PrintResults(&w, []reflect.Value{reflect.ValueOf(v)}); err != nil {
+		return nil
+	}
+	return w.String()
+}
+
+// typedCell is shown for columns that are not strings.
+func typedCell(kind string, v any) any {
+	switch x := v.(type) {
+	case int64:
+		switch kind {
+		case "integer":
+			return x
+		case "number":
+			return float64(x)
+		}
+	case float64:
+		switch kind {
+		case "integer":
+			return int64(x)
+		case "number":
+			return x
+		}
+	case bool:
+		if kind == "boolean" {
+			return x
+		}
+	case string:
+		if kind == "date" {
+			var t metav1.Time
+			if err := t.UnmarshalQueryParameter(x); err != nil {
+				return "<invalid>"
+			}
+			return registry.Age{Since: t}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,193 @@
+package kind_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"binnacle/services/apiserver/internal/crd/kind"
+	"binnacle/services/apiserver/internal/crd/rules"
+	"binnacle/services/apiserver/internal/json/tape"
+	"binnacle/services/apiserver/internal/registry"
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+)
+
+// shownKind is the kind of a definition with columns.
+func shownKind(t testing.TB, columns []v1.CustomResourceColumnDefinition) *registry.Kind {
+	t.Helper()
+	read := func() (*v1.CustomResourceDefinition, error) {
+		return &v1.CustomResourceDefinition{Spec: v1.CustomResourceDefinitionSpec{
+			Group: "example.com", Scope: v1.NamespaceScoped,
+			Versions: []v1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true, AdditionalPrinterColumns: columns}},
+		}}, nil
+	}
+	d, err := kind.Read(read, read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return (&kind.Maker{Rules: rules.NewCompiler()}).All(d)[0]
+}
+
+// whole decodes a document as the codec does.
+func whole(t *testing.T, doc []byte) registry.Object {
+	t.Helper()
+	d, err := tape.Parse(doc)
+	if err != nil {
+		t.Fatalf("%s: %v", doc, err)
+	}
+	defer d.Release()
+	u := &unstructured.Unstructured{Object: d.Any(tape.Root).(map[string]any)}
+	u.SetAPIVersion("example.com/v1")
+	u.SetKind("Thing")
+	u.SetResourceVersion("17")
+	return u
+}
+
+// names are few, so that paths often lead somewhere.
+var names = []string{"a", "b", "status", "spec", "metadata", "name", "x-y", "a.b", "", "kind", "resourceVersion", "labels", "ü"}
+
+func randomPath(r *rand.Rand) string {
+	var b strings.Builder
+	for n := 1 + r.IntN(4); n > 0; n-- {
+		name := names[r.IntN(len(names))]
+		if name == "" && n > 1 {
+			name = "a" // two dots are another operator, which finds members in no order
+		}
+		switch r.IntN(12) {
+		case 0:
+			fmt.Fprintf(&b, "[%d]", r.IntN(5)-1)
+		case 1:
+			fmt.Fprintf(&b, "['%s']", name)
+		case 2:
+			b.WriteString([]string{"[*]", "[0:2]", "[1,0]", "[?(@.a==1)]", "[-1:]", "[::2]", "[]"}[r.IntN(7)])
+		case 3:
+			b.WriteString("." + strings.ReplaceAll(name, ".", `\.`) + fmt.Sprintf("[%d]", r.IntN(3)))
+		default:
+			b.WriteString("." + strings.ReplaceAll(name, ".", `\.`))
+		}
+	}
+	return b.String()
+}
+
+// appendValue appends a random value of JSON, with keys twice and odd texts at times.
+func appendValue(b []byte, r *rand.Rand, depth int) []byte {
+	n := r.IntN(12)
+	if depth > 4 {
+		n %= 8
+	}
+	switch n {
+	case 0:
+		return append(b, "null"...)
+	case 1:
+		return append(b, []string{"true", "false"}[r.IntN(2)]...)
+	case 2:
+		return fmt.Appendf(b, "%d", r.Int64N(1<<53)-1<<52)
+	case 3:
+		return append(b, []string{"0", "-0", "1.5", "1e3", "12345678901234567890", "1.0", "-2.5E-3"}[r.IntN(7)]...)
+	case 4:
+		return append(b, []string{`"2026-11-22T10:00:00Z"`, `"2026-11-22"`, `"\u00fc\ud83d\ude00\ud800"`, `"\"\\\/<&>"`, "\"\xff\"", `""`, `"ü"`}[r.IntN(7)]...)
+	case 5, 6, 7:
+		return fmt.Appendf(b, "%q", names[r.IntN(len(names))])
+	case 8:
+		b = append(b, '[')
+		for i := range r.IntN(4) {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = appendValue(b, r, depth+1)
+		}
+		return append(b, ']')
+	}
+	return appendObject(b, r, depth)
+}
+
+func appendObject(b []byte, r *rand.Rand, depth int) []byte {
+	b = append(b, '{')
+	for i := range r.IntN(7) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		name, _ := json.Marshal(names[r.IntN(len(names))])
+		if r.IntN(8) == 0 {
+			name = []byte(`"\u0061"`)
+		}
+		b = append(append(b, name...), ':')
+		if r.IntN(8) == 0 {
+			b = append(b, "\n\t "...)
+		}
+		b = appendValue(b, r, depth+1)
+	}
+	return append(b, '}')
+}
+
+// Cells that are read from the text of a document are those of the decoded object.
+func TestRowsAreThoseOfObjects(t *testing.T) {
+	const seed = 20261122
+	r := rand.New(rand.NewPCG(seed, 1))
+	types := []string{"string", "integer", "number", "boolean", "date"}
+	filled, decoded := 0, 0
+	for round := range 300 {
+		var columns []v1.CustomResourceColumnDefinition
+		for i := range r.IntN(8) {
+			columns = append(columns, v1.CustomResourceColumnDefinition{Name: fmt.Sprint(i), Type: types[r.IntN(len(types))], JSONPath: randomPath(r)})
+		}
+		k := shownKind(t, columns)
+		for range 40 {
+			doc := appendObject(nil, r, 0)
+			obj := whole(t, doc)
+			got, err := k.Document.Row(doc, func() (registry.Object, error) { decoded++; return obj, nil })
+			if err != nil {
+				t.Fatalf("seed %d, round %d: %s: %v", seed, round, doc, err)
+			}
+			for i, c := range k.Shown.Columns {
+				want := c.Cell(obj)
+				if want != nil && i > 0 {
+					filled++
+				}
+				if !reflect.DeepEqual(got[i], want) {
+					t.Fatalf("seed %d, round %d: column %+v of %s: %#v, want %#v", seed, round, columns[i-1], doc, got[i], want)
+				}
+			}
+		}
+	}
+	if filled < 500 || decoded < 500 {
+		t.Errorf("%d cells had something in them, %d objects were decoded: the test looks at too little", filled, decoded)
+	}
+}
+
+func TestSimpleColumnsNeedNoObject(t *testing.T) {
+	doc := []byte(`{"apiVersion":"example.com/v1beta1","kind":"Thing","metadata":{"name":"n","creationTimestamp":"2026-11-22T10:00:00Z"},"spec":{"replicas":3,"parts":[{"image":"i"}]},"status":{"ready":true}}`)
+	for path, needs := range map[string]bool{
+		".spec.replicas": false, ".spec.parts[0].image": false, "['spec'].replicas": false, ".status.ready": false, ".metadata.creationTimestamp": false, ".nothing": false,
+		".spec.parts[*].image": true, ".spec.parts[-1:].image": true, ".spec.parts[?(@.image=='i')].image": true, "..image": true,
+		".metadata.resourceVersion": true, ".apiVersion": true, ".kind": true, ".metadata": true,
+	} {
+		k := shownKind(t, []v1.CustomResourceColumnDefinition{{Name: "c", Type: "string", JSONPath: path}})
+		decoded := false
+		got, err := k.Document.Row(doc, func() (registry.Object, error) { decoded = true; return whole(t, doc), nil })
+		if err != nil || decoded != needs {
+			t.Errorf("%s: decoded %t, want %t (%v)", path, decoded, needs, err)
+		}
+		if want := k.Shown.Columns[1].Cell(whole(t, doc)); !reflect.DeepEqual(got[1], want) || got[0] != "n" {
+			t.Errorf("%s: %v, want n and %v", path, got, want)
+		}
+	}
+}
+
+func BenchmarkRow(b *testing.B) {
+	doc := []byte(`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"n","creationTimestamp":"2026-11-22T10:00:00Z"},"spec":{"replicas":3,"text":"` + strings.Repeat("x", 5500) + `"},"status":{"ready":true}}`)
+	k := shownKind(b, []v1.CustomResourceColumnDefinition{
+		{Name: "Replicas", Type: "integer", JSONPath: ".spec.replicas"}, {Name: "Ready", Type: "string", JSONPath: ".status.ready"},
+		{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp"},
+	})
+	for b.Loop() {
+		if _, err := k.Document.Row(doc, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package kind
+
+import (
+	"slices"
+
+	smd "sigs.k8s.io/structured-merge-diff/v4/schema"
+	"sigs.k8s.io/structured-merge-diff/v4/typed"
+
+	"binnacle/services/apiserver/internal/json/tape"
+	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/registry/apis/mergetypes"
+)
+
+// mergeRules describes how the fields of a kind's objects are merged.
+type mergeRules struct {
+	schema *smd.Schema
+	root   smd.TypeRef
+}
+
+// mergeType implements registry.Kind.
+func (s *versionSchema) mergeType() typed.ParseableType {
+	m := s.merge()
+	if m.schema == nil {
+		return typed.DeducedParseableType
+	}
+	return typed.ParseableType{Schema: m.schema, TypeRef: m.root}
+}
+
+const (
+	metadataType = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+	// deduced is the type of a value that is merged according to its own type.
+	deduced = "__untyped_deduced_"
+	// whole is the type of a value that is replaced as a whole.
+	whole = "__untyped_atomic_"
+)
+
+// newMergeRules returns the merge rules of a schema, as schemaconv of kube-openapi derives them.
+// preserve is preserveUnknownFields of the definition.
+func newMergeRules(s *apiextensionsv1.JSONSchemaProps, preserve bool) mergeRules {
+	known := mergetypes.Known()
+	if known == nil || s == nil || s.Type != "object" && len(s.Properties) == 0 {
+		return mergeRules{}
+	}
+	preserve = preserve || preserves(s)
+	return mergeRules{schema: known, root: smd.TypeRef{Inlined: smd.Atom{Map: mapOf(s, preserve, true)}}}
+}
+
+// preserves reports whether a schema opts itself and everything below it into unknown fields.
+func preserves(s *apiextensionsv1.JSONSchemaProps) bool {
+	return s.XPreserveUnknownFields != nil && *s.XPreserveUnknownFields
+}
+
+func named(name string) smd.TypeRef { return smd.TypeRef{NamedType: &name} }
+
+func scalar(kind smd.Scalar) smd.Atom { return smd.Atom{Scalar: &kind} }
+
+// refOf returns the rule of a field. preserve states that unknown fields are allowed above it.
+func refOf(s *apiextensionsv1.JSONSchemaProps, preserve bool) smd.TypeRef {
+	if s == nil || s.Type == "" && !s.XEmbeddedResource && s.XMapType == nil && s.XListType == nil &&
+		len(s.Properties) == 0 && s.AdditionalProperties == nil && s.Items == nil {
+		return named(deduced)
+	}
+	return smd.TypeRef{Inlined: atomOf(s, preserve)}
+}
+
+func atomOf(s *apiextensionsv1.JSONSchemaProps, preserve bool) smd.Atom {
+	preserve = preserve || preserves(s)
+	switch s.Type {
+	case "":
+		return smd.Atom{Scalar: scalar(smd.Untyped).Scalar, List: listOf(s, preserve), Map: mapOf(s, preserve, s.XEmbeddedResource)}
+	case "object":
+		return smd.Atom{Map: mapOf(s, preserve, s.XEmbeddedResource)}
+	case "array":
+		return smd.Atom{List: listOf(s, preserve)}
+	case "integer", "number":
+		return scalar(smd.Numeric)
+	case "boolean":
+		return scalar(smd.Boolean)
+	case "string":
+		if s.Format == "" || s.Format == "byte" {
+			return scalar(smd.String)
+		}
+	}
+	return scalar(smd.Untyped)
+}
+
+// mapOf returns the rule of an object. resource adds the fields that every resource has.
+func mapOf(s *apiextensionsv1.JSONSchemaProps, preserve, resource bool) *smd.Map {
+	m := &smd.Map{}
+	if s.XMapType != nil && *s.XMapType == "atomic" {
+		m.ElementRelationship = smd.Atomic
+	}
+	names := make([]string, 0, len(s.Properties))
+	for name := range s.Properties {
+		if !resource || name != "apiVersion" && name != "kind" && name != "metadata" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		p := s.Properties[name]
+		f := smd.StructField{Name: name, Type: refOf(&p, preserve)}
+		if p.Default != nil {
+			if v, err := decode(p.Default.Raw); err == nil {
+				f.Default = v
+			}
+		}
+		m.Fields = append(m.Fields, f)
+	}
+	if resource {
+		m.Fields = append(m.Fields,
+			smd.StructField{Name: "apiVersion", Type: smd.TypeRef{Inlined: scalar(smd.String)}},
+			smd.StructField{Name: "kind", Type: smd.TypeRef{Inlined: scalar(smd.String)}},
+			smd.StructField{Name: "metadata", Type: named(metadataType)})
+	}
+	switch extra := s.AdditionalProperties; {
+	case extra == nil && (preserve || len(m.Fields) == 0), extra != nil && extra.Schema == nil && extra.Allows:
+		m.ElementType = named(deduced)
+	case extra != nil && extra.Schema != nil:
+		m.ElementType = refOf(extra.Schema, preserve)
+	}
+	return m
+}
+
+func listOf(s *apiextensionsv1.JSONSchemaProps, preserve bool) *smd.List {
+	l := &smd.List{ElementRelationship: smd.Atomic, ElementType: named(whole)}
+	if s.Items != nil && s.Items.Schema != nil {
+		l.ElementType = refOf(s.Items.Schema, preserve)
+	}
+	if s.XListType == nil {
+		return l
+	}
+	switch *s.XListType {
+	case "set":
+		l.ElementRelationship = smd.Associative
+	case "map":
+		l.ElementRelationship, l.Keys = smd.Associative, s.XListMapKeys
+	}
+	return l
+}
+
+func decode(raw []byte) (v any, err error) {
+	d, err := tape.Parse(raw)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Release()
+	return d.Any(tape.Root), nil
+}

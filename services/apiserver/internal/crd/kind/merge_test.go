@@ -1,0 +1,81 @@
+package kind
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/kube-openapi/pkg/schemaconv"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+	smd "sigs.k8s.io/structured-merge-diff/v4/schema"
+
+	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+)
+
+// TestMergeRules compares the rules of schemas with those that kube-openapi derives from them.
+func TestMergeRules(t *testing.T) {
+	const resource = `"apiVersion":{"type":"string"},"kind":{"type":"string"},"metadata":{"$ref":"#/components/schemas/` + metadataType + `"}`
+	for name, properties := range map[string]string{
+		"nothing":          ``,
+		"scalars":          `"a":{"type":"string"},"b":{"type":"integer"},"c":{"type":"number"},"d":{"type":"boolean"},"e":{"type":"string","default":"x"}`,
+		"formats":          `"a":{"type":"string","format":"byte"},"b":{"type":"string","format":"ipv4"},"c":{"type":"string","format":"date-time"},"d":{"type":"string","format":"x"},"e":{"type":"integer","format":"int32"}`,
+		"integer or text":  `"a":{"x-kubernetes-int-or-string":true}`,
+		"any":              `"a":{"x-kubernetes-preserve-unknown-fields":true},"b":{"x-kubernetes-preserve-unknown-fields":true,"properties":{"c":{"type":"string"}}}`,
+		"objects":          `"a":{"type":"object"},"b":{"type":"object","properties":{"c":{"type":"object"}}},"d":{"type":"object","x-kubernetes-map-type":"atomic","properties":{"e":{"type":"string"}}}`,
+		"maps":             `"a":{"type":"object","additionalProperties":{"type":"string"}},"b":{"type":"object","additionalProperties":true},"c":{"type":"object","additionalProperties":{"type":"object","properties":{"d":{"type":"string"}}}}`,
+		"lists":            `"a":{"type":"array","items":{"type":"string"}},"b":{"type":"array","items":{"type":"string"},"x-kubernetes-list-type":"set"},"c":{"type":"array","items":{"type":"object","properties":{"d":{"type":"string","format":"ipv4"}}},"x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["d"]}`,
+		"below preserved":  `"a":{"type":"object","x-kubernetes-preserve-unknown-fields":true,"properties":{"b":{"type":"object","properties":{"c":{"type":"string"}}},"d":{"type":"array","items":{"type":"object","properties":{"e":{"type":"string"}}}},"f":{"type":"object","additionalProperties":{"type":"object","properties":{"g":{"type":"string"}}}}}},"h":{"type":"object","properties":{"i":{"type":"string"}}}`,
+		"preserved within": `"a":{"type":"object","properties":{"b":{"type":"object","x-kubernetes-preserve-unknown-fields":true,"properties":{"c":{"type":"object","properties":{"d":{"type":"string"}}}}},"e":{"type":"object","properties":{"f":{"type":"string"}}}}}`,
+	} {
+		for _, preserve := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				own := new(apiextensionsv1.JSONSchemaProps)
+				if err := json.Unmarshal([]byte(`{"type":"object","properties":{`+properties+`}}`), own); err != nil {
+					t.Fatal(err)
+				}
+				all := strings.TrimSuffix(properties+","+resource, ",")
+				model := new(spec.Schema)
+				if err := json.Unmarshal([]byte(`{"type":"object","properties":{`+strings.TrimPrefix(all, ",")+`}}`), model); err != nil {
+					t.Fatal(err)
+				}
+				want, err := schemaconv.ToSchemaFromOpenAPI(map[string]*spec.Schema{"model": model}, preserve)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := sorted(newMergeRules(own, preserve).root.Inlined)
+				atom, _ := want.Resolve(named("model"))
+				if atom = sorted(atom); !reflect.DeepEqual(got, atom) {
+					g, _ := json.Marshal(got)
+					w, _ := json.Marshal(atom)
+					t.Errorf("rules:\n%s\nwant:\n%s", g, w)
+				}
+			})
+		}
+	}
+}
+
+// sorted returns a rule in the one form that rules are compared in.
+func sorted(a smd.Atom) smd.Atom {
+	if a.Map != nil {
+		m := &smd.Map{ElementType: sortedRef(a.Map.ElementType), ElementRelationship: a.Map.ElementRelationship}
+		for _, f := range a.Map.Fields {
+			m.Fields = append(m.Fields, smd.StructField{Name: f.Name, Type: sortedRef(f.Type), Default: f.Default})
+		}
+		slices.SortFunc(m.Fields, func(x, y smd.StructField) int { return strings.Compare(x.Name, y.Name) })
+		a.Map = m
+	}
+	if a.List != nil {
+		a.List = &smd.List{ElementType: sortedRef(a.List.ElementType), ElementRelationship: a.List.ElementRelationship, Keys: a.List.Keys}
+	}
+	return a
+}
+
+func sortedRef(r smd.TypeRef) smd.TypeRef {
+	if a := r.Inlined; a.Scalar != nil && a.Map != nil && len(a.Map.Fields) == 0 {
+		return named(deduced) // which kube-openapi writes out
+	}
+	r.Inlined = sorted(r.Inlined)
+	return r
+}

@@ -1,0 +1,251 @@
+package kind
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"binnacle/services/apiserver/internal/crd/schema"
+	"binnacle/services/apiserver/internal/json/tape"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+var errNoObject = errors.New("it is no object of JSON")
+
+// shape implements registry.Document.
+func (s *versionSchema) shape(raw []byte, o registry.ShapeOptions) (out registry.Shaped, err error) {
+	p, err := s.program.Get()
+	if err != nil {
+		return out, err
+	}
+	d, err := tape.Parse(raw)
+	if err != nil {
+		return out, err
+	}
+	defer func() { d.Release() }()
+	if d.Kind(tape.Root) != tape.Object {
+		return out, errNoObject
+	}
+	if o.Unknown {
+		out.Duplicates = d.Duplicates() // cleaning removes them
+	}
+	if d, out.Unknown, err = cleanMetadata(d, o.Unknown); err != nil {
+		return out, err
+	}
+	if o.Foreign {
+		out.Doc = d.Raw()
+		return out, nil
+	}
+	shaped, err := p.Shape(d, schema.ShapeOptions{Unknown: o.Unknown, Lenient: s.lenient, KeepNulls: o.KeepNulls})
+	if err != nil {
+		return out, err
+	}
+	out.Unknown = append(out.Unknown, shaped.Unknown...)
+	out.Doc = shaped.Doc.Raw()
+	if shaped.Doc != d {
+		shaped.Doc.Release()
+	}
+	return out, nil
+}
+
+// cleanMetadata converts the metadata of a document to its stored form. It returns d if nothing
+// changes. Otherwise it releases d and returns a new document.
+func cleanMetadata(d *tape.Doc, wantUnknown bool) (*tape.Doc, []string, error) {
+	m := d.Find(tape.Root, "metadata")
+	if m == tape.None {
+		return d, nil, nil
+	}
+	clean, unknown, err := schema.CleanMetadata(d.Text(m), wantUnknown, false)
+	if err != nil {
+		return d, nil, err
+	}
+	var paths []string
+	for _, u := range unknown {
+		paths = append(paths, "metadata."+strings.TrimPrefix(u, "."))
+	}
+	start, end := d.Span(m)
+	raw := d.Raw()
+	if string(clean) == string(raw[start:end]) {
+		return d, paths, nil
+	}
+	all := make([]byte, 0, len(raw)+len(clean))
+	all = append(append(append(all, raw[:start]...), clean...), raw[end:]...)
+	next, err := tape.Parse(all)
+	if err != nil {
+		return d, nil, err
+	}
+	d.Release()
+	return next, paths, nil
+}
+
+// takeUp reads a stored document, and defaults, prunes and cleans it by the schema of its own
+// version. It removes malformed metadata of embedded resources. It returns the version.
+func (f *family) takeUp(raw []byte) (*tape.Doc, string, error) {
+	d, err := tape.Parse(raw)
+	if err != nil {
+		return nil, "", err
+	}
+	if d.Kind(tape.Root) != tape.Object {
+		d.Release()
+		return nil, "", errNoObject
+	}
+	if d, err = schema.RepairMetadata(d); err != nil {
+		return nil, "", err
+	}
+	version := versionOf(d)
+	s := f.versions[version]
+	if s == nil { // the version no longer exists
+		return d, version, nil
+	}
+	d, err = s.shaped(d, false)
+	return d, version, err
+}
+
+// versionOf returns the version in a document's apiVersion.
+func versionOf(d *tape.Doc) string {
+	v := d.Find(tape.Root, "apiVersion")
+	if v == tape.None || d.Kind(v) != tape.String {
+		return ""
+	}
+	name := d.String(v)
+	return strings.Clone(name[strings.LastIndexByte(name, '/')+1:])
+}
+
+// shaped returns a stored document in its served form. It takes ownership of d. If defaults that
+// were declared later make the document too large, it gets no defaults, so that it can be read and
+// deleted.
+func (s *versionSchema) shaped(d *tape.Doc, converted bool) (*tape.Doc, error) {
+	p, err := s.program.Get()
+	if err != nil {
+		d.Release()
+		return nil, err
+	}
+	o := schema.ShapeOptions{DropMalformed: true, Lenient: s.lenient, Undefaulted: converted}
+	out, err := p.Shape(d, o)
+	if errors.Is(err, schema.ErrTooLarge) && !o.Undefaulted {
+		o.Undefaulted = true
+		out, err = p.Shape(d, o)
+	}
+	if err != nil {
+		d.Release()
+		return nil, fmt.Errorf("stored object: %w", err)
+	}
+	if out.Doc != d {
+		d.Release()
+	}
+	return out.Doc, nil
+}
+
+// pruned returns the served form of a document that was converted to this version.
+func (s *versionSchema) pruned(raw []byte) (*tape.Doc, error) {
+	d, err := tape.Parse(raw)
+	if err != nil {
+		return nil, err
+	}
+	return s.shaped(d, true)
+}
+
+// textOf returns the text of a document and releases the document.
+func textOf(d *tape.Doc, err error) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
+	defer d.Release()
+	return d.Raw(), nil
+}
+
+// open implements registry.Document.
+func (s *versionSchema) open(ctx context.Context, raw []byte) (*tape.Doc, error) {
+	d, version, err := s.takeUp(raw)
+	if err != nil || version == s.version {
+		return d, err
+	}
+	text, _ := textOf(d, nil)
+	converted, err := s.to(ctx, [][]byte{text}, s.version)
+	if err != nil {
+		return nil, err
+	}
+	return s.pruned(converted[0])
+}
+
+// serve implements registry.Document.
+func (s *versionSchema) serve(ctx context.Context, all [][]byte) ([][]byte, error) {
+	out := make([][]byte, len(all))
+	var others [][]byte
+	var places []int
+	for i, raw := range all {
+		d, version, err := s.takeUp(raw)
+		if out[i], err = textOf(d, err); err != nil {
+			return nil, err
+		}
+		if version != s.version {
+			others, places = append(others, out[i]), append(places, i)
+		}
+	}
+	if len(others) == 0 {
+		return out, nil
+	}
+	converted, err := s.to(ctx, others, s.version)
+	if err != nil {
+		return nil, err
+	}
+	for n, i := range places {
+		if out[i], err = textOf(s.pruned(converted[n])); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// store implements registry.Document.
+func (s *versionSchema) store(ctx context.Context, served []byte) ([]byte, error) {
+	if s.version == s.stored {
+		return served, nil
+	}
+	converted, err := s.to(ctx, [][]byte{served}, s.stored)
+	if err != nil {
+		return nil, err
+	}
+	if target := s.versions[s.stored]; target != nil {
+		return textOf(target.pruned(converted[0]))
+	}
+	return converted[0], nil
+}
+
+// to implements registry.Document. It converts documents of any version to the given one.
+func (f *family) to(ctx context.Context, docs [][]byte, version string) ([][]byte, error) {
+	if f.convert != nil {
+		return f.convert.Convert(ctx, docs, version)
+	}
+	out := make([][]byte, len(docs))
+	for i, raw := range docs {
+		var err error
+		if out[i], err = renamed(raw, f.group+"/"+version); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// renamed returns a document with another apiVersion.
+func renamed(raw []byte, apiVersion string) ([]byte, error) {
+	d, err := tape.Parse(raw)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Release()
+	v := d.Find(tape.Root, "apiVersion")
+	if v == tape.None {
+		var all map[string]json.RawMessage
+		if err := json.Unmarshal(raw, &all); err != nil {
+			return nil, err
+		}
+		all["apiVersion"] = tape.AppendString(nil, apiVersion)
+		return json.Marshal(all)
+	}
+	start, end := d.Span(v)
+	out := make([]byte, 0, len(raw)+len(apiVersion))
+	return append(tape.AppendString(append(out, raw[:start]...), apiVersion), raw[end:]...), nil
+}

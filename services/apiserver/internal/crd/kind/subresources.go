@@ -1,0 +1,123 @@
+package kind
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/registry"
+	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+)
+
+// subresources declares scale and status if the version has them.
+func (s *versionSchema) subresources(k *registry.Kind) {
+	verbs := []string{"get", "patch", "update"}
+	if s.scale != nil {
+		k.Subresources = append(k.Subresources, registry.Subresource{Name: "scale", GVK: scaleKind, Verbs: verbs, Scale: s.scaleOf()})
+	}
+	if s.status {
+		k.Subresources = append(k.Subresources, registry.Subresource{Name: "status", GVK: schema.GroupVersionKind{Kind: k.Kind}, Verbs: verbs, Prepare: keepAllButStatus})
+	}
+}
+
+// path splits ".spec.replicas".
+func path(p string) []string { return strings.Split(strings.TrimPrefix(p, "."), ".") }
+
+func intAt(o registry.Object, p string) (int64, bool) {
+	n, ok, err := unstructured.NestedInt64(tree(o), path(p)...)
+	return n, ok && err == nil
+}
+
+func (s *versionSchema) scaleOf() *registry.Scale {
+	spec, status := s.scale.SpecReplicasPath, s.scale.StatusReplicasPath
+	return &registry.Scale{
+		Path: path(spec), Unconditional: true, Versions: s.replicasPaths(),
+		Missing: func(o registry.Object) error {
+			if _, ok := intAt(o, spec); !ok {
+				return fmt.Errorf("the spec replicas field %q does not exist", spec)
+			}
+			return nil
+		},
+		Replicas: func(o registry.Object) int32 {
+			n, _ := intAt(o, spec)
+			return int32(n)
+		},
+		SetReplicas: func(o registry.Object, n int32) {
+			_ = unstructured.SetNestedField(tree(o), int64(n), path(spec)...) // a value that is not an object is in the way; the schema check reports it
+		},
+		Status: func(o registry.Object) (int32, string) {
+			n, _ := intAt(o, status)
+			selector := ""
+			if p := s.scale.LabelSelectorPath; p != nil {
+				selector, _, _ = unstructured.NestedString(tree(o), path(*p)...)
+			}
+			return int32(n), selector
+		},
+	}
+}
+
+// replicasPaths returns the path of the replicas in each version of the definition, by apiVersion;
+// nil for a version without scale.
+func (f *family) replicasPaths() map[string][]string {
+	all := make(map[string][]string, len(f.versions))
+	for name, v := range f.versions {
+		var p []string
+		if v.scale != nil {
+			p = path(v.scale.SpecReplicasPath)
+		}
+		all[f.group+"/"+name] = p
+	}
+	return all
+}
+
+// scaleErrors returns the errors in the numbers of the scale. A write of the status does not check
+// the spec.
+func (s *versionSchema) scaleErrors(o registry.Object, statusAlone bool) (errs []*field.Error) {
+	if s.scale == nil {
+		return nil
+	}
+	paths := []string{s.scale.SpecReplicasPath, s.scale.StatusReplicasPath}
+	if statusAlone {
+		paths = paths[1:]
+	}
+	for _, p := range paths {
+		n, _, err := unstructured.NestedInt64(tree(o), path(p)...)
+		const most = 1<<31 - 1
+		switch at := field.NewPath(p); {
+		case err != nil:
+			errs = append(errs, field.Invalid(at, n, err.Error()))
+		case n < 0:
+			errs = append(errs, field.Invalid(at, n, "should be a non-negative integer"))
+		case n > most:
+			errs = append(errs, field.Invalid(at, n, "should be less than or equal to 2147483647"))
+		}
+	}
+	if p := s.scale.LabelSelectorPath; p != nil && *p != "" {
+		if text, _, err := unstructured.NestedString(tree(o), path(*p)...); err != nil {
+			errs = append(errs, field.Invalid(field.NewPath(*p), text, err.Error()))
+		}
+	}
+	return errs
+}
+
+// hasRules reports whether a schema or one below it has rules.
+func hasRules(s *apiextensionsv1.JSONSchemaProps) bool {
+	if s == nil {
+		return false
+	}
+	if len(s.XValidations) > 0 {
+		return true
+	}
+	if len(s.Properties) > 0 {
+		var p apiextensionsv1.JSONSchemaProps // reused, because schemas are large
+		for _, p = range s.Properties {
+			if hasRules(&p) {
+				return true
+			}
+		}
+	}
+	return s.Items != nil && hasRules(s.Items.Schema) || s.AdditionalProperties != nil && hasRules(s.AdditionalProperties.Schema)
+}

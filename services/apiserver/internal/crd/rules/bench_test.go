@@ -1,0 +1,193 @@
+package rules_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"binnacle/services/apiserver/internal/crd/rules"
+	"binnacle/services/apiserver/internal/crd/schema"
+	"binnacle/services/apiserver/internal/json/tape"
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+)
+
+// wide is a schema of 60 fields and five rules.
+func wide() *v1.JSONSchemaProps {
+	limit := func(n int64) *int64 { return &n }
+	text := func(max int64) v1.JSONSchemaProps {
+		return v1.JSONSchemaProps{Type: "string", MaxLength: limit(max), Description: strings.Repeat("about a field ", 5)}
+	}
+	spec := v1.JSONSchemaProps{Type: "object", Required: []string{"f0"}, Properties: map[string]v1.JSONSchemaProps{}}
+	for i := range 40 {
+		switch i % 4 {
+		case 0:
+			spec.Properties[fmt.Sprintf("f%d", i)] = text(200)
+		case 1:
+			spec.Properties[fmt.Sprintf("f%d", i)] = v1.JSONSchemaProps{Type: "integer", Format: "int32"}
+		case 2:
+			spec.Properties[fmt.Sprintf("f%d", i)] = v1.JSONSchemaProps{Type: "boolean"}
+		case 3:
+			spec.Properties[fmt.Sprintf("f%d", i)] = v1.JSONSchemaProps{Type: "string", Pattern: "^[a-z0-9-]+$", MaxLength: limit(63)}
+		}
+	}
+	port := v1.JSONSchemaProps{Type: "object", Required: []string{"name"}, Properties: map[string]v1.JSONSchemaProps{
+		"name": text(63), "port": {Type: "integer"}, "protocol": {Type: "string", Enum: []v1.JSON{{Raw: []byte(`"TCP"`)}, {Raw: []byte(`"UDP"`)}}, Default: &v1.JSON{Raw: []byte(`"TCP"`)}},
+		"target": {XIntOrString: true, AnyOf: []v1.JSONSchemaProps{{Type: "integer"}, {Type: "string"}}},
+	}}
+	keyed := "map"
+	spec.Properties["ports"] = v1.JSONSchemaProps{Type: "array", MaxItems: limit(64), XListType: &keyed, XListMapKeys: []string{"name"}, Items: &v1.JSONSchemaPropsOrArray{Schema: &port},
+		XValidations: v1.ValidationRules{{Rule: "self.all(p, !has(p.port) || p.port > 0)"}}}
+	labels := text(100)
+	spec.Properties["labels"] = v1.JSONSchemaProps{Type: "object", MaxProperties: limit(64), AdditionalProperties: &v1.JSONSchemaPropsOrBool{Allows: true, Schema: &labels}}
+	spec.XValidations = v1.ValidationRules{
+		{Rule: "!has(self.f1) || self.f1 >= 0", Message: "not below zero"},
+		{Rule: "self.f0.startsWith('x') || size(self.f0) > 1"},
+		{Rule: "!has(oldSelf.f0) || self.f0 == oldSelf.f0", Message: "immutable"},
+	}
+	when := v1.JSONSchemaProps{Type: "string", Format: "date-time"}
+	condition := v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{"type": text(63), "status": text(10), "reason": text(100), "message": text(1000), "lastTransitionTime": when}}
+	status := v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{
+		"observedGeneration": {Type: "integer", Format: "int64"}, "phase": text(20),
+		"conditions": {Type: "array", MaxItems: limit(20), Items: &v1.JSONSchemaPropsOrArray{Schema: &condition}},
+	}, XValidations: v1.ValidationRules{{Rule: "!has(self.phase) || self.phase != 'Bad'"}}}
+	return &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{"spec": spec, "status": status}}
+}
+
+// typical is an object of 6 KB.
+func typical() []byte {
+	spec, labels := map[string]any{}, map[string]any{}
+	for i := range 40 {
+		spec[fmt.Sprintf("f%d", i)] = []any{strings.Repeat("some text ", 8), i, i%8 == 2, "name-" + strings.Repeat("a", 20)}[i%4]
+	}
+	var ports, conditions []any
+	for i := range 10 {
+		ports = append(ports, map[string]any{"name": fmt.Sprintf("port-%d", i), "port": 8000 + i, "protocol": "TCP", "target": "http"})
+		labels[fmt.Sprintf("example.com/label-%d", i)] = strings.Repeat("v", 30)
+	}
+	for i := range 6 {
+		conditions = append(conditions, map[string]any{"type": fmt.Sprintf("Condition%d", i), "status": "True", "reason": "AsExpected",
+			"message": strings.Repeat("all is well ", 10), "lastTransitionTime": "2024-05-06T07:08:09Z"})
+	}
+	spec["ports"], spec["labels"] = ports, labels
+	text, _ := json.Marshal(map[string]any{"apiVersion": "example.com/v1", "kind": "Gadget",
+		"metadata": map[string]any{"name": "a", "namespace": "b", "labels": map[string]any{"a": "b"}, "annotations": map[string]any{"note": strings.Repeat("n", 600)}},
+		"spec":     spec, "status": map[string]any{"observedGeneration": 3, "phase": "Ready", "conditions": conditions}})
+	return text
+}
+
+func BenchmarkWalk(b *testing.B) {
+	s := wide()
+	p, err := schema.Compile(s)
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := compiler.Compile(s, p)
+	text := typical()
+	b.Logf("%d bytes", len(text))
+	whole := func(b *testing.B, text []byte, update, evaluate bool) {
+		b.ReportAllocs()
+		b.SetBytes(int64(len(text)))
+		for b.Loop() {
+			d, err := tape.Parse(text)
+			if err != nil {
+				b.Fatal(err)
+			}
+			shaped, err := p.Shape(d, schema.ShapeOptions{Unknown: true})
+			if err != nil {
+				b.Fatal(err)
+			}
+			var old *tape.Doc
+			if update {
+				old = shaped.Doc
+			}
+			if errs := p.Check(shaped.Doc, old, true, nil).All(); len(errs) > 0 {
+				b.Fatal(errs)
+			}
+			if evaluate {
+				if errs := r.Evaluate(b.Context(), shaped.Doc, old, nil, nil); len(errs) > 0 {
+					b.Fatal(errs)
+				}
+			}
+			d.Release()
+		}
+	}
+	b.Run("parse", func(b *testing.B) {
+		b.ReportAllocs()
+		b.SetBytes(int64(len(text)))
+		for b.Loop() {
+			d, err := tape.Parse(text)
+			if err != nil {
+				b.Fatal(err)
+			}
+			d.Release()
+		}
+	})
+	b.Run("schema", func(b *testing.B) { whole(b, text, false, false) })
+	b.Run("create", func(b *testing.B) { whole(b, text, false, true) })
+	b.Run("update", func(b *testing.B) { whole(b, text, true, true) })
+	missing := []byte(strings.ReplaceAll(string(text), `"protocol":"TCP",`, ""))
+	b.Run("defaulted", func(b *testing.B) { whole(b, missing, false, true) })
+}
+
+func BenchmarkDefinition(b *testing.B) {
+	s := wide()
+	compiler := rules.NewCompiler()
+	b.Run("check", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if errs := compiler.CheckSchema(rules.Definition{Schema: s}); len(errs) > 0 {
+				b.Fatal(errs)
+			}
+		}
+	})
+	b.Run("schema", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := schema.Compile(s); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("rules", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if rules.NewCompiler().Compile(s, nil) == nil {
+				b.Fatal("none")
+			}
+		}
+	})
+	b.Run("memory", func(b *testing.B) {
+		heap := func() uint64 {
+			runtime.GC()
+			runtime.GC()
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return m.HeapAlloc
+		}
+		const n = 100
+		programs, all := make([]*schema.Program, n), make([]*rules.Rules, n)
+		compiler.Compile(s, nil)
+		before := heap()
+		for i := range n {
+			programs[i], _ = schema.Compile(s)
+		}
+		compiled := heap()
+		for i := range n {
+			all[i] = compiler.Compile(s, programs[i])
+		}
+		shared := heap()
+		alone := rules.NewCompiler()
+		one := alone.Compile(s, nil)
+		unshared := heap()
+		runtime.KeepAlive(programs)
+		runtime.KeepAlive(all)
+		runtime.KeepAlive(one)
+		for b.Loop() {
+		}
+		b.ReportMetric(float64(compiled-before)/n, "B/schema")
+		b.ReportMetric(float64(shared-compiled)/n, "B/rules-shared")
+		b.ReportMetric(float64(unshared-shared), "B/compiler+rules")
+	})
+}

@@ -1,0 +1,92 @@
+package rules_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/crd/rules"
+	"binnacle/services/apiserver/internal/crd/schema"
+	"binnacle/services/apiserver/internal/json/tape"
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+)
+
+// FuzzAnything takes any schema, structural or not, and any two documents:
+// nothing panics, and what is shaped stays as it is when it is shaped again.
+func FuzzAnything(f *testing.F) {
+	for _, file := range []string{"crd-schema-lists-logic", "crd-schema-preserve", "crd-schema-defaults", "crd-cel-transitions"} {
+		text, err := os.ReadFile("testdata/" + file + ".json")
+		if err != nil {
+			f.Fatal(err)
+		}
+		var recorded struct {
+			Steps []struct {
+				Schema map[string]json.RawMessage
+				Doc    json.RawMessage
+			}
+		}
+		if err := json.Unmarshal(text, &recorded); err != nil {
+			f.Fatal(err)
+		}
+		var s []byte
+		for _, step := range recorded.Steps {
+			if step.Schema != nil {
+				s = step.Schema["v1"]
+			} else if step.Doc != nil {
+				f.Add(s, []byte(step.Doc), []byte(step.Doc))
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, schemaText, text, oldText []byte) {
+		var s v1.JSONSchemaProps
+		if json.Unmarshal(schemaText, &s) != nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		p, err := schema.Compile(&s)
+		if err != nil {
+			return
+		}
+		found := schema.CheckDefaults(ctx, field.NewPath("s"), &s, true, compiler.CheckDefault)
+		found = append(found, rules.CheckSyntax(field.NewPath("s"), &s)...)
+		compiler.CheckSchema(rules.Definition{Schema: &s, Path: field.NewPath("s"), Found: found})
+		doc, old := shaped(t, p, text), shaped(t, p, oldText)
+		if doc == nil || old == nil {
+			return
+		}
+		r := compiler.Compile(&s, p)
+		for _, before := range []*tape.Doc{nil, old} {
+			for _, e := range p.Check(doc, before, true, nil).All() {
+				_ = e.Error()
+			}
+			p.CheckStatus(doc, before, true, nil)
+			for _, e := range r.Evaluate(ctx, doc, before, func(string) {}, nil) {
+				_ = e.Error()
+			}
+		}
+	})
+}
+
+func shaped(t *testing.T, p *schema.Program, text []byte) *tape.Doc {
+	d, err := tape.Parse(text)
+	if err != nil {
+		return nil
+	}
+	first, err := p.Shape(d, schema.ShapeOptions{Unknown: true, DropMalformed: true})
+	if err != nil {
+		return nil
+	}
+	again, err := p.Shape(first.Doc, schema.ShapeOptions{DropMalformed: true})
+	if err != nil {
+		t.Fatalf("%s: %v", first.Doc.Raw(), err)
+	}
+	if !tape.Equal(first.Doc, tape.Root, again.Doc, tape.Root) {
+		t.Fatalf("%s becomes %s", first.Doc.Raw(), again.Doc.Raw())
+	}
+	return first.Doc
+}

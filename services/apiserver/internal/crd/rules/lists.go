@@ -1,0 +1,270 @@
+package rules
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
+
+	"binnacle/services/apiserver/internal/json/tape"
+)
+
+// list is an array of a document, or a list that was computed from others. Then made holds its
+// items.
+type list struct {
+	shape *shape
+	doc   *tape.Doc
+	at    tape.Ref
+	made  []ref.Val
+}
+
+var _ traits.Lister = (*list)(nil)
+
+// items returns all items.
+func (l *list) items() []ref.Val {
+	if l.doc == nil {
+		return l.made
+	}
+	all := make([]ref.Val, 0, l.doc.Len(l.at))
+	for i, end := l.doc.First(l.at), l.doc.Next(l.at); i < end; i = l.doc.Next(i) {
+		all = append(all, value(l.shape.values, l.doc, i))
+	}
+	return all
+}
+
+// ConvertToNative implements ref.Val.
+func (l *list) ConvertToNative(want reflect.Type) (any, error) {
+	if want.Kind() == reflect.Slice {
+		return l.Value(), nil
+	}
+	return nil, fmt.Errorf("type conversion error from '%s' to '%s'", l.Type(), want)
+}
+
+// ConvertToType implements ref.Val.
+func (l *list) ConvertToType(want ref.Type) ref.Val {
+	switch want {
+	case types.ListType:
+		return l
+	case types.TypeType:
+		return types.ListType
+	}
+	return types.NewErr("type conversion error from '%s' to '%s'", l.Type(), want.TypeName())
+}
+
+// Type implements ref.Val.
+func (l *list) Type() ref.Type { return types.ListType }
+
+// Value implements ref.Val.
+func (l *list) Value() any {
+	if l.doc != nil {
+		return l.doc.Any(l.at)
+	}
+	all := make([]any, len(l.made))
+	for i, v := range l.made {
+		all[i] = v.Value()
+	}
+	return all
+}
+
+// Size implements traits.Sizer.
+func (l *list) Size() ref.Val {
+	if l.doc == nil {
+		return types.Int(len(l.made))
+	}
+	return types.Int(l.doc.Len(l.at))
+}
+
+// Get implements traits.Indexer.
+func (l *list) Get(index ref.Val) ref.Val {
+	i, ok := index.(types.Int)
+	if !ok {
+		return types.ValOrErr(index, "unsupported index: %v", index)
+	}
+	if i < 0 || i >= l.Size().(types.Int) {
+		return types.NewErr("index out of bounds: %v", index)
+	}
+	if l.doc == nil {
+		return l.made[i]
+	}
+	return value(l.shape.values, l.doc, l.doc.Item(l.at, int(i)))
+}
+
+// Iterator implements traits.Iterable.
+func (l *list) Iterator() traits.Iterator {
+	it := &items{list: l}
+	if l.doc != nil {
+		it.next = l.doc.First(l.at)
+	}
+	return it
+}
+
+type items struct {
+	*list
+	next tape.Ref // of a document
+	i    int      // of a computed list
+}
+
+// HasNext implements traits.Iterator.
+func (it *items) HasNext() ref.Val {
+	if it.doc == nil {
+		return types.Bool(it.i < len(it.made))
+	}
+	return types.Bool(it.next < it.doc.Next(it.at))
+}
+
+// Next implements traits.Iterator.
+func (it *items) Next() ref.Val {
+	if it.doc == nil {
+		it.i++
+		return it.made[it.i-1]
+	}
+	r := it.next
+	it.next = it.doc.Next(r)
+	return value(it.shape.values, it.doc, r)
+}
+
+// Contains implements traits.Container.
+func (l *list) Contains(v ref.Val) ref.Val {
+	if types.IsUnknownOrError(v) {
+		return v
+	}
+	var wrong ref.Val
+	for it := l.Iterator(); it.HasNext() == types.True; {
+		eq := it.Next().Equal(v)
+		if eq == types.True {
+			return types.True
+		}
+		if _, ok := eq.(types.Bool); !ok && wrong == nil {
+			wrong = types.MaybeNoSuchOverloadErr(eq)
+		}
+	}
+	if wrong != nil {
+		return wrong
+	}
+	return types.False
+}
+
+// Equal implements ref.Val. Sets and keyed lists are equal in any order.
+func (l *list) Equal(other ref.Val) ref.Val {
+	o, ok := other.(traits.Lister)
+	if !ok {
+		return types.MaybeNoSuchOverloadErr(other)
+	}
+	if l.Size() != o.Size() {
+		return types.False
+	}
+	switch l.shape.list {
+	case setList:
+		return l.equalSet(o)
+	case keyedList:
+		return l.equalKeyed(o)
+	}
+	mine, theirs := l.Iterator(), o.Iterator()
+	for mine.HasNext() == types.True {
+		if eq := mine.Next().Equal(theirs.Next()); eq != types.True {
+			return eq
+		}
+	}
+	return types.True
+}
+
+func (l *list) equalSet(o traits.Lister) ref.Val {
+	set := map[string]bool{}
+	for _, v := range l.items() {
+		set[identity(v)] = true
+	}
+	for it := o.Iterator(); it.HasNext() == types.True; {
+		if !set[identity(it.Next())] {
+			return types.False
+		}
+	}
+	return types.True
+}
+
+func (l *list) equalKeyed(o traits.Lister) ref.Val {
+	byKeys := map[string]ref.Val{}
+	for _, v := range l.items() {
+		byKeys[l.keysOf(v)] = v
+	}
+	for it := o.Iterator(); it.HasNext() == types.True; {
+		v := it.Next()
+		mine, ok := byKeys[l.keysOf(v)]
+		if !ok {
+			return types.False
+		}
+		if eq := mine.Equal(v); eq != types.True {
+			return eq
+		}
+	}
+	return types.True
+}
+
+// Add implements traits.Adder. A set gains only new items. In a keyed list, items with known keys
+// are replaced in place.
+func (l *list) Add(other ref.Val) ref.Val {
+	o, ok := other.(traits.Lister)
+	if !ok {
+		return types.MaybeNoSuchOverloadErr(other)
+	}
+	sum := &list{shape: l.shape, made: slices.Clip(l.items())}
+	known := map[string]int{}
+	name := identity
+	if l.shape.list == keyedList {
+		name = l.keysOf
+	}
+	if l.shape.list != atomicList {
+		for i, v := range sum.made {
+			known[name(v)] = i
+		}
+	}
+	for it := o.Iterator(); it.HasNext() == types.True; {
+		v := it.Next()
+		if l.shape.list == atomicList {
+			sum.made = append(sum.made, v)
+			continue
+		}
+		id := name(v)
+		i, ok := known[id]
+		switch {
+		case !ok:
+			known[id] = len(sum.made)
+			sum.made = append(sum.made, v)
+		case l.shape.list == keyedList:
+			sum.made[i] = v
+		}
+	}
+	return sum
+}
+
+// identity returns a string that is equal for equal values.
+func identity(v ref.Val) string {
+	switch v := v.(type) {
+	case *object:
+		return string(v.doc.AppendCanonical([]byte("o"), v.at))
+	case *list:
+		if v.doc != nil {
+			return string(v.doc.AppendCanonical([]byte("l"), v.at))
+		}
+	}
+	return fmt.Sprintf("%s %v", v.Type().TypeName(), v.Value())
+}
+
+// keysOf returns a string that is equal for items with equal keys.
+func (l *list) keysOf(v ref.Val) string {
+	m, ok := v.(traits.Mapper)
+	if !ok {
+		return ""
+	}
+	var b strings.Builder
+	for _, k := range l.shape.keys {
+		if key, found := findNamed(m, k); found {
+			b.WriteString(identity(key))
+		}
+		b.WriteByte(0)
+	}
+	return b.String()
+}

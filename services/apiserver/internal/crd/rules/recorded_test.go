@@ -1,0 +1,325 @@
+package rules_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/crd/rules"
+	"binnacle/services/apiserver/internal/crd/schema"
+	"binnacle/services/apiserver/internal/json/tape"
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+)
+
+// step is a write that was recorded from a reference server, or the schemas
+// from there on.
+type step struct {
+	Schema   map[string]*v1.JSONSchemaProps `json:"schema"`
+	Name     string                         `json:"name"`
+	Version  string                         `json:"version"`
+	Status   bool                           `json:"status"`
+	Doc      json.RawMessage                `json:"doc"`
+	Raw      string                         `json:"raw"`
+	Old      json.RawMessage                `json:"old"`
+	Errors   []string                       `json:"errors"`
+	Message  string                         `json:"message"`
+	Warnings []string                       `json:"warnings"`
+	Shaped   json.RawMessage                `json:"shaped"`
+	Spec     json.RawMessage                `json:"shaped spec"`
+}
+
+// served is a version of a definition.
+type served struct {
+	program *schema.Program
+	rules   *rules.Rules
+}
+
+func serve(t *testing.T, s *v1.JSONSchemaProps) served {
+	t.Helper()
+	p, err := schema.Compile(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return served{program: p, rules: compiler.Compile(s, p)}
+}
+
+var compiler = rules.NewCompiler()
+
+func TestRecorded(t *testing.T) {
+	files, err := filepath.Glob("testdata/[cp]*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".json"), func(t *testing.T) {
+			var recorded struct {
+				Steps []step `json:"steps"`
+			}
+			read(t, file, &recorded)
+			versions := map[string]served{}
+			for _, s := range recorded.Steps {
+				for name, schema := range s.Schema {
+					versions[name] = serve(t, schema)
+				}
+				if s.Name != "" {
+					t.Run(s.Name, func(t *testing.T) { s.check(t, versions[s.Version]) })
+				}
+			}
+		})
+	}
+}
+
+func read(t *testing.T, file string, into any) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		t.Fatal(file, err)
+	}
+}
+
+func (s *step) check(t *testing.T, v served) {
+	text := []byte(s.Doc)
+	if s.Raw != "" {
+		text = []byte(s.Raw)
+	}
+	unknown, problem := metadata(t, text)
+	var shaped schema.Shaped
+	if problem == "" {
+		shaped, problem = shape(t, v, text)
+	}
+	if problem != "" {
+		_, want, _ := strings.Cut(s.Message, "cannot be handled as a Gadget: ")
+		if problem != want {
+			t.Errorf("got %s\nwant %s", problem, want)
+		}
+		return
+	}
+	var warnings []string
+	for _, u := range append(unknown, shaped.Unknown...) {
+		warnings = append(warnings, `unknown field "`+u+`"`)
+	}
+	if _, strict, ok := strings.Cut(s.Message, "strict decoding error: "); ok {
+		if got := strings.Join(warnings, ", "); got != strict {
+			t.Errorf("got %s\nwant %s", got, strict)
+		}
+		return
+	}
+	errs := s.errors(t, v, shaped.Doc, &warnings)
+	if got := texts(errs); s.Errors != nil && !slices.Equal(got, s.Errors) || s.Errors == nil && s.Message == "" && len(got) > 0 {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(s.Errors, "\n"))
+	}
+	if _, want, _ := strings.Cut(s.Message, " is invalid: "); s.Message != "" && normal(errs.ToAggregate().Error()) != want {
+		t.Errorf("got %v\nwant %s", errs.ToAggregate(), want)
+	}
+	if s.Errors == nil && s.Message == "" {
+		s.compare(t, shaped.Doc, warnings)
+	}
+}
+
+// metadata returns the paths of unknown fields of a resource's own metadata.
+func metadata(t *testing.T, text []byte) (unknown []string, problem string) {
+	t.Helper()
+	d, err := tape.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Release()
+	_, paths, err := schema.CleanMetadata(d.Text(d.Find(tape.Root, "metadata")), true, false)
+	if err != nil {
+		return nil, err.Error()
+	}
+	for _, p := range paths {
+		unknown = append(unknown, "metadata."+p)
+	}
+	return unknown, ""
+}
+
+func shape(t *testing.T, v served, text []byte) (schema.Shaped, string) {
+	t.Helper()
+	d, err := tape.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shaped, err := v.program.Shape(d, schema.ShapeOptions{Unknown: true})
+	if err != nil {
+		return schema.Shaped{}, err.Error()
+	}
+	return shaped, ""
+}
+
+func (s *step) errors(t *testing.T, v served, doc *tape.Doc, warnings *[]string) field.ErrorList {
+	var old *tape.Doc
+	if s.Old != nil {
+		before, problem := shape(t, v, s.Old)
+		if problem != "" {
+			t.Fatal(problem)
+		}
+		old = before.Doc
+	}
+	report := v.program.Check(doc, old, true, nil)
+	if s.Status {
+		report = v.program.CheckStatus(doc, old, true, nil)
+	}
+	errs := report.All()
+	if v.rules == nil {
+		return errs
+	}
+	if e := schema.Blocking(errs); e != nil {
+		return append(errs, e)
+	}
+	return append(errs, v.rules.Evaluate(t.Context(), doc, old, func(w string) { *warnings = append(*warnings, w) }, nil)...)
+}
+
+func (s *step) compare(t *testing.T, doc *tape.Doc, warnings []string) {
+	if !slices.Equal(warnings, s.Warnings) {
+		t.Errorf("warnings: got %q, want %q", warnings, s.Warnings)
+	}
+	got, _ := doc.Any(tape.Root).(map[string]any)
+	for _, k := range []string{"metadata", "apiVersion", "kind"} {
+		delete(got, k)
+	}
+	if s.Shaped != nil && canonical(t, got) != canonicalText(t, s.Shaped) {
+		t.Errorf("got %s\nwant %s", canonical(t, got), s.Shaped)
+	}
+	if s.Spec != nil && canonical(t, got["spec"]) != canonicalText(t, s.Spec) {
+		t.Errorf("got %s\nwant %s", canonical(t, got), s.Spec)
+	}
+}
+
+func canonical(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return normal(string(text))
+}
+
+func canonicalText(t *testing.T, text []byte) string {
+	t.Helper()
+	var v any
+	if err := json.Unmarshal(text, &v); err != nil {
+		t.Fatal(err)
+	}
+	return strings.NewReplacer(`\u003c`, "<", `\u003e`, ">").Replace(canonical(t, v))
+}
+
+var normalized = []struct {
+	what *regexp.Regexp
+	by   string
+}{
+	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "<uid>"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`), "<time>"},
+	{regexp.MustCompile(`\b10\.0\.0\.\d+`), "<cluster-ip>"},
+}
+
+// normal replaces what the recordings have replaced.
+func normal(s string) string {
+	for _, n := range normalized {
+		s = n.what.ReplaceAllString(s, n.by)
+	}
+	return s
+}
+
+func texts(errs field.ErrorList) []string {
+	out := make([]string, len(errs))
+	for i, e := range errs {
+		out[i] = normal(e.Field + ": " + e.ErrorBody())
+	}
+	return out
+}
+
+// definition is one that was recorded, with what was said of it.
+type definition struct {
+	Name    string                `json:"name"`
+	Schemas []*v1.JSONSchemaProps `json:"schemas"`
+	Errors  []string              `json:"errors"`
+	Message string                `json:"message"`
+	Fields  []string              `json:"fields"`
+	Refused bool                  `json:"refused"`
+}
+
+// TestRecordedDefinitions looks at what is said of rules and defaults.
+func TestRecordedDefinitions(t *testing.T) {
+	var list []definition
+	read(t, "testdata/definitions.json", &list)
+	for _, d := range list {
+		t.Run(d.Name, func(t *testing.T) {
+			var got []string
+			var errs field.ErrorList
+			for i, s := range d.Schemas {
+				path := field.NewPath("spec", "validation", "openAPIV3Schema")
+				if len(d.Schemas) > 1 {
+					path = field.NewPath("spec", "versions").Index(i).Child("schema", "openAPIV3Schema")
+				}
+				errs = append(errs, checkDefinition(t, path, s)...)
+			}
+			got = about(texts(errs))
+			switch {
+			case d.Message != "":
+				if _, want, _ := strings.Cut(d.Message, " is invalid: "); normal(errs.ToAggregate().Error()) != want {
+					t.Errorf("got %v\nwant %s", errs.ToAggregate(), want)
+				}
+			case d.Fields != nil:
+				var fields []string
+				for _, e := range errs {
+					fields = append(fields, e.Field)
+				}
+				if !slices.Equal(fields, d.Fields) {
+					t.Errorf("got %q, want %q", fields, d.Fields)
+				}
+			case d.Refused:
+				if len(got) == 0 {
+					t.Error("not refused")
+				}
+			default:
+				if want := about(d.Errors); !slices.Equal(got, want) {
+					t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+				}
+			}
+		})
+	}
+}
+
+// about keeps what is about rules and defaults, and what follows from them.
+func about(list []string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(s string) bool {
+		return !strings.Contains(s, "x-kubernetes-validations") && !strings.Contains(s, ".default") ||
+			strings.Contains(s, "must be empty to be structural") || strings.Contains(s, "Forbidden: must not be set in top-level") ||
+			strings.Contains(s, "so it must have a default") || strings.Contains(s, "must be undefined to be structural")
+	})
+}
+
+func checkDefinition(t *testing.T, path *field.Path, s *v1.JSONSchemaProps) field.ErrorList {
+	meta, ok := s.Properties["metadata"]
+	if ok && meta.Default != nil {
+		return nil // refused before its defaults are looked at
+	}
+	if api, ok := s.Properties["apiVersion"]; ok && api.Default != nil {
+		return nil
+	}
+	var errs field.ErrorList
+	if s.Type == "object" {
+		errs = schema.CheckDefaults(t.Context(), path, s, true, compiler.CheckDefault)
+	}
+	found := syntax(path, s)
+	errs = append(errs, found...)
+	return append(errs, compiler.CheckSchema(rules.Definition{Schema: s, Path: path, Found: found})...)
+}
+
+func syntax(path *field.Path, s *v1.JSONSchemaProps) field.ErrorList {
+	errs := rules.CheckSyntax(path, s)
+	for name, sub := range s.Properties {
+		errs = append(errs, syntax(path.Child("properties").Key(name), &sub)...)
+	}
+	return errs
+}

@@ -1,0 +1,112 @@
+package rules_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/crd/rules"
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+)
+
+// alike is a schema with that many fields that have the same rule.
+func alike(fields int) *v1.JSONSchemaProps {
+	limit := int64(10)
+	s := &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{}}
+	for i := range fields {
+		s.Properties[fmt.Sprintf("f%d", i)] = v1.JSONSchemaProps{Type: "string", MaxLength: &limit, XValidations: v1.ValidationRules{
+			{Rule: "self.startsWith('a') && self != oldSelf", MessageExpression: "'not ' + self"},
+		}}
+	}
+	return s
+}
+
+// nested is a schema of objects in each other, that many levels, of which each has a rule; the innermost has
+// many fields.
+func nested(levels, fields int) *v1.JSONSchemaProps {
+	s := &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{}}
+	for i := range fields {
+		s.Properties[fmt.Sprintf("f%d", i)] = v1.JSONSchemaProps{Type: "string"}
+	}
+	for range levels {
+		s = &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{"a": *s}, XValidations: v1.ValidationRules{{Rule: "has(self.a)"}}}
+	}
+	return s
+}
+
+func checks(t testing.TB, s *v1.JSONSchemaProps) {
+	if errs := compiler.CheckSchema(rules.Definition{Schema: s, Path: field.NewPath("s")}); len(errs) > 0 {
+		t.Fatal(errs)
+	}
+}
+
+// Rules that are alike are compiled once, and the type of what is in a schema is made once: what a definition
+// costs does not grow with the product of what it has.
+func TestWhatRulesHaveAlike(t *testing.T) {
+	for name, c := range map[string]struct {
+		small, large *v1.JSONSchemaProps
+		times        float64
+	}{
+		"fields": {alike(10), alike(510), 30}, // 51 times as many; each is estimated
+		"levels": {nested(2, 3000), nested(12, 3000), 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			checks(t, c.small)
+			small := testing.AllocsPerRun(3, func() { checks(t, c.small) })
+			large := testing.AllocsPerRun(3, func() { checks(t, c.large) })
+			if large > c.times*small {
+				t.Errorf("%.0f allocations, %.0f for a small one", large, small)
+			}
+		})
+	}
+}
+
+// What is kept of rules is told of each of them, in its place, and of no others.
+func TestRulesAlikeAreToldApart(t *testing.T) {
+	limit := int64(1 << 20)
+	s := alike(2)
+	wide := s.Properties["f0"]
+	wide.MaxLength = &limit
+	wide.XValidations = v1.ValidationRules{{Rule: "self.contains(self)"}}
+	s.Properties["f0"] = wide
+	narrow := s.Properties["f1"]
+	narrow.XValidations = v1.ValidationRules{{Rule: "self.contains(self)"}, {Rule: "self + 1"}, {Rule: "self + 1"}, {Rule: "true", MessageExpression: "self + 1"},
+		{Rule: "self == oldSelf.orValue('')"}, {Rule: "self == oldSelf.orValue('')", OptionalOldSelf: new(bool)}}
+	*narrow.XValidations[5].OptionalOldSelf = true
+	s.Properties["f1"] = narrow
+	s.Properties["f2"] = v1.JSONSchemaProps{Type: "integer", XValidations: v1.ValidationRules{{Rule: "self + 1"}, {Rule: "self + 1 > 0"}}}
+	var got []string
+	for _, e := range compiler.CheckSchema(rules.Definition{Schema: s, Path: field.NewPath("s")}) {
+		what, _, _ := strings.Cut(strings.NewReplacer("\n", " ").Replace(e.Detail), ":")
+		got = append(got, strings.TrimPrefix(e.Field, "s.properties")+" "+what)
+	}
+	want := []string{
+		"[f0].x-kubernetes-validations[0].rule estimated rule cost exceeds budget by factor of more than 100x (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)",
+		"[f1].x-kubernetes-validations[1].rule compilation failed",
+		"[f1].x-kubernetes-validations[2].rule compilation failed",
+		"[f1].x-kubernetes-validations[3].messageExpression messageExpression compilation failed",
+		"[f1].x-kubernetes-validations[4].rule compilation failed",
+		"[f2].x-kubernetes-validations[0].rule cel expression must evaluate to a bool",
+		"[f0].x-kubernetes-validations[0].rule contributed to estimated rule cost total exceeding cost limit",
+		"s x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema exceeds budget",
+	}
+	for i := range max(len(got), len(want)) {
+		if i >= len(got) || i >= len(want) || !strings.HasPrefix(got[i], want[i]) {
+			t.Fatalf("told\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+}
+
+// What rules cost that a definition has many times.
+func BenchmarkRulesAlike(b *testing.B) {
+	for name, s := range map[string]*v1.JSONSchemaProps{"fields": alike(2000), "levels": nested(200, 5000)} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				checks(b, s)
+			}
+		})
+	}
+}

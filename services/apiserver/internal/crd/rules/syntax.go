@@ -1,0 +1,215 @@
+package rules
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/crd/structural"
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+)
+
+// reasons are the reasons that a rule may have.
+var reasons = []v1.FieldValueErrorReason{v1.FieldValueDuplicate, v1.FieldValueForbidden, v1.FieldValueInvalid, v1.FieldValueRequired}
+
+// CheckSyntax returns the errors of one schema's own rules, except for compilation errors: texts
+// that are missing, blank or contain line breaks, unknown reasons, and paths that name no field. at
+// is the path of s.
+func CheckSyntax(at *field.Path, s *v1.JSONSchemaProps) field.ErrorList {
+	var errs field.ErrorList
+	for i := range s.XValidations {
+		errs = append(errs, checkTexts(at.Child("x-kubernetes-validations").Index(i), s, &s.XValidations[i])...)
+	}
+	return errs
+}
+
+func checkTexts(at *field.Path, s *v1.JSONSchemaProps, r *v1.ValidationRule) field.ErrorList {
+	var errs field.ErrorList
+	rule, message := strings.TrimSpace(r.Rule), strings.TrimSpace(r.Message)
+	switch {
+	case rule == "":
+		errs = append(errs, field.Required(at.Child("rule"), "rule is not specified"))
+	case r.Message != "" && message == "":
+		errs = append(errs, field.Invalid(at.Child("message"), r.Message, "message must be non-empty if specified"))
+	case hasBreak(message):
+		errs = append(errs, field.Invalid(at.Child("message"), r.Message, "message must not contain line breaks"))
+	case hasBreak(rule) && message == "":
+		errs = append(errs, field.Required(at.Child("message"), "message must be specified if rule contains line breaks"))
+	}
+	if r.MessageExpression != "" && strings.TrimSpace(r.MessageExpression) == "" {
+		errs = append(errs, field.Required(at.Child("messageExpression"), "messageExpression must be non-empty if specified"))
+	}
+	if r.Reason != nil && !isReason(*r.Reason) {
+		errs = append(errs, field.NotSupported(at.Child("reason"), *r.Reason, reasons))
+	}
+	return append(errs, checkFieldPath(at.Child("fieldPath"), s, r.FieldPath)...)
+}
+
+func isReason(r v1.FieldValueErrorReason) bool {
+	for _, known := range reasons {
+		if r == known {
+			return true
+		}
+	}
+	return false
+}
+
+func checkFieldPath(at *field.Path, s *v1.JSONSchemaProps, path string) field.ErrorList {
+	if path == "" {
+		return nil
+	}
+	var errs field.ErrorList
+	if strings.TrimSpace(path) == "" {
+		errs = append(errs, field.Invalid(at, path, "fieldPath must be non-empty if specified"))
+	}
+	if hasBreak(path) {
+		errs = append(errs, field.Invalid(at, path, "fieldPath must not contain line breaks"))
+	}
+	// A schema with unsupported keywords is rejected for them.
+	if _, _, err := ValidFieldPath(path, s, true); err != nil && structural.Unsupported(s) == nil {
+		errs = append(errs, field.Invalid(at, path, "fieldPath must be a valid path"))
+	}
+	return errs
+}
+
+func hasBreak(s string) bool { return strings.ContainsAny(s, "\n\r") }
+
+var errNoField = errors.New("does not refer to a valid field")
+
+// ValidFieldPath resolves a path such as .spec['a'] in a schema. It returns the field path and the
+// schema of the field, or an error if the path names no field. brackets allows the form with
+// brackets.
+func ValidFieldPath(path string, s *v1.JSONSchemaProps, brackets bool) (*field.Path, *v1.JSONSchemaProps, error) {
+	var at *field.Path
+	for rest := path; rest != ""; {
+		var name string
+		var err error
+		switch rest[0] {
+		case '.':
+			if name, rest, err = dotted(rest[1:]); err != nil {
+				return nil, nil, err
+			}
+		case '[':
+			if !brackets {
+				return nil, nil, errors.New("array notation is not allowed")
+			}
+			if name, rest, err = bracketed(rest[1:]); err != nil {
+				return nil, nil, err
+			}
+		default:
+			return nil, nil, fmt.Errorf("expected [ or . but got: %s", nextWord(rest))
+		}
+		if at, s, err = enter(at, s, name); err != nil {
+			return nil, nil, err
+		}
+	}
+	return at, s, nil
+}
+
+// enter steps into a property or a value of a map.
+func enter(at *field.Path, s *v1.JSONSchemaProps, name string) (*field.Path, *v1.JSONSchemaProps, error) {
+	switch {
+	case s == nil:
+	case len(s.Properties) > 0:
+		p, ok := s.Properties[name]
+		if !ok {
+			return nil, nil, errNoField
+		}
+		return at.Child(name), &p, nil
+	case s.AdditionalProperties != nil: // possibly without a schema
+		return at.Key(name), s.AdditionalProperties.Schema, nil
+	}
+	return nil, nil, errNoField
+}
+
+// nextWord returns the text before the next delimiter, or the delimiter.
+func nextWord(s string) string {
+	if i := strings.IndexAny(s, ".[]"); i > 0 {
+		return s[:i]
+	} else if i == 0 {
+		return s[:1]
+	}
+	return s
+}
+
+func dotted(s string) (name, rest string, err error) {
+	if s == "" {
+		return "", "", errors.New("unexpected end of JSON path")
+	}
+	name = nextWord(s)
+	if s[0] == '\'' {
+		if end := quotedEnd(s); end > 0 {
+			name = s[:end]
+		} else {
+			name = s
+		}
+	}
+	return name, s[len(name):], nil
+}
+
+// quotedEnd returns the index after the quoted text that starts s, or 0 if the quote is not closed.
+func quotedEnd(s string) int {
+	for i := 1; i < len(s); i++ {
+		if s[i] == '\'' && s[i-1] != '\\' {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+func bracketed(s string) (name, rest string, err error) {
+	if s == "" {
+		return "", "", errors.New("unexpected end of JSON path")
+	}
+	end := 0
+	if s[0] == '\'' {
+		end = quotedEnd(s)
+	}
+	if end == 0 {
+		return "", "", fmt.Errorf("expected single quoted string but got %s", nextWord(s))
+	}
+	if name, err = unescapeQuoted(s[1 : end-1]); err != nil {
+		return "", "", fmt.Errorf("invalid string literal: %w", err)
+	}
+	switch {
+	case len(s) == end:
+		return "", "", errors.New("unexpected end of JSON path")
+	case s[end] != ']':
+		return "", "", fmt.Errorf("expected ] but got %s", nextWord(s[end:]))
+	}
+	return name, s[end+1:], nil
+}
+
+var quotedEscapes = map[byte]byte{
+	'a': '\a', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t', 'v': '\v', '\'': '\'', '\\': '\\',
+}
+
+func unescapeQuoted(s string) (string, error) {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] != '\\' || i+1 == len(s) {
+			b.WriteByte(s[i])
+			continue
+		}
+		i++
+		c, ok := quotedEscapes[s[i]]
+		if !ok {
+			return "", fmt.Errorf("invalid escape char %s", s[i-1:i+1])
+		}
+		b.WriteByte(c)
+	}
+	return b.String(), nil
+}
+
+// unquote returns the text of a JSON string.
+func unquote(raw []byte) (string, bool) {
+	if len(raw) < 2 || raw[0] != '"' {
+		return "", false
+	}
+	var s string
+	err := json.Unmarshal(raw, &s)
+	return s, err == nil
+}

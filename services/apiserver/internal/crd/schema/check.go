@@ -1,0 +1,377 @@
+package schema
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/json/tape"
+)
+
+// Report is the result of a check. Its groups are separate because other checks of a resource
+// report between them: errors of the scale come after Schema.
+type Report struct {
+	// Schema holds the violations of the schema's keywords.
+	Schema field.ErrorList
+	// Embedded holds the errors in the metadata of embedded resources.
+	Embedded field.ErrorList
+	// Lists holds the duplicates in lists of type set and map.
+	Lists field.ErrorList
+	// Compared is the time spent on comparing invalid values with the old ones.
+	Compared time.Duration
+}
+
+// All returns all errors in Kubernetes' order. between are the errors of the scale.
+func (r Report) All(between ...*field.Error) field.ErrorList {
+	var all field.ErrorList
+	all = append(all, r.Schema...)
+	all = append(all, between...)
+	all = append(all, r.Embedded...)
+	return append(all, r.Lists...)
+}
+
+// Check checks a resource against the schema. old is the resource before an update, or nil on a
+// create. ratchets tolerates errors in values that have not changed. Check calls costly, which may
+// be nil, once when the check takes long, before it continues.
+func (p *Program) Check(d, old *tape.Doc, ratchets bool, costly func()) Report {
+	var r Report
+	before := tape.None
+	if ratchets {
+		before = oldRoot(old)
+	}
+	r.Schema, r.Compared = p.keywords(root, d, tape.Root, old, before, nil, costly)
+	r.Embedded = p.embedded(d, nil)
+	r.Lists = p.lists(d, nil)
+	if len(r.Lists) > 0 && old != nil && len(p.lists(old, nil)) > 0 {
+		r.Lists = nil
+	}
+	return r
+}
+
+// CheckStatus checks a resource against the schema when only its status may have changed. The
+// fields in Report.Schema start with status, but their messages do not mention it.
+func (p *Program) CheckStatus(d, old *tape.Doc, ratchets bool, costly func()) Report {
+	var r Report
+	status := d.Find(tape.Root, "status")
+	if at := p.Property(root, "status"); status != tape.None && at != nowhere {
+		before := tape.None
+		if old != nil && ratchets {
+			before = old.Find(tape.Root, "status")
+		}
+		r.Schema, r.Compared = p.keywords(at, d, status, old, before, field.NewPath("status"), costly)
+	}
+	r.Lists = p.lists(d, nil)
+	if len(r.Lists) > 0 && old != nil && len(p.lists(old, nil)) > 0 {
+		r.Lists = nil
+	}
+	return r
+}
+
+// Blocking returns the error that replaces the schema's rules if the errors found make the rules
+// meaningless. Otherwise it returns nil.
+func Blocking(found field.ErrorList) *field.Error {
+	for _, e := range found {
+		switch e.Type {
+		case field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid:
+			return field.Invalid(nil, nil, "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation")
+		}
+	}
+	return nil
+}
+
+func oldRoot(old *tape.Doc) tape.Ref {
+	if old == nil {
+		return tape.None
+	}
+	return tape.Root
+}
+
+// checker checks values against the keywords of schemas.
+//
+// The number of checks that each branch of an anyOf or oneOf passed determines which branch the
+// errors come from. So every check counts.
+type checker struct {
+	Comparer
+	base  *field.Path
+	steps []step
+	// fails counts the failed checks. errs holds their errors without duplicates, unless quiet, up
+	// to maxErrors and maxTold. size is the size of errs in bytes.
+	fails int
+	quiet int
+	errs  field.ErrorList
+	size  int
+	seen  map[telling]bool
+	told  *node // the node whose enum tells holds as text
+	tells string
+	// compared is the time spent on comparing values with the old ones.
+	compared time.Duration
+
+	costly func()
+	spent  int // see spend
+}
+
+// keywords checks the value v against the schema at a place. base is the path of v. It also returns
+// the time spent on comparing v with the old value.
+func (p *Program) keywords(at Place, d *tape.Doc, v tape.Ref, old *tape.Doc, before tape.Ref, base *field.Path, costly func()) (field.ErrorList, time.Duration) {
+	c := checker{Comparer: Comparer{program: p, doc: d, old: old}, base: base, costly: costly}
+	return c.all(at, v, before), c.compared
+}
+
+// all returns all errors of a value.
+func (c *checker) all(at Place, v, before tape.Ref) field.ErrorList {
+	c.value(at, v, before)
+	if c.spent > c.program.most {
+		e := field.TooLong(c.base, "", c.program.most) // reported in place of the unchecked values
+		e.Detail = "is of more parts, times the schemas that they have to validate, than can be looked at"
+		c.errs = append(c.errs, e)
+	}
+	return c.errs
+}
+
+// value checks a value. old is the old value, or tape.None. It returns the number of passed checks.
+func (c *checker) value(at Place, v, old tape.Ref) int {
+	n := &c.program.nodes[at]
+	fails, errs := c.fails, len(c.errs)
+	matches := c.plain(n, v, old)
+	if c.fails > fails && old != tape.None {
+		begin := time.Now()
+		if c.Equal(at, v, old) {
+			c.forget(fails, errs)
+		}
+		c.compared += time.Since(begin)
+	}
+	return matches
+}
+
+// forget removes the errors that were reported since fails and errs had the given values.
+func (c *checker) forget(fails, errs int) {
+	for _, e := range c.errs[errs:] {
+		told := tellingOf(e)
+		delete(c.seen, told)
+		c.size -= told.size()
+	}
+	c.fails, c.errs = fails, c.errs[:errs]
+}
+
+func (c *checker) plain(n *node, v, old tape.Ref) int {
+	if c.spend(perNode); c.spent > c.program.most {
+		return 0
+	}
+	kind := c.doc.Kind(v)
+	if kind == tape.Null {
+		matches := 1
+		if n.hasType && n.types&typeNull == 0 && !n.nullable {
+			c.wrongType(n.typeText, "null")
+			matches = 0
+		}
+		c.checkEnum(n, v)
+		return matches
+	}
+	matches := 1
+	if n.hasType || n.text != nil && n.text.format != "" {
+		matches++
+		if c.checkType(n, v, kind) {
+			matches++
+		}
+	}
+	matches += 1 + c.combined(n, v)
+	switch kind {
+	case tape.String:
+		matches += 1 + c.checkText(n, v)
+	case tape.Number:
+		matches += 2
+		c.checkNumber(n, v)
+	case tape.Array:
+		matches += 2 + c.array(n, v, old)
+	}
+	c.checkEnum(n, v)
+	matches++
+	if kind == tape.Object {
+		matches += 1 + c.object(n, v, old)
+	}
+	return matches
+}
+
+func (c *checker) array(n *node, v, old tape.Ref) int {
+	matches := 0
+	if n.items != nowhere {
+		i := int32(0)
+		for item, end := c.doc.First(v), c.doc.Next(v); item < end; item = c.doc.Next(item) {
+			c.steps = append(c.steps, step{kind: stepIndex, index: i})
+			matches += c.value(n.items, item, c.keyedItem(n, old, item))
+			c.steps = c.steps[:len(c.steps)-1]
+			i++
+		}
+	}
+	if n.bounds != nil {
+		c.checkItems(n.bounds, int64(c.doc.Len(v)))
+	}
+	return matches
+}
+
+func (c *checker) object(n *node, v, old tape.Ref) int {
+	if n.bounds != nil {
+		c.checkProps(n.bounds, int64(c.doc.Len(v)))
+	}
+	matches := 0
+	if n.additional == never || n.additional == typed {
+		matches += c.others(n, v, old)
+	}
+	seen := newMarks(len(n.props))
+	next := 0
+	if len(n.props) > 0 {
+		for k, end := c.doc.First(v), c.doc.Next(v); k < end; k = c.doc.Next(k + 1) {
+			i := n.find(c.doc, k, next)
+			if i < 0 {
+				continue
+			}
+			next = i + 1
+			seen.set(i)
+			matches += c.memberOf(n.props[i].at, stepProp, k, old)
+		}
+	}
+	for _, r := range n.required {
+		if r.prop >= 0 && seen.has(r.prop) || r.prop < 0 && c.doc.Find(v, r.name) != tape.None {
+			continue
+		}
+		if c.missing(r.name); c.spent > c.program.most {
+			break
+		}
+	}
+	return matches
+}
+
+// others checks members that the schema does not name.
+func (c *checker) others(n *node, v, old tape.Ref) int {
+	matches, next := 0, 0
+	for k, end := c.doc.First(v), c.doc.Next(v); k < end; k = c.doc.Next(k + 1) {
+		if i := n.find(c.doc, k, next); i >= 0 {
+			next = i + 1
+			continue
+		}
+		if n.additional == never {
+			c.forbidden(k)
+			continue
+		}
+		matches += c.memberOf(n.values, stepValue, k, old)
+	}
+	return matches
+}
+
+func (c *checker) memberOf(at Place, kind stepKind, key, old tape.Ref) int {
+	before := tape.None
+	if old != tape.None && c.old.Kind(old) == tape.Object {
+		// The type of the resource may differ from the one that the client sent. So it is unknown
+		// whether it changed.
+		if len(c.steps) > 0 || !c.doc.IsText(key, "kind") && !c.doc.IsText(key, "apiVersion") {
+			before = c.old.Find(old, c.doc.String(key))
+		}
+	}
+	c.steps = append(c.steps, step{kind: kind, key: key})
+	matches := c.value(at, key+1, before)
+	c.steps = c.steps[:len(c.steps)-1]
+	return matches
+}
+
+// combined checks anyOf, oneOf, allOf and not.
+func (c *checker) combined(n *node, v tape.Ref) int {
+	matches := 1
+	if n.combo == nil {
+		return matches
+	}
+	if len(n.combo.anyOf) > 0 {
+		matches += c.anyOf(n.combo.anyOf, v)
+	}
+	if len(n.combo.oneOf) > 0 {
+		matches += c.oneOf(n.combo.oneOf, v)
+	}
+	if len(n.combo.allOf) > 0 {
+		matches += c.allOf(n.combo.allOf, v)
+	}
+	if n.combo.not != nowhere {
+		if ok, _ := c.try(n.combo.not, v); ok {
+			c.composite("must not validate the schema (not)")
+		}
+	}
+	return matches
+}
+
+// try checks a branch without reporting errors.
+func (c *checker) try(at Place, v tape.Ref) (ok bool, matches int) {
+	fails := c.fails
+	c.quiet++
+	matches = c.plain(&c.program.nodes[at], v, tape.None)
+	c.quiet--
+	ok = c.fails == fails
+	c.fails = fails
+	return ok, matches
+}
+
+// report checks a branch again to report its errors.
+func (c *checker) report(at Place, v tape.Ref) int {
+	return c.plain(&c.program.nodes[at], v, tape.None)
+}
+
+func (c *checker) anyOf(branches []Place, v tape.Ref) int {
+	best, most := nowhere, 0
+	for _, at := range branches {
+		ok, matches := c.try(at, v)
+		if ok {
+			return matches
+		}
+		if best == nowhere || matches > most {
+			best, most = at, matches
+		}
+	}
+	c.composite("must validate at least one schema (anyOf)")
+	if c.quiet > 0 { // Nothing is reported. Checking again would double the time with each nested anyOf.
+		return most
+	}
+	return c.report(best, v)
+}
+
+func (c *checker) oneOf(branches []Place, v tape.Ref) int {
+	best, most, valid, first := nowhere, 0, 0, 0
+	for _, at := range branches {
+		ok, matches := c.try(at, v)
+		switch {
+		case ok:
+			if valid++; valid == 1 {
+				first = matches
+			}
+		case best == nowhere || matches > most:
+			best, most = at, matches
+		}
+	}
+	switch valid {
+	case 1:
+		return first
+	case 0:
+		c.composite("must validate one and only one schema (oneOf). Found none valid")
+		if c.quiet > 0 {
+			return most
+		}
+		return c.report(best, v)
+	}
+	c.composite("must validate one and only one schema (oneOf). Found %d valid alternatives", valid)
+	return 0
+}
+
+func (c *checker) allOf(branches []Place, v tape.Ref) int {
+	matches, valid := 0, 0
+	for _, at := range branches {
+		fails := c.fails
+		matches += c.report(at, v)
+		if c.fails == fails {
+			valid++
+		}
+	}
+	switch valid {
+	case len(branches):
+	case 0:
+		c.composite("must validate all the schemas (allOf). None validated")
+	default:
+		c.composite("must validate all the schemas (allOf)")
+	}
+	return matches
+}

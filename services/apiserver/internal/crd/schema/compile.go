@@ -1,0 +1,315 @@
+package schema
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/kube-openapi/pkg/validation/strfmt"
+
+	"binnacle/services/apiserver/internal/json/tape"
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+)
+
+// Compile compiles the schema of a definition's version. The program of a nil schema knows no
+// field. The schema should be structural. Compile ignores everything that a structural schema
+// cannot have. It returns an error for a default or an enum that is not valid JSON.
+func Compile(s *v1.JSONSchemaProps) (*Program, error) { return NewRoom().Compile(s) }
+
+// Compile compiles a schema. The patterns of all programs of a Room share its memory budget.
+func (r *Room) Compile(s *v1.JSONSchemaProps) (*Program, error) { return compile(s, r, false) }
+
+func compile(s *v1.JSONSchemaProps, room *Room, defaults bool) (*Program, error) {
+	if s == nil {
+		s = &v1.JSONSchemaProps{}
+	}
+	c := compiler{program: &Program{defaults: defaults, most: mostMatched}}
+	c.room = shareOf(room, c.program)
+	if _, err := c.add(s, true); err != nil {
+		return nil, err
+	}
+	c.program.nodes = slices.Clip(c.program.nodes)
+	if err := c.fallbacks(s, root, outside); err != nil {
+		return nil, err
+	}
+	c.program.measure()
+	return c.program, nil
+}
+
+// measure computes the sizes of the defaults.
+func (p *Program) measure() {
+	for i := range p.nodes {
+		filled := 0
+		for _, prop := range p.nodes[i].props {
+			if text := p.nodes[prop.at].fallback; text != nil {
+				filled += len(prop.name) + len(text) + len(`"":,`)
+			}
+		}
+		p.mostFilled, p.mostFallback = max(p.mostFilled, filled), max(p.mostFallback, len(p.nodes[i].fallback))
+	}
+}
+
+type compiler struct {
+	program *Program
+	room    *share
+}
+
+// add appends the node of a schema and the nodes below it. spine states that the schema is not
+// within allOf, anyOf, oneOf or not.
+func (c *compiler) add(s *v1.JSONSchemaProps, spine bool) (Place, error) {
+	at := Place(len(c.program.nodes))
+	c.program.nodes = append(c.program.nodes, node{items: nowhere, values: nowhere})
+	n := node{
+		items: nowhere, values: nowhere,
+		nullable: s.Nullable, embedded: s.XEmbeddedResource, keys: s.XListMapKeys,
+		preserve: s.XPreserveUnknownFields != nil && *s.XPreserveUnknownFields,
+	}
+	n.anyEmbedded = n.embedded
+	n.list = listTypeOf(s)
+	n.anyLists = n.list == listSet || n.list == listMap
+	c.setTypes(&n, s)
+	n.bounds = boundsOf(s)
+	n.text = c.textOf(s)
+	var err error
+	if n.enum, err = enumOf(s); err != nil {
+		return nowhere, err
+	}
+	n.listed = indexOf(n.enum)
+	if err := c.below(&n, s, spine); err != nil {
+		return nowhere, err
+	}
+	if n.combo, err = c.combination(s); err != nil {
+		return nowhere, err
+	}
+	for _, name := range s.Required {
+		n.required = append(n.required, requirement{name: name, prop: n.named(name)})
+	}
+	c.program.nodes[at] = n
+	return at, nil
+}
+
+func listTypeOf(s *v1.JSONSchemaProps) listType {
+	if s.XListType == nil {
+		return listAtomic
+	}
+	switch *s.XListType {
+	case "set":
+		return listSet
+	case "map":
+		return listMap
+	}
+	return listAtomic
+}
+
+func (c *compiler) setTypes(n *node, s *v1.JSONSchemaProps) {
+	n.typeText = s.Type
+	switch s.Type {
+	case "object":
+		n.types = typeObject
+	case "array":
+		n.types = typeArray
+	case "string":
+		n.types = typeString
+	case "integer":
+		n.types = typeInteger
+	case "number":
+		n.types = typeNumber
+	case "boolean":
+		n.types = typeBoolean
+	case "null":
+		n.types = typeNull
+	}
+	if s.XIntOrString && !c.program.defaults {
+		n.types, n.typeText = typeInteger|typeString, "integer,string"
+	}
+	n.hasType = n.typeText != ""
+}
+
+func boundsOf(s *v1.JSONSchemaProps) *bounds {
+	if s.Minimum == nil && s.Maximum == nil && s.MultipleOf == nil &&
+		s.MinItems == nil && s.MaxItems == nil && s.MinProperties == nil && s.MaxProperties == nil {
+		return nil
+	}
+	return &bounds{
+		min: s.Minimum, max: s.Maximum, multipleOf: s.MultipleOf,
+		exclusiveMin: s.ExclusiveMinimum, exclusiveMax: s.ExclusiveMaximum,
+		minItems: s.MinItems, maxItems: s.MaxItems, minProps: s.MinProperties, maxProps: s.MaxProperties,
+	}
+}
+
+func (c *compiler) textOf(s *v1.JSONSchemaProps) *textRules {
+	format := s.Format
+	if !c.program.defaults && !supportedFormats[strings.ReplaceAll(format, "-", "")] {
+		format = ""
+	}
+	if format == "" && s.MinLength == nil && s.MaxLength == nil && s.Pattern == "" {
+		return nil
+	}
+	t := &textRules{minLength: s.MinLength, maxLength: s.MaxLength, format: format, knownFormat: strfmt.Default.ContainsName(format)}
+	if s.Pattern != "" {
+		t.pattern = &pattern{text: s.Pattern, room: c.room}
+	}
+	return t
+}
+
+func enumOf(s *v1.JSONSchemaProps) ([]enumValue, error) {
+	var list []enumValue
+	for _, e := range s.Enum {
+		raw := e.Raw
+		if len(raw) == 0 {
+			raw = []byte("null")
+		}
+		d, err := tape.Parse(raw)
+		if err != nil {
+			return nil, fmt.Errorf("enum: %w", err)
+		}
+		v := enumValue{value: d.Any(tape.Root)}
+		switch d.Kind(tape.Root) {
+		case tape.Object, tape.Array:
+			v.doc = d
+		}
+		if text, ok := v.value.(string); ok {
+			v.shown = text
+		} else {
+			shown, err := json.Marshal(v.value)
+			if err != nil {
+				return nil, fmt.Errorf("enum: %w", err)
+			}
+			v.shown = string(shown)
+		}
+		list = append(list, v)
+	}
+	return list, nil
+}
+
+// below adds properties, additional properties and items.
+func (c *compiler) below(n *node, s *v1.JSONSchemaProps, spine bool) error {
+	names := make([]string, 0, len(s.Properties))
+	for name := range s.Properties {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		sub := s.Properties[name]
+		at, err := c.add(&sub, spine)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		n.props = append(n.props, prop{name: name, at: at})
+		c.inherit(n, at)
+		n.fills = n.fills || spine && hasDefault(&sub)
+	}
+	if a := s.AdditionalProperties; a != nil && (spine || !c.program.defaults) {
+		switch {
+		case a.Schema != nil:
+			n.additional = typed
+			at, err := c.add(a.Schema, spine)
+			if err != nil {
+				return fmt.Errorf("additionalProperties: %w", err)
+			}
+			n.values = at
+			c.inherit(n, at)
+		case a.Allows:
+			n.additional = always
+		default:
+			n.additional = never
+		}
+	}
+	if s.Items != nil && s.Items.Schema != nil {
+		at, err := c.add(s.Items.Schema, spine)
+		if err != nil {
+			return fmt.Errorf("items: %w", err)
+		}
+		n.items = at
+		c.inherit(n, at)
+	}
+	return nil
+}
+
+func (c *compiler) inherit(n *node, from Place) {
+	sub := &c.program.nodes[from]
+	n.anyLists = n.anyLists || sub.anyLists
+	n.anyEmbedded = n.anyEmbedded || sub.anyEmbedded
+}
+
+func hasDefault(s *v1.JSONSchemaProps) bool {
+	return s.Default != nil && len(s.Default.Raw) > 0 && string(s.Default.Raw) != "null"
+}
+
+func (c *compiler) combination(s *v1.JSONSchemaProps) (*combination, error) {
+	if len(s.AllOf) == 0 && len(s.AnyOf) == 0 && len(s.OneOf) == 0 && s.Not == nil {
+		return nil, nil
+	}
+	m := &combination{not: nowhere}
+	var err error
+	if m.allOf, err = c.list(s.AllOf); err != nil {
+		return nil, fmt.Errorf("allOf: %w", err)
+	}
+	if m.anyOf, err = c.list(s.AnyOf); err != nil {
+		return nil, fmt.Errorf("anyOf: %w", err)
+	}
+	if m.oneOf, err = c.list(s.OneOf); err != nil {
+		return nil, fmt.Errorf("oneOf: %w", err)
+	}
+	if s.Not != nil {
+		if m.not, err = c.add(s.Not, false); err != nil {
+			return nil, fmt.Errorf("not: %w", err)
+		}
+	}
+	return m, nil
+}
+
+func (c *compiler) list(schemas []v1.JSONSchemaProps) ([]Place, error) {
+	var places []Place
+	for i := range schemas {
+		at, err := c.add(&schemas[i], false)
+		if err != nil {
+			return nil, err
+		}
+		places = append(places, at)
+	}
+	return places, nil
+}
+
+// fallbacks sets the default values, innermost first. Each default is shaped by its own schema, so
+// that it can be inserted unchanged.
+func (c *compiler) fallbacks(s *v1.JSONSchemaProps, at Place, m metaPlace) error {
+	n := &c.program.nodes[at]
+	for i, p := range n.props {
+		sub := s.Properties[p.name]
+		if err := c.fallbacks(&sub, p.at, m.below(s, p.name)); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		if c.program.nodes[p.at].fallback != nil {
+			n.filled = append(n.filled, int32(i))
+		}
+	}
+	if n.values != nowhere {
+		if err := c.fallbacks(s.AdditionalProperties.Schema, n.values, m.below(s, "")); err != nil {
+			return fmt.Errorf("additionalProperties: %w", err)
+		}
+	}
+	if n.items != nowhere {
+		if err := c.fallbacks(s.Items.Schema, n.items, m.below(s, "")); err != nil {
+			return fmt.Errorf("items: %w", err)
+		}
+	}
+	if !hasDefault(s) {
+		return nil
+	}
+	shaped, err := c.program.shapeDefault(at, s.Default.Raw, m)
+	if err != nil {
+		return fmt.Errorf("default: %w", err)
+	}
+	n.fallback = shaped
+	return nil
+}
+
+// supportedFormats holds the formats that Kubernetes 1.33 checks, without dashes.
+var supportedFormats = map[string]bool{
+	"bsonobjectid": true, "uri": true, "email": true, "hostname": true, "ipv4": true, "ipv6": true, "cidr": true,
+	"mac": true, "uuid": true, "uuid3": true, "uuid4": true, "uuid5": true, "isbn": true, "isbn10": true,
+	"isbn13": true, "creditcard": true, "ssn": true, "hexcolor": true, "rgbcolor": true, "byte": true,
+	"password": true, "date": true, "duration": true, "datetime": true,
+}

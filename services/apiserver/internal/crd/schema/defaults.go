@@ -1,0 +1,216 @@
+package schema
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/json/tape"
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// RulesBudget is the cost limit of all rules that are evaluated together, in CEL cost units.
+const RulesBudget = 10_000_000
+
+// RulesOfDefault evaluates the rules of a schema on one of its default values. It returns the
+// remaining budget. A negative budget ends the whole check. root states that s is the schema of a
+// resource.
+type RulesOfDefault func(ctx context.Context, at *field.Path, s *v1.JSONSchemaProps, root bool, value []byte, budget int64) (field.ErrorList, int64)
+
+// CheckDefaults checks the default values in a resource's schema against the schema, which must be
+// structural. at is the path of the schema. requirePruned rejects defaults with unknown fields.
+// rules may be nil. Like Kubernetes, CheckDefaults ignores defaults below additionalProperties.
+func CheckDefaults(ctx context.Context, at *field.Path, s *v1.JSONSchemaProps, requirePruned bool, rules RulesOfDefault) field.ErrorList {
+	if !anyDefault(s) {
+		return nil
+	}
+	whole := *s
+	whole.XEmbeddedResource = true // the resource itself has a type and metadata
+	p, err := compile(&whole, NewRoom(), true)
+	if err != nil {
+		return field.ErrorList{field.Invalid(at, "", err.Error())}
+	}
+	c := defaultsCheck{ctx: ctx, program: p, requirePruned: requirePruned, rules: rules, budget: RulesBudget}
+	c.node(at, &whole, root, &surrounding{root: root})
+	return c.errs
+}
+
+// anyDefault reports whether a schema has a default to check.
+func anyDefault(s *v1.JSONSchemaProps) bool {
+	if hasDefault(s) || s.Items != nil && s.Items.Schema != nil && anyDefault(s.Items.Schema) {
+		return true
+	}
+	for _, p := range s.Properties {
+		if anyDefault(&p) {
+			return true
+		}
+	}
+	return false
+}
+
+type defaultsCheck struct {
+	ctx           context.Context
+	program       *Program
+	requirePruned bool
+	rules         RulesOfDefault
+	budget        int64
+	spent         int // by keywords, for all defaults
+	errs          field.ErrorList
+}
+
+// surrounding is the resource that contains a schema.
+type surrounding struct {
+	root Place
+	// meta states that the schema describes the type or metadata of the resource, or a part of it.
+	// steps is the path to it.
+	meta  bool
+	steps []string // property names; "" for an item
+}
+
+func (s *surrounding) below(name string, meta bool) *surrounding {
+	return &surrounding{root: s.root, meta: s.meta || meta, steps: append(slices.Clone(s.steps), name)}
+}
+
+// object returns the resource with a value at the steps.
+func (s *surrounding) object(value []byte) []byte {
+	for i := len(s.steps) - 1; i >= 0; i-- {
+		switch name := s.steps[i]; {
+		case name == "":
+			value = slices.Concat([]byte{'['}, value, []byte{']'})
+		case i > 0:
+			value = slices.Concat([]byte{'{'}, tape.AppendString(nil, name), []byte{':'}, value, []byte{'}'})
+		default:
+			value = typed1(name, value)
+		}
+	}
+	return value
+}
+
+// typed1 returns a resource with its type and one more member.
+func typed1(name string, value []byte) []byte {
+	out := append(append(tape.AppendString([]byte{'{'}, name), ':'), value...)
+	if name != "apiVersion" {
+		out = append(out, `,"apiVersion":"validation/v1"`...)
+	}
+	if name != "kind" {
+		out = append(out, `,"kind":"Validation"`...)
+	}
+	return append(out, '}')
+}
+
+func (c *defaultsCheck) add(errs ...*field.Error) { c.errs = append(c.errs, errs...) }
+
+func (c *defaultsCheck) node(at *field.Path, s *v1.JSONSchemaProps, node Place, around *surrounding) {
+	n := &c.program.nodes[node]
+	if n.embedded {
+		around = &surrounding{root: node}
+	}
+	if hasDefault(s) {
+		c.value(at.Child("default"), s, node, around)
+	}
+	if n.items != nowhere && c.budget >= 0 {
+		c.node(at.Child("items"), s.Items.Schema, n.items, around.below("", false))
+	}
+	for i, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		if c.budget < 0 {
+			return
+		}
+		sub := s.Properties[name]
+		meta := n.embedded && (name == "metadata" || name == "apiVersion" || name == "kind")
+		c.node(at.Child("properties").Key(name), &sub, n.props[i].at, around.below(name, meta))
+	}
+}
+
+// value checks one default. It stops after the first group of checks that reports errors.
+func (c *defaultsCheck) value(at *field.Path, s *v1.JSONSchemaProps, node Place, around *surrounding) {
+	d, err := tape.Parse(s.Default.Raw)
+	if err == nil && !d.Clean() {
+		d, err = d.Cleaned()
+	}
+	if err != nil {
+		c.add(field.Invalid(at, string(s.Default.Raw), err.Error()))
+		return
+	}
+	if around.meta {
+		if problem := c.inMetadata(d, around); problem != nil {
+			c.add(field.Invalid(at, d.Any(tape.Root), fmt.Sprintf("must result in valid metadata: %v", problem)))
+			return
+		}
+	} else {
+		if c.requirePruned && c.wouldPrune(d, node) {
+			c.add(field.Invalid(at, d.Any(tape.Root), "must not have unknown fields"))
+		}
+		cleaned, err := c.program.cleaned(d, node, at)
+		if err != nil {
+			c.add(asFieldError(at, err))
+			return
+		}
+		d = cleaned
+		w := walker{program: c.program, doc: d, base: at}
+		if w.embedded(node, tape.Root); len(w.errs) > 0 {
+			c.add(w.errs...)
+			return
+		}
+	}
+	k := checker{Comparer: Comparer{program: c.program, doc: d}, base: at, spent: c.spent}
+	errs := k.all(node, tape.Root, tape.None)
+	if c.spent = k.spent; c.spent > c.program.most {
+		c.budget = -1
+	}
+	if len(errs) > 0 {
+		c.add(errs...)
+		return
+	}
+	if c.rules != nil {
+		var errs field.ErrorList
+		errs, c.budget = c.rules(c.ctx, at, s, node == around.root, d.Raw(), c.budget)
+		c.add(errs...)
+	}
+}
+
+func asFieldError(at *field.Path, err error) *field.Error {
+	if e, ok := err.(*field.Error); ok {
+		return e
+	}
+	return field.Invalid(at, "", err.Error())
+}
+
+func (c *defaultsCheck) wouldPrune(d *tape.Doc, node Place) bool {
+	s := shaper{program: c.program, doc: d, raw: d.Raw(), parts: prunes}
+	s.value(node, tape.Root, prune)
+	return s.out != nil
+}
+
+// cleaned returns a document with the metadata of embedded resources cleaned. It returns a
+// *field.Error if the metadata is malformed.
+func (p *Program) cleaned(d *tape.Doc, at Place, base *field.Path) (*tape.Doc, error) {
+	s := shaper{program: p, doc: d, raw: d.Raw(), parts: cleans, base: base}
+	s.value(at, tape.Root, keep)
+	if s.err != nil || s.out == nil {
+		return d, s.err
+	}
+	return tape.Parse(s.finish())
+}
+
+// inMetadata checks a default of a resource's type or metadata, within a resource that has nothing
+// else.
+func (c *defaultsCheck) inMetadata(value *tape.Doc, around *surrounding) error {
+	d, err := tape.Parse(around.object(value.Raw()))
+	if err != nil {
+		return err
+	}
+	cleaned, err := c.program.cleaned(d, around.root, nil)
+	if err != nil {
+		return err
+	}
+	w := walker{program: c.program, doc: cleaned}
+	w.embedded(around.root, tape.Root)
+	if len(w.errs) > 0 {
+		return status.Aggregated(w.errs)
+	}
+	return nil
+}

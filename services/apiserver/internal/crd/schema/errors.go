@@ -1,0 +1,108 @@
+package schema
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/json/tape"
+)
+
+const (
+	// maxErrors is the maximum number of errors that are reported for one document.
+	maxErrors = 1000
+	// maxTold is the total size in bytes after which no more errors are recorded. The same limit
+	// applies to unknown fields. Each path may be nearly as long as the document.
+	maxTold = 1 << 20
+)
+
+// heard reports whether to format another error.
+func (c *checker) heard() bool {
+	return c.quiet == 0 && len(c.errs) < maxErrors && c.size < maxTold && c.spent <= c.program.most
+}
+
+// add reports an error at the current path. make receives the path of the value and its name in
+// messages.
+func (c *checker) add(make func(at *field.Path, name string) *field.Error) {
+	c.fails++
+	if !c.heard() {
+		return
+	}
+	name := name(c.doc, c.steps)
+	at := c.base
+	if short := strings.TrimPrefix(name, "."); short != "" {
+		at = at.Child(short)
+	}
+	c.put(make(at, name))
+}
+
+// telling identifies an error. Its detail may be long and shared by many errors.
+type telling struct{ field, value, detail string }
+
+func tellingOf(e *field.Error) telling {
+	short := field.Error{Type: e.Type, BadValue: e.BadValue}
+	return telling{e.Field, short.ErrorBody(), e.Detail}
+}
+
+// size returns the size in bytes.
+func (t telling) size() int { return len(t.field) + len(t.value) + len(t.detail) }
+
+// put records an error unless an equal one is recorded.
+func (c *checker) put(e *field.Error) {
+	told := tellingOf(e)
+	c.spend(told.size() / toldBytes) // forget may remove the error, and the next one may be as long
+	if c.seen[told] {
+		return
+	}
+	if c.seen == nil {
+		c.seen = map[telling]bool{}
+	}
+	c.seen[told] = true
+	c.size += told.size()
+	c.errs = append(c.errs, e)
+}
+
+// invalid reports an invalid value.
+func (c *checker) invalid(value func() any, format string, args ...any) {
+	c.add(func(at *field.Path, name string) *field.Error {
+		return field.Invalid(at, value(), name+" in body "+fmt.Sprintf(format, args...))
+	})
+}
+
+// wrongType reports a value of a wrong type or format. got is the actual type, or the text that
+// does not have the format.
+func (c *checker) wrongType(want, got string) {
+	c.add(func(at *field.Path, name string) *field.Error {
+		return field.TypeInvalid(at, got, fmt.Sprintf("%s in body must be of type %s: %q", name, want, got))
+	})
+}
+
+// composite reports that a combination of schemas rejects a value.
+func (c *checker) composite(format string, args ...any) {
+	c.fails++
+	if !c.heard() {
+		return
+	}
+	message := fmt.Sprintf("%q ", name(c.doc, c.steps)) + fmt.Sprintf(format, args...)
+	c.put(field.Invalid(c.base, "", message))
+}
+
+// missing reports a missing required property.
+func (c *checker) missing(property string) {
+	c.fails++
+	c.spend(1) // many properties may be missing in each of many objects
+	if !c.heard() {
+		return
+	}
+	at := strings.TrimPrefix(name(c.doc, c.steps)+"."+property, ".")
+	c.put(field.Required(c.base.Child(at), ""))
+}
+
+// forbidden reports a member where the schema allows no further ones.
+func (c *checker) forbidden(key tape.Ref) {
+	c.add(func(at *field.Path, name string) *field.Error {
+		property := c.doc.String(key)
+		return field.Invalid(at, property, fmt.Sprintf("%s.%s in body is a forbidden property", name, property))
+	})
+}

@@ -1,0 +1,206 @@
+package schema
+
+import (
+	"bytes"
+	"encoding/json"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+
+	"binnacle/services/apiserver/internal/json/tape"
+)
+
+// badType reports whether to remove the apiVersion or kind of an embedded resource because it is
+// not a string. Unless DropMalformed is set, that is an error instead.
+func (s *shaper) badType(key tape.Ref) bool {
+	if s.doc.IsText(key, "metadata") || s.doc.Kind(key+1) == tape.String {
+		return false
+	}
+	if !s.options.DropMalformed {
+		at := fieldPath(s.doc, s.base, append(s.steps, step{kind: stepProp, key: key}))
+		s.fail(field.Invalid(at, s.doc.Any(key+1), "must be a string"))
+		return false
+	}
+	return true
+}
+
+func (s *shaper) fail(err error) {
+	if s.err == nil {
+		s.err = err
+	}
+}
+
+// embeddedMeta cleans the metadata of an embedded resource. at is the place of the resource's
+// schema for it, or nowhere. The last step is that of the member.
+func (s *shaper) embeddedMeta(at Place, key tape.Ref) {
+	if !s.doc.IsText(key, "metadata") {
+		return
+	}
+	d, v := s.doc, key+1
+	text := d.Text(v)
+	if at != nowhere {
+		if text = s.filledMeta(at, text); s.err != nil {
+			return
+		}
+	}
+	if len(text) == len(d.Text(v)) && tidy(d, v) {
+		return
+	}
+	out, unknown, err := CleanMetadata(text, s.options.Unknown, s.options.DropMalformed)
+	if err != nil {
+		if !s.options.DropMalformed {
+			s.steps[len(s.steps)-1].kind = stepProp
+			s.fail(field.Invalid(fieldPath(d, s.base, s.steps), d.Any(v), err.Error()))
+		}
+		return
+	}
+	s.steps[len(s.steps)-1].kind = stepProp
+	s.reportMeta(unknown)
+	if !bytes.Equal(out, d.Text(v)) {
+		start, end := d.Span(v)
+		s.replace(start, end, out)
+	}
+}
+
+// reportMeta reports unknown fields of embedded metadata.
+func (s *shaper) reportMeta(unknown []string) {
+	if len(unknown) == 0 || s.told >= maxTold {
+		return
+	}
+	prefix := fieldPath(s.doc, s.base, s.steps).String()
+	for _, u := range unknown {
+		if s.told >= maxTold {
+			return
+		}
+		s.unknownMeta = append(s.unknownMeta, prefix+"."+u)
+		s.told += len(prefix) + 1 + len(u)
+	}
+}
+
+// filledMeta adds a schema's defaults to metadata and removes unwanted nulls.
+func (s *shaper) filledMeta(at Place, text []byte) []byte {
+	d, err := tape.Parse(text)
+	if err != nil {
+		s.fail(err)
+		return nil
+	}
+	defer d.Release()
+	sub := shaper{program: s.program, doc: d, raw: text, options: s.options, parts: s.parts &^ cleans}
+	sub.value(at, tape.Root, keep)
+	if sub.err != nil {
+		s.fail(sub.err)
+	}
+	return sub.finish()
+}
+
+// tidy reports whether metadata has only known, non-empty fields of the right types, so that
+// cleaning changes nothing.
+func tidy(d *tape.Doc, v tape.Ref) bool {
+	if d.Kind(v) != tape.Object {
+		return false
+	}
+	for k, end := d.First(v), d.Next(v); k < end; k = d.Next(k + 1) {
+		ok := false
+		switch value := k + 1; d.String(k) {
+		case "name", "generateName", "namespace", "uid", "resourceVersion", "selfLink":
+			ok = d.Kind(value) == tape.String && len(d.Text(value)) > 2
+		case "labels", "annotations":
+			ok = d.Kind(value) == tape.Object && stringsOnly(d, value, 1)
+		case "finalizers":
+			ok = d.Kind(value) == tape.Array && stringsOnly(d, value, 0)
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// stringsOnly reports whether an array or object is not empty and contains only strings. keys is 1
+// for objects.
+func stringsOnly(d *tape.Doc, v tape.Ref, keys tape.Ref) bool {
+	for i, end := d.First(v), d.Next(v); i < end; i = d.Next(i + keys) {
+		if d.Kind(i+keys) != tape.String {
+			return false
+		}
+	}
+	return d.Len(v) > 0
+}
+
+// CleanMetadata returns object metadata in its stored form, without unknown and empty fields. With
+// dropMalformed, it also removes fields of a wrong type; otherwise they are an error. unknown holds
+// the paths of unknown fields below the metadata, if wantUnknown is set. An unset creationTimestamp
+// is omitted.
+func CleanMetadata(text []byte, wantUnknown, dropMalformed bool) (out []byte, unknown []string, err error) {
+	d, err := tape.Parse(text)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer d.Release()
+	var meta metav1.ObjectMeta
+	sorted := d.AppendCanonical(nil, tape.Root)
+	strict, err := kjson.UnmarshalStrict(sorted, &meta)
+	if err != nil {
+		if !dropMalformed || d.Kind(tape.Root) != tape.Object {
+			return nil, nil, err
+		}
+		meta, strict = wellFormed(d)
+	}
+	if wantUnknown {
+		for _, e := range strict {
+			if f, ok := e.(kjson.FieldError); ok {
+				unknown = append(unknown, f.FieldPath())
+			}
+		}
+	}
+	if out, err = marshalMeta(&meta); err != nil {
+		return nil, nil, err
+	}
+	if same(out, sorted) {
+		return text, unknown, nil
+	}
+	return out, unknown, nil
+}
+
+// wellFormed decodes the fields of metadata that can be decoded.
+func wellFormed(d *tape.Doc) (meta metav1.ObjectMeta, strict []error) {
+	for k, end := d.First(tape.Root), d.Next(tape.Root); k < end; k = d.Next(k + 1) {
+		one := append([]byte{'{'}, d.Text(k)...)
+		one = append(append(one, ':'), d.Text(k+1)...)
+		one = append(one, '}')
+		var trial metav1.ObjectMeta
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(one, &trial); err != nil {
+			continue
+		}
+		errs, err := kjson.UnmarshalStrict(one, &meta)
+		if err != nil {
+			continue
+		}
+		strict = append(strict, errs...)
+	}
+	return meta, strict
+}
+
+func marshalMeta(meta *metav1.ObjectMeta) ([]byte, error) {
+	out, err := json.Marshal(meta)
+	if err != nil || !meta.CreationTimestamp.IsZero() {
+		return out, err
+	}
+	for _, unset := range []string{`"creationTimestamp":null,`, `,"creationTimestamp":null`, `"creationTimestamp":null`} {
+		if i := bytes.Index(out, []byte(unset)); i >= 0 {
+			return append(out[:i:i], out[i+len(unset):]...), nil
+		}
+	}
+	return out, nil
+}
+
+// same reports whether a document's canonical form equals sorted.
+func same(text, sorted []byte) bool {
+	d, err := tape.Parse(text)
+	if err != nil {
+		return false
+	}
+	defer d.Release()
+	return bytes.Equal(d.AppendCanonical(nil, tape.Root), sorted)
+}

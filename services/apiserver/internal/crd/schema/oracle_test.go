@@ -1,0 +1,395 @@
+package schema
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	openapierrors "k8s.io/kube-openapi/pkg/validation/errors"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+	"k8s.io/kube-openapi/pkg/validation/strfmt"
+	"k8s.io/kube-openapi/pkg/validation/validate"
+	kjson "sigs.k8s.io/json"
+
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+)
+
+// What stands here does on decoded trees what the program does on tapes, in
+// the plainest way, and lets the field's own library check keywords.
+
+func decode(text []byte) any {
+	var v any
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &v); err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func defaultOf(s *v1.JSONSchemaProps) any {
+	if s == nil || s.Default == nil || len(s.Default.Raw) == 0 {
+		return nil
+	}
+	return decode(s.Default.Raw)
+}
+
+func subSchema(s *v1.JSONSchemaProps, key string) *v1.JSONSchemaProps {
+	if p, ok := s.Properties[key]; ok {
+		return &p
+	}
+	if s.AdditionalProperties != nil {
+		return s.AdditionalProperties.Schema
+	}
+	return nil
+}
+
+func itemSchema(s *v1.JSONSchemaProps) *v1.JSONSchemaProps {
+	if s == nil || s.Items == nil {
+		return nil
+	}
+	return s.Items.Schema
+}
+
+func oracleDefault(x any, s *v1.JSONSchemaProps) {
+	if s == nil {
+		return
+	}
+	switch x := x.(type) {
+	case map[string]any:
+		for k, p := range s.Properties {
+			if d := defaultOf(&p); d != nil {
+				if v, ok := x[k]; !ok || v == nil && !p.Nullable {
+					x[k] = d
+				}
+			}
+		}
+		for k := range x {
+			sub := subSchema(s, k)
+			if sub != nil && x[k] == nil && !sub.Nullable {
+				x[k] = defaultOf(sub)
+			}
+			oracleDefault(x[k], sub)
+		}
+	case []any:
+		items := itemSchema(s)
+		for i := range x {
+			if items != nil && x[i] == nil && !items.Nullable {
+				x[i] = defaultOf(items)
+			}
+			oracleDefault(x[i], items)
+		}
+	}
+}
+
+func oracleNulls(x any, s *v1.JSONSchemaProps) {
+	switch x := x.(type) {
+	case map[string]any:
+		for k := range x {
+			var sub *v1.JSONSchemaProps
+			if s != nil {
+				sub = subSchema(s, k)
+			}
+			if sub != nil && x[k] == nil && !sub.Nullable && defaultOf(sub) == nil {
+				delete(x, k)
+				continue
+			}
+			oracleNulls(x[k], sub)
+		}
+	case []any:
+		for i := range x {
+			oracleNulls(x[i], itemSchema(s))
+		}
+	}
+}
+
+type oraclePruner struct{ unknown []string }
+
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+func (o *oraclePruner) prune(x any, s *v1.JSONSchemaProps, path string, skip bool) {
+	if !skip && s != nil && s.XPreserveUnknownFields != nil {
+		skip = true
+	}
+	if skip && s == nil {
+		return
+	}
+	switch x := x.(type) {
+	case map[string]any:
+		for k, v := range x {
+			if path == "" && slices.Contains([]string{"apiVersion", "kind", "metadata"}, k) {
+				continue
+			}
+			switch {
+			case s == nil:
+				o.unknown = append(o.unknown, join(path, k))
+				delete(x, k)
+			case s.AdditionalProperties != nil || hasKey(s, k):
+				o.prune(v, subSchema(s, k), join(path, k), false)
+			case !skip:
+				o.unknown = append(o.unknown, join(path, k))
+				delete(x, k)
+			}
+		}
+	case []any:
+		for i := range x {
+			o.prune(x[i], itemSchema(s), path+"["+strconv.Itoa(i)+"]", skip)
+		}
+	}
+}
+
+func hasKey(s *v1.JSONSchemaProps, k string) bool { _, ok := s.Properties[k]; return ok }
+
+// oracleShape returns the shaped document and the paths of unknown fields.
+func oracleShape(text []byte, s *v1.JSONSchemaProps) (any, []string) {
+	x := decode(text)
+	kept := map[string]any{}
+	m := x.(map[string]any)
+	for _, k := range []string{"apiVersion", "kind", "metadata"} {
+		if v, ok := m[k]; ok {
+			kept[k] = v
+			delete(m, k)
+		}
+	}
+	// Defaults are pruned before they are filled in, so they are not reported.
+	var o oraclePruner
+	before := runtime.DeepCopyJSONValue(x)
+	o.prune(before, s, "", false)
+	oracleDefault(x, s)
+	new(oraclePruner).prune(x, s, "", false)
+	oracleNulls(x, s)
+	for k, v := range kept {
+		m[k] = v
+	}
+	sort.Strings(o.unknown)
+	return x, o.unknown
+}
+
+func toOpenAPI(s *v1.JSONSchemaProps) *spec.Schema {
+	if s == nil {
+		return nil
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(err)
+	}
+	var out spec.Schema
+	if err := json.Unmarshal(text, &out); err != nil {
+		panic(err)
+	}
+	return converted(&out, s)
+}
+
+// converted sets what Kubernetes sets otherwise than the schema's text says.
+func converted(out *spec.Schema, s *v1.JSONSchemaProps) *spec.Schema {
+	if s.XIntOrString {
+		out.Type = spec.StringOrArray{"integer", "string"}
+	}
+	if !supportedFormats[strings.ReplaceAll(out.Format, "-", "")] {
+		out.Format = ""
+	}
+	for i, e := range s.Enum {
+		out.Enum[i] = decode(e.Raw)
+	}
+	for k, p := range s.Properties {
+		sub := out.Properties[k]
+		out.Properties[k] = *converted(&sub, &p)
+	}
+	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
+		converted(out.AdditionalProperties.Schema, s.AdditionalProperties.Schema)
+	}
+	if s.Items != nil {
+		converted(out.Items.Schema, s.Items.Schema)
+	}
+	for i := range s.AllOf {
+		converted(&out.AllOf[i], &s.AllOf[i])
+	}
+	for i := range s.AnyOf {
+		converted(&out.AnyOf[i], &s.AnyOf[i])
+	}
+	for i := range s.OneOf {
+		converted(&out.OneOf[i], &s.OneOf[i])
+	}
+	if s.Not != nil {
+		converted(out.Not, s.Not)
+	}
+	return out
+}
+
+// ratchet is a validator of the library that tolerates what did not change.
+type ratchet struct {
+	schema *spec.Schema
+	props  *v1.JSONSchemaProps
+	path   string
+	value  any
+	old    any
+	known  bool // old is known
+}
+
+func (r *ratchet) SetPath(string)                 {}
+func (r *ratchet) Applies(any, reflect.Kind) bool { return true }
+
+func (r *ratchet) Validate(any) *validate.Result {
+	options := func(o *validate.SchemaValidatorOptions) {
+		o.NewValidatorForField = func(name string, schema *spec.Schema, root any, path string, formats strfmt.Registry, _ ...validate.Option) validate.ValueValidator {
+			new, _ := r.value.(map[string]any)
+			old, ok := r.old.(map[string]any)
+			before, there := old[name]
+			sub := &ratchet{schema: schema, props: subSchema(r.props, name), path: path, value: new[name], old: before,
+				known: r.known && ok && there && !(r.path == "" && (name == "kind" || name == "apiVersion"))}
+			return sub
+		}
+		o.NewValidatorForIndex = func(i int, schema *spec.Schema, root any, path string, formats strfmt.Registry, _ ...validate.Option) validate.ValueValidator {
+			list := r.value.([]any)
+			before, ok := oldItem(r.props, r.value, r.old, i)
+			return &ratchet{schema: schema, props: itemSchema(r.props), path: path, value: list[i], old: before, known: r.known && ok}
+		}
+	}
+	result := validate.NewSchemaValidator(r.schema, nil, r.path, strfmt.Default, options).Validate(r.value)
+	if !result.IsValid() && r.known && oracleEqual(r.props, r.value, r.old) {
+		return &validate.Result{MatchCount: result.MatchCount}
+	}
+	return result
+}
+
+func listTypeName(s *v1.JSONSchemaProps) string {
+	if s == nil || s.XListType == nil {
+		return ""
+	}
+	return *s.XListType
+}
+
+func oldItem(s *v1.JSONSchemaProps, list, old any, i int) (any, bool) {
+	before, ok := old.([]any)
+	if !ok {
+		return nil, false
+	}
+	if listTypeName(s) == "map" {
+		item, ok := list.([]any)[i].(map[string]any)
+		if !ok {
+			return nil, false
+		}
+		for _, b := range before {
+			m, ok := b.(map[string]any)
+			if ok && !slices.ContainsFunc(s.XListMapKeys, func(k string) bool { return !scalar(item[k]) || !reflect.DeepEqual(item[k], m[k]) }) {
+				return m, true
+			}
+		}
+	}
+	return nil, false
+}
+
+func scalar(v any) bool {
+	switch v.(type) {
+	case string, bool, int64, float64:
+		return true
+	}
+	return false
+}
+
+func oracleEqual(s *v1.JSONSchemaProps, x, old any) bool {
+	switch x := x.(type) {
+	case []any:
+		before, ok := old.([]any)
+		if !ok || len(before) != len(x) {
+			return false
+		}
+		for i := range x {
+			b, ok := oldItem(s, x, old, i)
+			if !ok || itemSchema(s) == nil {
+				return listTypeName(s) != "map" && reflect.DeepEqual(x, before)
+			}
+			if !oracleEqual(itemSchema(s), x[i], b) {
+				return false
+			}
+		}
+		return true
+	case map[string]any:
+		before, ok := old.(map[string]any)
+		if !ok || len(before) != len(x) {
+			return false
+		}
+		for k, v := range x {
+			b, ok := before[k]
+			if sub := subSchema(s, k); !ok || sub == nil || !oracleEqual(sub, v, b) {
+				return false
+			}
+		}
+		return true
+	}
+	return reflect.DeepEqual(x, old)
+}
+
+// oracleCheck returns the errors of keywords, sorted.
+func oracleCheck(s *v1.JSONSchemaProps, x, old any, update bool) []string {
+	r := &ratchet{schema: toOpenAPI(s), props: s, value: x, old: old, known: update}
+	var list field.ErrorList
+	for _, err := range r.Validate(nil).Errors {
+		list = append(list, toFieldError(err))
+	}
+	return texts(list)
+}
+
+func toFieldError(err error) *field.Error {
+	e, ok := err.(*openapierrors.Validation)
+	if !ok {
+		return field.Invalid(nil, "", err.Error())
+	}
+	var at *field.Path
+	if name := strings.TrimPrefix(e.Name, "."); name != "" {
+		at = at.Child(name)
+	}
+	value := e.Value
+	if value == nil {
+		value = ""
+	}
+	switch e.Code() {
+	case openapierrors.RequiredFailCode:
+		return field.Required(at, "")
+	case openapierrors.EnumFailCode:
+		var shown []string
+		for _, v := range e.Values {
+			text, ok := v.(string)
+			if !ok {
+				b, _ := json.Marshal(v)
+				text = string(b)
+			}
+			shown = append(shown, text)
+		}
+		return field.NotSupported(at, e.Value, shown)
+	case openapierrors.TooLongFailCode:
+		return field.TooLong(at, "", int(e.Valid.(int64)))
+	case openapierrors.MaxItemsFailCode, openapierrors.TooManyPropertiesCode:
+		return field.TooMany(at, int(e.Value.(int64)), int(e.Valid.(int64)))
+	case openapierrors.InvalidTypeCode:
+		return field.TypeInvalid(at, value, err.Error())
+	}
+	return field.Invalid(at, value, err.Error())
+}
+
+func texts(list field.ErrorList) []string {
+	var out []string
+	for _, e := range list {
+		out = append(out, string(e.Type)+" "+e.Error())
+	}
+	sort.Strings(out)
+	return out
+}
+
+func canonical(v any) string {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	if err := e.Encode(v); err != nil {
+		panic(err)
+	}
+	return b.String()
+}

@@ -1,0 +1,239 @@
+package schema
+
+import (
+	"bytes"
+	"sync"
+
+	"binnacle/services/apiserver/internal/json/tape"
+)
+
+// Program is a compiled schema: a table of nodes, the root first.
+type Program struct {
+	nodes []node
+	// defaults states that the program checks default values, which follow other rules than
+	// resources.
+	defaults bool
+	// mostFilled is the maximum size in bytes of the defaults that one object receives, without
+	// those of nested objects. mostFallback is the maximum size of a default that replaces a null.
+	mostFilled, mostFallback int
+	// most is the maximum cost of one check: mostMatched.
+	most int
+}
+
+// Weight returns the approximate maximum size in bytes of a JSON, YAML or CBOR document with its
+// defaults filled in. Without defaults it is the size of the document. Weight accepts a nil
+// Program.
+func (p *Program) Weight(doc []byte, cbor bool) int {
+	if p == nil || p.mostFallback == 0 {
+		return len(doc)
+	}
+	objects, nulls := 0, 0
+	for _, b := range doc {
+		switch {
+		case cbor && b>>5 == cborMap:
+			objects++
+		case cbor && b == cborNull:
+			nulls++
+		case !cbor && (b == '{' || b == '\n' || b == '\r'): // a line of YAML may be an object
+			objects++
+		}
+	}
+	if !cbor {
+		nulls = bytes.Count(doc, []byte("null")) + bytes.Count(doc, []byte{'~'})
+	}
+	return min(MaxShaped, len(doc)+p.mostFilled*objects+p.mostFallback*nulls)
+}
+
+// The major type of a CBOR map, in the highest bits of a byte, and the encoding of null (RFC 8949,
+// "Specification of the CBOR Encoding").
+const cborMap, cborNull = 5, 0xf6
+
+// Place is the index of a schema's node in a program.
+type Place int32
+
+const (
+	nowhere Place = -1
+	root    Place = 0
+)
+
+// Nowhere is the place of no schema. Root is the place of the resource's schema.
+const (
+	Nowhere = nowhere
+	Root    = root
+)
+
+// Property returns the place of a property's schema, or Nowhere.
+func (p *Program) Property(at Place, name string) Place {
+	n := &p.nodes[at]
+	if i := n.named(name); i >= 0 {
+		return n.props[i].at
+	}
+	return nowhere
+}
+
+// Items returns the place of the items' schema, or Nowhere.
+func (p *Program) Items(at Place) Place { return p.nodes[at].items }
+
+// Values returns the place of the schema of unnamed properties, or Nowhere.
+func (p *Program) Values(at Place) Place { return p.nodes[at].values }
+
+// additional is the rule of a schema for properties that it does not name.
+type additional uint8
+
+const (
+	unsaid additional = iota
+	never             // additionalProperties: false
+	always            // additionalProperties: true
+	typed             // additionalProperties: a schema
+)
+
+// listType is the value of x-kubernetes-list-type.
+type listType uint8
+
+const (
+	listAtomic listType = iota // also the default
+	listSet
+	listMap
+)
+
+// types is a set of JSON types.
+type types uint8
+
+const (
+	typeObject types = 1 << iota
+	typeArray
+	typeString
+	typeInteger
+	typeNumber
+	typeBoolean
+	typeNull
+)
+
+type node struct {
+	props    []prop // sorted by name
+	required []requirement
+	items    Place
+	values   Place // schema of unnamed properties
+
+	additional additional
+	list       listType
+	types      types
+	hasType    bool
+	nullable   bool
+	preserve   bool
+	embedded   bool
+	fills      bool // a property has a default
+	// filled holds the indexes in props of the properties with a default.
+	filled []int32
+	// Whether the node or a node below it is
+	anyLists    bool // a list of type set or map
+	anyEmbedded bool // an embedded resource
+
+	typeText string   // as in messages
+	keys     []string // of a list of type map
+	// fallback is the default value with the defaults within it, or nil.
+	fallback []byte
+
+	// Fields that few schemas need.
+	enum   []enumValue
+	listed *enumIndex // index of a long enum
+	bounds *bounds
+	combo  *combination
+	text   *textRules
+}
+
+type prop struct {
+	name string
+	at   Place
+}
+
+type requirement struct {
+	name string
+	prop int // its index in props, or -1
+}
+
+// bounds holds limits of numbers, lengths and counts. A nil field is no limit.
+type bounds struct {
+	min, max, multipleOf       *float64
+	exclusiveMin, exclusiveMax bool
+	minItems, maxItems         *int64
+	minProps, maxProps         *int64
+}
+
+// textRules holds a schema's rules for strings.
+type textRules struct {
+	minLength, maxLength *int64
+	format               string
+	knownFormat          bool
+	pattern              *pattern
+}
+
+// combination holds the schemas that a schema combines.
+type combination struct {
+	allOf, anyOf, oneOf []Place
+	not                 Place
+}
+
+type enumValue struct {
+	value any       // decoded
+	doc   *tape.Doc // for objects and arrays
+	shown string    // as in messages
+}
+
+// find returns the index of a property, or -1. next is the index after the previous match, because
+// documents usually have their keys in order.
+func (n *node) find(d *tape.Doc, key tape.Ref, next int) int {
+	if next < len(n.props) && d.IsText(key, n.props[next].name) {
+		return next
+	}
+	if len(n.props) == 0 {
+		return -1
+	}
+	return n.named(d.String(key))
+}
+
+// named returns the index of the property with the given name, or -1. Properties are sorted.
+func (n *node) named(name string) int {
+	low, high := 0, len(n.props)
+	for low < high {
+		middle := (low + high) / 2
+		if n.props[middle].name < name {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	if low < len(n.props) && n.props[low].name == name {
+		return low
+	}
+	return -1
+}
+
+// child returns the place of a member's schema: of the property, else of unnamed values, else
+// nowhere.
+func (n *node) child(d *tape.Doc, key tape.Ref) Place {
+	if i := n.find(d, key, 0); i >= 0 {
+		return n.props[i].at
+	}
+	return n.values
+}
+
+// Lazy compiles a schema on first use.
+type Lazy struct {
+	once    sync.Once
+	make    func() (*Program, error)
+	program *Program
+	err     error
+}
+
+// NewLazy returns a Lazy that calls compile on the first Get and caches its results.
+func NewLazy(compile func() (*Program, error)) *Lazy { return &Lazy{make: compile} }
+
+// Get returns the program.
+func (l *Lazy) Get() (*Program, error) {
+	l.once.Do(func() {
+		l.program, l.err = l.make()
+		l.make = nil
+	})
+	return l.program, l.err
+}

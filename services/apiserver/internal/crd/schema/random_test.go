@@ -1,0 +1,299 @@
+package schema
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"pgregory.net/rapid"
+
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+)
+
+func pick[T any](t *rapid.T, label string, values ...T) T {
+	return rapid.SampledFrom(values).Draw(t, label)
+}
+
+func sometimes(t *rapid.T, oneIn int) bool { return rapid.IntRange(1, oneIn).Draw(t, "chance") == 1 }
+
+var names = []string{"a", "b", "c", "odd-name", "kind"}
+
+// randomSchema draws a structural schema.
+func randomSchema(t *rapid.T, depth int, isRoot bool) v1.JSONSchemaProps {
+	s := v1.JSONSchemaProps{Nullable: sometimes(t, 6)}
+	kinds := []string{"string", "integer", "number", "boolean", "int-or-string", "anything"}
+	if depth > 0 {
+		kinds = append(kinds, "object", "object", "object", "array", "array", "map")
+	}
+	kind := pick(t, "kind", kinds...)
+	if isRoot {
+		kind, s.Nullable = "object", false
+	}
+	yes := true
+	switch kind {
+	case "object":
+		s.Type = "object"
+		s.Properties = map[string]v1.JSONSchemaProps{}
+		for range rapid.IntRange(0, 4).Draw(t, "properties") {
+			s.Properties[pick(t, "name", names...)] = randomSchema(t, depth-1, false)
+		}
+		for range rapid.IntRange(0, 2).Draw(t, "required") {
+			s.Required = append(s.Required, pick(t, "name", names...))
+		}
+		if sometimes(t, 5) {
+			s.XPreserveUnknownFields = &yes
+		}
+	case "map":
+		s.Type = "object"
+		if sometimes(t, 5) {
+			s.AdditionalProperties = &v1.JSONSchemaPropsOrBool{Allows: rapid.Bool().Draw(t, "allows")}
+		} else {
+			sub := randomSchema(t, depth-1, false)
+			s.AdditionalProperties = &v1.JSONSchemaPropsOrBool{Allows: true, Schema: &sub}
+		}
+	case "array":
+		randomList(t, &s, depth)
+	case "int-or-string":
+		s.XIntOrString = true
+		if rapid.Bool().Draw(t, "anyOf") {
+			s.AnyOf = []v1.JSONSchemaProps{{Type: "integer"}, {Type: "string"}}
+		}
+	case "anything":
+		s.XPreserveUnknownFields = &yes
+	default:
+		s.Type = kind
+	}
+	randomRules(t, &s, 2)
+	if !isRoot && sometimes(t, 5) {
+		raw, _ := json.Marshal(randomValue(t, &s, depth))
+		s.Default = &v1.JSON{Raw: raw}
+	}
+	return s
+}
+
+func randomList(t *rapid.T, s *v1.JSONSchemaProps, depth int) {
+	s.Type = "array"
+	item := randomSchema(t, depth-1, false)
+	switch pick(t, "list", "", "", "atomic", "set", "map") {
+	case "atomic":
+		s.XListType = new(string)
+		*s.XListType = "atomic"
+	case "set":
+		s.XListType = new(string)
+		*s.XListType = "set"
+	case "map":
+		s.XListType = new(string)
+		*s.XListType = "map"
+		s.XListMapKeys = []string{"k", "l"}[:rapid.IntRange(1, 2).Draw(t, "keys")]
+		item = v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{
+			"k": {Type: "string"}, "l": {Type: "integer"}, "v": randomSchema(t, depth-1, false),
+		}}
+	}
+	s.Items = &v1.JSONSchemaPropsOrArray{Schema: &item}
+}
+
+// randomRules gives a schema some keywords, of its type mostly.
+func randomRules(t *rapid.T, s *v1.JSONSchemaProps, depth int) {
+	count := func(label string) *int64 { n := rapid.Int64Range(0, 3).Draw(t, label); return &n }
+	number := func(label string) *float64 { n := pick(t, label, -1, 0, 0.5, 1, 2, 2.5, 3, 10); return &n }
+	for range rapid.IntRange(0, 2).Draw(t, "rules") {
+		switch rapid.IntRange(0, 16).Draw(t, "rule") {
+		case 0:
+			s.MinLength = count("n")
+		case 1:
+			s.MaxLength = count("n")
+		case 2:
+			s.Pattern = pick(t, "pattern", "^a", "b$", "^[0-9]+$", "(")
+		case 3:
+			s.Minimum, s.ExclusiveMinimum = number("min"), rapid.Bool().Draw(t, "exclusive")
+		case 4:
+			s.Maximum, s.ExclusiveMaximum = number("max"), rapid.Bool().Draw(t, "exclusive")
+		case 5:
+			s.MultipleOf = number("factor")
+		case 6:
+			s.MinItems = count("n")
+		case 7:
+			s.MaxItems = count("n")
+		case 8:
+			s.MinProperties = count("n")
+		case 9:
+			s.MaxProperties = count("n")
+		case 10, 11:
+			for range rapid.IntRange(1, 3).Draw(t, "enum") {
+				s.Enum = append(s.Enum, v1.JSON{Raw: []byte(pick(t, "value", `"a"`, `"ab"`, `1`, `2`, `1.5`, `true`, `null`, `{"a":1}`, `["a"]`, `[1.0]`))})
+			}
+		case 12:
+			s.Format = pick(t, "format", "date", "date-time", "ipv4", "byte", "int32", "uuid", "odd", "duration")
+		case 13:
+			s.Not = branch(t, depth)
+		case 14:
+			s.AllOf = branches(t, depth)
+		case 15:
+			s.AnyOf = branches(t, depth)
+		case 16:
+			s.OneOf = branches(t, depth)
+		}
+	}
+}
+
+func branches(t *rapid.T, depth int) []v1.JSONSchemaProps {
+	var list []v1.JSONSchemaProps
+	for range rapid.IntRange(1, 3).Draw(t, "branches") {
+		if b := branch(t, depth); b != nil {
+			list = append(list, *b)
+		}
+	}
+	return list
+}
+
+func branch(t *rapid.T, depth int) *v1.JSONSchemaProps {
+	if depth == 0 {
+		return nil
+	}
+	s := v1.JSONSchemaProps{}
+	if sometimes(t, 3) {
+		s.Type = pick(t, "type", "string", "integer", "object")
+	}
+	for range rapid.IntRange(0, 2).Draw(t, "properties") {
+		if s.Properties == nil {
+			s.Properties = map[string]v1.JSONSchemaProps{}
+		}
+		if b := branch(t, depth-1); b != nil {
+			s.Properties[pick(t, "name", names...)] = *b
+		}
+	}
+	if sometimes(t, 4) {
+		if b := branch(t, depth-1); b != nil {
+			s.Items = &v1.JSONSchemaPropsOrArray{Schema: b}
+		}
+	}
+	if sometimes(t, 4) {
+		s.Required = append(s.Required, pick(t, "name", names...))
+	}
+	if sometimes(t, 6) {
+		s.AdditionalProperties = &v1.JSONSchemaPropsOrBool{Allows: false}
+	}
+	randomRules(t, &s, depth-1)
+	return &s
+}
+
+// raw is JSON text with numbers as they are written.
+type raw = json.RawMessage
+
+// randomValue draws a value that may fit a schema.
+func randomValue(t *rapid.T, s *v1.JSONSchemaProps, depth int) any {
+	if s == nil || sometimes(t, 8) {
+		return randomThing(t, depth)
+	}
+	if len(s.Enum) > 0 && sometimes(t, 2) {
+		return raw(s.Enum[rapid.IntRange(0, len(s.Enum)-1).Draw(t, "choice")].Raw)
+	}
+	switch s.Type {
+	case "object":
+		m := map[string]any{}
+		for _, k := range slices.Sorted(maps.Keys(s.Properties)) {
+			sub := s.Properties[k]
+			if !sometimes(t, 4) {
+				m[k] = randomValue(t, &sub, depth-1)
+			}
+		}
+		if s.AdditionalProperties != nil {
+			for range rapid.IntRange(0, 3).Draw(t, "members") {
+				m[pick(t, "key", "x", "y", "a.b/c")] = randomValue(t, s.AdditionalProperties.Schema, depth-1)
+			}
+		}
+		if sometimes(t, 4) {
+			m[pick(t, "unknown", "u", "a", "kind", "ünknown")] = randomThing(t, depth-1)
+		}
+		return m
+	case "array":
+		var list []any
+		for range rapid.IntRange(0, 4).Draw(t, "items") {
+			list = append(list, randomValue(t, s.Items.Schema, depth-1))
+		}
+		if list == nil {
+			list = []any{}
+		}
+		return list
+	case "boolean":
+		return rapid.Bool().Draw(t, "bool")
+	case "integer", "number":
+		return raw(pick(t, "number", "0", "1", "2", "3", "-1", "1.0", "2.5", "1e3", "97", "9223372036854775808", "0.1"))
+	}
+	return pick[any](t, "text", "", "a", "ab", "äöü", "12", "2024-02-29", "10.0.0.1", "aGk=", "1h", "x\"y", raw(`"\u0061\ud83d\ude00"`))
+}
+
+func randomThing(t *rapid.T, depth int) any {
+	switch rapid.IntRange(0, 8).Draw(t, "thing") {
+	case 0, 1:
+		return nil
+	case 2:
+		return pick(t, "text", "", "a", "abcd")
+	case 3:
+		return raw(pick(t, "number", "1", "-2", "1.5", "1e2"))
+	case 4:
+		return true
+	case 5:
+		if depth > 0 {
+			return []any{randomThing(t, depth-1), randomThing(t, depth-1)}
+		}
+		return []any{}
+	case 6, 7:
+		if depth > 0 {
+			return map[string]any{pick(t, "key", "a", "b", "z"): randomThing(t, depth-1), "kind": randomThing(t, depth-1)}
+		}
+	}
+	return map[string]any{}
+}
+
+// write renders a document with the members in a drawn order and with spaces.
+func write(t *rapid.T, b *strings.Builder, v any) {
+	space := func() {
+		if sometimes(t, 10) {
+			b.WriteString(pick(t, "space", " ", "\n\t"))
+		}
+	}
+	space()
+	switch v := v.(type) {
+	case map[string]any:
+		keys := make([]string, 0, len(v))
+		for k := range v {
+			keys = append(keys, k)
+		}
+		keys = rapid.Permutation(sorted(keys)).Draw(t, "order")
+		b.WriteByte('{')
+		for i, k := range keys {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			space()
+			text, _ := json.Marshal(k)
+			b.Write(text)
+			space()
+			b.WriteByte(':')
+			write(t, b, v[k])
+			space()
+		}
+		b.WriteByte('}')
+	case []any:
+		b.WriteByte('[')
+		for i, x := range v {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			write(t, b, x)
+			space()
+		}
+		b.WriteByte(']')
+	case json.RawMessage:
+		b.Write(v)
+	default:
+		text, err := json.Marshal(v)
+		if err != nil {
+			panic(fmt.Sprint(err, v))
+		}
+		b.Write(text)
+	}
+}

@@ -1,0 +1,288 @@
+package schema
+
+import (
+	"errors"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/json/tape"
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+)
+
+// MaxShaped is the maximum size in bytes of a document with its defaults. A larger document is
+// rejected with ErrTooLarge. Without the limit, a small request could exhaust memory.
+const MaxShaped = 6 << 20
+
+// maxUnknown is the maximum number of unknown fields that are reported for one document.
+const maxUnknown = 1000
+
+// ErrTooLarge reports that a document with its defaults is too large.
+var ErrTooLarge = errors.New("the object with its defaults is too large")
+
+// ShapeOptions controls how Shape changes a document.
+type ShapeOptions struct {
+	// Unknown requests the paths of unknown and repeated fields.
+	Unknown bool
+	// DropMalformed removes malformed metadata of embedded resources instead of failing. It is for
+	// documents from the store.
+	DropMalformed bool
+	// Lenient keeps unknown fields and nulls, for definitions with preserveUnknownFields.
+	Lenient bool
+	// Undefaulted is for a converted document, which gets no defaults and keeps its nulls.
+	Undefaulted bool
+	// KeepNulls keeps nulls that are not allowed and have no default, so that Check reports them.
+	KeepNulls bool
+}
+
+// Shaped is the result of Shape.
+type Shaped struct {
+	// Doc is the original document if nothing changed.
+	Doc     *tape.Doc
+	Changed bool
+	// Duplicates holds the paths of repeated fields.
+	Duplicates []string
+	// Unknown holds the paths of unknown fields in the order in which Kubernetes reports them. It
+	// does not contain fields of the resource's own metadata, which are reported first.
+	Unknown []string
+}
+
+// Shape fills in defaults, prunes unknown fields and unwanted nulls, and cleans the metadata of
+// embedded resources. It does not change apiVersion, kind and metadata of the resource. It returns
+// a *field.Error for malformed metadata of an embedded resource, ErrTooLarge or tape.ErrTooLarge.
+func (p *Program) Shape(d *tape.Doc, o ShapeOptions) (Shaped, error) {
+	result := Shaped{Doc: d}
+	if !d.Clean() {
+		if o.Unknown {
+			result.Duplicates = d.Duplicates()
+		}
+		cleaned, err := d.Cleaned()
+		if err != nil {
+			return Shaped{}, err
+		}
+		d, result.Doc, result.Changed = cleaned, cleaned, true
+	}
+	s := shaper{program: p, doc: d, raw: d.Raw(), options: o, parts: everything}
+	if o.Lenient {
+		s.parts = fills | cleans
+	}
+	if o.Undefaulted {
+		s.parts &^= fills | nulls
+	}
+	if o.KeepNulls {
+		s.parts &^= nulls
+	}
+	s.resource()
+	if s.err != nil {
+		return Shaped{}, s.err
+	}
+	slices.Sort(s.unknown)
+	slices.Sort(s.unknownMeta)
+	result.Unknown = append(s.unknown, s.unknownMeta...)
+	if s.out == nil {
+		return result, nil
+	}
+	shaped, err := tape.Parse(s.finish())
+	if err != nil {
+		return Shaped{}, err
+	}
+	result.Doc, result.Changed = shaped, true
+	return result, nil
+}
+
+// mode is the treatment of fields that no schema names.
+type mode uint8
+
+const (
+	prune    mode = iota // removes them
+	preserve             // keeps them, but prunes the values of named fields
+	keep                 // prunes nothing
+)
+
+// shaper copies a document with changes. out is nil until the first change. Then it holds the
+// changed copy of the document up to the offset copied.
+type shaper struct {
+	program *Program
+	doc     *tape.Doc
+	raw     []byte
+	options ShapeOptions
+	parts   parts
+	base    *field.Path // of the document, in errors
+	out     []byte
+	copied  int
+	steps   []step
+	unknown []string
+	// unknownMeta holds the paths of unknown fields in embedded metadata.
+	unknownMeta []string
+	told        int // size of both in bytes
+	err         error
+}
+
+func isMeta(d *tape.Doc, key tape.Ref) bool {
+	return d.IsText(key, "metadata") || d.IsText(key, "apiVersion") || d.IsText(key, "kind")
+}
+
+// replace replaces the text between two offsets.
+func (s *shaper) replace(start, end int, text ...[]byte) {
+	if s.out == nil {
+		s.out = make([]byte, 0, len(s.raw)+len(s.raw)/4+64)
+	}
+	s.out = append(s.out, s.raw[s.copied:start]...)
+	for _, t := range text {
+		s.out = append(s.out, t...)
+	}
+	s.copied = end
+	if len(s.out)+len(s.raw)-end > MaxShaped && s.err == nil {
+		s.err = ErrTooLarge
+	}
+}
+
+func (s *shaper) finish() []byte { return append(s.out, s.raw[s.copied:]...) }
+
+// mode returns the mode of the outermost value.
+func (s *shaper) mode() mode {
+	if s.parts&prunes == 0 {
+		return keep
+	}
+	return prune
+}
+
+func (s *shaper) resource() {
+	if s.doc.Kind(tape.Root) != tape.Object {
+		return
+	}
+	s.object(root, tape.Root, s.mode(), true)
+}
+
+// value shapes a value by the schema at a place.
+func (s *shaper) value(at Place, v tape.Ref, m mode) {
+	if s.err != nil {
+		return
+	}
+	kind := s.doc.Kind(v)
+	if kind != tape.Object && kind != tape.Array {
+		return
+	}
+	if at == nowhere {
+		if m == prune {
+			s.empty(v)
+		}
+		return
+	}
+	if m == prune && s.program.nodes[at].preserve {
+		m = preserve
+	}
+	if kind == tape.Object {
+		s.object(at, v, m, false)
+		return
+	}
+	s.array(at, v, m)
+}
+
+// empty prunes a value that no schema describes. It empties objects.
+func (s *shaper) empty(v tape.Ref) {
+	d := s.doc
+	switch d.Kind(v) {
+	case tape.Array:
+		s.each(v, func(item tape.Ref) { s.empty(item) })
+	case tape.Object:
+		if d.Len(v) == 0 {
+			return
+		}
+		for k, end := d.First(v), d.Next(v); k < end; k = d.Next(k + 1) {
+			s.report(k, stepValue)
+		}
+		start, end := d.Span(v)
+		s.replace(start+1, end-1)
+	}
+}
+
+func (s *shaper) each(array tape.Ref, do func(item tape.Ref)) {
+	d := s.doc
+	n := int32(0)
+	for i, end := d.First(array), d.Next(array); i < end && s.err == nil; i = d.Next(i) {
+		s.steps = append(s.steps, step{kind: stepIndex, index: n})
+		do(i)
+		s.steps = s.steps[:len(s.steps)-1]
+		n++
+	}
+}
+
+func (s *shaper) report(key tape.Ref, kind stepKind) {
+	if s.options.Unknown && len(s.unknown) < maxUnknown && s.told < maxTold {
+		at := unknownName(s.doc, append(s.steps, step{kind: kind, key: key}))
+		s.unknown = append(s.unknown, at)
+		s.told += len(at)
+	}
+}
+
+func (s *shaper) array(at Place, v tape.Ref, m mode) {
+	n := &s.program.nodes[at]
+	if n.items == nowhere {
+		if m == prune {
+			s.empty(v)
+		}
+		return
+	}
+	item := &s.program.nodes[n.items]
+	s.each(v, func(i tape.Ref) {
+		if s.doc.Kind(i) == tape.Null {
+			if !item.nullable && item.fallback != nil && s.parts&fills != 0 {
+				start, end := s.doc.Span(i)
+				s.replace(start, end, item.fallback)
+			}
+			return
+		}
+		s.value(n.items, i, m)
+	})
+}
+
+// metaPlace is the position of a schema relative to the metadata of an embedded resource.
+// Kubernetes prunes metadata by the fields of ObjectMeta, not by the schema.
+type metaPlace uint8
+
+const (
+	outside  metaPlace = iota
+	metadata           // the schema describes the metadata
+	within             // the schema describes a part of the metadata
+)
+
+// below returns the position of a schema within s: that of the named property, or of items or
+// values.
+func (m metaPlace) below(s *v1.JSONSchemaProps, name string) metaPlace {
+	switch {
+	case m != outside:
+		return within
+	case s.XEmbeddedResource && name == "metadata":
+		return metadata
+	}
+	return outside
+}
+
+// shapeDefault fills in, prunes and cleans a default value by its own schema.
+func (p *Program) shapeDefault(at Place, raw []byte, m metaPlace) ([]byte, error) {
+	d, err := tape.Parse(raw)
+	if err != nil {
+		return nil, err
+	}
+	if !d.Clean() {
+		if d, err = d.Cleaned(); err != nil {
+			return nil, err
+		}
+	}
+	s := shaper{program: p, doc: d, raw: d.Raw(), options: ShapeOptions{DropMalformed: true}, parts: everything}
+	if m == outside {
+		s.value(at, tape.Root, prune)
+	} else {
+		s.parts &^= cleans
+		s.value(at, tape.Root, keep)
+	}
+	if s.err != nil {
+		return nil, s.err
+	}
+	shaped := s.finish()
+	if m == metadata {
+		shaped, _, err = CleanMetadata(shaped, false, true)
+	}
+	return shaped, err
+}

@@ -1,0 +1,275 @@
+package schema
+
+import (
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/go-openapi/swag"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/json/tape"
+)
+
+// typeOf returns the type of a value and its name in schemas.
+func typeOf(d *tape.Doc, v tape.Ref, kind tape.Kind) (types, string) {
+	switch kind {
+	case tape.Object:
+		return typeObject, "object"
+	case tape.Array:
+		return typeArray, "array"
+	case tape.String:
+		return typeString, "string"
+	case tape.Number:
+		if _, ok := d.Int(v); ok {
+			return typeInteger, "integer"
+		}
+		return typeNumber, "number"
+	}
+	return typeBoolean, "boolean"
+}
+
+// checkType checks the type, and the format where it denotes a type. A string or array always
+// passes if the schema has a format and is not numeric.
+func (c *checker) checkType(n *node, v tape.Ref, kind tape.Kind) bool {
+	is, name := typeOf(c.doc, v, kind)
+	numbers := n.types & (typeNumber | typeInteger)
+	fits := n.types&is != 0 ||
+		is == typeInteger && n.types&typeNumber != 0 ||
+		is == typeNumber && n.types&typeInteger != 0 && swag.IsFloat64AJSONInteger(c.doc.Float(v))
+	if n.text != nil && n.text.format != "" {
+		if kind == tape.String || kind == tape.Array {
+			if numbers == 0 {
+				return true
+			}
+		} else if format := formatOf(is); !fits && n.text.format != format {
+			c.wrongType(n.text.format, format)
+			return false
+		}
+	}
+	if !fits {
+		c.wrongType(n.typeText, name)
+	}
+	return fits
+}
+
+// formatOf returns the format of the Go type for a JSON type.
+func formatOf(is types) string {
+	switch is {
+	case typeInteger:
+		return "int64"
+	case typeNumber:
+		return "float64"
+	}
+	return ""
+}
+
+// checkText checks a string and returns the number of checks beyond the first.
+func (c *checker) checkText(n *node, v tape.Ref) int {
+	t := n.text
+	if t == nil {
+		return 0
+	}
+	c.checkLengths(t, v)
+	if !t.knownFormat {
+		return 0
+	}
+	if text := c.doc.String(v); !hasFormat(t.format, text) {
+		c.wrongType(t.format, text)
+	}
+	return 1
+}
+
+func (c *checker) checkLengths(t *textRules, v tape.Ref) {
+	if t.maxLength != nil || t.minLength != nil {
+		length := int64(c.doc.Runes(v))
+		if t.maxLength != nil && length > *t.maxLength {
+			c.add(func(at *field.Path, name string) *field.Error { return field.TooLong(at, "", int(*t.maxLength)) })
+			return
+		}
+		if t.minLength != nil && length < *t.minLength {
+			c.invalid(func() any { return c.doc.String(v) }, "should be at least %d chars long", *t.minLength)
+			return
+		}
+	}
+	if t.pattern == nil {
+		return
+	}
+	text := c.doc.String(v)
+	p := c.compiled(t.pattern)
+	switch {
+	case p != nil && p.err != nil:
+		c.invalid(func() any { return text }, "should match '%s'", fmt.Sprintf("%s, but pattern is invalid: %s", t.pattern.text, p.err))
+	case p == nil || !c.mayMatch(p.size*(len(text)+1)):
+		c.invalid(func() any { return text }, "should match '%s', which takes too long to tell of all that has to match", t.pattern.text)
+	case !p.re.MatchString(text):
+		c.invalid(func() any { return text }, "should match '%s'", t.pattern.text)
+	}
+}
+
+func (c *checker) checkNumber(n *node, v tape.Ref) {
+	b := n.bounds
+	if b == nil {
+		return
+	}
+	if i, ok := c.doc.Int(v); ok {
+		c.checkInt(b, i)
+		return
+	}
+	c.checkFloat(b, c.doc.Float(v))
+}
+
+// checkInt compares as integers: bounds lose their fractions.
+func (c *checker) checkInt(b *bounds, i int64) {
+	if b.multipleOf != nil {
+		if factor := int64(*b.multipleOf); factor <= 0 {
+			c.badFactor(factor)
+		} else if i%factor != 0 {
+			c.invalid(func() any { return i }, "should be a multiple of %v", factor)
+		}
+	}
+	if b.min != nil {
+		if m := int64(*b.min); i < m || b.exclusiveMin && i == m {
+			c.invalid(func() any { return i }, atLeast(b.exclusiveMin), m)
+		}
+	}
+	if b.max != nil {
+		if m := int64(*b.max); i > m || b.exclusiveMax && i == m {
+			c.invalid(func() any { return i }, atMost(b.exclusiveMax), m)
+		}
+	}
+}
+
+func (c *checker) checkFloat(b *bounds, f float64) {
+	if b.multipleOf != nil {
+		c.checkMultiple(*b.multipleOf, f)
+	}
+	if b.min != nil {
+		if m := *b.min; f < m || b.exclusiveMin && f == m {
+			c.invalid(func() any { return f }, atLeast(b.exclusiveMin), m)
+		}
+	}
+	if b.max != nil {
+		if m := *b.max; f > m || b.exclusiveMax && f == m {
+			c.invalid(func() any { return f }, atMost(b.exclusiveMax), m)
+		}
+	}
+}
+
+func (c *checker) checkMultiple(factor, f float64) {
+	if factor <= 0 {
+		c.badFactor(factor)
+		return
+	}
+	times := f / factor
+	if factor < 1 {
+		times = 1 / factor * f
+	}
+	if !swag.IsFloat64AJSONInteger(times) {
+		c.invalid(func() any { return f }, "should be a multiple of %v", factor)
+	}
+}
+
+func (c *checker) badFactor(factor any) {
+	c.add(func(at *field.Path, name string) *field.Error {
+		return field.Invalid(at, factor, fmt.Sprintf("factor MultipleOf declared for %s must be positive: %v", name, factor))
+	})
+}
+
+func atLeast(exclusive bool) string {
+	if exclusive {
+		return "should be greater than %v"
+	}
+	return "should be greater than or equal to %v"
+}
+
+func atMost(exclusive bool) string {
+	if exclusive {
+		return "should be less than %v"
+	}
+	return "should be less than or equal to %v"
+}
+
+func (c *checker) checkItems(b *bounds, count int64) {
+	if b.minItems != nil && count < *b.minItems {
+		c.invalid(func() any { return count }, "should have at least %d items", *b.minItems)
+	}
+	if b.maxItems != nil && count > *b.maxItems {
+		c.add(func(at *field.Path, name string) *field.Error { return field.TooMany(at, int(count), int(*b.maxItems)) })
+	}
+}
+
+func (c *checker) checkProps(b *bounds, count int64) {
+	if b.minProps != nil && count < *b.minProps {
+		c.invalid(func() any { return count }, "should have at least %d properties", *b.minProps)
+	}
+	if b.maxProps != nil && count > *b.maxProps {
+		c.add(func(at *field.Path, name string) *field.Error { return field.TooMany(at, int(count), int(*b.maxProps)) })
+	}
+}
+
+func (c *checker) checkEnum(n *node, v tape.Ref) {
+	if len(n.enum) == 0 {
+		return
+	}
+	if c.isOneOf(n, v) {
+		return
+	}
+	c.add(func(at *field.Path, name string) *field.Error {
+		err := field.NotSupported[string](at, c.doc.Any(v), nil)
+		err.Detail = c.supported(n)
+		c.spend(len(err.Detail)) // the detail is inspected again later
+		return err
+	})
+}
+
+// supported returns the error detail that lists the values of an enum. It caches the text because
+// many values may violate the same enum.
+func (c *checker) supported(n *node) string {
+	if c.told != n {
+		shown := make([]string, len(n.enum))
+		for i := range n.enum {
+			shown[i] = n.enum[i].shown
+		}
+		c.told, c.tells = n, field.NotSupported[string](nil, nil, shown).Detail
+	}
+	return c.tells
+}
+
+// isValue reports whether a value equals an enum value after conversion to the enum value's type:
+// 2.5 equals 2, and 97 equals "a". A null equals nothing.
+func (c *checker) isValue(e *enumValue, v tape.Ref) bool {
+	switch want := e.value.(type) {
+	case string:
+		switch c.doc.Kind(v) {
+		case tape.String:
+			return c.doc.IsText(v, want)
+		case tape.Number:
+			i, ok := c.doc.Int(v)
+			return ok && want == runeText(i)
+		}
+	case bool:
+		return c.doc.Kind(v) == tape.True && want || c.doc.Kind(v) == tape.False && !want
+	case int64:
+		if c.doc.Kind(v) == tape.Number {
+			i, ok := c.doc.Int(v)
+			if !ok {
+				i = int64(c.doc.Float(v))
+			}
+			return i == want
+		}
+	case float64:
+		return c.doc.Kind(v) == tape.Number && c.doc.Float(v) == want
+	case nil:
+		return false
+	default:
+		return tape.Equal(c.doc, v, e.doc, tape.Root)
+	}
+	return false
+}
+
+func runeText(i int64) string {
+	if i < 0 || i > utf8.MaxRune {
+		return string(utf8.RuneError)
+	}
+	return string(rune(i))
+}

@@ -1,0 +1,45 @@
+package structural
+
+import (
+	"errors"
+	"fmt"
+
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+)
+
+// Unsupported returns an error for the first keyword of a schema that no structural schema may
+// have. Such a schema cannot be checked further.
+func Unsupported(s *v1.JSONSchemaProps) error {
+	var err error
+	Any(s, func(s *v1.JSONSchemaProps) bool {
+		err = unsupported(s)
+		return err != nil
+	})
+	return err
+}
+
+func unsupported(s *v1.JSONSchemaProps) error {
+	for _, k := range []struct {
+		name string
+		set  bool
+	}{
+		{"id", s.ID != ""},
+		{"schema", s.Schema != ""},
+		{"$ref", s.Ref != nil && *s.Ref != ""},
+		{"patternProperties", len(s.PatternProperties) > 0},
+		{"dependencies", len(s.Dependencies) > 0},
+		{"additionalItems", s.AdditionalItems != nil},
+		{"definitions", len(s.Definitions) > 0},
+	} {
+		if k.set {
+			return fmt.Errorf("OpenAPIV3Schema '%s' is not supported", k.name)
+		}
+	}
+	if s.Items != nil && len(s.Items.JSONSchemas) > 0 {
+		return errors.New("OpenAPIV3Schema 'items' must be a schema, but is an array")
+	}
+	if s.XPreserveUnknownFields != nil && !*s.XPreserveUnknownFields {
+		return errors.New("internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined")
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+package structural
+
+import (
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+)
+
+// Any reports whether has returns true for a schema or for any schema within it.
+func Any(s *v1.JSONSchemaProps, has func(*v1.JSONSchemaProps) bool) bool {
+	if s == nil {
+		return false
+	}
+	if has(s) {
+		return true
+	}
+	within := func(s *v1.JSONSchemaProps) bool { return Any(s, has) }
+	if s.Items != nil && (within(s.Items.Schema) || anyOf(s.Items.JSONSchemas, has)) {
+		return true
+	}
+	if anyOf(s.AllOf, has) || anyOf(s.AnyOf, has) || anyOf(s.OneOf, has) || within(s.Not) {
+		return true
+	}
+	for _, named := range []map[string]v1.JSONSchemaProps{s.Properties, s.PatternProperties, s.Definitions} {
+		if len(named) == 0 {
+			continue
+		}
+		var child v1.JSONSchemaProps // reused, because schemas are large
+		for _, child = range named {
+			if within(&child) {
+				return true
+			}
+		}
+	}
+	for _, d := range s.Dependencies {
+		if within(d.Schema) {
+			return true
+		}
+	}
+	for _, or := range []*v1.JSONSchemaPropsOrBool{s.AdditionalProperties, s.AdditionalItems} {
+		if or != nil && within(or.Schema) {
+			return true
+		}
+	}
+	return false
+}
+
+func anyOf(list []v1.JSONSchemaProps, has func(*v1.JSONSchemaProps) bool) bool {
+	for i := range list {
+		if Any(&list[i], has) {
+			return true
+		}
+	}
+	return false
+}
+
+// properties calls each for properties in the order of their names. The schema is valid only during
+// the call.
+func properties(named map[string]v1.JSONSchemaProps, each func(name string, s *v1.JSONSchemaProps)) {
+	if len(named) == 0 {
+		return
+	}
+	var s v1.JSONSchemaProps
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		s = named[name]
+		each(name, &s)
+	}
+}
+
+// items returns the schema of a list's elements, or nil.
+func items(s *v1.JSONSchemaProps) *v1.JSONSchemaProps {
+	if s.Items == nil {
+		return nil
+	}
+	return s.Items.Schema
+}
+
+// logic calls each for the schemas in anyOf, allOf, oneOf and not, which restrict a value without
+// defining its type.
+func logic(at *field.Path, s *v1.JSONSchemaProps, each func(at *field.Path, keyword string, i int, s *v1.JSONSchemaProps)) {
+	list := func(keyword string, list []v1.JSONSchemaProps) {
+		for i := range list {
+			each(at.Child(keyword).Index(i), keyword, i, &list[i])
+		}
+	}
+	list("anyOf", s.AnyOf)
+	list("allOf", s.AllOf)
+	list("oneOf", s.OneOf)
+	if s.Not != nil {
+		each(at.Child("not"), "not", 0, s.Not)
+	}
+}

@@ -1,0 +1,274 @@
+// Package jsonpatch applies JSON patches (RFC 6902) of clients, webhooks and policies. It has no
+// state.
+//
+// The semantics are those of gopkg.in/evanphx/json-patch.v4, which Kubernetes uses: "replace" of a
+// missing member adds it, negative indexes count from the end, and scalars are equal if their texts
+// are. The cost grows with the total size of the document and the patch, independent of their depth
+// and of the number of operations: each text is parsed once, only values on the paths become a
+// tree, and the tree is encoded once.
+package jsonpatch
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"binnacle/services/apiserver/internal/json/tape"
+)
+
+// Patch is a list of operations.
+type Patch []Operation
+
+// Operation is one operation: its members by name, nil for null.
+type Operation map[string]*json.RawMessage
+
+const (
+	// MaxCopies is the maximum total size in bytes of the values that a patch copies.
+	MaxCopies = 3 << 20
+	// MaxMoved is the maximum number of list elements that a patch may shift by insertions and
+	// removals. Shifting that many takes about 200 ms.
+	MaxMoved = 50_000_000
+	// maxDepth is the maximum nesting depth of the document between operations.
+	maxDepth = tape.MaxDepth
+)
+
+// Errors of Apply, which may be wrapped.
+var (
+	// ErrTestFailed: a "test" operation failed.
+	ErrTestFailed = errors.New("test failed")
+	// ErrMoved: the patch exceeds MaxMoved.
+	ErrMoved = fmt.Errorf("the operations move more than %d elements of lists", MaxMoved)
+
+	errMissing = errors.New("missing value")
+	errIndex   = errors.New("invalid index referenced")
+	errDepth   = errors.New("exceeded max depth")
+)
+
+// Decode decodes a patch.
+func Decode(raw []byte) (p Patch, err error) {
+	err = json.Unmarshal(raw, &p)
+	return p, err
+}
+
+// Apply applies a patch to a document. Its errors are those of operations that cannot be applied.
+func Apply(doc []byte, p Patch) ([]byte, error) {
+	if len(doc) == 0 {
+		return doc, nil
+	}
+	t := &tree{}
+	defer t.release()
+	root := t.read(doc)
+	if root == nil || !t.open(root) {
+		return nil, errors.New("the document is no JSON object or list")
+	}
+	t.root = root.tree
+	for i, op := range p {
+		if err := t.apply(i, op); err != nil {
+			return nil, err
+		}
+	}
+	return t.root.append(make([]byte, 0, len(doc))), nil
+}
+
+// text returns a string member of an operation.
+func (o Operation) text(name string) (s string, err error) {
+	raw := o[name]
+	if raw == nil {
+		return "", errMissing
+	}
+	err = json.Unmarshal(*raw, &s)
+	return s, err
+}
+
+// Kind returns the "op" of an operation, or "unknown" if it is missing or no string.
+func (o Operation) Kind() string {
+	kind, err := o.text("op")
+	if err != nil {
+		return "unknown"
+	}
+	return kind
+}
+
+// path returns the path of an operation, or an error if it is missing.
+func (o Operation) path() (string, error) {
+	path, err := o.text("path")
+	if errors.Is(err, errMissing) {
+		err = fmt.Errorf("operation missing path field: %w", err)
+	}
+	return path, err
+}
+
+func (o Operation) from() (string, error) {
+	from, err := o.text("from")
+	if errors.Is(err, errMissing) {
+		err = fmt.Errorf("operation, missing from field: %w", err)
+	}
+	return from, err
+}
+
+// value returns the value of an operation. A missing value is null.
+func (t *tree) value(o Operation) *node {
+	if raw := o["value"]; raw != nil {
+		return t.read(*raw)
+	}
+	return nil
+}
+
+func (t *tree) apply(i int, op Operation) error {
+	switch kind := op.Kind(); kind {
+	case "add":
+		return t.add(op)
+	case "remove":
+		return t.remove(op)
+	case "replace":
+		return t.replace(i, op)
+	case "move":
+		return t.move(op)
+	case "copy":
+		return t.copy(op)
+	case "test":
+		return t.test(i, op)
+	default:
+		return fmt.Errorf("Unexpected kind: %s", kind) //nolint:staticcheck // the words that clients know
+	}
+}
+
+func (t *tree) add(op Operation) error {
+	path, err := op.path()
+	if err != nil {
+		return fmt.Errorf("add operation failed to decode path: %w", errMissing)
+	}
+	at, ok := t.find(path)
+	if !ok {
+		return fmt.Errorf("add operation does not apply: doc is missing path: \"%s\": %w", path, errMissing)
+	}
+	if err := t.put(at, t.value(op)); err != nil {
+		return fmt.Errorf("error in add for path: '%s': %w", path, err)
+	}
+	return nil
+}
+
+func (t *tree) remove(op Operation) error {
+	path, err := op.path()
+	if err != nil {
+		return fmt.Errorf("remove operation failed to decode path: %w", errMissing)
+	}
+	at, ok := t.find(path)
+	if !ok {
+		return fmt.Errorf("remove operation does not apply: doc is missing path: \"%s\": %w", path, errMissing)
+	}
+	if err := t.take(at); err != nil {
+		return fmt.Errorf("error in remove for path: '%s': %w", path, err)
+	}
+	return nil
+}
+
+func (t *tree) replace(i int, op Operation) error {
+	path, err := op.path()
+	if err != nil {
+		return fmt.Errorf("replace operation failed to decode path: %w", err)
+	}
+	if path == "" {
+		if _, has := op["value"]; !has {
+			return fmt.Errorf("operation %d, replace, has no value", i)
+		}
+		if n := t.value(op); n != nil && t.open(n) { // any other value changes nothing
+			t.root = n.tree
+		}
+		return nil
+	}
+	at, ok := t.find(path)
+	if !ok {
+		return fmt.Errorf("replace operation does not apply: doc is missing path: %s: %w", path, errMissing)
+	}
+	if _, err := at.get(); err != nil {
+		return fmt.Errorf("replace operation does not apply: doc is missing key: %s: %w", path, errMissing)
+	}
+	if err := at.set(t.value(op)); err != nil {
+		return fmt.Errorf("error in remove for path: '%s': %w", path, err)
+	}
+	return nil
+}
+
+func (t *tree) move(op Operation) error {
+	from, err := op.from()
+	if err != nil {
+		return fmt.Errorf("move operation failed to decode from: %w", err)
+	}
+	at, ok := t.find(from)
+	if !ok {
+		return fmt.Errorf("move operation does not apply: doc is missing from path: %s: %w", from, errMissing)
+	}
+	n, err := at.get()
+	if err == nil {
+		err = t.take(at)
+	}
+	if err != nil {
+		return fmt.Errorf("error in move for path: '%s': %w", at.key, err)
+	}
+	path, err := op.path()
+	if err != nil {
+		return fmt.Errorf("move operation failed to decode path: %w", err)
+	}
+	if at, ok = t.find(path); !ok {
+		return fmt.Errorf("move operation does not apply: doc is missing destination path: %s: %w", path, errMissing)
+	}
+	if err := t.put(at, n); err != nil {
+		return fmt.Errorf("error in move for path: '%s': %w", path, err)
+	}
+	return nil
+}
+
+func (t *tree) copy(op Operation) error {
+	from, err := op.from()
+	if err != nil {
+		return fmt.Errorf("copy operation failed to decode from: %w", err)
+	}
+	at, ok := t.find(from)
+	if !ok {
+		return fmt.Errorf("copy operation does not apply: doc is missing from path: %s: %w", from, errMissing)
+	}
+	n, err := at.get()
+	if err != nil {
+		return fmt.Errorf("error in copy for from: '%s': %w", from, err)
+	}
+	path, err := op.path()
+	if err != nil {
+		return fmt.Errorf("copy operation failed to decode path: %w", errMissing)
+	}
+	if at, ok = t.find(path); !ok {
+		return fmt.Errorf("copy operation does not apply: doc is missing destination path: %s: %w", path, errMissing)
+	}
+	if t.copied += n.size(); t.copied > MaxCopies {
+		return fmt.Errorf("Unable to complete the copy, the accumulated size increase of copy is %d, exceeding the limit %d", //nolint:staticcheck // the words that clients know
+			t.copied, MaxCopies)
+	}
+	if err := t.put(at, n.clone()); err != nil {
+		return fmt.Errorf("error while adding value during copy: %w", err)
+	}
+	return nil
+}
+
+func (t *tree) test(i int, op Operation) error {
+	path, err := op.path()
+	if err != nil {
+		return fmt.Errorf("test operation failed to decode path: %w", err)
+	}
+	n := &node{tree: t.root}
+	if path != "" {
+		at, ok := t.find(path)
+		if !ok {
+			return fmt.Errorf("test operation does not apply: is missing path: %s: %w", path, errMissing)
+		}
+		if n, err = at.get(); err != nil {
+			return fmt.Errorf("error in test for path: '%s': %w", path, err)
+		}
+	}
+	if _, has := op["value"]; !has && n == nil {
+		return fmt.Errorf("operation %d, test, has no value", i)
+	}
+	if !t.equal(n, t.value(op)) {
+		return fmt.Errorf("testing value %s failed: %w", path, ErrTestFailed)
+	}
+	return nil
+}

@@ -1,0 +1,179 @@
+package jsonpatch_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+
+	library "gopkg.in/evanphx/json-patch.v4"
+
+	"binnacle/services/apiserver/internal/json/jsonpatch"
+)
+
+// byLibrary is what the library makes of a patch, whose word counts where it does not panic.
+func byLibrary(doc, patch []byte) (out []byte, err error, panics bool) {
+	defer func() { panics = recover() != nil }()
+	p, err := library.DecodePatch(patch)
+	if err != nil {
+		return nil, err, false
+	}
+	out, err = p.Apply(doc)
+	return out, err, false
+}
+
+func byUs(doc, patch []byte) ([]byte, error) {
+	p, err := jsonpatch.Decode(patch)
+	if err != nil {
+		return nil, err
+	}
+	return jsonpatch.Apply(doc, p)
+}
+
+// compare fails if the library makes another document of a patch, or tells another error.
+func compare(t *testing.T, doc, patch []byte) (made bool) {
+	t.Helper()
+	want, wantErr, panics := byLibrary(doc, patch)
+	got, err := byUs(doc, patch)
+	switch {
+	case panics:
+	case (err == nil) != (wantErr == nil), err != nil && err.Error() != wantErr.Error():
+		t.Errorf("%s of %s: %v, want %v", patch, doc, err, wantErr)
+	case err != nil && errors.Is(wantErr, library.ErrTestFailed) != errors.Is(err, jsonpatch.ErrTestFailed):
+		t.Errorf("%s of %s: %v is another error", patch, doc, err)
+	case err == nil && !reflect.DeepEqual(tree(t, got), tree(t, want)):
+		t.Errorf("%s of %s: %s, want %s", patch, doc, got, want)
+	}
+	return err == nil
+}
+
+func tree(t *testing.T, doc []byte) (v any) {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader(doc))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		t.Fatalf("%s: %v", doc, err)
+	}
+	return v
+}
+
+// drawn draws documents and patches that often fit each other.
+type drawn struct {
+	*rand.Rand
+	nulls bool
+}
+
+func (d drawn) value(depth int) any {
+	switch n := d.IntN(10); {
+	case n < 4 && depth > 0:
+		m := map[string]any{}
+		for range d.IntN(4) {
+			m[d.name()] = d.value(depth - 1)
+		}
+		return m
+	case n < 7 && depth > 0:
+		list := make([]any, d.IntN(4))
+		for i := range list {
+			list[i] = d.value(depth - 1)
+		}
+		return list
+	case n == 7:
+		return d.IntN(3)
+	case n == 8:
+		return []string{"", "<x>", "é", `"\`}[d.IntN(4)]
+	}
+	if d.nulls && d.IntN(2) == 0 {
+		return nil
+	}
+	return d.IntN(2) == 0
+}
+
+func (d drawn) name() string { return []string{"a", "b", "a/b", "~", "", "0", "é"}[d.IntN(7)] }
+
+func (d drawn) path() (path string) {
+	for range 1 + d.IntN(3) {
+		if d.IntN(3) > 0 {
+			path += "/" + []string{"a", "b", "0"}[d.IntN(3)]
+			continue
+		}
+		path += "/" + []string{"a~1b", "~0", "", "1", "2", "-", "-1", "-2", "é", "9", "x"}[d.IntN(11)]
+	}
+	if d.IntN(20) == 0 {
+		return ""
+	}
+	return path
+}
+
+// TestAsTheLibrary: documents and errors are those of the library.
+func TestAsTheLibrary(t *testing.T) {
+	d := drawn{Rand: rand.New(rand.NewPCG(1, 2))}
+	made := 0
+	const patches = 40_000
+	for range patches {
+		d.nulls = d.IntN(2) == 0
+		root := map[string]any{"a": d.value(3), "b": d.value(3), "0": []any{d.value(2), d.value(1)}}
+		doc, _ := json.Marshal(root)
+		ops := make([]map[string]any, 1+d.IntN(5))
+		for i := range ops {
+			kind := []string{"add", "remove", "replace", "move", "copy", "test", "add", "copy", "other"}[d.IntN(9)]
+			ops[i] = map[string]any{"op": kind, "path": d.path()}
+			if kind == "move" || kind == "copy" {
+				ops[i]["from"] = d.path()
+			}
+			d.nulls = kind == "test"
+			if kind == "add" || kind == "replace" || kind == "test" {
+				ops[i]["value"] = d.value(2)
+			}
+			if d.IntN(60) == 0 {
+				delete(ops[i], []string{"op", "path", "from"}[d.IntN(3)])
+			}
+		}
+		patch, _ := json.Marshal(ops)
+		if compare(t, doc, patch) {
+			made++
+		}
+		if t.Failed() {
+			return
+		}
+	}
+	if made < patches/20 {
+		t.Errorf("only %d of %d patches can be applied", made, patches)
+	}
+}
+
+// FuzzApply: whatever comes is a document or an error, as by the library.
+func FuzzApply(f *testing.F) {
+	for _, patch := range []string{
+		`[{"op":"add","path":"/a/0","value":{"x":[1]}},{"op":"move","from":"/a/0/x","path":"/b"}]`,
+		`[{"op":"copy","from":"/a","path":"/c"},{"op":"test","path":"","value":{}}]`,
+		`[{"op":"replace","path":"","value":[]},{"op":"remove","path":"/-1"}]`,
+	} {
+		f.Add([]byte(`{"a":[1,{"b":"\u003c"}],"b":{"c":0.10}}`), []byte(patch))
+	}
+	f.Fuzz(func(t *testing.T, doc, patch []byte) {
+		if !json.Valid(doc) || doc[0] != '{' && doc[0] != '[' || !json.Valid(patch) || bytes.Contains(doc, []byte("null")) || bytes.Contains(patch, []byte("null")) || len(doc)+len(patch) > 10_000 {
+			_, _ = byUs(doc, patch)
+			return // with nulls the library is another from one operation to the next
+		}
+		compare(t, doc, patch)
+	})
+}
+
+// BenchmarkDeep changes something at the bottom of a large document.
+func BenchmarkDeep(b *testing.B) {
+	const depth = 480
+	doc := []byte(nestedWith(depth, fmt.Sprintf(`"x":%q`, bytes.Repeat([]byte("x"), 1<<20))))
+	path := string(bytes.Repeat([]byte("/a"), depth)) + "/q"
+	for b.Loop() {
+		if _, err := byUs(doc, []byte(`[{"op":"add","path":"`+path+`","value":1}]`)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func nestedWith(n int, inside string) string {
+	return string(bytes.Repeat([]byte(`{"a":`), n)) + "{" + inside + "}" + string(bytes.Repeat([]byte("}"), n))
+}

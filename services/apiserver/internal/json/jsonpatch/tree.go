@@ -1,0 +1,384 @@
+package jsonpatch
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"binnacle/services/apiserver/internal/json/tape"
+)
+
+// tree is a document with the patch partially applied.
+type tree struct {
+	root          *branch
+	copied, moved int
+	texts         []*text
+}
+
+// text is a text that nodes refer to.
+type text struct {
+	raw   []byte
+	depth int
+	doc   *tape.Doc // set when one of its values is opened
+}
+
+// node is a value; nil is null. It is a part of a text until an operation opens it.
+type node struct {
+	text *text
+	at   tape.Ref
+	tree *branch
+}
+
+// branch is an opened object or list.
+type branch struct {
+	members map[string]*node
+	items   []*node
+	list    bool
+	depth   int // upper bound of the depth of its values
+}
+
+// place is the end of a path: a member or an element, which need not exist.
+type place struct {
+	in  *branch
+	key string
+	// above holds the objects and lists on the path.
+	above []*branch
+}
+
+// read returns a node for a text.
+func (t *tree) read(raw []byte) *node {
+	raw = bytes.TrimSpace(raw)
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil
+	}
+	s := &text{raw: raw, depth: depthOf(raw)}
+	t.texts = append(t.texts, s)
+	return &node{text: s}
+}
+
+func (t *tree) release() {
+	for _, s := range t.texts {
+		s.doc.Release()
+	}
+}
+
+// depthOf returns the nesting depth of a text.
+func depthOf(raw []byte) (most int) {
+	depth, quoted := 0, false
+	for i := 0; i < len(raw); i++ {
+		switch b := raw[i]; {
+		case quoted:
+			if b == '\\' {
+				i++
+			} else if b == '"' {
+				quoted = false
+			}
+		case b == '"':
+			quoted = true
+		case b == '[' || b == '{':
+			depth++
+			most = max(most, depth)
+		case b == ']' || b == '}':
+			depth--
+		}
+	}
+	return most
+}
+
+// written returns the text of a node that is not opened.
+func (n *node) written() []byte {
+	if n.text.doc == nil {
+		return n.text.raw
+	}
+	return n.text.doc.Text(n.at)
+}
+
+// open parses an object or a list into a branch. It returns false for other values.
+func (t *tree) open(n *node) bool {
+	if n.tree != nil {
+		return true
+	}
+	if b := n.written()[0]; b != '{' && b != '[' {
+		return false
+	}
+	s := n.text
+	if s.doc == nil {
+		var err error
+		if s.doc, err = tape.Parse(s.raw); err != nil {
+			return false
+		}
+	}
+	d := s.doc
+	n.tree = &branch{list: d.Kind(n.at) == tape.Array, depth: s.depth}
+	nodes := make([]node, 0, d.Len(n.at))
+	value := func(at tape.Ref) *node {
+		if d.Kind(at) == tape.Null {
+			return nil
+		}
+		nodes = append(nodes, node{text: s, at: at})
+		return &nodes[len(nodes)-1]
+	}
+	if n.tree.list {
+		n.tree.items = make([]*node, 0, d.Len(n.at))
+		for i, end := d.First(n.at), d.Next(n.at); i < end; i = d.Next(i) {
+			n.tree.items = append(n.tree.items, value(i))
+		}
+		return true
+	}
+	n.tree.members = make(map[string]*node, d.Len(n.at))
+	for k, end := d.First(n.at), d.Next(n.at); k < end; k = d.Next(k + 1) {
+		n.tree.members[d.String(k)] = value(k + 1) // the last duplicate counts
+	}
+	return true
+}
+
+// unescape decodes a part of a path (RFC 6901, "Evaluation").
+var unescape = strings.NewReplacer("~1", "/", "~0", "~")
+
+// find resolves a path (RFC 6901). It returns false if a value on the path is missing.
+func (t *tree) find(path string) (place, bool) {
+	parts := strings.Split(path, "/")
+	if len(parts) < 2 || len(parts) > maxDepth {
+		return place{}, false
+	}
+	at := place{in: t.root, above: make([]*branch, 0, len(parts)-1)}
+	for _, part := range parts[1:] {
+		if at.above = append(at.above, at.in); len(at.above) > 1 {
+			n, err := at.get()
+			if err != nil || n == nil || !t.open(n) {
+				return place{}, false
+			}
+			at.in = n.tree
+			at.above[len(at.above)-1] = at.in
+		}
+		at.key = unescape.Replace(part)
+	}
+	return at, true
+}
+
+func invalidIndex(i int) error {
+	return fmt.Errorf("Unable to access invalid index: %d: %w", i, errIndex) //nolint:staticcheck // the words that clients know
+}
+
+// index returns the index that the key denotes in a list of length n. Negative ones count from the
+// end.
+func index(key string, n int) (int, error) {
+	i, err := strconv.Atoi(key)
+	if err != nil {
+		return 0, err
+	}
+	if i >= n || i < -n {
+		return 0, invalidIndex(i)
+	}
+	if i < 0 {
+		i += n
+	}
+	return i, nil
+}
+
+// get returns the value at the place. A missing member is null.
+func (p place) get() (*node, error) {
+	if !p.in.list {
+		return p.in.members[p.key], nil
+	}
+	i, err := index(p.key, len(p.in.items))
+	if err != nil {
+		return nil, err
+	}
+	return p.in.items[i], nil
+}
+
+// set replaces the value at the place, or adds a member.
+func (p place) set(n *node) error {
+	if err := p.deepen(n); err != nil {
+		return err
+	}
+	if !p.in.list {
+		p.in.members[p.key] = n
+		return nil
+	}
+	i, err := index(p.key, len(p.in.items))
+	if err == nil {
+		p.in.items[i] = n
+	}
+	return err
+}
+
+// put adds or replaces a member, or inserts an element at the place.
+func (t *tree) put(p place, n *node) error {
+	if !p.in.list {
+		return p.set(n)
+	}
+	i := len(p.in.items)
+	if p.key != "-" {
+		var err error
+		if i, err = index(p.key, i+1); errors.Is(err, errIndex) {
+			return err
+		} else if err != nil {
+			return fmt.Errorf("value was not a proper array index: '%s': %w", p.key, err)
+		}
+	}
+	if err := t.shift(len(p.in.items) - i); err != nil {
+		return err
+	}
+	if err := p.deepen(n); err != nil {
+		return err
+	}
+	p.in.items = slices.Insert(p.in.items, i, n)
+	return nil
+}
+
+// take removes the value at the place.
+func (t *tree) take(p place) error {
+	if !p.in.list {
+		if _, ok := p.in.members[p.key]; !ok {
+			return fmt.Errorf("Unable to remove nonexistent key: %s: %w", p.key, errMissing) //nolint:staticcheck // the words that clients know
+		}
+		delete(p.in.members, p.key)
+		return nil
+	}
+	i, err := index(p.key, len(p.in.items))
+	if err != nil {
+		return err
+	}
+	if err := t.shift(len(p.in.items) - i); err != nil {
+		return err
+	}
+	p.in.items = slices.Delete(p.in.items, i, i+1)
+	return nil
+}
+
+// shift counts elements that are shifted.
+func (t *tree) shift(n int) error {
+	if t.moved += n; t.moved > MaxMoved {
+		return ErrMoved
+	}
+	return nil
+}
+
+func (n *node) depth() int {
+	switch {
+	case n == nil:
+		return 0
+	case n.tree != nil:
+		return n.tree.depth
+	}
+	if b := n.written()[0]; b != '{' && b != '[' {
+		return 0
+	}
+	return n.text.depth
+}
+
+// deepen updates the depths on the path for a node that is added at the place.
+func (p place) deepen(n *node) error {
+	depth := n.depth()
+	if depth+len(p.above) > maxDepth {
+		return errDepth
+	}
+	for _, b := range slices.Backward(p.above) {
+		if depth++; b.depth >= depth {
+			break // the branches above are deeper still
+		}
+		b.depth = depth
+	}
+	return nil
+}
+
+// size returns the approximate size in bytes of a node's text.
+func (n *node) size() (bytes int) {
+	switch {
+	case n == nil:
+		return 0
+	case n.tree == nil:
+		return len(n.written())
+	}
+	const punctuation = len(`"":,`)
+	for key, m := range n.tree.members {
+		bytes += punctuation + len(key) + m.size()
+	}
+	for _, m := range n.tree.items {
+		bytes += 1 + m.size()
+	}
+	return bytes + 2
+}
+
+func (n *node) clone() *node {
+	switch {
+	case n == nil:
+		return nil
+	case n.tree == nil:
+		return &node{text: n.text, at: n.at}
+	}
+	b := &branch{list: n.tree.list, depth: n.tree.depth}
+	if !b.list {
+		b.members = make(map[string]*node, len(n.tree.members))
+		for key, m := range n.tree.members {
+			b.members[key] = m.clone()
+		}
+	}
+	for _, m := range n.tree.items {
+		b.items = append(b.items, m.clone())
+	}
+	return &node{tree: b}
+}
+
+// equal reports whether two values are equal. Scalars are equal if their texts are.
+func (t *tree) equal(a, b *node) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	if !t.open(a) || !t.open(b) {
+		return a.tree == nil && b.tree == nil && !t.open(b) && bytes.Equal(a.written(), b.written())
+	}
+	if a.tree.list != b.tree.list || len(a.tree.members) != len(b.tree.members) || len(a.tree.items) != len(b.tree.items) {
+		return false
+	}
+	for key, m := range a.tree.members {
+		if other, ok := b.tree.members[key]; !ok || !t.equal(m, other) {
+			return false
+		}
+	}
+	for i, m := range a.tree.items {
+		if !t.equal(m, b.tree.items[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// append appends the JSON of a branch, with members ordered by name.
+func (b *branch) append(dst []byte) []byte {
+	if b.list {
+		dst = append(dst, '[')
+		for i, m := range b.items {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = m.append(dst)
+		}
+		return append(dst, ']')
+	}
+	dst = append(dst, '{')
+	for i, key := range slices.Sorted(maps.Keys(b.members)) {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(tape.AppendString(dst, key), ':')
+		dst = b.members[key].append(dst)
+	}
+	return append(dst, '}')
+}
+
+func (n *node) append(dst []byte) []byte {
+	switch {
+	case n == nil:
+		return append(dst, "null"...)
+	case n.tree == nil:
+		return append(dst, n.written()...)
+	}
+	return n.tree.append(dst)
+}

@@ -1,0 +1,59 @@
+package pathreader
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// Many places are looked up, and are those that few are.
+func TestManyPlaces(t *testing.T) {
+	names := []string{"a", `q"uo`, "é", "", "a.b", "l", "o"}
+	paths := []Path{}
+	for _, name := range names {
+		paths = append(paths, Fields(name), Fields("o", name))
+	}
+	for i := range 3 {
+		paths = append(paths, Path{{Name: "l"}, {Index: 2 * i, Element: true}})
+	}
+	few := Compile(paths...)
+	for i := range many {
+		paths = append(paths, Fields(fmt.Sprint("other", i)), Fields("o", fmt.Sprint("other", i)), Path{{Name: "l"}, {Index: 100 + i, Element: true}})
+	}
+	all := Compile(append(paths, paths...)...)
+	for _, n := range []*node{&all.root, all.root.field([]byte("o")), all.root.field([]byte("l"))} {
+		if n.named == nil && n.indexed == nil {
+			t.Fatal("many are compared one after the other")
+		}
+	}
+	if few.root.named != nil || few.root.field([]byte("l")).indexed != nil {
+		t.Fatal("nothing to compare")
+	}
+	for _, doc := range []string{
+		`{"a":1,"q\"uo":2,"\u00e9":3,"":4,"a.b":5,"l":[0,1,2,3,4,5],"o":{"a":6,"l":[],"o":{}},"x":7}`,
+		`{"a":1,"a":2,"o":{"a":1},"o":{"q\u0022uo":2},"l":[0]}`,
+		`{"l":{"a":1},"o":[1]}`, `{}`, `[1,2]`,
+	} {
+		want, err := few.Find([]byte(doc), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := all.Find([]byte(doc), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, w := range want {
+			if string(got[i]) != string(w) || string(got[len(paths)+i]) != string(w) {
+				t.Errorf("%s: path %v is %s, want %s", doc, paths[i], got[i], w)
+			}
+		}
+		for i := len(want); i < len(got); i++ {
+			if j := i % len(paths); j >= len(want) && got[i] != nil {
+				t.Errorf("%s: path %v is %s", doc, paths[j], got[i])
+			}
+		}
+	}
+	if all, err := Compile(Fields("a")).Find([]byte(`{"`+strings.Repeat(" ", 10)+`":1}`), nil); err != nil || all[0] != nil {
+		t.Errorf("%q, %v", all, err)
+	}
+}

@@ -1,0 +1,220 @@
+package pathreader_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"binnacle/services/apiserver/internal/json/pathreader"
+)
+
+func TestFind(t *testing.T) {
+	const doc = ` {"a": {"b": [10, {"c":"x"}, null], "q\"uo\u0074e": true}, "s": "} \" ]", "e": {}, "l": [], "n": -1.5e3 ,"twice":{"x":1}, "twice":{"y":2}} `
+	set := pathreader.Compile(
+		pathreader.Fields("a", "b"), pathreader.Path{{Name: "a"}, {Name: "b"}, {Element: true, Index: 1}, {Name: "c"}},
+		pathreader.Fields("a", `q"uote`), pathreader.Fields("s"), pathreader.Fields("n"), pathreader.Fields("missing", "x"),
+		pathreader.Path{{Name: "a"}, {Name: "b"}, {Element: true, Index: 2}}, pathreader.Path{{Name: "a"}, {Name: "b"}, {Element: true, Index: 7}},
+		pathreader.Fields("twice", "x"), pathreader.Fields("twice", "y"), pathreader.Fields("a", "b", "c"), pathreader.Fields("s", "x"), pathreader.Path{},
+	)
+	got, err := set.Find([]byte(doc), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{`[10, {"c":"x"}, null]`, `"x"`, "true", `"} \" ]"`, "-1.5e3", "", "null", "", "", "2", "", "", strings.TrimSpace(doc)}
+	for i, w := range want {
+		if string(got[i]) != w {
+			t.Errorf("path %d: %q, want %q", i, got[i], w)
+		}
+	}
+}
+
+func TestMalformed(t *testing.T) {
+	set := pathreader.Compile(pathreader.Fields("a", "b"), pathreader.Path{{Name: "l"}, {Element: true, Index: 3}})
+	for _, doc := range []string{`{`, `{"a"`, `{"a":`, `{"a":{"b":1}`, `{"a":{"b":"1}}`, `{"a" 1}`, `{a:1}`, `{"x":1 "a":2}`, `{"l":[1,,2]}`, `{"l":[1 2]}`, `{"l":[`} {
+		if _, err := set.Find([]byte(doc), nil); err == nil {
+			t.Errorf("%s is taken for JSON", doc)
+		}
+	}
+}
+
+// anyJSON draws a value as encoding/json reads it.
+func anyJSON(depth int) *rapid.Generator[any] {
+	return rapid.Custom(func(t *rapid.T) any {
+		most := 5
+		if depth == 0 {
+			most = 3
+		}
+		switch rapid.IntRange(0, most).Draw(t, "kind") {
+		case 0:
+			return rapid.StringMatching(`[a-c"\\{}\[\]é, :]{0,5}`).Draw(t, "text")
+		case 1:
+			return rapid.Float64Range(-1e6, 1e6).Draw(t, "number")
+		case 2:
+			return rapid.Bool().Draw(t, "bool")
+		case 3:
+			return nil
+		case 4:
+			return rapid.SliceOfN(anyJSON(depth-1), 0, 3).Draw(t, "list")
+		default:
+			return map[string]any(rapid.MapOfN(name, anyJSON(depth-1), 0, 4).Draw(t, "object"))
+		}
+	})
+}
+
+var name = rapid.SampledFrom([]string{"a", "b", `"`, `\`, "{", "é"})
+
+// TestFindsWhatDecodingFinds compares with a walk through the decoded document.
+func TestFindsWhatDecodingFinds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		doc := map[string]any(rapid.MapOfN(name, anyJSON(3), 0, 4).Draw(t, "doc"))
+		raw, err := json.Marshal(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) pathreader.Path {
+			return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) pathreader.Step {
+				if rapid.Bool().Draw(t, "element") {
+					return pathreader.Step{Element: true, Index: rapid.IntRange(0, 3).Draw(t, "index")}
+				}
+				return pathreader.Step{Name: name.Draw(t, "name")}
+			}), 1, 4).Draw(t, "path")
+		}), 1, 6).Draw(t, "paths")
+		got, err := pathreader.Compile(paths...).Find(raw, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, p := range paths {
+			want, ok := walk(doc, p)
+			if !ok {
+				if got[i] != nil {
+					t.Fatalf("%v in %s: %s, want nothing", p, raw, got[i])
+				}
+				continue
+			}
+			var have any
+			if err := json.Unmarshal(got[i], &have); err != nil {
+				t.Fatalf("%v in %s: %q: %v", p, raw, got[i], err)
+			}
+			if norm, err := json.Marshal(want); err != nil || json.Unmarshal(norm, &want) != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(have, want) {
+				t.Fatalf("%v in %s: %s, want %v", p, raw, got[i], want)
+			}
+		}
+	})
+}
+
+func walk(v any, p pathreader.Path) (any, bool) {
+	for _, s := range p {
+		switch at := v.(type) {
+		case map[string]any:
+			var ok bool
+			if v, ok = at[s.Name]; !ok || s.Element {
+				return nil, false
+			}
+		case []any:
+			if !s.Element || s.Index >= len(at) {
+				return nil, false
+			}
+			v = at[s.Index]
+		default:
+			return nil, false
+		}
+	}
+	return v, true
+}
+
+func FuzzFind(f *testing.F) {
+	f.Add([]byte(`{"a":{"b":[1,2]}}`))
+	f.Add([]byte(`{"a":"\\\""}`))
+	f.Add([]byte(`[`))
+	set := pathreader.Compile(pathreader.Fields("a", "b"), pathreader.Path{{Name: "a"}, {Name: "b"}, {Element: true, Index: 1}})
+	f.Fuzz(func(t *testing.T, doc []byte) {
+		got, err := set.Find(doc, nil)
+		if !json.Valid(doc) {
+			return // only that it comes to an end
+		}
+		if err != nil {
+			t.Fatalf("%q: %v", doc, err)
+		}
+		for _, v := range got {
+			if v != nil && !json.Valid(v) {
+				t.Fatalf("%q: found %q", doc, v)
+			}
+		}
+	})
+}
+
+func TestPut(t *testing.T) {
+	for _, test := range []struct {
+		doc  string
+		path []string
+		want string
+	}{
+		{`{"a":1}`, []string{"a"}, `{"a":5}`},
+		{`{"b":1}`, []string{"a"}, `{"a":5,"b":1}`},
+		{`{"a":1}`, []string{"b"}, `{"a":1,"b":5}`},
+		{`{ "a" : 1 , "c" : 2 }`, []string{"b"}, `{ "a" : 1 , "b":5,"c" : 2 }`},
+		{`{}`, []string{"a", "b", "c"}, `{"a":{"b":{"c":5}}}`},
+		{` { } `, []string{"a"}, ` { "a":5} `},
+		{`{"a":{"b":{}},"z":"}"}`, []string{"a", "b", "c"}, `{"a":{"b":{"c":5}},"z":"}"}`},
+		{`{"a":{"c":[1]}}`, []string{"a", "b"}, `{"a":{"b":5,"c":[1]}}`},
+		{`{"a":1,"a":2}`, []string{"a"}, `{"a":1,"a":5}`},
+		{`{"\u0061":1}`, []string{"a"}, `{"\u0061":5}`},
+		{`{"a":null}`, []string{"a", "b"}, "value cannot be set because .a is not a map[string]interface{}"},
+		{`{"a":{"b":"x"}}`, []string{"a", "b", "c"}, "value cannot be set because .a.b is not a map[string]interface{}"},
+		{`{"a":`, []string{"a"}, pathreader.ErrMalformed.Error()},
+	} {
+		got, err := pathreader.Put([]byte(test.doc), []byte("5"), test.path...)
+		if err != nil {
+			got = []byte(err.Error())
+		}
+		if string(got) != test.want {
+			t.Errorf("%s at %v: %s, want %s", test.doc, test.path, got, test.want)
+		}
+	}
+}
+
+// TestPutIsFound: what was put is there, and everything else is as it was.
+func TestPutIsFound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		doc := map[string]any(rapid.MapOfN(name, anyJSON(3), 0, 4).Draw(t, "doc"))
+		raw, err := json.Marshal(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := rapid.SliceOfN(name, 1, 3).Draw(t, "path")
+		got, err := pathreader.Put(raw, []byte(`"new"`), path...)
+		at, ok := doc, true
+		for _, p := range path[:len(path)-1] {
+			if at[p] == nil {
+				if _, null := at[p]; null {
+					ok = false
+					break
+				}
+				at[p] = map[string]any{}
+			}
+			if at, ok = at[p].(map[string]any); !ok {
+				break
+			}
+		}
+		if (err == nil) != ok {
+			t.Fatalf("%v in %s: %v", path, raw, err)
+		}
+		if !ok {
+			return
+		}
+		at[path[len(path)-1]] = "new"
+		want, err := json.Marshal(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != string(want) {
+			t.Fatalf("%v in %s: %s, want %s", path, raw, got, want)
+		}
+	})
+}

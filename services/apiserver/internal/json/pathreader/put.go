@@ -1,0 +1,82 @@
+package pathreader
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// NotObjectError reports a value in place of an object.
+type NotObjectError struct{ Path []string }
+
+func (e *NotObjectError) Error() string {
+	return fmt.Sprintf("value cannot be set because .%s is not a map[string]interface{}", strings.Join(e.Path, "."))
+}
+
+// Put returns a document with another value at a path through objects. It creates missing objects.
+// New members are inserted in the order of names. The error is *NotObjectError or ErrMalformed.
+func Put(doc, value []byte, path ...string) ([]byte, error) {
+	return put(doc, value, path, nil)
+}
+
+func put(doc, value []byte, path, done []string) ([]byte, error) {
+	if len(path) == 0 {
+		return value, nil
+	}
+	if i := Space(doc, 0); i == len(doc) || doc[i] != '{' {
+		return nil, &NotObjectError{done}
+	}
+	name := []byte(path[0])
+	var has, next []byte // the member, or the name before which to insert it
+	err := Members(doc, func(n, v []byte) bool {
+		switch {
+		case sameName(n, name):
+			has = v // the last of repeated fields counts
+		case next == nil && has == nil && plain(n) > path[0]:
+			next = n
+		}
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	done = append(done, path[0])
+	if has != nil {
+		inner, err := put(has, value, path[1:], done)
+		if err != nil {
+			return nil, err
+		}
+		return Replace(doc, has, inner), nil
+	}
+	inner := value
+	for i := len(path) - 1; i > 0; i-- {
+		inner = append(append(append([]byte{'{'}, quoted(path[i])...), inner...), '}')
+	}
+	return insert(doc, append(quoted(path[0]), inner...), next), nil
+}
+
+// insert adds a member to an object before the member with the name next, or at its end.
+func insert(doc, member, next []byte) []byte {
+	at := len(doc) - 1
+	for doc[at] != '}' {
+		at--
+	}
+	if next != nil {
+		at = cap(doc) - cap(next) - 1 // the quote before the name
+	}
+	out := make([]byte, 0, len(doc)+len(member)+1)
+	out = append(out, doc[:at]...)
+	if next != nil {
+		return append(append(append(out, member...), ','), doc[at:]...)
+	}
+	if first := Space(doc, Space(doc, 0)+1); doc[first] != '}' {
+		out = append(out, ',')
+	}
+	return append(append(out, member...), doc[at:]...)
+}
+
+// quoted returns a name in quotes, followed by a colon.
+func quoted(name string) []byte {
+	b, _ := json.Marshal(name) // a string can always be encoded
+	return append(b, ':')
+}

@@ -1,0 +1,254 @@
+package pathreader
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+)
+
+// Step is one part of a path: a member of an object or an element of a list.
+type Step struct {
+	Name string
+	// Index is the index of an element. It is used if Element is set.
+	Index   int
+	Element bool
+}
+
+// Path is the path from the document to a value. An empty path denotes the document.
+type Path []Step
+
+// Fields returns the path through members of objects.
+func Fields(names ...string) Path {
+	p := make(Path, len(names))
+	for i, n := range names {
+		p[i].Name = n
+	}
+	return p
+}
+
+// Set is a set of paths that are searched together. It is immutable.
+type Set struct {
+	root node
+	size int
+}
+
+// node is a position in the document on at least one path.
+type node struct {
+	name  []byte
+	index int
+	// ends holds the numbers of the paths that end here.
+	ends             []int
+	fields, elements []*node
+	// named and indexed index the same nodes if there are many.
+	named   map[string]*node
+	indexed map[int]*node
+}
+
+// many is the number of nodes from which they are indexed. Fewer are compared one by one.
+const many = 16
+
+// Compile returns a set of paths.
+func Compile(paths ...Path) *Set {
+	s := &Set{size: len(paths)}
+	for i, p := range paths {
+		at := &s.root
+		for _, step := range p {
+			at = at.child(step)
+		}
+		at.ends = append(at.ends, i)
+	}
+	return s
+}
+
+func (n *node) child(s Step) *node {
+	if s.Element {
+		if c := n.element(s.Index); c != nil {
+			return c
+		}
+	} else if c := n.field([]byte(s.Name)); c != nil {
+		return c
+	}
+	c := &node{name: []byte(s.Name), index: s.Index}
+	if s.Element {
+		n.elements = append(n.elements, c)
+		n.indexed = lookup(n.indexed, n.elements, func(c *node) int { return c.index })
+	} else {
+		n.fields = append(n.fields, c)
+		n.named = lookup(n.named, n.fields, func(c *node) string { return string(c.name) })
+	}
+	return c
+}
+
+// lookup returns the index of all nodes by key, or nil if they are few. Only the last one is new.
+func lookup[K comparable](has map[K]*node, all []*node, key func(*node) K) map[K]*node {
+	if len(all) < many {
+		return nil
+	}
+	if has == nil {
+		has = map[K]*node{}
+		for _, c := range all {
+			has[key(c)] = c
+		}
+	}
+	last := all[len(all)-1]
+	has[key(last)] = last
+	return has
+}
+
+// field returns the node of a member, or nil if no path leads there.
+func (n *node) field(name []byte) *node {
+	if n.named != nil {
+		return n.named[string(name)]
+	}
+	for _, c := range n.fields {
+		if bytes.Equal(name, c.name) {
+			return c
+		}
+	}
+	return nil
+}
+
+// element is field for elements.
+func (n *node) element(index int) *node {
+	if n.indexed != nil {
+		return n.indexed[index]
+	}
+	for _, c := range n.elements {
+		if c.index == index {
+			return c
+		}
+	}
+	return nil
+}
+
+// Find returns the texts of the values by path number, nil for missing values. It reuses into. The
+// results are slices of doc.
+func (s *Set) Find(doc []byte, into [][]byte) ([][]byte, error) {
+	into = append(into[:0], make([][]byte, s.size)...)
+	doc = bytes.TrimSpace(doc)
+	if len(doc) == 0 {
+		return into, ErrMalformed
+	}
+	for _, i := range s.root.ends {
+		into[i] = doc
+	}
+	if s.root.leaf() {
+		return into, nil
+	}
+	_, err := s.root.within(doc, 0, into)
+	return into, err
+}
+
+// Find returns the text of the value at a path, or nil if there is none.
+func Find(doc []byte, path ...string) ([]byte, error) {
+	var found [1][]byte
+	out, err := Compile(Fields(path...)).Find(doc, found[:])
+	return out[0], err
+}
+
+// leaf reports whether no path leads further.
+func (n *node) leaf() bool { return len(n.fields)+len(n.elements) == 0 }
+
+// find records the value that starts at a position, and the wanted values within it. It returns the
+// position after the value.
+func (n *node) find(doc []byte, at int, found [][]byte) (end int, err error) {
+	if n.leaf() {
+		end, err = Skip(doc, at)
+	} else {
+		n.forget(found) // the last of repeated fields counts
+		end, err = n.within(doc, at, found)
+	}
+	if err == nil {
+		for _, i := range n.ends {
+			found[i] = doc[at:end]
+		}
+	}
+	return end, err
+}
+
+// within finds the wanted values within a value.
+func (n *node) within(doc []byte, at int, found [][]byte) (end int, err error) {
+	switch {
+	case at < len(doc) && doc[at] == '{' && len(n.fields) > 0:
+		return MembersAt(doc, at, func(name []byte, at int) (int, bool, error) {
+			if bytes.IndexByte(name, '\\') >= 0 {
+				name = []byte(plain(name))
+			}
+			if c := n.field(name); c != nil {
+				end, err := c.find(doc, at, found)
+				return end, true, err
+			}
+			end, err := Skip(doc, at)
+			return end, true, err
+		})
+	case at < len(doc) && doc[at] == '[' && len(n.elements) > 0:
+		left := len(n.elements)
+		return ElementsAt(doc, at, func(i, at int) (int, bool, error) {
+			if c := n.element(i); c != nil {
+				left--
+				end, err := c.find(doc, at, found)
+				return end, left > 0, err
+			}
+			end, err := Skip(doc, at)
+			return end, true, err
+		})
+	default:
+		return Skip(doc, at)
+	}
+}
+
+// forget clears the values found at and below a node.
+func (n *node) forget(found [][]byte) {
+	for _, i := range n.ends {
+		found[i] = nil
+	}
+	for _, c := range n.fields {
+		c.forget(found)
+	}
+	for _, c := range n.elements {
+		c.forget(found)
+	}
+}
+
+// sameName compares the text of a name with the name itself.
+func sameName(text, name []byte) bool {
+	if bytes.IndexByte(text, '\\') < 0 {
+		return bytes.Equal(text, name)
+	}
+	return plain(text) == string(name)
+}
+
+// plain returns the name for the text between its quotes.
+func plain(text []byte) string {
+	quoted := make([]byte, 0, len(text)+2)
+	s, _ := Text(append(append(append(quoted, '"'), text...), '"'))
+	return s
+}
+
+// Text returns the value of a JSON string, or false if the text is not a string.
+func Text(value []byte) (string, bool) {
+	if len(value) < 2 || value[0] != '"' {
+		return "", false
+	}
+	if inner := value[1 : len(value)-1]; bytes.IndexByte(inner, '\\') < 0 {
+		return string(inner), true
+	}
+	var s string
+	return s, json.Unmarshal(value, &s) == nil
+}
+
+// Int returns the value of a JSON integer, or false if the text is not an integer.
+func Int(value []byte) (int64, bool) {
+	n, err := strconv.ParseInt(string(value), 10, 64)
+	return n, err == nil
+}
+
+// IsNull reports whether a text is null.
+func IsNull(value []byte) bool { return string(value) == "null" }
+
+// Replace returns a document in which another text replaces a value that was found in it.
+func Replace(doc, value, with []byte) []byte {
+	at := cap(doc) - cap(value) // value is a slice of doc
+	out := make([]byte, 0, len(doc)-len(value)+len(with))
+	return append(append(append(out, doc[:at]...), with...), doc[at+len(value):]...)
+}

@@ -1,0 +1,94 @@
+package tape_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+
+	"binnacle/services/apiserver/internal/json/tape"
+)
+
+func randomValue(r *rand.Rand, depth int) any {
+	texts := []string{"", "a", "ü", "<&>", "\u2028", "\xff", "\"\\\n", "key"}
+	n := r.IntN(14)
+	if depth > 4 {
+		n %= 9
+	}
+	switch n {
+	case 0:
+		return nil
+	case 1:
+		return r.IntN(2) == 0
+	case 2:
+		return r.Int64() - r.Int64()
+	case 3:
+		return []float64{0, math.Copysign(0, -1), 1, 1.5, 1e21, 1e-7, -2.5e300}[r.IntN(7)]
+	case 4:
+		return []any{int32(7), map[string]any(nil), []any(nil), map[string]string{"b": "<", "a": "x"}, []string{"x"}}[r.IntN(5)]
+	case 5, 6, 7, 8:
+		return texts[r.IntN(len(texts))]
+	case 9, 10:
+		list := []any{}
+		for range r.IntN(5) {
+			list = append(list, randomValue(r, depth+1))
+		}
+		return list
+	}
+	m := map[string]any{}
+	size := 6
+	if depth == 0 {
+		size = 80 // more than are put in order at once
+	}
+	for i := range r.IntN(size) {
+		m[texts[r.IntN(len(texts))]+fmt.Sprint(i)] = randomValue(r, depth+1)
+	}
+	return m
+}
+
+func TestValuesAreWrittenAsTheLibraryDoes(t *testing.T) {
+	r := rand.New(rand.NewPCG(20261122, 1))
+	for range 1000 {
+		v := randomValue(r, 0)
+		want, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := tape.AppendValue([]byte("x"), v); err != nil || string(got) != "x"+string(want) {
+			t.Fatalf("%#v: %s (%v), want %s", v, got, err, want)
+		}
+	}
+	for _, v := range []any{math.NaN(), map[string]any{"a": []any{math.Inf(1)}}, make(chan int)} {
+		if _, err := tape.AppendValue(nil, v); err == nil {
+			t.Errorf("%v is written", v)
+		}
+	}
+}
+
+func TestEqualValues(t *testing.T) {
+	r := rand.New(rand.NewPCG(20261122, 2))
+	var all []any
+	for range 150 {
+		doc, err := json.Marshal(randomValue(r, 2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // equal ones among them
+			d, err := tape.Parse(doc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, d.Any(tape.Root))
+			d.Release()
+		}
+	}
+	for _, a := range all {
+		for _, b := range all {
+			if got, want := tape.EqualValues(a, b), reflect.DeepEqual(a, b); got != want {
+				t.Fatalf("%#v and %#v: %t, want %t", a, b, got, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,210 @@
+package tape_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	kjson "sigs.k8s.io/json"
+
+	"binnacle/services/apiserver/internal/json/tape"
+)
+
+func parse(t testing.TB, text string) *tape.Doc {
+	t.Helper()
+	d, err := tape.Parse([]byte(text))
+	if err != nil {
+		t.Fatalf("%q: %v", text, err)
+	}
+	return d
+}
+
+var texts = []string{
+	`{}`, `[]`, `null`, ` {"a" : [ 1 , true,false , null ,"x"] } `, `{"a":{"b":{"c":[[],{}]}}}`,
+	`"\u0061\ud83d\ude00\n\/\b\f\r\t\"\\"`, `"\ud800"`, `"\ud800\u0041"`, `"ä€😀"`, "\"\xff\"", `-0`, `1.0`, `1e3`, `9223372036854775807`,
+	`9223372036854775808`, `-9223372036854775808`, `1e308`, `0.1`, `{"a":1,"a":2}`, `{"a":1,"\u0061":2,"b":3,"a":4}`, `{"":""}`,
+	"", " ", "{", "[", `{"a"`, `{"a":`, `{"a":1`, `{"a":1,`, `{"a":1,}`, `[1,]`, `[1 2]`, `{"a" 1}`, `{a:1}`, `tru`, `nul`, `truth`, `01`, `-`, `1.`, `1e`, `1e+`,
+	`.5`, `+1`, `"`, `"\x"`, `"\u12"`, "\"\n\"", `1 1`, `{} x`, `}`, `]`, `[}`, `{]`, `1e999`, `-01`, `[01]`, `{"a":01}`, `'a'`,
+}
+
+// agree compares with the decoder of the field.
+func agree(t *testing.T, text []byte) {
+	var want any
+	wantErr := kjson.UnmarshalCaseSensitivePreserveInts(text, &want)
+	d, err := tape.Parse(text)
+	if (err == nil) != (wantErr == nil) {
+		t.Fatalf("%q: got %v, want %v", text, err, wantErr)
+	}
+	if err != nil {
+		if err.Error() != wantErr.Error() {
+			t.Errorf("%q: got %q, want %q", text, err, wantErr)
+		}
+		return
+	}
+	defer d.Release()
+	if got := d.Any(tape.Root); !reflect.DeepEqual(got, want) {
+		t.Errorf("%q: got %#v, want %#v", text, got, want)
+	}
+	canonical, _ := json.Marshal(want)
+	if got := d.AppendCanonical(nil, tape.Root); string(got) != string(canonical) {
+		t.Errorf("%q: canonical form %s, want %s", text, got, canonical)
+	}
+	clean, err := d.Cleaned()
+	if err != nil || !clean.Clean() {
+		t.Fatalf("%q: cleaned: %v", text, err)
+	}
+	defer clean.Release()
+	if got := clean.Any(tape.Root); !reflect.DeepEqual(got, want) {
+		t.Errorf("%q: cleaned to %s", text, clean.Raw())
+	}
+	if !tape.Equal(clean, tape.Root, clean, tape.Root) {
+		t.Errorf("%q is not equal to itself", text)
+	}
+}
+
+func TestAgreesWithDecoder(t *testing.T) {
+	for _, text := range texts {
+		agree(t, []byte(text))
+	}
+}
+
+func FuzzAgreesWithDecoder(f *testing.F) {
+	for _, text := range texts {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(agree)
+}
+
+func TestDuplicates(t *testing.T) {
+	many := strings.Repeat(`"k":1,`, 30)
+	tests := map[string][]string{
+		`{"a":1,"b":{"c":1}}`:                               nil,
+		`{"a":1,"a":2,"a":3}`:                               {"a"},
+		`{"a":[{"b":1,"b":2},{"b":1}]}`:                     {"a[0].b"},
+		`{"a":{"x":1,"x":2},"a":{"y":1,"\u0079":2}}`:        {"a.x", "a", "a.y"},
+		`{` + many + `"z":1}`:                               {"k"},
+		`{"a":1,"b":2,"b":3,"a":4}`:                         {"b", "a"},
+		"{\"a\":\"\xff\"}":                                  nil,
+		`{"l":[[{"m":{"n":0,"n":1}}]]}`:                     {"l[0][0].m.n"},
+		`{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1,"a":2}`: {"a"},
+	}
+	for text, want := range tests {
+		d := parse(t, text)
+		if got := d.Duplicates(); !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", text, got, want)
+		}
+		var v any
+		strict, err := kjson.UnmarshalStrict([]byte(text), &v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(strict) != len(want) {
+			t.Errorf("%s: the field's decoder finds %v", text, strict)
+		}
+	}
+}
+
+// Of long paths there are as many as have room, the first as ever.
+func TestDuplicatesBelowLongKeys(t *testing.T) {
+	for keys, most := range map[int]int{0: 100, 1: 21, 4: 6, 30: 1} {
+		var twice []string
+		for i := range 200 {
+			twice = append(twice, fmt.Sprintf(`"a%d":1,"a%[1]d":2`, i))
+		}
+		value, first := "{"+strings.Join(twice, ",")+"}", "a0"
+		for range keys {
+			key := strings.Repeat("k", 50_000)
+			value, first = `{"`+key+`":`+value+`}`, key+"."+first
+		}
+		got := parse(t, value).Duplicates()
+		if len(got) != most || got[0] != first {
+			t.Errorf("%d keys: %d are told, want %d", keys, len(got), most)
+		}
+	}
+	same := `{"` + strings.Repeat("k", 100_000) + `":{` + strings.Repeat(`"a":1,`, 1000) + `"b":1,"b":2}}`
+	if got := parse(t, same).Duplicates(); len(got) != 1 {
+		t.Errorf("%d are told after many that are the same, want 1", len(got))
+	}
+}
+
+func TestEqual(t *testing.T) {
+	large := `{` + strings.Repeat(`"a":1,`, 0) + manyMembers(40, false) + `}`
+	tests := []struct {
+		a, b string
+		want bool
+	}{
+		{`{"a":1,"b":[1,2]}`, `{ "b":[1,2], "a":1}`, true},
+		{`{"a":1}`, `{"a":1.0}`, false},
+		{`1.0`, `1e0`, true},
+		{`"a"`, `"\u0061"`, true},
+		{`[1,2]`, `[2,1]`, false},
+		{`{"a":null}`, `{"b":null}`, false},
+		{`true`, `false`, false},
+		{large, `{` + manyMembers(40, true) + `}`, true},
+		{large, `{` + manyMembers(39, true) + `,"x":0}`, false},
+	}
+	for _, tt := range tests {
+		if got := tape.Equal(parse(t, tt.a), tape.Root, parse(t, tt.b), tape.Root); got != tt.want {
+			t.Errorf("%s and %s: %v", tt.a, tt.b, got)
+		}
+	}
+}
+
+func manyMembers(n int, backwards bool) string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = `"k` + strings.Repeat("k", i) + `":` + strings.Repeat("1", 1+i%5)
+	}
+	if backwards {
+		slices.Reverse(list)
+	}
+	return strings.Join(list, ",")
+}
+
+func TestFindAndItem(t *testing.T) {
+	d := parse(t, `{`+manyMembers(100, false)+`,"list":[`+strings.Repeat("0,", 200)+`7]}`)
+	var wait sync.WaitGroup
+	for range 4 {
+		wait.Go(func() {
+			if v := d.Find(tape.Root, "kkk"); v == tape.None || string(d.Text(v)) != "111" {
+				t.Error("a member among many is not found")
+			}
+			if d.Find(tape.Root, "x") != tape.None {
+				t.Error("what is not there is found")
+			}
+			if v := d.Item(d.Find(tape.Root, "list"), 200); string(d.Text(v)) != "7" {
+				t.Error("an item among many is not found")
+			}
+		})
+	}
+	wait.Wait()
+	if d.Find(d.Find(tape.Root, "list"), "a") != tape.None {
+		t.Error("an array has a member")
+	}
+	last := parse(t, `{"a":1,"a":2}`)
+	if v := last.Find(tape.Root, "a"); string(last.Text(v)) != "2" {
+		t.Error("the last of two members does not count")
+	}
+}
+
+func TestBounds(t *testing.T) {
+	deep := func(n int) []byte { return []byte(strings.Repeat("[", n) + strings.Repeat("]", n)) }
+	if _, err := tape.Parse(deep(tape.MaxDepth)); err != nil {
+		t.Error(err)
+	}
+	if _, err := tape.Parse(deep(tape.MaxDepth + 1)); err == nil || err.Error() != "exceeded max depth" {
+		t.Errorf("too deep: %v", err)
+	}
+	if _, err := tape.Parse(make([]byte, tape.MaxBytes+1)); !errors.Is(err, tape.ErrTooLarge) {
+		t.Errorf("too long: %v", err)
+	}
+	var syntax *tape.SyntaxError
+	if _, err := tape.Parse([]byte(`{"a":x}`)); !errors.As(err, &syntax) || syntax.Offset != 5 {
+		t.Errorf("got %v", err)
+	}
+}

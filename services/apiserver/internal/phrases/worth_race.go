@@ -1,9 +1,0 @@
-//go:build race
-
-package phrases
-
-// leastValue and worthBook are so small in a race detector build that every value with a match is
-// packed, so that tests of all readers cover packed values.
-const leastValue, worthBook = 64, 1
-
-func worthOf(int) int64 { return 0 }

@@ -1,0 +1,104 @@
+// Package clientcerts manages connections to servers that authenticate this server by a client
+// certificate. After a renewal, new requests use new connections: a server that checks the
+// certificate with each request would reject all requests on a connection that outlives the old
+// certificate.
+package clientcerts
+
+import (
+	"crypto/tls"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"binnacle/libs/serving/tlsfiles"
+)
+
+// Show is the type of GetClientCertificate of a tls.Config.
+type Show = func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
+
+// Pool holds the connections to one or several servers. It is safe for concurrent use.
+type Pool struct {
+	certificate func() *tls.Certificate
+	open        func(Show) *http.Transport
+
+	mu      sync.Mutex // serializes renewals; a leaf lock
+	current atomic.Pointer[shown]
+}
+
+// shown holds the connections that use one certificate.
+type shown struct {
+	certificate *tls.Certificate
+	*http.Transport
+}
+
+// NewPool returns a pool. certificate is called with each request and returns the same pointer
+// until the certificate changes; nil means none. open creates a transport that presents a
+// certificate.
+func NewPool(certificate func() *tls.Certificate, open func(Show) *http.Transport) *Pool {
+	p := &Pool{certificate: certificate, open: open}
+	p.renew()
+	return p
+}
+
+// Fixed returns a pool for connections whose certificate, if any, does not change.
+func Fixed(t *http.Transport) *Pool {
+	p := &Pool{certificate: func() *tls.Certificate { return nil }}
+	p.current.Store(&shown{Transport: t})
+	return p
+}
+
+// Transport returns the transport for the next request.
+func (p *Pool) Transport() *http.Transport {
+	c := p.certificate()
+	if now := p.current.Load(); now.certificate == c {
+		return now.Transport
+	}
+	return p.renew()
+}
+
+func (p *Pool) renew() *http.Transport {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.certificate() // another renewal may have happened while waiting for the lock
+	before := p.current.Load()
+	if before != nil && before.certificate == c {
+		return before.Transport
+	}
+	show := c
+	if show == nil {
+		show = &tls.Certificate{} // an empty certificate means none for crypto/tls
+	}
+	next := p.open(func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return show, nil })
+	p.current.Store(&shown{c, next})
+	if before != nil {
+		before.CloseIdleConnections() // busy ones close after their idle timeout
+	}
+	return next
+}
+
+// RoundTrip implements http.RoundTripper.
+func (p *Pool) RoundTrip(r *http.Request) (*http.Response, error) {
+	return p.Transport().RoundTrip(r)
+}
+
+// CloseIdleConnections closes the idle connections.
+func (p *Pool) CloseIdleConnections() { p.current.Load().CloseIdleConnections() }
+
+// lookAgain is the minimum interval between two reads of the files.
+const lookAgain = time.Second
+
+// Followed returns a certificate function for a pool from a pair of files. Calls read the files
+// again, at most once a second. While they are unreadable or do not match, for example during a
+// renewal, the certificate stays unchanged.
+func Followed(pair *tlsfiles.Pair) func() *tls.Certificate {
+	var last atomic.Int64
+	begun := time.Now()
+	return func() *tls.Certificate {
+		now := int64(time.Since(begun))
+		if before := last.Load(); now-before >= int64(lookAgain) && last.CompareAndSwap(before, now) {
+			_, _ = pair.Reload() // on failure it keeps the current pair
+		}
+		return pair.Certificate()
+	}
+}

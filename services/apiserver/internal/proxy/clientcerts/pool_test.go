@@ -1,0 +1,219 @@
+package clientcerts_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"binnacle/libs/serving/tlsfiles"
+	"binnacle/services/apiserver/internal/proxy/clientcerts"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// files of a certificate for a name.
+func files(t *testing.T, name string) (cert, key string) {
+	t.Helper()
+	cert, key, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{Dir: t.TempDir(), Name: name, DNS: []string{name}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert, key
+}
+
+func certificate(t *testing.T, name string) *tls.Certificate {
+	t.Helper()
+	pair, err := tlsfiles.LoadPair(files(t, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair.Certificate()
+}
+
+// TestRenewed: the next request has a connection with the new certificate; what is under way on an
+// old one ends there.
+func TestRenewed(t *testing.T) {
+	for name, modern := range map[string]bool{"HTTP/1.1": false, "HTTP/2.0": true} {
+		t.Run(name, func(t *testing.T) {
+			goOn := make(chan struct{})
+			s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				who := r.Proto + " nobody"
+				if c := r.TLS.PeerCertificates; len(c) > 0 {
+					who = r.Proto + " " + c[0].DNSNames[0]
+				}
+				if r.URL.Path == "/long" {
+					w.(http.Flusher).Flush()
+					<-goOn
+				}
+				_, _ = io.WriteString(w, who+" "+r.RemoteAddr)
+			}))
+			s.TLS, s.EnableHTTP2 = &tls.Config{ClientAuth: tls.RequestClientCert}, modern
+			s.StartTLS()
+			defer s.Close()
+			trusted := x509.NewCertPool()
+			trusted.AddCert(s.Certificate())
+			var now atomic.Pointer[tls.Certificate]
+			pool := clientcerts.NewPool(now.Load, func(show clientcerts.Show) *http.Transport {
+				return &http.Transport{ForceAttemptHTTP2: modern, TLSClientConfig: &tls.Config{RootCAs: trusted, GetClientCertificate: show}}
+			})
+			defer pool.CloseIdleConnections()
+			get := func(path string) *http.Response {
+				t.Helper()
+				resp, err := (&http.Client{Transport: pool}).Get(s.URL + path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return resp
+			}
+			told := func(resp *http.Response) string {
+				t.Helper()
+				defer resp.Body.Close()
+				text, err := io.ReadAll(resp.Body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return string(text)
+			}
+			seen := func(who string) (all string) {
+				t.Helper()
+				all = told(get("/"))
+				if want := name + " " + who + " "; len(all) < len(want) || all[:len(want)] != want {
+					t.Fatalf("the server saw %q, want %q", all, want)
+				}
+				return all
+			}
+			seen("nobody")
+			now.Store(certificate(t, "first"))
+			before := seen("first")
+			if after := seen("first"); after != before {
+				t.Errorf("no connection was kept: %s, then %s", before, after)
+			}
+			old := pool.Transport()
+			defer old.CloseIdleConnections()
+			long := get("/long")
+			now.Store(certificate(t, "second"))
+			seen("second")
+			close(goOn)
+			if got := told(long); got[:len(name)+6] != name+" first" {
+				t.Errorf("what was under way saw %q", got)
+			}
+			now.Store(nil)
+			seen("nobody")
+		})
+	}
+}
+
+// TestRenewedOnce: who still saw the old certificate when another has renewed uses what that one
+// made; connections that nobody uses do not outlive their certificate.
+func TestRenewedOnce(t *testing.T) {
+	closed := make(chan bool, 1)
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			closed <- true
+		}
+	}
+	s.Start()
+	defer s.Close()
+	before, after := &tls.Certificate{}, &tls.Certificate{}
+	now := before
+	meanwhile := func() {}
+	opened := 0
+	pool := clientcerts.NewPool(func() *tls.Certificate {
+		seen := now
+		do := meanwhile
+		meanwhile = func() {}
+		do()
+		return seen
+	}, func(clientcerts.Show) *http.Transport { opened++; return &http.Transport{} })
+	defer pool.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: pool}).Get(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := resp.Body.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var others *http.Transport
+	meanwhile = func() {
+		now = after
+		others = pool.Transport()
+	}
+	if own := pool.Transport(); own != others || opened != 2 {
+		t.Errorf("%d times connections were made, those of another: %t", opened, own == others)
+	}
+	select {
+	case <-closed:
+	case <-time.After(20 * time.Second):
+		t.Error("a connection that nobody uses is kept, with the old certificate")
+	}
+}
+
+// TestFollowed: files are looked at again after a second; halves of what is being renewed are not
+// taken up.
+func TestFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		cert, key := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+		move := func(from, to string) {
+			t.Helper()
+			data, err := os.ReadFile(from)
+			if err == nil {
+				err = os.WriteFile(to, data, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		c, k := files(t, "first")
+		move(c, cert)
+		move(k, key)
+		pair, err := tlsfiles.LoadPair(cert, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		current := clientcerts.Followed(pair)
+		first := current()
+		if c, k = files(t, "second"); current() != first {
+			t.Error("another certificate without a change")
+		}
+		time.Sleep(time.Second)
+		move(c, cert)
+		if got := current(); got != first {
+			t.Errorf("half of a pair was taken up, of %s", got.Leaf.DNSNames)
+		}
+		time.Sleep(time.Second)
+		move(k, key)
+		if got := current().Leaf.DNSNames[0]; got != "second" {
+			t.Errorf("after a second the certificate is that of %s", got)
+		}
+		c, k = files(t, "third")
+		move(c, cert)
+		move(k, key)
+		if got := current().Leaf.DNSNames[0]; got != "second" {
+			t.Errorf("files are looked at again within the second: %s", got)
+		}
+		time.Sleep(time.Second)
+		if got := current().Leaf.DNSNames[0]; got != "third" {
+			t.Errorf("a second later the certificate is that of %s", got)
+		}
+		if err := os.Remove(key); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if got := current().Leaf.DNSNames[0]; got != "third" {
+			t.Errorf("without its file the certificate is that of %s", got)
+		}
+	})
+}

@@ -1,0 +1,325 @@
+package egress_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"binnacle/services/apiserver/internal/proxy/egress"
+	"binnacle/services/apiserver/internal/proxy/egress/egresstest"
+)
+
+// selector reads the configuration of one network.
+func selector(t *testing.T, r prometheus.Registerer, connection string) *egress.Selector {
+	t.Helper()
+	c, err := egress.Read(file(t, fmt.Sprintf(`{"apiVersion":"apiserver.k8s.io/v1beta1","kind":"EgressSelectorConfiguration","egressSelections":[{"name":"Cluster","connection":%s},{"name":"etcd","connection":{"proxyProtocol":"Direct"}}]}`, connection)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := egress.New(c, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func file(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "egress.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// greeter speaks first, where it greets, then says everything once more.
+func greeter(t *testing.T, greets bool) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				if greets {
+					_, _ = io.WriteString(conn, "hello\n")
+				}
+				_, _ = io.Copy(conn, conn)
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// transports are the ways to a proxy: each serves one and says how it is reached.
+func transports() map[string]func(*testing.T, *egresstest.Proxy) (connection string, labels []string) {
+	return map[string]func(*testing.T, *egresstest.Proxy) (string, []string){
+		"CONNECT at a socket": func(t *testing.T, p *egresstest.Proxy) (string, []string) {
+			l, path := egresstest.Socket(t)
+			p.Connect(t, l)
+			return fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"uds":{"udsName":%q}}}`, path), []string{"http_connect", "uds"}
+		},
+		"CONNECT with TLS": func(t *testing.T, p *egresstest.Proxy) (string, []string) {
+			cert, key := egresstest.Files(t)
+			l := egresstest.Secure(t, cert, key)
+			p.Connect(t, l)
+			return fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://%s","tlsConfig":{"caBundle":%q,"clientCert":%q,"clientKey":%q}}}}`, l.Addr(), cert, cert, key), []string{"http_connect", "tcp"}
+		},
+		"CONNECT without TLS": func(t *testing.T, p *egresstest.Proxy) (string, []string) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Connect(t, l)
+			return fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"http://%s"}}}`, l.Addr()), []string{"http_connect", "tcp"}
+		},
+		"gRPC": func(t *testing.T, p *egresstest.Proxy) (string, []string) {
+			l, path := egresstest.Socket(t)
+			p.Tunnels(t, l)
+			return fmt.Sprintf(`{"proxyProtocol":"GRPC","transport":{"uds":{"udsName":%q}}}`, path), []string{"grpc", "uds"}
+		},
+	}
+}
+
+func TestProxiesLeadThere(t *testing.T) {
+	for name, serve := range transports() {
+		t.Run(name, func(t *testing.T) {
+			p := &egresstest.Proxy{}
+			// Tunnels of gRPC lose what a server says before its client does.
+			greets := name != "gRPC"
+			p.Leads("far.invalid:7", greeter(t, greets))
+			connection, labels := serve(t, p)
+			reg := prometheus.NewRegistry()
+			s := selector(t, reg, connection)
+			if s.To(egress.Etcd) != nil || s.To(egress.ControlPlane) != nil {
+				t.Error("a proxy stands before a network that is reached directly")
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			conn, err := s.To(egress.Cluster)(ctx, "tcp", "far.invalid:7")
+			if err != nil {
+				t.Fatal(err)
+			}
+			cancel() // which bounds the opening alone
+			read := bufio.NewReader(conn)
+			if greets {
+				if line, err := read.ReadString('\n'); line != "hello\n" || err != nil {
+					t.Errorf("read %q %v", line, err)
+				}
+			}
+			if _, err := io.WriteString(conn, "again\n"); err != nil {
+				t.Error(err)
+			}
+			if line, err := read.ReadString('\n'); line != "again\n" || err != nil {
+				t.Errorf("read %q %v", line, err)
+			}
+			if conn.RemoteAddr() == nil || conn.LocalAddr() == nil {
+				t.Error("a connection without addresses")
+			}
+			if err := conn.Close(); err != nil {
+				t.Error(err)
+			}
+			if _, err := s.To(egress.Cluster)(t.Context(), "tcp", "nobody.invalid:1"); err == nil || !strings.Contains(err.Error(), "proxy error from ") || !strings.Contains(err.Error(), "while dialing nobody.invalid:1") {
+				t.Errorf("error %v", err)
+			}
+			if asked := p.Asked(); !slices.Equal(asked, []string{"far.invalid:7", "nobody.invalid:1"}) {
+				t.Errorf("asked for %v", asked)
+			}
+			label := fmt.Sprintf("protocol=%q", labels[0])
+			want := fmt.Sprintf(`# HELP apiserver_egress_dialer_dial_failure_count [ALPHA] Connections through a proxy that failed, by its protocol, transport and where: at the connection to the proxy (connect), or at its answer (proxy).
+# TYPE apiserver_egress_dialer_dial_failure_count counter
+apiserver_egress_dialer_dial_failure_count{%[1]s,stage="proxy",transport=%[2]q} 1
+# HELP apiserver_egress_dialer_dial_start_total [ALPHA] Connections that were begun through a proxy, by its protocol (http_connect or grpc) and transport (tcp or uds).
+# TYPE apiserver_egress_dialer_dial_start_total counter
+apiserver_egress_dialer_dial_start_total{%[1]s,transport=%[2]q} 2
+`, label, labels[1])
+			if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "apiserver_egress_dialer_dial_failure_count", "apiserver_egress_dialer_dial_start_total"); err != nil {
+				t.Error(err)
+			}
+			if n, err := testutil.GatherAndCount(reg, "apiserver_egress_dialer_dial_duration_seconds"); n != 1 || err != nil {
+				t.Errorf("%d series of durations, %v", n, err)
+			}
+		})
+	}
+}
+
+func TestProxiesThatAreNotThere(t *testing.T) {
+	for name, connection := range map[string]string{
+		"http_connect": `{"proxyProtocol":"HTTPConnect","transport":{"uds":{"udsName":"/no/such"}}}`,
+		"grpc":         `{"proxyProtocol":"GRPC","transport":{"uds":{"udsName":"/no/such"}}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			reg := prometheus.NewRegistry()
+			_, err := selector(t, reg, connection).To(egress.Cluster)(t.Context(), "tcp", "far.invalid:7")
+			if err == nil || !strings.Contains(err.Error(), `dialing proxy "/no/such" failed`) {
+				t.Errorf("error %v", err)
+			}
+			want := fmt.Sprintf(`# HELP apiserver_egress_dialer_dial_failure_count [ALPHA] Connections through a proxy that failed, by its protocol, transport and where: at the connection to the proxy (connect), or at its answer (proxy).
+# TYPE apiserver_egress_dialer_dial_failure_count counter
+apiserver_egress_dialer_dial_failure_count{protocol=%q,stage="connect",transport="uds"} 1
+`, name)
+			if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "apiserver_egress_dialer_dial_failure_count"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestAProxyThatIsSilent is waited for as long as the caller wants.
+func TestAProxyThatIsSilent(t *testing.T) {
+	l, path := egresstest.Socket(t)
+	t.Cleanup(func() { _ = l.Close() })
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = bufio.NewReader(conn).ReadString('\n') // it has been asked
+		cancel()
+		_, _ = io.Copy(io.Discard, conn)
+		_ = conn.Close()
+	}()
+	s := selector(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"uds":{"udsName":%q}}}`, path))
+	if _, err := s.To(egress.Cluster)(ctx, "tcp", "far.invalid:7"); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestAnAnswerHasNoBody, whatever its headers say: what follows is the server's.
+func TestAnAnswerHasNoBody(t *testing.T) {
+	for _, header := range []string{"Transfer-Encoding: chunked", "Content-Length: 9"} {
+		l, path := egresstest.Socket(t)
+		t.Cleanup(func() { _ = l.Close() })
+		go func() {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			read := bufio.NewReader(conn)
+			if _, err := http.ReadRequest(read); err != nil {
+				return
+			}
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n"+header+"\r\n\r\n")
+			_, _ = io.Copy(conn, read) // it waits to be spoken to
+		}()
+		s := selector(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"uds":{"udsName":%q}}}`, path))
+		conn, err := s.To(egress.Cluster)(t.Context(), "tcp", "far.invalid:7")
+		if err != nil {
+			t.Fatalf("%s: %v", header, err)
+		}
+		defer conn.Close()
+		said := make([]byte, 5)
+		if _, err := io.WriteString(conn, "hello"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(conn, said); err != nil || string(said) != "hello" {
+			t.Errorf("%s: %q, %v", header, said, err)
+		}
+	}
+}
+
+// TestAddressesThatAreNone are not told to a proxy.
+func TestAddressesThatAreNone(t *testing.T) {
+	s := selector(t, prometheus.NewRegistry(), `{"proxyProtocol":"HTTPConnect","transport":{"uds":{"udsName":"/nowhere.sock"}}}`)
+	for _, addr := range []string{"a b:7", "a\r\nX: y:7", "a\x00:7", "a\x7f:7"} {
+		var none *net.AddrError
+		if _, err := s.To(egress.Cluster)(t.Context(), "tcp", addr); !errors.As(err, &none) {
+			t.Errorf("%q: %v", addr, err)
+		}
+	}
+}
+
+// TestATunnelThatIsNotRead: its connection can be closed, and who writes goes on.
+func TestATunnelThatIsNotRead(t *testing.T) {
+	p := &egresstest.Proxy{Deaf: true}
+	l, path := egresstest.Socket(t)
+	p.Tunnels(t, l)
+	s := selector(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"GRPC","transport":{"uds":{"udsName":%q}}}`, path))
+	conn, err := s.To(egress.Cluster)(t.Context(), "tcp", "far.invalid:7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for chunk := make([]byte, 64<<10); ; {
+			if _, err := conn.Write(chunk); err != nil {
+				return
+			}
+		}
+	}()
+	_ = conn.Close()
+	<-ended
+}
+
+// TestProxiesProveThemselves: one of another authority is not told anything.
+func TestProxiesProveThemselves(t *testing.T) {
+	cert, key := egresstest.Files(t)
+	other, _ := egresstest.Files(t)
+	p := &egresstest.Proxy{}
+	l := egresstest.Secure(t, cert, key)
+	p.Connect(t, l)
+	s := selector(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://%s","tlsConfig":{"caBundle":%q,"clientCert":%q,"clientKey":%q}}}}`, l.Addr(), other, cert, key))
+	if _, err := s.To(egress.Cluster)(t.Context(), "tcp", "far.invalid:7"); err == nil || !strings.Contains(err.Error(), "x509") {
+		t.Errorf("error %v", err)
+	}
+	if asked := p.Asked(); len(asked) != 0 {
+		t.Errorf("asked for %v", asked)
+	}
+}
+
+func TestFilesThatAreWrong(t *testing.T) {
+	const head = `{"apiVersion":"apiserver.k8s.io/v1beta1","kind":"EgressSelectorConfiguration","egressSelections":[`
+	one := func(connection string) string { return head + `{"name":"cluster","connection":` + connection + `}]}` }
+	here := file(t, "x")
+	for _, c := range []struct{ name, text, want string }{
+		{"nothing", "", "Object 'Kind' is missing"},
+		{"another kind", `{"apiVersion":"apiserver.k8s.io/v1beta1","kind":"Other"}`, `no kind "Other" is registered for version "apiserver.k8s.io/v1beta1"`},
+		{"another version", `{"apiVersion":"apiserver.k8s.io/v1","kind":"EgressSelectorConfiguration"}`, `no kind "EgressSelectorConfiguration" is registered for version "apiserver.k8s.io/v1"`},
+		{"an unknown field", head + `{"name":"cluster","connection":{"proxyProtocol":"Direct","odd":1}}]}`, `strict decoding error: unknown field "egressSelections[0].connection.odd"`},
+		{"no protocol", one(`{}`), `service.connection.protocol: Unsupported value: "": supported values: "Direct", "HTTPConnect", "GRPC"`},
+		{"direct by a transport", one(`{"proxyProtocol":"Direct","transport":{}}`), `service.connection.transport: Invalid value: "direct": Transport config should be absent for direct connect`},
+		{"no transport", one(`{"proxyProtocol":"HTTPConnect"}`), "service.connection.transport: Required value: transport must be set for HTTPConnect"},
+		{"an empty transport", one(`{"proxyProtocol":"HTTPConnect","transport":{}}`), "service.connection.tcp: Required value: One of TCP or UDS must be set"},
+		{"both", one(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"u"},"uds":{"udsName":"s"}}}`), "TCP and UDS cannot both be set"},
+		{"gRPC without", one(`{"proxyProtocol":"GRPC"}`), "service.connection.transport: Required value: transport must be set for GRPC"},
+		{"gRPC over TCP", one(`{"proxyProtocol":"GRPC","transport":{"tcp":{"url":"https://a"}}}`), "service.connection.uds: Required value: UDS must be set with GRPC"},
+		{"no socket", one(`{"proxyProtocol":"GRPC","transport":{"uds":{}}}`), `service.connection.udsName: Invalid value: "nil": UDSName should be present for UDS connections`},
+		{"another scheme", one(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"ftp://a"}}}`), `service.connection.url: Invalid value: "ftp://a": supported connection protocols are http:// and https://`},
+		{"TLS over HTTP", one(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"http://a","tlsConfig":{}}}}`), "TLSConfig config should not be present when using HTTP"},
+		{"HTTPS without TLS", one(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://a"}}}`), "service.connection.tlsConfig: Required value: TLSConfig must be present when using HTTPS"},
+		{"no client", one(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://a","tlsConfig":{"caBundle":"/no/such"}}}}`), `[service.connection.tlsConfig.caBundle: Invalid value: "/no/such": TLS config ca bundle does not exist, service.connection.tlsConfig.clientCert: Invalid value: "nil": Using TLS requires clientCert, service.connection.tlsConfig.clientKey: Invalid value: "nil": Using TLS requires clientKey]`},
+		{"lost files", one(fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"tcp":{"url":"https://a","tlsConfig":{"caBundle":%q,"clientCert":"/no/a","clientKey":"/no/b"}}}}`, here)), `[service.connection.tlsConfig.clientCert: Invalid value: "/no/a": TLS client cert does not exist, service.connection.tlsConfig.clientKey: Invalid value: "/no/b": TLS client key does not exist]`},
+		{"another network", head + `{"name":"Master","connection":{"proxyProtocol":"Direct"}}]}`, `service.connection: Unsupported value: "master": supported values: "cluster", "controlplane", "etcd"`},
+		{"twice", head + `{"name":"etcd","connection":{"proxyProtocol":"Direct"}},{"name":"ETCD","connection":{"proxyProtocol":"Direct"}}]}`, `service.connection[1]: Duplicate value: "etcd"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, err := egress.Read(file(t, c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want %s", err, c.want)
+			}
+		})
+	}
+	if _, err := egress.Read("/no/such"); err == nil || !strings.Contains(err.Error(), `unable to read egress selector configuration from "/no/such" [open /no/such: no such file or directory]`) {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,95 @@
+package kubeletproxy_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/services/apiserver/internal/proxy/kubeletproxy"
+)
+
+// dialing is an Upstream whose connections are made by dial.
+func dialing(t *testing.T, handshake time.Duration, dial kubeletproxy.Dial) *kubeletproxy.Upstream {
+	t.Helper()
+	o := kubeletproxy.NewOptions()
+	o.Timeout = handshake
+	up, err := kubeletproxy.New(o, prometheus.NewRegistry(), dial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(up.Close)
+	return up
+}
+
+// TestDialsEndWithTheirRequests: nothing is on the way for a client who has left, neither a
+// connection nor its handshake.
+func TestDialsEndWithTheirRequests(t *testing.T) {
+	at := func(scheme string) *url.URL { return &url.URL{Scheme: scheme, Host: "10.9.9.9:1", Path: "/"} }
+	for name, ask := range map[string]func(ctx context.Context, up *kubeletproxy.Upstream){
+		"log": func(ctx context.Context, up *kubeletproxy.Upstream) {
+			if log, err := up.Log(ctx, kubeletproxy.Kubelet, at("https"), "p"); err == nil {
+				log.Close()
+				t.Error("there is a log")
+			}
+		},
+		"proxy": func(ctx context.Context, up *kubeletproxy.Upstream) {
+			up.Proxy(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/", http.NoBody), kubeletproxy.Target, at("http"), plainErrors{})
+		},
+		"proxy with TLS": func(ctx context.Context, up *kubeletproxy.Upstream) {
+			up.Proxy(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/", http.NoBody), kubeletproxy.Target, at("https"), plainErrors{})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, leave := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			up := dialing(t, 0, func(dial context.Context, _, _ string) (net.Conn, error) {
+				leave()
+				<-dial.Done()
+				ended <- dial.Err()
+				return nil, dial.Err()
+			})
+			ask(ctx, up)
+			<-ended
+		})
+		t.Run(name+", handshake", func(t *testing.T) {
+			if name == "proxy" {
+				t.Skip("has none")
+			}
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			mine, theirs := net.Pipe()
+			defer theirs.Close()
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				b := make([]byte, 4096)
+				for {
+					if _, err := theirs.Read(b); err != nil {
+						return
+					}
+					leave()
+				}
+			}()
+			ask(ctx, dialing(t, 0, func(context.Context, string, string) (net.Conn, error) { return mine, nil }))
+			<-ended
+		})
+	}
+}
+
+// TestSilentHandshakes end in time.
+func TestSilentHandshakes(t *testing.T) {
+	mine, theirs := net.Pipe()
+	defer theirs.Close()
+	up := dialing(t, time.Millisecond, func(context.Context, string, string) (net.Conn, error) { return mine, nil })
+	_, err := up.Log(t.Context(), kubeletproxy.Kubelet, &url.URL{Scheme: "https", Host: "10.9.9.9:1", Path: "/"}, "p")
+	if err == nil || !strings.Contains(err.Error(), "net/http: TLS handshake timeout") {
+		t.Error(err)
+	}
+}

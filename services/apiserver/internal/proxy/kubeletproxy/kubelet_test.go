@@ -1,0 +1,105 @@
+package kubeletproxy_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/proxy/kubeletproxy/kubelettest"
+)
+
+// kubelet answers as a kubelet does, with one container that understands: cat
+// (its input is its output), warn TEXT (to the standard error), exit CODE, size
+// (the terminal's size, once known). A forwarded port echoes.
+type kubelet struct{ *httptest.Server }
+
+func newKubelet(t *testing.T) *kubelet {
+	t.Helper()
+	k := &kubelet{httptest.NewTLSServer(kubelettest.Kubelet{Run: perform, Forward: echo, Logs: sayPath, Refuse: refuse}.Handler())}
+	t.Cleanup(k.Close)
+	return k
+}
+
+// sayPath writes what was asked for, and goes on when told to follow.
+func sayPath(w http.ResponseWriter, r *http.Request) {
+	fmt.Fprintf(w, "%s?%s\n", r.URL.Path, r.URL.RawQuery)
+	if r.URL.Query().Get("follow") != "" {
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}
+}
+
+// refuse answers where the last part of the path says how not to: absent, a status,
+// api-STATUS for one of the API, cut, hangup, much.
+func refuse(w http.ResponseWriter, r *http.Request) bool {
+	how := path.Base(r.URL.Path)
+	text, api := strings.CutPrefix(how, "api-")
+	code, err := strconv.Atoi(text)
+	switch {
+	case how == "absent":
+		http.Error(w, "no such thing", http.StatusNotFound)
+	case err == nil && api:
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_ = json.NewEncoder(w).Encode(metav1.Status{
+			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Message: "refused by the API", Reason: metav1.StatusReasonNotFound, Code: int32(code),
+		})
+	case err == nil && code != http.StatusSwitchingProtocols:
+		http.Error(w, "refused with "+how, code)
+	case err == nil, how == "hangup", how == "cut":
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return true
+		}
+		if how == "cut" {
+			_, _ = io.WriteString(conn, "HTTP/1.1 404 Not Found\r\nContent-Length: 100\r\n\r\nno")
+		} else if how != "hangup" {
+			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		}
+		_ = conn.Close()
+	case how == "much":
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, strings.Repeat("x", 1<<20))
+	default:
+		return false
+	}
+	return true
+}
+
+func perform(_ context.Context, command []string, streams kubelettest.Streams) *metav1.Status {
+	word := func(i int) string {
+		if i < len(command) {
+			return command[i]
+		}
+		return ""
+	}
+	switch word(0) {
+	case "", "cat":
+		_, _ = io.Copy(streams[corev1.StreamTypeStdout], streams[corev1.StreamTypeStdin])
+	case "warn":
+		_, _ = io.WriteString(streams[corev1.StreamTypeStderr], word(1))
+	case "size":
+		var size struct{ Width, Height int }
+		_ = json.NewDecoder(streams[corev1.StreamTypeResize]).Decode(&size)
+		_, _ = fmt.Fprintf(streams[corev1.StreamTypeStdout], "%dx%d", size.Width, size.Height)
+	case "exit":
+		return kubelettest.Exited(word(1))
+	}
+	return &metav1.Status{Status: metav1.StatusSuccess}
+}
+
+func echo(port string, conn io.ReadWriteCloser) {
+	_, _ = fmt.Fprintf(conn, "port %s: ", port)
+	_, _ = io.Copy(conn, conn)
+	_ = conn.Close()
+}

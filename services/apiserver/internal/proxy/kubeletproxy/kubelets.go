@@ -1,0 +1,251 @@
+package kubeletproxy
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/libs/serving/tlsfiles"
+	"binnacle/libs/tracing"
+	"binnacle/services/apiserver/internal/proxy/clientcerts"
+	"binnacle/services/apiserver/internal/proxy/responselimit"
+	"binnacle/services/apiserver/internal/proxy/upgrade"
+)
+
+// Options configure the connections to kubelets.
+type Options struct {
+	CertFile, KeyFile, CAFile string
+	// Port is the port of kubelets whose node does not specify one.
+	Port int
+	// Timeout bounds the opening of a connection.
+	Timeout time.Duration
+	// UpgradeTimeout bounds the wait for the response to a request that upgrades its connection,
+	// AnswerTimeout that for any other request.
+	UpgradeTimeout, AnswerTimeout time.Duration
+	// AddressTypes lists the node address types in order of preference.
+	AddressTypes []string
+	// MaxBytesPerSecond limits the rate of upgraded connections in each direction; 0 means no
+	// limit.
+	MaxBytesPerSecond int64
+	// MaxCarried limits the number of concurrently proxied requests; 0 derives the limit from the
+	// number of files that the process may open.
+	MaxCarried int
+}
+
+// NewOptions returns the defaults.
+func NewOptions() Options {
+	return Options{
+		Port: 10250, Timeout: 5 * time.Second, UpgradeTimeout: upgrade.Patience, AnswerTimeout: idleTimeout,
+		AddressTypes: []string{
+			string(corev1.NodeHostName), string(corev1.NodeInternalDNS), string(corev1.NodeInternalIP),
+			string(corev1.NodeExternalDNS), string(corev1.NodeExternalIP),
+		},
+	}
+}
+
+// AddFlags adds the flags.
+func (o *Options) AddFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.CertFile, "kubelet-client-certificate", "", "Client certificate for connections to kubelets.")
+	f.StringVar(&o.KeyFile, "kubelet-client-key", "", "Key of the client certificate for kubelets.")
+	f.StringVar(&o.CAFile, "kubelet-certificate-authority", "", "CA bundle that verifies kubelets. If empty, they are not verified.")
+	f.DurationVar(&o.Timeout, "kubelet-timeout", o.Timeout, "How long opening a connection to a kubelet may take.")
+	f.IntVar(&o.Port, "kubelet-port", o.Port, "The port of kubelets whose node does not say its own.")
+	_ = f.MarkDeprecated("kubelet-port", "nodes say the port of their kubelet")
+	f.Int64Var(&o.MaxBytesPerSecond, "max-connection-bytes-per-sec", 0, "The number of bytes per second that an upgraded connection of a client may carry in each direction; 0 for no limit.")
+	f.StringSliceVar(&o.AddressTypes, "kubelet-preferred-address-types", o.AddressTypes, "The types of a node's addresses to reach its kubelet at, the preferred one first.")
+}
+
+// Validate returns the errors of the options.
+func (o *Options) Validate() (errs []error) {
+	if (o.CertFile == "") != (o.KeyFile == "") {
+		errs = append(errs, errors.New("--kubelet-client-certificate and --kubelet-client-key go together"))
+	}
+	if o.Port < 1 || o.Port > 65535 {
+		errs = append(errs, fmt.Errorf("--kubelet-port %d is no port", o.Port))
+	}
+	if o.Timeout < 0 {
+		errs = append(errs, errors.New("--kubelet-timeout must not be negative"))
+	}
+	return errs
+}
+
+// Upstream connects to kubelets and to workloads on nodes. It is immutable after New and Traced.
+type Upstream struct {
+	options Options
+	// kubelet verifies certificates. unverified does not, for requests that ask for it. target is
+	// for pods and services, whose certificates cannot be verified.
+	kubelet, unverified, target *clientcerts.Pool
+	metrics                     metrics
+	pages                       *responselimit.Room
+	traces                      *tracing.Provider
+}
+
+// Traced adds trace headers to requests to kubelets. A nil provider changes nothing. Traced must be
+// called before any other method.
+func (u *Upstream) Traced(p *tracing.Provider) *Upstream {
+	u.traces = p
+	return u
+}
+
+// New reads the certificates. It reloads the client certificate when it is renewed. If dial is not
+// nil, it connects to nodes.
+func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
+	verified := &tls.Config{MinVersion: tls.VersionTLS12}
+	if o.CAFile == "" {
+		verified.InsecureSkipVerify = true
+	} else {
+		pem, err := os.ReadFile(o.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("--kubelet-certificate-authority: %w", err)
+		}
+		verified.RootCAs = x509.NewCertPool()
+		if !verified.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("--kubelet-certificate-authority: %s has no certificate", o.CAFile)
+		}
+	}
+	certificate := func() *tls.Certificate { return nil }
+	if o.CertFile != "" {
+		pair, err := tlsfiles.LoadPair(o.CertFile, o.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("--kubelet-client-certificate: %w", err)
+		}
+		certificate = clientcerts.Followed(pair)
+	}
+	known := func(security *tls.Config, dial Dial) *clientcerts.Pool {
+		return clientcerts.NewPool(certificate, func(show clientcerts.Show) *http.Transport {
+			security := security.Clone()
+			security.GetClientCertificate = show
+			return o.transport(security, dial, o.Timeout)
+		})
+	}
+	unverified := verified.Clone()
+	unverified.InsecureSkipVerify, unverified.RootCAs = true, nil
+	toKubelet, toTarget := dial, guarded(dial)
+	if dial != nil && o.Timeout > 0 {
+		toKubelet = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+			defer cancel()
+			return dial(ctx, network, addr)
+		}
+	}
+	if dial == nil {
+		toKubelet = (&net.Dialer{Timeout: o.Timeout, KeepAlive: 30 * time.Second}).DialContext
+		toTarget = targetDialer().DialContext
+	}
+	return &Upstream{
+		options:    o,
+		metrics:    newMetrics(r),
+		pages:      responselimit.NewRoom(),
+		kubelet:    known(verified, toKubelet),
+		unverified: known(unverified, toKubelet),
+		target:     clientcerts.Fixed(o.transport(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, toTarget, 10*time.Second)),
+	}, nil
+}
+
+// maxIdle is the maximum number of idle connections per pool. The limit is necessary because
+// authors of pods can make the server connect to any number of addresses and ports.
+const maxIdle = 500
+
+func (o *Options) transport(c *tls.Config, dial Dial, handshake time.Duration) *http.Transport {
+	return &http.Transport{
+		TLSClientConfig: c, DialContext: ended(dial), DialTLSContext: secured(dial, c, handshake), TLSHandshakeTimeout: handshake,
+		MaxResponseHeaderBytes: responselimit.MaxHead, ResponseHeaderTimeout: o.AnswerTimeout,
+		MaxIdleConns: maxIdle, MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second, DisableCompression: true,
+	}
+}
+
+// Close closes idle connections.
+func (u *Upstream) Close() {
+	for _, t := range []*clientcerts.Pool{u.kubelet, u.unverified, u.target} {
+		t.CloseIdleConnections()
+	}
+}
+
+// Location returns the host and port of a kubelet.
+func (u *Upstream) Location(n *corev1.Node) (host, port string, err error) {
+	at := u.options.Port
+	if p := n.Status.DaemonEndpoints.KubeletEndpoint.Port; p > 0 {
+		at = int(p)
+	}
+	for _, kind := range u.options.AddressTypes {
+		for _, a := range n.Status.Addresses {
+			if string(a.Type) == kind {
+				return a.Address, strconv.Itoa(at), nil
+			}
+		}
+	}
+	return "", "", fmt.Errorf("no preferred addresses found; known addresses: %v", n.Status.Addresses)
+}
+
+// ErrAddressNotAllowed rejects loopback, link-local and multicast addresses of targets.
+var ErrAddressNotAllowed = errors.New("address not allowed")
+
+// Allowed reports whether connections to a target's address are allowed.
+func Allowed(ip net.IP) bool { return ip != nil && ip.IsGlobalUnicast() }
+
+// CheckHost rejects a host that resolves to an address that is not allowed.
+func CheckHost(ctx context.Context, host string) error {
+	if ip := net.ParseIP(host); ip != nil {
+		if !Allowed(ip) {
+			return ErrAddressNotAllowed
+		}
+		return nil
+	}
+	found, err := net.DefaultResolver.LookupIPAddr(ctx, host)
+	if err != nil {
+		return err
+	}
+	if len(found) == 0 {
+		return errors.New("no addresses for hostname")
+	}
+	for _, a := range found {
+		if !Allowed(a.IP) {
+			return ErrAddressNotAllowed
+		}
+	}
+	return nil
+}
+
+// Dial connects to host:port.
+type Dial = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// guarded rejects addresses that are not allowed. It does not resolve names; the dial function
+// does.
+func guarded(dial Dial) Dial {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		host, _, err := net.SplitHostPort(addr)
+		ip, noIP := netip.ParseAddr(host) // including a zone
+		if err != nil || noIP == nil && !Allowed(ip.AsSlice()) {
+			return nil, ErrAddressNotAllowed
+		}
+		return dial(ctx, network, addr)
+	}
+}
+
+// targetDialer returns the dialer for pods, endpoints of services and ports of nodes.
+func targetDialer() *net.Dialer {
+	return &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second, Control: allowedAddress}
+}
+
+// allowedAddress checks each address again before a connection is opened: a name may resolve
+// differently than before, and objects may contain any address.
+func allowedAddress(_, address string, _ syscall.RawConn) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil || !Allowed(at.Addr().AsSlice()) {
+		return ErrAddressNotAllowed
+	}
+	return nil
+}

@@ -1,0 +1,63 @@
+package kubeletproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/request"
+)
+
+var (
+	podsLog         = schema.GroupResource{Resource: "pods/log"}
+	podsPortForward = schema.GroupResource{Resource: "pods/portforward"}
+)
+
+// Log requests a log from a kubelet. An error response of the kubelet becomes an API error with the
+// kubelet's message. The caller closes the log.
+func (u *Upstream) Log(ctx context.Context, to To, at *url.URL, pod string) (io.ReadCloser, error) {
+	request.Begun(ctx) // the rest is the kubelet's time
+	if err := whole(at); err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(withLife(ctx), http.MethodGet, at.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	client := &http.Client{
+		Transport:     u.traces.Transport(u.transport(to)),
+		CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("redirects forbidden") },
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode >= http.StatusOK && resp.StatusCode <= http.StatusPartialContent {
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	return nil, refusal(resp, podsLog, pod)
+}
+
+// refusalBytes bounds how much of a kubelet's error response is read.
+const refusalBytes = 50 << 10
+
+// refusal returns the API error for a kubelet's error response.
+func refusal(resp *http.Response, what schema.GroupResource, name string) error {
+	text, err := io.ReadAll(io.LimitReader(resp.Body, refusalBytes))
+	switch {
+	case err != nil:
+		return apierrors.NewInternalError(err)
+	case resp.StatusCode == http.StatusInternalServerError:
+		return apierrors.NewInternalError(fmt.Errorf("%s", text))
+	case resp.StatusCode == http.StatusBadRequest:
+		return apierrors.NewBadRequest(string(text))
+	}
+	return apierrors.NewGenericServerResponse(resp.StatusCode, "", what, name, string(text), 0, false)
+}

@@ -1,0 +1,41 @@
+package kubeletproxy
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilexec "k8s.io/client-go/util/exec"
+)
+
+// metrics counts streams of WebSocket clients by HTTP status, under the names of Kubernetes.
+type metrics struct{ translated, tunnelled *prometheus.CounterVec }
+
+func newMetrics(r prometheus.Registerer) metrics {
+	counter := func(name, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: "[ALPHA] " + help}, []string{"code"})
+	}
+	m := metrics{
+		translated: counter("apiserver_stream_translator_requests_total", "Total number of requests that were handled by the StreamTranslatorProxy, which processes streaming RemoteCommand/V5"),
+		tunnelled:  counter("apiserver_stream_tunnel_requests_total", "Total number of requests that were handled by the StreamTunnelProxy, which processes streaming PortForward/V2"),
+	}
+	r.MustRegister(m.translated, m.tunnelled)
+	return m
+}
+
+// count records a stream that ended with an error, or else with the status done. A command that
+// failed was run nevertheless.
+func count(c *prometheus.CounterVec, err error, done int) {
+	var exit utilexec.CodeExitError
+	var api apierrors.APIStatus
+	switch {
+	case err == nil, errors.As(err, &exit):
+	case errors.As(err, &api):
+		done = int(api.Status().Code)
+	default:
+		done = http.StatusInternalServerError
+	}
+	c.WithLabelValues(strconv.Itoa(done)).Inc()
+}

@@ -1,0 +1,207 @@
+package kubeletproxy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/httpstream"
+	"k8s.io/apimachinery/pkg/util/httpstream/spdy"
+	"k8s.io/apimachinery/pkg/util/httpstream/wsstream"
+	constants "k8s.io/apimachinery/pkg/util/remotecommand"
+	"k8s.io/client-go/tools/remotecommand"
+	utilexec "k8s.io/client-go/util/exec"
+
+	"binnacle/services/apiserver/internal/proxy/upgrade"
+)
+
+// pingPeriod is the interval of pings that keep connections to kubelets alive.
+const pingPeriod = 5 * time.Second
+
+// idleTimeout ends a command without any input or output, and an unanswered request, such as a
+// followed log without lines. It is the timeout of kubelets.
+const idleTimeout = 4 * time.Hour
+
+// channels returns the channels of a command, by number.
+func channels(s Streams) []wsstream.ChannelType {
+	use := func(want bool, t wsstream.ChannelType) wsstream.ChannelType {
+		if want {
+			return t
+		}
+		return wsstream.IgnoreChannel
+	}
+	return []wsstream.ChannelType{
+		constants.StreamStdIn:  use(s.Stdin, wsstream.ReadChannel),
+		constants.StreamStdOut: use(s.Stdout, wsstream.WriteChannel),
+		constants.StreamStdErr: use(s.Stderr, wsstream.WriteChannel),
+		constants.StreamErr:    wsstream.WriteChannel,
+		constants.StreamResize: wsstream.ReadChannel,
+	}
+}
+
+// translate serves a command over WebSocket channels, and runs it on the kubelet over SPDY
+// (KEP-4006). Errors are sent on the error channel, because the client's connection is upgraded
+// before the kubelet's.
+func (u *Upstream) translate(w http.ResponseWriter, r *http.Request, at *url.URL, s Streams) {
+	conn := wsstream.NewConn(map[string]wsstream.ChannelProtocolConfig{
+		constants.StreamProtocolV5Name: {Binary: true, Channels: channels(s)},
+	})
+	conn.SetIdleTimeout(idleTimeout)
+	_, streams, err := conn.Open(w, r)
+	if err != nil {
+		u.metrics.translated.WithLabelValues("400").Inc()
+		return // the handshake has been answered
+	}
+	defer conn.Close()
+	err = u.run(r.Context(), at, s, streams)
+	count(u.metrics.translated, err, http.StatusOK)
+	_ = writeResult(streams[constants.StreamErr], err) // the client may have left
+}
+
+// run runs a command on the kubelet and returns its result.
+func (u *Upstream) run(ctx context.Context, at *url.URL, s Streams, streams []io.ReadWriteCloser) error {
+	rt := &commanding{of: u}
+	executor, err := remotecommand.NewSPDYExecutorRejectRedirects(u.traces.Transport(rt), rt, http.MethodPost, at)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	o := remotecommand.StreamOptions{Tty: s.TTY}
+	if s.Stdin {
+		o.Stdin = streams[constants.StreamStdIn]
+	}
+	if s.Stdout {
+		o.Stdout = streams[constants.StreamStdOut]
+	}
+	if s.Stderr {
+		o.Stderr = streams[constants.StreamStdErr]
+	}
+	if s.TTY {
+		sizes := make(chan remotecommand.TerminalSize)
+		go readSizes(ctx, streams[constants.StreamResize], sizes)
+		o.TerminalSizeQueue = sizeQueue{ctx, sizes}
+	}
+	return executor.StreamWithContext(ctx, o)
+}
+
+// commanding is the connection to the kubelet that runs a command.
+type commanding struct {
+	of   *Upstream
+	conn *upgrade.Conn
+}
+
+// RoundTrip implements http.RoundTripper.
+func (c *commanding) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set(httpstream.HeaderConnection, httpstream.HeaderUpgrade)
+	r.Header.Set(httpstream.HeaderUpgrade, spdy.HeaderSpdy31)
+	conn, err := upgrade.Open(r, c.of.kubelet.Transport(), c.of.options.UpgradeTimeout)
+	var d *upgrade.DialError
+	if errors.As(err, &d) {
+		return nil, d.Err // the error text must match that of other transports
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.conn = conn
+	return conn.Answer, nil
+}
+
+// spokenProtocols are the protocols of commands. An empty name means the first version.
+var spokenProtocols = []string{
+	"", constants.StreamProtocolV1Name, constants.StreamProtocolV2Name, constants.StreamProtocolV3Name, constants.StreamProtocolV4Name, constants.StreamProtocolV5Name,
+}
+
+// NewConnection implements spdy.Upgrader of client-go.
+func (c *commanding) NewConnection(resp *http.Response) (httpstream.Connection, error) {
+	if c.conn.Agreed() && strings.EqualFold(resp.Header.Get(httpstream.HeaderUpgrade), spdy.HeaderSpdy31) {
+		if spoken := resp.Header.Get(httpstream.HeaderProtocolVersion); !slices.Contains(spokenProtocols, spoken) {
+			_ = c.conn.Close()
+			return nil, fmt.Errorf("unable to upgrade connection: the kubelet speaks %q, which nobody asked for", spoken)
+		}
+		c.conn.Forget()
+		return spdy.NewClientConnectionWithPings(c.conn, pingPeriod)
+	}
+	defer c.conn.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, refusalBytes))
+	if err != nil {
+		text = []byte("unable to read error from server response")
+	}
+	var said metav1.Status
+	if json.Unmarshal(text, &said) == nil && said.Kind == "Status" {
+		return nil, &apierrors.StatusError{ErrStatus: said}
+	}
+	return nil, fmt.Errorf("unable to upgrade connection: %s", strings.TrimSpace(string(text)))
+}
+
+// readSizes reads the sizes of the client's terminal until the connection ends.
+func readSizes(ctx context.Context, from io.Reader, to chan<- remotecommand.TerminalSize) {
+	d := json.NewDecoder(from)
+	for {
+		var size remotecommand.TerminalSize
+		if err := d.Decode(&size); err != nil {
+			return
+		}
+		select {
+		case to <- size:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// sizeQueue returns terminal sizes until its context ends.
+type sizeQueue struct {
+	ctx   context.Context
+	sizes <-chan remotecommand.TerminalSize
+}
+
+// Next implements remotecommand.TerminalSizeQueue.
+func (q sizeQueue) Next() *remotecommand.TerminalSize {
+	select {
+	case size := <-q.sizes:
+		return &size
+	case <-q.ctx.Done():
+		return nil
+	}
+}
+
+// writeResult sends the result of a command to the client as a Status.
+func writeResult(to io.Writer, err error) error {
+	b, err := json.Marshal(resultOf(err))
+	if err == nil {
+		_, err = to.Write(b)
+	}
+	return err
+}
+
+func resultOf(err error) *metav1.Status {
+	var exit utilexec.CodeExitError
+	var api apierrors.APIStatus
+	switch {
+	case err == nil:
+		return &metav1.Status{Status: metav1.StatusSuccess}
+	case errors.As(err, &exit):
+		return &metav1.Status{
+			Status: metav1.StatusFailure, Reason: constants.NonZeroExitCodeReason,
+			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: constants.ExitCodeCauseType, Message: strconv.Itoa(exit.ExitStatus())}}},
+			Message: fmt.Sprintf("command terminated with non-zero exit code: %v", err),
+		}
+	case errors.As(err, &api):
+		st := api.Status()
+		return &st
+	default:
+		return &apierrors.NewInternalError(err).ErrStatus
+	}
+}

@@ -1,0 +1,71 @@
+package kubeletproxy
+
+import (
+	"net"
+	"net/http"
+	"net/url"
+
+	"github.com/gorilla/websocket"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/httpstream"
+	"k8s.io/apimachinery/pkg/util/httpstream/spdy"
+	constants "k8s.io/apimachinery/pkg/util/portforward"
+	"k8s.io/client-go/tools/portforward"
+
+	"binnacle/services/apiserver/internal/proxy/upgrade"
+)
+
+// tunnel forwards a port by SPDY. The client sends SPDY in WebSocket messages, the kubelet receives
+// it unwrapped (KEP-4006). The kubelet is contacted first, so that the client gets an error as a
+// regular response.
+func (u *Upstream) tunnel(w http.ResponseWriter, r *http.Request, at *url.URL, errs Responder) {
+	backend, err := u.dialSPDY(r, at)
+	count(u.metrics.tunnelled, err, http.StatusSwitchingProtocols)
+	if err != nil {
+		errs.Error(w, r, err)
+		return
+	}
+	defer backend.Close()
+	upgrader := websocket.Upgrader{
+		// Clients authenticate by certificate or token, never by cookie, so a page of another
+		// origin gains nothing.
+		CheckOrigin:  func(*http.Request) bool { return true },
+		Subprotocols: []string{constants.WebsocketsSPDYTunnelingPortForwardV1},
+		Error: func(w http.ResponseWriter, r *http.Request, _ int, reason error) {
+			errs.Error(w, r, apierrors.NewBadRequest(reason.Error()))
+		},
+	}
+	ws, err := upgrader.Upgrade(w, r, nil)
+	if err != nil {
+		return // the client has got a response
+	}
+	client := portforward.NewTunnelingConnection("client", ws)
+	defer client.Close()
+	if ws.Subprotocol() != constants.WebsocketsSPDYTunnelingPortForwardV1 {
+		return
+	}
+	upgrade.Join(client, backend)
+}
+
+// dialSPDY opens an upgraded connection to the kubelet.
+func (u *Upstream) dialSPDY(r *http.Request, at *url.URL) (net.Conn, error) {
+	req, err := http.NewRequestWithContext(r.Context(), http.MethodPost, at.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	u.traces.Inject(r.Context(), req.Header)
+	req.Header.Set(httpstream.HeaderConnection, httpstream.HeaderUpgrade)
+	req.Header.Set(httpstream.HeaderUpgrade, spdy.HeaderSpdy31)
+	req.Header.Set(httpstream.HeaderProtocolVersion, constants.PortForwardV1Name)
+	conn, err := upgrade.Open(req, u.kubelet.Transport(), u.options.UpgradeTimeout)
+	if err != nil {
+		return nil, err
+	}
+	if !conn.Agreed() {
+		err = refusal(conn.Answer, podsPortForward, "")
+		_ = conn.Close()
+		return nil, err
+	}
+	conn.Forget()
+	return conn, nil
+}

@@ -1,0 +1,491 @@
+package kubeletproxy_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/httpstream"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/portforward"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/transport/spdy"
+	utilexec "k8s.io/client-go/util/exec"
+
+	"binnacle/services/apiserver/internal/proxy/kubeletproxy"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// Lasts for a second after a connection broke.
+		goleak.IgnoreTopFunction("github.com/moby/spdystream.(*Connection).shutdown"),
+		// The test's own client, when it is not told of the end.
+		goleak.IgnoreTopFunction("k8s.io/client-go/tools/remotecommand.(*heartbeat).start"),
+	)
+}
+
+// front is a server that carries everything on to a kubelet.
+type front struct {
+	*httptest.Server
+	up       *kubeletproxy.Upstream
+	registry *prometheus.Registry
+	kubelet  *url.URL
+	ctx      context.Context // of all requests
+}
+
+// noPanics is the log of a server whose handlers must not panic.
+type noPanics struct{ t *testing.T }
+
+func (l noPanics) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("panic")) {
+		l.t.Errorf("%s", b)
+	}
+	return len(b), nil
+}
+
+type plainErrors struct{}
+
+func (plainErrors) Error(w http.ResponseWriter, _ *http.Request, err error) {
+	code := http.StatusInternalServerError
+	var api apierrors.APIStatus
+	if errors.As(err, &api) {
+		code = int(api.Status().Code)
+	}
+	http.Error(w, err.Error(), code)
+}
+
+// verified are options that trust one server.
+func verified(t *testing.T, s *httptest.Server) kubeletproxy.Options {
+	t.Helper()
+	o := kubeletproxy.NewOptions()
+	o.CAFile = filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(o.CAFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func newFront(t *testing.T, modern bool) *front { return newLimitedFront(t, modern, 0) }
+
+func newLimitedFront(t *testing.T, modern bool, rate int64) *front {
+	t.Helper()
+	k := newKubelet(t)
+	o := verified(t, k.Server)
+	o.MaxBytesPerSecond = rate
+	reg := prometheus.NewPedanticRegistry()
+	up, err := kubeletproxy.New(o, reg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(up.Close)
+	at, err := url.Parse(k.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &front{up: up, registry: reg, kubelet: at, ctx: t.Context()}
+	f.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(f.ctx, cancel)()
+		r = r.WithContext(ctx)
+		to := *at
+		to.Path = r.URL.Path
+		q := r.URL.Query()
+		kq := url.Values{"command": q["command"]}
+		for from, name := range map[string]string{"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"} {
+			if q.Get(from) == "true" {
+				kq.Set(name, "1")
+			}
+		}
+		if strings.HasPrefix(r.URL.Path, "/portForward/") {
+			up.PortForward(w, r, &to, modern, plainErrors{})
+			return
+		}
+		to.RawQuery = kq.Encode()
+		s := kubeletproxy.Streams{Stdin: kq.Get("input") == "1", Stdout: kq.Get("output") == "1", Stderr: kq.Get("error") == "1", TTY: kq.Get("tty") == "1"}
+		up.Command(w, r, &to, s, modern, plainErrors{})
+	}))
+	f.Config.ErrorLog = log.New(noPanics{t}, "", 0)
+	f.Start()
+	t.Cleanup(f.Close)
+	return f
+}
+
+// executors of both protocols for one command.
+func (f *front) executors(t *testing.T, query string) map[string]remotecommand.Executor {
+	t.Helper()
+	at, err := url.Parse(f.URL + "/exec/ns/pod/c?" + query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := &rest.Config{Host: f.URL}
+	old, err := remotecommand.NewSPDYExecutor(config, http.MethodPost, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	web, err := remotecommand.NewWebSocketExecutor(config, http.MethodGet, at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]remotecommand.Executor{"SPDY": old, "WebSocket": web}
+}
+
+// TestLimitedConnections sends more than a limited connection takes at once.
+func TestLimitedConnections(t *testing.T) {
+	f := newLimitedFront(t, true, 4<<20)
+	big := strings.Repeat("0123456789abcdef", 20_000)
+	for name, x := range f.executors(t, "stdin=true&stdout=true&command=cat") {
+		var out bytes.Buffer
+		err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: strings.NewReader(big), Stdout: &out})
+		if err != nil || out.String() != big {
+			t.Errorf("%s: %v, %d bytes came back of %d", name, err, out.Len(), len(big))
+		}
+	}
+}
+
+func TestCommands(t *testing.T) {
+	f := newFront(t, true)
+	big := strings.Repeat("0123456789abcdef", 20_000)
+	for name, x := range f.executors(t, "stdin=true&stdout=true&command=cat") {
+		var out bytes.Buffer
+		err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: strings.NewReader(big), Stdout: &out})
+		if err != nil || out.String() != big {
+			t.Errorf("%s: %v, %d bytes came back of %d", name, err, out.Len(), len(big))
+		}
+	}
+	for name, x := range f.executors(t, "stdout=true&stderr=true&command=warn&command=careful") {
+		var out, warned bytes.Buffer
+		err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: &out, Stderr: &warned})
+		if err != nil || out.Len() > 0 || warned.String() != "careful" {
+			t.Errorf("%s: %v %q %q", name, err, out.String(), warned.String())
+		}
+	}
+	for name, x := range f.executors(t, "stdout=true&command=exit&command=7") {
+		err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: io.Discard})
+		var exit utilexec.CodeExitError
+		if !errors.As(err, &exit) || exit.Code != 7 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, x := range f.executors(t, "stdin=true&stdout=true&tty=true&command=size") {
+		var out bytes.Buffer
+		in, end := io.Pipe()
+		err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{
+			Stdin: in, Stdout: &out, Tty: true, TerminalSizeQueue: &once{size: remotecommand.TerminalSize{Width: 80, Height: 24}},
+		})
+		end.Close()
+		if err != nil || out.String() != "80x24" {
+			t.Errorf("%s: %v %q", name, err, out.String())
+		}
+	}
+}
+
+// once is a terminal that never changes its size.
+type once struct {
+	size remotecommand.TerminalSize
+	told bool
+}
+
+func (o *once) Next() *remotecommand.TerminalSize {
+	if o.told {
+		return nil
+	}
+	o.told = true
+	return &o.size
+}
+
+// TestCommandsEndWithTheirContext leaves commands that would run for ever.
+func TestCommandsEndWithTheirContext(t *testing.T) {
+	f := newFront(t, true)
+	for name, x := range f.executors(t, "stdin=true&stdout=true&command=cat") {
+		ctx, cancel := context.WithCancel(t.Context())
+		in, end := io.Pipe()
+		out, seen := io.Pipe()
+		done := make(chan error, 1)
+		go func() {
+			done <- x.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: in, Stdout: seen})
+		}()
+		go func() { _, _ = end.Write([]byte("x")) }()
+		if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", name, err)
+		}
+		end.Close()
+		out.Close()
+	}
+}
+
+func TestCommandsWithoutAKubelet(t *testing.T) {
+	f := newFront(t, true)
+	f.kubelet.Host = "127.0.0.1:1"
+	x := f.executors(t, "stdout=true&command=cat")
+	err := x["WebSocket"].StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: io.Discard})
+	if err == nil || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("WebSocket: %v", err)
+	}
+	err = x["SPDY"].StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: io.Discard})
+	if err == nil || !strings.Contains(err.Error(), "error dialing backend") {
+		t.Errorf("SPDY: %v", err)
+	}
+}
+
+func TestPortsAreForwarded(t *testing.T) {
+	for _, modern := range []bool{true, false} {
+		f := newFront(t, modern)
+		at, err := url.Parse(f.URL + "/portForward/ns/pod")
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := &rest.Config{Host: f.URL}
+		rt, upgrader, err := spdy.RoundTripperFor(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		old := spdy.NewDialer(upgrader, &http.Client{Transport: rt}, http.MethodPost, at)
+		forward(t, "SPDY", old.Dial)
+		if !modern {
+			continue
+		}
+		web, err := portforward.NewSPDYOverWebsocketDialer(at, config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		forward(t, "WebSocket", web.Dial)
+		at.Path += "/absent"
+		web, err = portforward.NewSPDYOverWebsocketDialer(at, config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := web.Dial("portforward.k8s.io"); err == nil {
+			t.Error("a pod that the kubelet does not have was forwarded to")
+		}
+	}
+}
+
+type dialFunc func(protocols ...string) (httpstream.Connection, string, error)
+
+type dialer struct{ dial dialFunc }
+
+// Dial implements httpstream.Dialer.
+func (d dialer) Dial(protocols ...string) (httpstream.Connection, string, error) {
+	return d.dial(protocols...)
+}
+
+// forward sends something through two forwarded ports at once.
+func forward(t *testing.T, name string, dial dialFunc) {
+	t.Helper()
+	stop, ready := make(chan struct{}), make(chan struct{})
+	pf, err := portforward.NewOnAddresses(dialer{dial}, []string{"127.0.0.1"}, []string{"0:80", "0:81"}, stop, ready, io.Discard, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- pf.ForwardPorts() }()
+	select {
+	case <-ready:
+	case err := <-done:
+		t.Fatalf("%s: %v", name, err)
+	}
+	ports, err := pf.GetPorts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range ports {
+		conn, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(p.Local))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(conn, "hello")
+		_ = conn.(*net.TCPConn).CloseWrite()
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		got, err := io.ReadAll(conn)
+		if want := "port " + strconv.Itoa(int(p.Remote)) + ": hello"; err != nil || string(got) != want {
+			t.Errorf("%s: %v %q, want %q", name, err, got, want)
+		}
+		conn.Close()
+	}
+	close(stop)
+	<-done
+}
+
+func TestLogs(t *testing.T) {
+	k := newKubelet(t)
+	at, _ := url.Parse(k.URL + "/containerLogs/ns/p/c?tailLines=1")
+	strict, err := kubeletproxy.New(verified(t, k.Server), prometheus.NewRegistry(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer strict.Close()
+	log, err := strict.Log(t.Context(), kubeletproxy.Kubelet, at, "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(log)
+	log.Close()
+	if err != nil || string(text) != "/containerLogs/ns/p/c?tailLines=1\n" {
+		t.Errorf("%v %q", err, text)
+	}
+	absent, _ := url.Parse(k.URL + "/containerLogs/ns/p/absent")
+	if _, err := strict.Log(t.Context(), kubeletproxy.Kubelet, absent, "p"); !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), `the server could not find the requested resource ( pods/log p)`) {
+		t.Errorf("%v", err)
+	}
+	follow, _ := url.Parse(k.URL + "/containerLogs/ns/p/c?follow=true")
+	ctx, cancel := context.WithCancel(t.Context())
+	if log, err = strict.Log(ctx, kubeletproxy.Kubelet, follow, "p"); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	_, _ = io.Copy(io.Discard, log) // ends
+	log.Close()
+
+	o := kubeletproxy.NewOptions()
+	o.CAFile = otherCA(t)
+	wrong, err := kubeletproxy.New(o, prometheus.NewRegistry(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer wrong.Close()
+	if _, err := wrong.Log(t.Context(), kubeletproxy.Kubelet, at, "p"); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("a kubelet whose certificate is of another authority: %v", err)
+	}
+	if log, err = wrong.Log(t.Context(), kubeletproxy.UnverifiedKubelet, at, "p"); err != nil {
+		t.Errorf("the same without verification: %v", err)
+	} else {
+		log.Close()
+	}
+}
+
+// otherCA is the file of an authority that nobody uses.
+func otherCA(t *testing.T) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, ca, ca, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestLocations(t *testing.T) {
+	node := &corev1.Node{Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
+		{Type: corev1.NodeExternalIP, Address: "192.0.2.9"}, {Type: corev1.NodeInternalIP, Address: "10.1.2.3"},
+	}}}
+	o := kubeletproxy.NewOptions()
+	up, err := kubeletproxy.New(o, prometheus.NewRegistry(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if host, port, err := up.Location(node); host != "10.1.2.3" || port != "10250" || err != nil {
+		t.Errorf("%s:%s %v", host, port, err)
+	}
+	node.Status.DaemonEndpoints.KubeletEndpoint.Port = 1234
+	o.AddressTypes = []string{"ExternalIP"}
+	if up, err = kubeletproxy.New(o, prometheus.NewRegistry(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if host, port, err := up.Location(node); host != "192.0.2.9" || port != "1234" || err != nil {
+		t.Errorf("%s:%s %v", host, port, err)
+	}
+	node.Status.Addresses = nil
+	if _, _, err := up.Location(node); err == nil || err.Error() != "no preferred addresses found; known addresses: []" {
+		t.Errorf("%v", err)
+	}
+	for host, want := range map[string]bool{"127.0.0.1": false, "169.254.1.1": false, "::1": false, "0.0.0.0": false, "10.0.0.1": true, "localhost": false} {
+		if err := kubeletproxy.CheckHost(t.Context(), host); (err == nil) != want {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+	o.CertFile = "x"
+	if errs := o.Validate(); len(errs) != 1 {
+		t.Errorf("%v", errs)
+	}
+}
+
+// TestTargetsAreNotHere: nothing connects to a target at an address of the machine
+// itself or its link, however it is written, not even for a moment.
+func TestTargetsAreNotHere(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	came := make(chan string, 1024)
+	go func() {
+		defer close(came)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			came <- conn.RemoteAddr().String()
+			_ = conn.Close()
+		}
+	}()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	up, err := kubeletproxy.New(kubeletproxy.NewOptions(), prometheus.NewRegistry(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer up.Close()
+	for _, host := range []string{"127.0.0.1", "127.9.9.9", "localhost", "::ffff:127.0.0.1", "0.0.0.0", "::", "::1", "169.254.169.254", "fe80::1%lo", "224.0.0.1", "255.255.255.255"} {
+		for _, scheme := range []string{"http", "https"} {
+			for _, upgrade := range []string{"", "SPDY/3.1"} {
+				r := httptest.NewRequest(http.MethodGet, "/", nil)
+				if upgrade != "" {
+					r.Header.Set("Connection", "Upgrade")
+					r.Header.Set("Upgrade", upgrade)
+				}
+				w := httptest.NewRecorder()
+				up.Proxy(w, r, kubeletproxy.Target, &url.URL{Scheme: scheme, Host: net.JoinHostPort(host, port)}, plainErrors{})
+				if !strings.Contains(w.Body.String(), "address not allowed") {
+					t.Errorf("%s %s %s: %d %s", scheme, host, upgrade, w.Code, w.Body)
+				}
+			}
+		}
+	}
+	// The first connection that comes is our own.
+	own, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	if first := <-came; first != own.LocalAddr().String() {
+		t.Errorf("somebody connected from %s", first)
+	}
+	l.Close()
+	for range came { // until nobody accepts any more
+	}
+}

@@ -1,0 +1,158 @@
+package responselimit
+
+import (
+	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+)
+
+const (
+	// maxPage is the maximum size in bytes of a page whose links are rewritten, compressed and
+	// uncompressed. maxWritten is the approximate maximum size of the rewritten page.
+	maxPage    = 1 << 20
+	maxWritten = 4 << 20
+	// maxPages is the number of pages that are held at a time, each until its response has ended.
+	maxPages = 16
+
+	rewritten = "text/html"
+	// asItIs is the same media type in a spelling that the proxy does not recognize. The proxy
+	// compares case-sensitively, but clients do not (RFC 9110, 8.3.1).
+	asItIs = "text/HTML"
+)
+
+// Room limits the number of pages that are held while their links are rewritten.
+type Room struct{ taken chan struct{} }
+
+// NewRoom returns a Room for maxPages pages.
+func NewRoom() *Room { return &Room{make(chan struct{}, maxPages)} }
+
+// Bounded returns a round tripper for a proxy that rewrites links. Pages that are too large for
+// that, or exceed the limit of the Room, pass unchanged. The contexts of requests must end with the
+// response.
+func (r *Room) Bounded(below http.RoundTripper) http.RoundTripper { return &bounded{below, r} }
+
+type bounded struct {
+	http.RoundTripper
+	room *Room
+}
+
+// WrappedRoundTripper lets an upgrade find the transport.
+func (b *bounded) WrappedRoundTripper() http.RoundTripper { return b.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := b.RoundTripper.RoundTrip(r.WithContext(untraced{r.Context()}))
+	if err != nil {
+		return nil, err
+	}
+	if fields(resp.Header) > MaxFields {
+		_ = resp.Body.Close()
+		return nil, ErrHead
+	}
+	DropOwn(resp.Header)
+	DropOwn(resp.Trailer)
+	resp.Body = &stranger{resp.Body, resp}
+	if !isPage(resp) {
+		return resp, nil
+	}
+	select {
+	case b.room.taken <- struct{}{}:
+	default:
+		leave(resp)
+		return resp, nil
+	}
+	release := func() { <-b.room.taken }
+	keeps := context.AfterFunc(r.Context(), release)
+	// Each link grows by at most the location that the proxy sends to the server.
+	link := len("https://") + len(r.Header.Get("X-Forwarded-Host")) + len(r.Header.Get("X-Forwarded-Uri"))
+	if !take(resp, link) {
+		if keeps() {
+			release()
+		}
+		leave(resp)
+	}
+	return resp, nil
+}
+
+// untraced is a context that hides the client trace, which receives informational responses.
+// Without it, the transport bounds their number and the proxy does not forward them.
+type untraced struct{ context.Context }
+
+// Value implements context.Context.
+func (u untraced) Value(key any) any {
+	v := u.Context.Value(key)
+	if _, trace := v.(*httptrace.ClientTrace); trace {
+		return nil
+	}
+	return v
+}
+
+// isPage reports whether the proxy would rewrite a response. The proxy has the same check.
+func isPage(resp *http.Response) bool {
+	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+	return strings.TrimSpace(kind) == rewritten
+}
+
+// leave prevents the proxy from rewriting a response.
+func leave(resp *http.Response) {
+	kind := resp.Header.Get("Content-Type")
+	resp.Header.Set("Content-Type", strings.Replace(kind, rewritten, asItIs, 1))
+}
+
+// take reads a page and reports whether it may be rewritten. In either case, the whole page can
+// still be read from the response.
+func take(resp *http.Response, link int) bool {
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxPage+1))
+	rest := io.Reader(resp.Body)
+	if err != nil { // the proxy gets the error
+		rest = failed{err}
+	}
+	resp.Body = body{io.MultiReader(bytes.NewReader(text), rest), resp.Body}
+	return len(text) <= maxPage && fits(text, resp.Header.Get("Content-Encoding"), link)
+}
+
+// fits reports whether a page stays small when it is decompressed and each of its attributes grows.
+// The proxy reports errors of the compression.
+func fits(text []byte, encoding string, link int) bool {
+	var plain io.Reader = bytes.NewReader(text)
+	switch encoding {
+	case "gzip":
+		z, err := gzip.NewReader(plain)
+		if err != nil {
+			return true
+		}
+		plain = z
+	case "deflate":
+		plain = flate.NewReader(plain)
+	}
+	size, links := 0, 0
+	part := make([]byte, 32<<10)
+	for {
+		n, err := plain.Read(part)
+		size += n
+		links += bytes.Count(part[:n], []byte("="))
+		if size > maxPage || size+links*link > maxWritten {
+			return false
+		}
+		if err != nil {
+			return true
+		}
+	}
+}
+
+// body is the body of a response after a part of it was read.
+type body struct {
+	io.Reader
+	io.Closer
+}
+
+// failed is a reader that returns an error.
+type failed struct{ err error }
+
+// Read implements io.Reader.
+func (f failed) Read([]byte) (int, error) { return 0, f.err }

@@ -1,0 +1,55 @@
+package responselimit
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+)
+
+const (
+	// MaxHead is the maximum size of the head of a response in bytes.
+	MaxHead = 1 << 20
+	// MaxFields is the maximum number of header fields. Each takes some hundred bytes of memory,
+	// but may take only four on the wire.
+	MaxFields = 10_000
+)
+
+// ErrHead reports that the head of a response exceeds the limits.
+var ErrHead = errors.New("the headers of the answer are too long")
+
+// own lists the header fields of a response that only this server may set, in canonical form.
+var own = []string{"Audit-Id", "X-Kubernetes-Pf-Flowschema-Uid", "X-Kubernetes-Pf-Prioritylevel-Uid"}
+
+// IsOwn reports whether only this server may set a header field of a response.
+func IsOwn(name string) bool { return slices.Contains(own, http.CanonicalHeaderKey(name)) }
+
+// DropOwn removes the header fields that only this server may set.
+func DropOwn(h http.Header) {
+	for _, name := range own {
+		h.Del(name)
+	}
+}
+
+// fields returns the number of header fields.
+func fields(h http.Header) (n int) {
+	for _, values := range h {
+		n += len(values)
+	}
+	return n
+}
+
+// stranger is a response body that also removes trailers that only this server may set.
+type stranger struct {
+	io.ReadCloser
+	of *http.Response
+}
+
+// Read implements io.Reader.
+func (s *stranger) Read(b []byte) (int, error) {
+	n, err := s.ReadCloser.Read(b)
+	if err != nil {
+		DropOwn(s.of.Trailer)
+	}
+	return n, err
+}

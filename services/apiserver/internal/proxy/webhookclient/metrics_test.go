@@ -1,0 +1,74 @@
+package webhookclient_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/client-go/rest"
+
+	"binnacle/services/apiserver/internal/proxy/webhookclient"
+)
+
+// TestSeriesOfHostEndWithItsClients: hosts of webhooks come from objects, and their series go
+// with the last client.
+func TestSeriesOfHostEndWithItsClients(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "x") }))
+	defer s.Close()
+	at, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := prometheus.NewRegistry()
+	m := webhookclient.NewMetrics(registry)
+	series := func() int {
+		t.Helper()
+		n, err := testutil.GatherAndCount(registry, "rest_client_requests_total", "rest_client_request_duration_seconds", "rest_client_request_size_bytes", "rest_client_response_size_bytes")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	ask := func(c *http.Client) {
+		t.Helper()
+		resp, err := c.Get(s.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+	}
+	first, releaseFirst, err := webhookclient.Direct(&rest.Config{}, at, 100, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, releaseSecond, err := webhookclient.Direct(&rest.Config{}, at, 100, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask(first)
+	ask(second)
+	if n := series(); n != 4 {
+		t.Errorf("%d series of a host that is in use, want 4", n)
+	}
+	releaseFirst()
+	releaseFirst()
+	if n := series(); n != 4 {
+		t.Errorf("%d series of a host that another client uses, want 4", n)
+	}
+	releaseSecond()
+	if n := series(); n != 0 {
+		t.Errorf("%d series of a host without clients", n)
+	}
+	ask(second) // a call that was under way
+	second.CloseIdleConnections()
+	releaseSecond()
+	if n := series(); n != 0 {
+		t.Errorf("%d series after a late answer", n)
+	}
+}

@@ -1,0 +1,95 @@
+package webhookclient
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// Services finds where services of the cluster are.
+type Services struct {
+	// Get returns a service; what does not exist is a NotFound error.
+	Get func(ctx context.Context, namespace, name string) (*corev1.Service, error)
+	// Self is where this server listens, as host:port, which is the service
+	// kubernetes of the namespace default.
+	Self string
+	// Own, if set, sends requests to this server itself, as its own user.
+	Own http.RoundTripper
+	// Endpoints, if set, is asked where the endpoints of a service are, one of
+	// which is taken: the addresses of services lead nowhere from here
+	// (--enable-aggregator-routing). What does not exist is a NotFound error.
+	Endpoints func(ctx context.Context, namespace, name string) (*corev1.Endpoints, error)
+}
+
+// Resolve returns host:port of a port of a service: its cluster address, or the
+// external name.
+func (s *Services) Resolve(ctx context.Context, namespace, name string, port int32) (string, error) {
+	if namespace == corev1.NamespaceDefault && name == selfName {
+		return s.Self, nil
+	}
+	svc, err := s.Get(ctx, namespace, name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", fmt.Errorf("service %q not found", name)
+	case err != nil:
+		return "", err
+	case s.Endpoints != nil:
+		return s.endpoint(ctx, svc, port)
+	case svc.Spec.Type == corev1.ServiceTypeExternalName:
+		return net.JoinHostPort(svc.Spec.ExternalName, strconv.Itoa(int(port))), nil
+	case svc.Spec.ClusterIP == corev1.ClusterIPNone || svc.Spec.ClusterIP == "":
+		return "", fmt.Errorf("cannot route to service with ClusterIP %q", svc.Spec.ClusterIP)
+	}
+	if _, err := servicePort(svc, name, port); err != nil {
+		return "", err
+	}
+	return net.JoinHostPort(svc.Spec.ClusterIP, strconv.Itoa(int(port))), nil
+}
+
+// endpoint is one of those that are ready.
+func (s *Services) endpoint(ctx context.Context, svc *corev1.Service, port int32) (string, error) {
+	if svc.Spec.Type == corev1.ServiceTypeExternalName {
+		return "", fmt.Errorf("unsupported service type %q", svc.Spec.Type)
+	}
+	p, err := servicePort(svc, svc.Name, port)
+	if err != nil {
+		return "", err
+	}
+	all, err := s.Endpoints(ctx, svc.Namespace, svc.Name)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return "", err
+	}
+	var found []string
+	if err == nil {
+		for i := range all.Subsets {
+			for _, q := range all.Subsets[i].Ports {
+				for j := range all.Subsets[i].Addresses {
+					if q.Name == p.Name {
+						found = append(found, net.JoinHostPort(all.Subsets[i].Addresses[j].IP, strconv.Itoa(int(q.Port))))
+					}
+				}
+			}
+		}
+	}
+	if len(found) == 0 {
+		return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", svc.Name))
+	}
+	return found[rand.IntN(len(found))], nil
+}
+
+func servicePort(svc *corev1.Service, name string, port int32) (*corev1.ServicePort, error) {
+	for i := range svc.Spec.Ports {
+		if svc.Spec.Ports[i].Port == port {
+			return &svc.Spec.Ports[i], nil
+		}
+	}
+	return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", port, name))
+}
+
+const selfName = "kubernetes"

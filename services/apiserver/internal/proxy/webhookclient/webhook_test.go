@@ -1,0 +1,235 @@
+package webhookclient_test
+
+import (
+	"context"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/proxy/webhookclient"
+)
+
+// hooks ask webhooks about config maps; every service is at the address given.
+func hooks(t *testing.T, address string) *webhookclient.Webhooks {
+	return hooksOf(t, address, 1<<16, webhookclient.Ways{})
+}
+
+// large are hooks that may answer much, of which little lies in between.
+func large(t *testing.T) *webhookclient.Webhooks {
+	return hooksOf(t, "", 32<<20, webhookclient.Ways{URLs: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		if c, ok := c.(*net.TCPConn); ok {
+			_ = c.SetReadBuffer(32 << 10)
+		}
+		return c, err
+	}})
+}
+
+func hooksOf(t *testing.T, address string, most int64, ways webhookclient.Ways) *webhookclient.Webhooks {
+	t.Helper()
+	patient := webhookclient.NewAnswers()
+	patient.Patience = time.Hour
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	w, err := webhookclient.NewWebhooks(webhookclient.WebhooksConfig{
+		Scheme: scheme, Versions: []schema.GroupVersion{corev1.SchemeGroupVersion}, Timeout: 10 * time.Second, MaxAnswer: most, Ways: ways, Answers: patient,
+		Resolve: func(_ context.Context, namespace, name string, port int32) (string, error) {
+			if name == "absent" {
+				return "", fmt.Errorf("service %q not found", name)
+			}
+			return address, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Close)
+	return w
+}
+
+func ca(s *httptest.Server) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+}
+
+func ask(t *testing.T, w *webhookclient.Webhooks, hook *webhookclient.Webhook) (*corev1.ConfigMap, error) {
+	t.Helper()
+	answer := &corev1.ConfigMap{}
+	return answer, w.Ask(t.Context(), hook, webhookclient.Terms{}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "question"}}, answer)
+}
+
+func TestWebhookByURLAndByService(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Path {
+		case "/elsewhere":
+			http.Redirect(w, r, "/", http.StatusFound)
+		case "/long":
+			fmt.Fprintf(w, `{"kind":"ConfigMap","apiVersion":"v1","data":{"a":%q}}`, strings.Repeat("x", 1<<17))
+		case "/broken":
+			w.Header().Set("Content-Type", "text/plain")
+			w.WriteHeader(http.StatusInternalServerError)
+			fmt.Fprint(w, "broken")
+		default:
+			fmt.Fprintf(w, `{"kind":"ConfigMap","apiVersion":"v1","data":{"uri":%q,"host":%q,"agent":%q,"proto":%q,"asked":%q}}`,
+				r.RequestURI, r.Host, r.UserAgent(), r.Proto, body)
+		}
+	}))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	defer s.Close()
+	w := hooks(t, s.Listener.Addr().String())
+
+	got, err := ask(t, w, &webhookclient.Webhook{URL: s.URL + "/convert", CABundle: ca(s)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := got.Data; d["uri"] != "/convert?timeout=10s" || d["agent"] != "kube-apiserver-admission" || d["proto"] != "HTTP/2.0" || !strings.Contains(d["asked"], `"name":"question"`) {
+		t.Errorf("asked by URL as %v", d)
+	}
+	// The certificate of the test server is for example.com alone.
+	hook := &webhookclient.Webhook{URL: s.URL + "/short", CABundle: ca(s)}
+	if err := w.Ask(t.Context(), hook, webhookclient.Terms{Limit: 3 * time.Second}, &corev1.ConfigMap{}, got); err != nil || got.Data["uri"] != "/short?timeout=3s" {
+		t.Errorf("asked for three seconds: %v, %v", got.Data, err)
+	}
+	_, err = ask(t, w, &webhookclient.Webhook{Service: &webhookclient.Reference{Namespace: "ns", Name: "hook", Path: "/p", Port: 8443}, CABundle: ca(s)})
+	if err == nil || !strings.Contains(err.Error(), "not hook.ns.svc") || !strings.Contains(err.Error(), `Post "https://hook.ns.svc:8443/p?timeout=10s"`) {
+		t.Errorf("a service with another's certificate: %v", err)
+	}
+	for want, hook := range map[string]*webhookclient.Webhook{
+		`Post "https://absent.ns.svc:443/?timeout=10s": service "absent" not found`: {Service: &webhookclient.Reference{Namespace: "ns", Name: "absent"}, CABundle: ca(s)},
+		"unable to parse URL":                                                         {URL: "https://%zz"},
+		"unable to load root certificates":                                            {URL: s.URL, CABundle: []byte("x")},
+		"certificate signed by unknown authority":                                     {URL: s.URL},
+		"the answer of the webhook is too long":                                       {URL: s.URL + "/long", CABundle: ca(s)},
+		`an error on the server ("broken") has prevented the request from succeeding`: {URL: s.URL + "/broken", CABundle: ca(s)},
+		"the server responded with the status code 302":                               {URL: s.URL + "/elsewhere", CABundle: ca(s)},
+	} {
+		if _, err := ask(t, w, hook); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
+func TestResolveServices(t *testing.T) {
+	known := map[string]corev1.ServiceSpec{
+		"pending":    {Ports: []corev1.ServicePort{{Port: 443}}},
+		"kubernetes": {ClusterIP: "10.0.0.8", Ports: []corev1.ServicePort{{Port: 443}}},
+		"a":          {ClusterIP: "10.0.0.7", Ports: []corev1.ServicePort{{Port: 443}, {Port: 8443}}},
+		"none":       {ClusterIP: "None", Ports: []corev1.ServicePort{{Port: 443}}},
+		"far":        {Type: corev1.ServiceTypeExternalName, ExternalName: "hooks.example.com"},
+	}
+	s := &webhookclient.Services{Self: "127.0.0.1:6443", Get: func(_ context.Context, namespace, name string) (*corev1.Service, error) {
+		if name == "broken" {
+			return nil, errors.New("not ready")
+		}
+		spec, ok := known[name]
+		if !ok {
+			return nil, apierrors.NewNotFound(corev1.Resource("services"), name)
+		}
+		return &corev1.Service{Spec: spec}, nil
+	}}
+	for _, c := range []struct {
+		namespace, name string
+		port            int32
+		want, problem   string
+	}{
+		{"n", "a", 8443, "10.0.0.7:8443", ""},
+		{"n", "a", 1, "", `no service port 1 found for service "a"`},
+		{"n", "none", 443, "", `cannot route to service with ClusterIP "None"`},
+		{"n", "pending", 443, "", `cannot route to service with ClusterIP ""`},
+		{"n", "kubernetes", 443, "10.0.0.8:443", ""},
+		{"default", "a", 443, "10.0.0.7:443", ""},
+		{"n", "far", 443, "hooks.example.com:443", ""},
+		{"n", "absent", 443, "", `service "absent" not found`},
+		{"n", "broken", 443, "", "not ready"},
+		{"default", "kubernetes", 443, "127.0.0.1:6443", ""},
+	} {
+		got, err := s.Resolve(t.Context(), c.namespace, c.name, c.port)
+		if got != c.want || fmt.Sprint(err) != c.problem && (err != nil || c.problem != "") {
+			t.Errorf("%s/%s:%d is %q, %v; want %q, %s", c.namespace, c.name, c.port, got, err, c.want, c.problem)
+		}
+	}
+}
+
+// Where addresses of services lead nowhere, one of the endpoints is asked.
+func TestResolveEndpoints(t *testing.T) {
+	known := map[string]corev1.ServiceSpec{
+		"a":      {ClusterIP: "10.0.0.7", Ports: []corev1.ServicePort{{Name: "x", Port: 443}, {Name: "y", Port: 8443}}},
+		"none":   {ClusterIP: "None", Ports: []corev1.ServicePort{{Name: "x", Port: 443}}},
+		"far":    {Type: corev1.ServiceTypeExternalName, ExternalName: "hooks.example.com", Ports: []corev1.ServicePort{{Name: "x", Port: 443}}},
+		"empty":  {Ports: []corev1.ServicePort{{Port: 443}}},
+		"absent": {Ports: []corev1.ServicePort{{Port: 443}}},
+		"broken": {Ports: []corev1.ServicePort{{Port: 443}}},
+	}
+	ready := []corev1.EndpointSubset{
+		{Addresses: []corev1.EndpointAddress{{IP: "1.1.1.1"}}, NotReadyAddresses: []corev1.EndpointAddress{{IP: "1.1.1.9"}}, Ports: []corev1.EndpointPort{{Name: "x", Port: 1}, {Name: "y", Port: 2}}},
+		{Addresses: []corev1.EndpointAddress{{IP: "fd00::1"}}, Ports: []corev1.EndpointPort{{Name: "x", Port: 3}}},
+		{NotReadyAddresses: []corev1.EndpointAddress{{IP: "1.1.1.2"}}, Ports: []corev1.EndpointPort{{Name: "x", Port: 1}}},
+	}
+	s := &webhookclient.Services{
+		Get: func(_ context.Context, namespace, name string) (*corev1.Service, error) {
+			return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: known[name]}, nil
+		},
+		Endpoints: func(_ context.Context, namespace, name string) (*corev1.Endpoints, error) {
+			switch {
+			case namespace != "n":
+				return nil, errors.New("another namespace")
+			case name == "broken":
+				return &corev1.Endpoints{Subsets: []corev1.EndpointSubset{{Addresses: ready[0].Addresses, Ports: []corev1.EndpointPort{{Port: 4}}}}}, errors.New("not ready")
+			case name == "absent":
+				return nil, apierrors.NewNotFound(corev1.Resource("endpoints"), name)
+			case name == "empty":
+				return &corev1.Endpoints{}, nil
+			}
+			return &corev1.Endpoints{Subsets: ready}, nil
+		},
+	}
+	for _, c := range []struct {
+		name    string
+		port    int32
+		want    []string
+		problem string
+	}{
+		{"a", 443, []string{"1.1.1.1:1", "[fd00::1]:3"}, ""},
+		{"none", 443, []string{"1.1.1.1:1", "[fd00::1]:3"}, ""},
+		{"a", 8443, []string{"1.1.1.1:2"}, ""},
+		{"a", 1, nil, `no service port 1 found for service "a"`},
+		{"far", 443, nil, `unsupported service type "ExternalName"`},
+		{"empty", 443, nil, `no endpoints available for service "empty"`},
+		{"absent", 443, nil, `no endpoints available for service "absent"`},
+		{"broken", 443, nil, "not ready"},
+	} {
+		seen := map[string]bool{}
+		for range 64 {
+			got, err := s.Resolve(t.Context(), "n", c.name, c.port)
+			if err != nil || c.problem != "" {
+				if fmt.Sprint(err) != c.problem {
+					t.Errorf("%s:%d: %v, want %s", c.name, c.port, err, c.problem)
+				}
+				break
+			}
+			seen[got] = true
+		}
+		if got := slices.Sorted(maps.Keys(seen)); !slices.Equal(got, c.want) {
+			t.Errorf("%s:%d is one of %v, want %v", c.name, c.port, got, c.want)
+		}
+	}
+}

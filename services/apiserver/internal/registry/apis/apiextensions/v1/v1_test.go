@@ -1,0 +1,288 @@
+package v1_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"reflect"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	kjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+)
+
+// recorded holds definitions in both forms, as the reference server's library
+// writes them.
+func recorded(t testing.TB) (out []struct {
+	JSON  json.RawMessage
+	Proto []byte
+}) {
+	t.Helper()
+	b, err := os.ReadFile("testdata/recorded.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, &out); err != nil {
+		t.Fatal(err)
+	}
+	if len(out) == 0 {
+		t.Fatal("nothing recorded")
+	}
+	return out
+}
+
+// canonical leaves out how characters are escaped.
+func canonical(t *testing.T, b []byte) string {
+	t.Helper()
+	var v any
+	if err := json.Unmarshal(b, &v); err != nil {
+		t.Fatal(err)
+	}
+	out, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+func TestBytesAreThoseOfTheReference(t *testing.T) {
+	for i, r := range recorded(t) {
+		var d v1.CustomResourceDefinition
+		if err := json.Unmarshal(r.JSON, &d); err != nil {
+			t.Fatal(err)
+		}
+		pb, err := d.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(pb, r.Proto) {
+			t.Errorf("case %d: protobuf differs (%d bytes, want %d)", i, len(pb), len(r.Proto))
+		}
+		if d.Size() != len(r.Proto) {
+			t.Errorf("case %d: size %d, want %d", i, d.Size(), len(r.Proto))
+		}
+		var back v1.CustomResourceDefinition
+		if err := back.Unmarshal(r.Proto); err != nil {
+			t.Fatal(err)
+		}
+		js, err := json.Marshal(&back)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := canonical(t, js), canonical(t, r.JSON); got != want {
+			t.Errorf("case %d: JSON\n got %s\nwant %s", i, got, want)
+		}
+	}
+}
+
+func TestDeepCopySharesSchemasAlone(t *testing.T) {
+	for i, r := range recorded(t) {
+		var d v1.CustomResourceDefinition
+		if err := d.Unmarshal(r.Proto); err != nil {
+			t.Fatal(err)
+		}
+		c := d.DeepCopyObject().(*v1.CustomResourceDefinition)
+		if !reflect.DeepEqual(&d, c) {
+			t.Fatalf("case %d: the copy differs", i)
+		}
+		scribble(reflect.ValueOf(c).Elem())
+		pb, err := d.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(pb, r.Proto) {
+			t.Errorf("case %d: writing to the copy changed the original", i)
+		}
+	}
+}
+
+// scribble changes everything that v leads to, but schemas.
+func scribble(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if _, is := v.Interface().(*v1.JSONSchemaProps); !is && !v.IsNil() {
+			scribble(v.Elem())
+		}
+	case reflect.Struct:
+		for i := 0; i < v.NumField(); i++ {
+			if v.Type().Field(i).IsExported() {
+				scribble(v.Field(i))
+			}
+		}
+	case reflect.Slice:
+		for i := 0; i < v.Len(); i++ {
+			scribble(v.Index(i))
+		}
+	case reflect.Map:
+		for _, k := range v.MapKeys() {
+			v.SetMapIndex(k, reflect.Value{})
+		}
+	case reflect.String:
+		v.SetString("!")
+	case reflect.Bool:
+		v.SetBool(!v.Bool())
+	case reflect.Uint8:
+		v.SetUint('!')
+	case reflect.Int32, reflect.Int64:
+		v.SetInt(v.Int() + 1)
+	case reflect.Float64:
+		v.SetFloat(v.Float() + 1)
+	}
+}
+
+func TestSerializers(t *testing.T) {
+	s := runtime.NewScheme()
+	if err := v1.AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	gvk := v1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
+	for name, ser := range map[string]runtime.Serializer{
+		"protobuf": protobuf.NewSerializer(s, s),
+		"json":     kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, s, s, kjson.SerializerOptions{Strict: true}),
+		"yaml":     kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, s, s, kjson.SerializerOptions{Yaml: true}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i, r := range recorded(t) {
+				var d v1.CustomResourceDefinition
+				if err := d.Unmarshal(r.Proto); err != nil {
+					t.Fatal(err)
+				}
+				d.SetGroupVersionKind(gvk)
+				var buf bytes.Buffer
+				if err := ser.Encode(&d, &buf); err != nil {
+					t.Fatal(err)
+				}
+				back, got, err := ser.Decode(buf.Bytes(), nil, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				back.GetObjectKind().SetGroupVersionKind(gvk)
+				if *got != gvk {
+					t.Errorf("case %d: kind %s", i, got)
+				}
+				a, _ := json.Marshal(&d)
+				b, _ := json.Marshal(back)
+				if !bytes.Equal(a, b) {
+					t.Errorf("case %d:\n got %s\nwant %s", i, b, a)
+				}
+			}
+		})
+	}
+}
+
+func TestListAndReviewKeepTheirOwnForm(t *testing.T) {
+	s := runtime.NewScheme()
+	if err := v1.AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	ser := protobuf.NewSerializer(s, s)
+	list := &v1.CustomResourceDefinitionList{Items: make([]v1.CustomResourceDefinition, 2)}
+	list.ResourceVersion, list.Items[0].Name, list.Items[1].Name = "7", "a", "b"
+	list.SetGroupVersionKind(v1.SchemeGroupVersion.WithKind("CustomResourceDefinitionList"))
+	review := &v1.ConversionReview{
+		Request:  &v1.ConversionRequest{UID: types.UID("u"), DesiredAPIVersion: "a/v1", Objects: []runtime.RawExtension{{Raw: []byte(`{"a":1}`)}}},
+		Response: &v1.ConversionResponse{UID: "u"},
+	}
+	review.SetGroupVersionKind(v1.SchemeGroupVersion.WithKind("ConversionReview"))
+	for _, obj := range []runtime.Object{list, review} {
+		var buf bytes.Buffer
+		if err := ser.Encode(obj, &buf); err != nil {
+			t.Fatal(err)
+		}
+		back, _, err := ser.Decode(buf.Bytes(), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back.GetObjectKind().SetGroupVersionKind(obj.GetObjectKind().GroupVersionKind())
+		if !reflect.DeepEqual(obj, back) {
+			t.Errorf("got %v\nwant %v", back, obj)
+		}
+		if !reflect.DeepEqual(obj, obj.DeepCopyObject()) {
+			t.Errorf("copy of %v differs", obj)
+		}
+	}
+}
+
+func TestUnionsInJSON(t *testing.T) {
+	for _, c := range []struct{ in, out string }{
+		{`{"items":{"type":"string"}}`, ``},
+		{`{"items":[{"type":"string"},{"type":"integer"}]}`, ``},
+		{`{"additionalProperties":true}`, ``},
+		{`{"additionalProperties":false}`, ``},
+		{`{"additionalProperties":{"type":"string"}}`, ``},
+		{`{"dependencies":{"a":["b"],"c":{"type":"string"}}}`, ``},
+		{`{"default":{"a": [1, null]},"enum":["x",null,1.50]}`, `{"default":{"a":[1,null]},"enum":["x",null,1.50]}`},
+		{`{"default":null}`, `{}`},
+		{`{"x-kubernetes-validations":[{"rule":"self == 1"}]}`, ``},
+	} {
+		var s v1.JSONSchemaProps
+		if err := json.Unmarshal([]byte(c.in), &s); err != nil {
+			t.Fatalf("%s: %v", c.in, err)
+		}
+		got, err := json.Marshal(&s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.out == "" {
+			c.out = c.in
+		}
+		if string(got) != c.out {
+			t.Errorf("%s became %s", c.in, got)
+		}
+	}
+	var s v1.JSONSchemaProps
+	if err := json.Unmarshal([]byte(`{"additionalProperties":"x"}`), &s); err == nil {
+		t.Error("a string is no schema")
+	}
+}
+
+func TestStrategicMerge(t *testing.T) {
+	schema, err := strategicpatch.NewPatchMetaFromStruct(v1.JSONSchemaProps{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := strategicpatch.StrategicMergePatchUsingLookupPatchMeta(
+		[]byte(`{"x-kubernetes-validations":[{"rule":"a"},{"rule":"b"}]}`),
+		[]byte(`{"x-kubernetes-validations":[{"rule":"b","message":"m"}]}`), schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"x-kubernetes-validations":[{"rule":"a"},{"message":"m","rule":"b"}]}`; string(got) != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func FuzzUnmarshal(f *testing.F) {
+	for _, r := range recorded(f) {
+		if len(r.Proto) < 1000 {
+			f.Add(r.Proto)
+		}
+	}
+	f.Add([]byte{0x0b, 0x0b, 0x0c, 0x0c})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var d v1.CustomResourceDefinition
+		if err := d.Unmarshal(data); err != nil {
+			return
+		}
+		pb, err := d.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back v1.CustomResourceDefinition
+		if err := back.Unmarshal(pb); err != nil {
+			t.Fatalf("what was written cannot be read: %v", err)
+		}
+		again, err := back.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(pb, again) {
+			t.Fatal("a second pass changes the bytes")
+		}
+	})
+}

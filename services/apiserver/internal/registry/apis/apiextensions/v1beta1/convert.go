@@ -1,0 +1,139 @@
+package v1beta1
+
+import (
+	"k8s.io/utils/ptr"
+
+	"binnacle/libs/semantic"
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/registry/apis/apitype"
+)
+
+// FromV1 returns the stored form of a definition. The result shares memory with the argument.
+func FromV1(in *v1.CustomResourceDefinition) *CustomResourceDefinition {
+	s := &in.Spec
+	out := &CustomResourceDefinition{
+		TypeMeta: in.TypeMeta, ObjectMeta: in.ObjectMeta, Status: in.Status,
+		Spec: CustomResourceDefinitionSpec{
+			Group: s.Group, Names: s.Names, Scope: s.Scope, PreserveUnknownFields: ptr.To(s.PreserveUnknownFields),
+		},
+	}
+	for i := range s.Versions {
+		v := &s.Versions[i]
+		out.Spec.Versions = append(out.Spec.Versions, CustomResourceDefinitionVersion{
+			Name: v.Name, Served: v.Served, Storage: v.Storage, Deprecated: v.Deprecated, DeprecationWarning: v.DeprecationWarning,
+			Schema: (*CustomResourceValidation)(v.Schema), Subresources: v.Subresources, SelectableFields: v.SelectableFields,
+			AdditionalPrinterColumns: columnsFromV1(v.AdditionalPrinterColumns),
+		})
+	}
+	if c := s.Conversion; c != nil {
+		out.Spec.Conversion = &CustomResourceConversion{Strategy: c.Strategy}
+		if c.Webhook != nil {
+			out.Spec.Conversion.WebhookClientConfig = c.Webhook.ClientConfig
+			out.Spec.Conversion.ConversionReviewVersions = c.Webhook.ConversionReviewVersions
+		}
+	}
+	raise(&out.Spec)
+	return out
+}
+
+// raise moves values that are equal in all versions to the top level.
+func raise(s *CustomResourceDefinitionSpec) {
+	if len(s.Versions) == 0 {
+		return
+	}
+	s.Version = s.Versions[0].Name
+	schema, subresources, columns, fields := true, true, true, true
+	first := s.Versions[0]
+	for i := range s.Versions {
+		v := &s.Versions[i]
+		schema = schema && semantic.Equal(v.Schema, first.Schema)
+		subresources = subresources && semantic.Equal(v.Subresources, first.Subresources)
+		columns = columns && semantic.Equal(v.AdditionalPrinterColumns, first.AdditionalPrinterColumns)
+		fields = fields && semantic.Equal(v.SelectableFields, first.SelectableFields)
+	}
+	for i := range s.Versions {
+		v := &s.Versions[i]
+		if schema {
+			s.Validation, v.Schema = first.Schema, nil
+		}
+		if subresources {
+			s.Subresources, v.Subresources = first.Subresources, nil
+		}
+		if columns {
+			s.AdditionalPrinterColumns, v.AdditionalPrinterColumns = first.AdditionalPrinterColumns, nil
+		}
+		if fields {
+			s.SelectableFields, v.SelectableFields = first.SelectableFields, nil
+		}
+	}
+}
+
+// ToV1 returns the served form of a definition. The result shares memory with the argument, but its
+// versions share none with each other.
+func ToV1(in *CustomResourceDefinition) *v1.CustomResourceDefinition {
+	s := &in.Spec
+	out := &v1.CustomResourceDefinition{
+		TypeMeta: in.TypeMeta, ObjectMeta: in.ObjectMeta, Status: in.Status,
+		Spec: v1.CustomResourceDefinitionSpec{
+			Group: s.Group, Names: s.Names, Scope: s.Scope, PreserveUnknownFields: ptr.Deref(s.PreserveUnknownFields, true),
+		},
+	}
+	if out.Spec.Scope == "" {
+		out.Spec.Scope = v1.NamespaceScoped
+	}
+	versions := s.Versions
+	if len(versions) == 0 && s.Version != "" {
+		versions = []CustomResourceDefinitionVersion{{Name: s.Version, Served: true, Storage: true}}
+	}
+	for i := range versions {
+		v := &versions[i]
+		o := v1.CustomResourceDefinitionVersion{
+			Name: v.Name, Served: v.Served, Storage: v.Storage, Deprecated: v.Deprecated, DeprecationWarning: v.DeprecationWarning,
+			Schema: (*v1.CustomResourceValidation)(v.Schema), Subresources: v.Subresources, SelectableFields: v.SelectableFields,
+			AdditionalPrinterColumns: columnsToV1(v.AdditionalPrinterColumns),
+		}
+		if s.Validation != nil {
+			o.Schema = apitype.DeepCopy((*v1.CustomResourceValidation)(s.Validation))
+		}
+		if s.Subresources != nil {
+			o.Subresources = apitype.DeepCopy(s.Subresources)
+		}
+		if s.AdditionalPrinterColumns != nil {
+			o.AdditionalPrinterColumns = columnsToV1(s.AdditionalPrinterColumns)
+		}
+		if s.SelectableFields != nil {
+			o.SelectableFields = append([]v1.SelectableField(nil), s.SelectableFields...)
+		}
+		out.Spec.Versions = append(out.Spec.Versions, o)
+	}
+	if c := s.Conversion; c != nil {
+		out.Spec.Conversion = &v1.CustomResourceConversion{Strategy: c.Strategy}
+		if c.WebhookClientConfig != nil || c.ConversionReviewVersions != nil {
+			out.Spec.Conversion.Webhook = &v1.WebhookConversion{ClientConfig: c.WebhookClientConfig, ConversionReviewVersions: c.ConversionReviewVersions}
+		}
+		if c.Strategy == v1.WebhookConverter && len(c.ConversionReviewVersions) == 0 {
+			// The default is the version of this group version.
+			if out.Spec.Conversion.Webhook == nil {
+				out.Spec.Conversion.Webhook = &v1.WebhookConversion{}
+			}
+			out.Spec.Conversion.Webhook.ConversionReviewVersions = []string{SchemeGroupVersion.Version}
+		}
+	}
+	return out
+}
+
+func columnsFromV1(in []v1.CustomResourceColumnDefinition) []CustomResourceColumnDefinition {
+	var out []CustomResourceColumnDefinition
+	for _, c := range in {
+		out = append(out, CustomResourceColumnDefinition(c))
+	}
+	return out
+}
+
+func columnsToV1(in []CustomResourceColumnDefinition) []v1.CustomResourceColumnDefinition {
+	var out []v1.CustomResourceColumnDefinition
+	for _, c := range in {
+		out = append(out, v1.CustomResourceColumnDefinition(c))
+	}
+	return out
+}

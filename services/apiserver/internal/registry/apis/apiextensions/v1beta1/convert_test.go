@@ -1,0 +1,114 @@
+package v1beta1_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"reflect"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/utils/ptr"
+
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/registry/apis/apiextensions/v1beta1"
+)
+
+// Recorded are definitions in v1 and what the reference server's library stores
+// for them.
+func TestStoredBytesAreThoseOfTheReference(t *testing.T) {
+	b, err := os.ReadFile("testdata/recorded.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases []struct {
+		JSON  json.RawMessage
+		Proto []byte
+	}
+	if err := json.Unmarshal(b, &cases); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range cases {
+		d := &v1.CustomResourceDefinition{}
+		if err := json.Unmarshal(c.JSON, d); err != nil {
+			t.Fatal(err)
+		}
+		stored, err := v1beta1.FromV1(d.DeepCopy()).Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(stored, c.Proto) {
+			t.Errorf("case %d: stored bytes differ (%d, want %d)", i, len(stored), len(c.Proto))
+		}
+		read := &v1beta1.CustomResourceDefinition{}
+		if err := read.Unmarshal(c.Proto); err != nil {
+			t.Fatal(err)
+		}
+		back := v1beta1.ToV1(read)
+		if d.Spec.Scope == "" {
+			d.Spec.Scope = v1.NamespaceScoped
+		}
+		if !equality.Semantic.DeepEqual(d, back) {
+			a, _ := json.Marshal(d)
+			b, _ := json.Marshal(back)
+			t.Errorf("case %d: read back\n got %s\nwant %s", i, b, a)
+		}
+	}
+}
+
+func TestCommonPartsStandOnce(t *testing.T) {
+	schema := func(typ string) *v1.CustomResourceValidation {
+		return &v1.CustomResourceValidation{OpenAPIV3Schema: &v1.JSONSchemaProps{Type: typ}}
+	}
+	columns := []v1.CustomResourceColumnDefinition{{Name: "A", Type: "string", JSONPath: ".a"}}
+	d := &v1.CustomResourceDefinition{Spec: v1.CustomResourceDefinitionSpec{
+		Scope: v1.ClusterScoped,
+		Versions: []v1.CustomResourceDefinitionVersion{
+			{Name: "v2", Served: true, Storage: true, Schema: schema("object"), AdditionalPrinterColumns: columns, SelectableFields: []v1.SelectableField{{JSONPath: ".x"}}},
+			{Name: "v1", Served: true, Schema: schema("object"), AdditionalPrinterColumns: columns, SelectableFields: []v1.SelectableField{{JSONPath: ".y"}}},
+		},
+	}}
+	s := v1beta1.FromV1(d)
+	if s.Spec.Version != "v2" || s.Spec.Validation == nil || s.Spec.Versions[0].Schema != nil || s.Spec.Versions[1].Schema != nil {
+		t.Errorf("the common schema is not at the top: %+v", s.Spec)
+	}
+	if len(s.Spec.AdditionalPrinterColumns) != 1 || s.Spec.SelectableFields != nil || len(s.Spec.Versions[1].SelectableFields) != 1 {
+		t.Errorf("columns and fields: %+v", s.Spec)
+	}
+	if d.Spec.Versions[0].Schema == nil {
+		t.Error("the served form was changed")
+	}
+	back := v1beta1.ToV1(s)
+	if !reflect.DeepEqual(d, back) {
+		t.Errorf("read back %v", back)
+	}
+	if back.Spec.Versions[0].Schema == back.Spec.Versions[1].Schema {
+		t.Error("two versions share a schema")
+	}
+}
+
+// What older servers left in a store.
+func TestOldDefinitions(t *testing.T) {
+	var s v1beta1.CustomResourceDefinition
+	text := `{"apiVersion":"apiextensions.k8s.io/v1beta1","kind":"CustomResourceDefinition","metadata":{"name":"ws.example.com"},
+	"spec":{"group":"example.com","version":"v1","names":{"plural":"ws","kind":"W"},"additionalPrinterColumns":[{"name":"A","type":"string","JSONPath":".a"}],
+	"conversion":{"strategy":"Webhook","webhookClientConfig":{"url":"https://h"}}}}`
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		t.Fatal(err)
+	}
+	d := v1beta1.ToV1(&s)
+	want := v1.CustomResourceDefinitionSpec{
+		Group: "example.com", Names: v1.CustomResourceDefinitionNames{Plural: "ws", Kind: "W"}, Scope: v1.NamespaceScoped,
+		Versions: []v1.CustomResourceDefinitionVersion{{
+			Name: "v1", Served: true, Storage: true,
+			AdditionalPrinterColumns: []v1.CustomResourceColumnDefinition{{Name: "A", Type: "string", JSONPath: ".a"}},
+		}},
+		Conversion: &v1.CustomResourceConversion{Strategy: v1.WebhookConverter, Webhook: &v1.WebhookConversion{
+			ClientConfig: &v1.WebhookClientConfig{URL: ptr.To("https://h")}, ConversionReviewVersions: []string{"v1beta1"},
+		}},
+		PreserveUnknownFields: true,
+	}
+	if !reflect.DeepEqual(d.Spec, want) {
+		t.Errorf("got %+v", d.Spec)
+	}
+}

@@ -1,0 +1,39 @@
+package v1beta1
+
+import (
+	"bytes"
+	"sync"
+
+	"binnacle/services/apiserver/internal/json/pathreader"
+	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+)
+
+// CustomResourceValidation is that of v1. Its JSON is most of a stored definition, and is read and
+// written without reflection.
+type CustomResourceValidation struct {
+	OpenAPIV3Schema *v1.JSONSchemaProps `json:"openAPIV3Schema,omitempty" protobuf:"bytes,1,opt,name=openAPIV3Schema"`
+}
+
+// room is a pool of buffers for schemas whose encoded size is not yet known.
+var room = sync.Pool{New: func() any { return new([]byte) }}
+
+// MarshalJSON implements json.Marshaler.
+func (c CustomResourceValidation) MarshalJSON() ([]byte, error) {
+	if c.OpenAPIV3Schema == nil {
+		return []byte("{}"), nil
+	}
+	scratch, _ := room.Get().(*[]byte)
+	defer room.Put(scratch)
+	*scratch = append(c.OpenAPIV3Schema.AppendJSON(append((*scratch)[:0], `{"openAPIV3Schema":`...)), '}')
+	return bytes.Clone(*scratch), nil
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (c *CustomResourceValidation) UnmarshalJSON(data []byte) error {
+	text, err := pathreader.Find(data, "openAPIV3Schema")
+	if err != nil || text == nil || pathreader.IsNull(text) {
+		return err
+	}
+	c.OpenAPIV3Schema, err = v1.ReadSchema(text)
+	return err
+}

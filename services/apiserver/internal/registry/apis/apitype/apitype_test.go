@@ -1,0 +1,226 @@
+package apitype_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"reflect"
+	"testing"
+
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/randfill"
+
+	"binnacle/services/apiserver/internal/registry/apis/apitype"
+)
+
+type inner struct {
+	Text string `protobuf:"bytes,1,opt,name=text"`
+	Self *inner `protobuf:"bytes,2,opt,name=self"`
+}
+
+type everything struct {
+	ignored   string
+	Bool      bool              `protobuf:"varint,1,opt,name=bool"`
+	Int32     int32             `protobuf:"varint,2,opt,name=int32"`
+	Int64     *int64            `protobuf:"varint,3,opt,name=int64"`
+	Double    float64           `protobuf:"fixed64,4,opt,name=double"`
+	Text      string            `protobuf:"bytes,5,opt,name=text"`
+	Bytes     []byte            `protobuf:"bytes,6,opt,name=bytes"`
+	Inner     inner             `protobuf:"bytes,7,opt,name=inner"`
+	Pointer   *inner            `protobuf:"bytes,8,opt,name=pointer"`
+	Texts     []string          `protobuf:"bytes,9,rep,name=texts"`
+	Blobs     [][]byte          `protobuf:"bytes,10,rep,name=blobs"`
+	Inners    []inner           `protobuf:"bytes,11,rep,name=inners"`
+	Strings   map[string]string `protobuf:"bytes,12,rep,name=strings"`
+	Structs   map[string]inner  `protobuf:"bytes,13,rep,name=structs"`
+	ByteMap   map[string][]byte `protobuf:"bytes,14,rep,name=byteMap"`
+	Meta      metav1.ObjectMeta `protobuf:"bytes,15,opt,name=meta"`
+	When      *metav1.Time      `protobuf:"bytes,16,opt,name=when"`
+	Unsigned  uint64            `protobuf:"varint,17,opt,name=unsigned"`
+	Numbers   []int64           `protobuf:"varint,18,rep,name=numbers"`
+	Unsigned4 uint32            `protobuf:"varint,2000,opt,name=unsigned4"`
+}
+
+func random(seed int64) *everything {
+	var v everything
+	randfill.NewWithSeed(seed).NilChance(0.3).NumElements(1, 3).MaxDepth(12).Funcs(
+		func(t *metav1.Time, c randfill.Continue) { *t = metav1.Unix(int64(c.Intn(1<<30)), 0) },
+		func(b *[]byte, c randfill.Continue) { *b = []byte{byte(c.Intn(256)), 1} },
+	).Fill(&v)
+	v.ignored = ""
+	return &v
+}
+
+func TestRoundTrip(t *testing.T) {
+	for seed := int64(1); seed <= 200; seed++ {
+		v := random(seed)
+		pb, err := apitype.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(pb) != apitype.Size(v) {
+			t.Fatalf("seed %d: size %d, wrote %d", seed, apitype.Size(v), len(pb))
+		}
+		var back everything
+		if err := apitype.Unmarshal(pb, &back); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(v, &back) {
+			t.Fatalf("seed %d:\n got %+v\nwant %+v", seed, back, v)
+		}
+		if c := apitype.DeepCopy(v); !reflect.DeepEqual(v, c) {
+			t.Fatalf("seed %d: the copy differs", seed)
+		}
+		// The same bytes, whatever the buffer.
+		buf := make([]byte, len(pb)+3)
+		n, err := apitype.MarshalToSizedBuffer(v, buf)
+		if err != nil || !bytes.Equal(buf[len(buf)-n:], pb) {
+			t.Fatalf("seed %d: into a buffer: %v", seed, err)
+		}
+		n, err = apitype.MarshalTo(v, buf)
+		if err != nil || !bytes.Equal(buf[:n], pb) {
+			t.Fatalf("seed %d: to the beginning of a buffer: %v", seed, err)
+		}
+		if _, err := apitype.MarshalTo(v, buf[:len(pb)-1]); !errors.Is(err, io.ErrShortBuffer) {
+			t.Fatalf("seed %d: into a short buffer: %v", seed, err)
+		}
+	}
+}
+
+// A type of Kubernetes whose own code and ours must write the same.
+func TestAgreesWithGeneratedCode(t *testing.T) {
+	for seed := int64(1); seed <= 50; seed++ {
+		var v policyv1.PodDisruptionBudgetStatus
+		randfill.NewWithSeed(seed).NilChance(0.3).NumElements(1, 3).Funcs(
+			func(t *metav1.Time, c randfill.Continue) { *t = metav1.Unix(int64(c.Intn(1<<30))+1, 0) },
+		).Fill(&v)
+		want, err := v.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The same fields without the methods.
+		type bare policyv1.PodDisruptionBudgetStatus
+		got, err := apitype.Marshal((*bare)(&v))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Fatalf("seed %d:\n got %x\nwant %x", seed, got, want)
+		}
+		var back bare
+		if err := apitype.Unmarshal(want, &back); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(policyv1.PodDisruptionBudgetStatus(back), v) {
+			t.Fatalf("seed %d: read %+v, want %+v", seed, back, v)
+		}
+	}
+}
+
+func TestDamages(t *testing.T) {
+	deep := []byte{}
+	for i := 0; i < 12000; i++ {
+		n := len(deep)
+		head := []byte{2<<3 | 2}
+		for ; n >= 0x80; n >>= 7 {
+			head = append(head, byte(n)|0x80)
+		}
+		deep = append(append(head, byte(n)), deep...)
+	}
+	for name, data := range map[string][]byte{
+		"cut in a tag":              {0x80},
+		"cut in a number":           {1 << 3, 0x80},
+		"cut in a length":           {5<<3 | 2, 0x80},
+		"cut in a text":             {5<<3 | 2, 3, 'a'},
+		"length beyond everything":  {5<<3 | 2, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1},
+		"number of eleven bytes":    {1 << 3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1},
+		"field zero":                {0, 1},
+		"wrong wire type":           {5 << 3, 1},
+		"unknown wire type":         {1<<3 | 7, 1},
+		"cut in a double":           {4<<3 | 1, 1, 2},
+		"cut in a skipped fixed32":  {0xfa, 1 | 0x04, 1},
+		"end of a group never seen": {19<<3 | 4&7, 1},
+		"group without end":         {0x9b, 1, 0x9b, 1},
+		"map entry that is none":    {12 << 3, 1},
+		"map with a number for key": {12<<3 | 2, 2, 1 << 3, 1},
+		"nested too deeply":         append([]byte{7<<3 | 2, 0xff, 0xff, 0xff, 0x0f}, deep...),
+	} {
+		var v everything
+		if err := apitype.Unmarshal(data, &v); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if err := apitype.Unmarshal(deep, &inner{}); err == nil {
+		t.Error("nested too deeply: no error")
+	}
+}
+
+func TestUnknownFieldsAreSkipped(t *testing.T) {
+	var v everything
+	data := []byte{
+		0x9b, 2, 0x9b, 2, 8, 1, 0x9c, 2, 0x9c, 2, // a group in a group
+		0xa5, 2, 1, 2, 3, 4, // fixed32
+		0xa1, 2, 1, 2, 3, 4, 5, 6, 7, 8, // fixed64
+		0xa2, 2, 1, 9, // bytes
+		0xa0, 2, 5, // varint
+		5<<3 | 2, 1, 'x',
+	}
+	if err := apitype.Unmarshal(data, &v); err != nil {
+		t.Fatal(err)
+	}
+	if v.Text != "x" {
+		t.Errorf("text is %q", v.Text)
+	}
+}
+
+func TestUnsupportedTypes(t *testing.T) {
+	for name, v := range map[string]any{
+		"a channel": &struct {
+			C chan int `protobuf:"bytes,1"`
+		}{},
+		"a map by number": &struct {
+			M map[int]string `protobuf:"bytes,1"`
+		}{},
+		"no number": &struct {
+			S string `protobuf:"bytes"`
+		}{},
+		"number zero": &struct {
+			S string `protobuf:"bytes,0"`
+		}{},
+		"twice the same": &struct {
+			A string `protobuf:"bytes,1"`
+			B string `protobuf:"bytes,1"`
+		}{},
+		"no pointer": everything{},
+		"nil":        (*everything)(nil),
+	} {
+		if _, err := apitype.Marshal(v); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func FuzzUnmarshal(f *testing.F) {
+	for seed := int64(1); seed <= 5; seed++ {
+		pb, err := apitype.Marshal(random(seed))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(pb)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var v everything
+		if err := apitype.Unmarshal(data, &v); err != nil {
+			return
+		}
+		pb, err := apitype.Marshal(&v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back everything
+		if err := apitype.Unmarshal(pb, &back); err != nil {
+			t.Fatalf("what was written cannot be read: %v", err)
+		}
+	})
+}

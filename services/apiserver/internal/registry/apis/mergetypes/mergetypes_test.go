@@ -1,0 +1,72 @@
+package mergetypes_test
+
+import (
+	"bytes"
+	"reflect"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/applyconfigurations"
+	smd "sigs.k8s.io/structured-merge-diff/v4/schema"
+
+	"binnacle/services/apiserver/internal/registry/apis/mergetypes"
+)
+
+// TestTypesAreUpToDate: what is committed is what client-go carries.
+func TestTypesAreUpToDate(t *testing.T) {
+	want := applyconfigurations.NewTypeConverter(runtime.NewScheme()).TypeResolver.Type("io.k8s.api.core.v1.Pod").Schema
+	got := mergetypes.Known()
+	if got == nil || want == nil {
+		t.Fatalf("there is no schema: %v, want %v", got, want)
+	}
+	if len(got.Types) != len(want.Types) {
+		t.Errorf("there are %d types, want %d", len(got.Types), len(want.Types))
+	}
+	for i := range min(len(got.Types), len(want.Types)) {
+		if g, w := &got.Types[i], &want.Types[i]; g.Name != w.Name || !sameAtom(&g.Atom, &w.Atom) {
+			t.Fatalf("type %d is\n%+v, want\n%+v: run go generate in package mergetypes", i, g, w)
+		}
+	}
+}
+
+// sameAtom compares what is read, not what schemas remember of it.
+func sameAtom(a, b *smd.Atom) bool {
+	if (a.Map == nil) != (b.Map == nil) {
+		return false
+	}
+	if a.Map != nil && !(reflect.DeepEqual(a.Map.Fields, b.Map.Fields) && reflect.DeepEqual(a.Map.ElementType, b.Map.ElementType) &&
+		reflect.DeepEqual(a.Map.Unions, b.Map.Unions) && a.Map.ElementRelationship == b.Map.ElementRelationship) {
+		return false
+	}
+	return reflect.DeepEqual(a.Scalar, b.Scalar) && reflect.DeepEqual(a.List, b.List)
+}
+
+func TestDefaultsSurvive(t *testing.T) {
+	fields := func() []smd.StructField {
+		return []smd.StructField{
+			{Name: "text", Default: "TCP"}, {Name: "number", Default: 1}, {Name: "switch", Default: false},
+			{Name: "map", Default: map[any]any{}}, {Name: "nothing"}, {Name: "empty", Default: ""},
+		}
+	}
+	var b bytes.Buffer
+	if err := mergetypes.Write(&b, []smd.TypeDef{{Name: "a"}, {Name: "b", Atom: smd.Atom{Map: &smd.Map{Fields: fields()}}}}); err != nil {
+		t.Fatal(err)
+	}
+	types, err := mergetypes.Read(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := types[1].Map.Fields; !reflect.DeepEqual(got, fields()) {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// TestWhatCannotBeWritten is refused.
+func TestWhatCannotBeWritten(t *testing.T) {
+	for name, value := range map[string]any{"a list": []any{}, "a map with something in it": map[any]any{"a": 1}} {
+		types := []smd.TypeDef{{Name: "a", Atom: smd.Atom{Map: &smd.Map{Fields: []smd.StructField{{Name: "f", Default: value}}}}}}
+		if err := mergetypes.Write(new(bytes.Buffer), types); err == nil {
+			t.Errorf("%s is written", name)
+		}
+	}
+}

@@ -1,0 +1,216 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v4/merge"
+	"sigs.k8s.io/structured-merge-diff/v4/typed"
+	"sigs.k8s.io/structured-merge-diff/v4/value"
+
+	"binnacle/services/apiserver/internal/json/tape"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// Apply merges the patch of a field manager into live, which is an empty object if none exists. It
+// returns the defaulted result with its managedFields. A conflict is a 409 that names each field
+// and its owner, unless force is set. Apply changes neither argument. ctx bounds conversions by a
+// webhook.
+func (m *Manager) Apply(ctx context.Context, live registry.Object, patch map[string]any, who string, force bool) (registry.Object, error) {
+	gvk, err := m.applicable(patch)
+	if err != nil {
+		return nil, err
+	}
+	applied := typed.AsTypedUnvalidated(value.NewValueInterface(patch), m.typed().Schema, m.typed().TypeRef)
+	if crowded(applied) { // before the validation
+		return nil, errCrowded()
+	}
+	live = live.DeepCopyObject().(registry.Object)
+	entries, err := m.decode(live.GetManagedFields())
+	if err != nil {
+		return nil, fmt.Errorf("decode the live object's managedFields: %w", err)
+	}
+	if len(entries) == 0 {
+		if err := m.record(ctx, nil, live, entries, m.owner(firstManager, metav1.ManagedFieldsOperationUpdate)); err != nil {
+			return nil, err
+		}
+	}
+	live.SetManagedFields(nil)
+	live.GetObjectKind().SetGroupVersionKind(gvk)
+	if applied, err = m.typed().FromUnstructured(patch); err != nil { // duplicates are not allowed here
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("failed to create typed patch object (%s; %s): %v", nameOf(patch), gvk, err))
+	}
+	have, err := m.asTyped(live, typed.AllowDuplicates)
+	if err != nil {
+		return nil, fmt.Errorf("type the live object: %w", err)
+	}
+	if crowded(have) {
+		return nil, errCrowded()
+	}
+	self := m.owner(who, metav1.ManagedFieldsOperationApply)
+	r, err := m.merge(ctx, have, applied, entries, self, force)
+	if conflicts := (merge.Conflicts)(nil); errors.As(err, &conflicts) {
+		if conflicts = m.withoutLastApplied(who, live, conflicts); len(conflicts) == 0 {
+			r, err = m.merge(ctx, have, applied, entries, self, true)
+		} else {
+			return nil, conflictError(conflicts)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := live
+	if r.object != nil {
+		if out, err = m.object(r.object); err != nil {
+			return nil, err
+		}
+	}
+	entries = m.after(r, entries, self)
+	if err := syncLastApplied(who, out, patch); err != nil {
+		return nil, err
+	}
+	if m.kind.Document == nil {
+		out.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	}
+	list, err := entries.encode()
+	if err != nil {
+		return nil, err
+	}
+	out.SetManagedFields(list)
+	return out, nil
+}
+
+// applicable checks the kind and the managedFields of an apply patch.
+func (m *Manager) applicable(patch map[string]any) (schema.GroupVersionKind, error) {
+	u := unstructured.Unstructured{Object: patch}
+	gvk := u.GroupVersionKind()
+	if gvk != m.gvk {
+		return gvk, apierrors.NewBadRequest(fmt.Sprintf("invalid object type: %v", gvk))
+	}
+	if meta, ok := patch["metadata"].(map[string]any); ok && meta["managedFields"] != nil {
+		return gvk, apierrors.NewBadRequest("metadata.managedFields must be nil")
+	}
+	return gvk, nil
+}
+
+func nameOf(patch map[string]any) string {
+	u := unstructured.Unstructured{Object: patch}
+	return u.GetNamespace() + "/" + u.GetName()
+}
+
+// merged is the result of a merge. object is nil if nothing changes.
+type merged struct {
+	object *typed.TypedValue
+	sets   fieldpath.ManagedFields
+}
+
+// merge applies without changing entries.
+func (m *Manager) merge(ctx context.Context, live, applied *typed.TypedValue, entries managed, self owner, force bool) (merged, error) {
+	sets := fieldpath.ManagedFields{}
+	filters := map[fieldpath.APIVersion]fieldpath.Filter{}
+	for o, e := range entries {
+		sets[o.id()] = fieldpath.NewVersionedSet(e.Set, fieldpath.APIVersion(e.version), o.applied())
+		if m.filter != nil {
+			filters[fieldpath.APIVersion(e.version)] = m.filter
+		}
+	}
+	own := fieldpath.APIVersion(m.gvk.GroupVersion().String())
+	if m.filter != nil {
+		filters[own] = m.filter
+	}
+	u := merge.UpdaterBuilder{Converter: &versions{m.view, ctx}, IgnoreFilter: filters}
+	object, sets, err := u.BuildUpdater().Apply(live, applied, own, sets, self.id(), force)
+	return merged{object: object, sets: sets}, err
+}
+
+// after converts the owners after a merge to entries. If the object changes, the applier's entry
+// gets the current time.
+func (m *Manager) after(r merged, before managed, self owner) managed {
+	entries := managed{}
+	for id, s := range r.sets {
+		o, set := ownerOf(id), s.Set()
+		if o == self {
+			set = set.Difference(stripped)
+		}
+		if set.Empty() && o == self {
+			continue
+		}
+		e := &entry{fieldSet: fieldSet{Set: set}, version: string(s.APIVersion())}
+		if had := before[o]; had != nil {
+			e.time = had.time
+			if had.raw != nil && had.Equals(set) {
+				e.fieldSet = had.fieldSet
+			}
+		}
+		if o == self && r.object != nil {
+			e.time = stamp(m.fields.now())
+		}
+		entries[o] = e
+	}
+	return entries
+}
+
+// object converts a merged value to a defaulted object of the kind.
+func (v *view) object(t *typed.TypedValue) (registry.Object, error) {
+	obj, err := v.fromTyped(t)
+	if err != nil {
+		return nil, err
+	}
+	if v.kind.Document != nil {
+		return v.shaped(obj)
+	}
+	if v.kind.Default != nil {
+		v.kind.Default(obj)
+	}
+	return obj, nil
+}
+
+// shaped returns a merged document with defaults and without unknown fields. It keeps nulls,
+// because a merge replaces an applied value that became empty by null, which validation must
+// reject.
+func (v *view) shaped(obj registry.Object) (registry.Object, error) {
+	raw, err := tape.AppendValue(nil, obj.(*unstructured.Unstructured).Object)
+	if err != nil {
+		return nil, err
+	}
+	s, err := v.kind.Document.Shape(raw, registry.ShapeOptions{KeepNulls: true})
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	d, err := tape.Parse(s.Doc)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Release()
+	content, ok := d.Any(tape.Root).(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("%s is no object of JSON", v.kind.Kind)
+	}
+	return &unstructured.Unstructured{Object: content}, nil
+}
+
+func (v *view) fromTyped(t *typed.TypedValue) (registry.Object, error) {
+	content, ok := t.AsValue().Unstructured().(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("%T is no object", t.AsValue().Unstructured())
+	}
+	obj := v.kind.New().(registry.Object)
+	if u, ok := obj.(runtime.Unstructured); ok {
+		u.SetUnstructuredContent(content)
+		return obj, nil
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, obj); err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("what was merged is no %s: %v", v.kind.Kind, err))
+	}
+	return obj, nil
+}
+
+func typeOfObject(o registry.Object) reflect.Type { return reflect.TypeOf(o).Elem() }

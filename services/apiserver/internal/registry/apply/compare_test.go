@@ -1,0 +1,148 @@
+package apply
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
+	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"sigs.k8s.io/randfill"
+	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
+
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/registry"
+	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+)
+
+func builtinFields(t testing.TB) (*Fields, *registry.Catalog) {
+	t.Helper()
+	catalog, err := builtin.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(catalog, time.Now), catalog
+}
+
+// mutated is a copy of an object in whose JSON parts were dropped, changed,
+// doubled and moved.
+func mutated(t *testing.T, r *rand.Rand, k *registry.Kind, obj registry.Object) registry.Object {
+	t.Helper()
+	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var change func(v any) any
+	change = func(v any) any {
+		switch v := v.(type) {
+		case map[string]any:
+			for key, x := range v {
+				if r.Intn(12) == 0 {
+					delete(v, key)
+					continue
+				}
+				v[key] = change(x)
+			}
+		case []any:
+			for i := range v {
+				v[i] = change(v[i])
+			}
+			switch r.Intn(8) {
+			case 0:
+				return []any{}
+			case 1:
+				if len(v) > 0 {
+					return append(v, runtime.DeepCopyJSONValue(v[r.Intn(len(v))]))
+				}
+			case 2:
+				r.Shuffle(len(v), func(i, j int) { v[i], v[j] = v[j], v[i] })
+			}
+		case string:
+			if r.Intn(12) == 0 {
+				return v + "x"
+			}
+		case bool:
+			return v != (r.Intn(12) == 0)
+		}
+		return v
+	}
+	out := k.New().(registry.Object)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(change(tree).(map[string]any), out); err != nil {
+		return obj // the change was none that a type takes
+	}
+	return read(t, k, out)
+}
+
+// read is an object as it is after being sent: what is left out is nil.
+func read(t *testing.T, k *registry.Kind, obj registry.Object) registry.Object {
+	t.Helper()
+	obj.SetManagedFields(nil)
+	b, err := json.Marshal(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := k.New().(registry.Object)
+	if err := json.Unmarshal(b, out); err != nil {
+		t.Fatal(err)
+	}
+	out.GetObjectKind().SetGroupVersionKind(k.GVK())
+	return out
+}
+
+// filler fills objects with what can be encoded.
+func filler(seed int64) *randfill.Filler {
+	codecs := serializer.NewCodecFactory(builtin.Scheme())
+	return fuzzer.FuzzerFor(metafuzzer.Funcs, rand.NewSource(seed), codecs).NilChance(0.4).NumElements(0, 3).MaxDepth(11).Funcs(
+		func(j *apiextensionsv1.JSON, c randfill.Continue) {
+			j.Raw = []byte([]string{`{"a":{"b":[1]}}`, `"x"`, `[1,2]`, `{"a":1}`}[c.Intn(4)])
+		},
+	)
+}
+
+// The compiled comparison finds what the merge library finds, for every kind.
+func TestDifferencesAreThoseOfTheMergeLibrary(t *testing.T) {
+	fields, catalog := builtinFields(t)
+	const rounds = 2
+	for _, k := range catalog.Kinds() {
+		t.Run(k.GVK().String(), func(t *testing.T) {
+			v := fields.views[k]
+			for seed := int64(0); seed < rounds; seed++ {
+				r := rand.New(rand.NewSource(seed))
+				fill := filler(seed)
+				a, b := k.New().(registry.Object), k.New().(registry.Object)
+				fill.Fill(a)
+				fill.Fill(b)
+				a, b = read(t, k, a), read(t, k, b)
+				empty := k.New().(registry.Object)
+				for i, pair := range [][2]registry.Object{{a, a}, {a, mutated(t, r, k, a)}, {a, mutated(t, r, k, a)}, {empty, a}, {a, empty}, {a, b}} {
+					agree(t, v, fmt.Sprintf("seed %d, pair %d", seed, i), pair[0], pair[1])
+				}
+			}
+		})
+	}
+}
+
+func agree(t *testing.T, v *view, name string, a, b registry.Object) {
+	t.Helper()
+	got, gotErr := v.differences(a, b)
+	want, wantErr := v.typedDifferences(a, b)
+	if (gotErr == nil) != (wantErr == nil) {
+		t.Errorf("%s: error %v, want %v", name, gotErr, wantErr)
+	}
+	if gotErr != nil || wantErr != nil {
+		return
+	}
+	missing := func(what string, x, y *fieldpath.Set) {
+		if d := x.Difference(stripped).Difference(y.Difference(stripped)); !d.Empty() {
+			t.Errorf("%s: %s: %s", name, what, d)
+		}
+	}
+	missing("set is missing", want.set, got.set)
+	missing("set has too much", got.set, want.set)
+	missing("removed is missing", want.removed, got.removed)
+	missing("removed has too much", got.removed, want.removed)
+}

@@ -1,0 +1,138 @@
+package apply
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v4/merge"
+
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+func members(n int) map[string]any {
+	m := map[string]any{}
+	for i := range n {
+		m[fmt.Sprint("k", i)] = "v"
+	}
+	return m
+}
+
+// Sets of fields take time by the square of what is in one place.
+func TestCrowdedObjectsAreNotApplied(t *testing.T) {
+	catalog, err := builtin.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := New(catalog, time.Now)
+	var m *Manager
+	for _, k := range catalog.Kinds() {
+		if k.GVK() == corev1.SchemeGroupVersion.WithKind("ConfigMap") {
+			m = fields.Manager(k, nil)
+		}
+	}
+	patch := func(n int) map[string]any {
+		return map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}, "data": members(n)}
+	}
+	if _, err := m.Apply(t.Context(), &corev1.ConfigMap{}, patch(1000), "me", false); err != nil {
+		t.Error(err)
+	}
+	if _, err := m.Apply(t.Context(), &corev1.ConfigMap{}, patch(MaxMembers+1), "me", false); !apierrors.IsRequestEntityTooLargeError(err) {
+		t.Errorf("a crowded patch: %.200v", err)
+	}
+	live := &corev1.ConfigMap{Data: map[string]string{}}
+	for k := range members(MaxMembers + 1) {
+		live.Data[k] = "v"
+	}
+	if _, err := m.Apply(t.Context(), live, patch(1), "me", false); !apierrors.IsRequestEntityTooLargeError(err) {
+		t.Errorf("into a crowded object: %.200v", err)
+	}
+	// Objects with Go types are compared in order, and keep their owners.
+	if err := m.Update(t.Context(), nil, live, "me"); err != nil || len(live.ManagedFields) != 1 {
+		t.Errorf("created: %v, %d entries", err, len(live.ManagedFields))
+	}
+}
+
+func TestCrowdedObjectsWithoutAGoType(t *testing.T) {
+	m := custom(t, "")
+	object := func(spec map[string]any) registry.Object { return &unstructured.Unstructured{Object: thing(spec)} }
+	if err := m.Update(t.Context(), nil, object(members(MaxMembers+1)), "me"); !apierrors.IsRequestEntityTooLargeError(err) {
+		t.Errorf("%.200v", err)
+	}
+	long := make([]any, MaxMembers+1) // lists without rules are a whole
+	for i := range long {
+		long[i] = map[string]any{"x": int64(i)}
+	}
+	obj := object(map[string]any{"points": long})
+	if err := m.Update(t.Context(), nil, obj, "me"); err != nil || len(obj.GetManagedFields()) != 1 {
+		t.Errorf("a long list that is a whole: %v", err)
+	}
+}
+
+// TestLongPathsAreNotApplied: the key of an element is written out with each field below it.
+func TestLongPathsAreNotApplied(t *testing.T) {
+	catalog, err := builtin.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := New(catalog, time.Now)
+	var m *Manager
+	for _, k := range catalog.Kinds() {
+		if k.GVK() == corev1.SchemeGroupVersion.WithKind("Pod") {
+			m = fields.Manager(k, nil)
+		}
+	}
+	patch := func(name, n int, more map[string]any) map[string]any {
+		var env []any
+		for i := range n {
+			e := map[string]any{"name": fmt.Sprint("e", i)}
+			maps.Copy(e, more)
+			env = append(env, e)
+		}
+		return map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "a"}, "spec": map[string]any{
+			"containers": []any{map[string]any{"name": strings.Repeat("a", name), "env": env}},
+		}}
+	}
+	for name, c := range map[string]struct {
+		patch map[string]any
+		ok    bool
+	}{
+		"a long key of few":      {patch(60_000, 50, nil), true},
+		"a short key of many":    {patch(60, 5_000, nil), true},
+		"a long key of many":     {patch(60_000, 1000, nil), false},
+		"of many unknown fields": {patch(60_000, 500, map[string]any{"zz": "x"}), false},
+		"a longer one of fewer":  {patch(1_000_000, 40, nil), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := m.Apply(t.Context(), &corev1.Pod{}, c.patch, "me", false)
+			if (err == nil) != c.ok || err != nil && !apierrors.IsRequestEntityTooLargeError(err) {
+				t.Errorf("%.200v", err)
+			}
+		})
+	}
+}
+
+// TestManyConflictsOfLongPaths are told up to some bytes.
+func TestManyConflictsOfLongPaths(t *testing.T) {
+	key := strings.Repeat("k", 60_000)
+	var conflicts merge.Conflicts
+	for i := range 1000 {
+		conflicts = append(conflicts, merge.Conflict{Manager: "m", Path: fieldpath.MakePathOrDie("a", key, fmt.Sprint(i))})
+	}
+	var told apierrors.APIStatus
+	if err := conflictError(conflicts); !errors.As(err, &told) {
+		t.Fatal(err)
+	}
+	s := told.Status()
+	if n := len(s.Details.Causes); n < 10 || n > 20 || len(s.Message) > 2*maxTold || !strings.HasPrefix(s.Message, "Apply failed with 1000 conflicts: ") {
+		t.Errorf("%d causes, %d bytes: %.100s", n, len(s.Message), s.Message)
+	}
+}

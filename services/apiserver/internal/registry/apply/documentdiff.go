@@ -1,0 +1,355 @@
+package apply
+
+import (
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
+	smd "sigs.k8s.io/structured-merge-diff/v4/schema"
+	"sigs.k8s.io/structured-merge-diff/v4/value"
+
+	"binnacle/services/apiserver/internal/json/tape"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// documentDifferences compares two documents. live may be nil. The result equals that of the merge
+// library. It returns false for unusual documents, such as those that violate the merge rules; the
+// caller then uses the library.
+func (v *view) documentDifferences(live, obj registry.Object) (*changes, bool) {
+	is, ok := obj.(runtime.Unstructured)
+	if !ok {
+		return nil, false
+	}
+	var was map[string]any
+	if live != nil {
+		u, ok := live.(runtime.Unstructured)
+		if !ok {
+			return nil, false
+		}
+		was = u.UnstructuredContent()
+	}
+	rules := v.typed()
+	root, ok := rules.Schema.Resolve(rules.TypeRef)
+	if !ok || root.Map == nil || root.Map.ElementRelationship == smd.Atomic {
+		return nil, false
+	}
+	d := documentDiffs.Get().(*documentDiff)
+	defer d.free()
+	d.schema = rules.Schema
+	d.set.root, d.removed.root = fieldpath.NewSet(), fieldpath.NewSet()
+	if !d.objects(root.Map, was, is.UnstructuredContent()) {
+		return nil, false
+	}
+	return &changes{set: d.set.root, removed: d.removed.root}, true
+}
+
+var documentDiffs = sync.Pool{New: func() any { return &documentDiff{path: make(fieldpath.Path, 0, 16)} }}
+
+// documentDiff collects the fields in which documents differ.
+type documentDiff struct {
+	schema       *smd.Schema
+	set, removed trail
+	path         fieldpath.Path
+	// side is the trail for values that only one document has.
+	side *trail
+	// whole reports whether the path is inside an atomic value.
+	whole bool
+	// names is a stack of the member names of the objects on the path.
+	names []string
+}
+
+func (d *documentDiff) free() {
+	clear(d.path[:cap(d.path)])
+	clear(d.names[:cap(d.names)])
+	clear(d.set.nodes[:cap(d.set.nodes)])
+	clear(d.removed.nodes[:cap(d.removed.nodes)])
+	*d = documentDiff{path: d.path[:0], names: d.names[:0], set: trail{nodes: d.set.nodes[:0]}, removed: trail{nodes: d.removed.nodes[:0]}}
+	documentDiffs.Put(d)
+}
+
+// below calls visit with e appended to the path.
+func (d *documentDiff) below(e fieldpath.PathElement, visit func() bool) bool {
+	d.path = append(d.path, e)
+	ok := visit()
+	d.path = d.path[:len(d.path)-1]
+	d.set.back(len(d.path))
+	d.removed.back(len(d.path))
+	return ok
+}
+
+// only adds a value that only one document has to side.
+func (d *documentDiff) only(side *trail, e fieldpath.PathElement, ref smd.TypeRef, v any) bool {
+	d.side = side
+	return d.within(e, ref, v)
+}
+
+// both compares two unequal values at the path.
+func (d *documentDiff) both(ref smd.TypeRef, a, b any) bool {
+	atom, ok := d.schema.Resolve(ref)
+	if !ok {
+		return false
+	}
+	switch a := a.(type) {
+	case map[string]any:
+		b, is := b.(map[string]any)
+		if !is || atom.Map == nil {
+			return false
+		}
+		if atom.Map.ElementRelationship != smd.Atomic {
+			return d.objects(atom.Map, a, b)
+		}
+	case []any:
+		b, is := b.([]any)
+		if !is || atom.List == nil {
+			return false
+		}
+		if atom.List.ElementRelationship != smd.Atomic {
+			return d.lists(atom.List, a, b)
+		}
+	default:
+		if atom.Scalar == nil || !fits(*atom.Scalar, a) || !fits(*atom.Scalar, b) {
+			return false
+		}
+	}
+	ok = d.fine(ref, a) && d.fine(ref, b)
+	if ok && !value.Equals(value.NewValueInterface(a), value.NewValueInterface(b)) {
+		d.set.insert(d.path)
+	}
+	return ok
+}
+
+// fine reports whether a value matches its type, without recording any field.
+func (d *documentDiff) fine(ref smd.TypeRef, v any) bool {
+	was := d.whole
+	d.whole = true
+	ok := d.add(ref, v)
+	d.whole = was
+	return ok
+}
+
+func (d *documentDiff) objects(rules *smd.Map, a, b map[string]any) bool {
+	if len(a) > MaxMembers || len(b) > MaxMembers {
+		return false
+	}
+	begin := len(d.names)
+	for name, v := range a {
+		if name == "managedFields" && d.inMetadata() {
+			continue // managedFields has no owner
+		}
+		if w, ok := b[name]; !ok || !tape.EqualValues(v, w) {
+			d.names = append(d.names, name)
+		}
+	}
+	for name := range b {
+		if _, ok := a[name]; !ok && !(name == "managedFields" && d.inMetadata()) {
+			d.names = append(d.names, name)
+		}
+	}
+	end := len(d.names)
+	slices.Sort(d.names[begin:end]) // insertion into a set is fast in order
+	for i := begin; i < end; i++ {
+		name := d.names[i]
+		ref, ok := member(rules, name)
+		if !ok {
+			return false
+		}
+		v, inA := a[name]
+		w, inB := b[name]
+		e := fieldpath.PathElement{FieldName: &name}
+		switch {
+		case !inA:
+			ok = d.only(&d.set, e, ref, w)
+		case !inB:
+			ok = d.only(&d.removed, e, ref, v)
+		default:
+			ok = d.below(e, func() bool { return d.both(ref, v, w) })
+		}
+		if !ok {
+			return false
+		}
+	}
+	d.names = d.names[:begin]
+	return true
+}
+
+// inMetadata reports whether the path is that of the metadata.
+func (d *documentDiff) inMetadata() bool {
+	return len(d.path) == 1 && d.path[0].FieldName != nil && *d.path[0].FieldName == "metadata"
+}
+
+// member returns the type of an object's member.
+func member(rules *smd.Map, name string) (ref smd.TypeRef, ok bool) {
+	if f, ok := rules.FindField(name); ok {
+		return f.Type, true
+	}
+	return rules.ElementType, rules.ElementType != (smd.TypeRef{})
+}
+
+// lists compares two associative lists.
+func (d *documentDiff) lists(rules *smd.List, a, b []any) bool {
+	if len(a) > MaxMembers || len(b) > MaxMembers {
+		return false
+	}
+	before := fieldpath.MakePathElementMap(len(a))
+	for _, v := range a {
+		e, ok := elementOf(rules, v)
+		if !ok {
+			return false
+		}
+		if _, twice := before.Get(e); twice {
+			return false
+		}
+		before.Insert(e, v)
+	}
+	now := fieldpath.MakePathElementMap(len(b))
+	for _, w := range b {
+		e, ok := elementOf(rules, w)
+		if !ok {
+			return false
+		}
+		if _, twice := now.Get(e); twice {
+			return false
+		}
+		now.Insert(e, w)
+		v, there := before.Get(e)
+		switch {
+		case !there:
+			ok = d.only(&d.set, e, rules.ElementType, w)
+		case !tape.EqualValues(v, w):
+			ok = d.below(e, func() bool { return d.both(rules.ElementType, v, w) })
+		default: // equal elements are still checked, because the lists differ
+			ok = d.fine(rules.ElementType, w)
+		}
+		if !ok {
+			return false
+		}
+	}
+	for _, v := range a {
+		e, _ := elementOf(rules, v)
+		if _, there := now.Get(e); !there && !d.only(&d.removed, e, rules.ElementType, v) {
+			return false
+		}
+	}
+	return true
+}
+
+// add records a value at the path that only one document has. It returns false for unusual values.
+func (d *documentDiff) add(ref smd.TypeRef, v any) bool {
+	atom, ok := d.schema.Resolve(ref)
+	if !ok {
+		return false
+	}
+	switch v := v.(type) {
+	case nil:
+		ok = atom.Map != nil || atom.List != nil || atom.Scalar != nil
+	case map[string]any:
+		ok = atom.Map != nil && d.object(atom.Map, v)
+	case []any:
+		ok = atom.List != nil && d.list(atom.List, v)
+	default:
+		ok = atom.Scalar != nil && fits(*atom.Scalar, v)
+	}
+	if ok && !d.whole && len(d.path) > 0 {
+		d.side.insert(d.path)
+	}
+	return ok
+}
+
+// fits reports whether a scalar matches its type.
+func fits(want smd.Scalar, v any) bool {
+	switch v.(type) {
+	case string:
+		return want == smd.String || want == smd.Untyped
+	case bool:
+		return want == smd.Boolean || want == smd.Untyped
+	case int64, float64:
+		return want == smd.Numeric || want == smd.Untyped
+	}
+	return false
+}
+
+// within is add with e appended to the path.
+func (d *documentDiff) within(e fieldpath.PathElement, ref smd.TypeRef, v any) bool {
+	if d.whole { // no field is recorded
+		return d.add(ref, v)
+	}
+	return d.below(e, func() bool { return d.add(ref, v) })
+}
+
+func (d *documentDiff) object(rules *smd.Map, m map[string]any) bool {
+	was := d.whole
+	d.whole = was || rules.ElementRelationship == smd.Atomic
+	defer func() { d.whole = was }()
+	if !d.whole && len(m) > MaxMembers {
+		return false
+	}
+	begin := len(d.names)
+	for name := range m {
+		d.names = append(d.names, name)
+	}
+	end := len(d.names)
+	slices.Sort(d.names[begin:end]) // insertion into a set is fast in order
+	for i := begin; i < end; i++ {
+		name := d.names[i]
+		ref, ok := member(rules, name)
+		if !ok {
+			return false
+		}
+		if !d.within(fieldpath.PathElement{FieldName: &name}, ref, m[name]) {
+			return false
+		}
+	}
+	d.names = d.names[:begin]
+	return true
+}
+
+func (d *documentDiff) list(rules *smd.List, l []any) bool {
+	was := d.whole
+	d.whole = was || rules.ElementRelationship == smd.Atomic
+	defer func() { d.whole = was }()
+	keyed := rules.ElementRelationship == smd.Associative
+	if keyed && len(l) > MaxMembers {
+		return false
+	}
+	var seen fieldpath.PathElementSet
+	for _, v := range l {
+		var e fieldpath.PathElement
+		if keyed {
+			var ok bool
+			if e, ok = elementOf(rules, v); !ok || !d.whole && seen.Has(e) {
+				return false
+			}
+			seen.Insert(e)
+		}
+		if !d.within(e, rules.ElementType, v) {
+			return false
+		}
+	}
+	return true
+}
+
+// elementOf returns the path element of an element of a set or keyed list.
+func elementOf(rules *smd.List, v any) (e fieldpath.PathElement, ok bool) {
+	if len(rules.Keys) == 0 {
+		if !fits(smd.Untyped, v) {
+			return e, false
+		}
+		scalar := value.NewValueInterface(v)
+		return fieldpath.PathElement{Value: &scalar}, true
+	}
+	m, ok := v.(map[string]any)
+	if !ok {
+		return e, false
+	}
+	keys := make(value.FieldList, 0, len(rules.Keys))
+	for _, name := range rules.Keys {
+		v, has := m[name]
+		if !has || !fits(smd.Untyped, v) {
+			return e, false
+		}
+		keys = append(keys, value.Field{Name: name, Value: value.NewValueInterface(v)})
+	}
+	keys.Sort()
+	return fieldpath.PathElement{Key: &keys}, true
+}

@@ -1,0 +1,330 @@
+package apply
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"binnacle/services/apiserver/internal/json/tape"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// Recorded is the managedFields of an object in the object's own representation. For documents they
+// are trees, which can be restored and compared without conversion.
+type Recorded struct {
+	list []metav1.ManagedFieldsEntry
+	tree any // of a document; nil without managedFields
+	doc  bool
+}
+
+// RecordedIn returns the managedFields of an object.
+func RecordedIn(obj registry.Object) Recorded {
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		return Recorded{tree: treeOf(u), doc: true}
+	}
+	return Recorded{list: obj.GetManagedFields()}
+}
+
+// Clone returns a copy that does not change while other code changes the object.
+func (r Recorded) Clone() Recorded {
+	r.list = slices.Clone(r.list)
+	return r
+}
+
+// treeOf returns a document's managedFields, or nil.
+func treeOf(u *unstructured.Unstructured) any {
+	meta, _ := u.Object["metadata"].(map[string]any)
+	return meta["managedFields"]
+}
+
+// Into sets the managedFields of another state of the same object.
+func (r Recorded) Into(obj registry.Object) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok || !r.doc {
+		obj.SetManagedFields(r.list)
+		return
+	}
+	meta, ok := u.Object["metadata"].(map[string]any)
+	switch {
+	case r.tree == nil:
+		delete(meta, "managedFields")
+	case ok:
+		meta["managedFields"] = r.tree
+	default:
+		u.Object["metadata"] = map[string]any{"managedFields": r.tree}
+	}
+}
+
+// SameButTimes reports whether the two differ in times only.
+func (r Recorded) SameButTimes(o Recorded) bool {
+	if !r.doc || !o.doc {
+		return SameButTimes(r.list, o.list)
+	}
+	a, oka := listOf(r.tree)
+	b, okb := listOf(o.tree)
+	if !oka || !okb || len(a) != len(b) {
+		return oka && okb && len(a) == len(b)
+	}
+	for i := range a {
+		x, okx := a[i].(map[string]any)
+		y, oky := b[i].(map[string]any)
+		if !okx || !oky || !sameEntry(x, y) {
+			return false
+		}
+	}
+	return true
+}
+
+func listOf(tree any) ([]any, bool) {
+	if tree == nil {
+		return nil, true
+	}
+	list, ok := tree.([]any)
+	return list, ok
+}
+
+func sameEntry(x, y map[string]any) bool {
+	counts := func(m map[string]any) int {
+		if _, ok := m["time"]; ok {
+			return len(m) - 1
+		}
+		return len(m)
+	}
+	if counts(x) != counts(y) {
+		return false
+	}
+	for name, v := range x {
+		if w, ok := y[name]; name != "time" && (!ok || !tape.EqualValues(v, w)) {
+			return false
+		}
+	}
+	return true
+}
+
+// Entries returns the managedFields as a list.
+func (r Recorded) Entries() []metav1.ManagedFieldsEntry {
+	if !r.doc {
+		return r.list
+	}
+	trees, ok := listOf(r.tree)
+	out := make([]metav1.ManagedFieldsEntry, 0, len(trees))
+	for i := 0; ok && i < len(trees); i++ {
+		var e metav1.ManagedFieldsEntry
+		if e, ok = entryOf(trees[i]); ok {
+			out = append(out, e)
+		}
+	}
+	if !ok {
+		u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"managedFields": r.tree}}}
+		return u.GetManagedFields() // which ignores invalid entries
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+// entryOf decodes one entry. It returns false for an unusual one.
+func entryOf(tree any) (e metav1.ManagedFieldsEntry, ok bool) {
+	m, ok := tree.(map[string]any)
+	for name, v := range m {
+		text, is := v.(string)
+		switch name {
+		case "manager":
+			e.Manager = text
+		case "operation":
+			e.Operation = metav1.ManagedFieldsOperationType(text)
+		case "apiVersion":
+			e.APIVersion = text
+		case "fieldsType":
+			e.FieldsType = text
+		case "subresource":
+			e.Subresource = text
+		case "time":
+			t, err := time.Parse(time.RFC3339, text)
+			e.Time = &metav1.Time{Time: t.Local()}
+			is = is && err == nil
+		case "fieldsV1":
+			fields, isMap := v.(map[string]any)
+			raw, err := tape.AppendValue(nil, fields)
+			e.FieldsV1 = &metav1.FieldsV1{Raw: raw}
+			is = isMap && err == nil
+		default:
+			is = false
+		}
+		ok = ok && is
+	}
+	return e, ok
+}
+
+// setManagedFields sets the managedFields of the object, without reflection for documents. asked
+// holds the entries of before, whose trees are reused for equal field sets.
+func setManagedFields(obj registry.Object, list []metav1.ManagedFieldsEntry, before Recorded, asked []metav1.ManagedFieldsEntry) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok || len(list) == 0 {
+		obj.SetManagedFields(list)
+		return
+	}
+	trees := make([]any, len(list))
+	for i := range list {
+		tree, ok := treeOfEntry(&list[i], func(raw []byte) any { return before.fields(asked, raw) })
+		if !ok {
+			obj.SetManagedFields(list)
+			return
+		}
+		trees[i] = tree
+	}
+	Recorded{tree: trees, doc: true}.Into(u)
+}
+
+// fields returns the recorded tree of a field set, or nil if it is not recorded.
+func (r Recorded) fields(entries []metav1.ManagedFieldsEntry, raw []byte) any {
+	trees, _ := r.tree.([]any)
+	if len(trees) != len(entries) {
+		return nil
+	}
+	for i := range entries {
+		if f := entries[i].FieldsV1; f != nil && bytes.Equal(f.Raw, raw) {
+			if m, ok := trees[i].(map[string]any); ok {
+				return m["fieldsV1"]
+			}
+		}
+	}
+	return nil
+}
+
+// treeOfEntry returns the tree of an entry. known returns the existing tree of its fields, or nil.
+func treeOfEntry(e *metav1.ManagedFieldsEntry, known func(raw []byte) any) (map[string]any, bool) {
+	m := make(map[string]any, 7)
+	put := func(name, text string) {
+		if text != "" {
+			m[name] = text
+		}
+	}
+	put("manager", e.Manager)
+	put("operation", string(e.Operation))
+	put("apiVersion", e.APIVersion)
+	put("fieldsType", e.FieldsType)
+	put("subresource", e.Subresource)
+	if e.Time != nil {
+		if e.Time.IsZero() {
+			return nil, false
+		}
+		m["time"] = e.Time.UTC().Format(time.RFC3339)
+	}
+	if e.FieldsV1 == nil {
+		return m, true
+	}
+	fields := known(e.FieldsV1.Raw)
+	if fields == nil {
+		d, err := tape.Parse(e.FieldsV1.Raw)
+		if err != nil {
+			return nil, false
+		}
+		defer d.Release()
+		fields = d.Any(tape.Root)
+	}
+	m["fieldsV1"] = fields
+	return m, true
+}
+
+// apart returns the parts of two trees that differ. It omits members that are equal in both, at any
+// depth. differ is false if no part is left.
+func apart(a, b map[string]any) (x, y map[string]any, differ bool) {
+	x, y = map[string]any{}, map[string]any{}
+	for name, v := range a {
+		w, ok := b[name]
+		if !ok {
+			x[name] = v
+			continue
+		}
+		vm, isMap := v.(map[string]any)
+		wm, areMaps := w.(map[string]any)
+		if isMap && areMaps {
+			if p, q, differ := apart(vm, wm); differ {
+				x[name], y[name] = p, q
+			}
+		} else if !tape.EqualValues(v, w) {
+			x[name], y[name] = v, w
+		}
+	}
+	for name, w := range b {
+		if _, ok := a[name]; !ok {
+			y[name] = w
+		}
+	}
+	return x, y, len(x) > 0 || len(y) > 0
+}
+
+// withoutSame returns two objects without the parts that documents have in common, and without
+// managedFields, which have no owner.
+func withoutSame(a, b registry.Object) (registry.Object, registry.Object) {
+	x, ok := a.(*unstructured.Unstructured)
+	y, both := b.(*unstructured.Unstructured)
+	if !ok || !both || len(x.Object) == 0 {
+		return a, b
+	}
+	p, q, _ := apart(withoutRecorded(x.Object), withoutRecorded(y.Object))
+	return &unstructured.Unstructured{Object: p}, &unstructured.Unstructured{Object: q}
+}
+
+// withoutRecorded returns a tree without managedFields that shares all other parts.
+func withoutRecorded(tree map[string]any) map[string]any {
+	meta, ok := tree["metadata"].(map[string]any)
+	if _, has := meta["managedFields"]; !ok || !has {
+		return tree
+	}
+	tree, meta = maps.Clone(tree), maps.Clone(meta)
+	delete(meta, "managedFields")
+	tree["metadata"] = meta
+	return tree
+}
+
+// clearlyDiffer reports whether two documents have different strings, integers or booleans at an
+// owned path. They may differ in other ways even if it returns false.
+func clearlyDiffer(a, b map[string]any, at func(name string) bool) bool {
+	for name, v := range a {
+		w, ok := b[name]
+		if !ok || !at(name) {
+			continue
+		}
+		switch v := v.(type) {
+		case map[string]any:
+			if wm, is := w.(map[string]any); is && clearlyDiffer(v, wm, everywhere) {
+				return true
+			}
+		case string:
+			if text, is := w.(string); is && text != v {
+				return true
+			}
+		case int64:
+			if n, is := w.(int64); is && n != v {
+				return true
+			}
+		case bool:
+			if is, ok := w.(bool); ok && is != v {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func everywhere(string) bool { return true }
+
+// documentsClearlyDiffer is clearlyDiffer for whole objects.
+func documentsClearlyDiffer(a, b registry.Object) bool {
+	x, ok := a.(*unstructured.Unstructured)
+	y, both := b.(*unstructured.Unstructured)
+	if !ok || !both {
+		return false
+	}
+	xm, _ := x.Object["metadata"].(map[string]any)
+	ym, _ := y.Object["metadata"].(map[string]any)
+	return clearlyDiffer(xm, ym, func(name string) bool { return !serverOwned(name) }) ||
+		clearlyDiffer(x.Object, y.Object, func(name string) bool { return name != "metadata" && name != "apiVersion" && name != "kind" })
+}

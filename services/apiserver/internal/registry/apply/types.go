@@ -1,0 +1,141 @@
+package apply
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	smd "sigs.k8s.io/structured-merge-diff/v4/schema"
+	"sigs.k8s.io/structured-merge-diff/v4/typed"
+
+	"binnacle/services/apiserver/internal/registry/apis/mergetypes"
+	"binnacle/services/apiserver/internal/registry/apis/typename"
+)
+
+// mergeTypes holds the merge rules of Go types. Kubernetes types are in the schema that client-go
+// contains for apply. Rules of other types are derived from the types and their struct tags
+// (specification: "Merge-strategy markers"). Nothing is loaded before its first use.
+type mergeTypes struct {
+	schema func() *smd.Schema
+}
+
+// Names of values of any type in schemas: atomic, or with rules deduced from the value.
+const (
+	untyped = "__untyped_atomic_"
+	deduced = "__untyped_deduced_"
+)
+
+func newTypes(roots []reflect.Type) *mergeTypes {
+	return &mergeTypes{schema: sync.OnceValue(func() *smd.Schema {
+		d := &deriver{known: map[string]bool{}}
+		if known := mergetypes.Known(); known != nil {
+			d.types = slices.Clip(known.Types)
+		}
+		for i := range d.types {
+			d.known[d.types[i].Name] = true
+		}
+		for _, t := range roots {
+			d.ref(t, "")
+		}
+		return &smd.Schema{Types: d.types}
+	})}
+}
+
+// of returns the rules of a Go type, which is one of the roots or part of one.
+func (t *mergeTypes) of(goType reflect.Type) typed.ParseableType {
+	name := typename.Of(goType)
+	return typed.ParseableType{Schema: t.schema(), TypeRef: smd.TypeRef{NamedType: &name}}
+}
+
+// deriver adds types to a schema.
+type deriver struct {
+	types []smd.TypeDef
+	known map[string]bool
+}
+
+// schemaTyped is implemented by types that declare their JSON type.
+type schemaTyped interface{ OpenAPISchemaType() []string }
+
+func scalar(s smd.Scalar) smd.TypeRef { return smd.TypeRef{Inlined: smd.Atom{Scalar: &s}} }
+
+func named(name string) smd.TypeRef { return smd.TypeRef{NamedType: &name} }
+
+// ref returns a reference to the rules of a type in a field with the given tag.
+func (d *deriver) ref(t reflect.Type, tag reflect.StructTag) smd.TypeRef {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.PkgPath() != "" && d.known[typename.Of(t)] {
+		return named(typename.Of(t))
+	}
+	switch value := reflect.New(t).Interface().(type) {
+	case schemaTyped:
+		if len(value.OpenAPISchemaType()) == 1 && value.OpenAPISchemaType()[0] == "string" {
+			return scalar(smd.Untyped)
+		}
+		return named(deduced)
+	case json.Marshaler:
+		return named(untyped)
+	}
+	switch t.Kind() {
+	case reflect.Struct:
+		return d.structure(t)
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return scalar(smd.String)
+		}
+		return smd.TypeRef{Inlined: smd.Atom{List: d.list(t, tag)}}
+	case reflect.Map:
+		return smd.TypeRef{Inlined: smd.Atom{Map: &smd.Map{ElementType: d.ref(t.Elem(), "")}}}
+	case reflect.String:
+		return scalar(smd.String)
+	case reflect.Bool:
+		return scalar(smd.Boolean)
+	case reflect.Interface:
+		return named(untyped)
+	default:
+		return scalar(smd.Numeric)
+	}
+}
+
+func (d *deriver) list(t reflect.Type, tag reflect.StructTag) *smd.List {
+	l := &smd.List{ElementType: d.ref(t.Elem(), ""), ElementRelationship: smd.Atomic}
+	strategy := strings.Split(tag.Get("patchStrategy"), ",")
+	switch kind := tag.Get("listType"); {
+	case kind == "map":
+		l.ElementRelationship, l.Keys = smd.Associative, strings.Split(tag.Get("listMapKey"), ",")
+	case kind == "set":
+		l.ElementRelationship = smd.Associative
+	case kind == "" && slices.Contains(strategy, "merge"):
+		l.ElementRelationship = smd.Associative
+		if key := tag.Get("patchMergeKey"); key != "" {
+			l.Keys = []string{key}
+		}
+	}
+	return l
+}
+
+func (d *deriver) structure(t reflect.Type) smd.TypeRef {
+	name := typename.Of(t)
+	d.known[name] = true // before its fields: types may be recursive
+	m := &smd.Map{}
+	d.fields(m, t)
+	d.types = append(d.types, smd.TypeDef{Name: name, Atom: smd.Atom{Map: m}})
+	return named(name)
+}
+
+func (d *deriver) fields(m *smd.Map, t reflect.Type) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case name == "-" || !f.IsExported():
+		case name == "" && f.Anonymous:
+			d.fields(m, f.Type)
+		case name != "":
+			m.Fields = append(m.Fields, smd.StructField{Name: name, Type: d.ref(f.Type, f.Tag)})
+		}
+	}
+}

@@ -1,0 +1,326 @@
+package allocator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/rest/internalclient"
+)
+
+// managedBy is the value of the label that marks addresses of this allocator.
+const managedBy = "ipallocator.k8s.io"
+
+// Reasons of failed address allocations, with the texts of Kubernetes.
+var (
+	errFull         = errors.New("range is full")
+	errAddressTaken = errors.New("provided IP is already allocated")
+	errOtherNetwork = errors.New("the provided network does not match the current range")
+)
+
+func errOutside(addr netip.Addr, valid netip.Prefix) error {
+	return fmt.Errorf("the provided IP (%v) is not in the valid range. The range of valid IPs is %v", addr, valid)
+}
+
+// claimAddresses allocates the addresses that a service lacks: all of them if it had none before,
+// or a second one when it becomes dual-stack.
+func (a *Allocator) claimAddresses(ctx context.Context, c *Claim, was *corev1.Service, dryRun bool) error {
+	s := c.service
+	var had []netip.Addr
+	if was != nil {
+		if keepsPreference(s, was) || headless(was) {
+			return nil
+		}
+		had = addressesOf(was)
+	}
+	if !hasAddress(s) {
+		c.left.addresses = had
+		return nil
+	}
+	if headless(s) {
+		return nil
+	}
+	ips := slices.Clone(s.Spec.ClusterIPs)
+	for i, family := range s.Spec.IPFamilies {
+		if i >= len(ips) {
+			ips = append(ips, "")
+		}
+		wanted, given := parseAddress(ips[i])
+		if given && slices.Contains(had, wanted) {
+			continue
+		}
+		if given {
+			if err := a.takeAddress(ctx, s, wanted, dryRun); err != nil {
+				return a.addressError(s, ips[i], err)
+			}
+		} else {
+			next, err := a.nextAddress(ctx, s, family, dryRun)
+			if err != nil {
+				return exhausted("serviceIP", err)
+			}
+			wanted, ips[i] = next, next.String()
+		}
+		c.taken.addresses = append(c.taken.addresses, wanted)
+	}
+	s.Spec.ClusterIPs = ips
+	if len(ips) > 0 {
+		s.Spec.ClusterIP = ips[0]
+	}
+	now := addressesOf(s)
+	for _, addr := range had {
+		if !slices.Contains(now, addr) {
+			c.left.addresses = append(c.left.addresses, addr)
+		}
+	}
+	return nil
+}
+
+// addressError returns err as the error of the field. It returns API errors, which are not about
+// the address, unchanged.
+func (a *Allocator) addressError(s *corev1.Service, ip string, err error) error {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return err
+	}
+	return invalid(s, field.Invalid(field.NewPath("spec", "clusterIPs"), s.Spec.ClusterIPs, fmt.Sprintf("failed to allocate IP %v: %v", ip, err)))
+}
+
+// ready returns the ranges from which addresses of a family can be allocated. A range without a
+// condition counts, because the controller that sets it may not run.
+func (a *Allocator) ready(family corev1.IPFamily) ([]span, error) {
+	if a.Bitmap {
+		return a.bitmapSpans(family), nil
+	}
+	return a.spans(family, func(r *networkingv1.ServiceCIDR) bool { return r.DeletionTimestamp.IsZero() && usable(r) })
+}
+
+// spans returns the ranges of a family that use selects.
+func (a *Allocator) spans(family corev1.IPFamily, use func(*networkingv1.ServiceCIDR) bool) ([]span, error) {
+	ranges, err := a.Ranges.list()
+	if err != nil {
+		return nil, err
+	}
+	var out []span
+	for _, r := range ranges {
+		if !use(r) {
+			continue
+		}
+		for _, text := range r.Spec.CIDRs {
+			p, err := netip.ParsePrefix(text)
+			if err != nil || familyOf(p.Addr()) != family || slices.ContainsFunc(out, func(s span) bool { return s.prefix == p.Masked() }) {
+				continue
+			}
+			out = append(out, spanOf(p))
+		}
+	}
+	return out, nil
+}
+
+// usage returns the size and the number of allocated addresses of each range.
+func (a *Allocator) usage() map[netip.Prefix]usage {
+	out := map[netip.Prefix]usage{}
+	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
+		spans, err := a.ready(family)
+		if err != nil {
+			continue
+		}
+		for _, s := range spans {
+			out[s.prefix] = usage{size: s.size}
+		}
+	}
+	if a.Bitmap {
+		for _, b := range a.bits {
+			out[b.span.prefix] = usage{size: out[b.span.prefix].size, taken: b.taken()}
+		}
+		return out
+	}
+	a.Addresses.names(func(name string) {
+		addr, err := netip.ParseAddr(name)
+		for p, u := range out {
+			if err == nil && p.Contains(addr) {
+				u.taken++
+				out[p] = u
+			}
+		}
+	})
+	return out
+}
+
+func usable(r *networkingv1.ServiceCIDR) bool {
+	for _, c := range r.Status.Conditions {
+		if c.Type == networkingv1.ServiceCIDRConditionReady {
+			return c.Status == metav1.ConditionTrue
+		}
+	}
+	return true
+}
+
+// takeAddress allocates the address that a service requests.
+func (a *Allocator) takeAddress(ctx context.Context, s *corev1.Service, addr netip.Addr, dryRun bool) error {
+	start := time.Now()
+	in, err := a.spanWith(addr)
+	if errors.Is(err, errOtherNetwork) {
+		// The cache may lack a range that was just created.
+		if _, err := a.Cache.MostRecent(ctx); err != nil {
+			return err
+		}
+		in, err = a.spanWith(addr)
+	}
+	if err != nil {
+		return err
+	}
+	if !in.contains(addr) {
+		err = errOutside(addr, in.prefix)
+	} else if !dryRun {
+		err = a.reserve(ctx, s, addr)
+	}
+	if !dryRun {
+		a.metrics.address(in.prefix, staticScope, err, time.Since(start))
+	}
+	return err
+}
+
+func (a *Allocator) spanWith(addr netip.Addr) (span, error) {
+	spans, err := a.ready(familyOf(addr))
+	if err != nil {
+		return span{}, err
+	}
+	in, err := containing(spans, addr)
+	if err != nil && a.Bitmap && len(spans) > 0 {
+		err = errOutside(addr, spans[0].prefix)
+	}
+	return in, err
+}
+
+// containing returns the range of an address.
+func containing(spans []span, addr netip.Addr) (span, error) {
+	var within []span
+	for _, s := range spans {
+		if s.contains(addr) {
+			return s, nil
+		}
+		if s.prefix.Contains(addr) {
+			within = append(within, s)
+		}
+	}
+	if len(within) > 0 { // the network address of the range
+		return within[0], nil
+	}
+	return span{}, errOtherNetwork
+}
+
+// nextAddress allocates any address of a family.
+func (a *Allocator) nextAddress(ctx context.Context, s *corev1.Service, family corev1.IPFamily, dryRun bool) (netip.Addr, error) {
+	for attempt := range 2 {
+		spans, err := a.ready(family)
+		if err != nil {
+			return netip.Addr{}, err
+		}
+		rand.Shuffle(len(spans), func(i, j int) { spans[i], spans[j] = spans[j], spans[i] })
+		for _, in := range spans {
+			if dryRun { // a free address may be taken before the real write
+				return in.prefix.Addr(), nil
+			}
+			start := time.Now()
+			addr, err := a.searchSpan(ctx, s, in)
+			a.metrics.address(in.prefix, dynamicScope, err, time.Since(start))
+			if !errors.Is(err, errFull) {
+				return addr, err
+			}
+		}
+		if attempt == 0 { // the cache may be outdated
+			if _, err := a.Cache.MostRecent(ctx); err != nil {
+				return netip.Addr{}, err
+			}
+			if err := a.look(ctx); err != nil {
+				return netip.Addr{}, err
+			}
+		}
+	}
+	return netip.Addr{}, errFull
+}
+
+// searchSpan allocates an address of a range. It skips addresses that the cache shows as taken.
+func (a *Allocator) searchSpan(ctx context.Context, s *corev1.Service, in span) (netip.Addr, error) {
+	for addr := range in.candidates() {
+		if !a.Bitmap && a.Addresses.has(addr.String()) || a.marked(addr) {
+			continue
+		}
+		err := a.reserve(ctx, s, addr)
+		if errors.Is(err, errAddressTaken) {
+			continue
+		}
+		return addr, err
+	}
+	return netip.Addr{}, errFull
+}
+
+// newAddress returns the IPAddress object that assigns an address to a service.
+func newAddress(s *corev1.Service, addr netip.Addr) *networkingv1.IPAddress {
+	return &networkingv1.IPAddress{
+		TypeMeta: metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "IPAddress"},
+		ObjectMeta: metav1.ObjectMeta{Name: addr.String(), Labels: map[string]string{
+			networkingv1.LabelIPAddressFamily: string(familyOf(addr)), networkingv1.LabelManagedBy: managedBy,
+		}},
+		Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: s.Namespace, Name: s.Name}},
+	}
+}
+
+func addressPath() internalclient.Ref {
+	return internalclient.Of(networkingv1.GroupName, networkingv1.SchemeGroupVersion.Version, "ipaddresses", "")
+}
+
+func (a *Allocator) createAddress(ctx context.Context, s *corev1.Service, addr netip.Addr) error {
+	err := a.API.Create(ctx, addressPath(), newAddress(s, addr))
+	if apierrors.IsAlreadyExists(err) {
+		return errAddressTaken
+	}
+	return err
+}
+
+// reserve allocates an address for a service.
+func (a *Allocator) reserve(ctx context.Context, s *corev1.Service, addr netip.Addr) error {
+	if a.Bitmap {
+		return a.markBits(ctx, addr)
+	}
+	if err := a.createAddress(ctx, s, addr); err != nil {
+		return err
+	}
+	return a.mark(ctx, addr)
+}
+
+// releaseAddress frees an address, unless the cache shows that it belongs to another service by
+// now.
+func (a *Allocator) releaseAddress(ctx context.Context, s *corev1.Service, addr netip.Addr) error {
+	if a.Bitmap {
+		return a.unmark(ctx, addr)
+	}
+	if live, found, _ := a.Addresses.get("", addr.String()); found && !refersTo(live, s.Namespace, s.Name) {
+		return nil
+	}
+	return errors.Join(a.unmark(ctx, addr), a.deleteAddress(ctx, addr.String()))
+}
+
+func (a *Allocator) deleteAddress(ctx context.Context, name string) error {
+	return ignoreNotFound(a.API.Delete(ctx, addressPath().Named(name), nil))
+}
+
+func refersTo(addr *networkingv1.IPAddress, namespace, name string) bool {
+	ref := addr.Spec.ParentRef
+	return refersToService(addr) && ref.Namespace == namespace && ref.Name == name
+}
+
+func refersToService(addr *networkingv1.IPAddress) bool {
+	ref := addr.Spec.ParentRef
+	return ref != nil && ref.Group == "" && ref.Resource == "services"
+}

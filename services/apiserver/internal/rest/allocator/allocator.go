@@ -1,0 +1,180 @@
+package allocator
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/rest/internalclient"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// Cache is the part of the watch cache that allocations need.
+type Cache interface {
+	MostRecent(ctx context.Context) (int64, error)
+	// Era increases when the revision of the store goes backwards.
+	Era() uint64
+}
+
+// Config holds the dependencies and options of an Allocator.
+type Config struct {
+	// API is a client of the server's own resource API. It writes addresses.
+	API   *internalclient.Client
+	Store storage.Interface
+	Root  string // prefix of all keys, without a trailing slash
+	Cache Cache
+	// Services, Addresses and Ranges read the objects of the cluster.
+	Services  View[*corev1.Service]
+	Addresses View[*networkingv1.IPAddress]
+	Ranges    View[*networkingv1.ServiceCIDR]
+	// Prefixes are the configured ranges, at most one for each family. The family of the first one
+	// is the default.
+	Prefixes []netip.Prefix
+	Ports    utilnet.PortRange
+	// DualWrite additionally records the addresses of Prefixes in range allocations, as servers
+	// without IPAddress objects do.
+	DualWrite bool
+	// Bitmap records addresses in range allocations only, as Kubernetes does without the gate
+	// MultiCIDRServiceAllocator. Services then get addresses of Prefixes, and IPAddress and
+	// ServiceCIDR objects have no effect.
+	Bitmap bool
+	// Scheme must have the type of range allocations.
+	Scheme *runtime.Scheme
+	// Identity names this replica in events.
+	Identity   string
+	Now        func() time.Time
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Allocator allocates addresses and node ports. Its methods are safe for concurrent use.
+type Allocator struct {
+	Config
+	ports   *ports
+	bits    []*addressBits
+	metrics *metrics
+	repairs repairs
+}
+
+// New returns an Allocator.
+func New(c Config) *Allocator {
+	a := &Allocator{Config: c}
+	a.metrics = newMetrics(c.Registerer, a.usage)
+	a.ports = newPorts(&bits{
+		store: c.Store, key: c.Root + "/ranges/servicenodeports", codec: newRangeCodec(c.Scheme),
+		now: func() uint64 { return c.Cache.Era() },
+	}, c.Ports, a.portsInUse, a.metrics)
+	if c.DualWrite || c.Bitmap {
+		a.bits = a.addressBitsOf()
+	}
+	return a
+}
+
+// Complete fills in the fields of a service that need no allocation: allocated values that an
+// update omits and the live service has, address families and their policy. old is nil at creation.
+func (a *Allocator) Complete(obj, old registry.Object) field.ErrorList {
+	s, was := obj.(*corev1.Service), (*corev1.Service)(nil)
+	if old != nil {
+		was = old.(*corev1.Service)
+		keepAllocated(s, was)
+	}
+	syncAddresses(s, was)
+	return a.completeFamilies(s, was)
+}
+
+// Claim holds the values that an object acquires and frees with its write. Exactly one of its
+// methods must be called, once.
+type Claim struct {
+	a           *Allocator
+	service     *corev1.Service
+	taken, left holdings
+}
+
+// holdings holds addresses and ports.
+type holdings struct {
+	addresses []netip.Addr
+	ports     []int
+}
+
+// Keep is called after the object was written. It frees the values that the object no longer needs.
+func (c *Claim) Keep(ctx context.Context) { c.a.giveBack(ctx, c.service, c.left) }
+
+// Drop is called if the object was not written. It frees the acquired values.
+func (c *Claim) Drop(ctx context.Context) { c.a.giveBack(ctx, c.service, c.taken) }
+
+// Allocate allocates the addresses and ports that a service lacks and sets them. old is nil at
+// creation. A dry run allocates nothing.
+func (a *Allocator) Allocate(ctx context.Context, obj, old registry.Object, dryRun bool) (*Claim, error) {
+	s := obj.(*corev1.Service)
+	c := &Claim{a: a, service: s}
+	var was *corev1.Service
+	if old != nil {
+		was = old.(*corev1.Service)
+	}
+	err := a.claimAddresses(ctx, c, was, dryRun)
+	if err == nil {
+		err = a.claimPorts(ctx, c, was, dryRun)
+	}
+	if dryRun {
+		c.taken, c.left = holdings{}, holdings{}
+	}
+	if err != nil {
+		c.Drop(ctx)
+		return nil, err
+	}
+	return c, nil
+}
+
+// releaseTimeout is the time limit for freeing values, which continues after the client
+// disconnects.
+const releaseTimeout = 10 * time.Second
+
+// giveBack frees values that a service no longer holds. The next repair finds values that could not
+// be freed.
+func (a *Allocator) giveBack(ctx context.Context, s *corev1.Service, h holdings) {
+	if len(h.addresses) == 0 && len(h.ports) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	for _, ip := range h.addresses {
+		if err := a.releaseAddress(ctx, s, ip); err != nil {
+			a.Logger.Warn("an address of a service could not be released; it will be repaired", "service", s.Namespace+"/"+s.Name, "address", ip, "error", err)
+		}
+	}
+	if err := a.ports.free(ctx, h.ports); err != nil {
+		a.Logger.Warn("node ports of a service could not be released; they will be repaired", "service", s.Namespace+"/"+s.Name, "ports", h.ports, "error", err)
+	}
+}
+
+// Release frees the values of a service that has been removed, and deletes its endpoints.
+func (a *Allocator) Release(ctx context.Context, obj registry.Object) {
+	s := obj.(*corev1.Service)
+	a.giveBack(ctx, s, holdings{addresses: addressesOf(s), ports: portsOf(s)})
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	path := internalclient.Of("", "v1", "endpoints", s.Namespace).Named(s.Name)
+	if err := a.API.Delete(ctx, path, nil); ignoreNotFound(err) != nil {
+		a.Logger.Warn("the endpoints of a removed service could not be deleted", "service", s.Namespace+"/"+s.Name, "error", err)
+	}
+}
+
+// invalid returns the error of one field.
+func invalid(s *corev1.Service, err *field.Error) error {
+	return newInvalid(s.Name, field.ErrorList{err})
+}
+
+// exhausted returns the error of a range without free values.
+func exhausted(what string, err error) error {
+	return newInternal(fmt.Errorf("failed to allocate a %s: %w", what, err))
+}

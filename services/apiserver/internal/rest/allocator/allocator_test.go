@@ -1,0 +1,168 @@
+package allocator
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+)
+
+func TestSpans(t *testing.T) {
+	for _, c := range []struct {
+		prefix, first, last string
+		size, static        uint64
+	}{
+		{"10.0.0.0/24", "10.0.0.1", "10.0.0.254", 254, 16},
+		{"10.0.0.0/20", "10.0.0.1", "10.0.15.254", 4094, 255},
+		{"10.0.0.0/16", "10.0.0.1", "10.0.255.254", 65534, 256},
+		{"10.0.0.8/29", "10.0.0.9", "10.0.0.14", 6, 0},
+		{"fd00::/120", "fd00::1", "fd00::ff", 255, 16},
+		{"fd00::/64", "fd00::1", "fd00::ffff:ffff:ffff:ffff", 1<<64 - 1, 256},
+	} {
+		s := spanOf(netip.MustParsePrefix(c.prefix))
+		if s.size != c.size || s.static != c.static || s.first.String() != c.first || plus(s.first, s.size-1).String() != c.last {
+			t.Errorf("%s: %d addresses from %s to %s, %d static", c.prefix, s.size, s.first, plus(s.first, s.size-1), s.static)
+		}
+		if s.contains(s.prefix.Addr()) || !s.contains(s.first) || !s.contains(netip.MustParseAddr(c.last)) || s.contains(netip.MustParseAddr(c.last).Next()) {
+			t.Errorf("%s: wrong bounds", c.prefix)
+		}
+		n, seen := 0, map[netip.Addr]bool{}
+		for addr := range s.candidates() {
+			if !s.contains(addr) || seen[addr] {
+				t.Fatalf("%s: candidate %s", c.prefix, addr)
+			}
+			if static := addr.Compare(plus(s.first, s.static)) < 0; static != (uint64(n) >= s.size-s.static) {
+				t.Fatalf("%s: candidate %d is %s", c.prefix, n, addr)
+			}
+			seen[addr] = true
+			if n++; n == 5000 {
+				break
+			}
+		}
+		if want := min(s.size, 5000); uint64(n) != want {
+			t.Errorf("%s: %d candidates, want %d", c.prefix, n, want)
+		}
+	}
+}
+
+func testPorts(t *testing.T, size int) *ports {
+	t.Helper()
+	return portsOver(etcdtest.Embedded(t), size)
+}
+
+func portsOver(store storage.Interface, size int) *ports {
+	return newPorts(&bits{
+		store: store, key: "/registry/ranges/servicenodeports",
+		codec: newRangeCodec(builtin.Scheme()), now: func() uint64 { return 0 },
+	}, utilnet.PortRange{Base: 30000, Size: size}, func(context.Context) ([]int, error) { return []int{30002, 80}, nil },
+		newMetrics(prometheus.NewRegistry(), func() map[netip.Prefix]usage { return nil }))
+}
+
+// TestPortsAreStoredAsKubernetesDoes holds the form against what a stock server
+// reads: an envelope, the range, and a big-endian number whose lowest bit is the
+// first port.
+func TestPortsAreStoredAsKubernetesDoes(t *testing.T) {
+	p, ctx := testPorts(t, 2768), context.Background()
+	if _, err := p.take(ctx, []int{30000, 30009}); err != nil {
+		t.Fatal(err)
+	}
+	kv, _, err := p.store.Get(ctx, p.key, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.HasPrefix(kv.Value, []byte("k8s\x00\n\x15\n\x02v1\x12\x0fRangeAllocation")) {
+		t.Errorf("stored is %q", kv.Value)
+	}
+	r, err := p.codec.decode(kv.Value)
+	if err != nil || r.Range != "30000-32767" || !bytes.Equal(r.Data, []byte{0b10, 0b00000101}) { // 30002 was a service's
+		t.Errorf("%+v %v", r, err)
+	}
+	stock := &corev1.RangeAllocation{Range: "30000-32767", Data: []byte{0x80}} // written by another replica
+	value, err := p.codec.encode(stock)
+	if err == nil {
+		_, err = p.store.Update(ctx, p.key, value, kv.ModRevision, storage.WriteOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.take(ctx, []int{30007}); !errors.Is(err, errPortTaken) {
+		t.Errorf("a port that another replica took: %v", err)
+	}
+	if got, err := p.take(ctx, []int{30000}); err != nil || got[0] != 30000 {
+		t.Errorf("a port that another replica gave back: %v %v", got, err)
+	}
+}
+
+// TestPortsOfAnotherReplicaAreFreed gives back at one replica what another took, which
+// the first one has not seen.
+func TestPortsOfAnotherReplicaAreFreed(t *testing.T) {
+	one, ctx := testPorts(t, 8), context.Background()
+	other := portsOver(one.store, 8)
+	if _, err := one.take(ctx, []int{30000}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.take(ctx, []int{30001}); err != nil {
+		t.Fatal(err)
+	}
+	if err := one.free(ctx, []int{30001}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.take(ctx, []int{30001}); err != nil {
+		t.Errorf("a port that was given back elsewhere: %v", err)
+	}
+}
+
+func TestPortBands(t *testing.T) {
+	p, ctx := testPorts(t, 64), context.Background()
+	const static = 16
+	for i := range 64 - 1 { // one is a service's from the start
+		got, err := p.take(ctx, []int{0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if inStatic := got[0] < 30000+static; inStatic != (i >= 64-static) {
+			t.Fatalf("port %d is given as number %d", got[0], i)
+		}
+	}
+	if _, err := p.take(ctx, []int{0}); !errors.Is(err, errFull) {
+		t.Errorf("a full range: %v", err)
+	}
+	if _, err := p.take(ctx, []int{30064}); err == nil || err.Error() != "provided port is not in the valid range. The range of valid ports is 30000-30063" {
+		t.Errorf("a port out of the range: %v", err)
+	}
+	if err := p.free(ctx, []int{30003, 30003, 7}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.take(ctx, []int{0, 0}); !errors.Is(err, errFull) {
+		t.Errorf("two ports where one is free: %v", err)
+	}
+	if got, err := p.take(ctx, []int{0}); err != nil || got[0] != 30003 {
+		t.Errorf("the port that is free: %v %v", got, err)
+	}
+}
+
+func FuzzRangeAllocation(f *testing.F) {
+	codec := newRangeCodec(builtin.Scheme())
+	good, err := codec.encode(&corev1.RangeAllocation{Range: "30000-32767", Data: []byte{1, 2}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add([]byte("k8s\x00"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if r, err := codec.decode(b); err == nil {
+			if _, err := codec.encode(r); err != nil {
+				t.Errorf("%+v was read and cannot be written: %v", r, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,68 @@
+package allocator
+
+import (
+	"fmt"
+
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// View reads the objects of one kind from the watch cache.
+type View[T registry.Object] struct {
+	Store *watchcache.Store
+	Coder *codec.Coder
+}
+
+// get returns an object. namespace is empty for cluster-scoped kinds.
+func (v View[T]) get(namespace, name string) (obj T, found bool, err error) {
+	key := v.Store.Prefix() + name
+	if namespace != "" {
+		key = v.Store.Prefix() + namespace + "/" + name
+	}
+	e, ok := v.Store.Get(key)
+	if !ok {
+		return obj, false, nil
+	}
+	obj, err = v.decode(e)
+	return obj, err == nil, err
+}
+
+// has reports whether a cluster-scoped object exists, without decoding it.
+func (v View[T]) has(name string) bool {
+	_, ok := v.Store.Get(v.Store.Prefix() + name)
+	return ok
+}
+
+// list returns all objects. It stops at the first one that cannot be decoded and returns the error.
+func (v View[T]) list() (out []T, err error) {
+	v.Store.Snapshot().Ascend(v.Store.Prefix(), "", func(e *watchcache.Entry) bool {
+		var obj T
+		if obj, err = v.decode(e); err != nil {
+			return false
+		}
+		out = append(out, obj)
+		return true
+	})
+	return out, err
+}
+
+// names calls fn with the name of each object.
+func (v View[T]) names(fn func(string)) {
+	v.Store.Snapshot().Ascend(v.Store.Prefix(), "", func(e *watchcache.Entry) bool {
+		fn(e.Name())
+		return true
+	})
+}
+
+func (v View[T]) decode(e *watchcache.Entry) (obj T, err error) {
+	any, err := v.Coder.DecodeStored(e.Stored(), e.Revision)
+	if err != nil {
+		return obj, fmt.Errorf("%s: %w", e.Key(), err)
+	}
+	obj, ok := any.(T)
+	if !ok {
+		return obj, fmt.Errorf("%s is a %T", e.Key(), any)
+	}
+	return obj, nil
+}

@@ -1,0 +1,266 @@
+package compress
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"hash/maphash"
+	"io"
+	"sync"
+
+	lru "github.com/hashicorp/golang-lru/v2/simplelru"
+	"github.com/klauspost/compress/flate"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/services/apiserver/internal/cache/memory"
+)
+
+// Key identifies a segment by its content.
+type Key [16]byte
+
+// KeyOf returns the key for a description of a segment's content. The hash includes a secret of the
+// cache, so clients cannot choose names that give two descriptions the same key.
+func (c *Cache) KeyOf(description []byte) (k Key) {
+	h := sha256.New()
+	_, _ = h.Write(c.secret[:]) // a hash does not fail
+	_, _ = h.Write(description)
+	var sum [sha256.Size]byte
+	copy(k[:], h.Sum(sum[:0]))
+	return k
+}
+
+// Ends reports whether a segment ends after an item with this name. It is true for about one of n
+// names, where n is a power of two. The choice is unpredictable.
+func (c *Cache) Ends(name string, n uint64) bool { return maphash.String(c.seed, name)&(n-1) == 0 }
+
+// Cache holds compressed segments within the server's memory budget.
+type Cache struct {
+	budget *memory.Budget
+	part   *memory.Part
+	secret [sha256.Size]byte
+	seed   maphash.Seed
+	hits   prometheus.Counter
+	misses prometheus.Counter
+
+	mu       sync.Mutex // a leaf lock
+	size     int64
+	segments *lru.LRU[Key, *segment]
+	flights  map[Key]*flight
+	writers  sync.Pool
+}
+
+// segment is independently compressed text.
+type segment struct {
+	data   []byte // deflate blocks that end on a byte boundary, none final
+	crc    uint32 // of the text
+	length int64  // of the text
+}
+
+const segmentOverhead = 160
+
+func (s *segment) size() int64 { return int64(cap(s.data)) + segmentOverhead }
+
+// flight is a segment that is being compressed. Other requests wait for it.
+type flight struct {
+	done chan struct{}
+	seg  *segment
+	err  error
+}
+
+// maxSegments bounds the number of segments beside their bytes.
+const maxSegments = 1 << 20
+
+// share is the share of segments in the memory of all caches.
+const share = 1
+
+// New returns a cache within a memory budget. The registerer may be nil.
+func New(budget *memory.Budget, r prometheus.Registerer) (*Cache, error) {
+	c := &Cache{
+		budget: budget, flights: map[Key]*flight{}, seed: maphash.MakeSeed(),
+		hits: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "binnacle_compressed_segment_hits_total", Help: "[ALPHA] Segments of answers that had been compressed before.",
+		}),
+		misses: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "binnacle_compressed_segment_misses_total", Help: "[ALPHA] Segments of answers that had to be compressed.",
+		}),
+	}
+	_, _ = rand.Read(c.secret[:]) // does not fail
+	var err error
+	if c.segments, err = lru.NewLRU[Key, *segment](maxSegments, func(_ Key, s *segment) { c.add(-s.size()) }); err != nil {
+		return nil, err
+	}
+	c.part = budget.Cache("compressed", share, c.shrink)
+	c.writers.New = func() any {
+		w, err := flate.NewWriter(io.Discard, flate.BestSpeed)
+		if err != nil {
+			panic(err) // the level is a constant
+		}
+		return w
+	}
+	if r != nil {
+		r.MustRegister(c.hits, c.misses, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "binnacle_compressed_segment_bytes", Help: "[ALPHA] Bytes of compressed segments that are kept.",
+		}, func() float64 { c.mu.Lock(); defer c.mu.Unlock(); return float64(c.size) }))
+	}
+	return c, nil
+}
+
+// get returns a segment, and compresses the text of fill if the segment is not cached. Of several
+// concurrent callers, one compresses.
+func (c *Cache) get(k Key, fill func([]byte) ([]byte, error)) (*segment, error) {
+	c.mu.Lock()
+	if s, ok := c.segments.Get(k); ok {
+		c.mu.Unlock()
+		c.hits.Inc()
+		return s, nil
+	}
+	if f, ok := c.flights[k]; ok {
+		c.mu.Unlock()
+		<-f.done
+		if f.seg != nil || f.err != nil {
+			return f.seg, f.err
+		}
+		return c.get(k, fill) // the compressing caller panicked
+	}
+	f := &flight{done: make(chan struct{})}
+	c.flights[k] = f
+	c.mu.Unlock()
+	c.misses.Inc()
+	defer func() {
+		c.mu.Lock()
+		delete(c.flights, k)
+		if f.seg != nil {
+			c.keep(k, f.seg)
+		}
+		c.mu.Unlock()
+		close(f.done)
+		c.budget.Settle()
+	}()
+	buf := texts.Get().(*[]byte)
+	text, err := fill((*buf)[:0])
+	if err != nil {
+		f.err = err
+		return nil, err
+	}
+	f.seg, f.err = c.compress(text)
+	*buf = text[:0]
+	texts.Put(buf)
+	return f.seg, f.err
+}
+
+var texts = sync.Pool{New: func() any { b := make([]byte, 0, 128<<10); return &b }}
+
+func (c *Cache) keep(k Key, s *segment) {
+	c.segments.Add(k, s)
+	c.add(s.size())
+}
+
+func (c *Cache) add(bytes int64) {
+	c.size += bytes
+	c.part.Add(bytes)
+}
+
+// shrink drops segments of at least the given number of bytes, the least recently used first. It
+// returns how many bytes it freed.
+func (c *Cache) shrink(bytes int64) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.size
+	for was-c.size < bytes {
+		if _, _, ok := c.segments.RemoveOldest(); !ok {
+			break
+		}
+	}
+	return was - c.size
+}
+
+// compress returns the segment of a text.
+func (c *Cache) compress(text []byte) (*segment, error) {
+	w := c.writers.Get().(*flate.Writer)
+	defer c.writers.Put(w)
+	var out bytes.Buffer
+	out.Grow(len(text)/6 + 64)
+	w.Reset(&out)
+	if _, err := w.Write(text); err != nil {
+		return nil, fmt.Errorf("compress: %w", err)
+	}
+	// Flush ends on a byte boundary. Close would mark the last block final.
+	if err := w.Flush(); err != nil {
+		return nil, fmt.Errorf("compress: %w", err)
+	}
+	return &segment{data: bytes.Clone(out.Bytes()), crc: crc32.ChecksumIEEE(text), length: int64(len(text))}, nil
+}
+
+// Stream writes one gzip response.
+type Stream struct {
+	cache  *Cache
+	w      io.Writer
+	begun  bool
+	crc    uint32
+	length int64
+}
+
+// NewStream begins a response on w.
+func (c *Cache) NewStream(w io.Writer) *Stream { return &Stream{cache: c, w: w} }
+
+// header is the header of a gzip stream: deflate, no name, no time, unknown system.
+var header = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff}
+
+// final is an empty final block.
+var final = []byte{1, 0, 0, 0xff, 0xff}
+
+// Text appends text that is specific to this response.
+func (s *Stream) Text(b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	seg, err := s.cache.compress(b)
+	if err != nil {
+		return err
+	}
+	return s.append(seg)
+}
+
+// Segment appends a shared segment. fill appends its text if it is not cached.
+func (s *Stream) Segment(k Key, fill func([]byte) ([]byte, error)) error {
+	seg, err := s.cache.get(k, fill)
+	if err != nil {
+		return err
+	}
+	return s.append(seg)
+}
+
+func (s *Stream) append(seg *segment) error {
+	if err := s.begin(); err != nil {
+		return err
+	}
+	s.crc = combine(s.crc, seg.crc, seg.length)
+	s.length += seg.length
+	_, err := s.w.Write(seg.data)
+	return err
+}
+
+func (s *Stream) begin() error {
+	if s.begun {
+		return nil
+	}
+	s.begun = true
+	_, err := s.w.Write(header)
+	return err
+}
+
+// Close ends the response.
+func (s *Stream) Close() error {
+	if err := s.begin(); err != nil {
+		return err
+	}
+	end := make([]byte, 0, len(final)+8)
+	end = append(end, final...)
+	end = binary.LittleEndian.AppendUint32(end, s.crc)
+	end = binary.LittleEndian.AppendUint32(end, uint32(s.length))
+	_, err := s.w.Write(end)
+	return err
+}

@@ -1,0 +1,167 @@
+package compress_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"pgregory.net/rapid"
+
+	"binnacle/services/apiserver/internal/cache/memory"
+	"binnacle/services/apiserver/internal/rest/compress"
+)
+
+func key(b []byte) (k compress.Key) {
+	sum := sha256.Sum256(b)
+	copy(k[:], sum[:])
+	return k
+}
+
+func unzip(t interface{ Fatal(...any) }, b []byte) []byte {
+	r, err := gzip.NewReader(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := io.ReadAll(r) // checks length and checksum
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestAnyJoinOfSegmentsIsAValidStream: whatever is joined in whatever order,
+// kept or not, a stock reader reads the text and finds the checksum right.
+func TestAnyJoinOfSegmentsIsAValidStream(t *testing.T) {
+	c, err := compress.New(memory.New(1<<16, nil), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		parts := rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), 0, 3000), 0, 12).Draw(t, "parts")
+		var out bytes.Buffer
+		var want []byte
+		s := c.NewStream(&out)
+		for i, p := range parts {
+			want = append(want, p...)
+			var err error
+			if i%3 == 0 {
+				err = s.Text(p)
+			} else {
+				err = s.Segment(key(p), func(dst []byte) ([]byte, error) { return append(dst, p...), nil })
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := unzip(t, out.Bytes()); !bytes.Equal(got, want) {
+			t.Fatalf("read %d bytes, want %d", len(got), len(want))
+		}
+	})
+}
+
+func TestASegmentIsCompressedOnce(t *testing.T) {
+	c, err := compress.New(memory.New(1<<20, nil), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := bytes.Repeat([]byte("the same object "), 1000)
+	var made atomic.Int32
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			var out bytes.Buffer
+			s := c.NewStream(&out)
+			err := s.Segment(key(text), func(dst []byte) ([]byte, error) { made.Add(1); return append(dst, text...), nil })
+			if err == nil {
+				err = s.Close()
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if !bytes.Equal(unzip(t, out.Bytes()), text) {
+				t.Error("text differs")
+			}
+		})
+	}
+	wg.Wait()
+	if n := made.Load(); n != 1 {
+		t.Errorf("made %d times", n)
+	}
+}
+
+// TestKeysAreSecret: who knows what a segment holds does not know its key, so
+// that nobody can look for two that share one.
+func TestKeysAreSecret(t *testing.T) {
+	a, b := newCache(t), newCache(t)
+	text := []byte("the same objects")
+	if a.KeyOf(text) != a.KeyOf(bytes.Clone(text)) || a.KeyOf(text) == a.KeyOf(text[1:]) {
+		t.Error("a key does not name the content")
+	}
+	if a.KeyOf(text) == b.KeyOf(text) {
+		t.Error("two servers give the same key")
+	}
+	same, ends := 0, 0
+	for i := range 4096 {
+		name := fmt.Sprint(i)
+		if a.Ends(name, 16) {
+			ends++
+		}
+		if a.Ends(name, 16) == b.Ends(name, 16) {
+			same++
+		}
+	}
+	if ends < 128 || ends > 512 || same == 4096 {
+		t.Errorf("%d of 4096 end a segment, %d for both servers", ends, same)
+	}
+}
+
+func newCache(t *testing.T) *compress.Cache {
+	t.Helper()
+	c, err := compress.New(memory.New(1<<20, nil), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestAFailureIsNotKept(t *testing.T) {
+	c, err := compress.New(memory.New(1<<20, nil), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := errors.New("bad")
+	s := c.NewStream(io.Discard)
+	if err := s.Segment(key(nil), func([]byte) ([]byte, error) { return nil, bad }); !errors.Is(err, bad) {
+		t.Errorf("error is %v", err)
+	}
+	if err := s.Segment(key(nil), func(b []byte) ([]byte, error) { return append(b, 'x'), nil }); err != nil {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func BenchmarkShared(b *testing.B) {
+	c, err := compress.New(memory.New(64<<20, nil), nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	text := bytes.Repeat([]byte(`{"metadata":{"name":"pod-1","namespace":"default"},"spec":{"containers":[]}},`), 1200)
+	k := key(text)
+	fill := func(dst []byte) ([]byte, error) { return append(dst, text...), nil }
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		if err := c.NewStream(io.Discard).Segment(k, fill); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package handlers
+
+import (
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/proxy/webhookclient"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// keptForMasters is the divisor of the share of the limit that is reserved for system:masters, so
+// that administrators can inspect an overload with logs and exec.
+const keptForMasters = 10
+
+// Carried limits the number of concurrent requests that are proxied to kubelets, pods, services and
+// nodes, or whose connections extension servers upgrade. Each holds two connections until it ends,
+// and the upstream may be silent for any time. Clients share the limit as webhookclient.Share describes.
+// Requests beyond it are rejected, because waiting would cost as much. A nil Carried has no limit.
+type Carried struct {
+	all, masters *webhookclient.Share
+	now          prometheus.Gauge
+	refused      prometheus.Counter
+}
+
+// NewCarried returns a Carried for most requests and registers its metrics.
+func NewCarried(most int, r prometheus.Registerer) *Carried {
+	kept := min(max(most/keptForMasters, 1), most/2) // a limit of 1 is shared by all clients
+	c := &Carried{
+		all: webhookclient.NewShare(most - kept), masters: webhookclient.NewShare(kept),
+		now: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "binnacle_carried_requests", Help: "Requests for logs, commands, forwarded ports and proxies that are carried on to kubelets, pods, services and nodes, or upgraded by extension servers.",
+		}),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "binnacle_carried_requests_refused_total", Help: "Requests that were not carried on, as too many are already.",
+		}),
+	}
+	r.MustRegister(c.now, c.refused)
+	return c
+}
+
+// Enter acquires the limit until leave is called, or returns a 429 error.
+func (c *Carried) Enter(r *http.Request) (leave func(), err error) {
+	if c == nil {
+		return func() {}, nil
+	}
+	u := request.UserFrom(r.Context())
+	asker := request.Principal(r.Context())
+	back, ok := c.all.EnterNow(asker)
+	if !ok && u.InGroup(api.GroupMasters) {
+		back, ok = c.masters.EnterNow(asker)
+	}
+	if !ok {
+		c.refused.Inc()
+		return nil, apierrors.NewTooManyRequests("Too many requests are carried on to kubelets, pods, services and nodes already, please try again later", 1)
+	}
+	c.now.Inc()
+	return func() {
+		c.now.Dec()
+		back()
+	}, nil
+}

@@ -1,0 +1,101 @@
+package handlers
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/libs/tracing"
+	"binnacle/services/apiserver/internal/codec/negotiation"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/rest/responsewriters"
+	"binnacle/services/apiserver/internal/rest/writes"
+	"binnacle/services/apiserver/internal/security/audit"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// unsafeAnnotation is the audit annotation of a deletion that ignores read errors. At most audit
+// levels, nothing else records an option that the query holds.
+const unsafeAnnotation = "apiserver.k8s.io/unsafe-delete-ignore-read-error"
+
+// delete serves DELETE of an object.
+func (a *API) delete(c *Call) error {
+	f, err := a.ForObject(c.R, c.resource)
+	if err != nil {
+		return err
+	}
+	o, err := a.deleteOptions(c)
+	if err != nil {
+		return err
+	}
+	c.warnOfOrphans(o)
+	if writes.IgnoresReadErrors(o) {
+		audit.From(c.Context()).Annotate(unsafeAnnotation, "")
+		if err := a.Writes.DeleteUnreadable(c.Context(), c.write(o, nil, "", "")); err != nil {
+			return err
+		}
+		a.Removed(c.W, c.R, &metav1.StatusDetails{Name: c.Op.Name, Kind: c.Kind.Kind})
+		return nil
+	}
+	res, err := a.Writes.Delete(c.Context(), c.write(o, o.DryRun, "", ""))
+	if err != nil {
+		return err
+	}
+	code := http.StatusOK
+	if !res.Removed && o.OrphanDependents != nil && !*o.OrphanDependents { //nolint:staticcheck // clients still send it
+		code = http.StatusAccepted
+	}
+	if res.Removed && !c.Delete.ReturnObject {
+		if f.As == negotiation.Table && c.Document != nil { // a removed object has no table
+			c.R.Header.Set("Accept", f.Media)
+		}
+		a.Success(c.W, c.R, code, &metav1.StatusDetails{Name: c.Op.Name, Group: c.Group, Kind: c.Resource, UID: res.Object.GetUID()})
+		return nil
+	}
+	return f.WriteObject(c.W, c.R, code, responsewriters.Of(res.Item))
+}
+
+// warnOfOrphans warns clients that set no propagation policy that dependents are kept.
+func (c *Call) warnOfOrphans(o *metav1.DeleteOptions) {
+	if c.Delete.OrphanWarning != "" && o.OrphanDependents == nil && o.PropagationPolicy == nil { //nolint:staticcheck // clients still send it
+		request.Warn(c.Context(), c.Delete.OrphanWarning)
+	}
+}
+
+// deleteOptions decodes the options from the body or, if it is empty, from the query.
+func (a *API) deleteOptions(c *Call) (*metav1.DeleteOptions, error) {
+	o := &metav1.DeleteOptions{}
+	body, media, err := a.body(c)
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > 0 {
+		// Typed clients send them in the group version of the deleted object.
+		gvk, err := a.Codec.DecodeInto(media, body, o)
+		if err != nil {
+			return nil, undecodable(err, gvk, "DeleteOptions", body)
+		}
+		if gvk.Kind != "" && gvk.Kind != "DeleteOptions" {
+			return nil, apierrors.NewBadRequest("decoded object cannot be converted to DeleteOptions")
+		}
+		o.TypeMeta = metav1.TypeMeta{}
+		tracing.Event(c.Context(), "Decoded delete options")
+		c.askedDelete(o)
+		tracing.Event(c.Context(), eventRecorded)
+	} else {
+		q := c.R.URL.Query()
+		if err := metav1.Convert_url_Values_To_v1_DeleteOptions(&q, o, nil); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+	}
+	if !a.Damage.Named {
+		o.IgnoreStoreReadErrorWithClusterBreakingPotential = nil
+	}
+	if errs := metav1validation.ValidateDeleteOptions(o); len(errs) > 0 {
+		return nil, status.Invalid(metaKind("DeleteOptions"), "", errs)
+	}
+	return o, nil
+}

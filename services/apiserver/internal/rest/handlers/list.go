@@ -1,0 +1,287 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"go.opentelemetry.io/otel/attribute"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/tracing"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/rest/responsewriters"
+	"binnacle/services/apiserver/internal/status"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// eventListed is the span event when the objects of a list are known, named as in Kubernetes.
+const eventListed = "Listing from storage done"
+
+// list serves GET of a collection.
+func (a *API) list(c *Call) error {
+	f, err := a.ForList(c.R, c.resource)
+	if err != nil {
+		return err
+	}
+	o, err := parseListOptions(c.Op, c.Coder, false, a.WatchList, a.LimitCached)
+	if err != nil {
+		return err
+	}
+	tracing.Event(c.Context(), "About to List from storage")
+	if o.served == nil && o.Limit <= 0 && o.Continue == "" && f.Streams(c.R) {
+		snap, ok, err := a.snapshot(c, o)
+		if err != nil {
+			return err
+		}
+		if ok {
+			if err := a.usable(c, o, snap, "", nil); err != nil {
+				return err
+			}
+			tracing.Event(c.Context(), eventListed)
+			if err := f.StreamList(c.W, c.R, snap, selectionOf(c, o)); err != nil {
+				spells := a.Spells(c.Context())
+				defer spells.End()
+				p, _ := snapshotPage(c, o, snap, "", spells) // the objects up to the error
+				return a.whichUndecodable(c, &p.List, err)
+			}
+			return nil
+		}
+	}
+	p, err := a.selectedPage(c, f, o)
+	if err != nil {
+		return err
+	}
+	tracing.Event(c.Context(), eventListed)
+	return a.whichUndecodable(c, &p.List, p.show(c, f))
+}
+
+// minConverted is the minimum number of objects that a limited list converts at a time to select
+// from them.
+const minConverted = 500
+
+// selectedPage is page with the selector applied to the fields of the requested version. It reads
+// candidates until the page is full.
+func (a *API) selectedPage(c *Call, f *responsewriters.Form, o *listOptions) (*page, error) {
+	if o.served == nil {
+		return a.page(c, o)
+	}
+	candidates := *o
+	if o.Limit > 0 {
+		candidates.Limit = max(o.Limit, minConverted)
+	}
+	p, err := a.page(c, &candidates)
+	if err != nil {
+		return nil, err
+	}
+	out := &page{revision: p.revision}
+	for {
+		var all []*watchcache.Entry
+		if err := p.Each(func(e *watchcache.Entry) error { all = append(all, e); return nil }); err != nil {
+			return nil, err
+		}
+		matches, err := f.Matching(c.Context(), all, o.served)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range all {
+			if !matches[e] {
+				continue
+			}
+			if o.Limit > 0 && int64(len(out.Items)) == o.Limit {
+				out.last = out.Items[o.Limit-1].Key()
+				return out, nil
+			}
+			out.Items = append(out.Items, e)
+		}
+		if p.last == "" {
+			return out, nil
+		}
+		if p, err = a.exactPage(c, &candidates, out.revision, p.last+"\x00"); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// reachList is reach for a list.
+func (c *Call) reachList(revision int64) error {
+	ctx, span := tracing.Start(c.Context(), "cacher.GetList", func() []attribute.KeyValue {
+		return []attribute.KeyValue{attribute.String("audit-id", request.TracedID(c.Context())), attribute.String("type", c.GroupResource().String())}
+	})
+	defer span.End()
+	err := c.reach(ctx, revision)
+	if err == nil {
+		span.Event("Ready")
+	}
+	return err
+}
+
+// snapshot returns the state for an unlimited list. It returns false if the cache may not have it.
+func (a *API) snapshot(c *Call, o *listOptions) (watchcache.Snapshot, bool, error) {
+	if o.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
+		return watchcache.Snapshot{}, false, nil
+	}
+	if err := c.reachList(o.revision); err != nil {
+		return watchcache.Snapshot{}, false, err
+	}
+	return c.Store.Snapshot(), true, nil
+}
+
+// page returns the objects that a list selects (specification: "Get and list resource-version
+// semantics" and "Chunked listing").
+func (a *API) page(c *Call, o *listOptions) (*page, error) {
+	if o.Limit < 0 {
+		o.Limit = 0
+	}
+	if o.Continue != "" {
+		return a.nextPage(c, o)
+	}
+	exact := o.ResourceVersionMatch == metav1.ResourceVersionMatchExact ||
+		o.ResourceVersionMatch == "" && o.Limit > 0 && o.revision > 0
+	if exact {
+		return a.exactPage(c, o, o.revision, "")
+	}
+	if err := c.reachList(o.revision); err != nil {
+		return nil, err
+	}
+	spells := a.Spells(c.Context())
+	defer spells.End()
+	return a.readablePage(c, o, c.Store.Snapshot(), "", spells)
+}
+
+// readablePage returns the objects of a snapshot from a key on, or an error if any of them is
+// unreadable.
+func (a *API) readablePage(c *Call, o *listOptions, snap watchcache.Snapshot, from string, spells *responsewriters.Spells) (*page, error) {
+	if err := a.usable(c, o, snap, from, spells); err != nil {
+		return nil, err
+	}
+	return snapshotPage(c, o, snap, from, spells)
+}
+
+// usable returns an error if a snapshot lacks the selected fields or has unreadable objects from a
+// key on.
+func (a *API) usable(c *Call, o *listOptions, snap watchcache.Snapshot, from string, spells *responsewriters.Spells) error {
+	if err := c.selects(o, snap.Variant()); err != nil {
+		return err
+	}
+	return a.allReadable(c, o, snap, from, spells)
+}
+
+// nextPage returns the page after a continue token, at the version of the first page.
+func (a *API) nextPage(c *Call, o *listOptions) (*page, error) {
+	from, revision, err := decodeContinue(o.Continue, c.listPrefix())
+	if err != nil {
+		return nil, err
+	}
+	if o.ResourceVersion != "" && o.ResourceVersion != "0" {
+		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
+	}
+	if revision < 0 { // inconsistent, as the client accepted
+		if err := c.reach(c.Context(), -1); err != nil {
+			return nil, err
+		}
+		spells := a.Spells(c.Context())
+		defer spells.End()
+		return a.readablePage(c, o, c.Store.Snapshot(), from, spells)
+	}
+	p, err := a.exactPage(c, o, revision, from)
+	if apierrors.IsResourceExpired(err) {
+		return nil, expiredToken(from, c.listPrefix())
+	}
+	return p, err
+}
+
+// expiredToken returns the 410 error for a token whose version is no longer available. It contains
+// a token that continues at the same key in the current state.
+func expiredToken(from, prefix string) error {
+	err := apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.")
+	key := from
+	if n := len(key); n > 0 && key[n-1] == 0 {
+		key = key[:n-1]
+	}
+	err.ErrStatus.ListMeta.Continue = encodeContinue(key, prefix, inconsistent)
+	return err
+}
+
+// exactPage reads a page at one version: from a snapshot if the cache has it, otherwise from the
+// store.
+func (a *API) exactPage(c *Call, o *listOptions, revision int64, from string) (*page, error) {
+	ctx, cancel := context.WithTimeout(c.Context(), cacheWait)
+	defer cancel()
+	if c.Store.Revision() < revision {
+		// The store may have reached the version before the cache.
+		back := request.Aside(ctx)
+		now, err := c.Store.MostRecent(ctx)
+		if back(); err != nil {
+			return nil, errBehind(ctx, err)
+		}
+		if now < revision {
+			return nil, status.TooLargeVersion(revision, now)
+		}
+	}
+	spells := a.Spells(c.Context())
+	defer spells.End()
+	snap, ok := c.Store.SnapshotAt(revision, spells.Pause)
+	if err := spells.Err(); err != nil {
+		return nil, err
+	}
+	if ok {
+		if err := a.kept(c, revision); err != nil {
+			return nil, err
+		}
+		p, err := a.readablePage(c, o, snap, from, spells)
+		if err != nil {
+			return nil, err
+		}
+		p.revision = revision
+		return p, nil
+	}
+	spells.End()
+	return a.storedPage(c, o, revision, from)
+}
+
+// kept returns an error unless the store still has the history of a revision. The watch cache may
+// have a state that the store has compacted, but how long a client can continue a list must not
+// depend on how often its resource changes. The prefix itself is not a key, so the read is small.
+func (a *API) kept(c *Call, revision int64) error {
+	back := request.Aside(c.Context())
+	_, _, err := a.Store.Get(c.Context(), c.Prefix, revision)
+	back()
+	if err == nil || errors.Is(err, storage.ErrNotFound) {
+		return nil
+	}
+	if future := new(storage.FutureError); errors.As(err, &future) { // the store's revision went backwards
+		return status.TooLargeVersion(revision, future.Current)
+	}
+	return c.ref().Translate(err)
+}
+
+// snapshotPage returns the objects of a snapshot from a key on. Its error is that of spells.
+func snapshotPage(c *Call, o *listOptions, snap watchcache.Snapshot, from string, spells *responsewriters.Spells) (*page, error) {
+	p := &page{revision: snap.Revision()}
+	limit := o.Limit
+	if limit <= 0 {
+		limit = math.MaxInt64
+	}
+	if o.selectsAll() {
+		n := int64(snap.Count(c.listPrefix(), from))
+		p.Items = make([]*watchcache.Entry, 0, min(n, limit))
+		if n > limit {
+			left := n - limit
+			p.remaining = &left
+		}
+	}
+	sel := selectionOf(c, o)
+	sel.Pause = spells.Pause
+	snap.Select(sel, from, func(e *watchcache.Entry) bool {
+		if int64(len(p.Items)) == limit {
+			p.last = p.Items[limit-1].Key()
+			return false
+		}
+		p.Items = append(p.Items, e)
+		return true
+	})
+	return p, spells.Err()
+}

@@ -1,0 +1,222 @@
+package handlers
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/rest/writes"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// metaKind returns the kind of option objects in messages.
+func metaKind(kind string) schema.GroupKind {
+	return schema.GroupKind{Group: metav1.GroupName, Kind: kind}
+}
+
+// listOptions holds the parsed parameters of list, watch and deletecollection.
+type listOptions struct {
+	metav1.ListOptions
+	label labels.Selector
+	field fields.Selector
+	// served is the part of the field selector that needs objects in the requested version. It is
+	// nil if the watch cache evaluates the whole selector.
+	served fields.Selector
+	// revision is the parsed resourceVersion; -1 if it is unset.
+	revision int64
+}
+
+// parseListOptions parses and validates the parameters (specification: "Get and list
+// resource-version semantics"). limitCached is Config.LimitCached.
+func parseListOptions(op *request.Operation, c *codec.Coder, watch, watchList, limitCached bool) (*listOptions, error) {
+	o, q := &listOptions{}, op.Query
+	if err := metav1.Convert_url_Values_To_v1_ListOptions(&q, &o.ListOptions, nil); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	o.Watch = watch
+	internal := &internalversion.ListOptions{
+		Watch: watch, ResourceVersion: o.ResourceVersion, ResourceVersionMatch: o.ResourceVersionMatch,
+		Limit: o.Limit, Continue: o.Continue, SendInitialEvents: o.SendInitialEvents,
+	}
+	if errs := metavalidation.ValidateListOptions(internal, watchList); len(errs) > 0 {
+		return nil, status.Invalid(metaKind("ListOptions"), "", errs)
+	}
+	if n := request.Requirements(o.FieldSelector, o.LabelSelector); n > request.MaxRequirements {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the selectors have %d requirements, which are more than %d", n, request.MaxRequirements))
+	}
+	var err error
+	read := op.Selectors(o.LabelSelector, o.FieldSelector)
+	if o.label, err = read.Labels(); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if o.field, err = parseFieldSelector(read, c); err != nil {
+		return nil, err
+	}
+	o.field, o.served = splitFields(c, o.field)
+	o.revision, err = parseRevision(o.ResourceVersion)
+	if o.Continue != "" && !watch {
+		return o, nil // the token holds the revision
+	}
+	if o.revision == 0 && !limitCached {
+		o.Limit = 0 // a list from the cache is not limited
+	}
+	return o, err
+}
+
+// splitFields returns the part of a field selector that the watch cache evaluates, and the part
+// that needs the object in the requested version. The second is nil unless a webhook converts.
+// Without a webhook, the selectable fields of all versions are those of the stored document.
+func splitFields(c *codec.Coder, sel fields.Selector) (cached, served fields.Selector) {
+	if sel.Empty() || c.Decl.Document == nil || !c.Decl.Document.Remote {
+		return sel, nil
+	}
+	var known, others []fields.Selector
+	for _, r := range sel.Requirements() {
+		term := fields.OneTermEqualSelector(r.Field, r.Value)
+		if r.Operator == selection.NotEquals {
+			term = fields.OneTermNotEqualSelector(r.Field, r.Value)
+		}
+		if r.Field == watchcache.FieldName || r.Field == watchcache.FieldNamespace {
+			known = append(known, term)
+		} else {
+			others = append(others, term)
+		}
+	}
+	if len(others) == 0 {
+		return sel, nil
+	}
+	return fields.AndSelectors(known...), fields.AndSelectors(others...)
+}
+
+// fits rejects a field selector on the watch of a single object unless it selects the name in the
+// path.
+func (o *listOptions) fits(name string) error {
+	if name == "" || o.field.Empty() && o.served == nil {
+		return nil
+	}
+	if selected, ok := o.field.RequiresExactMatch(metav1.ObjectNameField); !ok || selected != name {
+		return apierrors.NewBadRequest("fieldSelector metadata.name doesn't match requested name")
+	}
+	return nil
+}
+
+// maxRevisionTold is the maximum length of an invalid resourceVersion that an error repeats, in
+// bytes.
+const maxRevisionTold = 1024
+
+// parseRevision parses a resourceVersion. It returns -1 for "".
+func parseRevision(s string) (int64, error) {
+	if s == "" {
+		return -1, nil
+	}
+	s = s[:min(len(s), maxRevisionTold)]
+	v, err := strconv.ParseUint(s, 10, 63)
+	if err != nil {
+		return 0, apierrors.NewBadRequest(field.Invalid(field.NewPath("resourceVersion"), s, err.Error()).Error())
+	}
+	return int64(v), nil
+}
+
+func parseFieldSelector(read *request.Selectors, c *codec.Coder) (fields.Selector, error) {
+	sel, err := read.Fields()
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if sel.Empty() {
+		return sel, nil
+	}
+	sel, err = sel.Transform(func(label, value string) (string, string, error) {
+		if l, ok := c.FieldLabel(label); ok {
+			return l, value, nil
+		}
+		return "", "", unknownFieldLabel(c, label)
+	})
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return sel, nil
+}
+
+// unknownFieldLabel returns one of three messages, as Kubernetes does: for kinds whose errors name
+// the kind, for custom resources and kinds with selectable fields, and for all other kinds.
+func unknownFieldLabel(c *codec.Coder, label string) error {
+	if c.Decl.Shown.LabelErrorsNameKind {
+		return fmt.Errorf("field label not supported for %v: %s", c.Decl.GVK(), label)
+	}
+	if len(c.Decl.Shown.Selectable) > 0 || c.Decl.Document != nil {
+		return fmt.Errorf("field label not supported: %s", label)
+	}
+	return fmt.Errorf("%q is not a known field selector: only %q, %q", label, "metadata.name", "metadata.namespace")
+}
+
+// write returns the write request of the path and its parameters.
+func (c *Call) write(options runtime.Object, dryRun []string, manager, validation string) *writes.Request {
+	return &writes.Request{
+		Kind: c.resource, Sub: c.Sub, Namespace: c.Op.Namespace, Name: c.Op.Name, User: request.UserFrom(c.Context()),
+		Options: options, DryRun: len(dryRun) > 0, Manager: fieldManager(c.R, manager), FieldValidation: validation,
+	}
+}
+
+// CreateRequest returns the write request of a POST, UpdateRequest that of a PUT.
+func (c *Call) CreateRequest() (*writes.Request, error) {
+	var o metav1.CreateOptions
+	q := c.R.URL.Query()
+	if err := metav1.Convert_url_Values_To_v1_CreateOptions(&q, &o, nil); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if errs := metav1validation.ValidateCreateOptions(&o); len(errs) > 0 {
+		return nil, status.Invalid(metaKind("CreateOptions"), "", errs)
+	}
+	return c.write(&o, o.DryRun, o.FieldManager, o.FieldValidation), nil
+}
+
+// UpdateRequest returns the write request of a PUT.
+func (c *Call) UpdateRequest() (*writes.Request, error) {
+	var o metav1.UpdateOptions
+	q := c.R.URL.Query()
+	if err := metav1.Convert_url_Values_To_v1_UpdateOptions(&q, &o, nil); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if errs := metav1validation.ValidateUpdateOptions(&o); len(errs) > 0 {
+		return nil, status.Invalid(metaKind("UpdateOptions"), "", errs)
+	}
+	return c.write(&o, o.DryRun, o.FieldManager, o.FieldValidation), nil
+}
+
+// fieldManager returns the manager that the client names, otherwise the beginning of its user agent
+// (specification: "Field ownership (server-side apply) rules").
+func fieldManager(r *http.Request, asked string) string {
+	if asked != "" {
+		return asked
+	}
+	agent, _, _ := strings.Cut(r.UserAgent(), "/")
+	var b strings.Builder
+	for _, char := range agent {
+		if !unicode.IsPrint(char) {
+			continue
+		}
+		if b.Len()+utf8.RuneLen(char) > metav1validation.FieldManagerMaxLength {
+			break
+		}
+		b.WriteRune(char)
+	}
+	return b.String()
+}

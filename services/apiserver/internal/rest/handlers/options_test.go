@@ -1,0 +1,101 @@
+package handlers
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
+)
+
+func TestFieldManager(t *testing.T) {
+	for _, c := range []struct{ asked, agent, want string }{
+		{"me", "kubectl/v1", "me"},
+		{"", "kubectl/v1.33.0 (linux/amd64)", "kubectl"},
+		{"", "no slash", "no slash"},
+		{"", "", ""},
+		{"", "a\x01b\u200bc/1", "abc"},
+		{"", strings.Repeat("x", 200) + "/1", strings.Repeat("x", 128)},
+		{"", strings.Repeat("ä", 100), strings.Repeat("ä", 64)},
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		r.Header["User-Agent"] = []string{c.agent}
+		if got := fieldManager(r, c.asked); got != c.want {
+			t.Errorf("%q, %q: %q, want %q", c.asked, c.agent, got, c.want)
+		}
+	}
+}
+
+func TestNoRevisions(t *testing.T) {
+	for s, want := range map[string]string{
+		"x":                         `resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax`,
+		"9223372036854775808":       `resourceVersion: Invalid value: "9223372036854775808": strconv.ParseUint: parsing "9223372036854775808": value out of range`,
+		strings.Repeat("9", 500000): `resourceVersion: Invalid value: "` + strings.Repeat("9", maxRevisionTold) + `": strconv.ParseUint: parsing "` + strings.Repeat("9", maxRevisionTold) + `": value out of range`,
+	} {
+		if _, err := parseRevision(s); err == nil || err.Error() != want {
+			t.Errorf("%.20s: %.200v", s, err)
+		}
+	}
+}
+
+func TestSelectorsAreBounded(t *testing.T) {
+	many := func(one string, n int) string { return strings.Repeat(","+one, n)[1:] }
+	coder := &codec.Coder{Decl: &registry.Kind{}}
+	for _, c := range []struct {
+		label, field string
+		ok           bool
+	}{
+		{many("a", 1000), "", true},
+		{many("a", 1001), "", false},
+		{"a in (" + many("b", 5000) + ")", "", true},
+		{"", many("metadata.name!=a", 1001), false},
+		{"", many(`metadata.name!=a\,b`, 1000), true},
+		{many("a in (b,c),!d", 500), "", true},
+		{"a in (b,c)," + many("a", 1000), "", false},
+		{many("a", 600), many("metadata.name!=a", 600), false},
+	} {
+		_, err := parseListOptions(&request.Operation{Query: url.Values{"labelSelector": {c.label}, "fieldSelector": {c.field}}}, coder, false, false, false)
+		if (err == nil) != c.ok || err != nil && !apierrors.IsBadRequest(err) {
+			t.Errorf("%.20s… %.20s…: %v", c.label, c.field, err)
+		}
+	}
+}
+
+// mutator is an admission plugin.
+
+// TestFieldLabels: which fields selectors may name, and what is told of others.
+func TestFieldLabels(t *testing.T) {
+	own := registry.Shown{Selectable: []registry.SelectableField{{Label: "spec.x"}}}
+	const builtIn, ownFields = `"spec.y" is not a known field selector: only "metadata.name", "metadata.namespace"`, "field label not supported: spec.y"
+	for name, c := range map[string]struct {
+		kind registry.Kind
+		ok   bool // to name the namespace
+		told string
+	}{
+		"namespaced":                          {registry.Kind{Names: registry.Names{Namespaced: true}}, true, builtIn},
+		"of the cluster":                      {registry.Kind{}, true, builtIn},
+		"of the cluster, with fields":         {registry.Kind{Shown: own}, false, ownFields},
+		"custom, namespaced":                  {registry.Kind{Names: registry.Names{Namespaced: true}, Document: &registry.Document{}}, true, ownFields},
+		"custom, of the cluster":              {registry.Kind{Document: &registry.Document{}}, false, ownFields},
+		"custom, of the cluster, with fields": {registry.Kind{Document: &registry.Document{}, Shown: own}, false, ownFields},
+	} {
+		t.Run(name, func(t *testing.T) {
+			read := func(selector string) error {
+				_, err := parseListOptions(&request.Operation{Query: url.Values{"fieldSelector": {selector}}}, &codec.Coder{Decl: &c.kind}, false, false, false)
+				return err
+			}
+			if err := read("metadata.namespace=,metadata.name!=x"); (err == nil) != c.ok {
+				t.Errorf("metadata.namespace: %v", err)
+			}
+			if err := read("spec.y=x"); !apierrors.IsBadRequest(err) || err.Error() != c.told {
+				t.Errorf("spec.y: %v, want %s", err, c.told)
+			}
+		})
+	}
+}

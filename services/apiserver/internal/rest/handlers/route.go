@@ -1,0 +1,205 @@
+package handlers
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/audit"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// deprecatedAnnotation is the audit annotation of a request for a deprecated kind.
+const deprecatedAnnotation = "k8s.io/deprecated"
+
+// removedReleaseAnnotation names the release that no longer serves the kind.
+const removedReleaseAnnotation = "k8s.io/removed-release"
+
+// ServeHTTP serves a resource request according to its Operation.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	op := request.From(r.Context())
+	c, handle, err := a.route(w, r, op)
+	if err != nil {
+		// Requests without a handler get the warning for custom resources only.
+		if k := op.Kinds.Resource(op.GVR()); k != nil && k.Document != nil && k.Shown.Deprecated != "" {
+			request.Warn(r.Context(), k.Shown.Deprecated)
+		}
+	} else {
+		if c.Shown.Deprecated != "" {
+			request.Warn(r.Context(), c.Shown.Deprecated)
+			audit.From(r.Context()).Annotate(deprecatedAnnotation, "true")
+			if c.Shown.RemovedRelease != "" {
+				audit.From(r.Context()).Annotate(removedReleaseAnnotation, c.Shown.RemovedRelease)
+			}
+			a.Metrics.askedDeprecated(c.Kind, c.Op.Subresource)
+		}
+		err = handle(c)
+	}
+	if errors.Is(err, apiset.ErrGone) {
+		if c.Op.Return() {
+			return
+		}
+		err = status.NoResource()
+	}
+	if errors.Is(err, apiset.ErrChanged) && c.Op.Return() {
+		return
+	}
+	if errors.Is(err, watchcache.ErrNotReady) || errors.Is(err, apiset.ErrChanged) {
+		err = status.Reloading()
+	}
+	if err != nil {
+		a.fail(w, r, err)
+	}
+}
+
+// route returns the handler of an operation. It checks the target (404), the verb (405) and the
+// media types (415, 406), in this order.
+func (a *API) route(w http.ResponseWriter, r *http.Request, op *request.Operation) (*Call, handler, error) {
+	if op.Target == nil {
+		if k := op.Kinds.Resource(op.GVR()); k != nil && k.Document != nil && op.Subresource != "" {
+			return nil, nil, apierrors.NewNotFound(k.GroupResource(), op.Name)
+		}
+		return nil, nil, status.NoResource()
+	}
+	c := &Call{resource: op.Target, W: w, R: r, Op: op, Sub: op.Sub, api: a}
+	if c.createOnly() && (!op.Collection || c.Namespaced && op.Namespace == "" && !op.EmptyNamespace) {
+		return nil, nil, status.NoResource()
+	}
+	if c.Namespaced && op.Namespace == "" {
+		if c.Document != nil && op.Verb != "list" && op.Verb != "watch" {
+			return c, pageNotFound, nil
+		}
+		if !op.Collection {
+			return nil, nil, apierrors.NewBadRequest("Namespace parameter required.")
+		}
+	}
+	if c.Sub != nil && c.Sub.Connect {
+		o := a.operation(c)
+		if o != nil && !slices.Contains(o.Methods, op.Method) {
+			return nil, nil, status.Method()
+		}
+		if err := validName(op); err != nil {
+			return nil, nil, err
+		}
+		return c, a.carriedOn(o), nil
+	}
+	h := a.handler(c)
+	if h == nil && c.Document != nil {
+		return nil, nil, unsupported(c)
+	}
+	if h == nil {
+		return nil, nil, status.Method()
+	}
+	if op.Verb == "patch" && !a.takesPatch(c) {
+		if c.Document != nil {
+			return nil, nil, status.BodyType(a.documentPatches())
+		}
+		return nil, nil, status.PatchType()
+	}
+	if accept := r.Header.Get("Accept"); !a.Config.Media.Known(accept) {
+		if c.Document != nil {
+			return nil, nil, status.NotAcceptable(a.Config.Media.Objects())
+		}
+		types := a.Config.Media.Objects()
+		if op.Verb == "list" || op.Verb == "watch" {
+			types = a.Config.Media.ObjectsAndStreams()
+		}
+		return nil, nil, status.NoRepresentation(types)
+	}
+	if err := validName(op); err != nil {
+		return nil, nil, err
+	}
+	return c, h, nil
+}
+
+// createOnly reports whether objects of the kind can only be created. They are not stored, so no
+// path names one.
+func (c *Call) createOnly() bool {
+	return c.Sub == nil && c.Virtual && !c.HasVerb("get")
+}
+
+// validName rejects the name of an object that cannot be part of a path, such as "..".
+func validName(op *request.Operation) error {
+	if op.Collection || op.Verb == "watch" || op.Verb == "create" && op.Sub == nil {
+		return nil
+	}
+	if op.Sub != nil && op.Sub.Connect { // the name may have a scheme and a port
+		return nil
+	}
+	if faults := path.IsValidPathSegmentName(op.Name); len(faults) > 0 {
+		return apierrors.NewBadRequest(fmt.Sprintf("Name parameter invalid: %q: %s", op.Name, strings.Join(faults, ";")))
+	}
+	return nil
+}
+
+// pageNotFound serves a path that custom resources do not have: except for lists and watches, a
+// path needs a namespace.
+func pageNotFound(c *Call) error {
+	http.NotFound(c.W, c.R)
+	return nil
+}
+
+// unsupported returns the error for an unsupported method of a custom resource.
+func unsupported(c *Call) error {
+	if c.Op.Collection && c.Sub == nil && (c.Op.Verb == "update" || c.Op.Verb == "patch") {
+		return apierrors.NewBadRequest("name must be provided")
+	}
+	return apierrors.NewMethodNotSupported(c.GroupResource(), c.Op.Verb)
+}
+
+// handler returns the handler of the operation's verb, or nil.
+func (a *API) handler(c *Call) handler {
+	switch {
+	case c.Op.Method == http.MethodHead, c.Op.Verb == "watch" && c.Op.Method != http.MethodGet:
+		return nil
+	case c.Sub != nil && c.Sub.HasVerb(c.Op.Verb):
+		return a.subresourceHandler(c)
+	case c.Sub != nil:
+		return nil
+	case c.Virtual:
+		return a.virtualHandler(c)
+	case !c.HasVerb(c.Op.Verb):
+		return nil
+	case c.Op.Collection || c.Op.Verb == "watch":
+		return a.collectionHandler(c)
+	}
+	switch c.Op.Verb {
+	case "get":
+		return a.get
+	case "update":
+		return a.update
+	case "patch":
+		return a.patch
+	case "delete":
+		return a.delete
+	case "create":
+		if c.Document != nil { // the path may have any name
+			return a.create
+		}
+	}
+	return nil
+}
+
+func (a *API) collectionHandler(c *Call) handler {
+	switch {
+	case c.Op.Verb == "list":
+		return a.list
+	case c.Op.Verb == "watch":
+		return a.watch
+	case !c.takesNew():
+		return nil
+	case c.Op.Verb == "create":
+		return a.create
+	case c.Op.Verb == "deletecollection":
+		return a.deleteCollection
+	}
+	return nil
+}

@@ -1,0 +1,327 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/fields"
+
+	"binnacle/libs/serving"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/rest/responsewriters"
+	"binnacle/services/apiserver/internal/status"
+)
+
+const (
+	// watchBatch is the number of events taken from the cache at a time.
+	watchBatch = 64
+	// lastBookmark is how long before its timeout a watch sends a last bookmark.
+	lastBookmark = 2 * time.Second
+	// eventsAtOnce is the buffer size in bytes from which events are written.
+	eventsAtOnce = 64 << 10
+)
+
+// stream writes the events of a watch.
+type stream struct {
+	api        *API
+	form       *responsewriters.Form
+	fields     fields.Selector // selector on the requested version; nil if the cache evaluates all fields
+	call       *Call
+	sent       watchMetrics
+	socket     *socket // replaces the response body
+	bookmarks  bool
+	initial    bool                    // the watch begins with the initial state
+	spells     *responsewriters.Spells // limits the search for the initial state
+	initialEnd bool                    // a bookmark marks the end of the initial state
+	first      bool                    // no event has been sent
+	told       int64
+	next       time.Time   // time of the next bookmark
+	timer      *time.Timer // for next; nil without bookmarks
+	buf        []byte
+	lost       atomic.Bool // its position in the history is lost
+}
+
+// open sends the headers, which tell the client that the watch has begun.
+func (s *stream) open() {
+	s.first = true
+	if s.socket != nil {
+		return
+	}
+	h := s.call.W.Header()
+	h.Set("Content-Type", s.form.StreamType())
+	h.Set("Cache-Control", "no-cache, private")
+	responsewriters.SendWarnings(s.call.W, s.call.R)
+	s.call.W.WriteHeader(http.StatusOK)
+	if f, ok := s.call.W.(http.Flusher); ok {
+		f.Flush()
+	}
+}
+
+// begin opens a stream that ends with ctx.
+func (s *stream) begin(ctx context.Context) {
+	deadline, _ := ctx.Deadline()
+	// A client that does not read must not hold the request beyond its timeout.
+	s.writeUntil(deadline.Add(lastBookmark))
+	s.open()
+	if !s.initial {
+		request.Begun(ctx)
+	}
+}
+
+// run sends events until the watch ends.
+func (s *stream) run(ctx context.Context, w *watchcache.Watcher) {
+	s.startBookmarks(ctx, w)
+	defer s.spells.End()
+	events := make([]watchcache.Event, 0, watchBatch)
+	for {
+		got, err := w.Next(ctx, events)
+		if !s.step(ctx, w, got, err) {
+			return
+		}
+	}
+}
+
+// step sends the events that it got. It returns false when the watch ends: by its timeout, by the
+// client, by an error, which it sends, or because the server stops.
+func (s *stream) step(ctx context.Context, w *watchcache.Watcher, got []watchcache.Event, err error) bool {
+	s.spells.End()
+	if err != nil {
+		s.end(ctx, err)
+		return false
+	}
+	more := len(got) > 0
+	if more && s.fields != nil {
+		if got, err = s.selected(ctx, got); err != nil {
+			s.end(ctx, err)
+			return false
+		}
+	}
+	if more {
+		if len(got) > 0 && !s.send(ctx, got) {
+			return false
+		}
+		if waited, ok := w.Waited(); ok {
+			s.sent.delivered(waited)
+		}
+	}
+	if slices.ContainsFunc(got, func(e watchcache.Event) bool { return e.Type == watchcache.Bookmark }) {
+		request.Begun(ctx) // the initial state has been sent
+	}
+	if now := time.Now(); s.bookmarks && !now.Before(s.next) {
+		if !s.bookmark(w.Revision(), false) {
+			return false
+		}
+		s.next = s.nextBookmark(ctx, now)
+		s.timer.Reset(time.Until(s.next))
+	}
+	return true
+}
+
+// startBookmarks starts the timer that wakes the watcher when a bookmark is due.
+func (s *stream) startBookmarks(ctx context.Context, w *watchcache.Watcher) {
+	if s.bookmarks {
+		s.next = s.nextBookmark(ctx, time.Now())
+		s.timer = time.AfterFunc(time.Until(s.next), w.Nudge)
+	}
+}
+
+func (s *stream) stopBookmarks() {
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+}
+
+// writeUntil sets the deadline of later writes and of a write in progress.
+func (s *stream) writeUntil(t time.Time) {
+	set := http.NewResponseController(s.call.W).SetWriteDeadline
+	if s.socket != nil {
+		set = s.socket.conn.SetWriteDeadline
+	}
+	_ = set(t) // without a deadline, the write ends with the connection
+	if s.lost.Load() {
+		_ = set(time.Now())
+	}
+}
+
+// cut ends the stream in the middle of a write: the client does not read, and its position in the
+// history is lost. The watch cache calls it.
+func (s *stream) cut() {
+	s.lost.Store(true)
+	s.writeUntil(time.Now())
+}
+
+func (s *stream) nextBookmark(ctx context.Context, now time.Time) time.Time {
+	deadline, _ := ctx.Deadline()
+	next := now.Add(s.api.BookmarkInterval)
+	if last := deadline.Add(-lastBookmark); now.Before(last) && last.Before(next) {
+		return last
+	}
+	return next
+}
+
+// end sends the error that ends the watch, if the client should see it.
+func (s *stream) end(ctx context.Context, err error) {
+	var expired *watchcache.ExpiredError
+	switch {
+	case errors.As(err, &expired):
+		s.fail(status.ExpiredVersion(expired.Revision, expired.Oldest))
+	case ctx.Err() != nil, errors.Is(err, watchcache.ErrStopped), errors.Is(err, watchcache.ErrClosed):
+	default:
+		s.fail(err)
+	}
+}
+
+// fail sends an ERROR event.
+func (s *stream) fail(err error) {
+	if b, err := s.form.ErrorFrame(err); err == nil {
+		s.write(b)
+	}
+}
+
+// send writes all events, in few writes.
+func (s *stream) send(ctx context.Context, events []watchcache.Event) bool {
+	if err := s.prepare(ctx, events); err != nil {
+		s.end(ctx, err)
+		return false
+	}
+	if len(events) == 1 && events[0].Type != watchcache.Bookmark {
+		if frame, ok := s.form.SharedEvent(eventType(events[0].Type), s.form.Entry(events[0].Entry)); ok {
+			s.first = false
+			s.sent.sent(len(frame))
+			return s.write(frame)
+		}
+	}
+	s.buf = s.buf[:0]
+	for _, e := range events {
+		if e.Type == watchcache.Bookmark {
+			if s.initialEnd && s.bookmarks {
+				b, err := s.form.Bookmark(e.Revision, true)
+				if err != nil {
+					s.fail(err)
+					return false
+				}
+				s.buf = append(s.buf, b...)
+				if s.socket != nil {
+					if !s.write(s.buf) {
+						return false
+					}
+					s.buf = s.buf[:0]
+				}
+			}
+			continue
+		}
+		if frame, ok := s.form.SharedEvent(eventType(e.Type), s.form.Entry(e.Entry)); ok && len(frame) >= eventsAtOnce && s.socket == nil {
+			if len(s.buf) > 0 && !s.write(s.buf) || !s.write(frame) {
+				return false
+			}
+			s.buf, s.first = s.buf[:0], false
+			s.sent.sent(len(frame))
+			continue
+		}
+		var err error
+		before := len(s.buf)
+		if s.buf, err = s.form.AppendEvent(s.buf, eventType(e.Type), s.form.Entry(e.Entry), s.first); err != nil {
+			s.fail(err)
+			return false
+		}
+		s.first = false
+		s.sent.sent(len(s.buf) - before)
+		if len(s.buf) >= eventsAtOnce || s.socket != nil {
+			if !s.write(s.buf) {
+				return false
+			}
+			s.buf = s.buf[:0]
+		}
+	}
+	ok := len(s.buf) == 0 || s.write(s.buf)
+	if cap(s.buf) > 4<<10 {
+		s.buf = nil // an idle watch holds little memory
+	}
+	return ok
+}
+
+// selected applies the selector on the requested version to events. An object that starts to match
+// is Added, one that stops to match is Deleted.
+func (s *stream) selected(ctx context.Context, events []watchcache.Event) ([]watchcache.Event, error) {
+	var entries []*watchcache.Entry
+	for _, e := range events {
+		if e.Type != watchcache.Bookmark {
+			entries = append(entries, e.Entry)
+		}
+		if e.Before != nil {
+			entries = append(entries, e.Before)
+		}
+	}
+	matches, err := s.form.Matching(ctx, entries, s.fields)
+	if err != nil {
+		return nil, err
+	}
+	out := events[:0]
+	for _, e := range events {
+		is := e.Type == watchcache.Bookmark || matches[e.Entry]
+		if e.Type == watchcache.Modified {
+			switch was := matches[e.Before]; {
+			case is && !was:
+				e.Type = watchcache.Added
+			case was && !is:
+				e.Type, e.Entry, is = watchcache.Deleted, e.Before, true
+			}
+		}
+		if is {
+			out = append(out, e)
+		}
+	}
+	return out, nil
+}
+
+// prepare converts the objects of events if a webhook converts them to the version of the watch.
+func (s *stream) prepare(ctx context.Context, events []watchcache.Event) error {
+	if !s.form.Converts() {
+		return nil
+	}
+	entries := make([]*watchcache.Entry, 0, len(events))
+	for i := range events {
+		if events[i].Type != watchcache.Bookmark {
+			entries = append(entries, events[i].Entry)
+		}
+	}
+	return s.form.Prepare(ctx, entries)
+}
+
+func (s *stream) bookmark(revision int64, initialEnd bool) bool {
+	if revision <= s.told {
+		return true
+	}
+	s.told = revision
+	b, err := s.form.Bookmark(revision, initialEnd)
+	if err != nil {
+		return false
+	}
+	return s.write(b)
+}
+
+func (s *stream) write(b []byte) bool {
+	if s.socket != nil {
+		return s.socket.write(b) == nil
+	}
+	if err := serving.Send(s.call.W, b); err != nil {
+		return false
+	}
+	return s.call.R.Context().Err() == nil
+}
+
+func eventType(t watchcache.EventType) codec.EventType {
+	switch t {
+	case watchcache.Added:
+		return codec.Added
+	case watchcache.Modified:
+		return codec.Modified
+	}
+	return codec.Deleted
+}

@@ -1,0 +1,88 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/watchcache/watchcachetest"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+)
+
+// Who waits for a version lets others work at what is large.
+func TestVersionsAreWaitedForWithoutATurn(t *testing.T) {
+	store := etcdtest.Embedded(t)
+	cache, err := watchcache.New(watchcache.Config{Source: watchcachetest.NewSource(store, "/registry/"), Newest: store, Resources: []watchcache.Resource{{
+		Name: "things", Prefix: "/registry/things/",
+		Attributes: func(string, []byte) (watchcache.Attributes, error) { return watchcache.Attributes{}, nil },
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &API{}
+	for name, wait := range map[string]func(*Call) error{
+		"a version":         func(c *Call) error { return c.await(c.Context(), 999) },
+		"the newest":        func(c *Call) error { return c.newest(c.Context(), c.Store) },
+		"exactly a version": func(c *Call) error { _, err := a.exactPage(c, &listOptions{}, 999, ""); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			ctx = request.Carry(ctx, &request.Operation{})
+			var went, came int
+			request.SetAside(ctx, func() func() {
+				went++
+				cancel()
+				return func() { came++ }
+			})
+			c := &Call{resource: &apiset.Resource{Store: cache.Store("things")}, R: httptest.NewRequest("GET", "/", nil).WithContext(ctx), api: a}
+			if err := wait(c); err == nil {
+				t.Error("the version is there")
+			}
+			if went != 1 || came != 1 {
+				t.Errorf("gave its turn to others %d times, and came back %d times", went, came)
+			}
+		})
+	}
+}
+
+// Who waits for a version that does not come soon has no seats meanwhile, and does not wait where too
+// many do.
+func TestVersionsAreWaitedForWithoutSeats(t *testing.T) {
+	store := etcdtest.Embedded(t)
+	cache, err := watchcache.New(watchcache.Config{Source: watchcachetest.NewSource(store, "/registry/"), Newest: store, Resources: []watchcache.Resource{{
+		Name: "things", Prefix: "/registry/things/",
+		Attributes: func(string, []byte) (watchcache.Attributes, error) { return watchcache.Attributes{}, nil },
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, room := range map[string]bool{"with room for one more": true, "without": false} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			ctx = request.Carry(ctx, &request.Operation{})
+			var went, came int
+			request.SetRest(ctx, func(bool) (func() error, bool) {
+				went++
+				if room {
+					cancel()
+				}
+				return func() error { came++; return nil }, room
+			})
+			c := &Call{resource: &apiset.Resource{Store: cache.Store("things")}, R: httptest.NewRequest("GET", "/", nil).WithContext(ctx), api: &API{}}
+			err := c.await(c.Context(), 999)
+			if room && !errors.Is(err, context.Canceled) || !room && !apierrors.IsTooManyRequests(err) {
+				t.Errorf("ends with %v", err)
+			}
+			if went != 1 || came != 0 {
+				t.Errorf("gave its seats back %d times, and asked for them %d times", went, came)
+			}
+			cancel()
+		})
+	}
+}

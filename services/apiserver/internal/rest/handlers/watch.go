@@ -1,0 +1,186 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"golang.org/x/net/websocket"
+
+	"binnacle/libs/serving"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// watch serves GET with the watch parameter (specification: "Watch resource-version semantics" and
+// "Streaming initial state").
+func (a *API) watch(c *Call) error {
+	f, err := a.ForStream(c.R, c.resource)
+	if err != nil {
+		return err
+	}
+	o, err := parseListOptions(c.Op, c.Coder, true, a.WatchList, a.LimitCached)
+	if err == nil {
+		err = o.fits(c.Op.Name)
+	}
+	if err != nil {
+		return err
+	}
+	opts, err := a.watchOptions(c, o)
+	if err == nil {
+		err = there(c.Store)
+	}
+	var expired *watchcache.ExpiredError
+	if err != nil && !errors.As(err, &expired) {
+		return err
+	}
+	ctx := newLifetime(c.Context(), a.Stopping, c.Life, a.watchTimeout(o))
+	defer serving.AtEnd(c.W, func(any) { ctx.release() })
+	s := &stream{api: a, form: f, call: c, fields: o.served, sent: a.Metrics.of(c.Kind), bookmarks: o.AllowWatchBookmarks, initialEnd: o.SendInitialEvents != nil && *o.SendInitialEvents}
+	opts.Lost, s.initial = s.cut, opts.Initial == watchcache.InitialState
+	if s.initial {
+		s.spells = a.Spells(ctx)
+		opts.Pause = s.spells.Pause
+	}
+	start := func() (*watchcache.Watcher, error) {
+		if err != nil {
+			return nil, err
+		}
+		defer s.spells.End()
+		return c.follow(o, opts)
+	}
+	if IsWebSocket(c.R) {
+		s.serveSocket(ctx, start)
+		return nil
+	}
+	w, err := start()
+	if errors.As(err, &expired) {
+		// The stream reports that the version is too old.
+		s.open()
+		s.fail(status.ExpiredVersion(expired.Revision, expired.Oldest))
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer serving.AtEnd(c.W, func(any) {
+		s.stopBookmarks()
+		w.Close()
+	})
+	s.begin(ctx)
+	// The query is no longer needed, and the watch may last long.
+	c.Op.Query = nil
+	if !serving.Last(c.W, func(end func(failure any)) { s.pump(ctx, w, end) }) {
+		s.run(ctx, w)
+	}
+	return nil
+}
+
+// follow starts a watcher of the served kind.
+func (c *Call) follow(o *listOptions, opts watchcache.WatchOptions) (*watchcache.Watcher, error) {
+	w, err := c.Store.Watch(opts)
+	if errors.Is(err, watchcache.ErrStopped) && c.Document != nil {
+		return nil, apiset.ErrChanged // another store replaces it
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := c.selects(o, w.Variant()); err != nil {
+		w.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// watchOptions converts the parameters to the start of a watcher.
+func (a *API) watchOptions(c *Call, o *listOptions) (watchcache.WatchOptions, error) {
+	opts := watchcache.WatchOptions{Selection: selectionOf(c, o), After: o.revision}
+	initial := o.revision <= 0
+	if o.SendInitialEvents != nil {
+		initial = *o.SendInitialEvents
+		if err := c.reach(c.Context(), o.revision); err != nil {
+			return opts, err
+		}
+	} else if o.revision < 0 {
+		if err := c.reach(c.Context(), -1); err != nil {
+			return opts, err
+		}
+	}
+	if initial {
+		if err := a.usable(c, o, c.Store.Snapshot(), "", nil); err != nil {
+			return opts, err
+		}
+		opts.Initial = watchcache.InitialState
+	} else if o.revision <= 0 {
+		opts.After = c.Store.Revision()
+	} else if err := a.ofThisHistory(c, o.revision); err != nil {
+		return opts, err
+	}
+	return opts, nil
+}
+
+// ofThisHistory rejects a start revision beyond the current one if the revision of the store went
+// backwards while this server ran: the revision belongs to the previous history. Otherwise the
+// watch waits for a future revision, as in Kubernetes.
+func (a *API) ofThisHistory(c *Call, revision int64) error {
+	if c.Store.Era() == 0 || revision <= c.Store.Revision() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(c.Context(), cacheWait)
+	defer cancel()
+	back := request.Aside(ctx)
+	newest, err := c.Store.MostRecent(ctx)
+	if back(); err != nil {
+		return errBehind(ctx, err)
+	}
+	if newest < revision {
+		return &watchcache.ExpiredError{Revision: revision, Oldest: newest}
+	}
+	return nil
+}
+
+// watchTimeout returns the timeout of a watch. It is the client's; a negative one ends the watch
+// immediately. Without one it is random, between one and two times MinRequestTimeout, so that
+// watches do not end together.
+func (a *API) watchTimeout(o *listOptions) time.Duration {
+	if o.TimeoutSeconds != nil && *o.TimeoutSeconds != 0 {
+		return time.Duration(*o.TimeoutSeconds) * time.Second
+	}
+	return time.Duration(float64(a.MinRequestTimeout) * (1 + rand.Float64()))
+}
+
+// serveSocket runs a watch over WebSocket. start opens the watcher; the stream reports its error.
+// As in Kubernetes, the client must send an Origin header, and any origin is accepted: clients
+// authenticate by certificate or token, so a foreign page gains nothing.
+func (s *stream) serveSocket(ctx context.Context, start func() (*watchcache.Watcher, error)) {
+	websocket.Handler(func(conn *websocket.Conn) {
+		defer conn.Close()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		s.socket = &socket{conn: conn, binary: s.form.Binary(), header: s.form.FrameHeader()}
+		w, err := start()
+		if errors.Is(err, apiset.ErrChanged) {
+			err = status.Reloading()
+		}
+		if err != nil {
+			s.end(ctx, err)
+			return
+		}
+		defer w.Close()
+		defer s.stopBookmarks()
+		s.begin(ctx)
+		gone := make(chan struct{})
+		go func() { // the client sends nothing; the read ends when it disconnects
+			defer close(gone)
+			_, _ = io.Copy(io.Discard, conn)
+			cancel()
+		}()
+		s.run(ctx, w)
+		_ = conn.Close()
+		<-gone
+	}).ServeHTTP(s.call.W, s.call.R)
+}

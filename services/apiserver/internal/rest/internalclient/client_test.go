@@ -1,0 +1,88 @@
+package internalclient_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/services/apiserver/internal/rest/internalclient"
+)
+
+// script is a door that answers as it is told, the last answer for ever, and notes what it is asked.
+type script struct {
+	answers map[internalclient.Verb][]error
+	asked   []internalclient.Verb
+}
+
+func (s *script) Do(_ context.Context, c internalclient.Call, _ any) error {
+	s.asked = append(s.asked, c.Verb)
+	all := s.answers[c.Verb]
+	if len(all) == 0 {
+		return nil
+	}
+	if len(all) > 1 {
+		s.answers[c.Verb] = all[1:]
+	}
+	return all[0]
+}
+
+// TestWhatIsTriedAgain is what others were faster with, a few times; other failures are told at once.
+func TestWhatIsTriedAgain(t *testing.T) {
+	const get, create, update = internalclient.Get, internalclient.Create, internalclient.Update
+	at := internalclient.Of("", "v1", "secrets", "ns")
+	none, there := apierrors.NewNotFound(corev1.Resource("secrets"), "s"), apierrors.NewAlreadyExists(corev1.Resource("secrets"), "s")
+	conflict, odd := apierrors.NewConflict(corev1.Resource("secrets"), "s", errors.New("x")), errors.New("odd")
+	put := func(ctx context.Context, c *internalclient.Client) error {
+		return internalclient.Put(ctx, c, at, &corev1.Secret{}, func(*corev1.Secret) bool { return true })
+	}
+	same := func(ctx context.Context, c *internalclient.Client) error {
+		return internalclient.Put(ctx, c, at, &corev1.Secret{}, func(*corev1.Secret) bool { return false })
+	}
+	ensure := func(ctx context.Context, c *internalclient.Client) error { return c.Ensure(ctx, at, &corev1.Secret{}) }
+	label := func(ctx context.Context, c *internalclient.Client) error {
+		return c.LabelSecret(ctx, "ns", "s", "l", "v")
+	}
+	labelled := func(ctx context.Context, c *internalclient.Client) error {
+		return c.LabelSecret(ctx, "ns", "s", "l", "")
+	}
+	type answers = map[internalclient.Verb][]error
+	for name, c := range map[string]struct {
+		do      func(context.Context, *internalclient.Client) error
+		answers answers
+		asked   []internalclient.Verb
+		err     error
+	}{
+		"replaced":                  {put, nil, []internalclient.Verb{get, update}, nil},
+		"nothing to do":             {same, nil, []internalclient.Verb{get}, nil},
+		"unreadable":                {put, answers{get: {odd}}, []internalclient.Verb{get}, odd},
+		"created":                   {put, answers{get: {none}}, []internalclient.Verb{get, create}, nil},
+		"created by another":        {put, answers{get: {none, nil}, create: {there}}, []internalclient.Verb{get, create, get, update}, nil},
+		"replaced by another":       {put, answers{update: {conflict, nil}}, []internalclient.Verb{get, update, get, update}, nil},
+		"refused":                   {put, answers{update: {odd}}, []internalclient.Verb{get, update}, odd},
+		"ensured":                   {ensure, nil, []internalclient.Verb{get}, nil},
+		"ensured, as it is missing": {ensure, answers{get: {none}}, []internalclient.Verb{get, create}, nil},
+		"ensured by another":        {ensure, answers{get: {none}, create: {there}}, []internalclient.Verb{get, create}, nil},
+		"not ensured":               {ensure, answers{get: {none}, create: {odd}}, []internalclient.Verb{get, create}, odd},
+		"labelled":                  {label, nil, []internalclient.Verb{get, update}, nil},
+		"labelled already":          {labelled, nil, []internalclient.Verb{get}, nil},
+		"no secret":                 {label, answers{get: {none}}, []internalclient.Verb{get}, none},
+		"changed by another":        {label, answers{update: {conflict, nil}}, []internalclient.Verb{get, update, get, update}, nil},
+		"not labelled":              {label, answers{update: {odd}}, []internalclient.Verb{get, update}, odd},
+	} {
+		s := &script{answers: c.answers}
+		if err := c.do(t.Context(), &internalclient.Client{Door: s}); !errors.Is(err, c.err) || !slices.Equal(s.asked, c.asked) {
+			t.Errorf("%s: %v, asked was %v", name, err, s.asked)
+		}
+	}
+	for name, do := range map[string]func(context.Context, *internalclient.Client) error{"put": put, "label": label} {
+		s := &script{answers: answers{update: {conflict}}}
+		if err := do(t.Context(), &internalclient.Client{Door: s}); err == nil || len(s.asked) != 10 {
+			t.Errorf("%s: %v after %s", name, err, fmt.Sprint(s.asked))
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package internalclient
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"binnacle/services/apiserver/internal/request"
+)
+
+// maxResponse bounds the body of a response to a request of the server to itself, in bytes.
+const maxResponse = 8 << 20
+
+// Transport sends HTTP requests to the server itself without a network, as the server's own user.
+// Webhooks that name the service kubernetes are reached by it.
+type Transport struct {
+	// Handler returns the handler of all requests.
+	Handler func() http.Handler
+}
+
+// RoundTrip implements http.RoundTripper. It returns when the handler has finished.
+func (t Transport) RoundTrip(r *http.Request) (resp *http.Response, err error) {
+	// The request that causes this one has state in its context, which is not for this one.
+	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), ownKey{}, true))
+	defer cancel()
+	defer context.AfterFunc(r.Context(), cancel)()
+	if end, ok := r.Context().Deadline(); ok {
+		var done context.CancelFunc
+		ctx, done = context.WithDeadline(ctx, end)
+		defer done()
+	}
+	in := r.Clone(ctx)
+	in.URL = &url.URL{Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery}
+	in.Host, in.RequestURI, in.RemoteAddr = r.URL.Host, r.URL.RequestURI(), "127.0.0.1:0"
+	if in.Body == nil {
+		in.Body = http.NoBody
+	}
+	defer in.Body.Close()
+	w := &response{header: http.Header{}}
+	defer func() {
+		if p := recover(); p != nil {
+			resp, err = nil, fmt.Errorf("request to the server itself: panic: %v", p)
+		}
+	}()
+	t.Handler().ServeHTTP(w, in)
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	if w.tooLong {
+		return nil, errors.New("the response of the server itself is too long")
+	}
+	w.WriteHeader(http.StatusOK)
+	return &http.Response{
+		Status: fmt.Sprintf("%d %s", w.code, http.StatusText(w.code)), StatusCode: w.code, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: w.header, Body: io.NopCloser(&w.body), ContentLength: int64(w.body.Len()), Request: r,
+	}, nil
+}
+
+// response is an http.ResponseWriter that keeps a response.
+type response struct {
+	header  http.Header
+	code    int
+	body    bytes.Buffer
+	tooLong bool
+}
+
+func (w *response) Header() http.Header { return w.header }
+
+func (w *response) WriteHeader(code int) {
+	if w.code == 0 && code >= http.StatusOK {
+		w.code = code
+	}
+}
+
+func (w *response) Write(p []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	if w.tooLong = w.tooLong || w.body.Len()+len(p) > maxResponse; w.tooLong {
+		return 0, io.ErrShortWrite
+	}
+	return w.body.Write(p)
+}
+
+// Flush implements http.Flusher.
+func (w *response) Flush() { w.WriteHeader(http.StatusOK) }
+
+// SetReadDeadline and SetWriteDeadline serve http.ResponseController: there is no network to wait for.
+func (w *response) SetReadDeadline(time.Time) error { return nil }
+
+// SetWriteDeadline: see SetReadDeadline.
+func (w *response) SetWriteDeadline(time.Time) error { return nil }
+
+// ownKey marks the context of requests that Transport sends. Requests from a network never have it.
+type ownKey struct{}
+
+// Authenticator is an authn.Authenticator for the requests of Transport.
+type Authenticator struct{}
+
+// Authenticate returns the server's own user for a request of Transport, and nil for any other one.
+func (Authenticator) Authenticate(r *http.Request) (*request.User, error) {
+	if own, _ := r.Context().Value(ownKey{}).(bool); !own {
+		return nil, nil
+	}
+	return request.Self(), nil
+}

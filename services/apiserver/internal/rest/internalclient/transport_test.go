@@ -1,0 +1,81 @@
+package internalclient_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"binnacle/services/apiserver/internal/rest/internalclient"
+)
+
+type contextKey struct{}
+
+// send sends a request with a body to a handler by a Transport.
+func send(t *testing.T, ctx context.Context, h http.HandlerFunc, body string) (*http.Response, error) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://kubernetes.default.svc:443/a/b?c=d", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return (internalclient.Transport{Handler: func() http.Handler { return h }}).RoundTrip(r)
+}
+
+func TestTransportServesRequestAsTheServer(t *testing.T) {
+	ctx := context.WithValue(t.Context(), contextKey{}, "state")
+	resp, err := send(t, ctx, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil || string(body) != "question" || r.RequestURI != "/a/b?c=d" || r.URL.Host != "" || r.Context().Value(contextKey{}) != nil {
+			t.Errorf("handler gets %s, body %q, %v, state %v", r.RequestURI, body, err, r.Context().Value(contextKey{}))
+		}
+		u, err := internalclient.Authenticator{}.Authenticate(r)
+		if err != nil || u == nil || u.Name != "system:apiserver" {
+			t.Errorf("authenticated as %v, %v", u, err)
+		}
+		w.Header().Set("X-Test", "1")
+		w.WriteHeader(http.StatusTeapot)
+		_, _ = io.WriteString(w, "answer")
+	}, "question")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || string(body) != "answer" || resp.StatusCode != http.StatusTeapot || resp.Header.Get("X-Test") != "1" {
+		t.Errorf("got %d %q %v, %v", resp.StatusCode, body, resp.Header, err)
+	}
+}
+
+func TestAuthenticatorIgnoresOtherRequests(t *testing.T) {
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u, err := (internalclient.Authenticator{}).Authenticate(r); u != nil || err != nil {
+		t.Errorf("authenticated as %v, %v", u, err)
+	}
+}
+
+func TestTransportFailures(t *testing.T) {
+	for name, c := range map[string]struct {
+		handler http.HandlerFunc
+		want    string
+	}{
+		"panic":         {func(http.ResponseWriter, *http.Request) { panic("x") }, "panic: x"},
+		"long response": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 8<<20+1)) }, "too long"},
+	} {
+		if _, err := send(t, t.Context(), c.handler, ""); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := send(t, ctx, func(_ http.ResponseWriter, r *http.Request) {
+		cancel()
+		<-r.Context().Done()
+	}, "")
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled request: %v", err)
+	}
+}

@@ -1,0 +1,137 @@
+package responsewriters
+
+import (
+	"bytes"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/codec/negotiation"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// StreamType returns the Content-Type of a watch.
+func (f *Form) StreamType() string {
+	switch {
+	case f.proto():
+		return api.MediaProtobuf + ";stream=watch"
+	case f.cbor():
+		return api.MediaCBORSequence
+	}
+	return f.Media
+}
+
+// AppendEvent appends the frame of a watch event. first reports whether it is the first of the
+// stream, which has the columns of a table.
+func (f *Form) AppendEvent(dst []byte, t codec.EventType, s Shown, first bool) ([]byte, error) {
+	if f.cbor() {
+		return f.appendCBOREvent(dst, t, s, first)
+	}
+	switch {
+	case f.proto():
+		it, lent := s.open()
+		defer lent.Back()
+		if f.partial() {
+			return f.res.Coder.AppendPartialProtoFrame(dst, t, f.MetaVersion, it)
+		}
+		return f.res.Coder.AppendProtoFrame(dst, t, it)
+	case f.As == negotiation.Table:
+		dst = appendTypeHead(dst, t.String())
+		dst = f.res.Coder.AppendTableHead(dst, f.MetaVersion, metav1.ListMeta{ResourceVersion: fmt.Sprint(s.Revision)}, first)
+		dst, err := f.appendRow(dst, s, codec.NewAges(f.answers.Now()), true)
+		if err != nil {
+			return nil, err
+		}
+		return append(dst, "]}}\n"...), nil
+	}
+	frame, from, err := f.frame(s, t == codec.Deleted, f.partial())
+	if err != nil {
+		return nil, err
+	}
+	return frame.Retyped(dst, from, t), nil
+}
+
+// SharedEvent returns the kept frame of an event if it can be written unchanged, without a copy.
+func (f *Form) SharedEvent(t codec.EventType, s Shown) ([]byte, bool) {
+	if f.proto() || f.cbor() || f.As == negotiation.Table || s.Entry == nil {
+		return nil, false
+	}
+	frame, from, err := f.frame(s, t == codec.Deleted, f.partial())
+	if err != nil || from != t {
+		return nil, false
+	}
+	return frame, true
+}
+
+func appendTypeHead(dst []byte, typ string) []byte {
+	dst = append(dst, `{"type":"`...)
+	dst = append(dst, typ...)
+	return append(dst, `","object":`...)
+}
+
+// Bookmark returns the frame of a bookmark event.
+func (f *Form) Bookmark(revision int64, initialEnd bool) ([]byte, error) {
+	meta := metav1.ObjectMeta{ResourceVersion: fmt.Sprint(revision)}
+	if initialEnd {
+		meta.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+	}
+	if f.As == negotiation.Table {
+		b := appendTypeHead(nil, "BOOKMARK")
+		b = f.res.Coder.AppendTableHead(b, f.MetaVersion, metav1.ListMeta{ResourceVersion: fmt.Sprint(revision)}, false)
+		b = append(b, "]}}\n"...)
+		if f.cbor() {
+			return codec.JSONToCBOR(b)
+		}
+		return b, nil
+	}
+	if f.partial() {
+		obj := &metav1.PartialObjectMetadata{ObjectMeta: meta}
+		return f.wrap("BOOKMARK", obj, metav1.SchemeGroupVersion.WithKind(codec.PartialKind))
+	}
+	obj := f.res.New()
+	o, ok := obj.(metav1.Object)
+	if !ok {
+		return nil, fmt.Errorf("%T has no metadata", obj)
+	}
+	o.SetResourceVersion(meta.ResourceVersion)
+	o.SetAnnotations(meta.Annotations)
+	return f.wrap("BOOKMARK", obj, f.res.GVK())
+}
+
+// ErrorFrame returns the frame of an error event, which ends a stream.
+func (f *Form) ErrorFrame(err error) ([]byte, error) {
+	return f.wrap("ERROR", status.Of(err), codec.StatusGVK)
+}
+
+// wrap returns the frame of an event whose object is not a stored one.
+func (f *Form) wrap(typ string, obj runtime.Object, gvk schema.GroupVersionKind) ([]byte, error) {
+	b, err := f.answers.Codec.Encode(obj, gvk, f.Media, false)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case f.proto():
+		return codec.WrapProtoFrame(typ, b), nil
+	case f.cbor():
+		return codec.AppendCBOREvent(nil, typ, b), nil
+	}
+	out := appendTypeHead(nil, typ)
+	out = append(out, bytes.TrimRight(b, "\n")...)
+	return append(out, "}\n"...), nil
+}
+
+// appendCBOREvent appends a watch event, which is converted from the JSON event.
+func (f *Form) appendCBOREvent(dst []byte, t codec.EventType, s Shown, first bool) ([]byte, error) {
+	plain := *f
+	plain.Media = api.MediaJSON
+	b, err := plain.AppendEvent(nil, t, s, first)
+	if err != nil {
+		return nil, err
+	}
+	event, err := codec.JSONToCBOR(b)
+	return append(dst, event...), err
+}

@@ -1,0 +1,395 @@
+package responsewriters
+
+import (
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/codec/negotiation"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/rest/compress"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// Shown is an object to encode: a cache entry, which keeps encodings, or a stored value. The value
+// of an entry is read on demand; see open.
+type Shown struct {
+	codec.Item
+	Entry *watchcache.Entry
+}
+
+// Of returns a stored value to encode.
+func Of(i codec.Item) Shown { return Shown{Item: i} }
+
+// Entry returns an entry of the cache to encode.
+func Entry(e *watchcache.Entry) Shown {
+	return Shown{Item: codec.Item{Revision: e.Revision, Places: e.Places()}, Entry: e}
+}
+
+// open returns the object with its value. The value is valid until the Lent is given back.
+func (s Shown) open() (codec.Item, watchcache.Lent) {
+	if s.Stored != nil || s.Entry == nil {
+		return s.Item, watchcache.Lent{}
+	}
+	l := s.Entry.Lend()
+	s.Stored = l.Value
+	return s.Item, l
+}
+
+// size returns the size of the stored value in bytes.
+func (s Shown) size() int {
+	if s.Stored != nil || s.Entry == nil {
+		return len(s.Stored)
+	}
+	return s.Entry.Size()
+}
+
+// Answers creates forms.
+type Answers struct {
+	Responder
+	// Compress shares compressed segments of lists. Nil disables compression.
+	Compress *compress.Cache
+	// Conversions are shared by all responses.
+	Conversions *Conversions
+	// Turns limits long responses, Slow responses that are slow to encode.
+	Turns Turns
+	Slow  SlowTurns
+	// Now is the clock that ages are computed from.
+	Now func() time.Time
+}
+
+// slow returns the limiter of a request whose form is slow to encode, or nil. It first calls
+// request.Begun, which releases the limits that the request still holds.
+func (a *Answers) slow(r *http.Request) Turns {
+	if a.Slow == nil {
+		return nil
+	}
+	request.Begun(r.Context())
+	return &slowly{SlowTurns: a.Slow, request: r}
+}
+
+// Form is the representation of a response: a media type, and the object itself, its metadata, or a
+// table row. YAML and indented JSON are converted from JSON. A Form is used for one response.
+type Form struct {
+	negotiation.Choice
+	res     *apiset.Resource
+	answers *Answers
+	include codec.Include
+	// agesOnce holds the ages of a response other than a watch.
+	agesOnce *codec.Ages
+	// keeps reports whether the encodings of list items are kept while memory is available.
+	keeps bool
+	// memo holds data that the objects of a list share, while a list is written.
+	memo *codec.Memo
+	// docs holds the converted documents of the entries that are encoded next.
+	docs map[*watchcache.Entry][]byte
+}
+
+// ForObject chooses the form of a response with one object. ForList does so for a collection,
+// ForStream for a watch. Errors are 406, or 400 for an invalid parameter.
+func (a *Answers) ForObject(r *http.Request, res *apiset.Resource) (*Form, error) {
+	return a.negotiate(r, res, negotiation.PartialObject)
+}
+
+// ForList chooses the form of a collection; see ForObject.
+func (a *Answers) ForList(r *http.Request, res *apiset.Resource) (*Form, error) {
+	return a.negotiate(r, res, negotiation.PartialObjectList)
+}
+
+func (a *Answers) negotiate(r *http.Request, res *apiset.Resource, partial negotiation.As) (*Form, error) {
+	forms := []negotiation.As{negotiation.Table, negotiation.PartialObject, negotiation.PartialObjectList}
+	choice, ok := a.Media.Accept(r, forms...)
+	if ok && res.Document != nil && choice.Media == api.MediaProtobuf && (choice.As == negotiation.Itself || choice.As == negotiation.Table) {
+		choice, ok = negotiation.AcceptOf(r, a.Media.Documents(), forms...)
+	}
+	if !ok {
+		return nil, status.NotAcceptable(a.Media.Objects())
+	}
+	if choice.As == negotiation.PartialObject && partial == negotiation.PartialObjectList {
+		return nil, status.NotInForm("you requested PartialObjectMetadata, but the requested object is a list")
+	}
+	if choice.As == negotiation.PartialObjectList && partial == negotiation.PartialObject {
+		return nil, status.NotInForm("you requested PartialObjectMetadataList, but the requested object is not a list")
+	}
+	return a.form(r, res, choice)
+}
+
+// ForStream chooses the form of a watch; see ForObject.
+func (a *Answers) ForStream(r *http.Request, res *apiset.Resource) (*Form, error) {
+	forms := []negotiation.As{negotiation.Table, negotiation.PartialObject, negotiation.PartialObjectList}
+	choice, ok := a.Media.AcceptStream(r, forms...)
+	protobuf := choice.Media == api.MediaProtobuf
+	if ok && res.Document != nil && protobuf && choice.As != negotiation.PartialObject && choice.As != negotiation.PartialObjectList {
+		choice, ok = negotiation.AcceptOf(r, a.Media.DocumentStreams(), forms...)
+	}
+	if ok {
+		return a.form(r, res, choice)
+	}
+	// The message lists the media types of streams if the requested media type is valid for
+	// objects.
+	if _, object := a.Media.Accept(r, forms...); object && !protobuf {
+		return nil, status.NotAcceptable(a.Media.Streams())
+	}
+	return nil, status.NotAcceptable(a.Media.Objects())
+}
+
+// form checks the parameters that the chosen form requires beyond the header.
+func (a *Answers) form(r *http.Request, res *apiset.Resource, choice negotiation.Choice) (*Form, error) {
+	f := &Form{Choice: choice, res: res, answers: a}
+	if choice.As == negotiation.Table {
+		if choice.Media == api.MediaProtobuf {
+			return nil, status.NotAcceptable(a.Media.Objects())
+		}
+		s, _ := api.Parameter(r.URL.RawQuery, "includeObject")
+		var ok bool
+		if f.include, ok = codec.ParseInclude(s); !ok {
+			err := field.Invalid(field.NewPath("includeObject"), s, "must be 'Metadata', 'Object', 'None', or empty")
+			return nil, apierrors.NewBadRequest("Unable to convert to Table as requested: " + err.Error())
+		}
+	}
+	return f, nil
+}
+
+// Kinds of kept encodings. Definitions that share a store have slots of their own.
+const (
+	keepFrame watchcache.Form = iota + 1
+	keepDeleted
+	keepPartial
+	keepPartialDeleted
+	keepRow
+	keepMessage
+	keepPartialMessage
+	keepCBOR
+	keepPartialCBOR
+	keepConverted
+	keepEach // number of forms above
+)
+
+func (f *Form) keep(what watchcache.Form) watchcache.Form {
+	const _ watchcache.Form = keepEach * apiset.MaxSlots // compile-time check that the forms fit
+	return what + keepEach*watchcache.Form(f.res.Slot)
+}
+
+// Binary reports whether the response is binary.
+func (f *Form) Binary() bool { return f.proto() || f.cbor() }
+
+// FrameHeader returns the length in bytes of the header of each watch event that holds the event's
+// length.
+func (f *Form) FrameHeader() int {
+	if f.proto() {
+		return codec.FrameHeader
+	}
+	return 0
+}
+
+// proto reports whether the response is protobuf. All other media types are converted from JSON.
+func (f *Form) proto() bool { return f.Media == api.MediaProtobuf }
+
+func (f *Form) cbor() bool { return f.Media == api.MediaCBOR }
+
+func (f *Form) partial() bool {
+	return f.As == negotiation.PartialObject || f.As == negotiation.PartialObjectList
+}
+
+// natural returns the event type of an entry's kept frame.
+func natural(s Shown) codec.EventType {
+	if s.Entry != nil && s.Entry.CreateRevision != s.Revision {
+		return codec.Modified
+	}
+	return codec.Added
+}
+
+// frame returns the JSON frame of an object, or of its metadata, and the event type that it was
+// encoded with.
+func (f *Form) frame(s Shown, deleted, partial bool) (codec.Frame, codec.EventType, error) {
+	t := natural(s)
+	if deleted {
+		t = codec.Deleted
+	}
+	make := func() ([]byte, error) {
+		it, lent := s.open()
+		defer lent.Back()
+		if partial {
+			return f.res.Coder.PartialFrame(t, f.MetaVersion, it)
+		}
+		return f.res.Coder.JSONFrame(t, it)
+	}
+	if s.Entry == nil || partial && f.MetaVersion != "v1" {
+		b, err := make()
+		return b, t, err
+	}
+	b, err := s.Entry.Encoding(f.keptFrame(deleted, partial), func(*watchcache.Entry) ([]byte, error) { return make() })
+	return b, t, err
+}
+
+// keptFrame returns the key of the kept frame of an object, or of its metadata.
+func (f *Form) keptFrame(deleted, partial bool) watchcache.Form {
+	what := keepFrame
+	if partial {
+		what = keepPartial
+	}
+	if deleted {
+		what++
+	}
+	return f.keep(what)
+}
+
+// kept returns the kept frame of an object, or of its metadata, if there is one.
+func (f *Form) kept(s Shown, partial bool) (codec.Frame, bool) {
+	if s.Entry == nil || partial && f.MetaVersion != "v1" {
+		return nil, false
+	}
+	return s.Entry.Encoded(f.keptFrame(false, partial))
+}
+
+// cells returns the cells of an object's table row.
+func (f *Form) cells(s Shown) (codec.Row, error) {
+	make := func(*watchcache.Entry) ([]byte, error) {
+		it, lent := s.open()
+		defer lent.Back()
+		return f.res.Coder.TableCells(it)
+	}
+	if s.Entry == nil {
+		return make(nil)
+	}
+	return s.Entry.Encoding(f.keep(keepRow), make)
+}
+
+// appendRow appends the table row of an object. keep is as in appendObject.
+func (f *Form) appendRow(dst []byte, s Shown, ages *codec.Ages, keep bool) ([]byte, error) {
+	row, err := f.cells(s)
+	if err != nil {
+		return nil, err
+	}
+	if dst, err = row.Append(dst, ages); err != nil {
+		return nil, err
+	}
+	dst = append(dst, `,"object":`...)
+	switch f.include {
+	case codec.IncludeNone:
+		dst = append(dst, "null"...)
+	case codec.IncludeObject:
+		dst, err = f.appendObject(dst, s, false, keep)
+	default:
+		dst, err = f.appendObject(dst, s, true, keep)
+	}
+	return append(dst, '}'), err
+}
+
+// spare reports whether the encoding of an object may be kept for later requests, because memory is
+// available.
+func spare(s Shown) bool { return s.Entry != nil && s.Entry.Spare() }
+
+// appendObject appends the JSON of an object, or of its metadata: the kept encoding, or else one
+// made from the stored value. With keep, a new encoding is kept if memory is available.
+func (f *Form) appendObject(dst []byte, s Shown, partial, keep bool) ([]byte, error) {
+	if frame, ok := f.kept(s, partial); ok {
+		return append(dst, frame.Object(natural(s))...), nil
+	}
+	if !keep || !spare(s) {
+		it, lent := s.open()
+		var ok bool
+		if partial {
+			dst, ok = f.res.Coder.AppendPartial(dst, f.MetaVersion, it, f.memo)
+		} else {
+			dst, ok = f.res.Coder.AppendStored(dst, it, f.memo)
+		}
+		lent.Back()
+		if ok {
+			return dst, nil
+		}
+	}
+	frame, t, err := f.frame(s, false, partial)
+	if err != nil {
+		return nil, err
+	}
+	return append(dst, frame.Object(t)...), nil
+}
+
+// appendJSON appends the JSON of an object in its form.
+func (f *Form) appendJSON(dst []byte, s Shown) ([]byte, error) {
+	if f.As != negotiation.Table {
+		return f.appendObject(dst, s, f.partial(), true)
+	}
+	dst = f.res.Coder.AppendTableHead(dst, f.MetaVersion, metav1.ListMeta{ResourceVersion: codec.FormatRevision(s.Revision)}, true)
+	dst, err := f.appendRow(dst, s, f.ages(), true)
+	if err != nil {
+		return nil, err
+	}
+	return append(dst, "]}"...), nil
+}
+
+// kindOfList returns the kind and apiVersion of a list in this form.
+func (f *Form) kindOfList() (kind, apiVersion string) {
+	if f.partial() {
+		return codec.PartialListKind, codec.MetaVersion(f.MetaVersion)
+	}
+	return f.res.ListKind(), f.res.GroupVersion().String()
+}
+
+// addItem sends an item of a list in JSON, or a row of a table. The encoding of a large item is
+// kept and not copied. Otherwise each response that waits for its client would hold a copy.
+func (f *Form) addItem(p *pieces, s Shown) (err error) {
+	if f.As == negotiation.Table || s.size() < largeItem {
+		p.buf, err = f.appendItem(p.buf, s)
+		return p.sent(err)
+	}
+	frame, t, err := f.frame(s, false, f.partial())
+	if err != nil {
+		return err
+	}
+	head, rest := "", frame.Object(t)
+	if !f.partial() {
+		head, rest = f.res.Coder.Item(frame, t)
+	}
+	p.buf = append(p.buf, head...)
+	return p.share(rest)
+}
+
+// few is the maximum number of objects of a list whose encodings are kept, as those of single
+// objects are. The objects of a node, for example, are listed repeatedly.
+const few = 128
+
+// appendItem appends an item of a list in JSON, or a row of a table. Lists of more than few objects
+// are encoded from the stored values where possible, and their encodings are not kept. They would
+// displace the other kept encodings, and most would be used only once.
+func (f *Form) appendItem(dst []byte, s Shown) ([]byte, error) {
+	switch {
+	case f.As == negotiation.Table:
+		return f.appendRow(dst, s, f.ages(), f.keeps)
+	case f.partial():
+		return f.appendObject(dst, s, true, f.keeps)
+	}
+	if frame, ok := f.kept(s, false); ok {
+		return f.res.Coder.AppendItem(dst, frame, natural(s)), nil
+	}
+	if !f.keeps || !spare(s) {
+		it, lent := s.open()
+		var ok bool
+		dst, ok = f.res.Coder.AppendStoredItem(dst, it, f.memo)
+		lent.Back()
+		if ok {
+			return dst, nil
+		}
+	}
+	frame, t, err := f.frame(s, false, false)
+	if err != nil {
+		return nil, err
+	}
+	return f.res.Coder.AppendItem(dst, frame, t), nil
+}
+
+// ages returns the ages of one response. A watch computes them for each event instead.
+func (f *Form) ages() *codec.Ages {
+	if f.agesOnce == nil {
+		f.agesOnce = codec.NewAges(f.answers.Now())
+	}
+	return f.agesOnce
+}

@@ -1,0 +1,160 @@
+package responsewriters
+
+import (
+	"encoding/binary"
+	"net/http"
+	"strings"
+
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/codec/negotiation"
+	"binnacle/services/apiserver/internal/rest/compress"
+)
+
+// gzipThreshold is the size in bytes from which responses are compressed, as in Kubernetes.
+const gzipThreshold = 128 << 10
+
+// Limits of segments. The key of an object determines whether a segment ends after it, so that a
+// change moves no other boundary. A segment has about segmentItems objects.
+const (
+	segmentItems    = 16
+	maxSegment      = 128
+	maxSegmentBytes = 1 << 20 // of stored values
+)
+
+// acceptsGzip reports whether Accept-Encoding allows gzip.
+func acceptsGzip(r *http.Request) bool {
+	for _, part := range strings.Split(r.Header.Get("Accept-Encoding"), ",") {
+		name, params, _ := strings.Cut(part, ";")
+		if strings.TrimSpace(name) == "gzip" {
+			q := strings.ReplaceAll(params, " ", "")
+			return q != "q=0" && !strings.HasPrefix(q, "q=0.000")
+		}
+	}
+	return false
+}
+
+// zipped reports whether the list is compressed for this client.
+func (f *Form) zipped(r *http.Request, l *List) bool {
+	if f.answers.Compress == nil || !acceptsGzip(r) {
+		return false
+	}
+	if l.Walk != nil { // only large lists are walked
+		return true
+	}
+	size := 0
+	for _, s := range l.Items {
+		if size += s.Size(); size >= gzipThreshold {
+			return true
+		}
+	}
+	return false
+}
+
+// writeZipped writes a non-empty list compressed. Compressed segments are shared between requests,
+// except for tables, whose ages differ.
+func (f *Form) writeZipped(w http.ResponseWriter, r *http.Request, head []byte, l *List, item func([]byte, *watchcache.Entry) ([]byte, error), tail string, comma bool) error {
+	p := newPieces(w, r, f.Media, f.answers.Turns)
+	defer p.rest()
+	h := w.Header()
+	h.Set("Content-Encoding", "gzip")
+	h.Add("Vary", "Accept-Encoding")
+	z := &zipper{form: f, pieces: p, stream: f.answers.Compress.NewStream(p), item: item, comma: comma}
+	err := p.each(l, func(e *watchcache.Entry) error {
+		if head != nil {
+			// The first item has no comma before it, so it is written with the head.
+			text, err := item(head, e)
+			head = nil
+			if err != nil {
+				return err
+			}
+			return z.stream.Text(text)
+		}
+		return z.add(e)
+	})
+	if err == nil && len(z.part) > 0 {
+		err = z.segment()
+	}
+	if err == nil {
+		err = z.stream.Text([]byte(tail))
+	}
+	if err == nil {
+		err = z.stream.Close()
+	}
+	if err != nil {
+		return p.abort(err)
+	}
+	return p.end()
+}
+
+// zipper collects the items of segments.
+type zipper struct {
+	form   *Form
+	pieces *pieces
+	stream *compress.Stream
+	item   func([]byte, *watchcache.Entry) ([]byte, error)
+	comma  bool
+	part   []*watchcache.Entry
+	size   int // of the stored values in part
+}
+
+// add adds an item, and writes the segment if it ends there.
+func (z *zipper) add(e *watchcache.Entry) error {
+	z.part = append(z.part, e)
+	z.size += e.Size()
+	if len(z.part) < maxSegment && z.size < maxSegmentBytes && !z.form.answers.Compress.Ends(e.Key(), segmentItems) {
+		return nil
+	}
+	return z.segment()
+}
+
+// segment writes the collected items.
+func (z *zipper) segment() error {
+	key, shared := z.form.segmentKey(z.part)
+	var err error
+	if z.form.As == negotiation.Table || !shared {
+		var text []byte
+		if text, err = z.fill(nil); err == nil {
+			err = z.stream.Text(text)
+		}
+	} else {
+		err = z.stream.Segment(key, z.fill)
+	}
+	z.part, z.size = z.part[:0], 0
+	if err == nil && z.pieces.gone {
+		return errGone
+	}
+	return err
+}
+
+func (z *zipper) fill(b []byte) (_ []byte, err error) {
+	for _, e := range z.part {
+		if z.comma {
+			b = append(b, ',')
+		}
+		if b, err = z.item(b, e); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// segmentKey returns the key of a segment: its form, its definition, and the version of every
+// object in it. It returns false if an object is not an entry of the cache; such a segment is not
+// shared.
+func (f *Form) segmentKey(items []*watchcache.Entry) (compress.Key, bool) {
+	b := make([]byte, 0, 128+8*maxSegment)
+	for _, s := range []string{f.Media, f.MetaVersion, f.res.Coder.Decl.GVK().String()} {
+		b = binary.LittleEndian.AppendUint64(b, uint64(len(s)))
+		b = append(b, s...)
+	}
+	b = binary.LittleEndian.AppendUint64(b, uint64(f.As))
+	b = binary.LittleEndian.AppendUint64(b, uint64(f.include))
+	b = binary.LittleEndian.AppendUint64(b, uint64(f.res.Slot)) // the definition
+	for _, s := range items {
+		if s.ID() == 0 {
+			return compress.Key{}, false
+		}
+		b = binary.LittleEndian.AppendUint64(b, s.ID())
+	}
+	return f.answers.Compress.KeyOf(b), true
+}

@@ -1,0 +1,222 @@
+package responsewriters
+
+import (
+	"fmt"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/codec/negotiation"
+	"binnacle/services/apiserver/internal/security/audit"
+)
+
+// WriteList writes a list. Its memory use does not grow with the list: in every form, pieces are
+// sent while they are encoded.
+func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error {
+	if err := f.prepareList(r.Context(), l); err != nil {
+		return err
+	}
+	defer audit.From(r.Context()).Track(audit.Serializing).Done()
+	w, done := f.serialize(w, r)
+	defer done()
+	defer f.remember().Done()
+	f.keeps = l.size() <= few
+	zipped := f.zipped(r, l)
+	if f.Media != api.MediaJSON || f.Pretty || zipped {
+		if err := f.tellList(r, l); err != nil {
+			return err
+		}
+	}
+	switch {
+	case f.cbor():
+		return f.writeCBORList(w, r, l)
+	case f.proto():
+		return f.writeProtoList(w, r, l)
+	case f.Media == api.MediaYAML || f.Pretty:
+		return f.writeShownList(w, r, l)
+	case zipped:
+		item := func(b []byte, e *watchcache.Entry) ([]byte, error) { return f.appendItem(b, f.Entry(e)) }
+		return f.writeZipped(w, r, f.appendListHead(nil, l.Meta), l, item, codec.ListTail, true)
+	}
+	p := newPieces(w, r, f.Media, f.answers.Turns)
+	defer p.rest()
+	p.told = audit.From(r.Context()).Copy()
+	p.buf = f.appendListHead(p.buf, l.Meta)
+	first := true
+	err := p.each(l, func(e *watchcache.Entry) error {
+		if !first {
+			p.buf = append(p.buf, ',')
+		}
+		first = false
+		return f.addItem(p, f.Entry(e))
+	})
+	if err != nil {
+		return p.abort(err)
+	}
+	return f.endList(p, first)
+}
+
+// remember starts a memo of data that the objects have in common. The caller calls Done.
+func (f *Form) remember() *codec.Memo {
+	f.memo = &codec.Memo{}
+	return f.memo
+}
+
+// writeShownList writes a list in a human-readable form. Each object is formatted on its own, with
+// the same result as in the whole list.
+func (f *Form) writeShownList(w http.ResponseWriter, r *http.Request, l *List) error {
+	layout := codec.NewLayout(f.elements(), f.Media == api.MediaYAML)
+	p := newPieces(w, r, f.Media, f.answers.slow(r))
+	defer p.rest()
+	p.slow = true
+	var err error
+	if p.buf, err = layout.AppendHead(p.buf, append(f.appendListHead(nil, l.Meta), "]}"...), l.size() == 0); err != nil {
+		return p.abort(err)
+	}
+	err = p.each(l, func(e *watchcache.Entry) error {
+		item, err := f.appendItem(nil, f.Entry(e))
+		if err == nil {
+			p.buf, err = layout.AppendItem(p.buf, item)
+		}
+		return p.sent(err)
+	})
+	if err != nil {
+		return p.abort(err)
+	}
+	p.buf = layout.AppendTail(p.buf)
+	return p.end()
+}
+
+// writeProtoList writes a list in protobuf. It computes the size of all items first, because the
+// envelope contains it.
+func (f *Form) writeProtoList(w http.ResponseWriter, r *http.Request, l *List) error {
+	size, items := 0, f.res.Coder.ProtoItems(f.partial())
+	err := l.Each(func(e *watchcache.Entry) error {
+		n, err := f.protoSize(items, e)
+		size += n
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	kind, version := f.kindOfList()
+	head, err := codec.AppendProtoListHead(nil, kind, version, l.Meta, size)
+	if err != nil {
+		return err
+	}
+	if f.zipped(r, l) {
+		item := func(dst []byte, e *watchcache.Entry) ([]byte, error) { return f.appendProto(items, dst, e) }
+		return f.writeZipped(w, r, head, l, item, string(codec.ProtoListTail()), false)
+	}
+	p := newPieces(w, r, f.Media, f.answers.Turns)
+	defer p.rest()
+	p.buf = append(p.buf, head...)
+	err = p.each(l, func(e *watchcache.Entry) (err error) {
+		p.buf, err = f.appendProto(items, p.buf, e)
+		return p.sent(err)
+	})
+	if err != nil {
+		return p.abort(err)
+	}
+	p.buf = append(p.buf, codec.ProtoListTail()...)
+	return p.end()
+}
+
+// protoSize returns the size of an object, or of its metadata, as an item of a protobuf list.
+func (f *Form) protoSize(items *codec.ProtoItems, e *watchcache.Entry) (int, error) {
+	if f.res.Coder.AsStored() {
+		if n, ok := items.Known(e.Size(), e.Places(), e.Revision); ok {
+			return n, nil
+		}
+		it, lent := Entry(e).open()
+		defer lent.Back()
+		return items.Size(it)
+	}
+	m, err := f.message(e)
+	return codec.ProtoMessageSize(len(m)), err
+}
+
+// appendProto appends an item of a protobuf list.
+func (f *Form) appendProto(items *codec.ProtoItems, dst []byte, e *watchcache.Entry) ([]byte, error) {
+	if f.res.Coder.AsStored() {
+		it, lent := Entry(e).open()
+		defer lent.Back()
+		return items.Append(dst, it)
+	}
+	m, err := f.message(e)
+	if err != nil {
+		return nil, err
+	}
+	return f.res.Coder.AppendProtoMessage(dst, m, f.partial()), nil
+}
+
+// message returns the kept protobuf message of an object or of its metadata whose stored form
+// differs from the served one.
+func (f *Form) message(e *watchcache.Entry) ([]byte, error) {
+	what, encode := keepMessage, f.res.Coder.Message
+	if f.partial() {
+		what, encode = keepPartialMessage, f.res.Coder.PartialMessage
+	}
+	return e.Encoding(f.keep(what), func(e *watchcache.Entry) ([]byte, error) {
+		it, lent := Entry(e).open()
+		defer lent.Back()
+		return encode(it)
+	})
+}
+
+// Streams reports whether a list can be written while it is read. Human-readable forms, protobuf,
+// compressed responses and ordered rows need more information first.
+func (f *Form) Streams(r *http.Request) bool {
+	return f.Media == api.MediaJSON && !f.Pretty && !f.Converts() && !f.ordered() && (f.answers.Compress == nil || !acceptsGzip(r))
+}
+
+// StreamList writes a list while it reads the snapshot.
+func (f *Form) StreamList(w http.ResponseWriter, r *http.Request, snap watchcache.Snapshot, sel watchcache.Selection) error {
+	rec := audit.From(r.Context())
+	defer rec.Track(audit.Serializing).Done()
+	w, done := f.serialize(w, r)
+	defer done()
+	defer f.remember().Done()
+	p := newPieces(w, r, f.Media, f.answers.Turns)
+	defer p.rest()
+	p.told = rec.Copy()
+	p.buf = f.appendListHead(p.buf, metav1.ListMeta{ResourceVersion: fmt.Sprint(snap.Revision())})
+	var err error
+	first := true
+	next := ahead{visit: func(e *watchcache.Entry) error {
+		if !first {
+			p.buf = append(p.buf, ',')
+		}
+		first = false
+		return f.addItem(p, f.Entry(e))
+	}}
+	sel.Pause = p.pause
+	snap.Select(sel, "", func(e *watchcache.Entry) bool {
+		err = next.add(e)
+		return err == nil
+	})
+	if err == nil && p.gone {
+		err = errGone
+	}
+	if err == nil {
+		err = next.flush()
+	}
+	if err != nil {
+		return p.abort(err)
+	}
+	return f.endList(p, first)
+}
+
+// endList writes the end of a JSON list.
+func (f *Form) endList(p *pieces, empty bool) error {
+	if empty && f.As == negotiation.Table {
+		p.buf = append(p.buf[:len(p.buf)-1], f.res.Coder.EmptyRows()...)
+		p.buf = append(p.buf, "}\n"...)
+		return p.end()
+	}
+	p.buf = append(p.buf, codec.ListTail...)
+	return p.end()
+}

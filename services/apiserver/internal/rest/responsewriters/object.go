@@ -1,0 +1,119 @@
+package responsewriters
+
+import (
+	"net/http"
+	"strconv"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/codec/negotiation"
+	"binnacle/services/apiserver/internal/security/audit"
+)
+
+// WriteObject writes one object. It returns an error only before anything is sent.
+func (f *Form) WriteObject(w http.ResponseWriter, r *http.Request, code int, s Shown) error {
+	s, err := f.prepared(r.Context(), s)
+	if err != nil {
+		return err
+	}
+	defer audit.From(r.Context()).Track(audit.Serializing).Done()
+	w, done := f.serialize(w, r)
+	defer done()
+	var b []byte
+	switch {
+	case f.proto():
+		it, lent := s.open()
+		if f.partial() {
+			b, err = f.res.Coder.AppendPartialProto(nil, f.MetaVersion, it)
+		} else {
+			b, err = f.res.Coder.AppendProto(nil, it)
+		}
+		lent.Back()
+	case f.As == negotiation.Itself && f.Media == api.MediaJSON && !f.Pretty:
+		return f.writeJSON(w, r, code, s)
+	default:
+		if b, err = f.appendJSON(nil, s); err == nil {
+			b, err = f.dressInTurn(r, b)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	f.tellObject(r, s)
+	writeBody(w, r, code, f.Media, b)
+	return nil
+}
+
+// writeJSON writes the JSON of an object: the kept encoding without a copy, or else an encoding in
+// a pooled buffer.
+func (f *Form) writeJSON(w http.ResponseWriter, r *http.Request, code int, s Shown) error {
+	if frame, ok := f.kept(s, false); ok {
+		f.send(w, r, code, frame.Object(natural(s)))
+		return nil
+	}
+	if !spare(s) {
+		pooled := pieceBuffers.Get().(*[]byte)
+		defer pieceBuffers.Put(pooled)
+		it, lent := s.open()
+		b, ok := f.res.Coder.AppendStored((*pooled)[:0], it, nil)
+		lent.Back()
+		if ok {
+			f.send(w, r, code, b)
+			if cap(b) <= mostPooled {
+				*pooled = b
+			}
+			return nil
+		}
+	}
+	frame, t, err := f.frame(s, false, false)
+	if err == nil {
+		f.send(w, r, code, frame.Object(t))
+	}
+	return err
+}
+
+// send writes the JSON of an object and a newline.
+func (f *Form) send(w http.ResponseWriter, r *http.Request, code int, obj []byte) {
+	audit.From(r.Context()).Shown(obj)
+	h := w.Header()
+	h.Set("Content-Type", f.Media)
+	h.Set("Cache-Control", "no-cache, private")
+	h.Set("Content-Length", strconv.Itoa(len(obj)+1))
+	SendWarnings(w, r)
+	w.WriteHeader(code)
+	_, _ = w.Write(obj) // the client has disconnected
+	_, _ = w.Write(newline)
+}
+
+var newline = []byte("\n")
+
+// largeToDress is the size in bytes of JSON from which its conversion to a human-readable form is
+// limited. The conversion takes about 100 µs a KiB.
+const largeToDress = 8 << 10
+
+// dressInTurn is dress; a large document acquires the limiter of slow forms.
+func (f *Form) dressInTurn(r *http.Request, b []byte) ([]byte, error) {
+	if len(b) < largeToDress {
+		return f.dress(b)
+	}
+	if turns := f.answers.slow(r); turns != nil {
+		if err := turns.Enter(r.Context()); err != nil {
+			return nil, inTime(err)
+		}
+		defer turns.Leave()
+	}
+	return f.dress(b)
+}
+
+// dress converts JSON to the requested form: YAML, CBOR, indented JSON, or JSON with a newline.
+func (f *Form) dress(b []byte) ([]byte, error) {
+	switch {
+	case f.Media == api.MediaYAML:
+		return codec.JSONToYAML(b)
+	case f.cbor():
+		return codec.JSONToCBOR(b)
+	case f.Pretty:
+		return codec.Indent(b)
+	}
+	return append(b, '\n'), nil
+}

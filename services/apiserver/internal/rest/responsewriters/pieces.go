@@ -1,0 +1,212 @@
+package responsewriters
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"binnacle/services/apiserver/internal/security/audit"
+)
+
+// pieces writes a long response through a pooled buffer.
+type pieces struct {
+	w       http.ResponseWriter
+	r       *http.Request
+	media   string
+	buf     []byte
+	pooled  *[]byte
+	started bool
+	waited  time.Duration // time of waits for the client
+	gone    bool          // the reader has ended
+	late    bool          // because there is no time left
+	refused error         // because there was no turn
+	told    *audit.Copy   // for the audit log
+	turns   Turns
+	works   bool // holds the limiter
+	slow    bool // the first piece needs the limiter too
+}
+
+var pieceBuffers = sync.Pool{New: func() any { b := make([]byte, 0, pieceSize+16<<10); return &b }}
+
+// newPieces returns a writer. The caller calls rest at the end in every case.
+func newPieces(w http.ResponseWriter, r *http.Request, media string, turns Turns) *pieces {
+	b := pieceBuffers.Get().(*[]byte)
+	p := &pieces{w: w, r: r, media: media, turns: turns, buf: (*b)[:0], pooled: b}
+	if s, ok := turns.(*slowly); ok {
+		s.begun = &p.started
+	}
+	return p
+}
+
+// flush sends the buffer if it is large enough or all is set. It returns false if the client has
+// disconnected.
+func (p *pieces) flush(all bool) bool {
+	if len(p.buf) < pieceSize && !all {
+		return true
+	}
+	p.start()
+	p.told.Write(p.buf)
+	if !p.gone && p.r.Method != http.MethodHead {
+		p.rest()
+		begin := time.Now()
+		_, err := p.w.Write(p.buf)
+		p.waited += time.Since(begin)
+		if err != nil || !all && p.context().Err() != nil {
+			p.leave()
+		}
+	}
+	if p.buf = p.buf[:0]; !all {
+		p.work()
+	}
+	return !p.gone
+}
+
+// context is that of the request. The time for which the response has waited for its client is added
+// to the deadline: a client may read slowly.
+func (p *pieces) context() context.Context {
+	ctx := p.r.Context()
+	deadline, _ := ctx.Deadline()
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) && time.Since(deadline) < p.waited {
+		return context.WithoutCancel(ctx)
+	}
+	return ctx
+}
+
+// work waits for a turn to make the next piece; the first one needs none, unless it is slow.
+func (p *pieces) work() {
+	if p.turns == nil || p.works || p.gone {
+		return
+	}
+	err := p.turns.Enter(p.context())
+	if p.works = err == nil; !p.works {
+		p.leave()
+		p.refused = err
+	}
+}
+
+// leave abandons the response.
+func (p *pieces) leave() {
+	p.gone = true
+	p.late = errors.Is(p.r.Context().Err(), context.DeadlineExceeded)
+}
+
+// rest releases the limiter.
+func (p *pieces) rest() {
+	if p.works {
+		p.works = false
+		p.turns.Leave()
+	}
+}
+
+// pause releases the limiter and acquires it again. Callers use it after reading many objects, even
+// if none of them is written. It returns false if the rest of the response is not needed.
+func (p *pieces) pause() bool {
+	p.rest()
+	p.work()
+	return !p.gone
+}
+
+// share sends the buffer and then shared bytes. It copies the bytes only if they are few.
+func (p *pieces) share(b []byte) error {
+	if len(b) < largeItem {
+		p.buf = append(p.buf, b...)
+		return p.sent(nil)
+	}
+	if !p.flush(true) {
+		return errGone
+	}
+	own := p.buf
+	p.buf = b
+	defer func() { p.buf = own }()
+	if p.flush(true) {
+		p.work()
+	}
+	if p.gone {
+		return errGone
+	}
+	return nil
+}
+
+// Write implements io.Writer for the compressor.
+func (p *pieces) Write(b []byte) (int, error) {
+	p.buf = append(p.buf, b...)
+	p.flush(false)
+	return len(b), nil
+}
+
+func (p *pieces) start() {
+	if p.started {
+		return
+	}
+	p.started = true
+	h := p.w.Header()
+	h.Set("Content-Type", p.media)
+	h.Set("Cache-Control", "no-cache, private")
+	SendWarnings(p.w, p.r)
+	p.w.WriteHeader(http.StatusOK)
+}
+
+// end sends the rest of the response.
+func (p *pieces) end() error {
+	if p.gone {
+		return p.abort(errGone)
+	}
+	p.flush(true)
+	p.told.Close()
+	p.release()
+	return nil
+}
+
+// errGone means that the rest of the response is not needed.
+var errGone = errors.New("the client is gone")
+
+// sent flushes the buffer after an item was appended with err. It returns errGone if the client has
+// disconnected.
+func (p *pieces) sent(err error) error {
+	if err == nil && !p.flush(false) {
+		return errGone
+	}
+	return err
+}
+
+// abort ends the response with an error: a Status if nothing has been sent, otherwise by closing
+// the connection. A disconnected client gets no error. A client that is still connected must not
+// take a partial response for a complete one.
+func (p *pieces) abort(err error) error {
+	p.release()
+	switch {
+	case !errors.Is(err, errGone):
+	case p.late:
+		err = inTime(p.r.Context().Err())
+	case p.refused != nil && p.r.Context().Err() == nil:
+		err = p.refused
+	default:
+		return nil
+	}
+	if p.started {
+		panic(http.ErrAbortHandler)
+	}
+	p.w.Header().Del("Content-Encoding")
+	return err
+}
+
+func (p *pieces) release() {
+	p.told.Drop()
+	if cap(p.buf) <= mostPooled {
+		*p.pooled = p.buf[:0]
+		pieceBuffers.Put(p.pooled)
+	}
+	p.buf, p.pooled = nil, nil
+}
+
+// pieceSize is the approximate size in bytes of the pieces of a response.
+const pieceSize = 128 << 10
+
+const (
+	// largeItem is the size in bytes from which an object is not copied into a piece.
+	largeItem = 64 << 10
+	// mostPooled is the maximum size in bytes of buffers that are returned to the pool.
+	mostPooled = 256 << 10
+)

@@ -1,0 +1,133 @@
+package responsewriters
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/libs/api"
+	"binnacle/libs/tracing"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/codec/negotiation"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/audit"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// Responder writes responses that are not made from stored bytes: errors, and objects of any known
+// type. The server uses it for its own errors too.
+type Responder struct {
+	Codec *codec.Codec
+	Media negotiation.Media
+}
+
+// Error writes an error as a Status in the negotiated media type. A Status has no table or metadata
+// form, so a client that requests such a form gets JSON unless it also accepts the Status itself.
+func (p Responder) Error(w http.ResponseWriter, r *http.Request, err error) {
+	st := status.Of(err)
+	if (st.Code == http.StatusInternalServerError || st.Code == http.StatusGatewayTimeout) && errors.Is(r.Context().Err(), context.DeadlineExceeded) {
+		p.timeout(w, r)
+		return
+	}
+	if d := st.Details; d != nil && d.RetryAfterSeconds > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
+	}
+	choice, ok := p.Media.Accept(r)
+	if !ok {
+		choice, r = negotiation.Choice{Media: api.MediaJSON}, untold(r) // as in Kubernetes
+	}
+	p.Write(w, r, int(st.Code), st, codec.StatusGVK, choice)
+}
+
+// timeout responds to a request that did not complete before its deadline.
+func (p Responder) timeout(w http.ResponseWriter, r *http.Request) {
+	st := status.Timeout()
+	if body, err := p.Codec.Encode(st, codec.StatusGVK, api.MediaJSON, false); err == nil {
+		tellAnswer(p.Codec, r, st, codec.StatusGVK, negotiation.Choice{Media: api.MediaJSON}, body)
+	}
+	status.WriteTimeout(w)
+}
+
+// Object writes an object of a known type in a negotiated media type.
+func (p Responder) Object(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind) {
+	choice, ok := p.Media.Accept(r)
+	if !ok {
+		p.Error(w, r, status.NotAcceptable(p.Media.Objects()))
+		return
+	}
+	p.Write(w, r, code, obj, gvk, choice)
+}
+
+// Success writes the Status of a successful operation that returns no object.
+func (p Responder) Success(w http.ResponseWriter, r *http.Request, code int, details *metav1.StatusDetails) {
+	p.status(w, r, code, &metav1.Status{Status: metav1.StatusSuccess, Details: details})
+}
+
+// Done writes the Status of a creation that leaves no object. The body repeats the code.
+func (p Responder) Done(w http.ResponseWriter, r *http.Request) {
+	p.status(w, r, http.StatusCreated, &metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated})
+}
+
+// Removed writes the Status of a deletion that returns no object. The body repeats the code.
+func (p Responder) Removed(w http.ResponseWriter, r *http.Request, details *metav1.StatusDetails) {
+	p.status(w, r, http.StatusOK, &metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusOK, Details: details})
+}
+
+// status writes a Status, which is the same in all forms of an object.
+func (p Responder) status(w http.ResponseWriter, r *http.Request, code int, st *metav1.Status) {
+	choice, ok := p.Media.Accept(r, negotiation.Table, negotiation.PartialObject, negotiation.PartialObjectList)
+	if !ok {
+		p.Error(w, r, status.NotAcceptable(p.Media.Objects()))
+		return
+	}
+	tracing.Event(r.Context(), eventWrite)
+	p.Write(w, r, code, st, codec.StatusGVK, choice)
+	tracing.Event(r.Context(), eventWritten)
+}
+
+// Write writes an object in a negotiated form.
+func (p Responder) Write(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind, choice negotiation.Choice) {
+	defer audit.From(r.Context()).Track(audit.Serializing).Done()
+	w, done := serialize(w, r, gvk.GroupVersion(), choice)
+	defer done()
+	b, err := p.Codec.Encode(obj, gvk, choice.Media, choice.Pretty)
+	if err != nil {
+		// An object that cannot be encoded in the requested media type is replaced by an error in
+		// JSON.
+		choice.Media, obj, gvk = api.MediaJSON, status.Of(err), codec.StatusGVK
+		if b, err = p.Codec.Encode(obj, gvk, choice.Media, false); err != nil {
+			http.Error(w, "the answer cannot be encoded", http.StatusInternalServerError)
+			return
+		}
+		code = http.StatusInternalServerError
+	}
+	tellAnswer(p.Codec, r, obj, gvk, choice, b)
+	writeBody(w, r, code, choice.Media, b)
+}
+
+// writeBody writes a complete response.
+func writeBody(w http.ResponseWriter, r *http.Request, code int, contentType string, body []byte) {
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Cache-Control", "no-cache, private")
+	SendWarnings(w, r)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(code)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // the client has disconnected
+	}
+}
+
+// SendWarnings sets the Warning headers to the collected warnings.
+func SendWarnings(w http.ResponseWriter, r *http.Request) {
+	if ws := request.WarningsFrom(r.Context()); ws != nil {
+		if headers := ws.Headers(); headers != nil {
+			w.Header()["Warning"] = headers
+		}
+	}
+}

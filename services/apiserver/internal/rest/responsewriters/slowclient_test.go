@@ -1,0 +1,53 @@
+package responsewriters
+
+import (
+	"context"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// slowWriter is a response whose client takes its time for each write.
+type slowWriter struct {
+	*httptest.ResponseRecorder
+	takes time.Duration
+}
+
+func (w slowWriter) Write(p []byte) (int, error) {
+	time.Sleep(w.takes)
+	return w.ResponseRecorder.Write(p)
+}
+
+// TestDeadlineExcludesWaitingForClient: a long response lasts beyond the deadline of its request for as
+// long as its client has kept it waiting, and not for the server's own work.
+func TestDeadlineExcludesWaitingForClient(t *testing.T) {
+	const limit, parts = time.Minute, 5
+	for name, c := range map[string]struct {
+		client, work time.Duration // of each part
+		whole        bool
+	}{
+		"a slow client":  {limit * 2 / 3, time.Second, true},
+		"a slow server":  {time.Second, limit * 2 / 3, false},
+		"both are quick": {time.Second, time.Second, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				defer cancel()
+				w := slowWriter{httptest.NewRecorder(), c.client}
+				p := newPieces(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx), "text/plain", nil)
+				defer p.release()
+				whole := true
+				for range parts {
+					time.Sleep(c.work)
+					p.buf = append(p.buf, make([]byte, pieceSize)...)
+					whole = whole && p.flush(false)
+				}
+				if whole != c.whole {
+					t.Errorf("it is whole: %t, want %t", whole, c.whole)
+				}
+			})
+		})
+	}
+}

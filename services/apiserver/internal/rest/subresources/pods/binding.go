@@ -1,0 +1,127 @@
+package pods
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/rest/handlers"
+	"binnacle/services/apiserver/internal/rest/writes"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// bind serves POST of a Binding: it assigns a pod to a node, once.
+func (p *room) bind(c *handlers.Call) error {
+	req, err := c.CreateRequest()
+	if err != nil {
+		return err
+	}
+	obj, err := c.Body(req.FieldValidation, bindingGVK)
+	if err != nil {
+		return err
+	}
+	b, ok := obj.(*corev1.Binding)
+	if !ok {
+		return fmt.Errorf("%T is no binding", obj)
+	}
+	if b.Namespace != "" && b.Namespace != c.Op.Namespace {
+		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+	}
+	b.Namespace = c.Op.Namespace
+	owners := p.bindings
+	if c.Sub == nil {
+		owners = c.Owner(nil)
+	}
+	p.Writes.Own(c.Context(), req, owners, nil, b)
+	err = c.AdmitValid(req.Admission(admission.Create, b, nil), func() error {
+		if c.Sub != nil && b.Name != req.Name {
+			return apierrors.NewBadRequest("name in URL does not match name in Binding object")
+		}
+		if errs := validateBinding(b); len(errs) > 0 {
+			return status.Invalid(bindingGVK.GroupKind(), b.Name, errs) // Kubernetes: 500 without a reason
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if c.Sub == nil { // a Binding on the collection names the pod in the body
+		if b.Name == "" {
+			return apierrors.NewBadRequest("Name parameter required.")
+		}
+		pods := c.Kept(corev1.SchemeGroupVersion.WithResource("pods"))
+		req = req.On(pods, pods.Subresource("binding"), c.Op.Namespace, b.Name)
+	}
+	if _, err = p.Writes.Alter(c.Context(), req, func(pod registry.Object) error { return p.assign(req, pod, b) }); err != nil {
+		return err
+	}
+	p.Done(c.W, c.R)
+	return nil
+}
+
+func validateBinding(b *corev1.Binding) field.ErrorList {
+	var errs field.ErrorList
+	if k := b.Target.Kind; k != "" && k != "Node" {
+		errs = append(errs, field.NotSupported(field.NewPath("target", "kind"), k, []string{"Node", "<empty>"}))
+	}
+	if b.Target.Name == "" {
+		errs = append(errs, field.Required(field.NewPath("target", "name"), ""))
+	}
+	return errs
+}
+
+func (p *room) assign(req *writes.Request, obj registry.Object, b *corev1.Binding) error {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return fmt.Errorf("%T is no pod", obj)
+	}
+	conflict := func(format string, args ...any) error {
+		return apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, req.Name, fmt.Errorf(format, args...))
+	}
+	failed := func(format string, args ...any) error {
+		return apierrors.NewConflict(req.Kind.GroupResource(), req.Name, fmt.Errorf("Precondition failed: "+format, args...)) //nolint:staticcheck // the wording is the API's
+	}
+	switch {
+	case b.UID != "" && b.UID != pod.UID:
+		return failed("UID in precondition: %v, UID in object meta: %v", b.UID, pod.UID)
+	case b.ResourceVersion != "" && b.ResourceVersion != pod.ResourceVersion:
+		return failed("ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", b.ResourceVersion, pod.ResourceVersion)
+	case pod.DeletionTimestamp != nil:
+		return conflict("pod %s is being deleted, cannot be assigned to a host", pod.Name)
+	case pod.Spec.NodeName != "":
+		return conflict("pod %v is already assigned to node %q", pod.Name, pod.Spec.NodeName)
+	case len(pod.Spec.SchedulingGates) > 0:
+		return conflict("pod %v has non-empty .spec.schedulingGates", pod.Name)
+	}
+	pod.Spec.NodeName = b.Target.Name
+	for k, v := range b.Annotations {
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, k, v)
+	}
+	if p.BindingLabels {
+		for k, v := range b.Labels {
+			metav1.SetMetaDataLabel(&pod.ObjectMeta, k, v)
+		}
+	}
+	scheduled(pod, metav1.NewTime(p.Now().UTC().Truncate(time.Second)))
+	return nil
+}
+
+// scheduled sets the PodScheduled condition.
+func scheduled(pod *corev1.Pod, now metav1.Time) {
+	for i := range pod.Status.Conditions {
+		if cond := &pod.Status.Conditions[i]; cond.Type == corev1.PodScheduled {
+			if cond.Status != corev1.ConditionTrue {
+				*cond = corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: now}
+			}
+			return
+		}
+	}
+	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: now})
+}

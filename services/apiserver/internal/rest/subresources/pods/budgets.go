@@ -1,0 +1,86 @@
+package pods
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// budgets is the resource of disruption budgets.
+var budgets = policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")
+
+// budgetPaths are the fields needed to find the budget of a pod, and to determine whether it counts
+// the pod.
+var budgetPaths = []string{"metadata.name", "spec.selector", "spec.unhealthyPodEvictionPolicy", "status.currentHealthy", "status.desiredHealthy"}
+
+// budgetOf returns the budget that selects a pod, with the fields of budgetPaths only, or nil. It
+// reads all budgets of the namespace, which may be large work for a small request.
+func budgetOf(ctx context.Context, kind *apiset.Resource, pod *corev1.Pod) (found *policyv1.PodDisruptionBudget, err error) {
+	partly, err := kind.Coder.Partly(budgetPaths...)
+	if err != nil {
+		return nil, err
+	}
+	snapshot, prefix, size := kind.Store.Snapshot(), kind.Prefix+pod.Namespace+"/", 0
+	snapshot.Ascend(prefix, "", func(e *watchcache.Entry) bool {
+		size += e.Size()
+		return true
+	})
+	if !request.Weigh(ctx, size) {
+		return nil, apierrors.NewTooManyRequests("Large disruption budgets would be looked at, and others are worked on", 1)
+	}
+	snapshot.Ascend(prefix, "", func(e *watchcache.Entry) bool {
+		if err = ctx.Err(); err != nil { // the request has ended
+			return false
+		}
+		var b *policyv1.PodDisruptionBudget
+		if b, err = readBudget(partly, e); err != nil {
+			return false
+		}
+		selector, bad := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+		if bad != nil || !selector.Matches(labels.Set(pod.Labels)) {
+			return true
+		}
+		if found != nil {
+			err = status.Error(http.StatusInternalServerError, "", "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.", nil)
+			return false
+		}
+		found = b
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+// readBudget decodes a stored budget. An undecodable one is an error, because it may select the
+// pod.
+func readBudget(partly func(codec.Item) (registry.Object, error), e *watchcache.Entry) (*policyv1.PodDisruptionBudget, error) {
+	if err := e.Unreadable(); err != nil {
+		return nil, fmt.Errorf("read disruption budget %q: %w", e.Name(), err)
+	}
+	l := e.Lend()
+	defer l.Back()
+	obj, err := partly(codec.Item{Stored: l.Value, Revision: e.Revision})
+	if err != nil {
+		return nil, fmt.Errorf("read disruption budget %q: %w", e.Name(), err)
+	}
+	b, ok := obj.(*policyv1.PodDisruptionBudget)
+	if !ok {
+		return nil, fmt.Errorf("%T is no disruption budget", obj)
+	}
+	return b, nil
+}

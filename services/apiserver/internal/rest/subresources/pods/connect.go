@@ -1,0 +1,200 @@
+package pods
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"binnacle/services/apiserver/internal/proxy/kubeletproxy"
+	"binnacle/services/apiserver/internal/rest/handlers"
+	"binnacle/services/apiserver/internal/rest/responsewriters"
+)
+
+// kubeletURL returns a URL at the kubelet of a node.
+func (p *room) kubeletURL(c *handlers.Call, node, path string, query url.Values) (*url.URL, error) {
+	n, err := handlers.Newest[*corev1.Node](c, corev1.SchemeGroupVersion.WithResource("nodes"), node)
+	if apierrors.IsNotFound(err) {
+		return nil, apierrors.NewNotFound(c.GroupResource(), node) // names the requested resource, as in Kubernetes
+	}
+	if err != nil {
+		return nil, err
+	}
+	host, port, err := p.Upstream.Location(n)
+	if err != nil {
+		return nil, err
+	}
+	return &url.URL{Scheme: "https", Host: net.JoinHostPort(host, port), Path: path, RawQuery: query.Encode()}, nil
+}
+
+// containerOf returns the container: the named one, or the only one.
+func containerOf(p *corev1.Pod, name string) (string, error) {
+	var names []string
+	for i := range p.Spec.InitContainers {
+		names = append(names, p.Spec.InitContainers[i].Name)
+	}
+	for i := range p.Spec.Containers {
+		names = append(names, p.Spec.Containers[i].Name)
+	}
+	for i := range p.Spec.EphemeralContainers {
+		names = append(names, p.Spec.EphemeralContainers[i].Name)
+	}
+	switch {
+	case name != "" && slices.Contains(names, name):
+		return name, nil
+	case name != "":
+		return "", apierrors.NewBadRequest(fmt.Sprintf("container %s is not valid for pod %s", name, p.Name))
+	case len(p.Spec.Containers) == 1:
+		return p.Spec.Containers[0].Name, nil
+	case len(p.Spec.Containers) == 0:
+		return "", apierrors.NewBadRequest(fmt.Sprintf("a container name must be specified for pod %s", p.Name))
+	}
+	return "", apierrors.NewBadRequest(fmt.Sprintf("a container name must be specified for pod %s, choose one of: %v", p.Name, names))
+}
+
+// podLog serves GET of a pod's log.
+func (p *room) podLog(c *handlers.Call) error {
+	o, err := p.logOptions(c)
+	if err != nil {
+		return err
+	}
+	pod, err := handlers.Newest[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), c.Op.Name)
+	if err != nil {
+		return err
+	}
+	container, err := containerOf(pod, o.Container)
+	if err != nil {
+		return err
+	}
+	if pod.Spec.NodeName == "" { // an unscheduled pod has no log
+		responsewriters.SendWarnings(c.W, c.R)
+		c.W.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	at, err := p.kubeletURL(c, pod.Spec.NodeName, "/containerLogs/"+pod.Namespace+"/"+pod.Name+"/"+container, logQuery(o))
+	if err != nil {
+		return err
+	}
+	to := kubeletproxy.Kubelet
+	if o.InsecureSkipTLSVerifyBackend {
+		to = kubeletproxy.UnverifiedKubelet
+	}
+	log, err := p.Upstream.Log(c.Context(), to, at, pod.Name)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	if handlers.IsWebSocket(c.R) {
+		handlers.SendOverWebSocket(c.W, c.R, log)
+		return nil
+	}
+	c.W.Header().Set("Content-Type", "text/plain")
+	responsewriters.SendWarnings(c.W, c.R)
+	c.W.WriteHeader(http.StatusOK)
+	out := io.Writer(c.W)
+	if o.Follow {
+		out = flushing{c.W, http.NewResponseController(c.W)}
+	}
+	_, _ = io.Copy(out, log) // the response has begun: an error can only end it
+	return nil
+}
+
+// flushing flushes after each write.
+type flushing struct {
+	w io.Writer
+	c *http.ResponseController
+}
+
+func (f flushing) Write(b []byte) (int, error) {
+	n, err := f.w.Write(b)
+	if err == nil {
+		err = f.c.Flush()
+	}
+	return n, err
+}
+
+// onNode returns an error if a pod is not assigned to a node.
+func onNode(pod *corev1.Pod) error {
+	if pod.Spec.NodeName == "" {
+		return apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", pod.Name))
+	}
+	return nil
+}
+
+// command serves exec and attach.
+func (p *room) command(c *handlers.Call) error {
+	o := execOptions(c.R.URL.Query())
+	var options runtime.Object = o
+	attach := &corev1.PodAttachOptions{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY, Container: o.Container}
+	if c.Sub.Name == "attach" {
+		options = attach
+	}
+	if err := c.Admit(c.Connecting(options)); err != nil {
+		return err
+	}
+	if options == attach { // as admission has changed it
+		o = &corev1.PodExecOptions{Stdin: attach.Stdin, Stdout: attach.Stdout, Stderr: attach.Stderr, TTY: attach.TTY, Container: attach.Container}
+	}
+	pod, err := handlers.Newest[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), c.Op.Name)
+	if err != nil {
+		return err
+	}
+	container, err := containerOf(pod, o.Container)
+	if err != nil {
+		return err
+	}
+	if err := onNode(pod); err != nil {
+		return err
+	}
+	at, err := p.kubeletURL(c, pod.Spec.NodeName, "/"+c.Sub.Name+"/"+pod.Namespace+"/"+pod.Name+"/"+container, execQuery(o))
+	if err != nil {
+		return err
+	}
+	p.Upstream.Command(c.W, c.R, at, kubeletproxy.Streams{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}, p.TranslateCommands, failing{c})
+	return nil
+}
+
+func (p *room) portForward(c *handlers.Call) error {
+	o, err := portForwardOptions(c.R.URL.Query())
+	if err != nil {
+		return err
+	}
+	if err := c.Admit(c.Connecting(o)); err != nil {
+		return err
+	}
+	pod, err := handlers.Newest[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), c.Op.Name)
+	if err == nil {
+		err = onNode(pod)
+	}
+	if err != nil {
+		return err
+	}
+	query := url.Values{}
+	var ports []string
+	for _, p := range o.Ports {
+		ports = append(ports, strconv.Itoa(int(p)))
+	}
+	if len(ports) > 0 {
+		query.Set(corev1.PortHeader, strings.Join(ports, ","))
+	}
+	at, err := p.kubeletURL(c, pod.Spec.NodeName, "/portForward/"+pod.Namespace+"/"+pod.Name, query)
+	if err != nil {
+		return err
+	}
+	p.Upstream.PortForward(c.W, c.R, at, p.TunnelPortForward, failing{c})
+	return nil
+}
+
+// failing writes the errors of a proxied request.
+type failing struct{ c *handlers.Call }
+
+// Error implements kubeletproxy.Responder.
+func (f failing) Error(w http.ResponseWriter, r *http.Request, err error) { f.c.Fail(w, r, err) }

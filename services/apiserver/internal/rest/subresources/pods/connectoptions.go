@@ -1,0 +1,166 @@
+package pods
+
+import (
+	"net/url"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/rest/handlers"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// optionReader parses options from a query and keeps the first error.
+type optionReader struct {
+	q   url.Values
+	err error
+}
+
+func (o *optionReader) flag(name string) bool { return request.Truthy(o.q, name) }
+
+func (o *optionReader) number(name string) *int64 {
+	text, given := o.q[name]
+	if !given || len(text) == 0 || text[0] == "" {
+		return nil
+	}
+	n, err := strconv.ParseInt(text[0], 10, 64)
+	if err != nil {
+		o.fail(err)
+		return nil
+	}
+	return &n
+}
+
+func (o *optionReader) time(name string) *metav1.Time {
+	text := o.q.Get(name)
+	if text == "" {
+		return nil
+	}
+	t := &metav1.Time{}
+	if err := t.UnmarshalQueryParameter(text); err != nil {
+		o.fail(err)
+	}
+	return t
+}
+
+func (o *optionReader) fail(err error) {
+	if o.err == nil {
+		o.err = apierrors.NewBadRequest(err.Error())
+	}
+}
+
+// logOptions parses and validates the options of a log.
+func (p *room) logOptions(c *handlers.Call) (*corev1.PodLogOptions, error) {
+	r := &optionReader{q: c.R.URL.Query()}
+	o := &corev1.PodLogOptions{
+		Container: r.q.Get("container"), Follow: r.flag("follow"), Previous: r.flag("previous"), Timestamps: r.flag("timestamps"),
+		SinceSeconds: r.number("sinceSeconds"), SinceTime: r.time("sinceTime"), TailLines: r.number("tailLines"), LimitBytes: r.number("limitBytes"),
+		InsecureSkipTLSVerifyBackend: r.flag("insecureSkipTLSVerifyBackend"),
+	}
+	if stream := r.q.Get("stream"); stream != "" {
+		o.Stream = &stream
+	} else if p.SplitLogStreams {
+		all := corev1.LogStreamAll
+		o.Stream = &all
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	if errs := validateLogOptions(o, p.SplitLogStreams); len(errs) > 0 {
+		return nil, status.Invalid(schema.GroupKind{Kind: "PodLogOptions"}, c.Op.Name, errs)
+	}
+	return o, nil
+}
+
+func validateLogOptions(o *corev1.PodLogOptions, split bool) (errs field.ErrorList) {
+	at := field.NewPath
+	if n := o.TailLines; n != nil && *n < 0 {
+		errs = append(errs, field.Invalid(at("tailLines"), *n, "must be greater than or equal to 0"))
+	}
+	if n := o.LimitBytes; n != nil && *n < 1 {
+		errs = append(errs, field.Invalid(at("limitBytes"), *n, "must be greater than 0"))
+	}
+	switch n := o.SinceSeconds; {
+	case n != nil && o.SinceTime != nil:
+		errs = append(errs, field.Forbidden(at(""), "at most one of `sinceTime` or `sinceSeconds` may be specified"))
+	case n != nil && *n < 1:
+		errs = append(errs, field.Invalid(at("sinceSeconds"), *n, "must be greater than 0"))
+	}
+	streams := []string{corev1.LogStreamAll, corev1.LogStreamStderr, corev1.LogStreamStdout}
+	switch s := o.Stream; {
+	case s == nil:
+	case !split:
+		errs = append(errs, field.Forbidden(at("stream"), "may not be specified"))
+	case !slices.Contains(streams, *s):
+		errs = append(errs, field.NotSupported(at("stream"), *s, streams))
+	case *s != corev1.LogStreamAll && o.TailLines != nil:
+		errs = append(errs, field.Forbidden(at(""), "`tailLines` and specific `stream` are mutually exclusive for now"))
+	}
+	return errs
+}
+
+// logQuery returns the query for a log at a kubelet.
+func logQuery(o *corev1.PodLogOptions) url.Values {
+	q := url.Values{}
+	for name, set := range map[string]bool{"follow": o.Follow, "previous": o.Previous, "timestamps": o.Timestamps} {
+		if set {
+			q.Set(name, "true")
+		}
+	}
+	for name, n := range map[string]*int64{"sinceSeconds": o.SinceSeconds, "tailLines": o.TailLines, "limitBytes": o.LimitBytes} {
+		if n != nil {
+			q.Set(name, strconv.FormatInt(*n, 10))
+		}
+	}
+	if o.SinceTime != nil {
+		q.Set("sinceTime", o.SinceTime.UTC().Format("2006-01-02T15:04:05Z07:00"))
+	}
+	if o.Stream != nil {
+		q.Set("stream", *o.Stream)
+	}
+	return q
+}
+
+// execOptions returns the options of an exec. Those of an attach are the same without a command.
+func execOptions(q url.Values) *corev1.PodExecOptions {
+	r := &optionReader{q: q}
+	return &corev1.PodExecOptions{
+		Stdin: r.flag("stdin"), Stdout: r.flag("stdout"), Stderr: r.flag("stderr"), TTY: r.flag("tty"),
+		Container: q.Get("container"), Command: q["command"],
+	}
+}
+
+// execQuery returns the query for a command at a kubelet.
+func execQuery(o *corev1.PodExecOptions) url.Values {
+	q := url.Values{}
+	for name, set := range map[string]bool{
+		corev1.ExecStdinParam: o.Stdin, corev1.ExecStdoutParam: o.Stdout, corev1.ExecStderrParam: o.Stderr, corev1.ExecTTYParam: o.TTY,
+	} {
+		if set {
+			q.Set(name, "1")
+		}
+	}
+	for _, word := range o.Command {
+		q.Add("command", word)
+	}
+	return q
+}
+
+// portForwardOptions parses the ports that WebSocket clients send in the query.
+func portForwardOptions(q url.Values) (*corev1.PodPortForwardOptions, error) {
+	o := &corev1.PodPortForwardOptions{}
+	for _, text := range q["ports"] {
+		n, err := strconv.ParseInt(text, 10, 32)
+		if err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+		o.Ports = append(o.Ports, int32(n))
+	}
+	return o, nil
+}

@@ -1,0 +1,294 @@
+package pods
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	policyv1beta1 "k8s.io/api/policy/v1beta1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/rest/handlers"
+	"binnacle/services/apiserver/internal/rest/writes"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// maxDisruptedPods is the maximum number of evictions that the controller of a budget has not
+// processed.
+const maxDisruptedPods = 2000
+
+// maxEvictionAttempts is how many times an eviction is retried because the pod has changed.
+const maxEvictionAttempts = 20
+
+// evict serves POST of an Eviction: it deletes a pod if the disruption budgets allow it.
+func (p *room) evict(c *handlers.Call) error {
+	req, err := c.CreateRequest()
+	if err != nil {
+		return err
+	}
+	e, err := decodeEviction(c, req.FieldValidation)
+	if err != nil {
+		return err
+	}
+	if e.Namespace != "" && e.Namespace != c.Op.Namespace {
+		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+	}
+	e.Namespace = c.Op.Namespace
+	p.Writes.Own(c.Context(), req, p.evictions, nil, e)
+	asked := req.Options.(*metav1.CreateOptions).DryRun
+	var do *metav1.DeleteOptions
+	err = c.AdmitValid(req.Admission(admission.Create, e, nil), func() (err error) {
+		if e.Name != c.Op.Name {
+			return apierrors.NewBadRequest("name in URL does not match name in Eviction object")
+		}
+		do, err = evictionOptions(e, asked)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	// The budgets make the decision, so admission is not called again for the deletion.
+	req.DryRun = len(do.DryRun) > 0
+	pod := req.On(req.Kind, nil, req.Namespace, req.Name)
+	pod.Admitted, pod.Mark = true, p.disrupted
+	if err := p.evictPod(c, pod, do); err != nil {
+		return err
+	}
+	p.Done(c.W, c.R)
+	return nil
+}
+
+// decodeEviction decodes either version of the kind. They have the same fields.
+func decodeEviction(c *handlers.Call, validation string) (*policyv1.Eviction, error) {
+	obj, err := c.Body(validation, evictionGVK, policyv1beta1.SchemeGroupVersion.WithKind("Eviction"))
+	if err != nil {
+		return nil, err
+	}
+	switch e := obj.(type) {
+	case *policyv1.Eviction:
+		return e, nil
+	case *policyv1beta1.Eviction:
+		return &policyv1.Eviction{TypeMeta: e.TypeMeta, ObjectMeta: e.ObjectMeta, DeleteOptions: e.DeleteOptions}, nil
+	}
+	return nil, fmt.Errorf("%T is no eviction", obj)
+}
+
+// evictionOptions returns the options of the deletion. asked is dryRun in the query. The body may
+// repeat it, or set it if the query does not.
+func evictionOptions(e *policyv1.Eviction, asked []string) (*metav1.DeleteOptions, error) {
+	do := e.DeleteOptions
+	if do == nil {
+		do = &metav1.DeleteOptions{}
+	}
+	if ptr.Deref(do.IgnoreStoreReadErrorWithClusterBreakingPotential, false) {
+		return nil, status.Invalid(evictionGVK.GroupKind(), e.Name, field.ErrorList{
+			field.Invalid(field.NewPath("deleteOptions", "ignoreStoreReadErrorWithClusterBreakingPotential"), true, "can not be set for pod eviction, try after removing the option"),
+		})
+	}
+	switch {
+	case len(do.DryRun) == 0:
+		do.DryRun = asked
+	case len(asked) > 0 && !slices.Equal(do.DryRun, asked):
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("Non-matching dry-run options in request and content: %v and %v", asked, do.DryRun))
+	}
+	if errs := metav1validation.ValidateDeleteOptions(do); len(errs) > 0 {
+		return nil, status.Invalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", errs)
+	}
+	return do, nil
+}
+
+// evictPod deletes a pod if its budget allows it or it has none.
+func (p *room) evictPod(c *handlers.Call, req *writes.Request, do *metav1.DeleteOptions) error {
+	chosen := do.Preconditions != nil && do.Preconditions.ResourceVersion != nil
+	anyState := *req
+	anyState.Options = do
+	for attempt := 1; ; attempt++ {
+		obj, err := p.Writes.Read(c.Context(), req)
+		if err != nil {
+			return err
+		}
+		pod, ok := obj.(*corev1.Pod)
+		if !ok {
+			return fmt.Errorf("%T is no pod", obj)
+		}
+		if err := anyState.Preconditions(pod); err != nil {
+			return err // before the budget is changed
+		}
+		thisState := *req // the decision is about this state of the pod
+		now := do.DeepCopy()
+		if thisState.Options = now; !chosen {
+			if now.Preconditions == nil {
+				now.Preconditions = &metav1.Preconditions{}
+			}
+			now.Preconditions.ResourceVersion = &pod.ResourceVersion
+		}
+		if !unbudgeted(pod) {
+			return p.evictBudgeted(c, pod, &anyState, &thisState)
+		}
+		if pod.Status.Phase != corev1.PodPending || !pod.DeletionTimestamp.IsZero() {
+			_, err := p.Writes.Delete(c.Context(), &anyState)
+			return err
+		}
+		// A pod that becomes ready before the deletion counts for the budget.
+		if _, err = p.Writes.Delete(c.Context(), &thisState); chosen || !apierrors.IsConflict(err) || attempt == maxEvictionAttempts {
+			return err
+		}
+	}
+}
+
+// evictBudgeted evicts a pod that budgets count. thisState deletes the pod only in its current
+// state, anyState in any state.
+func (p *room) evictBudgeted(c *handlers.Call, pod *corev1.Pod, anyState, thisState *writes.Request) error {
+	kind := c.Kept(budgets)
+	if err := c.NewestOf(kind); err != nil {
+		return err
+	}
+	budget, err := budgetOf(c.Context(), kind, pod)
+	if err != nil {
+		return err
+	}
+	if budget != nil && !podReady(pod) && unhealthyMayGo(budget) {
+		_, err := p.Writes.Delete(c.Context(), thisState)
+		o := anyState.Options.(*metav1.DeleteOptions)
+		if apierrors.IsConflict(err) && (o.Preconditions == nil || o.Preconditions.ResourceVersion == nil) {
+			return tooManyEvictions(budget.Name)
+		}
+		return err
+	}
+	if budget != nil {
+		if err := p.spend(c, anyState, budget.Name, pod.Name); err != nil {
+			return err
+		}
+	}
+	_, err = p.Writes.Delete(c.Context(), anyState)
+	return err
+}
+
+// unbudgeted reports whether no budget counts a pod, because it does not serve.
+func unbudgeted(p *corev1.Pod) bool {
+	switch p.Status.Phase {
+	case corev1.PodSucceeded, corev1.PodFailed, corev1.PodPending:
+		return true
+	}
+	return !p.DeletionTimestamp.IsZero()
+}
+
+func podReady(p *corev1.Pod) bool {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// unhealthyMayGo reports whether a pod that is not ready, and so does not count as healthy, may be
+// evicted without spending the budget (KEP-3017).
+func unhealthyMayGo(b *policyv1.PodDisruptionBudget) bool {
+	if p := b.Spec.UnhealthyPodEvictionPolicy; p != nil && *p == policyv1.AlwaysAllow {
+		return true
+	}
+	return b.Status.CurrentHealthy >= b.Status.DesiredHealthy && b.Status.DesiredHealthy > 0
+}
+
+// tooManyEvictions returns the error that asks the client to retry after the budget's controller
+// has processed the changes.
+func tooManyEvictions(budget string) error {
+	return refuseEviction(10, fmt.Sprintf("The disruption budget %s is still being processed by the server.", budget))
+}
+
+func refuseEviction(retryAfter int, cause string) error {
+	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", retryAfter)
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: cause})
+	return err
+}
+
+// spend takes one disruption from a budget and records the pod, so that the budget's controller no
+// longer counts it as available.
+func (p *room) spend(c *handlers.Call, req *writes.Request, budget, pod string) error {
+	kind := c.Kept(budgets)
+	write := req.On(kind, kind.Subresource("status"), req.Namespace, budget)
+	write.User, write.Manager, write.Options = request.Self(), request.SelfManager, &metav1.UpdateOptions{}
+	_, err := p.Writes.Modify(c.Context(), write, func(obj registry.Object) error {
+		b, ok := obj.(*policyv1.PodDisruptionBudget)
+		if !ok {
+			return fmt.Errorf("%T is no disruption budget", obj)
+		}
+		if err := mayDisrupt(b); err != nil {
+			return err
+		}
+		now := metav1.NewTime(p.Now().UTC().Truncate(time.Second))
+		b.Status.DisruptionsAllowed--
+		if b.Status.DisruptionsAllowed == 0 {
+			apimeta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{
+				Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: policyv1.InsufficientPodsReason,
+				ObservedGeneration: b.Status.ObservedGeneration, LastTransitionTime: now,
+			})
+		}
+		if b.Status.DisruptedPods == nil {
+			b.Status.DisruptedPods = map[string]metav1.Time{}
+		}
+		b.Status.DisruptedPods[pod] = now
+		return nil
+	})
+	return err
+}
+
+// mayDisrupt returns an error if a budget does not allow another disruption.
+func mayDisrupt(b *policyv1.PodDisruptionBudget) error {
+	forbidden := func(reason string) error {
+		return apierrors.NewForbidden(schema.GroupResource{Group: policyv1.GroupName, Resource: "poddisruptionbudget"}, b.Name, errors.New(reason))
+	}
+	switch s := &b.Status; {
+	case s.ObservedGeneration < b.Generation:
+		return tooManyEvictions(b.Name)
+	case s.DisruptionsAllowed < 0:
+		return forbidden("pdb disruptions allowed is negative")
+	case len(s.DisruptedPods) > maxDisruptedPods:
+		return forbidden("DisruptedPods map too big - too many evictions not confirmed by PDB controller")
+	case s.DisruptionsAllowed > 0:
+		return nil
+	}
+	s := &b.Status
+	text := fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", b.Name, s.DesiredHealthy, s.CurrentHealthy)
+	if c := apimeta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition); c != nil && c.Reason == policyv1.SyncFailedReason && c.Status == metav1.ConditionFalse {
+		text = fmt.Sprintf("The disruption budget %s does not allow evicting pods currently because it failed sync: %s", b.Name, c.Message)
+	} else if s.CurrentHealthy > s.DesiredHealthy {
+		text = fmt.Sprintf("The disruption budget %s does not allow evicting pods currently", b.Name)
+	}
+	return refuseEviction(0, text)
+}
+
+// disrupted sets the condition that records the cause of a pod's end (KEP-3329).
+func (p *room) disrupted(obj registry.Object) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return
+	}
+	want := corev1.PodCondition{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(p.Now().UTC().Truncate(time.Second)),
+		Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting",
+	}
+	for i := range pod.Status.Conditions {
+		if have := &pod.Status.Conditions[i]; have.Type == want.Type {
+			if have.Status == want.Status {
+				want.LastTransitionTime = have.LastTransitionTime
+			}
+			*have = want
+			return
+		}
+	}
+	pod.Status.Conditions = append(pod.Status.Conditions, want)
+}

@@ -1,0 +1,71 @@
+// Package pods implements the operations on pods other than reads and writes: binding to a node,
+// eviction, and requests that are proxied to a kubelet, a pod, a service or a node (logs, exec,
+// port forwarding, proxies). Package app lists its operations. Package endpoints routes requests
+// and calls them. The package has no state of its own.
+package pods
+
+import (
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/proxy/kubeletproxy"
+	"binnacle/services/apiserver/internal/registry/apply"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/rest/handlers"
+	"binnacle/services/apiserver/internal/rest/responsewriters"
+	"binnacle/services/apiserver/internal/rest/writes"
+)
+
+// Config holds the dependencies and options of the operations.
+type Config struct {
+	responsewriters.Responder
+	Writes *writes.Writer
+	Fields *apply.Fields
+	// Upstream reaches kubelets, pods and services.
+	Upstream *kubeletproxy.Upstream
+	// TranslateCommands serves commands over channels that can be closed. TunnelPortForward serves
+	// port forwarding over WebSocket. SplitLogStreams lets clients choose one stream of a log.
+	TranslateCommands, TunnelPortForward, SplitLogStreams bool
+	// BindingLabels copies the labels of a binding to its pod.
+	BindingLabels bool
+	Now           func() time.Time
+}
+
+type room struct {
+	Config
+	// bindings and evictions manage the field ownership of request bodies.
+	bindings, evictions *apply.Manager
+}
+
+var (
+	bindingGVK  = corev1.SchemeGroupVersion.WithKind("Binding")
+	evictionGVK = policyv1.SchemeGroupVersion.WithKind("Eviction")
+)
+
+// Operations returns the operations of pods, and the proxies to services and nodes.
+func Operations(c Config) []handlers.Operation {
+	p := &room{
+		Config:    c,
+		bindings:  c.Fields.Sent(bindingGVK, declare.New[corev1.Binding], "binding"),
+		evictions: c.Fields.Sent(evictionGVK, declare.New[policyv1.Eviction], "eviction"),
+	}
+	get, command := []string{http.MethodGet}, []string{http.MethodGet, http.MethodPost}
+	any := []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
+	pods := schema.GroupResource{Resource: "pods"}
+	return []handlers.Operation{
+		{Of: schema.GroupResource{Resource: "bindings"}, Serve: p.bind},
+		{Of: pods, Subresource: "binding", Serve: p.bind},
+		{Of: pods, Subresource: "eviction", Serve: p.evict},
+		{Of: pods, Subresource: "log", Methods: get, Serve: p.podLog},
+		{Of: pods, Subresource: "exec", Methods: command, Serve: p.command},
+		{Of: pods, Subresource: "attach", Methods: command, Serve: p.command},
+		{Of: pods, Subresource: "portforward", Methods: command, Serve: p.portForward},
+		{Of: pods, Subresource: "proxy", Methods: any, Serve: p.proxy},
+		{Of: schema.GroupResource{Resource: "services"}, Subresource: "proxy", Methods: any, Serve: p.proxy},
+		{Of: schema.GroupResource{Resource: "nodes"}, Subresource: "proxy", Methods: any, Serve: p.proxy},
+	}
+}

@@ -1,0 +1,135 @@
+package pods
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"binnacle/services/apiserver/internal/proxy/kubeletproxy"
+	"binnacle/services/apiserver/internal/rest/handlers"
+)
+
+// proxy serves requests of any method to a pod, a service or a node.
+func (p *room) proxy(c *handlers.Call) error {
+	var options runtime.Object
+	var locate func(*handlers.Call) (*url.URL, kubeletproxy.To, error)
+	var path *string // admission may change it
+	switch c.Resource {
+	case "pods":
+		o := &corev1.PodProxyOptions{Path: proxiedPath(c)}
+		options, path, locate = o, &o.Path, p.podTarget
+	case "services":
+		o := &corev1.ServiceProxyOptions{Path: proxiedPath(c)}
+		options, path, locate = o, &o.Path, p.serviceTarget
+	default:
+		o := &corev1.NodeProxyOptions{Path: proxiedPath(c)}
+		options, path, locate = o, &o.Path, p.nodeTarget
+	}
+	if err := c.Admit(c.Connecting(options)); err != nil {
+		return err
+	}
+	at, to, err := locate(c)
+	if err != nil {
+		return err
+	}
+	if at.Path = utilnet.JoinPreservingTrailingSlash(at.Path, *path); at.Path != "" && !strings.HasPrefix(at.Path, "/") {
+		at.Path = "/" + at.Path
+	}
+	p.Upstream.Proxy(c.W, c.R, to, at, failing{c})
+	return nil
+}
+
+// proxiedPath returns the part of the request's path after the subresource.
+func proxiedPath(c *handlers.Call) string {
+	p := strings.Join(c.Op.Beyond, "/")
+	if p != "" && !strings.HasPrefix(p, "/") {
+		p = "/" + p
+	}
+	if strings.HasSuffix(c.Op.Path, "/") && !strings.HasSuffix(p, "/") {
+		p += "/"
+	}
+	return p
+}
+
+// podTarget returns the URL of a port of a pod, which is named as name, name:port or
+// scheme:name:port. Without a port it is the first one that a container declares.
+func (p *room) podTarget(c *handlers.Call) (*url.URL, kubeletproxy.To, error) {
+	scheme, name, port, ok := splitTarget(c.Op.Name)
+	if !ok {
+		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid pod request %q", c.Op.Name))
+	}
+	pod, err := handlers.Newest[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), name)
+	if err != nil {
+		return nil, 0, err
+	}
+	if port == "" {
+		port = declaredPort(pod)
+	}
+	ip := pod.Status.PodIP
+	if len(pod.Status.PodIPs) > 0 {
+		ip = pod.Status.PodIPs[0].IP
+	}
+	if !kubeletproxy.Allowed(net.ParseIP(ip)) {
+		return nil, 0, apierrors.NewBadRequest(kubeletproxy.ErrAddressNotAllowed.Error())
+	}
+	at := &url.URL{Scheme: orHTTP(scheme), Host: ip}
+	switch {
+	case port != "":
+		at.Host = net.JoinHostPort(ip, port)
+	case strings.Contains(ip, ":"):
+		at.Host = "[" + ip + "]"
+	}
+	return at, kubeletproxy.Target, nil
+}
+
+// splitTarget parses name, name:port or scheme:name:port, where port is a number.
+func splitTarget(s string) (scheme, name, port string, ok bool) {
+	scheme, name, port, ok = utilnet.SplitSchemeNamePort(s)
+	return scheme, name, port, ok && strings.Trim(port, "0123456789") == ""
+}
+
+func declaredPort(p *corev1.Pod) string {
+	for i := range p.Spec.Containers {
+		if ports := p.Spec.Containers[i].Ports; len(ports) > 0 {
+			return strconv.Itoa(int(ports[0].ContainerPort))
+		}
+	}
+	return ""
+}
+
+func orHTTP(scheme string) string {
+	if scheme == "" {
+		return "http"
+	}
+	return scheme
+}
+
+// nodeTarget returns the URL of a node's kubelet, or of another port of the node.
+func (p *room) nodeTarget(c *handlers.Call) (*url.URL, kubeletproxy.To, error) {
+	scheme, name, wanted, ok := splitTarget(c.Op.Name)
+	if !ok {
+		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid node request %q", c.Op.Name))
+	}
+	node, err := handlers.Newest[*corev1.Node](c, corev1.SchemeGroupVersion.WithResource("nodes"), name)
+	if err != nil {
+		return nil, 0, err
+	}
+	host, port, err := p.Upstream.Location(node)
+	if err != nil {
+		return nil, 0, err
+	}
+	if wanted == "" || wanted == port {
+		return &url.URL{Scheme: "https", Host: net.JoinHostPort(host, port)}, kubeletproxy.Kubelet, nil
+	}
+	if err := kubeletproxy.CheckHost(c.Context(), host); err != nil {
+		return nil, 0, apierrors.NewBadRequest(err.Error())
+	}
+	return &url.URL{Scheme: orHTTP(scheme), Host: net.JoinHostPort(host, wanted)}, kubeletproxy.Target, nil
+}

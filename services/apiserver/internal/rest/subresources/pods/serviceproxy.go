@@ -1,0 +1,80 @@
+package pods
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"binnacle/services/apiserver/internal/proxy/kubeletproxy"
+	"binnacle/services/apiserver/internal/rest/handlers"
+)
+
+// serviceTarget returns the URL of an endpoint of a service, which is named as name, name:port or
+// scheme:name:port, where port is the name or number of one of its ports.
+func (p *room) serviceTarget(c *handlers.Call) (*url.URL, kubeletproxy.To, error) {
+	scheme, name, port, ok := utilnet.SplitSchemeNamePort(c.Op.Name)
+	if !ok {
+		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", c.Op.Name))
+	}
+	svc, err := handlers.Newest[*corev1.Service](c, corev1.SchemeGroupVersion.WithResource("services"), name)
+	if err != nil {
+		return nil, 0, err
+	}
+	if number, err := strconv.ParseInt(port, 10, 64); err == nil {
+		i := slices.IndexFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool { return int64(p.Port) == number })
+		if i < 0 {
+			return nil, 0, apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", number, name))
+		}
+		port = svc.Spec.Ports[i].Name
+	}
+	subsets, err := handlers.Newest[*corev1.Endpoints](c, corev1.SchemeGroupVersion.WithResource("endpoints"), name)
+	if apierrors.IsNotFound(err) {
+		return nil, 0, apierrors.NewNotFound(c.GroupResource(), name)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	address, found := p.pickEndpoint(c, subsets, port)
+	if !found {
+		return nil, 0, apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", name))
+	}
+	return &url.URL{Scheme: orHTTP(scheme), Host: address}, kubeletproxy.Target, nil
+}
+
+// pickEndpoint returns a random ready endpoint that has the port.
+func (p *room) pickEndpoint(c *handlers.Call, e *corev1.Endpoints, port string) (address string, found bool) {
+	for _, s := range rand.Perm(len(e.Subsets)) {
+		subset := &e.Subsets[s]
+		i := slices.IndexFunc(subset.Ports, func(p corev1.EndpointPort) bool { return p.Name == port })
+		if i < 0 {
+			continue
+		}
+		for _, n := range rand.Perm(len(subset.Addresses)) {
+			if at := &subset.Addresses[n]; p.isPod(c, at) {
+				return net.JoinHostPort(at.IP, strconv.Itoa(int(subset.Ports[i].Port))), true
+			}
+		}
+	}
+	return "", false
+}
+
+// isPod reports whether an endpoint is the address of a pod. Otherwise a user with write access to
+// endpoints could direct the server's requests to any address.
+func (p *room) isPod(c *handlers.Call, at *corev1.EndpointAddress) bool {
+	ref := at.TargetRef
+	if ref == nil || ref.Namespace != c.Op.Namespace || ref.Kind != "" && ref.Kind != "Pod" {
+		return false
+	}
+	pod, err := handlers.Newest[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), ref.Name)
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(pod.Status.PodIPs, func(ip corev1.PodIP) bool { return ip.IP == at.IP })
+}

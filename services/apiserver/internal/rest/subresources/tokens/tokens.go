@@ -1,0 +1,294 @@
+// Package tokens implements token requests for service accounts. Package app lists its operation.
+// Package endpoints routes requests and calls it. The package has no state of its own.
+package tokens
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/libs/api"
+	"binnacle/libs/satoken"
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/registry/apply"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/rest/handlers"
+	"binnacle/services/apiserver/internal/rest/responsewriters"
+	"binnacle/services/apiserver/internal/rest/writes"
+	"binnacle/services/apiserver/internal/security/audit"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// Signer signs tokens.
+type Signer interface {
+	SignClaims(ctx context.Context, claims satoken.Claims) (token string, err error)
+}
+
+// Issuer issues the tokens of service accounts.
+type Issuer struct {
+	// Name is the issuer claim of tokens.
+	Name   string
+	Signer Signer
+	// Audiences are the audiences of tokens whose request names none.
+	Audiences []string
+	// MaxLifetime is the maximum lifetime; 0 for no limit.
+	MaxLifetime time.Duration
+	// ExtendLifetime extends to a year the lifetime of tokens that a kubelet requests for old
+	// clients, which never read a renewed token.
+	ExtendLifetime bool
+	// MaxExtended is the maximum extended lifetime; 0 for no limit.
+	MaxExtended time.Duration
+	Objects     satoken.Objects
+}
+
+// Limits and default of the lifetime in a request, in seconds. extendedTokenMark is the lifetime
+// that marks a token for an old client.
+const (
+	minTokenSeconds     = satoken.MinLifetimeSeconds
+	maxTokenSeconds     = satoken.MaxLifetimeSeconds
+	defaultTokenSeconds = 60 * 60
+	extendedTokenMark   = 60*60 + 7
+)
+
+// MarkedLifetime is the lifetime that kubelets request for old clients. ExtendedLifetime is the
+// actual lifetime of such a token if lifetimes are extended.
+const (
+	MarkedLifetime   = extendedTokenMark * time.Second
+	ExtendedLifetime = 365 * 24 * time.Hour
+)
+
+var tokenRequestGVK = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
+
+// Config holds the dependencies of the operation.
+type Config struct {
+	responsewriters.Responder
+	Writes *writes.Writer
+	Fields *apply.Fields
+	// Issuer issues tokens; nil disables the operation.
+	Issuer *Issuer
+	Now    func() time.Time
+}
+
+type room struct {
+	Config
+	// sent manages the field ownership of request bodies.
+	sent *apply.Manager
+}
+
+// Operations returns the operations of service accounts.
+func Operations(c Config) []handlers.Operation {
+	t := &room{c, c.Fields.Sent(tokenRequestGVK, declare.New[authenticationv1.TokenRequest], "token")}
+	return []handlers.Operation{{Of: schema.GroupResource{Resource: "serviceaccounts"}, Subresource: "token", Serve: t.requestToken}}
+}
+
+// requestToken serves POST of a service account's token.
+func (t *room) requestToken(c *handlers.Call) error {
+	if t.Issuer == nil {
+		return status.NoResource()
+	}
+	write, err := c.CreateRequest()
+	if err != nil {
+		return err
+	}
+	obj, err := c.Body(write.FieldValidation, tokenRequestGVK)
+	if err != nil {
+		return err
+	}
+	req, ok := obj.(*authenticationv1.TokenRequest)
+	if !ok {
+		return fmt.Errorf("%T is no token request", obj)
+	}
+	setDefaults(req)
+	t.Writes.Own(c.Context(), write, t.sent, nil, req)
+	ask := write.Admission(admission.Create, req, nil)
+	if err := t.Writes.Admission.Mutate(c.Context(), ask); err != nil {
+		return err
+	}
+	setDefaults(req) // a webhook may have removed the values
+	if err := tokenNameFits(c, req); err != nil {
+		return err
+	}
+	// The token is bound to the current state of the objects, not to a cached one.
+	if err := c.Newest(); err != nil {
+		return err
+	}
+	account, err := t.Issuer.Objects.ServiceAccount(c.Context(), c.Op.Namespace, c.Op.Name)
+	if err != nil {
+		return err
+	}
+	now := t.Now().UTC().Truncate(time.Second)
+	if len(req.Spec.Audiences) == 0 {
+		req.Spec.Audiences = t.Issuer.Audiences
+	}
+	req.Name, req.Namespace = account.Name, account.Namespace
+	req.CreationTimestamp = metav1.NewTime(now)
+	req.Status = authenticationv1.TokenRequestStatus{}
+	if errs := validateTokenRequest(req); len(errs) > 0 {
+		return status.Invalid(tokenRequestGVK.GroupKind(), "", errs)
+	}
+	if err := t.Writes.Admission.Validate(c.Context(), ask); err != nil {
+		return err
+	}
+	if err := t.Issuer.issue(c.Context(), account, req, now); err != nil {
+		return err
+	}
+	t.Object(c.W, c.R, http.StatusCreated, req, tokenRequestGVK)
+	return nil
+}
+
+func setDefaults(req *authenticationv1.TokenRequest) {
+	if req.Spec.ExpirationSeconds == nil {
+		seconds := int64(defaultTokenSeconds)
+		req.Spec.ExpirationSeconds = &seconds
+	}
+}
+
+// tokenNameFits checks the body's name and namespace against the path's.
+func tokenNameFits(c *handlers.Call, req *authenticationv1.TokenRequest) error {
+	if req.Namespace != "" && req.Namespace != c.Op.Namespace {
+		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+	}
+	if req.Name == "" || req.Name == c.Op.Name {
+		return nil
+	}
+	err := field.Invalid(field.NewPath("metadata", "name"), req.Name, "must match the service account name if specified")
+	return status.Invalid(tokenRequestGVK.GroupKind(), c.Op.Name, field.ErrorList{err})
+}
+
+func validateTokenRequest(req *authenticationv1.TokenRequest) (errs field.ErrorList) {
+	at, seconds := field.NewPath("spec", "expirationSeconds"), *req.Spec.ExpirationSeconds
+	if seconds < minTokenSeconds {
+		errs = append(errs, field.Invalid(at, seconds, "may not specify a duration less than 10 minutes"))
+	}
+	if seconds > maxTokenSeconds {
+		errs = append(errs, field.Invalid(at, seconds, "may not specify a duration larger than 2^32 seconds"))
+	}
+	return errs
+}
+
+// issuedAnnotation is the audit annotation with the id of the issued token.
+const issuedAnnotation = "authentication." + api.LabelDomain + "/issued-credential-id"
+
+// issue fills the status of a valid request.
+func (i *Issuer) issue(ctx context.Context, account *corev1.ServiceAccount, req *authenticationv1.TokenRequest, now time.Time) error {
+	binding, err := i.bind(ctx, account, req.Spec.BoundObjectRef)
+	if err != nil {
+		return err
+	}
+	seconds := *req.Spec.ExpirationSeconds
+	if most := int64(i.MaxLifetime / time.Second); most > 0 && seconds > most {
+		request.Warn(ctx, fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", seconds, most))
+		seconds = most
+		req.Spec.ExpirationSeconds = &seconds
+	}
+	sign := satoken.Request{
+		Binding: binding, Audiences: req.Spec.Audiences, IssuedAt: now, Lifetime: time.Duration(seconds) * time.Second,
+	}
+	if i.ExtendLifetime && binding.Pod != nil && seconds == extendedTokenMark && i.ownAudiences(req.Spec.Audiences) {
+		sign.WarnAfter, sign.Lifetime = sign.Lifetime, ExtendedLifetime
+		if i.MaxExtended > 0 {
+			sign.Lifetime = min(sign.Lifetime, i.MaxExtended)
+		}
+	}
+	claims := sign.Claims(i.Name)
+	back := request.Aside(ctx) // the signer may be another process
+	token, err := i.Signer.SignClaims(ctx, claims)
+	if back(); err != nil {
+		return apierrors.NewInternalError(fmt.Errorf("failed to generate token: %w", err))
+	}
+	audit.From(ctx).Annotate(issuedAnnotation, "JTI="+claims.ID)
+	req.Status = authenticationv1.TokenRequestStatus{
+		Token: token, ExpirationTimestamp: metav1.NewTime(now.Add(time.Duration(seconds) * time.Second)),
+	}
+	return nil
+}
+
+// ownAudiences reports whether a token is for the server only.
+func (i *Issuer) ownAudiences(audiences []string) bool {
+	for _, a := range audiences {
+		if !slices.Contains(i.Audiences, a) {
+			return false
+		}
+	}
+	return true
+}
+
+// bind returns the objects that a token is bound to.
+func (i *Issuer) bind(ctx context.Context, account *corev1.ServiceAccount, ref *authenticationv1.BoundObjectReference) (satoken.Binding, error) {
+	b := satoken.Binding{Namespace: account.Namespace, ServiceAccount: refTo(account)}
+	if ref == nil {
+		return b, nil
+	}
+	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
+	var bound *satoken.Ref
+	switch {
+	case gvk.Group == "" && gvk.Kind == "Pod":
+		pod, err := i.Objects.Pod(ctx, account.Namespace, ref.Name)
+		if err != nil {
+			return b, err
+		}
+		if pod.Spec.ServiceAccountName != account.Name {
+			return b, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", account.Name))
+		}
+		if b.Node, err = i.nodeOf(ctx, pod); err != nil {
+			return b, err
+		}
+		b.Pod = pointTo(pod)
+		bound = b.Pod
+	case gvk.Group == "" && gvk.Kind == "Secret":
+		secret, err := i.Objects.Secret(ctx, account.Namespace, ref.Name)
+		if err != nil {
+			return b, err
+		}
+		b.Secret = pointTo(secret)
+		bound = b.Secret
+	case gvk.Group == "" && gvk.Kind == "Node":
+		node, err := i.Objects.Node(ctx, ref.Name)
+		if err != nil {
+			return b, err
+		}
+		b.Node = pointTo(node)
+		bound = b.Node
+	default:
+		return b, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token to object of type %s", gvk))
+	}
+	if ref.UID != "" && bound.UID != string(ref.UID) {
+		return b, apierrors.NewConflict(schema.GroupResource{Group: gvk.Group, Resource: gvk.Kind}, ref.Name, fmt.Errorf(
+			"the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID))
+	}
+	return b, nil
+}
+
+// nodeOf returns the name and uid of a pod's node, or only its name if the node does not exist.
+func (i *Issuer) nodeOf(ctx context.Context, pod *corev1.Pod) (*satoken.Ref, error) {
+	if pod.Spec.NodeName == "" {
+		return nil, nil
+	}
+	node, err := i.Objects.Node(ctx, pod.Spec.NodeName)
+	switch {
+	case apierrors.IsNotFound(err):
+		return &satoken.Ref{Name: pod.Spec.NodeName}, nil
+	case err != nil:
+		return nil, err
+	}
+	return pointTo(node), nil
+}
+
+func refTo(o metav1.Object) satoken.Ref {
+	return satoken.Ref{Name: o.GetName(), UID: string(o.GetUID())}
+}
+
+func pointTo(o metav1.Object) *satoken.Ref {
+	r := refTo(o)
+	return &r
+}

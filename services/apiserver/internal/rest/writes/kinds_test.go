@@ -1,0 +1,420 @@
+package writes_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/crd/kind"
+	"binnacle/services/apiserver/internal/crd/rules"
+	"binnacle/services/apiserver/internal/registry"
+	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/rest/writes"
+)
+
+// request for an object of a kind in "ns".
+func (w *world) request(resource, name string) *writes.Request {
+	return &writes.Request{Kind: w.kind(resource), Namespace: "ns", Name: name, User: &request.User{Name: "alice"}, Manager: "test"}
+}
+
+func limits(uid, by string) *corev1.LimitRange {
+	return &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "l", UID: types.UID(uid), Labels: map[string]string{"by": by}}}
+}
+
+// TestUpdateCreates: kinds that an update creates where they are not there, whoever
+// is quicker.
+func TestUpdateCreates(t *testing.T) {
+	b := newBase(t)
+	tests := []struct {
+		name    string
+		wanted  *corev1.LimitRange
+		prepare func(*world)
+		reason  metav1.StatusReason
+		created bool
+		swaps   int
+	}{
+		{"nothing there", limits("", "me"), nil, "", true, 1},
+		{"another object is meant", limits("u", "me"), nil, metav1.StatusReasonConflict, false, 0},
+		{"not allowed", limits("", "me"), func(w *world) { w.forbidden = true }, metav1.StatusReasonForbidden, false, 0},
+		{"somebody else creates it", limits("", "me"), func(w *world) {
+			w.store.before = func(n int, _ string, _ []byte) (bool, error) {
+				if n == 1 {
+					w.put(w.kind("limitranges"), limits("", "you"))
+				}
+				return false, nil
+			}
+		}, "", false, 2},
+		{"there, and deleted meanwhile", limits("", "me"), func(w *world) {
+			w.put(w.kind("limitranges"), limits("", "you"))
+			w.store.before = func(n int, _ string, _ []byte) (bool, error) {
+				if n == 1 {
+					w.remove(w.kind("limitranges"), "l")
+				}
+				return false, nil
+			}
+		}, "", true, 2},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			w := b.world(t)
+			if tc.prepare != nil {
+				tc.prepare(w)
+			}
+			r := w.request("limitranges", "l")
+			r.Object, r.Options = tc.wanted, &metav1.UpdateOptions{}
+			res, err := w.writer.Update(context.Background(), r)
+			if apierrors.ReasonForError(err) != tc.reason && tc.reason != "" || (err != nil) != (tc.reason != "") {
+				t.Fatalf("refused with %v, want %q", err, tc.reason)
+			}
+			if res.Created != tc.created || w.store.swaps != tc.swaps {
+				t.Errorf("created %v after %d swaps, want %v and %d", res.Created, w.store.swaps, tc.created, tc.swaps)
+			}
+			if stored := w.stored(w.kind("limitranges"), "l"); err == nil && stored.GetLabels()["by"] != "me" {
+				t.Errorf("stored is %v", stored)
+			}
+		})
+	}
+}
+
+// TestGracefulDeletion: a running pod gets its grace period, which only becomes shorter. A pod
+// that ends now is written with its end (first swap) before it is removed (second swap).
+func TestGracefulDeletion(t *testing.T) {
+	type step struct {
+		after       time.Duration // since the step before
+		asked       *int64
+		grace, ends int64 // in seconds, ends since the first step; grace -1: the pod is gone
+		swaps       int
+	}
+	in, start := func(n int64) *int64 { return &n }, now.Truncate(time.Second)
+	b := newBase(t)
+	for name, tc := range map[string]struct {
+		change func(*corev1.Pod)
+		steps  []step
+	}{
+		"running": {nil, []step{
+			{0, nil, 20, 20, 1}, {0, in(50), 20, 20, 0}, {0, in(5), 5, 5, 1}, {0, nil, 5, 5, 0}, {0, in(0), -1, 0, 2},
+		}},
+		"shortened to less than has passed": {nil, []step{{0, nil, 20, 20, 1}, {4 * time.Second, in(2), 1, 4, 1}, {0, in(1), 1, 4, 0}, {0, in(0), -1, 0, 2}}},
+		"shortened by a negative period":    {nil, []step{{0, nil, 20, 20, 1}, {0, in(-5), 1, 1, 1}}},
+		"without a node":                    {func(p *corev1.Pod) { p.Spec.NodeName = "" }, []step{{0, nil, -1, 0, 2}}},
+		"finished":                          {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, []step{{0, in(7), -1, 0, 2}}},
+		"written with its end, not removed": {func(p *corev1.Pod) {
+			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Unix(1, 0)}, in(0)
+		}, []step{{0, nil, -1, 0, 1}}},
+		"finished while it terminates": {func(p *corev1.Pod) {
+			p.Status.Phase, p.DeletionTimestamp, p.DeletionGracePeriodSeconds = corev1.PodFailed, &metav1.Time{Time: start.Add(20 * time.Second)}, in(20)
+		}, []step{{0, nil, 20, 20, 0}}},
+		"held by a finalizer": {func(p *corev1.Pod) { p.Finalizers = []string{"a/b"} }, []step{{0, in(0), 0, 0, 1}, {0, in(0), 0, 0, 0}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := b.world(t)
+			at := start
+			w.writer.Now = func() time.Time { return at }
+			pods := w.kind("pods")
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", Generation: 1}, Spec: corev1.PodSpec{NodeName: "n", TerminationGracePeriodSeconds: ptr.To(int64(20))}}
+			p.Status.Phase = corev1.PodRunning
+			if tc.change != nil {
+				tc.change(p)
+			}
+			w.put(pods, p)
+			for i, step := range tc.steps {
+				at = at.Add(step.after)
+				r := w.request("pods", "p")
+				r.Options = &metav1.DeleteOptions{GracePeriodSeconds: step.asked}
+				w.store.swaps = 0
+				res, err := w.writer.Delete(context.Background(), r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				grace, ends := int64(-1), int64(0)
+				if o := w.stored(pods, "p"); o != nil {
+					grace, ends = *o.GetDeletionGracePeriodSeconds(), int64(o.GetDeletionTimestamp().Sub(start)/time.Second)
+				}
+				if grace != step.grace || ends != step.ends || res.Removed != (step.grace < 0) || w.store.swaps != step.swaps {
+					t.Errorf("step %d: grace period %d, end %d, removed %v, %d swaps", i, grace, ends, res.Removed, w.store.swaps)
+				}
+			}
+		})
+	}
+}
+
+// TestPodIsRemovedAfterItsEndIsWritten: between the two writes another client changes the pod,
+// removes it, or creates another one of its name, which stays.
+func TestPodIsRemovedAfterItsEndIsWritten(t *testing.T) {
+	pod := func(uid, label string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: types.UID(uid), Labels: map[string]string{"a": label}}}
+	}
+	b := newBase(t)
+	for name, tc := range map[string]struct {
+		meanwhile func(w *world, pods *apiset.Resource)
+		stays     bool
+	}{
+		"changed": {func(w *world, pods *apiset.Resource) { w.put(pods, pod("u", "2")) }, false},
+		"removed": {func(w *world, pods *apiset.Resource) { w.remove(pods, "p") }, false},
+		"another": {func(w *world, pods *apiset.Resource) { w.put(pods, pod("v", "2")) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := b.world(t)
+			pods := w.kind("pods")
+			w.put(pods, pod("u", "1"))
+			w.store.before = func(n int, _ string, _ []byte) (bool, error) {
+				if n == 2 {
+					tc.meanwhile(w, pods)
+				}
+				return true, nil
+			}
+			r := w.request("pods", "p")
+			r.Options = &metav1.DeleteOptions{}
+			res, err := w.writer.Delete(context.Background(), r)
+			if err != nil || !res.Removed || res.Object.GetDeletionTimestamp() == nil {
+				t.Errorf("removed %v: %v", res.Removed, err)
+			}
+			if stays := w.stored(pods, "p") != nil; stays != tc.stays {
+				t.Errorf("a pod is there: %v", stays)
+			}
+		})
+	}
+}
+
+// versions of a custom resource, of which one is stored. v1 has a default for d.
+func versions(t *testing.T, stored string) []*registry.Kind {
+	t.Helper()
+	read := func() (*apiextensionsv1.CustomResourceDefinition, error) {
+		d := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "things.example.com"}}
+		names := apiextensionsv1.CustomResourceDefinitionNames{Plural: "things", Singular: "thing", Kind: "Thing", ListKind: "ThingList"}
+		d.Spec = apiextensionsv1.CustomResourceDefinitionSpec{Group: "example.com", Names: names, Scope: apiextensionsv1.NamespaceScoped}
+		d.Status.AcceptedNames = names
+		wrong := []apiextensionsv1.ValidationRule{{Rule: "self != 'wrong'"}}
+		for _, name := range []string{"v1", "v2"} {
+			d.Spec.Versions = append(d.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
+				Name: name, Served: true, Storage: name == stored,
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+					Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"a": {Type: "string", XValidations: wrong}, "b": {Type: "string"}},
+				}},
+			})
+		}
+		d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["d"] = apiextensionsv1.JSONSchemaProps{Type: "string", Default: &apiextensionsv1.JSON{Raw: []byte(`"filled"`)}}
+		d.Spec.Versions[1].Schema.OpenAPIV3Schema.Properties["d"] = apiextensionsv1.JSONSchemaProps{Type: "string"}
+		return d, nil
+	}
+	d, err := kind.Read(read, read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return (&kind.Maker{Rules: rules.NewCompiler()}).All(d)
+}
+
+// TestDefinitionChangesBetweenReadAndSwap: somebody who knows a newer definition writes
+// an object in another version; the write that began before goes on from that.
+func TestDefinitionChangesBetweenReadAndSwap(t *testing.T) {
+	b := newBase(t)
+	w := b.world(t, versions(t, "v1")...)
+	things := w.kind("things")
+	thing := func(version, field, value string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "example.com/" + version, "kind": "Thing", "metadata": map[string]any{"namespace": "ns", "name": "x", "uid": "u"}, field: value,
+		}}
+	}
+	put := func(o *unstructured.Unstructured) {
+		raw, err := o.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.store.put(things.Key("ns", "x"), raw, anyRevision); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(thing("v1", "a", "1"))
+	w.store.before = func(n int, _ string, _ []byte) (bool, error) {
+		if n == 1 {
+			put(thing("v2", "a", "2"))
+		}
+		return false, nil
+	}
+	r := w.request("things", "x")
+	res, err := merge(`{"b":"1"}`)(w, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	obj, err := things.Coder.DecodeStored(res.Stored, res.Revision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := obj.(*unstructured.Unstructured)
+	if u.Object["a"] != "2" || u.Object["b"] != "1" || u.GetAPIVersion() != "example.com/v1" || w.store.swaps != 2 {
+		t.Errorf("after %d swaps stored is %s", w.store.swaps, res.Stored)
+	}
+	// What cannot be read in the version that is asked for ends the write.
+	w.store.before = func(int, string, []byte) (bool, error) {
+		_, err := w.store.put(things.Key("ns", "x"), []byte(`[]`), anyRevision)
+		return false, err
+	}
+	w.store.swaps = 0
+	if _, err := merge(`{"b":"2"}`)(w, w.request("things", "x")); err == nil || w.store.swaps != 1 {
+		t.Errorf("a live value that is no object: %v after %d swaps", err, w.store.swaps)
+	}
+}
+
+// TestPatchedMarksOfConvertedObjects: a patch of labels fills in what the version in which
+// it is written has for defaults, as every other patch does.
+func TestPatchedMarksOfConvertedObjects(t *testing.T) {
+	b := newBase(t)
+	for _, patch := range []string{`{"metadata":{"labels":{"x":"y"}}}`, `{"metadata":{"labels":{"x":"y"}},"a":"1"}`} {
+		w := b.world(t, versions(t, "v2")...)
+		things := w.kind("things")
+		if _, err := w.store.put(things.Key("ns", "x"), []byte(`{"apiVersion":"example.com/v2","kind":"Thing","metadata":{"namespace":"ns","name":"x","uid":"u"},"a":"1"}`), anyRevision); err != nil {
+			t.Fatal(err)
+		}
+		res, err := merge(patch)(w, w.request("things", "x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got struct {
+			APIVersion, D string
+			Metadata      struct{ Labels map[string]string }
+		}
+		if err := json.Unmarshal(res.Stored, &got); err != nil {
+			t.Fatal(err)
+		}
+		if got.APIVersion != "example.com/v2" || got.D != "filled" || got.Metadata.Labels["x"] != "y" {
+			t.Errorf("%s makes %s", patch, res.Stored)
+		}
+	}
+}
+
+// TestRulesOfWrongMetadata: what is missing or too long in the metadata of a custom resource keeps its rules from
+// being evaluated, as what is so in the rest of it does; what is else wrong in it does not.
+func TestRulesOfWrongMetadata(t *testing.T) {
+	w := newBase(t).world(t, versions(t, "v1")...)
+	long := map[string]any{"long": strings.Repeat("x", 300<<10)}
+	for _, tt := range []struct {
+		name     string
+		update   bool
+		metadata map[string]any
+		causes   string
+	}{
+		{"no name", false, map[string]any{}, "metadata.name <nil>"},
+		{"long annotations", false, map[string]any{"name": "x", "annotations": long}, "metadata.annotations <nil>"},
+		{"a wrong label", false, map[string]any{"name": "x", "labels": map[string]any{"a": "-"}}, "metadata.labels a"},
+		{"an update with long annotations", true, map[string]any{"name": "x", "annotations": long}, "metadata.annotations <nil>"},
+		{"an update with nothing else", true, map[string]any{"name": "x"}, "a"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			things := w.kind("things")
+			if _, err := w.store.put(things.Key("ns", "x"), []byte(`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"namespace":"ns","name":"x","uid":"u"},"a":"1"}`), anyRevision); err != nil {
+				t.Fatal(err)
+			}
+			r := w.request("things", "x")
+			write := w.writer.Create
+			obj := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Thing", "metadata": tt.metadata, "a": "wrong"}}
+			r.Object, r.Options = obj, &metav1.UpdateOptions{}
+			if tt.update {
+				obj.SetResourceVersion(w.stored(things, "x").GetResourceVersion())
+				write = w.writer.Update
+			} else {
+				r.Options, r.Name = &metav1.CreateOptions{}, ""
+			}
+			_, err := write(t.Context(), r)
+			var refusal *apierrors.StatusError
+			if !errors.As(err, &refusal) || refusal.ErrStatus.Details == nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, c := range refusal.ErrStatus.Details.Causes {
+				if !slices.Contains(got, c.Field) {
+					got = append(got, c.Field)
+				}
+			}
+			if strings.Join(got, " ") != tt.causes {
+				t.Errorf("%q is wrong, want %q", got, tt.causes)
+			}
+		})
+	}
+}
+
+// TestModifyAndAlter: changes that the server computes begin anew from what is there.
+func TestModifyAndAlter(t *testing.T) {
+	b := newBase(t)
+	set := func(o registry.Object) error {
+		o.(*corev1.ConfigMap).Data["b"] = "1"
+		return nil
+	}
+	for name, write := range map[string]func(*writes.Writer, context.Context, *writes.Request, func(registry.Object) error) (writes.Result, error){
+		"Modify": (*writes.Writer).Modify, "Alter": (*writes.Writer).Alter,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := b.world(t)
+			w.put(w.kind("configmaps"), config("a", "0"))
+			w.see()
+			w.store.before = func(n int, key string, _ []byte) (bool, error) {
+				if n == 1 {
+					another(config("a", "5"))(w, key)
+				}
+				return false, nil
+			}
+			if _, err := write(w.writer, context.Background(), w.on("c"), set); err != nil {
+				t.Fatal(err)
+			}
+			if got := show(w.stored(w.kind("configmaps"), "c")); got != "a=5 b=1" {
+				t.Errorf("stored is %q", got)
+			}
+			if asked := len(w.asked) > 0; asked != (name == "Modify") {
+				t.Errorf("admission was asked: %v", asked)
+			}
+			refusal := errors.New("no")
+			if _, err := write(w.writer, context.Background(), w.on("c"), func(registry.Object) error { return refusal }); !errors.Is(err, refusal) {
+				t.Errorf("the change's own error: %v", err)
+			}
+			r := w.on("c")
+			r.DryRun = true
+			w.store.swaps = 0
+			if _, err := write(w.writer, context.Background(), r, func(o registry.Object) error { o.(*corev1.ConfigMap).Data["b"] = "2"; return nil }); err != nil || w.store.swaps != 0 {
+				t.Errorf("dry run: %v, %d swaps", err, w.store.swaps)
+			}
+		})
+	}
+}
+
+// TestWhoOnlyWaitsForTheStore: while the store does not answer it is said that a request
+// only waits.
+func TestWhoOnlyWaitsForTheStore(t *testing.T) {
+	w := newBase(t).world(t)
+	for name, write := range map[string]func(context.Context, *writes.Request) (writes.Result, error){"create": w.writer.Create, "update": w.writer.Update} {
+		waits := make(chan struct{})
+		w.store.before = func(int, string, []byte) (bool, error) {
+			select {
+			case <-waits:
+			case <-t.Context().Done():
+			case <-time.After(30 * time.Second):
+				t.Errorf("%s: nobody was told", name)
+			}
+			return false, nil
+		}
+		r := w.request("limitranges", name)
+		wanted := limits("", "me")
+		wanted.Name = name
+		r.Object = wanted
+		if name == "update" { // which creates what is not there
+			r.Options = &metav1.UpdateOptions{}
+		} else {
+			r.Options, r.Name = &metav1.CreateOptions{}, ""
+		}
+		if _, err := write(request.WithBegun(t.Context(), sync.OnceFunc(func() { close(waits) })), r); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package writes
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/apply"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/authz"
+)
+
+// mayCreate authorizes the creation of an object that an update or apply does not find. The
+// permission to update or patch does not include it.
+func (w *Writer) mayCreate(ctx context.Context, r *Request) error {
+	k := r.Kind
+	attrs := &authz.Attributes{
+		User: r.User, Verb: "create", Resource: true, Group: k.Group, Version: k.Version, ResourceName: k.Resource,
+		Namespace: r.Namespace, Name: r.Name,
+	}
+	d, reason, err := w.Authorizer.Authorize(ctx, attrs)
+	if d == authz.Allow {
+		return nil
+	}
+	if err != nil {
+		w.Logger.Warn("authorization failed", "resource", k.Resource, "namespace", r.Namespace, "name", r.Name, "error", err)
+		return apierrors.NewInternalError(err) // not a denial
+	}
+	return authz.Forbidden(attrs, reason)
+}
+
+// own records the field ownership of obj, to which the request changes live (nil for a creation).
+// Objects that cannot be compared lose their managedFields, which would no longer be true. The
+// error is that of an expired request, whose object may well be comparable.
+func (w *Writer) own(ctx context.Context, r *Request, live, obj registry.Object) error {
+	w.Own(ctx, r, r.owner(), live, obj)
+	return ctx.Err()
+}
+
+// Own is own with the field manager m.
+func (w *Writer) Own(ctx context.Context, r *Request, m *apply.Manager, live, obj registry.Object) {
+	if err := m.Update(ctx, live, obj, r.Manager); err != nil {
+		w.Logger.Debug("fields are not owned", "resource", r.Kind.Resource, "namespace", obj.GetNamespace(), "name", obj.GetName(), "error", err)
+		obj.SetManagedFields(nil)
+	}
+}
+
+// mutate runs mutating admission. It restores managedFields that admission left invalid.
+func (w *Writer) mutate(ctx context.Context, r *Request, obj registry.Object, ask *admission.Request) error {
+	before := apply.RecordedIn(obj).Clone()
+	if err := w.Admission.Mutate(ctx, ask); err != nil {
+		return err
+	}
+	if after := apply.RecordedIn(obj); !before.SameButTimes(after) {
+		if err := r.owner().Check(after.Entries()); err != nil {
+			before.Into(obj)
+			request.Warn(ctx, fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: %v", err))
+		}
+	}
+	uniqueOwners(ctx, obj, true)
+	return nil
+}
+
+// keepTimes restores the old times in managedFields if nothing else changed. It records the
+// duration of the comparison.
+func (r *Request) keepTimes(obj, old registry.Object, m *Metrics) {
+	begin, before := time.Now(), apply.RecordedIn(old)
+	switch {
+	case !before.SameButTimes(apply.RecordedIn(obj)):
+		m.compared(m.fast, begin)
+	case !r.owner().Equal(obj, old):
+		m.compared(m.slow, begin)
+	default:
+		m.compared(m.equal, begin)
+		before.Into(obj)
+	}
+}

@@ -1,0 +1,63 @@
+package writes
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/apply"
+	"binnacle/services/apiserver/internal/request"
+)
+
+type mutator func(*admission.Request)
+
+func (m mutator) Admit(_ context.Context, a *admission.Request) error { m(a); return nil }
+
+// What admission makes of managedFields counts where it can be read.
+func TestManagedFieldsAfterAdmission(t *testing.T) {
+	catalog, _ := builtinCodec(t)
+	configMaps := apiset.Builder{Fields: apply.New(catalog, time.Now)}.Set(catalog, 0).Resource(corev1.SchemeGroupVersion.WithResource("configmaps"))
+	for _, c := range []struct {
+		name  string
+		does  func(registry.Object)
+		want  string // the manager afterwards
+		warns bool
+	}{
+		{"nothing", func(registry.Object) {}, "creator", false},
+		{"another entry", func(o registry.Object) { o.GetManagedFields()[0].Manager = "plugin" }, "plugin", false},
+		{"no operation", func(o registry.Object) { o.GetManagedFields()[0].Operation = "" }, "creator", true},
+		{"no fields", func(o registry.Object) {
+			o.GetManagedFields()[0].FieldsV1 = &metav1.FieldsV1{Raw: []byte(`{"f:`)}
+		}, "creator", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := &Writer{Config: Config{Admission: admission.NewChain(nil, admission.Plugin{
+				Name: "plugin", Plugin: mutator(func(a *admission.Request) { c.does(a.Object.(registry.Object)) }),
+			})}}
+			ctx, warnings := request.WithWarnings(t.Context())
+			r := &Request{Kind: configMaps, Manager: "creator"}
+			obj := &corev1.ConfigMap{Data: map[string]string{"a": "b"}}
+			if err := w.own(t.Context(), r, nil, obj); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.mutate(ctx, r, obj, &admission.Request{Object: obj}); err != nil {
+				t.Fatal(err)
+			}
+			if len(obj.ManagedFields) != 1 || obj.ManagedFields[0].Manager != c.want || obj.ManagedFields[0].Operation != "Update" {
+				t.Errorf("managedFields %v", obj.ManagedFields)
+			}
+			warned := slices.ContainsFunc(warnings.Headers(), func(h string) bool { return strings.Contains(h, "was in an invalid state after admission") })
+			if warned != c.warns {
+				t.Errorf("warnings %q", warnings.Headers())
+			}
+		})
+	}
+}

@@ -1,0 +1,101 @@
+package writes
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"binnacle/services/apiserver/internal/crd/schema"
+	"binnacle/services/apiserver/internal/json/tape"
+)
+
+// anyMarks draws labels or annotations, now and then something else.
+func anyMarks(values ...any) *rapid.Generator[any] {
+	return rapid.Custom(func(t *rapid.T) any {
+		if rapid.IntRange(0, 7).Draw(t, "odd") == 0 {
+			return rapid.SampledFrom([]any{nil, "x", []any{}}).Draw(t, "else")
+		}
+		return rapid.MapOfN(rapid.SampledFrom([]string{"a", "b", "c"}), rapid.SampledFrom(values), 0, 3).Draw(t, "marks")
+	})
+}
+
+func decoded(t *rapid.T, doc []byte) map[string]any {
+	d, err := tape.Parse(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Release()
+	return d.Any(tape.Root).(map[string]any)
+}
+
+func encoded(t *rapid.T, v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// Patches of labels and annotations make what the long way makes, and leave the object
+// that they patch alone.
+func TestPatchedMarks(t *testing.T) {
+	short := 0
+	rapid.Check(t, func(t *rapid.T) {
+		meta := map[string]any{"name": "n", "resourceVersion": "7", "finalizers": []any{"f"}}
+		for _, name := range []string{"labels", "annotations"} {
+			if m, ok := anyMarks("x", "ü<").Draw(t, name).(map[string]any); ok && len(m) > 0 {
+				meta[name] = m
+			}
+		}
+		doc := encoded(t, map[string]any{"kind": "K", "metadata": meta, "spec": map[string]any{"a": []any{1}}})
+		fields := map[string]any{}
+		for _, name := range rapid.SliceOfN(rapid.SampledFrom([]string{"labels", "annotations", "labels", "annotations", "finalizers", "uid"}), 0, 2).Draw(t, "fields") {
+			fields[name] = anyMarks("y", nil, nil, "x", "y", 7).Draw(t, "patched "+name)
+		}
+		raw := encoded(t, map[string]any{"metadata": fields})
+		p, err := DecodePatch(types.MergePatchType, raw, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		old := &unstructured.Unstructured{Object: decoded(t, doc)}
+		obj, ok := p.mergeMarks(old)
+		if !reflect.DeepEqual(old.Object, decoded(t, doc)) {
+			t.Fatalf("%s changed what it patches", raw)
+		}
+		if !ok {
+			return
+		}
+		short++
+		merged, err := mergeDocument(doc, raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := decoded(t, merged)
+		clean, _, err := schema.CleanMetadata(encoded(t, want["metadata"]), false, false)
+		if err != nil {
+			t.Fatalf("%s into %s is refused the long way: %v", raw, doc, err)
+		}
+		want["metadata"] = decoded(t, clean)
+		got := obj.(*unstructured.Unstructured).Object
+		got["metadata"] = withoutNothing(got["metadata"].(map[string]any))
+		want["metadata"] = withoutNothing(want["metadata"].(map[string]any))
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("%s into %s: %v, want %v", raw, doc, got, want)
+		}
+	})
+	if short == 0 {
+		t.Error("no patch of metadata took the fast path")
+	}
+}
+
+// withoutNothing leaves out the time of creation that cleaning adds as null.
+func withoutNothing(meta map[string]any) map[string]any {
+	if meta["creationTimestamp"] == nil {
+		delete(meta, "creationTimestamp")
+	}
+	return meta
+}

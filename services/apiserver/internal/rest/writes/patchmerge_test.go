@@ -1,0 +1,191 @@
+package writes
+
+import (
+	"encoding/json"
+	"math/rand"
+	"reflect"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
+	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/randfill"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+)
+
+func builtinCodec(t testing.TB) (*registry.Catalog, *codec.Codec) {
+	t.Helper()
+	catalog, err := builtin.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := codec.New(catalog, builtin.Scheme())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return catalog, c
+}
+
+// part is a part of a tree, with nulls and fields that are not there here and
+// there.
+func part(r *rand.Rand, v any, depth int) any {
+	m, ok := v.(map[string]any)
+	if !ok {
+		if r.Intn(10) == 0 {
+			return []any{nil, map[string]any{}, "x", int64(1), []any{}}[r.Intn(5)]
+		}
+		return v
+	}
+	out := map[string]any{}
+	for k, x := range m {
+		switch {
+		case depth == 0 && (k == "kind" || k == "apiVersion"):
+		case r.Intn(8) == 0:
+			out[k] = nil
+		case r.Intn(2) == 0:
+			out[k] = part(r, x, depth+1)
+		}
+	}
+	if r.Intn(40) == 0 {
+		out["fieldOfNone"] = "x"
+	}
+	return out
+}
+
+// What is merged into objects directly is what the long way makes of them.
+func TestMergingIntoObjectsAgreesWithTheLongWay(t *testing.T) {
+	catalog, c := builtinCodec(t)
+	direct := 0
+	for _, k := range catalog.Kinds() {
+		if k.Virtual {
+			continue
+		}
+		t.Run(k.GVK().String(), func(t *testing.T) {
+			for seed := range int64(4) {
+				r := rand.New(rand.NewSource(seed))
+				fill := fuzzer.FuzzerFor(metafuzzer.Funcs, r, serializer.NewCodecFactory(builtin.Scheme())).NilChance(0.4).NumElements(0, 3).MaxDepth(11).Funcs(
+					func(j *apiextensionsv1.JSON, _ randfill.Continue) { j.Raw = []byte(`{"a":[1]}`) },
+				)
+				old, other := k.New().(registry.Object), k.New().(registry.Object)
+				fill.Fill(old)
+				fill.Fill(other)
+				old = sent(t, c, k, old)
+				tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(other)
+				if err != nil {
+					t.Fatal(err)
+				}
+				patch, err := json.Marshal(part(r, tree, 0))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if agreeOnMerge(t, c, k, old, patch) {
+					direct++
+				}
+				agreeOnStrategic(t, c, k, old, patch)
+			}
+		})
+	}
+	if direct < 80 {
+		t.Errorf("only %d patches were merged directly", direct)
+	}
+}
+
+// sent is an object as it is after being sent.
+func sent(t *testing.T, c *codec.Codec, k *registry.Kind, obj registry.Object) registry.Object {
+	t.Helper()
+	doc, err := c.Of(k).EncodeObject(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := c.Decode(api.MediaJSON, doc, k.GVK(), nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Object.(registry.Object)
+}
+
+// agreeOnMerge tells whether the patch was merged directly.
+func agreeOnMerge(t *testing.T, c *codec.Codec, k *registry.Kind, old registry.Object, patch []byte) bool {
+	t.Helper()
+	doc, err := c.Of(k).EncodeObject(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := old.DeepCopyObject().(registry.Object)
+	if !mergeInto(got, patch) {
+		return false
+	}
+	if again, err := c.Of(k).EncodeObject(old); err != nil || string(again) != string(doc) {
+		t.Fatalf("the live object was changed by %s: %v", patch, err)
+	}
+	p, err := DecodePatch(types.MergePatchType, patch, true)
+	if err != nil || len(p.unknown) > 0 {
+		t.Fatalf("%s was merged directly, but: %v %v", patch, err, p.unknown)
+	}
+	patched, err := p.patchJSON(doc)
+	if err != nil {
+		t.Fatalf("%s: %v", patch, err)
+	}
+	d, err := c.Decode(api.MediaJSON, patched, k.GVK(), nil, true)
+	if err != nil || len(d.Unknown) > 0 {
+		t.Fatalf("%s was merged directly, but: %v %v", patch, err, d.Unknown)
+	}
+	a, err := c.Of(k).EncodeObject(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := c.Of(k).EncodeObject(d.Object.(registry.Object))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(a) != string(b) {
+		t.Fatalf("%s makes of\n%s\n%s, want\n%s", patch, doc, a, b)
+	}
+	return true
+}
+
+// agreeOnStrategic checks that a strategic patch makes the same of the fields
+// that it names as of the whole object.
+func agreeOnStrategic(t *testing.T, c *codec.Codec, k *registry.Kind, old registry.Object, patch []byte) {
+	t.Helper()
+	p, err := DecodePatch(types.StrategicMergePatchType, patch, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &Writer{Config: Config{Codec: c}}
+	r := &Request{Kind: &apiset.Resource{Kind: k, Coder: c.Of(k)}, Patch: p, FieldValidation: "Ignore"}
+	target := patchTarget{gvk: k.GVK(), now: old, shape: k.New}
+	got, gotErr := w.patchValue(t.Context(), r, target)
+	tree, wantErr := p.patchTree(t.Context(), old, k.New())
+	want := k.New()
+	if wantErr == nil {
+		wantErr = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(tree, want, false)
+	}
+	if (gotErr == nil) != (wantErr == nil) {
+		t.Fatalf("%s: %v, want %v", patch, gotErr, wantErr)
+	}
+	if gotErr != nil {
+		return
+	}
+	x, err := c.Of(k).EncodeObject(got.(registry.Object))
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, err := c.Of(k).EncodeObject(want.(registry.Object))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The order within raw JSON may differ.
+	var xTree, yTree any
+	if json.Unmarshal(x, &xTree) != nil || json.Unmarshal(y, &yTree) != nil || !reflect.DeepEqual(xTree, yTree) {
+		t.Fatalf("%s makes\n%s, want\n%s", patch, x, y)
+	}
+}

@@ -1,0 +1,313 @@
+package writes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/audit"
+	"binnacle/services/apiserver/internal/status"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// live is the state of an object that a write starts from.
+type live struct {
+	kv  storage.KeyValue
+	obj registry.Object
+	// text is the served document of an object without a Go type.
+	text []byte
+	// confirmed reports whether the state comes from the store rather than the cache.
+	confirmed bool
+}
+
+// leastCounted is the size in bytes of a stored value from which its values are counted.
+const leastCounted = 8 << 10
+
+// weigh waits until work on the object may start. Even a small change of a large object is large
+// work.
+func (l *live) weigh(ctx context.Context, r *Request) error {
+	size := len(l.kv.Value)
+	if size >= leastCounted && size < request.LargeBody {
+		if values, ok := r.Kind.Coder.Values(l.kv.Value); ok {
+			size = request.PerValue * values
+		} else {
+			size = request.WeightOfJSON(l.kv.Value)
+		}
+	}
+	return weigh(ctx, max(size, len(l.kv.Value)))
+}
+
+// maxAttempts is how many write conflicts an operation retries. Up to that many concurrent writers
+// of one object all succeed.
+const maxAttempts = 100
+
+// read returns the state that a write starts from: from the cache, which is usually current, or
+// from the store if confirmed is set or the cache has no readable entry.
+func (w *Writer) read(ctx context.Context, r *Request, confirmed bool) (*live, error) {
+	if !confirmed {
+		if e, ok := r.Kind.Store.Get(r.key()); ok && e.Unreadable() == nil {
+			l := &live{kv: storage.KeyValue{Key: e.Key(), Value: e.Stored(), ModRevision: e.Revision, CreateRevision: e.CreateRevision}}
+			return l, l.decode(ctx, r)
+		}
+	}
+	kv, _, err := w.Store.Get(ctx, r.key(), 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.Kind.Store.Entry(kv).Unreadable(); err != nil {
+		return nil, err
+	}
+	l := &live{kv: kv, confirmed: true}
+	return l, l.decode(ctx, r)
+}
+
+func (l *live) decode(ctx context.Context, r *Request) (err error) {
+	if err := l.kv.Unreadable(); err != nil {
+		return err
+	}
+	if err := l.weigh(ctx, r); err != nil {
+		return err
+	}
+	defer audit.From(ctx).Track(audit.Decoding).Done()
+	l.obj, l.text, err = r.Kind.Coder.DecodeWithText(ctx, codec.Item{Stored: r.marked(l.kv.Value), Revision: l.kv.ModRevision})
+	if undecodable := new(codec.UndecodableError); errors.As(err, &undecodable) {
+		return &storage.UnreadableError{Key: r.key(), Revision: l.kv.ModRevision, Undecodable: true, Err: undecodable}
+	}
+	return err
+}
+
+// marked returns the stored value in the form that the write decodes.
+func (r *Request) marked(stored []byte) []byte {
+	r.restore = nil
+	if a := r.Kind.Stored.Apart; r.Apart && a != nil {
+		if text, restore, ok := a.Marked(stored); ok {
+			r.restore = restore
+			return text
+		}
+	}
+	return stored
+}
+
+// encode returns the value to store for an object. text is the result of Coder.Text, or nil if it
+// is not available.
+func (r *Request) encode(ctx context.Context, obj registry.Object, text []byte) ([]byte, error) {
+	value, err := r.stored(ctx, obj, text)
+	if err == nil && r.restore != nil {
+		var ok bool
+		if value, ok = r.restore(value); !ok {
+			err = errors.New("what was kept apart has no place any more")
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	return value, nil
+}
+
+func (r *Request) stored(ctx context.Context, obj registry.Object, text []byte) ([]byte, error) {
+	defer r.encodes(ctx)()
+	if text != nil {
+		return r.Kind.Document.Store(ctx, text)
+	}
+	value, err := r.Kind.Coder.EncodeFor(ctx, obj)
+	if err != nil {
+		return nil, err
+	}
+	invalid := &codec.ValueError{}
+	if err := r.Kind.Coder.CheckStored(value); errors.As(err, &invalid) {
+		return nil, status.InvalidValue(r.Kind.GroupKind(), obj.GetName(), invalid.Path, invalid.Reason)
+	}
+	return value, err
+}
+
+// Read returns the object as it is in the store now.
+func (w *Writer) Read(ctx context.Context, r *Request) (registry.Object, error) {
+	l, err := w.read(ctx, r, true)
+	if err != nil {
+		return nil, w.translate(r, admission.Delete, err)
+	}
+	return l.obj, nil
+}
+
+// outcome is the result of computing a write.
+type outcome struct {
+	value []byte
+	// obj is the object that value encodes.
+	obj    registry.Object
+	remove bool
+	// keep leaves the store unchanged.
+	keep bool
+	// claim, if not nil, is settled with the result of the write.
+	claim Claim
+}
+
+// put writes an object's value. If the object is too large for the store, put writes it again
+// without managedFields, which can be large. It does not do so for an apply, which must record the
+// ownership of its fields.
+func (w *Writer) put(ctx context.Context, r *Request, obj registry.Object, value []byte, write func(context.Context, []byte) (int64, error)) ([]byte, int64, error) {
+	request.Step(ctx, request.StepAdmit)
+	answered := request.OnlyWaits(ctx)
+	rev, err := write(r.described(ctx), value)
+	answered()
+	if err == nil {
+		request.Step(ctx, request.StepWritten)
+	} else {
+		request.Step(ctx, request.StepFailed)
+	}
+	if !errors.Is(err, storage.ErrTooLarge) || obj == nil || obj.GetManagedFields() == nil || r.Patch != nil && r.Patch.Applies() {
+		return value, rev, err
+	}
+	obj.SetManagedFields(nil)
+	if value, err = r.encode(ctx, obj, nil); err != nil {
+		return nil, 0, err
+	}
+	answered = request.OnlyWaits(ctx)
+	rev, err = write(r.described(ctx), value)
+	answered()
+	return value, rev, err
+}
+
+// note reports a written revision to Written.
+func (w *Writer) note(r *Request, revision int64) {
+	if w.Written != nil && !r.Unnoted {
+		w.Written(r.Kind.GVR().GroupResource(), revision)
+	}
+}
+
+// awaitSettled waits until the server has acted on a write of the object itself.
+func (w *Writer) awaitSettled(ctx context.Context, r *Request, revision int64) {
+	if settled := w.Settled[r.Kind.GVR().GroupResource()]; settled != nil && r.Sub == nil {
+		defer request.Aside(ctx)() // this waits for other components, too
+		settled(ctx, revision)
+	}
+}
+
+// modifyOrCreate modifies an object or, if it does not exist and create is not nil, creates it. It
+// retries after a concurrent creation or deletion.
+func (w *Writer) modifyOrCreate(ctx context.Context, r *Request, compute func(*live) (outcome, error), create func() (Result, error)) (Result, error) {
+	for attempt := 0; ; attempt++ {
+		res, err := w.modify(ctx, r, admission.Update, compute)
+		if err == nil || create == nil || !apierrors.IsNotFound(err) {
+			return res, err
+		}
+		if res, err = create(); attempt < maxAttempts && apierrors.IsAlreadyExists(err) {
+			continue
+		}
+		return res, err
+	}
+}
+
+// modify is the loop of every write to an existing object: read the live state, compute the new
+// object, compare-and-swap, and retry after a conflict. An error computed from a cached state
+// counts only if that state is current. If compute may call a webhook, modify starts from the
+// store's state, so that the webhook does not see an outdated object.
+func (w *Writer) modify(ctx context.Context, r *Request, op admission.Operation, compute func(*live) (outcome, error)) (Result, error) {
+	l, err := w.read(ctx, r, op != "" && w.Admission.Outside(ctx, r.Admission(op, nil, nil)))
+	if err != nil {
+		return Result{}, w.translate(r, op, err)
+	}
+	return w.modifyFrom(ctx, r, op, l, compute)
+}
+
+// modifyFrom is modify that starts from the state l.
+func (w *Writer) modifyFrom(ctx context.Context, r *Request, op admission.Operation, l *live, compute func(*live) (outcome, error)) (Result, error) {
+	for attempt := 0; ; attempt++ {
+		forget := request.Attempt(ctx)
+		out, cerr := compute(l)
+		if (cerr != nil || out.keep) && !l.confirmed {
+			fresh, err := w.read(ctx, r, true)
+			if err != nil {
+				out.drop(ctx)
+				return Result{}, w.translate(r, op, err)
+			}
+			// A write without changes still rewrites a stale value.
+			if fresh.kv.ModRevision != l.kv.ModRevision || cerr == nil && !r.DryRun && fresh.kv.Stale() {
+				out.drop(ctx)
+				forget()
+				l = fresh
+				continue
+			}
+		}
+		if cerr != nil {
+			return Result{}, r.ref().Translate(cerr)
+		}
+		if out.keep {
+			out.drop(ctx)
+			if out.value != nil { // a dry run
+				return Result{Item: codec.Item{Stored: out.value, Revision: l.kv.ModRevision}}, nil
+			}
+			return Result{Item: codec.Item{Stored: l.kv.Value, Revision: l.kv.ModRevision}}, nil
+		}
+		var rev int64
+		var err error
+		if out.remove {
+			answered := request.OnlyWaits(ctx)
+			rev, err = w.Store.Delete(ctx, r.key(), l.kv.ModRevision, r.While...)
+			answered()
+		} else {
+			out.value, rev, err = w.put(ctx, r, out.obj, out.value, func(ctx context.Context, value []byte) (int64, error) {
+				return w.Store.Update(ctx, r.key(), value, l.kv.ModRevision, w.options(r, nil))
+			})
+		}
+		if out.claim != nil {
+			settleClaim(ctx, out.claim, err)
+		}
+		if err == nil {
+			w.note(r, rev)
+			if z := w.allocatorOf(r); out.remove && z != nil {
+				z.Release(ctx, l.obj)
+			}
+			if !out.remove {
+				w.awaitSettled(ctx, r, rev)
+			}
+			return Result{Item: codec.Item{Stored: out.value, Revision: rev}}, nil
+		}
+		var conflict *storage.ConflictError
+		if !errors.As(err, &conflict) || attempt == maxAttempts {
+			return Result{}, w.translate(r, op, err)
+		}
+		forget()
+		l = &live{kv: conflict.Live, confirmed: true}
+		if err := l.decode(ctx, r); err != nil {
+			return Result{}, w.translate(r, op, err)
+		}
+	}
+}
+
+// translate converts an error of the store to an API error. op is the operation of the write.
+func (w *Writer) translate(r *Request, op admission.Operation, err error) error {
+	var unreadable *storage.UnreadableError
+	switch uid := r.expectedUID(); {
+	case uid != "" && errors.Is(err, storage.ErrNotFound):
+		return r.uidConflict(uid, "")
+	case !errors.As(err, &unreadable):
+		return r.ref().Translate(err)
+	case op == admission.Delete:
+		return w.Damage.OfObject(unreadable)
+	}
+	return w.Damage.OfWrite(unreadable)
+}
+
+// drop drops the claim of an outcome that is not written.
+func (o *outcome) drop(ctx context.Context) {
+	if o.claim != nil {
+		o.claim.Drop(ctx)
+	}
+}
+
+// options returns the TTL of the written value and the preconditions of the write: those of the
+// request and those of while.
+func (w *Writer) options(r *Request, while []storage.Premise) storage.WriteOptions {
+	o := storage.WriteOptions{While: slices.Concat(r.While, while)}
+	if r.Kind.Stored.Expires {
+		o.TTL = w.EventTTL
+	}
+	return o
+}

@@ -1,0 +1,53 @@
+package writes_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/rest/writes"
+	"binnacle/services/apiserver/internal/status"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// TestOnlyDamageIsDeleted: what could not be opened as nobody was let wait for it, or as the request ended,
+// may be well, and stays.
+func TestOnlyDamageIsDeleted(t *testing.T) {
+	b := newBase(t)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for name, c := range map[string]struct {
+		ctx     context.Context
+		err     error
+		deleted bool
+		is      func(error) bool
+	}{
+		"damaged":         {t.Context(), errors.New("no such key"), true, func(err error) bool { return err == nil }},
+		"nobody may wait": {t.Context(), fmt.Errorf("open: %w", status.ManyWait()), false, apierrors.IsTooManyRequests},
+		"seats are late":  {t.Context(), fmt.Errorf("open: %w", apierrors.NewTimeoutError("late", 0)), false, apierrors.IsTimeout},
+		"the client left": {ended, context.Canceled, false, func(err error) bool { return errors.Is(err, context.Canceled) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := b.world(t)
+			k := w.kind("configmaps")
+			rev := w.put(k, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}})
+			key := k.Key("n", "c")
+			kv := w.store.values[key]
+			kv.Seal = &storage.Seal{Err: &storage.UnreadableError{Key: key, Revision: rev, Err: c.err}}
+			w.store.values[key] = kv
+			err := w.writer.DeleteUnreadable(c.ctx, &writes.Request{Kind: k, Namespace: "n", Name: "c", User: &request.User{Name: "u"}})
+			if !c.is(err) {
+				t.Errorf("error %v", err)
+			}
+			if _, kept := w.store.values[key]; kept == c.deleted {
+				t.Errorf("it is kept: %t", kept)
+			}
+		})
+	}
+}

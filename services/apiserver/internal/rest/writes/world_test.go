@@ -1,0 +1,393 @@
+package writes_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/apply"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/rest/writes"
+	"binnacle/services/apiserver/internal/security/authz"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// memory is a store in memory, with a hook before each swap.
+type memory struct {
+	storage.Interface // nil: what writes do not need
+
+	mu       sync.Mutex
+	revision int64
+	values   map[string]storage.KeyValue
+	events   []storage.Event // that the cache was not told of
+	// swaps and reads count what was asked of the store.
+	swaps, reads int
+	// before, if set, is called before swap n, from 1, of a key. Its error is the
+	// swap's; the swap is done all the same when done is true.
+	before func(n int, key string, value []byte) (done bool, err error)
+}
+
+func (m *memory) Get(_ context.Context, key string, _ int64) (storage.KeyValue, int64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.reads++
+	kv, ok := m.values[key]
+	if !ok {
+		return kv, m.revision, storage.ErrNotFound
+	}
+	return kv, m.revision, nil
+}
+
+// fault runs the hook. The swap goes on when more is true.
+func (m *memory) fault(key string, value []byte) (more bool, err error) {
+	m.mu.Lock()
+	m.swaps++
+	n, before := m.swaps, m.before
+	m.mu.Unlock()
+	if before == nil {
+		return true, nil
+	}
+	done, err := before(n, key, value)
+	return done || err == nil, err
+}
+
+func (m *memory) Create(_ context.Context, key string, value []byte, _ storage.WriteOptions) (int64, error) {
+	more, err := m.fault(key, value)
+	if !more {
+		return 0, err
+	}
+	rev, failed := m.put(key, value, 0)
+	return rev, errors.Join(err, failed)
+}
+
+func (m *memory) Update(_ context.Context, key string, value []byte, expected int64, _ storage.WriteOptions) (int64, error) {
+	more, err := m.fault(key, value)
+	if !more {
+		return 0, err
+	}
+	rev, failed := m.put(key, value, expected)
+	return rev, errors.Join(err, failed)
+}
+
+func (m *memory) Delete(_ context.Context, key string, expected int64, _ ...storage.Premise) (int64, error) {
+	more, err := m.fault(key, nil)
+	if !more {
+		return 0, err
+	}
+	rev, failed := m.put(key, nil, expected)
+	return rev, errors.Join(err, failed)
+}
+
+// anyRevision is one that put does not compare.
+const anyRevision = -1
+
+// put writes a value, or deletes it when that is nil, if the key is at a revision; 0
+// is none.
+func (m *memory) put(key string, value []byte, expected int64) (int64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	was, there := m.values[key]
+	switch {
+	case expected == anyRevision || expected == was.ModRevision:
+	case expected == 0:
+		return 0, &storage.ExistsError{Key: key}
+	case !there:
+		return 0, storage.ErrNotFound
+	default:
+		return 0, &storage.ConflictError{Live: was}
+	}
+	m.revision++
+	ev := storage.Event{Type: storage.Deleted, Key: key, Revision: m.revision, Value: bytes.Clone(value)}
+	if value == nil {
+		delete(m.values, key)
+	} else {
+		ev.Type, ev.CreateRevision = storage.Updated, was.CreateRevision
+		if !there {
+			ev.Type, ev.CreateRevision = storage.Created, m.revision
+		}
+		m.values[key] = storage.KeyValue{Key: key, Value: ev.Value, ModRevision: m.revision, CreateRevision: ev.CreateRevision}
+	}
+	m.events = append(m.events, ev)
+	return m.revision, nil
+}
+
+// fed is a source of the cache that tells what it is given.
+type fed struct {
+	batches chan storage.Batch
+	applied chan error
+}
+
+func (fed) Load(context.Context, func([]storage.KeyValue) error) (storage.Place, error) {
+	return storage.Place{Revision: 1}, nil
+}
+
+func (f fed) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
+	for {
+		select {
+		case b := <-f.batches:
+			f.applied <- apply(b)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (fed) Progress(context.Context) error { return nil }
+
+func (m *memory) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
+
+// world is a writer with all that it works with.
+type world struct {
+	*base
+	t      *testing.T
+	store  *memory
+	source fed
+	set    *apiset.Set
+	writer *writes.Writer
+	// asked are the requests that admission saw in the validating phase; admit, if
+	// set, is its answer, mutate what it does before.
+	asked         []*admission.Request
+	mutate, admit func(*admission.Request) error
+	// kept and dropped count claims; written has what was told.
+	kept, dropped int
+	written       []int64
+	forbidden     bool
+}
+
+func clock() time.Time { return now }
+
+var now = time.Date(2030, 1, 2, 3, 4, 5, 6, time.UTC)
+
+// base is what worlds share.
+type base struct {
+	catalog *registry.Catalog
+	codec   *codec.Codec
+	fields  *apply.Fields
+}
+
+func newBase(t *testing.T) *base {
+	t.Helper()
+	catalog, err := builtin.Everything(registry.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := codec.New(catalog, builtin.Scheme())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &base{catalog, c, apply.New(catalog, clock)}
+}
+
+// world begins with an empty store, at revision 1.
+func (b *base) world(t *testing.T, more ...*registry.Kind) *world {
+	t.Helper()
+	w := &world{t: t, base: b, store: &memory{revision: 1, values: map[string]storage.KeyValue{}}, source: fed{make(chan storage.Batch), make(chan error)}}
+	var resources []watchcache.Resource
+	resource := func(k *registry.Kind, coder *codec.Coder) {
+		resources = append(resources, watchcache.Resource{Name: k.GVR().GroupResource().String(), Prefix: apiset.KeyPrefix("/registry", k),
+			Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
+				a, err := coder.Attributes(value)
+				return watchcache.Attributes{Namespace: a.Namespace, Name: a.Name}, err
+			}})
+	}
+	for _, k := range b.catalog.Kinds() {
+		if slices.Contains([]string{"configmaps", "pods", "limitranges", "replicationcontrollers"}, k.Resource) && k.Version == "v1" {
+			resource(k, w.codec.Of(k))
+		}
+	}
+	for _, k := range more[:min(1, len(more))] { // versions share a store
+		coder, err := w.codec.Custom(k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resource(k, coder)
+	}
+	cache, err := watchcache.New(watchcache.Config{Source: w.source, Newest: w.store, Resources: resources, ConfirmEvery: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- cache.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	if err := cache.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	sets := apiset.Builder{Codec: b.codec, Cache: cache, Root: "/registry", Fields: b.fields}
+	w.set = sets.Set(b.catalog, 1)
+	if len(more) > 0 {
+		custom, err := sets.Custom(more, cache.Store(apiset.KeyPrefix("/registry", more[0])), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.set = w.set.With([]apiset.Defined{{Resource: more[0].GVR().GroupResource(), Versions: custom}}, 2)
+	}
+	w.writer = writes.New(writes.Config{
+		Codec: w.codec, Fields: b.fields, Store: w.store, Admission: admission.NewChain(nil, admission.Plugin{Name: "test", Plugin: (*plugin)(w)}),
+		Authorizer: (*authorizer)(w), Allocators: map[schema.GroupResource]writes.Allocator{{Resource: "configmaps"}: (*allocator)(w)},
+		Written: func(r schema.GroupResource, rev int64) {
+			if r.Resource == "configmaps" {
+				w.written = append(w.written, rev)
+			}
+		},
+		Now: clock, Logger: slog.New(slog.DiscardHandler),
+	})
+	return w
+}
+
+type plugin world
+
+func (p *plugin) Admit(_ context.Context, r *admission.Request) error {
+	if p.mutate != nil {
+		return p.mutate(r)
+	}
+	return nil
+}
+
+func (p *plugin) Validate(_ context.Context, r *admission.Request) error {
+	p.asked = append(p.asked, r)
+	if p.admit != nil {
+		return p.admit(r)
+	}
+	return nil
+}
+
+type authorizer world
+
+func (a *authorizer) Authorize(context.Context, *authz.Attributes) (authz.Decision, string, error) {
+	if a.forbidden {
+		return authz.NoOpinion, "", nil
+	}
+	return authz.Allow, "", nil
+}
+
+// allocator claims something for each attempt.
+type allocator world
+
+func (a *allocator) Complete(_, _ registry.Object) field.ErrorList { return nil }
+func (a *allocator) Allocate(context.Context, registry.Object, registry.Object, bool) (writes.Claim, error) {
+	return (*claim)(a), nil
+}
+func (a *allocator) Release(context.Context, registry.Object) {}
+
+type claim world
+
+func (c *claim) Keep(context.Context) { c.kept++ }
+func (c *claim) Drop(context.Context) { c.dropped++ }
+
+func (w *world) kind(resource string) *apiset.Resource {
+	w.t.Helper()
+	for _, gv := range []schema.GroupVersion{{Version: "v1"}, {Group: "example.com", Version: "v1"}} {
+		if k := w.set.Resource(gv.WithResource(resource)); k != nil {
+			return k
+		}
+	}
+	w.t.Fatalf("no %s", resource)
+	return nil
+}
+
+// see lets the cache see what the store has.
+func (w *world) see() {
+	w.t.Helper()
+	w.store.mu.Lock()
+	b := storage.Batch{Events: w.store.events, Revision: w.store.revision}
+	w.store.events = nil
+	w.store.mu.Unlock()
+	w.source.batches <- b
+	if err := <-w.source.applied; err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// put writes an object beside the writer, and returns its revision.
+func (w *world) put(k *apiset.Resource, obj registry.Object) int64 {
+	w.t.Helper()
+	value, err := k.Coder.EncodeStored(obj)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	rev, err := w.store.put(k.Key(obj.GetNamespace(), obj.GetName()), value, anyRevision)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return rev
+}
+
+// remove deletes an object beside the writer.
+func (w *world) remove(k *apiset.Resource, name string) {
+	if _, err := w.store.put(k.Key("ns", name), nil, anyRevision); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// stored is an object as it is in the store; nil when it is not there.
+func (w *world) stored(k *apiset.Resource, name string) registry.Object {
+	w.t.Helper()
+	kv, ok := w.store.values[k.Key("ns", name)]
+	if !ok {
+		return nil
+	}
+	obj, err := k.Coder.DecodeStored(kv.Value, kv.ModRevision)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return obj
+}
+
+// config is a config map that was there before, with data given as pairs.
+func config(data ...string) *corev1.ConfigMap {
+	c := wanted(data...)
+	c.UID, c.CreationTimestamp = "uid", metav1.NewTime(now.Truncate(time.Second))
+	return c
+}
+
+// wanted is a config map as a client sends it.
+func wanted(data ...string) *corev1.ConfigMap {
+	c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}}
+	for i := 0; i+1 < len(data); i += 2 {
+		if c.Data == nil {
+			c.Data = map[string]string{}
+		}
+		c.Data[data[i]] = data[i+1]
+	}
+	return c
+}
+
+// show is an object in a line.
+func show(o registry.Object) string {
+	c, ok := o.(*corev1.ConfigMap)
+	if !ok {
+		return "gone"
+	}
+	var out []string
+	for _, k := range slices.Sorted(maps.Keys(c.Data)) {
+		out = append(out, k+"="+c.Data[k])
+	}
+	if c.DeletionTimestamp != nil {
+		out = append(out, "marked")
+	}
+	return strings.Join(append(out, c.Finalizers...), " ")
+}
+
+// on is a request for the config map, or what it would be called.
+func (w *world) on(name string) *writes.Request {
+	return &writes.Request{Kind: w.kind("configmaps"), Namespace: "ns", Name: name, User: &request.User{Name: "alice"}, Manager: "test"}
+}

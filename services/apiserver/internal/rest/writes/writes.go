@@ -1,0 +1,197 @@
+package writes
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/apply"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/authz"
+	"binnacle/services/apiserver/internal/status"
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/storage/traced"
+)
+
+// Config holds the dependencies and options of a Writer.
+type Config struct {
+	Codec  *codec.Codec
+	Fields *apply.Fields
+	Store  storage.Interface
+	// Admission admits every write. Authorizer decides whether an update or apply of a missing
+	// object may create it.
+	Admission  *admission.Chain
+	Authorizer authz.Authorizer
+	// Allocators by resource.
+	Allocators map[schema.GroupResource]Allocator
+	// Settled, by resource, waits for a bounded time until the server has acted on the write at a
+	// revision. The response waits for it.
+	Settled map[schema.GroupResource]func(ctx context.Context, revision int64)
+	// Written, if set, is called with each written revision before the response is sent, so that
+	// decisions based on such objects can wait for that revision.
+	Written func(resource schema.GroupResource, revision int64)
+	// Damage is the policy for reporting unreadable objects.
+	Damage status.Damage
+	// Declared configures declarative validation.
+	Declared Declared
+	// NoGarbageCollector leaves the garbage collector's finalizers unchanged.
+	NoGarbageCollector bool
+	// EventTTL is the lifetime of events.
+	EventTTL time.Duration
+	// Now is the clock of object times.
+	Now     func() time.Time
+	Logger  *slog.Logger
+	Metrics Metrics
+}
+
+// Writer executes writes. It has no state of its own and is safe for concurrent use.
+type Writer struct {
+	Config
+	// scales manages the field ownership of scales.
+	scales *apply.Manager
+}
+
+// New returns a Writer.
+func New(c Config) *Writer {
+	w := &Writer{Config: c}
+	if c.Fields != nil {
+		w.scales = c.Fields.Apart(&registry.Kind{
+			Names:   registry.Names{Group: scaleGVK.Group, Version: scaleGVK.Version, Kind: scaleGVK.Kind},
+			Virtual: true, New: declare.New[autoscalingv1.Scale],
+		}, "scale")
+	}
+	return w
+}
+
+// Request is one write. It owns its Object.
+type Request struct {
+	// Kind and Sub are the resource and subresource, Namespace and Name the object. Name is empty
+	// for a creation.
+	Kind            *apiset.Resource
+	Sub             *registry.Subresource
+	Namespace, Name string
+
+	User *request.User
+	// Options are the CreateOptions, UpdateOptions, PatchOptions or DeleteOptions that the client
+	// sent. Admission sees them.
+	Options runtime.Object
+	DryRun  bool
+	// Manager is the field manager of the write. Force lets an apply take over fields of other
+	// managers.
+	Manager string
+	Force   bool
+	// FieldValidation determines the handling of unknown fields in a patch.
+	FieldValidation string
+
+	// Object is the object to create or update; for a scale subresource it is a Scale. Patch is the
+	// patch to apply.
+	Object registry.Object
+	Patch  *Patch
+
+	// Collection reports whether the write is part of a request for a collection. Admission then
+	// sees no name.
+	Collection bool
+
+	// Apart reports whether the write neither reads nor changes the lazily decoded field of its
+	// object (registry.Apart), and no admission webhook or policy sees the object. The field is
+	// then replaced by a mark and not decoded. restore puts it back.
+	Apart   bool
+	restore func(stored []byte) ([]byte, bool)
+
+	// encoded describes the value that the next write stores, for its span.
+	encoded traced.Value
+	// asked is the admission request of a change if its object is not the written object itself. It
+	// has passed mutating admission and is validated later.
+	asked *admission.Request
+	// While holds additional preconditions of the write.
+	While []storage.Premise
+	// Unnoted suppresses the call of Written.
+	Unnoted bool
+
+	// Admitted reports whether a deletion has been admitted as part of an operation; admission is
+	// not called again. Mark changes the object that is deleted.
+	Admitted bool
+	Mark     func(registry.Object)
+}
+
+// Result is the result of a write.
+type Result struct {
+	// Item is the object as it is in the store, or would be after a dry run. For a removed object
+	// it is the last state. It is empty for a scale.
+	codec.Item
+	// Object is set for a scale, and for a deletion.
+	Object registry.Object
+	// Created reports whether the write created the object, Removed whether it removed it.
+	Created, Removed bool
+}
+
+// On returns the same request for another object.
+func (r *Request) On(kind *apiset.Resource, sub *registry.Subresource, namespace, name string) *Request {
+	other := *r
+	other.Kind, other.Sub, other.Namespace, other.Name = kind, sub, namespace, name
+	return &other
+}
+
+// GVK returns the kind of the body that the path accepts and returns.
+func (r *Request) GVK() schema.GroupVersionKind {
+	if r.Sub == nil || r.Sub.GVK.Kind == "" {
+		return r.Kind.GVK()
+	}
+	if r.Sub.GVK.Version == "" {
+		return r.Kind.GroupVersion().WithKind(r.Sub.GVK.Kind)
+	}
+	return r.Sub.GVK
+}
+
+// Admission returns the admission request of the write.
+func (r *Request) Admission(op admission.Operation, obj, old runtime.Object) *admission.Request {
+	a := &admission.Request{
+		Operation: op, Resource: r.Kind.Kind, Kind: r.GVK(), Namespace: r.Namespace, Name: r.Name,
+		Object: obj, OldObject: old, User: r.User, DryRun: r.DryRun, Options: r.Options,
+	}
+	if r.Sub != nil {
+		a.Subresource = r.Sub.Name
+	}
+	if r.Collection {
+		a.Name = ""
+	} else if a.Name == "" {
+		if m, ok := obj.(registry.Object); ok {
+			a.Name = m.GetName()
+		}
+	}
+	return a
+}
+
+// place returns the namespace of the object. It is "" for cluster-scoped kinds.
+func (r *Request) place() string {
+	if r.Kind.Namespaced {
+		return r.Namespace
+	}
+	return ""
+}
+
+func (r *Request) key() string           { return r.Kind.Key(r.Namespace, r.Name) }
+func (r *Request) ref() status.Ref       { return refOf(r.Kind, r.Name) }
+func (r *Request) owner() *apply.Manager { return r.Kind.Owner(r.Sub) }
+
+// refOf returns the reference that messages use for an object.
+func refOf(k *apiset.Resource, name string) status.Ref {
+	return status.Ref{Resource: k.GroupResource(), Name: name}
+}
+
+const second = time.Second
+
+func newUID() types.UID { return types.UID(uuid.NewString()) }
+
+var scaleGVK = autoscalingv1.SchemeGroupVersion.WithKind("Scale")

@@ -1,0 +1,183 @@
+package backends
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"binnacle/services/apiserver/internal/security/audit"
+)
+
+func TestMain(m *testing.M) {
+	// A rotated log has a goroutine for its old files, which never ends.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
+}
+
+// fixture is what backends are made with, and what they tell.
+type fixture struct {
+	t        *testing.T
+	registry *prometheus.Registry
+	logs     *safeBuffer
+	config   Config
+}
+
+type safeBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+func newFixture(t *testing.T) *fixture {
+	f := &fixture{t: t, registry: prometheus.NewRegistry(), logs: &safeBuffer{}}
+	f.config = Config{Metrics: audit.NewMetrics(f.registry), Logger: slog.New(slog.NewTextHandler(f.logs, nil))}
+	return f
+}
+
+// lost is how many events a plugin has lost.
+func (f *fixture) lost(plugin string) int {
+	f.t.Helper()
+	families, err := f.registry.Gather()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == "apiserver_audit_error_total" && m.GetLabel()[0].GetValue() == plugin {
+				return int(m.GetCounter().GetValue())
+			}
+		}
+	}
+	return 0
+}
+
+// wantLost checks what is counted, and that it is logged.
+func (f *fixture) wantLost(plugin string, n int) {
+	f.t.Helper()
+	if got := f.lost(plugin); got != n {
+		f.t.Errorf("%s lost %d events, want %d", plugin, got, n)
+	}
+	if n > 0 && !strings.Contains(f.logs.String(), "audit events are lost") {
+		f.t.Errorf("not logged: %s", f.logs)
+	}
+}
+
+// event of a number, with a request object of a size.
+func event(n, size int) *audit.Event {
+	e := &audit.Event{Level: audit.Request, ID: fmt.Sprint("e", n), Stage: audit.ResponseComplete, Verb: "get", Received: time.Now(), Staged: time.Now()}
+	if size > 0 {
+		e.RequestObject = []byte(`"` + strings.Repeat("x", size) + `"`)
+	}
+	return e
+}
+
+func logOptions(path string) *LogOptions {
+	return &LogOptions{
+		Path: path, Format: formatJSON,
+		Options: Options{Mode: string(Blocking), Version: audit.Version, Batch: BatchOptions{BufferSize: 10, MaxSize: 1}, Truncate: TruncateOptions{MaxBatchSize: 1 << 20, MaxEventSize: 1 << 10}},
+	}
+}
+
+func webhookOptions(t *testing.T, s *httptest.Server) *WebhookOptions {
+	t.Helper()
+	cluster := map[string]any{"server": s.URL + "/audit"}
+	if c := s.Certificate(); c != nil {
+		cluster["certificate-authority-data"] = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
+	}
+	text, err := json.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "Config", "current-context": "x",
+		"clusters": []any{map[string]any{"name": "c", "cluster": cluster}},
+		"users":    []any{map[string]any{"name": "u", "user": map[string]any{"token": "secret"}}},
+		"contexts": []any{map[string]any{"name": "x", "context": map[string]any{"cluster": "c", "user": "u"}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return &WebhookOptions{
+		ConfigFile: file, InitialBackoff: time.Millisecond,
+		Options: Options{Mode: string(Batch), Version: audit.Version, Batch: BatchOptions{BufferSize: 100, MaxSize: 10, MaxWait: time.Millisecond}, Truncate: TruncateOptions{MaxBatchSize: 1 << 20, MaxEventSize: 1 << 10}},
+	}
+}
+
+func (f *fixture) log(o *LogOptions, out *safeBuffer) *Backend {
+	f.t.Helper()
+	b, err := NewLog(o, f.config, out)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+func (f *fixture) webhook(o *WebhookOptions) *Backend {
+	f.t.Helper()
+	b, err := NewWebhook(o, f.config)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+// run runs a backend until the function that it returns is called.
+func (f *fixture) run(b *Backend) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- b.Run(ctx) }()
+	return sync.OnceFunc(func() {
+		cancel()
+		<-done
+	})
+}
+
+func (f *fixture) eventually(what string, check func() bool) {
+	f.t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !check() {
+		if time.Now().After(deadline) {
+			f.t.Fatalf("not %s in time; logged: %s", what, f.logs)
+		}
+		time.Sleep(time.Millisecond) // between polls of a condition
+	}
+}
+
+// idsOf are the ids of events, one a line.
+func idsOf(t *testing.T, text string) (ids []string) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		var e struct{ Kind, AuditID string }
+		if err := json.Unmarshal([]byte(line), &e); err != nil || e.Kind != "Event" {
+			t.Errorf("%q is no event: %v", line, err)
+			continue
+		}
+		ids = append(ids, e.AuditID)
+	}
+	return ids
+}

@@ -1,0 +1,357 @@
+package backends
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/audit"
+)
+
+func TestLinesAreThereWhenProcessReturns(t *testing.T) {
+	f, out := newFixture(t), &safeBuffer{}
+	b := f.log(logOptions(standard), out)
+	for n := range 3 {
+		if err := b.Process(t.Context(), event(n, 10)); err != nil {
+			t.Fatal(err)
+		}
+		if got := idsOf(t, out.String()); len(got) != n+1 {
+			t.Fatalf("after %d events: %q", n+1, got)
+		}
+	}
+	f.wantLost(logName, 0)
+}
+
+func TestFilesAreRotated(t *testing.T) {
+	f := newFixture(t)
+	o := logOptions(filepath.Join(t.TempDir(), "new", "audit.log"))
+	o.MaxSize, o.MaxBackup, o.Truncate.MaxEventSize = 1, 0, 1<<20
+	b := f.log(o, nil)
+	const each, events = 100 << 10, 25
+	for n := range events / 5 {
+		var wg sync.WaitGroup
+		for k := range 5 {
+			wg.Go(func() { _ = b.Process(context.Background(), event(5*n+k, each)) })
+		}
+		wg.Wait()
+	}
+	files, err := filepath.Glob(filepath.Join(filepath.Dir(o.Path), "audit*.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) < 3 {
+		t.Errorf("%d files", len(files))
+	}
+	var all []string
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(data) > 1<<20 {
+			t.Errorf("%s has %d bytes", file, len(data))
+		}
+		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s may be read by others: %v, %v", file, info.Mode(), err)
+		}
+		all = append(all, idsOf(t, string(data))...)
+	}
+	slices.Sort(all)
+	if len(slices.Compact(all)) != events {
+		t.Errorf("%d of %d events are there", len(all), events)
+	}
+	// What is larger than a file goes without its objects.
+	if err := b.Process(t.Context(), event(99, 2<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(o.Path)
+	if err != nil || !bytes.Contains(data, []byte(`"auditID":"e99"`)) || !bytes.Contains(data, []byte(audit.Truncated)) {
+		t.Errorf("the large event is not there: %v", err)
+	}
+	f.wantLost(logName, 0)
+}
+
+// TestNoFileIsPutOverAnother when files are full sooner than they can be told apart by
+// their names.
+func TestNoFileIsPutOverAnother(t *testing.T) {
+	f := newFixture(t)
+	o := logOptions(filepath.Join(t.TempDir(), "audit.log"))
+	o.MaxSize = 1
+	b := f.log(o, nil)
+	const events = 60
+	for n := range events { // each fills more than half a file
+		if err := b.Process(t.Context(), event(n, 600<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(filepath.Dir(o.Path), "audit*.log"))
+	if err != nil || len(files) != events {
+		t.Errorf("%d files for %d events: %v", len(files), events, err)
+	}
+	f.wantLost(logName, 0)
+}
+
+// TestClosingWhileARequestIsTold, which must not be torn from under it.
+func TestClosingWhileARequestIsTold(t *testing.T) {
+	f, out := newFixture(t), &safeBuffer{}
+	b, err := NewLog(logOptions(standard), f.config, out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const events = 20
+	var telling sync.WaitGroup
+	telling.Go(func() {
+		for n := range events {
+			e := event(n, 0)
+			e.Stage = audit.RequestReceived
+			_ = b.Process(context.Background(), e)
+		}
+	})
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	telling.Wait()
+	f.eventually("written", func() bool { return len(idsOf(t, out.String())) == events })
+}
+
+func TestAFullDisk(t *testing.T) {
+	const full = "/dev/full"
+	if _, err := os.Stat(full); err != nil {
+		t.Skip(err)
+	}
+	for _, mode := range Modes() {
+		f := newFixture(t)
+		o := logOptions(full)
+		o.Mode = mode
+		b := f.log(o, nil)
+		stop := f.run(b)
+		var errs []error
+		for n := range 3 {
+			errs = append(errs, b.Process(t.Context(), event(n, 0)))
+		}
+		f.eventually("lost "+mode, func() bool { return f.lost(logName) == 3 })
+		stop()
+		f.wantLost(logName, 3)
+		for _, err := range errs {
+			if strict := mode == string(BlockingStrict); (err != nil) != strict {
+				t.Errorf("%s: %v", mode, err)
+			}
+		}
+	}
+}
+
+func TestAPathThatCannotBeWritten(t *testing.T) {
+	dir := t.TempDir()
+	for _, path := range []string{dir, filepath.Join(dir, "file", "below")} {
+		if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := NewLog(logOptions(path), newFixture(t).config, nil); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+// stumbling writes a part of some lines.
+type stumbling struct {
+	safeBuffer
+	parts []int // of each write; -1 is all
+}
+
+func (s *stumbling) Write(p []byte) (int, error) {
+	n := s.parts[0]
+	s.parts = s.parts[1:]
+	if n < 0 {
+		return s.safeBuffer.Write(p)
+	}
+	n, _ = s.safeBuffer.Write(p[:n])
+	return n, errors.New("no space left on device")
+}
+
+// TestATornLineTearsNoOther line.
+func TestATornLineTearsNoOther(t *testing.T) {
+	f := newFixture(t)
+	out := &stumbling{parts: []int{-1, 20, 0, -1, -1}}
+	b, err := NewLog(logOptions(standard), f.config, out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 5 {
+		_ = b.Process(t.Context(), event(n, 0))
+	}
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	if len(lines) != 4 || len(lines[1]) != 20 {
+		t.Fatalf("%q", lines)
+	}
+	if got := idsOf(t, lines[0]+"\n"+lines[2]+"\n"+lines[3]+"\n"); !slices.Equal(got, []string{"e0", "e3", "e4"}) {
+		t.Errorf("%q", got)
+	}
+	f.wantLost(logName, 2)
+}
+
+// TestALineThatAKillTore is ended before the next.
+func TestALineThatAKillTore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	const before = `{"kind":"Event","auditID":"whole"}` + "\n" + `{"kind":"Ev`
+	if err := os.WriteFile(path, []byte(before), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := newFixture(t).log(logOptions(path), nil)
+	if err := b.Process(t.Context(), event(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest, ok := strings.CutPrefix(string(data), before+"\n")
+	if got := idsOf(t, rest); !ok || !slices.Equal(got, []string{"e1"}) {
+		t.Errorf("%q", data)
+	}
+}
+
+func TestTruncation(t *testing.T) {
+	f, out := newFixture(t), &safeBuffer{}
+	o := logOptions(standard)
+	o.Truncate.Enabled = true
+	b := f.log(o, out)
+	long := event(2, 2000)
+	long.URI = strings.Repeat("u", 600)
+	hopeless := event(3, 0)
+	hopeless.Verb = strings.Repeat("v", 2000)
+	for _, e := range []*audit.Event{event(0, 100), event(1, 2000), long, hopeless} {
+		if err := b.Process(t.Context(), e); err != nil {
+			t.Error(err)
+		}
+	}
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	if len(lines) != 3 {
+		t.Fatalf("%d lines: %q", len(lines), lines)
+	}
+	for i, want := range []bool{false, true, true} {
+		if len(lines[i]) >= 1<<10 || strings.Contains(lines[i], `"audit.k8s.io/truncated":"true"`) != want || strings.Contains(lines[i], "requestObject") == want {
+			t.Errorf("line %d: %s", i, lines[i])
+		}
+	}
+	f.wantLost(pluginTruncate, 1)
+	o.Mode = string(BlockingStrict)
+	if err := f.log(o, out).Process(t.Context(), hopeless); err == nil {
+		t.Error("a request goes on that cannot be told of")
+	}
+}
+
+func TestTheOldFormat(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 600, time.UTC)
+	e := &audit.Event{
+		Stage: audit.ResponseComplete, ID: "i", Verb: "list", URI: "/x?a=1&b=2", UserAgent: `u"a`, SourceIPs: []string{"1.2.3.4", "5.6.7.8"}, Received: at,
+		User: &request.User{Name: "ada", Groups: []string{"a", `b"c`}}, Impersonated: &request.User{Name: "eve"}, Object: &audit.Reference{Namespace: "ns"}, Status: &metav1.Status{Code: 403},
+	}
+	want := `2026-01-02T03:04:05.0000006Z AUDIT: id="i" stage="ResponseComplete" ip="1.2.3.4" method="list" user="ada" groups="\"a\",\"b\\\"c\"" as="eve" asgroups="<lookup>" user-agent="u\"a" namespace="ns" uri="/x?a=1&b=2" response="403"`
+	if got := string(appendLegacy(nil, e)); got != want {
+		t.Errorf("\n  is %s\nwant %s", got, want)
+	}
+	want = `2026-01-02T03:04:05.0000006Z AUDIT: id="" stage="RequestReceived" ip="<unknown>" method="" user="<none>" groups="<none>" as="<self>" asgroups="<lookup>" user-agent="" namespace="<none>" uri="" response="<deferred>"`
+	if got := string(appendLegacy(nil, &audit.Event{Received: at})); got != want {
+		t.Errorf("\n  is %s\nwant %s", got, want)
+	}
+}
+
+// TestEarlyEventsAreWrittenWithOthers: the first event of a request is there when any
+// later one is, before it, and soon if there is none; but at once where requests hang on it.
+func TestEarlyEventsAreWrittenWithOthers(t *testing.T) {
+	first := func(n, size int) *audit.Event {
+		e := event(n, size)
+		e.Stage = audit.RequestReceived
+		return e
+	}
+	for _, tc := range []struct {
+		mode Mode
+		at   string // what is there when the first is told
+	}{{Blocking, ""}, {BlockingStrict, "e0"}} {
+		t.Run(string(tc.mode), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, out := newFixture(t), &safeBuffer{}
+				o := logOptions(standard)
+				o.Mode = string(tc.mode)
+				b := f.log(o, out)
+				told := func() string { return strings.Join(idsOf(t, out.String()), " ") }
+				process := func(e *audit.Event) {
+					t.Helper()
+					if err := b.Process(t.Context(), e); err != nil {
+						t.Fatal(err)
+					}
+				}
+				process(first(0, 10))
+				if got := told(); got != tc.at {
+					t.Errorf("when the first is told: %q", got)
+				}
+				process(first(1, 10))
+				process(event(2, 10))
+				if got := told(); got != "e0 e1 e2" {
+					t.Errorf("with a later one: %q", got)
+				}
+				write := first(20, 10)
+				write.Verb = "create"
+				process(write)
+				if got := told(); got != "e0 e1 e2 e20" {
+					t.Errorf("with the first of a write: %q", got)
+				}
+				process(first(3, 10))
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if got := told(); got != "e0 e1 e2 e20 e3" {
+					t.Errorf("after a while: %q", got)
+				}
+				process(first(4, 10))
+				process(event(5, 2*maxPooled))
+				process(first(6, maxPooled))
+				process(first(7, 10))
+				if err := b.Close(); err != nil {
+					t.Error(err)
+				}
+				if got := told(); got != "e0 e1 e2 e20 e3 e4 e5 e6 e7" {
+					t.Errorf("at the end: %q", got)
+				}
+				f.wantLost(logName, 0)
+			})
+		})
+	}
+}
+
+// TestEarlyEventsThatAreLostAreCounted: with the one that could not be written either.
+func TestEarlyEventsThatAreLostAreCounted(t *testing.T) {
+	f := newFixture(t)
+	b, err := NewLog(logOptions(standard), f.config, broken{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := event(0, 10)
+	e.Stage = audit.RequestReceived
+	for _, e := range []*audit.Event{e, e, event(1, 10)} {
+		if err := b.Process(t.Context(), e); err != nil {
+			t.Error(err)
+		}
+	}
+	f.wantLost(logName, 3)
+}
+
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, errors.New("the disk is full") }

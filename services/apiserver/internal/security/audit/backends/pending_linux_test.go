@@ -1,0 +1,399 @@
+package backends
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"binnacle/services/apiserver/internal/security/audit"
+)
+
+// killed is what a killed process leaves: its log, and the file beside it, as they are now.
+func killed(t *testing.T, log string) (as string) {
+	t.Helper()
+	as = filepath.Join(t.TempDir(), "audit.log")
+	for _, end := range []string{"", pendingName} {
+		text, err := os.ReadFile(log + end)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(as+end, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return as
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestLinesOutliveTheProcess: what was told of a read is written soon, or by the next process.
+func TestLinesOutliveTheProcess(t *testing.T) {
+	f := newFixture(t)
+	log := filepath.Join(t.TempDir(), "audit.log")
+	b := f.log(logOptions(log), nil)
+	tell := func(b *Backend, n int, verb string) {
+		t.Helper()
+		e := event(n, 10)
+		e.Verb = verb
+		if err := b.Process(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range 3 {
+		tell(b, n, "get")
+	}
+	for name, o := range map[string]*LogOptions{"the same mode": logOptions(killed(t, log)), "another mode": logOptions(killed(t, log))} {
+		if name == "another mode" {
+			o.Mode = string(BlockingStrict)
+		}
+		next := f.log(o, nil)
+		if got := idsOf(t, read(t, o.Path)); !slices.Equal(got, []string{"e0", "e1", "e2"}) {
+			t.Errorf("%s: after a kill and a start: %q", name, got)
+		}
+		tell(next, 3, "list")
+		if err := next.Close(); err != nil {
+			t.Error(err)
+		}
+		if got := idsOf(t, read(t, o.Path)); !slices.Equal(got, []string{"e0", "e1", "e2", "e3"}) {
+			t.Errorf("%s: at the end: %q", name, got)
+		}
+		if _, err := os.Stat(o.Path + pendingName); !os.IsNotExist(err) {
+			t.Errorf("%s: the file of lines that wait is left: %v", name, err)
+		}
+	}
+	tell(b, 3, "update")
+	if got := idsOf(t, read(t, log)); !slices.Equal(got, []string{"e0", "e1", "e2", "e3"}) {
+		t.Errorf("with a write: %q", got)
+	}
+	tell(b, 4, "watch")
+	f.eventually("written by itself", func() bool { return len(idsOf(t, read(t, log))) == 5 })
+	f.wantLost(logName, 0)
+}
+
+// TestAKillAtAnyPlace of the write of lines that wait: none is lost, doubled or torn.
+func TestAKillAtAnyPlace(t *testing.T) {
+	f := newFixture(t)
+	log := filepath.Join(t.TempDir(), "audit.log")
+	if err := os.WriteFile(log, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, _, err := besideLog(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	if err := p.begin(); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 3 {
+		if !p.add(event(n, 0).AppendLine(nil)) {
+			t.Fatal("there is room")
+		}
+	}
+	waiting := string(p.lines())
+	places := []int{1, len(waiting) - 1}
+	for range 60 {
+		places = append(places, rand.IntN(len(waiting)))
+	}
+	for _, before := range []string{"", string(event(9, 0).AppendLine(nil)) + "\n", `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Meta`} {
+		for _, wrote := range append(places, 0, len(waiting)/3, len(waiting)) {
+			if before != "" && !strings.HasSuffix(before, "\n") && wrote > 0 {
+				break // the end of that line is written first
+			}
+			as := killed(t, log)
+			if err := os.WriteFile(as, []byte(before+waiting[:wrote]), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.log(logOptions(as), nil).Close(); err != nil {
+				t.Fatal(err)
+			}
+			want := before + waiting
+			if before != "" && !strings.HasSuffix(before, "\n") {
+				want = before + "\n" + waiting
+			}
+			if got := read(t, as); got != want {
+				t.Fatalf("%q, killed after %d bytes: %q", before, wrote, got)
+			}
+		}
+	}
+	f.wantLost(logName, 0)
+}
+
+// TestAKillAfterWhatWaits: other lines are written with those that wait, and the kill comes
+// while they are, or right after.
+func TestAKillAfterWhatWaits(t *testing.T) {
+	f := newFixture(t)
+	log := filepath.Join(t.TempDir(), "audit.log")
+	b := f.log(logOptions(log), nil)
+	for n := range 3 {
+		if err := b.Process(t.Context(), event(n, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waits := read(t, log+pendingName)
+	write := event(3, 900)
+	write.Verb = "update"
+	if err := b.Process(t.Context(), write); err != nil {
+		t.Fatal(err)
+	}
+	all := read(t, log)
+	line := strings.LastIndex(all[:len(all)-1], "\n") + 1
+	for _, before := range []string{"", string(event(9, 0).AppendLine(nil)) + "\n", strings.Repeat("x", 1<<20) + "\n"} {
+		for _, at := range []int{line, line + 1, line + 500, len(all) - 1, len(all)} {
+			as := filepath.Join(t.TempDir(), "audit.log")
+			for name, text := range map[string]string{as: before + all[:at], as + pendingName: waits} {
+				if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			next := f.log(logOptions(as), nil)
+			if err := next.Process(t.Context(), event(4, 0)); err != nil {
+				t.Fatal(err)
+			}
+			if err := next.Close(); err != nil {
+				t.Fatal(err)
+			}
+			want := before + all[:at]
+			if !strings.HasSuffix(want, "\n") {
+				want += "\n"
+			}
+			got := read(t, as)
+			if !strings.HasPrefix(got, want) || !slices.Equal(idsOf(t, got[len(want):]), []string{"e4"}) {
+				t.Errorf("after %d bytes, killed after %d of %d: %q", len(before), at, len(all), got[max(0, len(before)):])
+			}
+		}
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWhatAnotherKillTore is not gone on with, though lines that wait look like its end.
+func TestWhatAnotherKillTore(t *testing.T) {
+	f := newFixture(t)
+	log := filepath.Join(t.TempDir(), "audit.log")
+	b := f.log(logOptions(log), nil)
+	if err := b.Process(t.Context(), event(0, 0)); err != nil {
+		t.Fatal(err)
+	}
+	as := killed(t, log)
+	const torn = `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Request","auditID":"e7","user":{`
+	if err := os.WriteFile(as, []byte(torn), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.log(logOptions(as), nil).Close(); err != nil {
+		t.Fatal(err)
+	}
+	rest, ok := strings.CutPrefix(read(t, as), torn+"\n")
+	if !ok || !slices.Equal(idsOf(t, rest), []string{"e0"}) {
+		t.Errorf("%q", read(t, as))
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLinesThatGoOnInAFullLog: what was left goes where the log ends, and the log is put aside
+// after it: a kill in between doubles nothing.
+func TestLinesThatGoOnInAFullLog(t *testing.T) {
+	f := newFixture(t)
+	log := filepath.Join(t.TempDir(), "audit.log")
+	b := f.log(logOptions(log), nil)
+	for n := range 2 {
+		if err := b.Process(t.Context(), event(n, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waits := read(t, log+pendingName)
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	all := read(t, log)
+	before := strings.Repeat("x", 1<<20-len(all)-1) + "\n"
+	for name, text := range map[string]string{log: before + all[:len(all)/3], log + pendingName: waits} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := logOptions(log)
+	o.MaxSize = 1
+	next := f.log(o, nil)
+	if got := read(t, log); got != before+all {
+		t.Errorf("%q", got[min(len(before), len(got)):])
+	}
+	write := event(2, 0)
+	write.Verb = "update"
+	if err := next.Process(t.Context(), write); err != nil {
+		t.Fatal(err)
+	}
+	if got := idsOf(t, read(t, log)); !slices.Equal(got, []string{"e2"}) {
+		t.Errorf("after it was put aside: %q", got)
+	}
+	if err := next.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFilesThatAreNotLines of this log are not written to it.
+func TestFilesThatAreNotLines(t *testing.T) {
+	head := func(n uint64, mark string) string {
+		return string(binary.NativeEndian.AppendUint64(nil, n)) + mark
+	}
+	for name, text := range map[string]string{
+		"nothing":          "",
+		"too short":        "x",
+		"another mark":     head(3, "audited0") + "{}\n",
+		"more than it has": head(4, "audited1") + "{}\n",
+		"far more":         head(1<<63, "audited1") + "{}\n",
+	} {
+		f := newFixture(t)
+		log := filepath.Join(t.TempDir(), "audit.log")
+		if err := os.WriteFile(log+pendingName, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		b := f.log(logOptions(log), nil)
+		if err := b.Process(t.Context(), event(1, 0)); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := idsOf(t, read(t, log)); !slices.Equal(got, []string{"e1"}) {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+// TestNoFileToWaitIn: lines are written one by one then, and it is said.
+func TestNoFileToWaitIn(t *testing.T) {
+	for name, spoil := range map[string]func(t *testing.T, log string){
+		"another process's": func(t *testing.T, log string) {
+			first := newFixture(t).log(logOptions(log), nil)
+			if err := first.Process(t.Context(), event(0, 0)); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = first.Close() })
+		},
+		"a folder": func(t *testing.T, log string) {
+			if err := os.MkdirAll(log+pendingName, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"a link": func(t *testing.T, log string) {
+			if err := os.Symlink("elsewhere", log+pendingName); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			log := filepath.Join(t.TempDir(), "audit.log")
+			spoil(t, log)
+			b := f.log(logOptions(log), nil)
+			if !strings.Contains(f.logs.String(), log+pendingName) {
+				t.Errorf("it is not said: %s", f.logs)
+			}
+			if err := b.Process(t.Context(), event(1, 0)); err != nil {
+				t.Fatal(err)
+			}
+			if got := idsOf(t, read(t, log)); !slices.Contains(got, "e1") {
+				t.Errorf("at once: %q", got)
+			}
+		})
+	}
+}
+
+// TestAFileThatIsCutOff while it is used ends nothing, and loses no line that waits.
+func TestAFileThatIsCutOff(t *testing.T) {
+	for _, after := range []int{0, 1, 2} {
+		f := newFixture(t)
+		log := filepath.Join(t.TempDir(), "audit.log")
+		b := f.log(logOptions(log), nil)
+		e := event(1, 0)
+		for n := range 4 {
+			if n == after {
+				if err := os.Truncate(log+pendingName, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if e.ID, e.Verb = string(rune('a'+n)), "get"; n == 2 {
+				e.Verb = "update"
+			}
+			if err := b.Process(t.Context(), e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := idsOf(t, read(t, log)); !slices.Equal(got, []string{"a", "b", "c", "d"}) {
+			t.Errorf("cut off after %d, at once: %q", after, got)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+		f.wantLost(logName, 0)
+	}
+}
+
+// TestAFileThatIsTakenAway by who had it, just when the next one opens it, is not taken: what is
+// written to it nobody would find.
+func TestAFileThatIsTakenAway(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "audit.log"+pendingName)
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				if f, err := own(name); err == nil {
+					_, _ = os.Remove(name), f.Close()
+				}
+			}
+		}
+	})
+	for range 2000 {
+		f, err := own(name)
+		if err != nil {
+			continue // it is the other one's
+		}
+		if _, err := os.Lstat(name); err != nil {
+			t.Errorf("it is had, and not there: %v", err)
+		}
+		_, _ = os.Remove(name), f.Close()
+	}
+	close(stop)
+	all.Wait()
+}
+
+// TestStrictLinesDoNotWait: a request hangs on them.
+func TestStrictLinesDoNotWait(t *testing.T) {
+	for _, stage := range []audit.Stage{audit.RequestReceived, audit.ResponseComplete} {
+		f := newFixture(t)
+		o := logOptions(filepath.Join(t.TempDir(), "audit.log"))
+		o.Mode = string(BlockingStrict)
+		b := f.log(o, nil)
+		e := event(1, 0)
+		e.Stage = stage
+		if err := b.Process(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+		if got := idsOf(t, read(t, o.Path)); len(got) != 1 {
+			t.Errorf("%v: %q", stage, got)
+		}
+		if _, err := os.Stat(o.Path + pendingName); !os.IsNotExist(err) {
+			t.Errorf("it has a file to wait in: %v", err)
+		}
+	}
+}

@@ -1,0 +1,431 @@
+package authn_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"k8s.io/apimachinery/pkg/apis/asn1"
+
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/authn"
+)
+
+// tokens knows one token, "good"; of "lost" it cannot say anything.
+type tokens struct{ asked []string }
+
+func (t *tokens) Review(_ context.Context, token string, _ []string) (*authn.Review, error) {
+	t.asked = append(t.asked, token)
+	switch token {
+	case "good":
+		return &authn.Review{Authenticated: true, User: request.User{Name: "alice", Groups: []string{"system:authenticated"}}}, nil
+	case "lost":
+		return nil, errors.New("no service")
+	}
+	return &authn.Review{Error: authn.UnknownToken}, nil
+}
+
+func get(header ...string) *http.Request {
+	r := httptest.NewRequest(http.MethodGet, "/api", nil)
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	return r
+}
+
+func name(u *request.User) string {
+	if u == nil {
+		return ""
+	}
+	return u.Name
+}
+
+func TestBearer(t *testing.T) {
+	for header, c := range map[string]struct {
+		user    string
+		refused bool
+		asked   bool
+		warning bool
+	}{
+		"Bearer good":        {user: "alice", asked: true},
+		"bearer good":        {user: "alice", asked: true},
+		"BEARER good ":       {user: "alice", asked: true},
+		"Bearer good rest":   {user: "alice", asked: true},
+		"Bearer  good":       {warning: true},
+		"Bearer    good":     {warning: true},
+		"Bearer\tgood":       {},
+		"Bearer \tgood":      {refused: true, asked: true},
+		"Bearer bad":         {refused: true, asked: true},
+		"Bearer lost":        {refused: true, asked: true},
+		"Bearer ":            {},
+		"Bearer":             {},
+		"":                   {},
+		"Basic YWxpY2U6eA==": {},
+		"good":               {},
+	} {
+		t.Run(header, func(t *testing.T) {
+			known := &tokens{}
+			r := get("Authorization", header)
+			ctx, warnings := request.WithWarnings(r.Context())
+			u, err := authn.Bearer{Tokens: known}.Authenticate(r.WithContext(ctx))
+			if warned := warnings.Headers(); (warned != nil) != c.warning {
+				t.Errorf("warnings %q", warned)
+			}
+			if name(u) != c.user || errors.Is(err, authn.ErrInvalid) != c.refused || (len(known.asked) > 0) != c.asked {
+				t.Errorf("user %v, error %v, asked %v", u, err, known.asked)
+			}
+		})
+	}
+}
+
+func TestWebSocketToken(t *testing.T) {
+	enc := base64.RawURLEncoding.EncodeToString
+	const prefix = "base64url.bearer.authorization.k8s.io."
+	for name_, c := range map[string]struct {
+		protocols []string
+		plain     bool // no upgrade
+		user      string
+		refused   bool
+		left      string
+	}{
+		"a token and another": {protocols: []string{prefix + enc([]byte("good")) + ", v4.channel.k8s.io"}, user: "alice", left: "v4.channel.k8s.io"},
+		"on two lines":        {protocols: []string{"v5.channel.k8s.io", prefix + enc([]byte("good")), "v4.channel.k8s.io"}, user: "alice", left: "v5.channel.k8s.io,v4.channel.k8s.io"},
+		"the token alone":     {protocols: []string{prefix + enc([]byte("good"))}, refused: true},
+		"two tokens":          {protocols: []string{prefix + enc([]byte("good")), prefix + enc([]byte("good")), "v4"}, refused: true},
+		"a bad token":         {protocols: []string{prefix + enc([]byte("bad")), "v4"}, refused: true},
+		"no base64":           {protocols: []string{prefix + "%", "v4"}, refused: true},
+		"padded":              {protocols: []string{prefix + base64.URLEncoding.EncodeToString([]byte("good")), "v4"}, refused: true},
+		"no text":             {protocols: []string{prefix + enc([]byte{0xff}), "v4"}, refused: true},
+		"empty":               {protocols: []string{prefix, "v4"}, refused: true},
+		"no token":            {protocols: []string{"v4.channel.k8s.io"}},
+		"no WebSocket":        {protocols: []string{prefix + enc([]byte("good")), "v4"}, plain: true},
+	} {
+		t.Run(name_, func(t *testing.T) {
+			r := get("Connection", "Upgrade")
+			if !c.plain {
+				r.Header.Set("Upgrade", "WebSocket")
+			}
+			for _, p := range c.protocols {
+				r.Header.Add("Sec-WebSocket-Protocol", p)
+			}
+			u, err := authn.WebSocket{Tokens: &tokens{}}.Authenticate(r)
+			if name(u) != c.user || errors.Is(err, authn.ErrInvalid) != c.refused {
+				t.Fatalf("user %v, error %v", u, err)
+			}
+			if left := strings.Join(r.Header.Values("Sec-WebSocket-Protocol"), "|"); u != nil && left != c.left {
+				t.Errorf("protocols left %q, want %q", left, c.left)
+			}
+		})
+	}
+}
+
+func TestChain(t *testing.T) {
+	bearer := authn.Bearer{Tokens: &tokens{}}
+	guarded := authn.Anonymous{Allowed: func(path string) bool { return path == "/api" }}
+	for name_, c := range map[string]struct {
+		chain   authn.Chain
+		header  string
+		path    string
+		user    string
+		refused bool
+	}{
+		"a good token":                    {chain: authn.Chain{bearer, authn.Anonymous{}}, header: "Bearer good", user: "alice"},
+		"a bad one is not anonymous":      {chain: authn.Chain{bearer, authn.Anonymous{}}, header: "Bearer bad", refused: true},
+		"none is":                         {chain: authn.Chain{bearer, authn.Anonymous{}}, user: "system:anonymous"},
+		"none is nobody":                  {chain: authn.Chain{bearer}},
+		"anonymous where that is allowed": {chain: authn.Chain{bearer, guarded}, user: "system:anonymous"},
+		"and not where it is not":         {chain: authn.Chain{bearer, guarded}, path: "/other"},
+	} {
+		t.Run(name_, func(t *testing.T) {
+			r := get("Authorization", c.header)
+			if c.path != "" {
+				r.URL.Path = c.path
+			}
+			u, err := c.chain.Authenticate(r)
+			if name(u) != c.user || (err != nil) != c.refused {
+				t.Errorf("user %v, error %v", u, err)
+			}
+			if u != nil && r.Header.Get("Authorization") != "" {
+				t.Error("the token is passed on")
+			}
+		})
+	}
+}
+
+// TestNothingThatTellsTheUserGoesOn: whoever the user is known by, and whether a
+// proxy is believed anything or not.
+func TestNothingThatTellsTheUserGoesOn(t *testing.T) {
+	ca := newAuthority(t)
+	certs, err := authn.NewCertificates(ca.pool, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte("good"))
+	for name_, c := range map[string]struct {
+		chain authn.Chain
+		user  string
+	}{
+		"a certificate":     {authn.Chain{certs}, "alice"},
+		"a token":           {authn.Chain{authn.Bearer{Tokens: &tokens{}}}, "alice"},
+		"an anonymous user": {authn.Chain{authn.Anonymous{}}, "system:anonymous"},
+	} {
+		t.Run(name_, func(t *testing.T) {
+			r := with(get("Authorization", "Bearer good", "X-Say", "hello", "X-Remote-User", "root", "x-remote-uid", "0",
+				"X-REMOTE-GROUP", "system:masters", "X-Remote-Group", "dev", "X-Remote-Extra-Scopes", "all", "X-Remote-Extra-", "all",
+				"X_Remote_User", "root", "x_remote-uid", "0", "X-Remote_Group", "system:masters", "x-remote_extra_scopes", "all", "X-Remote-Addr", "192.0.2.1",
+				"Sec-WebSocket-Protocol", token+", v4.channel.k8s.io"), ca.issue(pkix.Name{CommonName: "alice"}, nil))
+			u, err := c.chain.Authenticate(r)
+			if name(u) != c.user || err != nil {
+				t.Fatalf("user %v, error %v", u, err)
+			}
+			want := http.Header{"X-Say": {"hello"}, "X-Remote-Addr": {"192.0.2.1"}, "Sec-Websocket-Protocol": {"v4.channel.k8s.io"}}
+			if !reflect.DeepEqual(r.Header, want) {
+				t.Errorf("what goes on is %v", r.Header)
+			}
+		})
+	}
+}
+
+func TestAuthenticated(t *testing.T) {
+	for _, c := range []struct{ user, want []string }{
+		{[]string{"alice", "dev"}, []string{"dev", "system:authenticated"}},
+		{[]string{"alice", "system:authenticated"}, []string{"system:authenticated"}},
+		{[]string{"alice", "system:unauthenticated"}, []string{"system:unauthenticated"}},
+		{[]string{"system:anonymous"}, nil},
+	} {
+		before := slices.Clone(c.user[1:])
+		u := &request.User{Name: c.user[0], Groups: c.user[1:]}
+		if got := authn.Authenticated(u).Groups; len(got) != len(c.want) || len(got) > 0 && !slices.Equal(got, c.want) {
+			t.Errorf("%v is in %v, want %v", c.user, got, c.want)
+		}
+		if !slices.Equal(u.Groups, before) {
+			t.Errorf("the user was changed to %v", u.Groups)
+		}
+	}
+}
+
+// authority issues client certificates.
+type authority struct {
+	t    *testing.T
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &authority{t, cert, key}
+}
+
+func (a *authority) pool() *x509.CertPool {
+	p := x509.NewCertPool()
+	p.AddCert(a.cert)
+	return p
+}
+
+func (a *authority) issue(subject pkix.Name, change func(*x509.Certificate)) *x509.Certificate {
+	a.t.Helper()
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: subject, NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	if change != nil {
+		change(tmpl)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, a.cert, a.key.Public(), a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return cert
+}
+
+func with(r *http.Request, cert *x509.Certificate) *http.Request {
+	r.TLS = &tls.ConnectionState{}
+	if cert != nil {
+		r.TLS.PeerCertificates = []*x509.Certificate{cert}
+	}
+	return r
+}
+
+func TestCertificates(t *testing.T) {
+	ca, other := newAuthority(t), newAuthority(t)
+	alice := pkix.Name{CommonName: "alice", Organization: []string{"dev", "ops"}}
+	pool := ca.pool()
+	certs, err := authn.NewCertificates(func() *x509.CertPool { return pool }, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	withUIDs := func(uids ...any) *x509.Certificate {
+		n := alice
+		for _, uid := range uids {
+			n.ExtraNames = append(n.ExtraNames, pkix.AttributeTypeAndValue{Type: asn1.X509UID(), Value: uid})
+		}
+		return ca.issue(n, nil)
+	}
+	for name_, c := range map[string]struct {
+		cert    *x509.Certificate
+		user    string
+		uid     string
+		refused bool
+	}{
+		"with a uid":      {cert: withUIDs("u-1"), user: "alice", uid: "u-1"},
+		"with two":        {cert: withUIDs("u-1", "u-2"), refused: true},
+		"with an empty":   {cert: withUIDs(""), refused: true},
+		"good":            {cert: ca.issue(alice, nil), user: "alice"},
+		"none":            {},
+		"another CA's":    {cert: other.issue(alice, nil), refused: true},
+		"expired":         {cert: ca.issue(alice, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Hour) }), refused: true},
+		"not yet valid":   {cert: ca.issue(alice, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(30 * time.Minute) }), refused: true},
+		"of a server":     {cert: ca.issue(alice, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }), refused: true},
+		"without a name":  {cert: ca.issue(pkix.Name{Organization: []string{"dev"}}, nil)},
+		"good once again": {cert: ca.issue(alice, nil), user: "alice"},
+	} {
+		t.Run(name_, func(t *testing.T) {
+			for range 2 { // the second answer is a kept one
+				u, err := certs.Authenticate(with(get(), c.cert))
+				if name(u) != c.user || errors.Is(err, authn.ErrInvalid) != c.refused {
+					t.Fatalf("user %v, error %v", u, err)
+				}
+				if u != nil && (u.UID != c.uid || !slices.Equal(u.Groups, []string{"dev", "ops", "system:authenticated"})) {
+					t.Errorf("uid %q, groups %v", u.UID, u.Groups)
+				}
+			}
+		})
+	}
+	cert := ca.issue(alice, nil)
+	if u, _ := certs.Authenticate(with(get(), cert)); u == nil {
+		t.Fatal("a good one is refused")
+	}
+	pool = other.pool()
+	if u, err := certs.Authenticate(with(get(), cert)); u != nil || err == nil {
+		t.Errorf("after the bundle has changed: %v, %v", u, err)
+	}
+}
+
+func TestFrontProxy(t *testing.T) {
+	ca, other := newAuthority(t), newAuthority(t)
+	proxy, err := authn.NewFrontProxy(ca.pool, []string{"proxy"}, authn.ProxyHeaders{
+		Username: []string{"X-Remote-User", "X-Other-User"}, UID: []string{"X-Remote-Uid"},
+		Group: []string{"X-Remote-Group"}, ExtraPrefix: []string{"x-remote-extra-"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := ca.issue(pkix.Name{CommonName: "proxy"}, nil)
+	for name_, c := range map[string]struct {
+		cert    *x509.Certificate
+		headers []string
+		want    *request.User
+		refused bool
+	}{
+		"user": {cert: good, headers: []string{"X-Remote-User", "alice"}, want: &request.User{Name: "alice", Groups: []string{"system:authenticated"}}},
+		"second header": {cert: good, headers: []string{"X-Remote-User", "", "x-other-user", "alice"},
+			want: &request.User{Name: "alice", Groups: []string{"system:authenticated"}}},
+		"first header counts": {cert: good, headers: []string{"X-Other-User", "bob", "X-Remote-User", "alice"},
+			want: &request.User{Name: "alice", Groups: []string{"system:authenticated"}}},
+		"all": {cert: good, headers: []string{
+			"X-Remote-User", "alice", "X-Remote-Uid", "u1", "X-Remote-Group", "dev", "X-Remote-Group", "ops",
+			"X-Remote-Extra-Scopes", "a", "X-Remote-Extra-Scopes", "b", "X-Remote-Extra-Acme.com%2FProject", "p", "X-Remote-Extra-Bad%2", "c",
+		}, want: &request.User{Name: "alice", UID: "u1", Groups: []string{"dev", "ops", "system:authenticated"},
+			Extra: map[string][]string{"scopes": {"a", "b"}, "acme.com/project": {"p"}, "bad%2": {"c"}}}},
+		"no user":                {cert: good, headers: []string{"X-Remote-Group", "dev"}},
+		"no certificate":         {headers: []string{"X-Remote-User", "alice"}},
+		"another CA":             {cert: other.issue(pkix.Name{CommonName: "proxy"}, nil), headers: []string{"X-Remote-User", "alice"}, refused: true},
+		"a service of the suite": {cert: good, headers: []string{"X-Remote-User", "system:binnacle:authn-webhook", "X-Remote-Group", "dev"}, refused: true},
+		"the suite's group":      {cert: good, headers: []string{"X-Remote-User", "alice", "X-Remote-Group", "dev", "X-Remote-Group", "system:binnacle"}, refused: true},
+		"another name":           {cert: ca.issue(pkix.Name{CommonName: "else"}, nil), headers: []string{"X-Remote-User", "alice"}, refused: true},
+	} {
+		t.Run(name_, func(t *testing.T) {
+			for range 2 {
+				r := with(get(c.headers...), c.cert)
+				u, err := proxy.Authenticate(r)
+				if !reflect.DeepEqual(u, c.want) || errors.Is(err, authn.ErrInvalid) != c.refused {
+					t.Fatalf("user %+v, error %v", u, err)
+				}
+				for h := range r.Header {
+					if strings.HasPrefix(h, "X-") {
+						t.Errorf("header %s is passed on", h)
+					}
+				}
+			}
+		})
+	}
+	if u, err := proxy.Authenticate(get("X-Remote-User", "alice")); u != nil || err != nil {
+		t.Errorf("without TLS: %v, %v", u, err)
+	}
+}
+
+func FuzzExtraKey(f *testing.F) {
+	f.Add("Acme.com%2FProject")
+	f.Add("%")
+	f.Fuzz(func(t *testing.T, s string) {
+		if authn.ExtraKey(s) == "" && s != "" {
+			t.Errorf("%q became nothing", s)
+		}
+	})
+}
+
+func TestMeasured(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	m := authn.NewMeasured(authn.Chain{authn.Bearer{Tokens: &tokens{}}}, reg)
+	for _, header := range []string{"Bearer good", "Bearer good", "Bearer bad", ""} {
+		_, _ = m.Authenticate(get("Authorization", header))
+	}
+	want := map[string]float64{
+		`authenticated_user_requests{username="other"}`: 2, `authentication_attempts{result="error"}`: 1,
+		`authentication_attempts{result="failure"}`: 1, `authentication_attempts{result="success"}`: 2,
+	}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if c := m.GetCounter(); c != nil {
+				series := fmt.Sprintf("%s{%s=%q}", f.GetName(), m.GetLabel()[0].GetName(), m.GetLabel()[0].GetValue())
+				if want[series] != c.GetValue() {
+					t.Errorf("%s is %v, want %v", series, c.GetValue(), want[series])
+				}
+				delete(want, series)
+			}
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("not measured: %v", want)
+	}
+}

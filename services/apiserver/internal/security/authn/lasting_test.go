@@ -1,0 +1,239 @@
+package authn_test
+
+import (
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"math/big"
+	"net/http"
+	"reflect"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/apis/asn1"
+
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/authn"
+)
+
+// below makes an authority that this one vouches for until a time.
+func (a *authority) below(name string, until time.Time) *authority {
+	a.t.Helper()
+	out := newAuthority(a.t)
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(3), Subject: pkix.Name{CommonName: name}, NotAfter: until,
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}, a.cert, out.key.Public(), a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	if out.cert, err = x509.ParseCertificate(der); err != nil {
+		a.t.Fatal(err)
+	}
+	return out
+}
+
+// certificateMethods are those that verify certificates and remember what they found.
+var certificateMethods = map[string]func(*testing.T, func() *x509.CertPool) authn.Authenticator{
+	"client": func(t *testing.T, cas func() *x509.CertPool) authn.Authenticator {
+		c, err := authn.NewCertificates(cas, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	},
+	"proxy": func(t *testing.T, cas func() *x509.CertPool) authn.Authenticator {
+		p, err := authn.NewFrontProxy(cas, nil, authn.ProxyHeaders{Username: []string{"X-Remote-User"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	},
+}
+
+// TestHowLongACertificateIsGood: what was found is believed as long as every
+// certificate of its chain, and no longer than the authority.
+func TestHowLongACertificateIsGood(t *testing.T) {
+	for method, newMethod := range certificateMethods {
+		for what, c := range map[string]struct {
+			present func(root *authority) []*x509.Certificate
+			sleep   time.Duration
+			change  func(leaf *x509.Certificate)
+			anew    bool // the authority is another one then
+			before  bool // whether it is good before
+			after   bool // and then
+		}{
+			"in its time": {present: func(root *authority) []*x509.Certificate {
+				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, nil)}
+			}, sleep: 59 * time.Minute, before: true, after: true},
+			"expired since": {present: func(root *authority) []*x509.Certificate {
+				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(10 * time.Minute) })}
+			}, sleep: 11 * time.Minute, before: true},
+			"its issuer expired since": {present: func(root *authority) []*x509.Certificate {
+				issuer := root.below("issuer", time.Now().Add(10*time.Minute))
+				return []*x509.Certificate{issuer.issue(pkix.Name{CommonName: "alice"}, nil), issuer.cert}
+			}, sleep: 11 * time.Minute, before: true},
+			"the root expired since": {present: func(root *authority) []*x509.Certificate {
+				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(3 * time.Hour) })}
+			}, sleep: 2 * time.Hour, before: true},
+			"the authority was taken away": {present: func(root *authority) []*x509.Certificate {
+				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, nil)}
+			}, anew: true, before: true},
+			"the clock was set back": {present: func(root *authority) []*x509.Certificate {
+				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, nil)}
+			}, change: func(leaf *x509.Certificate) { leaf.NotBefore = time.Now().Add(time.Minute) }, before: true},
+			"refused, and valid later": {present: func(root *authority) []*x509.Certificate {
+				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(5 * time.Minute) })}
+			}, sleep: 6 * time.Minute, after: true},
+		} {
+			t.Run(method+": "+what, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					root := newAuthority(t)
+					pool := root.pool()
+					m := newMethod(t, func() *x509.CertPool { return pool })
+					presented := c.present(root)
+					ask := func() bool {
+						r := with(get("X-Remote-User", "alice"), nil)
+						r.TLS.PeerCertificates = presented
+						u, err := m.Authenticate(r)
+						if (u == nil) != errors.Is(err, authn.ErrInvalid) {
+							t.Errorf("user %v, error %v", u, err)
+						}
+						return name(u) == "alice"
+					}
+					for range 2 {
+						if got := ask(); got != c.before {
+							t.Fatalf("good at first: %v", got)
+						}
+					}
+					if c.change != nil {
+						c.change(presented[0])
+					}
+					if c.anew {
+						pool = newAuthority(t).pool()
+					}
+					time.Sleep(c.sleep)
+					for range 2 {
+						if got := ask(); got != c.after {
+							t.Errorf("good afterwards: %v", got)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestAnotherChainMayBeGood: a certificate that was refused without the certificate
+// of its issuer is good with it.
+func TestAnotherChainMayBeGood(t *testing.T) {
+	for method, newMethod := range certificateMethods {
+		root := newAuthority(t)
+		issuer, stranger := root.below("issuer", time.Now().Add(time.Hour)), newAuthority(t)
+		m := newMethod(t, func() func() *x509.CertPool { p := root.pool(); return func() *x509.CertPool { return p } }())
+		leaf := issuer.issue(pkix.Name{CommonName: "alice"}, nil)
+		for _, c := range []struct {
+			with *x509.Certificate
+			user string
+		}{{stranger.cert, ""}, {issuer.cert, "alice"}, {issuer.cert, "alice"}} {
+			r := with(get("X-Remote-User", "alice"), nil)
+			r.TLS.PeerCertificates = []*x509.Certificate{leaf, c.with}
+			if u, err := m.Authenticate(r); name(u) != c.user {
+				t.Errorf("%s: %v, %v, want %q", method, u, err, c.user)
+			}
+		}
+	}
+}
+
+func TestCertificatesWithoutAnAuthority(t *testing.T) {
+	ca := newAuthority(t)
+	uid := pkix.Name{CommonName: "alice", ExtraNames: []pkix.AttributeTypeAndValue{{Type: asn1.X509UID(), Value: "u-1"}}}
+	none, err := authn.NewCertificates(func() *x509.CertPool { return nil }, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u, err := none.Authenticate(with(get(), ca.issue(uid, nil))); u != nil || err != nil {
+		t.Errorf("no authority: %v, %v", u, err)
+	}
+	certs, err := authn.NewCertificates(ca.pool, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u, err := certs.Authenticate(get()); u != nil || err != nil {
+		t.Errorf("no TLS: %v, %v", u, err)
+	}
+	if u, err := certs.Authenticate(with(get(), ca.issue(uid, nil))); err != nil || name(u) != "alice" || u.UID != "" {
+		t.Errorf("uids that certificates may not name: %v, %v", u, err)
+	}
+}
+
+// TestTheFirstThatKnowsDecides: a credential that one method refuses may be what
+// another one takes.
+func TestTheFirstThatKnowsDecides(t *testing.T) {
+	proxies, clients := newAuthority(t), newAuthority(t)
+	proxy := certificateMethods["proxy"](t, proxies.pool)
+	certs := certificateMethods["client"](t, clients.pool)
+	u, err := authn.Chain{proxy, certs, authn.Anonymous{}}.Authenticate(with(get(), clients.issue(pkix.Name{CommonName: "alice"}, nil)))
+	if err != nil || name(u) != "alice" {
+		t.Errorf("%v, %v", u, err)
+	}
+}
+
+func TestTheFirstHeaderCounts(t *testing.T) {
+	ca := newAuthority(t)
+	p, err := authn.NewFrontProxy(ca.pool, nil, authn.ProxyHeaders{Username: []string{"A"}, UID: []string{"B", "C"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := p.Authenticate(with(get("A", "alice", "B", "1", "C", "2"), ca.issue(pkix.Name{CommonName: "any"}, nil)))
+	if want := (&request.User{Name: "alice", UID: "1", Groups: []string{"system:authenticated"}}); err != nil || !reflect.DeepEqual(u, want) {
+		t.Errorf("%+v, %v", u, err)
+	}
+}
+
+// TestProtocolsWithoutATokenStay as they were sent; a text that cannot be a token is
+// not shown to anybody.
+func TestProtocolsWithoutATokenStay(t *testing.T) {
+	const header = "Sec-Websocket-Protocol"
+	r := get("Upgrade", "websocket", header, "a,  b", header, "c")
+	if _, err := (authn.Chain{authn.Anonymous{}}).Authenticate(r); err != nil || !reflect.DeepEqual(r.Header.Values(header), []string{"a,  b", "c"}) {
+		t.Errorf("%q, %v", r.Header.Values(header), err)
+	}
+	for _, text := range []string{"_w", "YQ%", "YQ=="} {
+		known := &tokens{}
+		r := get("Upgrade", "websocket", header, "base64url.bearer.authorization.k8s.io."+text+", v4")
+		if u, err := (authn.WebSocket{Tokens: known}).Authenticate(r); u != nil || !errors.Is(err, authn.ErrInvalid) || len(known.asked) > 0 {
+			t.Errorf("%s: %v, %v, asked of %q", text, u, err, known.asked)
+		}
+	}
+}
+
+// someone is always known.
+type someone string
+
+func (s someone) Authenticate(*http.Request) (*request.User, error) {
+	return &request.User{Name: string(s)}, nil
+}
+
+func TestKindsOfNames(t *testing.T) {
+	for user, label := range map[string]string{
+		"admin": "admin", "client": "client", "kube_proxy": "kube_proxy", "kubelet": "kubelet",
+		"system:serviceaccount:kube-system:default": "system:serviceaccount:kube-system:default",
+		"alice@example.com":                         "email_id", "alice": "other", "system:serviceaccount:a:default": "other",
+	} {
+		reg := prometheus.NewPedanticRegistry()
+		_, _ = authn.NewMeasured(someone(user), reg).Authenticate(get())
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() == "authenticated_user_requests" && f.GetMetric()[0].GetLabel()[0].GetValue() != label {
+				t.Errorf("%s is counted as %v", user, f.GetMetric())
+			}
+		}
+	}
+}

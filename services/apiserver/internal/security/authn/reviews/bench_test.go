@@ -1,0 +1,21 @@
+package reviews_test
+
+import (
+	"testing"
+
+	"binnacle/services/apiserver/internal/security/authn/reviews"
+)
+
+func BenchmarkKept(b *testing.B) {
+	r := newRig(b, true, nil)
+	r.all()
+	token := bound()
+	ctx := reviews.WithConnection(b.Context(), nil)
+	r.until("kept", func() bool { return r.isKept(token) })
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := r.cache.Review(ctx, token, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package reviews_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/libs/authenticator"
+	"binnacle/services/apiserver/internal/security/authn/reviews"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// forgotten returns when an answer that was kept is asked for again.
+func (r *rig) forgotten(token string) {
+	r.t.Helper()
+	n := r.reviewer.count(token)
+	r.until("forgotten", func() bool { r.review(token); return r.reviewer.count(token) > n })
+}
+
+// TestMissedEvents: while nobody tells what happens, and of what happened before,
+// nothing is kept.
+func TestMissedEvents(t *testing.T) {
+	for name, lost := range map[string]error{
+		"compacted": &storage.CompactedError{Oldest: 100}, "replaced": &storage.ReplacedError{Why: "a test"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, true, nil)
+			if !r.isKept("alice") {
+				t.Fatal("not kept")
+			}
+			r.source.broken <- lost
+			if name == "replaced" { // until it is loaded anew
+				r.until("not kept", func() bool { return !r.isKept("alice") })
+			}
+			r.source.mu.Lock()
+			r.source.revision += 100
+			r.source.mu.Unlock()
+			<-r.source.gate
+			r.forgotten("alice")
+			r.until("kept again", func() bool { return r.isKept("alice") })
+			r.delete("Pod", "ns", "p") // and events are seen
+		})
+	}
+}
+
+// TestTheEndOfTheWatchCache is not the end of reviews.
+func TestTheEndOfTheWatchCache(t *testing.T) {
+	r := newRig(t, true, nil)
+	r.until("kept", func() bool { return r.isKept("alice") })
+	r.stop()
+	r.until("not kept", func() bool { return !r.isKept("alice") })
+}
+
+type neverReady struct{}
+
+func (neverReady) WaitReady(context.Context) error { return errors.New("stopped") }
+
+func TestAWatchCacheThatIsNeverReady(t *testing.T) {
+	r := newRig(t, false, nil)
+	if err := r.cache.Run(t.Context(), neverReady{}, nil); err == nil || !strings.Contains(err.Error(), "stopped") {
+		t.Errorf("%v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.cache.Run(ended, neverReady{}, nil); err != nil {
+		t.Errorf("at the end: %v", err)
+	}
+}
+
+// TestWhatIsCounted, and what the log tells of an outage: its beginning and its end.
+func TestWhatIsCounted(t *testing.T) {
+	var log bytes.Buffer
+	registry := prometheus.NewPedanticRegistry()
+	r := newRig(t, false, func(c *reviews.Config) { c.Registerer, c.Logger = registry, slog.New(slog.NewTextHandler(&log, nil)) })
+	for _, token := range []string{"alice", "bad", "down", "down", "bad", "alice", "down"} {
+		_, _ = r.cache.Review(t.Context(), token, nil)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "authentication_token_cache_fetch_total" {
+				got[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
+			}
+		}
+	}
+	if got["ok"] != 4 || got["error"] != 3 {
+		t.Errorf("counted %v", got)
+	}
+	if text := log.String(); strings.Count(text, "cannot be reviewed") != 2 || strings.Count(text, "are reviewed again") != 1 {
+		t.Errorf("logged %s", text)
+	}
+}
+
+// gate is the context of an asker that tells when it waits for the answer.
+type gate struct {
+	context.Context
+	waits chan struct{}
+}
+
+func (g gate) Done() <-chan struct{} { g.waits <- struct{}{}; return nil }
+
+// TestAPrefixOfATokenIsAnother, also where it is the same memory.
+func TestAPrefixOfATokenIsAnother(t *testing.T) {
+	r := newRig(t, true, nil)
+	ctx, whole := reviews.WithConnection(t.Context(), nil), "user-10"
+	for _, token := range []string{whole, whole, whole[:6], whole} {
+		if rev, err := r.cache.Review(ctx, token, nil); err != nil || rev.User.Name != token {
+			t.Errorf("the bearer of %s is %+v, %v", token, rev, err)
+		}
+	}
+}
+
+// TestBothSayWhatATokenDependsOn: the token and its user.
+func TestBothSayWhatATokenDependsOn(t *testing.T) {
+	r := newRig(t, true, nil)
+	r.all()
+	r.reviewer.answer = func(context.Context, string) (*authenticator.Response, bool, error) {
+		return &authenticator.Response{User: authenticator.User{Name: "system:serviceaccount:ns:a", UID: "another"}}, true, nil
+	}
+	token := signed(time.Now(), time.Hour)
+	for range 3 {
+		r.forgotten(token)
+	}
+}

@@ -1,0 +1,159 @@
+package authz_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"binnacle/libs/api"
+	"binnacle/libs/authorizer"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/authz"
+)
+
+func attributes(method, path string) *authz.Attributes {
+	r := httptest.NewRequest(method, path, nil)
+	return authz.AttributesOf(&request.User{Name: "alice"}, request.Resolve(r, nil))
+}
+
+// TestVerbsOfRequests is the matrix of methods and paths: what is asked of
+// authorizers, in the words of a refusal.
+func TestVerbsOfRequests(t *testing.T) {
+	methods := []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
+	resource := func(what, where string) func(string) string {
+		return func(verb string) string {
+			res, group, _ := strings.Cut(what, " ")
+			return fmt.Sprintf(`User "alice" cannot %s resource %q in API group %q %s`, verb, res, group, where)
+		}
+	}
+	cluster, inA := "at the cluster scope", `in the namespace "a"`
+	one := "get get create update patch delete -"
+	many := "list list create update patch deletecollection -"
+	for path, c := range map[string]struct {
+		text  func(string) string
+		verbs string // by method
+	}{
+		"/api/v1/pods":                                   {resource("pods", cluster), many},
+		"/api/v1/namespaces/a/pods":                      {resource("pods", inA), many},
+		"/api/v1/namespaces/a/pods/p":                    {resource("pods", inA), one},
+		"/api/v1/namespaces/a/pods/p/log":                {resource("pods/log", inA), one},
+		"/api/v1/namespaces/a/pods/p/status":             {resource("pods/status", inA), one},
+		"/api/v1/namespaces":                             {resource("namespaces", cluster), many},
+		"/api/v1/namespaces/a":                           {resource("namespaces", inA), one},
+		"/api/v1/namespaces/a/status":                    {resource("namespaces/status", inA), one},
+		"/api/v1/namespaces/a/finalize":                  {resource("namespaces/finalize", inA), one},
+		"/api/v1/nodes/n/proxy/x/y":                      {resource("nodes/proxy", cluster), one},
+		"/apis/apps/v1/namespaces/a/deployments":         {resource("deployments apps", inA), many},
+		"/apis/apps/v1/namespaces/a/deployments/d/scale": {resource("deployments/scale apps", inA), one},
+		"/api/v1/namespaces/a/pods?watch=true":           {resource("pods", inA), "watch watch create update patch deletecollection -"},
+		"/api/v1/watch/namespaces/a/pods/p":              {resource("pods", inA), "watch watch watch watch watch watch watch"},
+		"/api/v1/proxy/nodes/n":                          {resource("nodes", cluster), "proxy proxy proxy proxy proxy proxy proxy"},
+	} {
+		for i, verb := range strings.Fields(c.verbs) {
+			want := c.text(strings.TrimPrefix(verb, "-"))
+			if got := authz.Message(attributes(methods[i], path)); got != want {
+				t.Errorf("%s %s: %s\nwant %s", methods[i], path, got, want)
+			}
+		}
+	}
+	for _, path := range []string{"/", "/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/metrics", "/healthz/ping", "/openapi/v2"} {
+		for _, m := range methods {
+			want := fmt.Sprintf("User \"alice\" cannot %s path %q", strings.ToLower(m), path)
+			if got := authz.Message(attributes(m, path)); got != want {
+				t.Errorf("%s %s: %s\nwant %s", m, path, got, want)
+			}
+		}
+	}
+}
+
+func TestSelectorsOfRequests(t *testing.T) {
+	for path, want := range map[string]string{
+		"/api/v1/pods?fieldSelector=spec.nodeName%3Dn&labelSelector=a%3Db,c": "[{= spec.nodeName n}] a=b c",
+		"/api/v1/pods?watch=1&fieldSelector=x!%3Dy":                          "[{!= x y}]",
+		"/api/v1/namespaces/a/pods/p?watch=1&labelSelector=a":                "[]", // of one object
+		"/api/v1/namespaces/a/pods/p?fieldSelector=a%3Db":                    "[]", // of one object
+		"/api/v1/watch/pods?fieldSelector=a%3Db":                             "[]", // old paths do not all look at selectors
+		"/api/v1/pods?fieldSelector=&&labelSelector=((":                      "[]", // asks for everything then
+	} {
+		a := attributes(http.MethodGet, path)
+		var fields []string
+		for _, f := range a.FieldSelector {
+			fields = append(fields, fmt.Sprintf("{%s %s %s}", f.Operator, f.Field, f.Value))
+		}
+		got := "[" + strings.Join(fields, " ") + "]"
+		for _, l := range a.LabelSelector {
+			got += " " + l.String()
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
+	if a := attributes(http.MethodDelete, "/api/v1/namespaces/a/pods?labelSelector=a"); len(a.LabelSelector) != 1 {
+		t.Error("deletecollection loses its selector")
+	}
+}
+
+// TestTheSuitesOwnServices: each may do what it needs, and nothing more.
+func TestTheSuitesOwnServices(t *testing.T) {
+	suite := authz.NewSuite()
+	may := map[string][]string{
+		"authn-webhook": {
+			"GET /api/v1/pods", "GET /api/v1/nodes?watch=1", "GET /api/v1/secrets", "GET /api/v1/namespaces/a/serviceaccounts/x", "GET /readyz",
+			"GET /api/v1/pods?watch=1", "GET /api/v1/namespaces/kube-system/secrets", "GET /api/v1/namespaces/kube-system/secrets?watch=1",
+		},
+		"authz-webhook": {
+			"GET /apis/rbac.authorization.k8s.io/v1/roles", "GET /apis/rbac.authorization.k8s.io/v1/clusterrolebindings?watch=1", "GET /api/v1/pods?watch=1", "GET /api/v1/pods",
+			"GET /api/v1/persistentvolumes", "GET /apis/storage.k8s.io/v1/volumeattachments", "GET /readyz",
+		},
+		"tokencleaner": {
+			"GET /api/v1/namespaces/kube-system/secrets", "GET /api/v1/namespaces/kube-system/secrets?watch=1", "DELETE /api/v1/namespaces/kube-system/secrets/x", "GET /readyz",
+			"PUT /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/tokencleaner", "POST /apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
+		},
+		"bootstrapsigner": {
+			"GET /api/v1/namespaces/kube-system/secrets", "GET /api/v1/namespaces/kube-system/secrets?watch=1", "PUT /api/v1/namespaces/kube-public/configmaps/cluster-info", "POST /api/v1/namespaces/kube-public/configmaps", "GET /readyz",
+			"PUT /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/bootstrapsigner", "POST /apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
+		},
+		"console": {
+			"GET /metrics", "POST /apis/authentication.k8s.io/v1/tokenreviews", "POST /apis/authorization.k8s.io/v1/subjectaccessreviews", "GET /readyz",
+		},
+	}
+	every := []string{
+		"GET /metrics", "POST /api/v1/namespaces/a/pods", "DELETE /api/v1/namespaces/a/secrets/x", "GET /api/v1/namespaces/a/configmaps/x", "DELETE /api/v1/namespaces/kube-system/secrets",
+		"PUT /api/v1/namespaces/kube-system/secrets/x", "POST /apis/rbac.authorization.k8s.io/v1/clusterrolebindings", "PUT /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/other",
+		"PUT /api/v1/namespaces/kube-public/configmaps/other", "POST /api/v1/namespaces/kube-system/serviceaccounts/x/token", "GET /api/v1/namespaces/a/pods/p/log",
+		"GET /debug/pprof/", "GET /metrics/slis", "POST /apis/authentication.k8s.io/v1/selfsubjectreviews", "POST /apis/authorization.k8s.io/v1/namespaces/a/localsubjectaccessreviews",
+	}
+	for _, list := range may {
+		every = append(every, list...)
+	}
+	ask := func(name string, groups []string, line string) bool {
+		method, path, _ := strings.Cut(line, " ")
+		a := attributes(method, path)
+		a.User = &request.User{Name: name, Groups: groups}
+		d, _, err := suite.Authorize(t.Context(), a)
+		if err != nil || d == authz.Deny {
+			t.Errorf("%s %s: %v %v", name, line, d, err)
+		}
+		return d == authz.Allow
+	}
+	for service, list := range may {
+		allowed := map[string]bool{}
+		for _, line := range list {
+			allowed[line] = true
+		}
+		for _, line := range every {
+			name := "system:binnacle:" + service
+			if got := ask(name, []string{"system:binnacle"}, line); got != allowed[line] {
+				t.Errorf("%s %s: %v", service, line, got)
+			}
+			if ask(name, []string{api.GroupAuthenticated}, line) || ask("system:binnacle:other", []string{"system:binnacle"}, line) || ask(service, []string{"system:binnacle"}, line) {
+				t.Errorf("%s: somebody who is not %s may", line, service)
+			}
+		}
+	}
+	if d, _, _ := suite.Authorize(t.Context(), &authorizer.Attributes{}); d != authz.NoOpinion {
+		t.Error("nobody may")
+	}
+}

@@ -1,0 +1,200 @@
+package config_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"binnacle/services/apiserver/internal/security/authz/config"
+)
+
+// conditions refuses the expression "bad".
+type conditions struct{}
+
+func (conditions) Check(e string) error {
+	if e == "bad" {
+		return errors.New("compilation failed: bad")
+	}
+	return nil
+}
+
+const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\n"
+
+func kubeconfigFile(t testing.TB) string {
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// webhook is a valid one; changes are "field: value" lines in place of others, or
+// "-field" to leave one out.
+func webhook(file string, changes ...string) string {
+	lines := []string{
+		"timeout: 3s", "subjectAccessReviewVersion: v1", "matchConditionSubjectAccessReviewVersion: v1", "failurePolicy: NoOpinion",
+		"connectionInfo: {type: KubeConfigFile, kubeConfigFile: " + file + "}",
+	}
+	for _, c := range changes {
+		name, _, _ := strings.Cut(strings.TrimPrefix(c, "-"), ":")
+		kept := []string{}
+		for _, l := range lines {
+			if !strings.HasPrefix(l, name+":") {
+				kept = append(kept, l)
+			}
+		}
+		if lines = kept; !strings.HasPrefix(c, "-") {
+			lines = append(lines, c)
+		}
+	}
+	return head + "authorizers:\n- type: Webhook\n  name: w\n  webhook:\n    " + strings.Join(lines, "\n    ") + "\n"
+}
+
+func TestGoodFiles(t *testing.T) {
+	file := kubeconfigFile(t)
+	full := webhook(file, "authorizedTTL: 1m0s", "unauthorizedTTL: 7s", "failurePolicy: Deny", "subjectAccessReviewVersion: v1beta1", "matchConditions: [{expression: a}, {expression: b}]") +
+		"- {type: Node, name: node}\n- {type: RBAC, name: rbac}\n"
+	for _, version := range []string{"v1", "v1beta1", "v1alpha1"} {
+		c, err := config.Parse([]byte(strings.Replace(full, "k8s.io/v1", "k8s.io/"+version, 1)), conditions{})
+		if err != nil {
+			t.Fatalf("%s: %v", version, err)
+		}
+		w := c.Authorizers[0].Webhook
+		if len(c.Authorizers) != 3 || !c.Has(config.Node) || c.Has(config.ABAC) || w.AuthorizedTTL.Duration != time.Minute || w.UnauthorizedTTL.Duration != 7*time.Second ||
+			w.Timeout.Duration != 3*time.Second || w.FailurePolicy != config.PolicyDeny || w.SubjectAccessReviewVersion != "v1beta1" || len(w.MatchConditions) != 2 || *w.ConnectionInfo.KubeConfigFile != file {
+			t.Errorf("%s: %+v, %+v", version, c, w)
+		}
+	}
+	two := webhook(file) + strings.Replace(strings.TrimPrefix(webhook(file), head+"authorizers:\n"), "name: w", "name: v", 1)
+	if c, err := config.Parse([]byte(two), conditions{}); err != nil || len(c.Authorizers) != 2 {
+		t.Errorf("two webhooks: %+v, %v", c, err)
+	}
+	for _, version := range []string{"v1", "v1beta1", "v1alpha1"} {
+		plain := strings.Replace(webhook(file, "-matchConditionSubjectAccessReviewVersion"), "k8s.io/v1", "k8s.io/"+version, 1)
+		if _, err := config.Parse([]byte(plain), conditions{}); err != nil {
+			t.Errorf("%s, without conditions and their version: %v", version, err)
+		}
+	}
+	c, err := config.Parse([]byte(webhook(file)), conditions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w := c.Authorizers[0].Webhook; w.AuthorizedTTL.Duration != 5*time.Minute || w.UnauthorizedTTL.Duration != 30*time.Second {
+		t.Errorf("defaults: %+v", w)
+	}
+}
+
+func TestBrokenFiles(t *testing.T) {
+	file := kubeconfigFile(t)
+	many := "matchConditions: ["
+	for i := range 65 {
+		many += "{expression: \"e" + strings.Repeat("x", i) + "\"},"
+	}
+	many += "]"
+	at := "authorizers[0].webhook."
+	for _, c := range []struct{ content, want string }{
+		{"", `apiVersion "", kind ""`},
+		{"x", "decode: "},
+		{strings.Replace(head, "config.k8s.io/v1", "config.k8s.io/v2", 1), `apiVersion "apiserver.config.k8s.io/v2"`},
+		{strings.Replace(head, "AuthorizationConfiguration", "Other", 1), `kind "Other"`},
+		{strings.Replace(head, "apiserver.config.k8s.io", "example.com", 1) + "authorizers: [{type: RBAC, name: a}]", `apiVersion "example.com/v1"`},
+		{head, "authorizers: Required value: at least one authorization mode must be defined"},
+		{head + "authorizers: [{type: RBAC, name: a}]\nmore: 1", `unknown field "more"`},
+		{head + "authorizers: [{type: RBAC, name: a}]\nauthorizers: [{type: RBAC, name: a}]", `already set`},
+		{head + "authorizers: [{type: RBAC, name: a, nmae: b}]", `unknown field "authorizers[0].nmae"`},
+		{head + "authorizers: [{name: a}]", "authorizers[0].type: Required value"},
+		{head + "authorizers: [{type: ABAC, name: a}]", `authorizers[0].type: Unsupported value: "ABAC": supported values: "Node", "RBAC", "Webhook"`},
+		{head + "authorizers: [{type: RBAC, name: a}, {type: RBAC, name: b}]", `authorizers[1].type: Duplicate value: "RBAC"`},
+		{head + "authorizers: [{type: RBAC}]", "authorizers[0].name: Required value"},
+		{head + "authorizers: [{type: RBAC, name: a}, {type: Node, name: a}]", `authorizers[1].name: Duplicate value: "a"`},
+		{head + "authorizers: [{type: RBAC, name: A_b}]", "authorizers[0].name: Invalid value: \"A_b\": authorizer name is invalid"},
+		{head + "authorizers: [{type: RBAC, name: roles}]", "authorizers[0].name: expected name rbac for authorizer RBAC instead of roles"},
+		{head + "authorizers: [{type: RBAC, name: rbac}, {type: Node, name: nodes}]", "authorizers[1].name: expected name node for authorizer Node instead of nodes"},
+		{head + "authorizers: [{type: Webhook, name: a}]", "authorizers[0].webhook: Required value: required when type=Webhook"},
+		{head + "authorizers: [{type: RBAC, name: a, webhook: {}}]", "authorizers[0].webhook: Invalid value: \"non-null\": may only be specified when type=Webhook"},
+		{webhook(file, "-timeout"), at + "timeout: Required value"},
+		{webhook(file, "timeout: 31s"), at + `timeout: Invalid value: "31s": must be > 0s and <= 30s`},
+		{webhook(file, "timeout: -1s"), at + `timeout: Invalid value: "-1s"`},
+		{webhook(file, "timeout: soon"), `invalid duration "soon"`},
+		{webhook(file, "authorizedTTL: -1s"), at + `authorizedTTL: Invalid value: "-1s": must be > 0s`},
+		{webhook(file, "unauthorizedTTL: -1s"), at + `unauthorizedTTL: Invalid value: "-1s": must be > 0s`},
+		{webhook(file, "-subjectAccessReviewVersion"), at + "subjectAccessReviewVersion: Required value"},
+		{webhook(file, "subjectAccessReviewVersion: v2"), at + `subjectAccessReviewVersion: Unsupported value: "v2": supported values: "v1", "v1beta1"`},
+		{webhook(file, "-matchConditionSubjectAccessReviewVersion", "matchConditions: [{expression: a}]"), at + "matchConditionSubjectAccessReviewVersion: Required value"},
+		{webhook(file, "matchConditionSubjectAccessReviewVersion: v1beta1"), at + `matchConditionSubjectAccessReviewVersion: Unsupported value: "v1beta1": supported values: "v1"`},
+		{webhook(file, "-failurePolicy"), at + "failurePolicy: Required value"},
+		{webhook(file, "failurePolicy: Allow"), at + `failurePolicy: Unsupported value: "Allow": supported values: "NoOpinion", "Deny"`},
+		{webhook(file, "-connectionInfo"), at + "connectionInfo.type: Required value"},
+		{webhook(file, "connectionInfo: {type: InClusterConfig}"), at + `connectionInfo.type: Invalid value: "InClusterConfig"`},
+		{webhook(file, "connectionInfo: {type: URL}"), at + `connectionInfo.type: Unsupported value: "URL"`},
+		{webhook(file, "connectionInfo: {type: KubeConfigFile}"), at + "connectionInfo.kubeConfigFile: Required value"},
+		{webhook(file, `connectionInfo: {type: KubeConfigFile, kubeConfigFile: ""}`), at + "connectionInfo.kubeConfigFile: Required value"},
+		{webhook("relative"), at + `connectionInfo.kubeConfigFile: Invalid value: "relative": must be an absolute path`},
+		{webhook("/no/such/file"), at + `connectionInfo.kubeConfigFile: Invalid value: "/no/such/file": error loading file`},
+		{webhook(filepath.Dir(file)), "must be a regular file"},
+		{webhook(file, many), at + "matchConditions: Too many: 65: must have at most 64 items"},
+		{webhook(file, `matchConditions: [{expression: " "}]`), at + "matchConditions[0].expression: Required value"},
+		{webhook(file, "matchConditions: [{expression: a}, {expression: a}]"), at + `matchConditions[1].expression: Duplicate value: "a"`},
+		{webhook(file, "matchConditions: [{expression: bad}]"), at + `matchConditions[0].expression: Invalid value: "bad": compilation failed: bad`},
+	} {
+		if _, err := config.Parse([]byte(c.content), conditions{}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s\ngives %v\nwant  %s", c.content, err, c.want)
+		}
+	}
+}
+
+func TestFlags(t *testing.T) {
+	good := config.Flags{Modes: []string{"Node", "RBAC"}, WebhookVersion: "v1beta1"}
+	for _, c := range []struct {
+		change func(*config.Flags)
+		want   string // no error
+	}{
+		{func(*config.Flags) {}, ""},
+		{func(f *config.Flags) { f.Modes = config.Modes(); f.PolicyFile, f.WebhookConfigFile = "p", "w" }, ""},
+		{func(f *config.Flags) { f.Modes = nil }, "must name at least one mode"},
+		{func(f *config.Flags) { f.Modes = []string{"RBAC", "Magic"} }, `"Magic" is not one of`},
+		{func(f *config.Flags) { f.Modes = []string{"RBAC", "RBAC"} }, `"RBAC" is given twice`},
+		{func(f *config.Flags) { f.Modes = []string{"ABAC"} }, "ABAC and --authorization-policy-file go together"},
+		{func(f *config.Flags) { f.PolicyFile = "p" }, "ABAC and --authorization-policy-file go together"},
+		{func(f *config.Flags) { f.Modes = []string{"Webhook"} }, "Webhook and --authorization-webhook-config-file go together"},
+		{func(f *config.Flags) { f.WebhookConfigFile = "w" }, "Webhook and --authorization-webhook-config-file go together"},
+		{func(f *config.Flags) { f.WebhookVersion = "v3" }, `"v3" is neither v1 nor v1beta1`},
+		{func(f *config.Flags) { f.WebhookVersion = "v1" }, ""},
+		{func(f *config.Flags) { f.AuthorizedTTL = -1 }, "must not be negative"},
+		{func(f *config.Flags) { f.UnauthorizedTTL = -1 }, "must not be negative"},
+	} {
+		f := good
+		c.change(&f)
+		err := errors.Join(f.Validate()...)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %s", f, err, c.want)
+		}
+	}
+	f := config.Flags{Modes: []string{"ABAC", "Webhook", "RBAC"}, PolicyFile: "p", WebhookConfigFile: "w", WebhookVersion: "v1", AuthorizedTTL: time.Hour, UnauthorizedTTL: time.Minute}
+	c := config.FromFlags(f)
+	w := c.Authorizers[1].Webhook
+	if len(c.Authorizers) != 3 || c.Authorizers[0].PolicyFile != "p" || c.Authorizers[2].Type != config.RBAC || w == nil ||
+		*w.ConnectionInfo.KubeConfigFile != "w" || w.FailurePolicy != config.PolicyNoOpinion || w.AuthorizedTTL.Duration != time.Hour || w.Timeout.Duration != config.MaxTimeout {
+		t.Errorf("from flags: %+v", c)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	file := kubeconfigFile(f)
+	f.Add([]byte(webhook(file, "matchConditions: [{expression: a}]")))
+	f.Add([]byte(head + "authorizers: [{type: RBAC, name: rbac}]"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := config.Parse(data, conditions{})
+		if err != nil {
+			return
+		}
+		for _, a := range c.Authorizers {
+			if a.Name == "" || (a.Type == config.Webhook) != (a.Webhook != nil) || a.Webhook != nil && a.Webhook.Timeout.Duration <= 0 {
+				t.Errorf("accepted %q", data)
+			}
+		}
+	})
+}

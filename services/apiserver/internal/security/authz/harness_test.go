@@ -1,0 +1,224 @@
+package authz_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"maps"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/node"
+	"binnacle/libs/rbac"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/security/authz"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// source is a stream of changes that a test makes.
+type source struct {
+	mu       sync.Mutex
+	revision int64
+	state    map[string]storage.KeyValue
+	events   []storage.Event
+	wake     chan struct{}
+	lost     bool // the stream is to say that history was compacted
+}
+
+func newSource() *source {
+	return &source{revision: 1, state: map[string]storage.KeyValue{}, wake: make(chan struct{})}
+}
+
+// put stores an object; nil deletes.
+func (s *source) put(key string, obj any) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.revision++
+	ev := storage.Event{Key: "/registry/" + key, Revision: s.revision, Type: storage.Deleted}
+	_, exists := s.state[ev.Key]
+	if obj == nil {
+		delete(s.state, ev.Key)
+	} else {
+		var err error
+		if ev.Value, err = json.Marshal(obj); err != nil {
+			panic(err)
+		}
+		ev.Type = storage.Created
+		if exists {
+			ev.Type = storage.Updated
+		}
+		s.state[ev.Key] = storage.KeyValue{Key: ev.Key, Value: ev.Value, ModRevision: s.revision, CreateRevision: s.revision}
+	}
+	s.events = append(s.events, ev)
+	close(s.wake)
+	s.wake = make(chan struct{})
+	return s.revision
+}
+
+// restore makes the source what it was when it was saved; of what has happened since
+// nothing is told.
+func (s *source) restore(revision int64, state map[string]storage.KeyValue) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.revision, s.state, s.events = revision, state, nil
+}
+
+// save is what restore takes.
+func (s *source) save() (int64, map[string]storage.KeyValue) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.revision, maps.Clone(s.state)
+}
+
+// lose makes the stream begin anew.
+func (s *source) lose() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lost = true
+	s.events = nil
+	close(s.wake)
+	s.wake = make(chan struct{})
+}
+
+func (s *source) Confirm(_ context.Context, at storage.Place) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at.Revision > s.revision {
+		return 0, at.Replaced(s.revision, "it is behind")
+	}
+	return s.revision, nil
+}
+
+func (s *source) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lost = false
+	var all []storage.KeyValue
+	for _, kv := range s.state {
+		all = append(all, kv)
+	}
+	return storage.Place{Revision: s.revision}, page(all)
+}
+
+func (s *source) Progress(context.Context) error { return nil }
+
+func (s *source) Follow(ctx context.Context, from storage.Place, apply func(storage.Batch) error) error {
+	after := from.Revision
+	for {
+		s.mu.Lock()
+		b := storage.Batch{Revision: s.revision}
+		for _, ev := range s.events {
+			if ev.Revision > after {
+				b.Events = append(b.Events, ev)
+			}
+		}
+		lost, wake := s.lost, s.wake
+		s.mu.Unlock()
+		if lost {
+			return &storage.CompactedError{}
+		}
+		if b.Revision > after {
+			if err := apply(b); err != nil {
+				return err
+			}
+			after = b.Revision
+			continue
+		}
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// world is a policy over a cache.
+type world struct {
+	*authz.Policy
+	source *source
+	cache  *watchcache.Cache
+	mu     sync.Mutex
+	told   []rbac.Position
+}
+
+func newWorld(t *testing.T, prepare func(*source)) *world {
+	t.Helper()
+	w := newStillWorld(t, prepare)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = w.cache.Run(ctx) })
+	wg.Go(func() {
+		if err := w.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("policy: %v", err)
+		}
+	})
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	return w
+}
+
+// newStillWorld is one in which nothing runs yet.
+func newStillWorld(t *testing.T, prepare func(*source)) *world {
+	t.Helper()
+	w := &world{source: newSource()}
+	if prepare != nil {
+		prepare(w.source)
+	}
+	names := []string{"roles", "clusterroles", "rolebindings", "clusterrolebindings", "pods"}
+	var resources []watchcache.Resource
+	for _, n := range names {
+		prefix := "/registry/" + n + "/"
+		resources = append(resources, watchcache.Resource{Name: n, Prefix: prefix, Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
+			ns, name, ok := strings.Cut(strings.TrimPrefix(key, prefix), "/")
+			if !ok {
+				ns, name = "", ns
+			}
+			return watchcache.Attributes{Namespace: ns, Name: name}, nil
+		}})
+	}
+	cache, err := watchcache.New(watchcache.Config{Source: w.source, Newest: w.source, Resources: resources})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.cache = cache
+	of := func(name string, object func() metav1.Object) authz.Source {
+		return authz.Source{Store: cache.Store(name), Decode: func(e *watchcache.Entry) (metav1.Object, error) {
+			o := object()
+			err := json.Unmarshal(e.Stored(), o)
+			o.SetResourceVersion(strconv.FormatInt(e.Revision, 10))
+			return o, err
+		}}
+	}
+	w.Policy = authz.NewPolicy(authz.PolicyConfig{
+		Cache: cache, Logger: slog.New(slog.DiscardHandler),
+		Rules: map[string]authz.Source{
+			rbac.KindRole:               of("roles", func() metav1.Object { return &rbacv1.Role{} }),
+			rbac.KindClusterRole:        of("clusterroles", func() metav1.Object { return &rbacv1.ClusterRole{} }),
+			rbac.KindRoleBinding:        of("rolebindings", func() metav1.Object { return &rbacv1.RoleBinding{} }),
+			rbac.KindClusterRoleBinding: of("clusterrolebindings", func() metav1.Object { return &rbacv1.ClusterRoleBinding{} }),
+		},
+		Nodes: map[node.Kind]authz.Source{node.Pod: of("pods", func() metav1.Object { return &corev1.Pod{} })},
+	})
+	w.OnChange(func(c rbac.Change) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.told = append(w.told, c.Position)
+	})
+	return w
+}
+
+// lastTold is the newest position that listeners were told.
+func (w *world) lastTold() rbac.Position {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.told[len(w.told)-1]
+}

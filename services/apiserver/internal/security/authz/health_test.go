@@ -1,0 +1,32 @@
+package authz_test
+
+import (
+	"testing"
+
+	"binnacle/libs/authorizer"
+	"binnacle/services/apiserver/internal/security/authz"
+)
+
+func TestHealthIsAllowedUntilPolicyIsLoaded(t *testing.T) {
+	anonymous := &authorizer.User{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}}
+	for _, c := range []struct {
+		attributes authorizer.Attributes
+		synced     bool
+		want       authorizer.Decision
+	}{
+		{attributes: authorizer.Attributes{Verb: "get", Path: "/readyz"}, want: authorizer.Allow},
+		{attributes: authorizer.Attributes{Verb: "get", Path: "/livez/etcd"}, want: authorizer.Allow},
+		{attributes: authorizer.Attributes{Verb: "get", Path: "/healthz"}, want: authorizer.Allow},
+		{attributes: authorizer.Attributes{Verb: "post", Path: "/readyz"}},
+		{attributes: authorizer.Attributes{Verb: "get", Path: "/metrics"}},
+		{attributes: authorizer.Attributes{Verb: "get", Path: "/readyzz"}},
+		{attributes: authorizer.Attributes{Verb: "get", Resource: true, Version: "v1", ResourceName: "secrets"}},
+		{attributes: authorizer.Attributes{Verb: "get", Path: "/readyz"}, synced: true},
+	} {
+		c.attributes.User = anonymous
+		got, _, err := authz.NewHealth(func() bool { return c.synced }).Authorize(t.Context(), &c.attributes)
+		if err != nil || got != c.want {
+			t.Errorf("%s %s, loaded %t: decision %v, want %v, %v", c.attributes.Verb, c.attributes.Path, c.synced, got, c.want, err)
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package modes
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"binnacle/libs/abac"
+	"binnacle/libs/authorizer"
+	"binnacle/libs/features"
+	"binnacle/libs/node"
+	"binnacle/services/apiserver/internal/proxy/webhookclient"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/authz"
+	"binnacle/services/apiserver/internal/security/authz/config"
+	"binnacle/services/apiserver/internal/security/authz/webhook"
+)
+
+// Builder creates authorizers.
+type Builder struct {
+	Policy *authz.Policy
+	// Nodes is whether the policy follows the resources of the node authorizer.
+	Nodes bool
+	// FeatureEnabled reports whether a feature gate is on.
+	FeatureEnabled func(features.Gate) bool
+	Conditions     *webhook.Compiler
+	Metrics        *authz.Metrics
+	WebhookMetrics *webhook.Metrics
+	Calls          *webhookclient.Metrics // of webhooks; may be nil
+	Dial           webhookclient.Dial     // connects to webhooks; nil connects directly
+	Logger         *slog.Logger
+}
+
+// chain holds the authorizers of one configuration.
+type chain struct {
+	authorizer.Chain
+	webhooks []*webhook.Authorizer
+}
+
+func (c *chain) close() {
+	for _, w := range c.webhooks {
+		w.Close()
+	}
+}
+
+func (c *chain) retire() {
+	for _, w := range c.webhooks {
+		w.Retire()
+	}
+}
+
+// build returns the configured authorizers, after those that every server has: for the
+// group system:masters, for the suite's own services, and for probes while the policy is
+// not loaded.
+func (b *Builder) build(c *config.Configuration) (*chain, error) {
+	out := &chain{Chain: authorizer.Chain{authorizer.Masters{}, authz.NewSuite()}}
+	if decidesByRoles(c) {
+		out.Chain = append(out.Chain, authz.NewHealth(b.Policy.Synced))
+	}
+	for i := range c.Authorizers {
+		a := &c.Authorizers[i]
+		z, err := b.one(a)
+		if err != nil {
+			out.close()
+			return nil, fmt.Errorf("authorizer %s: %w", a.Name, err)
+		}
+		if w, ok := z.(*webhook.Authorizer); ok {
+			out.webhooks = append(out.webhooks, w)
+		}
+		out.Chain = append(out.Chain, b.Metrics.Decisions(a.Type, a.Name, z))
+	}
+	return out, nil
+}
+
+// decidesByRoles reports whether an authorizer reads roles, here or as a webhook.
+func decidesByRoles(c *config.Configuration) bool {
+	return slices.ContainsFunc(c.Authorizers, func(a config.Authorizer) bool { return a.Type == config.RBAC || a.Type == config.Webhook })
+}
+
+func (b *Builder) one(a *config.Authorizer) (authorizer.Authorizer, error) {
+	switch a.Type {
+	case config.AlwaysAllow:
+		return authorizer.AlwaysAllow{}, nil
+	case config.AlwaysDeny:
+		return authorizer.AlwaysDeny{}, nil
+	case config.ABAC:
+		return abac.Load(a.PolicyFile, b.Logger)
+	case config.RBAC:
+		return b.Policy.Engine, nil
+	case config.Node:
+		if !b.Nodes {
+			return nil, fmt.Errorf("type %s was not there at the start, and needs a restart", config.Node)
+		}
+		return node.NewAuthorizer(b.Policy.Graph, b.FeatureEnabled), nil
+	case config.Webhook:
+		return b.webhook(a)
+	}
+	return nil, fmt.Errorf("type %q is not known", a.Type)
+}
+
+func (b *Builder) webhook(a *config.Authorizer) (*webhook.Authorizer, error) {
+	w := a.Webhook
+	c := webhook.Config{
+		Name: a.Name, KubeconfigFile: *w.ConnectionInfo.KubeConfigFile, Version: w.SubjectAccessReviewVersion,
+		Timeout: w.Timeout.Duration, AuthorizedTTL: w.AuthorizedTTL.Duration, UnauthorizedTTL: w.UnauthorizedTTL.Duration,
+		Metrics: b.WebhookMetrics, Calls: b.Calls, Dial: b.Dial, Logger: b.Logger, Aside: request.Aside,
+	}
+	if w.FailurePolicy == config.PolicyDeny {
+		c.FailureDecision = authorizer.Deny
+	}
+	if len(w.MatchConditions) > 0 {
+		expressions := make([]string, len(w.MatchConditions))
+		for i, m := range w.MatchConditions {
+			expressions[i] = m.Expression
+		}
+		var err error
+		if c.Conditions, err = b.Conditions.Compile(expressions); err != nil {
+			return nil, err
+		}
+	}
+	return webhook.New(c)
+}

@@ -1,0 +1,263 @@
+package modes_test
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"binnacle/libs/authorizer"
+	"binnacle/libs/features"
+	"binnacle/services/apiserver/internal/security/authz"
+	"binnacle/services/apiserver/internal/security/authz/config"
+	"binnacle/services/apiserver/internal/security/authz/modes"
+	"binnacle/services/apiserver/internal/security/authz/webhook"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func builder(t *testing.T, nodes bool) *modes.Builder {
+	t.Helper()
+	conditions, err := webhook.NewCompiler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &modes.Builder{
+		Policy: authz.NewPolicy(authz.PolicyConfig{}), Nodes: nodes, FeatureEnabled: features.New().Enabled, Conditions: conditions, Metrics: authz.NewMetrics(prometheus.NewRegistry()),
+		WebhookMetrics: webhook.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+func get(user string, groups ...string) *authorizer.Attributes {
+	return &authorizer.Attributes{User: &authorizer.User{Name: user, Groups: groups}, Verb: "get", Path: "/x"}
+}
+
+func TestTheOrderDecides(t *testing.T) {
+	policies := filepath.Join(t.TempDir(), "policies")
+	line := `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":"alice","nonResourcePath":"*"}}`
+	if err := os.WriteFile(policies, []byte(line), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		modes, user, groups string
+		want                authorizer.Decision
+		reason              string
+	}{
+		{"AlwaysAllow", "bob", "", authorizer.Allow, ""},
+		{"AlwaysDeny", "bob", "", authorizer.NoOpinion, "Everything is forbidden."},
+		{"AlwaysDeny,AlwaysAllow", "bob", "", authorizer.Allow, ""}, // it has no opinion
+		{"AlwaysDeny", "bob", "system:masters", authorizer.Allow, ""},
+		{"ABAC", "alice", "", authorizer.Allow, ""},
+		{"ABAC", "bob", "", authorizer.NoOpinion, "No policy matched."},
+		{"Node,RBAC,ABAC", "alice", "", authorizer.Allow, ""},
+		{"AlwaysDeny,ABAC", "bob", "", authorizer.NoOpinion, "Everything is forbidden.\nNo policy matched."},
+		{"Node,RBAC", "bob", "", authorizer.NoOpinion, ""},
+	} {
+		r, err := modes.New(builder(t, true), config.FromFlags(config.Flags{Modes: strings.Split(c.modes, ","), PolicyFile: policies}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, reason, err := r.Authorize(t.Context(), get(c.user, strings.Fields(c.groups)...))
+		if d != c.want || reason != c.reason || err != nil {
+			t.Errorf("%s for %s: %v %q %v", c.modes, c.user, d, reason, err)
+		}
+		r.Close()
+	}
+}
+
+// TestSelectorsCanBeSwitchedOff by the feature gates.
+func TestSelectorsCanBeSwitchedOff(t *testing.T) {
+	list := func(resource, selector string) *authorizer.Attributes {
+		return &authorizer.Attributes{
+			User: &authorizer.User{Name: "system:node:n", Groups: []string{"system:nodes"}}, Verb: "list", Resource: true, Version: "v1",
+			ResourceName: resource, FieldSelector: fields.ParseSelectorOrDie(selector).Requirements(),
+		}
+	}
+	mine, all, nodes := list("pods", "spec.nodeName=n"), list("pods", ""), list("nodes", "")
+	for _, c := range []struct {
+		readAll, noSelectors bool
+		allowed              [3]bool // mine, all, nodes
+	}{
+		{false, false, [3]bool{true, false, false}},
+		{false, true, [3]bool{false, false, false}},
+		{true, false, [3]bool{true, true, true}},
+		{true, true, [3]bool{true, true, true}},
+	} {
+		b := builder(t, true)
+		b.FeatureEnabled = func(g features.Gate) bool {
+			return g == features.AuthorizeNodeWithSelectors && !c.readAll || g == features.AuthorizeWithSelectors && !c.noSelectors
+		}
+		r, err := modes.New(b, config.FromFlags(config.Flags{Modes: []string{"Node"}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, a := range []*authorizer.Attributes{mine, all, nodes} {
+			if d, _, err := r.Authorize(t.Context(), a); err != nil || (d == authorizer.Allow) != c.allowed[i] {
+				t.Errorf("reads all %v, no selectors %v, %s: %v %v", c.readAll, c.noSelectors, a.ResourceName, d, err)
+			}
+		}
+		if len(mine.FieldSelector) != 1 {
+			t.Error("the question was changed")
+		}
+		r.Close()
+	}
+}
+
+func TestRulesOfAllAuthorizers(t *testing.T) {
+	r, err := modes.New(builder(t, true), config.FromFlags(config.Flags{Modes: []string{"Node", "AlwaysAllow"}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	rules, err := r.RulesFor(t.Context(), &authorizer.User{Name: "alice"}, "a")
+	if len(rules.Resource) != 1 || len(rules.NonResource) != 1 || rules.Incomplete || err != nil {
+		t.Errorf("%+v, %v", rules, err)
+	}
+	rules, err = r.RulesFor(t.Context(), &authorizer.User{Name: "system:node:n", Groups: []string{"system:nodes"}}, "a")
+	if !rules.Incomplete || err == nil || err.Error() != "node authorizer does not support user rule resolution" {
+		t.Errorf("%+v, %v", rules, err)
+	}
+}
+
+// service allows the path /x to those whom it is told to.
+func service(t *testing.T, allowed func(user string) bool) string {
+	t.Helper()
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review map[string]any
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			t.Error(err)
+		}
+		user, _ := review["spec"].(map[string]any)["user"].(string)
+		review["status"] = map[string]any{"allowed": allowed(user)}
+		_ = json.NewEncoder(w).Encode(review)
+	}))
+	t.Cleanup(s.Close)
+	c := clientcmdapi.NewConfig()
+	c.Clusters["c"] = &clientcmdapi.Cluster{Server: s.URL, CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})}
+	c.Contexts["x"] = &clientcmdapi.Context{Cluster: "c"}
+	c.CurrentContext = "x"
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*c, file); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func webhookFile(kubeconfig string) string {
+	return "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers:\n- type: Webhook\n  name: w\n  webhook:\n" +
+		"    timeout: 10s\n    subjectAccessReviewVersion: v1\n    matchConditionSubjectAccessReviewVersion: v1\n    failurePolicy: NoOpinion\n" +
+		"    connectionInfo: {type: KubeConfigFile, kubeConfigFile: " + kubeconfig + "}\n"
+}
+
+// logged passes on what is logged.
+type logged struct {
+	slog.Handler
+	texts chan string
+}
+
+func (l logged) Enabled(context.Context, slog.Level) bool { return true }
+func (l logged) Handle(_ context.Context, r slog.Record) error {
+	l.texts <- r.Message
+	return nil
+}
+
+func TestReload(t *testing.T) {
+	var asked atomic.Int64
+	first := service(t, func(user string) bool { asked.Add(1); return user == "alice" })
+	second := service(t, func(user string) bool { return user == "bob" })
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	put := func(content string) {
+		if err := errors.Join(os.WriteFile(file+".new", []byte(content), 0o600), os.Rename(file+".new", file)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(webhookFile(first))
+	b := builder(t, false)
+	parse := func() *config.Configuration {
+		c, err := config.Parse([]byte(webhookFile(first)), b.Conditions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	r, err := modes.New(b, parse())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	registry := prometheus.NewRegistry()
+	texts := make(chan string, 10)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		done <- r.Follow(ctx, file, []byte(webhookFile(first)), modes.NewReloadMetrics(registry, "me"), slog.New(logged{slog.DiscardHandler, texts}))
+	}()
+	defer func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("follow: %v", err)
+		}
+	}()
+	may := func(user string) bool {
+		t.Helper()
+		d, _, err := r.Authorize(t.Context(), get(user))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d == authorizer.Allow
+	}
+	if !may("alice") || may("bob") {
+		t.Fatal("the first configuration is not in use")
+	}
+	for i, bad := range []string{
+		"nonsense", webhookFile("/no/such/file"), strings.ReplaceAll(webhookFile(first), "type: Webhook\n  name: w", "type: Node\n  name: node"),
+		"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: [{type: Node, name: node}]\n",
+		webhookFile(second) + "- {type: Node, name: node}\n", // which was not there at the start
+	} {
+		put(bad)
+		if text := <-texts; text != "the authorization configuration cannot be used, keeping the one in use" {
+			t.Errorf("%d: logged %q", i, text)
+		}
+		if !may("alice") || may("bob") {
+			t.Errorf("%d: a bad file changes what is decided", i)
+		}
+	}
+	put(webhookFile(second))
+	if text := <-texts; text != "authorization configuration reloaded" {
+		t.Errorf("logged %q", text)
+	}
+	if may("alice") || !may("bob") {
+		t.Error("the new configuration is not in use, or the old one's decisions are kept")
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			if !strings.HasPrefix(m.Label[0].GetValue(), "sha256:") {
+				t.Errorf("%s: %v", f.GetName(), m.Label)
+			}
+			counts[f.GetName()+" "+m.Label[1].GetValue()] = m.GetCounter().GetValue()
+		}
+	}
+	const prefix = "apiserver_authorization_config_controller_automatic_"
+	if len(counts) != 4 || counts[prefix+"reloads_total failure"] != 5 || counts[prefix+"reloads_total success"] != 1 {
+		t.Errorf("metrics are %v", counts)
+	}
+}

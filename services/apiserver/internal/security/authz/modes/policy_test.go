@@ -1,0 +1,113 @@
+package modes_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/authorizer"
+	"binnacle/libs/rbac"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/security/authz"
+	"binnacle/services/apiserver/internal/security/authz/config"
+	"binnacle/services/apiserver/internal/security/authz/modes"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// source is a store that nothing is in at first.
+type source struct{ batches chan storage.Batch }
+
+func (s source) Load(context.Context, func([]storage.KeyValue) error) (storage.Place, error) {
+	return storage.Place{Revision: 1}, nil
+}
+
+func (s source) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
+	for {
+		select {
+		case b := <-s.batches:
+			if err := apply(b); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (source) Progress(context.Context) error { return nil }
+
+func (source) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
+
+// following is a policy that follows the roles of a store.
+func following(t *testing.T, s source) *authz.Policy {
+	t.Helper()
+	cache, err := watchcache.New(watchcache.Config{Source: s, Newest: s, Resources: []watchcache.Resource{{
+		Name: "roles", Prefix: "/registry/roles/", Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
+			ns, name, _ := strings.Cut(strings.TrimPrefix(key, "/registry/roles/"), "/")
+			return watchcache.Attributes{Namespace: ns, Name: name}, nil
+		},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := authz.NewPolicy(authz.PolicyConfig{Cache: cache, Logger: slog.New(slog.DiscardHandler), Rules: map[string]authz.Source{
+		rbac.KindRole: {Store: cache.Store("roles"), Decode: func(e *watchcache.Entry) (metav1.Object, error) {
+			o := &rbacv1.Role{}
+			err := json.Unmarshal(e.Stored(), o)
+			o.SetResourceVersion(strconv.FormatInt(e.Revision, 10))
+			return o, err
+		}},
+	}})
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = cache.Run(ctx) })
+	wg.Go(func() { _ = p.Run(ctx) })
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	return p
+}
+
+// TestAChangeOfThePolicy makes services be asked again.
+func TestAChangeOfThePolicy(t *testing.T) {
+	var asked atomic.Int64
+	file := service(t, func(string) bool { asked.Add(1); return true })
+	b, s := builder(t, false), source{make(chan storage.Batch)}
+	b.Policy = following(t, s)
+	parsed, err := config.Parse([]byte(webhookFile(file)), b.Conditions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := modes.New(b, parsed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	inNamespace := get("alice")
+	inNamespace.Path, inNamespace.Resource, inNamespace.Namespace, inNamespace.ResourceName = "", true, "ns", "pods"
+	ask := func() int64 {
+		if d, _, err := r.Authorize(t.Context(), inNamespace); d != authorizer.Allow || err != nil {
+			t.Fatal(d, err)
+		}
+		return asked.Load()
+	}
+	if n := ask() + ask(); n != 2 {
+		t.Errorf("nothing is kept: %d", n)
+	}
+	s.batches <- storage.Batch{Revision: 2, Events: []storage.Event{{
+		Type: storage.Created, Key: "/registry/roles/ns/r", Revision: 2, CreateRevision: 2, Value: []byte(`{"metadata":{"namespace":"ns","name":"r"}}`),
+	}}}
+	for end := time.Now().Add(30 * time.Second); ask() < 2; runtime.Gosched() {
+		if time.Now().After(end) {
+			t.Fatal("what was decided before the change is kept")
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package modes
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/libs/authorizer"
+	"binnacle/libs/features"
+	"binnacle/libs/filewatch"
+	"binnacle/libs/rbac"
+	"binnacle/services/apiserver/internal/security/authz/config"
+)
+
+// Reloadable decides by the current configuration.
+type Reloadable struct {
+	builder *Builder
+	current atomic.Pointer[chain]
+
+	mu       sync.Mutex // orders changes of the chain and of the policy; before the locks of the webhooks' caches
+	position rbac.Position
+}
+
+// New creates the authorizers of a configuration. Their caches follow the policy.
+func New(b *Builder, c *config.Configuration) (*Reloadable, error) {
+	r := &Reloadable{builder: b}
+	first, err := b.build(c)
+	if err != nil {
+		return nil, err
+	}
+	r.current.Store(first)
+	b.Policy.OnChange(r.policyChanged)
+	return r, nil
+}
+
+// Authorize implements authorizer.Authorizer.
+func (r *Reloadable) Authorize(ctx context.Context, a *authorizer.Attributes) (authorizer.Decision, string, error) {
+	if !r.builder.FeatureEnabled(features.AuthorizeWithSelectors) {
+		all := *a
+		all.FieldSelector, all.LabelSelector = nil, nil
+		a = &all
+	}
+	return r.current.Load().Authorize(ctx, a)
+}
+
+// RulesFor implements authorizer.RuleResolver.
+func (r *Reloadable) RulesFor(ctx context.Context, u *authorizer.User, namespace string) (authorizer.Rules, error) {
+	return r.current.Load().RulesFor(ctx, u, namespace)
+}
+
+// Close ends running calls.
+func (r *Reloadable) Close() { r.current.Load().close() }
+
+func (r *Reloadable) policyChanged(c rbac.Change) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.position = c.Position
+	for _, w := range r.current.Load().webhooks {
+		w.PolicyChanged(c)
+	}
+}
+
+// replace activates another configuration.
+func (r *Reloadable) replace(c *config.Configuration) error {
+	next, err := r.builder.build(c)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	for _, w := range next.webhooks {
+		w.PolicyChanged(rbac.Change{Position: r.position, All: true})
+	}
+	old := r.current.Swap(next)
+	r.mu.Unlock()
+	old.retire()
+	return nil
+}
+
+// ReloadMetrics counts the reloads of the file.
+type ReloadMetrics struct {
+	server  string
+	total   *prometheus.CounterVec
+	seconds *prometheus.GaugeVec
+}
+
+// NewReloadMetrics returns the metrics and registers them. Their label is a digest of the server's
+// identity.
+func NewReloadMetrics(reg prometheus.Registerer, identity string) *ReloadMetrics {
+	const prefix = "apiserver_authorization_config_controller_automatic_"
+	labels := []string{"apiserver_id_hash", "status"}
+	m := &ReloadMetrics{
+		server: fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(identity))),
+		total:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "reloads_total", Help: "Reloads of the authorization configuration, by status and server."}, labels),
+		seconds: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: prefix + "reload_last_timestamp_seconds", Help: "Time of the last reload of the authorization configuration, by status and server.",
+		}, labels),
+	}
+	reg.MustRegister(m.total, m.seconds)
+	return m
+}
+
+func (m *ReloadMetrics) note(status string) {
+	m.total.WithLabelValues(m.server, status).Inc()
+	m.seconds.WithLabelValues(m.server, status).SetToCurrentTime()
+}
+
+// Follow activates each valid content of a file until ctx ends. known is the initially active
+// content.
+func (r *Reloadable) Follow(ctx context.Context, file string, known []byte, m *ReloadMetrics, log *slog.Logger) error {
+	return filewatch.Follow(ctx, log, file, known, func(_ context.Context, data []byte, err error) {
+		if err == nil {
+			var c *config.Configuration
+			if c, err = config.Parse(data, r.builder.Conditions); err == nil {
+				err = r.replace(c)
+			}
+		}
+		if err != nil {
+			m.note("failure")
+			log.Error("the authorization configuration cannot be used, keeping the one in use", "file", file, "error", err)
+			return
+		}
+		m.note("success")
+		log.Info("authorization configuration reloaded", "file", file)
+	})
+}

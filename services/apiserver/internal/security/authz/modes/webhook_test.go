@@ -1,0 +1,86 @@
+package modes_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"binnacle/libs/authorizer"
+	"binnacle/services/apiserver/internal/security/authz/config"
+	"binnacle/services/apiserver/internal/security/authz/modes"
+)
+
+// anyCondition is good.
+type anyCondition struct{}
+
+func (anyCondition) Check(string) error { return nil }
+
+// TestWebhooksOfFiles: what a file says of a service is what it is asked by.
+func TestWebhooksOfFiles(t *testing.T) {
+	kubeconfig := service(t, func(user string) bool { return user == "alice" })
+	dead := filepath.Join(t.TempDir(), "dead")
+	raw, err := os.ReadFile(kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(string(raw), "\n")
+	for i, l := range lines {
+		if before, _, ok := strings.Cut(l, "server: "); ok {
+			lines[i] = before + "server: https://127.0.0.1:1"
+		}
+	}
+	if err := os.WriteFile(dead, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const shorter = "timeout: 50ms"
+	for name, c := range map[string]struct {
+		file   string
+		user   string
+		want   authorizer.Decision
+		failed bool
+	}{
+		"allowed":                   {file: webhookFile(kubeconfig), user: "alice", want: authorizer.Allow},
+		"no opinion":                {file: webhookFile(kubeconfig), user: "bob", want: authorizer.NoOpinion},
+		"no answer":                 {file: strings.Replace(webhookFile(dead), "timeout: 10s", shorter, 1), user: "alice", want: authorizer.NoOpinion, failed: true},
+		"no answer, and that is no": {file: strings.NewReplacer("timeout: 10s", shorter, "NoOpinion", "Deny").Replace(webhookFile(dead)), user: "alice", want: authorizer.Deny},
+		"not what it is asked":      {file: webhookFile(kubeconfig) + "    matchConditions: [{expression: request.user == 'bob'}]\n", user: "alice", want: authorizer.NoOpinion},
+		"what it is asked":          {file: webhookFile(kubeconfig) + "    matchConditions: [{expression: request.user == 'alice'}]\n", user: "alice", want: authorizer.Allow},
+	} {
+		t.Run(name, func(t *testing.T) {
+			parsed, err := config.Parse([]byte(c.file), anyCondition{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := modes.New(builder(t, true), parsed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			if d, reason, err := r.Authorize(t.Context(), get(c.user)); d != c.want || c.failed && err == nil {
+				t.Errorf("%v %q %v", d, reason, err)
+			}
+		})
+	}
+}
+
+func TestWhatCannotBeMade(t *testing.T) {
+	kubeconfig := service(t, func(string) bool { return true })
+	for what, file := range map[string]string{
+		"a condition that does not compile": webhookFile(kubeconfig) + "    matchConditions: [{expression: request.nothing}]\n",
+		"nodes that were not there":         webhookFile(kubeconfig) + "- {type: Node, name: node}\n",
+	} {
+		parsed, err := config.Parse([]byte(file), anyCondition{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err := modes.New(builder(t, false), parsed); err == nil {
+			r.Close()
+			t.Errorf("%s: no error", what)
+		}
+	}
+	if r, err := modes.New(builder(t, true), config.FromFlags(config.Flags{Modes: []string{"ABAC"}, PolicyFile: "/no/such/file"})); err == nil {
+		r.Close()
+		t.Error("a policy that is not there")
+	}
+}

@@ -1,0 +1,128 @@
+package authz_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/authorizer"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/authz"
+)
+
+func TestForbidden(t *testing.T) {
+	for _, c := range []struct {
+		path, reason, message string
+		details               metav1.StatusDetails
+	}{
+		{"/api/v1/namespaces/a/pods/p", "", `pods "p" is forbidden: User "alice" cannot get resource "pods" in API group "" in the namespace "a"`, metav1.StatusDetails{Name: "p", Kind: "pods"}},
+		{"/apis/apps/v1/deployments", "because", `deployments.apps is forbidden: User "alice" cannot list resource "deployments" in API group "apps" at the cluster scope: because`, metav1.StatusDetails{Group: "apps", Kind: "deployments"}},
+		{"/metrics", "", `forbidden: User "alice" cannot get path "/metrics"`, metav1.StatusDetails{}},
+	} {
+		err := authz.Forbidden(attributes(http.MethodGet, c.path), c.reason)
+		var told apierrors.APIStatus
+		if !errors.As(err, &told) || told.Status().Code != http.StatusForbidden || told.Status().Message != c.message || !reflect.DeepEqual(told.Status().Details, &c.details) {
+			t.Errorf("%s: %v, %+v", c.path, err, told.Status().Details)
+		}
+	}
+	if text := authz.Message(&authz.Attributes{Verb: "get", Path: "/"}); text != `User "" cannot get path "/"` {
+		t.Error(text)
+	}
+}
+
+// says is an authorizer that answers always the same.
+type says struct {
+	decision authz.Decision
+	err      error
+	asked    *[]string
+	only     string // the name that the answer is for
+}
+
+func (s says) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
+	if s.asked != nil {
+		*s.asked = append(*s.asked, strings.Join([]string{a.User.Name, a.Verb, a.Group, a.ResourceName, a.Name}, " "))
+	}
+	if s.only != "" && a.Name != s.only {
+		return authz.NoOpinion, "", nil
+	}
+	return s.decision, "", s.err
+}
+
+// lists is one that lists rules too.
+type lists struct{ says }
+
+func (lists) RulesFor(context.Context, *authorizer.User, string) (authorizer.Rules, error) {
+	return authorizer.Rules{Incomplete: true}, nil
+}
+
+func TestSigners(t *testing.T) {
+	broken := errors.New("broken")
+	for what, c := range map[string]struct {
+		says says
+		may  bool
+	}{
+		"by its name":           {says{decision: authz.Allow, only: "example.com/a"}, true},
+		"all of its domain":     {says{decision: authz.Allow, only: "example.com/*"}, true},
+		"another":               {says{decision: authz.Allow, only: "example.com/b"}, false},
+		"no opinion":            {says{decision: authz.NoOpinion}, false},
+		"denied":                {says{decision: authz.Deny}, false},
+		"allowed with an error": {says{decision: authz.Allow, err: broken}, false},
+		"an error":              {says{err: broken}, false},
+	} {
+		var asked []string
+		c.says.asked = &asked
+		if may := authz.MayOnSigner(t.Context(), c.says, &request.User{Name: "u"}, "sign", "example.com/a"); may != c.may {
+			t.Errorf("%s: %v", what, may)
+		}
+		if asked[0] != "u sign certificates.k8s.io signers example.com/a" {
+			t.Errorf("%s: asked of %q", what, asked)
+		}
+	}
+}
+
+func TestDecisionsAreCounted(t *testing.T) {
+	broken := errors.New("broken")
+	reg := prometheus.NewPedanticRegistry()
+	m := authz.NewMetrics(reg)
+	for _, s := range []says{{decision: authz.Allow}, {decision: authz.Deny}, {decision: authz.Deny}, {decision: authz.Deny, err: broken}, {}, {err: broken}} {
+		for _, z := range []authz.Authorizer{m.Requests(s), m.Decisions("RBAC", "rbac", s)} {
+			if d, _, err := z.Authorize(t.Context(), &authz.Attributes{}); d != s.decision || !errors.Is(err, s.err) {
+				t.Errorf("%+v became %v, %v", s, d, err)
+			}
+		}
+	}
+	got := map[string]float64{}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if m.GetCounter() != nil {
+				got[f.GetName()+" "+m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
+			}
+		}
+	}
+	want := map[string]float64{
+		"apiserver_authorization_decisions_total allowed": 1, "apiserver_authorization_decisions_total denied": 3,
+		"authorization_attempts_total allowed": 1, "authorization_attempts_total denied": 3, "authorization_attempts_total no-opinion": 1, "authorization_attempts_total error": 1,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("counted %v", got)
+	}
+	if r, ok := m.Decisions("RBAC", "lists", lists{}).(authorizer.RuleResolver); !ok {
+		t.Error("the rules are lost")
+	} else if rules, err := r.RulesFor(t.Context(), nil, ""); err != nil || !rules.Incomplete {
+		t.Errorf("%+v, %v", rules, err)
+	}
+	if _, ok := m.Decisions("RBAC", "none", says{}).(authorizer.RuleResolver); ok {
+		t.Error("rules come from one that has none")
+	}
+}

@@ -1,0 +1,167 @@
+package externaljwt_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	pb "k8s.io/externaljwt/apis/v1alpha1"
+
+	"binnacle/libs/satoken"
+	"binnacle/services/apiserver/internal/security/externaljwt"
+	"binnacle/services/apiserver/internal/security/externaljwt/externaljwttest"
+)
+
+func connect(t *testing.T, s *externaljwttest.Signer) (*externaljwt.Signer, *prometheus.Registry, error) {
+	t.Helper()
+	r := prometheus.NewRegistry()
+	m, err := externaljwt.NewMetrics(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := externaljwt.New(t.Context(), externaljwt.Config{Socket: s.Socket, Logger: slog.New(slog.DiscardHandler), Metrics: m})
+	if err == nil {
+		t.Cleanup(got.Close)
+	}
+	return got, r, err
+}
+
+func TestSignRejectsHeadersThatKubernetesDoesNotIssue(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*externaljwttest.State)
+		want   string
+	}{
+		{name: "good", change: func(*externaljwttest.State) {}},
+		{name: "type", change: func(s *externaljwttest.State) { s.Header["typ"] = "ABC" }, want: "while validating header: bad type"},
+		{name: "algorithm", change: func(s *externaljwttest.State) { s.Header["alg"] = "ABC" }, want: `while validating header: bad signing algorithm "ABC"`},
+		{name: "no key id", change: func(s *externaljwttest.State) { delete(s.Header, "kid") }, want: "while validating header: key id missing"},
+		{name: "long key id", change: func(s *externaljwttest.State) { s.Header["kid"] = strings.Repeat("x", 1025) }, want: "while validating header: key id longer than 1 kb"},
+		{name: "unknown field", change: func(s *externaljwttest.State) { s.Header["x"] = "y" }, want: `while validating header: while parsing header JSON: json: unknown field "x"`},
+		{name: "no signature", change: func(s *externaljwttest.State) { s.NoSignature = true }, want: "empty signature returned"},
+		{name: "excluded key", change: func(s *externaljwttest.State) {
+			s.Header["kid"] = "kid-2"
+			s.Keys = append(s.Keys, externaljwttest.Public(t, "kid-2", s.Key, true))
+		}, want: "while validating header: key used for signing JWT (kid: kid-2) is excluded from OIDC discovery docs"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			server := externaljwttest.New(t)
+			server.Start()
+			s, _, err := connect(t, server)
+			if err != nil {
+				t.Fatal(err)
+			}
+			server.Change(c.change)
+			token, err := s.SignClaims(t.Context(), satoken.Request{IssuedAt: time.Now(), Lifetime: time.Hour}.Claims("https://issuer"))
+			switch {
+			case c.want == "" && (err != nil || strings.Count(token, ".") != 2):
+				t.Errorf("%q, %v", token, err)
+			case c.want != "" && (err == nil || err.Error() != c.want):
+				t.Errorf("error %v, want %s", err, c.want)
+			}
+		})
+	}
+}
+
+func TestKeysThatAreInvalidEndTheStart(t *testing.T) {
+	for _, c := range []struct {
+		change func(*externaljwttest.State)
+		want   string
+	}{
+		{func(s *externaljwttest.State) { s.Refresh = 0 }, "found invalid refresh hint (0s)"},
+		{func(s *externaljwttest.State) { s.Keys = nil }, "found no keys"},
+		{func(s *externaljwttest.State) { s.Keys = []*pb.Key{{KeyId: "", Key: []byte("x")}} }, `found invalid public key id ""`},
+		{func(s *externaljwttest.State) { s.Keys = []*pb.Key{{KeyId: "x"}} }, "found empty public key"},
+		{func(s *externaljwttest.State) { s.Keys = []*pb.Key{{KeyId: "x", Key: []byte("x")}} }, "while parsing external public keys: "},
+		{func(s *externaljwttest.State) { s.Made = time.Date(-5, 1, 1, 0, 0, 0, 0, time.UTC) }, "invalid data timestamp: "},
+	} {
+		server := externaljwttest.New(t)
+		server.Change(c.change)
+		server.Start()
+		_, _, err := connect(t, server)
+		if want := "while initially filling key cache: while fetching token verification keys: " + c.want; err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+}
+
+func TestMaxLifetimeRejectsLessThanTenMinutes(t *testing.T) {
+	server := externaljwttest.New(t)
+	server.Start()
+	s, _, err := connect(t, server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, err := s.MaxLifetime(t.Context()); err != nil || d != 24*time.Hour {
+		t.Errorf("%v, %v", d, err)
+	}
+	server.Change(func(s *externaljwttest.State) { s.MaxLifetime = 599 })
+	if _, err := s.MaxLifetime(t.Context()); err == nil || err.Error() != "max token life supported by external-jwt-signer (599s) is less than acceptable (min 600s)" {
+		t.Error(err)
+	}
+}
+
+// TestKeysAreFetchedAgain when the signer asks for it, and for an unknown key id.
+func TestKeysAreFetchedAgain(t *testing.T) {
+	server := externaljwttest.New(t)
+	server.Start()
+	s, metrics, err := connect(t, server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes := make(chan struct{}, 10)
+	s.OnChange(func() { changes <- struct{}{} })
+	if s.Candidates(t.Context(), "kid-1"); server.Fetches() != 1 {
+		t.Errorf("%d fetches", server.Fetches())
+	}
+	if keys := s.Candidates(t.Context(), "kid-2"); len(keys) != 0 || server.Fetches() != 2 {
+		t.Errorf("keys %v, %d fetches", keys, server.Fetches())
+	}
+	server.Change(func(s *externaljwttest.State) {
+		s.Keys = append(s.Keys, externaljwttest.Public(t, "kid-2", externaljwttest.NewKey(t), true))
+		s.Made, s.Refresh = time.Now(), 1
+	})
+	if keys := s.Candidates(t.Context(), "kid-2"); len(keys) != 1 || keys[0].ID != "kid-2" || !keys[0].Undiscoverable || len(s.Candidates(t.Context(), "")) != 2 {
+		t.Errorf("keys %v", keys)
+	}
+	<-changes
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- s.Run(ctx) }()
+	server.Change(func(s *externaljwttest.State) { s.Keys, s.Made = s.Keys[:1], time.Now() })
+	<-changes
+	if len(s.Keys()) != 1 {
+		t.Errorf("keys %v", s.Keys())
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	// A signer that is gone leaves the keys as they are, and signs nothing.
+	server.Stop()
+	ctx, stop = context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer stop()
+	if _, err := s.SignClaims(ctx, satoken.Claims{}); err == nil || errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	if len(s.Candidates(ctx, "kid-1")) != 1 || len(s.Candidates(ctx, "other")) != 0 {
+		t.Error("the keys changed")
+	}
+	seen := map[string]bool{}
+	families, err := metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		seen[f.GetName()] = true
+	}
+	for _, name := range []string{"fetch_keys_success_timestamp", "fetch_keys_data_timestamp", "fetch_keys_request_total", "sign_request_total", "request_duration_seconds"} {
+		if !seen["apiserver_externaljwt_"+name] {
+			t.Errorf("no metric %s", name)
+		}
+	}
+}

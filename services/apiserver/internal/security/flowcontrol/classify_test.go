@@ -1,0 +1,57 @@
+package flowcontrol_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/flowcontrol"
+)
+
+// BenchmarkClassify is with about as many schemas as a new cluster has, and with many
+// of others.
+func BenchmarkClassify(b *testing.B) {
+	for _, many := range []int{0, 500} {
+		b.Run(fmt.Sprint(many), func(b *testing.B) {
+			r := newRig(b, 600, limited("l", 100, 0, 0, 0))
+			var all []*flowcontrolv1.FlowSchema
+			for i := range 11 {
+				all = append(all, schema(fmt.Sprint("builtin-", i), "l", int32(100+i), group(fmt.Sprint("g", i)), group(fmt.Sprint("h", i))))
+			}
+			all = append(all, schema("global-default", "l", 9900, group("system:authenticated")))
+			for i := range many {
+				s := schema(fmt.Sprint("other-", i), "l", int32(50+i))
+				one := s.Spec.Rules[0]
+				s.Spec.Rules = nil
+				for j := range 300 {
+					one.Subjects = []flowcontrolv1.Subject{group(fmt.Sprint("nobody", j))}
+					s.Spec.Rules = append(s.Spec.Rules, one)
+				}
+				all = append(all, s)
+			}
+			take(r, all, limited("l", 100, 0, 0, 0))
+			u := &request.User{Name: "system:serviceaccount:a:b", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated"}}
+			b.ReportAllocs()
+			for b.Loop() {
+				q, _, err := r.Begin(context.Background(), u, list, one)
+				if err != nil {
+					b.Fatal(err)
+				}
+				r.End(q)
+			}
+		})
+	}
+}
+
+func take(r *rig, all []*flowcontrolv1.FlowSchema, levels ...*flowcontrolv1.PriorityLevelConfiguration) {
+	r.Take(flowcontrol.Compile(all, levels))
+}
+
+func newMetrics() *flowcontrol.Metrics {
+	return flowcontrol.NewMetrics(prometheus.NewRegistry(), 1, 1, time.Now)
+}

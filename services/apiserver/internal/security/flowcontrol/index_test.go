@@ -1,0 +1,189 @@
+package flowcontrol_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/flowcontrol"
+)
+
+// TestTheFirstSchemaOfAll: whatever schemas came and went, a request is of the first
+// that matches, as if all were gone through.
+func TestTheFirstSchemaOfAll(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := flowcontrol.NewCompiler()
+		control := flowcontrol.New(flowcontrol.Options{Seats: 1000, Metrics: newMetrics()})
+		live, levels := map[string]*flowcontrolv1.FlowSchema{}, map[string]bool{"exempt": true, "catch-all": true}
+		for range rapid.IntRange(1, 6).Draw(t, "rounds") {
+			for range rapid.IntRange(0, 6).Draw(t, "changes") {
+				name := rapid.SampledFrom([]string{"a", "b", "c", "d", "exempt", "catch-all"}).Draw(t, "schema")
+				if rapid.IntRange(0, 3).Draw(t, "drop") == 0 {
+					delete(live, name)
+					c.DropSchema(name)
+					continue
+				}
+				live[name] = drawSchema(t, name)
+				c.PutSchema(live[name])
+			}
+			level := rapid.SampledFrom([]string{"l", "m"}).Draw(t, "level")
+			if levels[level] = rapid.Bool().Draw(t, "there"); levels[level] {
+				c.PutLevel(limited(level, 1000, 0, 0, 0))
+			} else {
+				c.DropLevel(level)
+			}
+			control.Take(c.Config())
+			for range 8 {
+				u, op := drawUser(t), drawOperation(t)
+				q, class, err := control.Begin(t.Context(), u, op, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				control.End(q)
+				if want := expected(live, levels, u, op); class.SchemaUID != want {
+					t.Fatalf("%+v of %+v is of %q, not of %q", op, u, class.SchemaUID, want)
+				}
+			}
+		}
+	})
+}
+
+// expected goes through all schemas, as the documentation of the API says it.
+func expected(live map[string]*flowcontrolv1.FlowSchema, levels map[string]bool, u *request.User, op *request.Operation) string {
+	all := map[string]*flowcontrolv1.FlowSchema{
+		"exempt": schema("exempt", "exempt", 1, group("system:masters")), "catch-all": schema("catch-all", "catch-all", 10000, group("system:authenticated"), group("system:unauthenticated")),
+	}
+	all["exempt"].UID, all["catch-all"].UID = "", ""
+	for name, s := range live {
+		all[name] = s
+	}
+	var first *flowcontrolv1.FlowSchema
+	for _, s := range all {
+		if !levels[s.Spec.PriorityLevelConfiguration.Name] || !slices.ContainsFunc(s.Spec.Rules, func(r flowcontrolv1.PolicyRulesWithSubjects) bool { return ruleMatches(&r, u, op) }) {
+			continue
+		}
+		if first == nil || s.Spec.MatchingPrecedence < first.Spec.MatchingPrecedence || s.Spec.MatchingPrecedence == first.Spec.MatchingPrecedence && s.Name < first.Name {
+			first = s
+		}
+	}
+	if first == nil {
+		if first = all["catch-all"]; !levels[first.Spec.PriorityLevelConfiguration.Name] {
+			return ""
+		}
+	}
+	return string(first.UID)
+}
+
+func ruleMatches(r *flowcontrolv1.PolicyRulesWithSubjects, u *request.User, op *request.Operation) bool {
+	listed := func(list []string, s string) bool { return slices.Contains(list, "*") || slices.Contains(list, s) }
+	subject := slices.ContainsFunc(r.Subjects, func(s flowcontrolv1.Subject) bool {
+		switch s.Kind {
+		case flowcontrolv1.SubjectKindUser:
+			return s.User.Name == "*" || s.User.Name == u.Name
+		case flowcontrolv1.SubjectKindGroup:
+			return s.Group.Name == "*" || slices.Contains(u.Groups, s.Group.Name)
+		}
+		if prefix := "system:serviceaccount:" + s.ServiceAccount.Namespace + ":"; s.ServiceAccount.Name == "*" {
+			return strings.HasPrefix(u.Name, prefix)
+		} else {
+			return u.Name == prefix+s.ServiceAccount.Name
+		}
+	})
+	if !subject {
+		return false
+	}
+	if op.IsResource {
+		resource := op.Resource
+		if op.Subresource != "" {
+			resource += "/" + op.Subresource
+		}
+		return slices.ContainsFunc(r.ResourceRules, func(p flowcontrolv1.ResourcePolicyRule) bool {
+			scope := p.ClusterScope
+			if op.Namespace != "" {
+				scope = listed(p.Namespaces, op.Namespace)
+			}
+			return scope && listed(p.Verbs, op.Verb) && listed(p.APIGroups, op.Group) && listed(p.Resources, resource)
+		})
+	}
+	return slices.ContainsFunc(r.NonResourceRules, func(p flowcontrolv1.NonResourcePolicyRule) bool {
+		return listed(p.Verbs, op.Verb) && slices.ContainsFunc(p.NonResourceURLs, func(url string) bool {
+			return url == op.Path || strings.HasSuffix(url, "*") && strings.HasPrefix(op.Path, url[:len(url)-1])
+		})
+	})
+}
+
+// drawList is short or long, and has some of the names or not.
+func drawList(t *rapid.T, what string, names ...string) []string {
+	list := rapid.SliceOfN(rapid.SampledFrom(append(names, "*", "other")), 1, 4).Draw(t, what)
+	if rapid.Bool().Draw(t, "long "+what) {
+		for i := range 10 {
+			list = append(list, fmt.Sprint("no-", i))
+		}
+	}
+	return list
+}
+
+var (
+	verbs, groups, resources = []string{"get", "list", "watch"}, []string{"", "apps"}, []string{"pods", "pods/log", "deployments", "pods/", "log"}
+	namespaces, paths        = []string{"n", "m"}, []string{"/healthz", "/healthz/*", "/healthz/etcd", "/h*", "/api"}
+	precedences              = []int32{1, 1, 2, 100, 10000, 10001}
+)
+
+func drawSchema(t *rapid.T, name string) *flowcontrolv1.FlowSchema {
+	s := &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("of-" + name)}}
+	s.Spec.PriorityLevelConfiguration.Name = rapid.SampledFrom([]string{"l", "m", "exempt", "catch-all"}).Draw(t, "leads to")
+	s.Spec.MatchingPrecedence = rapid.SampledFrom(precedences).Draw(t, "precedence")
+	for range rapid.IntRange(0, 3).Draw(t, "rules") {
+		var r flowcontrolv1.PolicyRulesWithSubjects
+		for range rapid.IntRange(1, 3).Draw(t, "subjects") {
+			r.Subjects = append(r.Subjects, drawSubject(t))
+		}
+		for range rapid.IntRange(0, 2).Draw(t, "resource rules") {
+			r.ResourceRules = append(r.ResourceRules, flowcontrolv1.ResourcePolicyRule{
+				Verbs: drawList(t, "verbs", verbs...), APIGroups: drawList(t, "groups", groups...), Resources: drawList(t, "resources", resources...),
+				ClusterScope: rapid.Bool().Draw(t, "cluster"), Namespaces: drawList(t, "namespaces", namespaces...),
+			})
+		}
+		for range rapid.IntRange(0, 2).Draw(t, "other rules") {
+			r.NonResourceRules = append(r.NonResourceRules, flowcontrolv1.NonResourcePolicyRule{Verbs: drawList(t, "verbs", verbs...), NonResourceURLs: drawList(t, "paths", paths...)})
+		}
+		s.Spec.Rules = append(s.Spec.Rules, r)
+	}
+	return s
+}
+
+func drawSubject(t *rapid.T) flowcontrolv1.Subject {
+	switch rapid.IntRange(0, 2).Draw(t, "kind") {
+	case 0:
+		name := rapid.SampledFrom([]string{"alice", "system:serviceaccount:n:a", "*", "g"}).Draw(t, "user")
+		return flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: name}}
+	case 1:
+		return group(rapid.SampledFrom([]string{"g", "h", "alice", "*", "system:masters", "system:authenticated"}).Draw(t, "group"))
+	}
+	return flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindServiceAccount, ServiceAccount: &flowcontrolv1.ServiceAccountSubject{
+		Namespace: rapid.SampledFrom(namespaces).Draw(t, "of"), Name: rapid.SampledFrom([]string{"a", "b", "*"}).Draw(t, "account"),
+	}}
+}
+
+func drawUser(t *rapid.T) *request.User {
+	return &request.User{
+		Name:   rapid.SampledFrom([]string{"alice", "bob", "system:serviceaccount:n:a", "system:serviceaccount:m:b", "system:serviceaccount:n"}).Draw(t, "who"),
+		Groups: rapid.SliceOfDistinct(rapid.SampledFrom([]string{"g", "h", "system:masters", "system:authenticated"}), func(s string) string { return s }).Draw(t, "member of"),
+	}
+}
+
+func drawOperation(t *rapid.T) *request.Operation {
+	op := &request.Operation{Verb: rapid.SampledFrom(verbs).Draw(t, "verb"), Path: rapid.SampledFrom(append(paths, "/healthz/", "/no-3")).Draw(t, "path")}
+	if op.IsResource = rapid.Bool().Draw(t, "resource"); op.IsResource {
+		op.Group, op.Resource = rapid.SampledFrom(groups).Draw(t, "group"), rapid.SampledFrom([]string{"pods", "deployments", "no-3"}).Draw(t, "resource")
+		op.Subresource, op.Namespace = rapid.SampledFrom([]string{"", "log"}).Draw(t, "sub"), rapid.SampledFrom([]string{"", "n", "m"}).Draw(t, "namespace")
+	}
+	return op
+}

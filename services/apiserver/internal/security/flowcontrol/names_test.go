@@ -1,0 +1,57 @@
+package flowcontrol_test
+
+import (
+	"testing"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/flowcontrol"
+)
+
+// TestNamesOfSubresources are a resource, a slash and what follows, all of it.
+func TestNamesOfSubresources(t *testing.T) {
+	for listed, want := range map[string]bool{"pods/log": true, "pods": false, "log": false, "/log": false, "pods/": false, "pods/logs": false, "pods-log": false} {
+		s := schema("s", "l", 100, group("g-l"))
+		s.Spec.Rules[0].ResourceRules[0].Resources = []string{listed}
+		c := flowcontrol.New(flowcontrol.Options{Seats: 100, Metrics: newMetrics()})
+		c.Take(flowcontrol.Compile([]*flowcontrolv1.FlowSchema{s}, []*flowcontrolv1.PriorityLevelConfiguration{limited("l", 95, 0, 0, 0)}))
+		op := &request.Operation{Verb: "get", IsResource: true, Resource: "pods", Subresource: "log"}
+		q, class, err := c.Begin(t.Context(), user("a", "l"), op, one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.End(q)
+		if is := class.SchemaUID == "of-s"; is != want {
+			t.Errorf("pods/log is of a rule for %s: %t", listed, is)
+		}
+	}
+}
+
+// TestWhoIsASubject: those of service accounts are about no others, and what says nothing is nobody.
+func TestWhoIsASubject(t *testing.T) {
+	accounts := func(namespace, name string) flowcontrolv1.Subject {
+		return flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindServiceAccount, ServiceAccount: &flowcontrolv1.ServiceAccountSubject{Namespace: namespace, Name: name}}
+	}
+	for _, c := range []struct {
+		subject flowcontrolv1.Subject
+		user    string
+		want    bool
+	}{
+		{accounts("n", "*"), "system:serviceaccount:n:a", true},
+		{accounts("n", "*"), "n:a", false},
+		{accounts("n", "a"), "n:a", false},
+		{flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindServiceAccount}, "system:serviceaccount::", false},
+	} {
+		r := newRig(t, 100)
+		take(r, []*flowcontrolv1.FlowSchema{schema("s", "l", 100, c.subject)}, limited("l", 95, 0, 0, 0))
+		q, class, err := r.Begin(t.Context(), user(c.user, "l"), list, one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.End(q)
+		if is := class.SchemaUID == "of-s"; is != c.want {
+			t.Errorf("%s is %+v: %t", c.user, c.subject, is)
+		}
+	}
+}

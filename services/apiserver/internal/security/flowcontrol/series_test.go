@@ -1,0 +1,52 @@
+package flowcontrol_test
+
+import (
+	"testing"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+
+	"binnacle/services/apiserver/internal/security/flowcontrol"
+)
+
+// TestSeriesOfADeletedSchemaEnd serves a request of a schema, then removes the schema. The
+// series of its level and of other schemas remain.
+func TestSeriesOfADeletedSchemaEnd(t *testing.T) {
+	level := limited("l", 5, 0, 0, 0)
+	r := newRig(t, 10, level)
+	q, err := r.begin("a", "l")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.End(q)
+	if n := r.series(t, "s-l"); n == 0 {
+		t.Fatal("a schema in use has no series")
+	}
+	r.Take(flowcontrol.Compile(nil, []*flowcontrolv1.PriorityLevelConfiguration{level}))
+	if n := r.series(t, "s-l"); n != 0 {
+		t.Errorf("%d series name a deleted schema", n)
+	}
+	if _, err := r.begin("a", "other"); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.series(t, "catch-all"); n == 0 {
+		t.Error("a mandatory schema has no series")
+	}
+}
+
+// series counts the series that name a schema.
+func (r *rig) series(t *testing.T, schema string) (n int) {
+	families, err := r.reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "flow_schema" && l.GetValue() == schema {
+					n++
+				}
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,153 @@
+package flowcontrol_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/flowcontrol"
+)
+
+// TestWhatIsTold of levels and their queues, by dumps and by metrics.
+func TestWhatIsTold(t *testing.T) {
+	r := newRig(t, 2, limited("l", 5, 1, 1, 2), limited("m", 0, 0, 0, 0)) // one seat
+	create := *list
+	create.Verb = "create"
+	held, _, err := r.Begin(t.Context(), user("a", "l"), &create, one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		_, _, err := r.Begin(ctx, user("a", "l"), list, one)
+		done <- err
+	}()
+	r.awaitWaiting(1)
+	cancel()
+	<-done
+	r.clock.pass(time.Second)
+	r.End(held)
+	r.clock.pass(time.Second)
+	dump := func(of func(*strings.Builder) error) (cells []string) {
+		t.Helper()
+		var b strings.Builder
+		if err := of(&b); err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range strings.Split(b.String(), "\n") {
+			if strings.HasPrefix(line, "l,") {
+				for _, cell := range strings.Split(line, ",") {
+					cells = append(cells, strings.TrimSpace(cell))
+				}
+			}
+		}
+		return cells
+	}
+	if c := dump(func(b *strings.Builder) error { return r.DumpLevels(b) }); c[8] != "0" || c[9] != "1" {
+		t.Errorf("timed out and cancelled: %q", c)
+	}
+	if c := dump(func(b *strings.Builder) error { return r.DumpQueues(b) }); c[3] != "0" || c[4] != "0" {
+		t.Errorf("what runs of a queue: %q", c)
+	}
+	r.Adjust()
+	if v, is := r.gauge("next_s_bounds", "m"); is {
+		t.Errorf("a level without queues has bounds of them: %v", v)
+	}
+	for _, name := range []string{"next_s_bounds", "next_discounted_s_bounds"} {
+		if low, high := r.told(name, "min", "l"), r.told(name, "max", "l"); low <= 0 || low != high {
+			t.Errorf("%s of one queue are %v and %v", name, low, high)
+		}
+	}
+	families, err := r.reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums := map[string]float64{}
+	for _, f := range families {
+		if f.GetName() == "apiserver_flowcontrol_read_vs_write_current_requests" {
+			for _, m := range f.GetMetric() {
+				sums[m.GetLabel()[0].GetValue()+" "+m.GetLabel()[1].GetValue()] = m.GetHistogram().GetSampleSum()
+			}
+		}
+	}
+	if sums["executing mutating"] == 0 || sums["executing readOnly"] != 0 {
+		t.Errorf("%v", sums)
+	}
+}
+
+// TestALevelThatComesBack is told of as if it had never gone.
+func TestALevelThatComesBack(t *testing.T) {
+	r := newRig(t, 100, limited("l", 95, 0, 0, 0))
+	run := func() *flowcontrol.Request {
+		q, _, err := r.Begin(t.Context(), &request.User{Name: "a", Groups: []string{"g-l"}}, list, one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q
+	}
+	r.End(run())
+	r.Take(flowcontrol.Compile(nil, nil))
+	take(r, []*flowcontrolv1.FlowSchema{schema("s-l", "l", 100, group("g-l"))}, limited("l", 95, 0, 0, 0))
+	q := run()
+	defer r.End(q)
+	r.wantGauge("current_executing_requests", "l", 1)
+}
+
+// told is what a metric says, of a histogram how much was told: -1 when it says nothing of labels that have
+// some values, by the order of the labels' names.
+func (r *rig) told(name string, values ...string) float64 {
+	r.t.Helper()
+	families, err := r.reg.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "apiserver_flowcontrol_"+name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			got := make([]string, 0, len(values))
+			for _, l := range m.GetLabel() {
+				got = append(got, l.GetValue())
+			}
+			if slices.Equal(got, values) {
+				return m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return -1
+}
+
+// TestWatchesAreToldApart from other requests, of how long they ran.
+func TestWatchesAreToldApart(t *testing.T) {
+	r := newRig(t, 100, limited("l", 95, 0, 0, 0))
+	watch := *list
+	watch.Verb = "watch"
+	for _, op := range []*request.Operation{list, &watch, list} {
+		q, _, err := r.Begin(t.Context(), user("a", "l"), op, one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.End(q)
+	}
+	if w, n := r.told("request_execution_seconds", "s-l", "l", "watch"), r.told("request_execution_seconds", "s-l", "l", "regular"); w != 1 || n != 2 {
+		t.Errorf("%v watches and %v others", w, n)
+	}
+}
+
+// TestAClockThatGoesBack counts no time until it is where it was.
+func TestAClockThatGoesBack(t *testing.T) {
+	r := newRig(t, 100, limited("l", 95, 0, 0, 0))
+	for _, step := range []struct{ pass, sum time.Duration }{{time.Second, time.Second}, {-time.Minute, time.Second}, {time.Minute, time.Second}, {time.Second, 2 * time.Second}} {
+		r.clock.pass(step.pass)
+		if n := r.told("demand_seats", "l"); n != float64(step.sum) {
+			t.Errorf("%v passed by now, not %v", n, float64(step.sum))
+		}
+	}
+}

@@ -1,0 +1,290 @@
+package flowcontrol_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	"pgregory.net/rapid"
+
+	"binnacle/services/apiserver/internal/security/flowcontrol"
+)
+
+// asked is a request of a test, which waits until began or failed.
+type asked struct {
+	began  *flowcontrol.Request
+	done   chan struct{} // closed when it has begun, or has failed
+	cancel context.CancelFunc
+	paused bool
+	again  bool // it had paused, and asks from time to time where there are no queues
+}
+
+// row is a request in the dump of all.
+type row struct {
+	name, level, flow   string
+	queue, place, seats int
+	runs                bool
+}
+
+func (r *rig) rows(t *rapid.T) (rows []row) {
+	var b bytes.Buffer
+	if err := r.DumpRequests(&b, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Split(strings.TrimSpace(b.String()), "\n")[1:] {
+		cells := strings.Split(line, ",")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		n := func(i int) int {
+			v, err := strconv.Atoi(cells[i])
+			if err != nil {
+				t.Fatalf("%s: %v", line, err)
+			}
+			return v
+		}
+		rows = append(rows, row{
+			name: cells[14], level: cells[0], flow: cells[4], queue: n(2), place: n(3),
+			seats: max(n(6), n(7)), runs: !strings.HasPrefix(cells[9], "0001-"),
+		})
+	}
+	return rows
+}
+
+// limit is what a level may use now.
+func (r *rig) limit(t *rapid.T, level string) int {
+	families, err := r.reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "apiserver_flowcontrol_current_limit_seats" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if m.GetLabel()[0].GetValue() == level {
+				return int(m.GetGauge().GetValue())
+			}
+		}
+	}
+	t.Fatalf("no limit of %s", level)
+	return 0
+}
+
+// crowd is what a test does to a controller, and what it knows of it.
+type crowd struct {
+	*rig
+	all   map[string]*asked
+	names int
+	plan  map[string]*flowcontrolv1.PriorityLevelConfiguration
+}
+
+// stuck tells of a request that waits though it would fit, by all that there is.
+func (c *crowd) stuck(t *rapid.T) string {
+	rows := c.rows(t)
+	known := map[string]bool{}
+	for _, w := range rows {
+		known[w.name] = w.runs
+	}
+	for name, a := range c.all {
+		runs, is := known[name]
+		select {
+		case <-a.done:
+		default:
+			if !is && !a.again || runs {
+				return name + " has not come back"
+			}
+		}
+	}
+	for level, p := range c.plan {
+		limit, used, waiting, running := c.limit(t, level), 0, 0, 0
+		has := map[string]bool{}
+		for _, w := range rows {
+			switch {
+			case w.level != level:
+			case w.runs:
+				used, running = used+w.seats, running+1
+				has[w.flow] = has[w.flow] || w.queue >= 0
+			default:
+				waiting++
+			}
+		}
+		reserve := 0
+		if q := p.Spec.Limited.LimitResponse.Queuing; q != nil && q.HandSize < q.Queues {
+			reserve = limit / 8
+		}
+		var first, firstOfNone [2]int // those that do not fit, and those that do
+		for _, w := range rows {
+			if w.level != level || w.runs || w.place != 0 {
+				continue
+			}
+			free, fits := limit-used, 0
+			if has[w.flow] {
+				free -= reserve
+			}
+			if w.seats <= free || w.seats > limit && running == 0 {
+				fits = 1
+			}
+			first[fits]++
+			if !has[w.flow] {
+				firstOfNone[fits]++
+			}
+		}
+		if waiting > 0 && running == 0 || firstOfNone[1] > 0 && firstOfNone[0] == 0 || first[1] > 0 && first[0] == 0 {
+			return fmt.Sprintf("%s: %d wait, %d run with %d seats of %d: %v", level, waiting, running, used, limit, rows)
+		}
+	}
+	return ""
+}
+
+// settle waits until nothing waits that would fit. What goes on after requests ends soon.
+func (c *crowd) settle(t *rapid.T) {
+	var now string
+	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); time.Sleep(100 * time.Microsecond) {
+		if now = c.stuck(t); now == "" {
+			break
+		}
+	}
+	if now != "" {
+		t.Fatal(now)
+	}
+	for name, a := range c.all {
+		select {
+		case <-a.done:
+			if a.began == nil {
+				delete(c.all, name)
+			}
+		default:
+		}
+	}
+}
+
+func (c *crowd) ask(name, level string, w flowcontrol.Width) {
+	c.names++
+	ctx, cancel := context.WithCancel(context.Background())
+	a := &asked{done: make(chan struct{}), cancel: cancel}
+	op := *list
+	op.Name = fmt.Sprintf("r%d", c.names)
+	c.all[op.Name] = a
+	go func() {
+		a.began, _, _ = c.Begin(ctx, user(name, level), &op, func(int) flowcontrol.Width { return w })
+		close(a.done)
+	}()
+}
+
+// pick is one that runs, or has paused, or waits; nil for none.
+func (c *crowd) pick(t *rapid.T, of func(*asked) bool) (name string, a *asked) {
+	var names []string
+	for i := range c.names {
+		name := fmt.Sprintf("r%d", i+1)
+		if a := c.all[name]; a != nil && of(a) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		t.Skip()
+	}
+	name = rapid.SampledFrom(names).Draw(t, "which")
+	return name, c.all[name]
+}
+
+func begun(a *asked) bool {
+	select {
+	case <-a.done:
+		return a.began != nil
+	default:
+		return false
+	}
+}
+
+func (c *crowd) configure(t *rapid.T) {
+	var schemas []*flowcontrolv1.FlowSchema
+	var levels []*flowcontrolv1.PriorityLevelConfiguration
+	for _, name := range []string{"l", "m"} {
+		queues := rapid.SampledFrom([]int32{0, 1, 4, 8, 16}).Draw(t, "queues")
+		l := limited(name, rapid.Int32Range(0, 40).Draw(t, "shares"), queues, rapid.Int32Range(1, 5).Draw(t, "hand"), 50)
+		l.Spec.Limited.BorrowingLimitPercent = nil
+		lendable := rapid.SampledFrom([]int32{0, 50, 100}).Draw(t, "lendable")
+		l.Spec.Limited.LendablePercent = &lendable
+		c.plan[name] = l
+		levels, schemas = append(levels, l), append(schemas, schema("s-"+name, name, 100, group("g-"+name)))
+	}
+	c.Take(flowcontrol.Compile(schemas, levels))
+}
+
+// TestNobodyWaitsWhoFits does all that changes what there is of seats, and asks for more.
+func TestNobodyWaitsWhoFits(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		c := &crowd{rig: newRig(t, 40, limited("l", 15, 8, 3, 50)), all: map[string]*asked{}, plan: map[string]*flowcontrolv1.PriorityLevelConfiguration{}}
+		defer func() { // of what is given up on the way, nobody waits on
+			for _, a := range c.all {
+				a.cancel()
+				if <-a.done; a.began != nil {
+					c.End(a.began)
+				}
+			}
+		}()
+		c.configure(rt)
+		running := func(a *asked) bool { return begun(a) && !a.paused }
+		rt.Repeat(map[string]func(*rapid.T){
+			"begin": func(rt *rapid.T) {
+				w := flowcontrol.Width{Seats: rapid.SampledFrom([]int{1, 1, 1, 2, 5, 10}).Draw(rt, "width")}
+				if rapid.IntRange(0, 5).Draw(rt, "goes on") == 0 {
+					w.Final, w.After = w.Seats, time.Millisecond
+				}
+				c.ask(rapid.SampledFrom([]string{"a", "a", "a", "b", "c", "d", "e"}).Draw(rt, "user"), rapid.SampledFrom([]string{"l", "l", "m"}).Draw(rt, "level"), w)
+			},
+			"end": func(rt *rapid.T) {
+				name, a := c.pick(rt, begun)
+				c.End(a.began)
+				delete(c.all, name)
+			},
+			"cancel": func(rt *rapid.T) {
+				_, a := c.pick(rt, func(a *asked) bool { return !begun(a) })
+				a.cancel()
+				<-a.done
+			},
+			"pause": func(rt *rapid.T) {
+				_, a := c.pick(rt, running)
+				c.Pause(a.began)
+				a.paused = true
+			},
+			"resume": func(rt *rapid.T) {
+				name, a := c.pick(rt, func(a *asked) bool { return begun(a) && a.paused })
+				ctx, cancel := context.WithCancel(context.Background())
+				b := &asked{done: make(chan struct{}), cancel: cancel, again: true}
+				c.all[name] = b
+				go func() {
+					if c.Resume(ctx, a.began) == nil {
+						b.began = a.began
+					} else {
+						c.End(a.began)
+					}
+					close(b.done)
+				}()
+			},
+			"adjust": func(rt *rapid.T) {
+				c.clock.pass(time.Duration(rapid.IntRange(0, 20000).Draw(rt, "ms")) * time.Millisecond)
+				c.Adjust()
+			},
+			"configure": c.configure,
+			"":          c.settle,
+		})
+		for limit := time.Now().Add(10 * time.Second); len(c.all) > 0; c.settle(rt) {
+			for name, a := range c.all {
+				if begun(a) {
+					c.End(a.began)
+					delete(c.all, name)
+				}
+			}
+			if time.Now().After(limit) {
+				rt.Fatalf("%d wait for ever", len(c.all))
+			}
+		}
+	})
+}

@@ -1,0 +1,78 @@
+// Package width tells what requests are worth, from what is known rather than
+// guessed: a list is as wide as what it has to go through, a write as what it
+// leaves to those whom it wakes.
+package width
+
+import (
+	"net/url"
+	"strconv"
+	"time"
+
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/flowcontrol"
+)
+
+const (
+	// objectsPerSeat and watchersPerSeat are Kubernetes'.
+	objectsPerSeat  = 100
+	watchersPerSeat = 10
+	// perDelivery is how long a seat works for what a write wakes.
+	perDelivery = 5 * time.Millisecond
+)
+
+// Of tells what a request is worth, of at most so many seats.
+func Of(op *request.Operation, most int) flowcontrol.Width {
+	w := flowcontrol.Width{Seats: 1}
+	if op.Target == nil || op.Target.Store == nil || op.Sub != nil && op.Sub.Connect {
+		return w
+	}
+	switch op.Verb {
+	case "list", "deletecollection":
+		w.Seats = seats(list(op, op.Query, most*objectsPerSeat), objectsPerSeat, most)
+	case "watch":
+		if initial(op.Query) {
+			w.Seats = seats(list(op, op.Query, most*objectsPerSeat), objectsPerSeat, most)
+		}
+	case "create", "update", "patch", "delete":
+		if woken := op.Target.Store.Woken(op.Namespace, op.Name); woken > 0 {
+			all := seats(woken, watchersPerSeat, woken)
+			w.Final = min(all, most)
+			// The work is the same, by fewer for longer.
+			w.After = time.Duration(float64(perDelivery) * float64(all) / float64(w.Final))
+		}
+	}
+	return w
+}
+
+// initial tells whether a watch begins with all that there is.
+func initial(q url.Values) bool {
+	if v := q.Get("sendInitialEvents"); v != "" {
+		return request.Truthy(q, "sendInitialEvents")
+	}
+	v := q.Get("resourceVersion")
+	return v == "" || v == "0"
+}
+
+// list is how many objects a list goes through, as far as most. A page without
+// selectors goes no further than its end.
+func list(op *request.Operation, q url.Values, most int) int {
+	sel := watchcache.Selection{Namespace: op.Namespace, Name: op.Name, Readable: true}
+	if op.FieldSelector != "" && !op.Crowded() {
+		if s, err := op.OwnSelectors().Fields(); err == nil {
+			sel.Fields = s
+		}
+	}
+	if op.LabelSelector != "" && !op.Crowded() {
+		if s, err := op.OwnSelectors().Labels(); err == nil {
+			sel.Labels = s
+		}
+	}
+	n := op.Target.Store.Snapshot().Walked(sel, most)
+	if limit, err := strconv.Atoi(q.Get("limit")); err == nil && limit > 0 && op.FieldSelector == "" && op.LabelSelector == "" {
+		n = min(n, limit)
+	}
+	return n
+}
+
+func seats(n, each, most int) int { return min(max((n+each-1)/each, 1), max(most, 1)) }

@@ -1,0 +1,95 @@
+package width_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/flowcontrol/width"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+const prefix = "/registry/pods/"
+
+// source is a store of 250 objects, which do not change.
+type source struct{}
+
+func (source) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+	var all []storage.KeyValue
+	for i := range 250 {
+		all = append(all, storage.KeyValue{Key: fmt.Sprintf("%sn/p%03d", prefix, i), Value: []byte("x"), ModRevision: 1, CreateRevision: 1})
+	}
+	return storage.Place{Revision: 1}, page(all)
+}
+
+func (source) Follow(ctx context.Context, _ storage.Place, _ func(storage.Batch) error) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (source) Progress(context.Context) error { return nil }
+
+func (source) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
+
+// store of these objects: one in ten is on node m and has the label a=b, the others on n.
+func store(t *testing.T) *watchcache.Store {
+	cache, err := watchcache.New(watchcache.Config{Source: source{}, Newest: source{}, LabelsFrom: 1, Logger: slog.New(slog.DiscardHandler), Resources: []watchcache.Resource{{
+		Name: "pods", Prefix: prefix, Index: []string{"spec.nodeName"},
+		Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
+			name := strings.TrimPrefix(key, prefix+"n/")
+			at, labels := "n", map[string]string{}
+			if strings.HasSuffix(name, "0") {
+				at, labels = "m", map[string]string{"a": "b"}
+			}
+			return watchcache.Attributes{Namespace: "n", Name: name, Labels: watchcache.SetOf(labels), Fields: watchcache.SetOf(map[string]string{"spec.nodeName": at})}, nil
+		},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = cache.Run(ctx) })
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	if err := cache.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return cache.Store("pods")
+}
+
+// TestListsAreWorthWhatTheyGoThrough: what is looked for by an index is less than all, and selectors that
+// nobody reads are not read for this either.
+func TestListsAreWorthWhatTheyGoThrough(t *testing.T) {
+	s := store(t)
+	labelled := &request.Operation{Verb: "list", LabelSelector: "a=b"}
+	sel := watchcache.Selection{Readable: true}
+	var err error
+	if sel.Labels, err = labelled.OwnSelectors().Labels(); err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; s.Snapshot().Walked(sel, 1000) == 250; i++ { // until there is an index
+		if s.Snapshot().Select(sel, "", func(*watchcache.Entry) bool { return true }); i > 100 {
+			t.Fatal("there is no index of labels")
+		}
+	}
+	crowd := strings.Repeat(",x!=y", request.MaxRequirements)
+	for _, c := range []struct {
+		fields, labels string
+		want           int
+	}{
+		{"", "", 3}, {"spec.nodeName=m", "", 1}, {"spec.nodeName=n", "", 3}, {"spec.nodeName=m" + crowd, "", 3}, {"spec.nodeName", "", 3},
+		{"", "a=b", 1}, {"", "a=b" + crowd, 3}, {"", "a=,", 3},
+	} {
+		op := &request.Operation{Verb: "list", FieldSelector: c.fields, LabelSelector: c.labels, Query: url.Values{}, Target: &apiset.Resource{Store: s}}
+		if got := width.Of(op, 10).Seats; got != c.want {
+			t.Errorf("fields %.20s, labels %.20s: %d seats, not %d", c.fields, c.labels, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package peers
+
+import (
+	"slices"
+	"strings"
+
+	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/cache/watchcache"
+)
+
+type resource = schema.GroupVersionResource
+
+// index maps resources to the replicas that serve them, according to storage versions at one
+// version.
+type index struct {
+	version watchcache.Version
+	serving map[resource][]string
+}
+
+// ofDefinition reports whether a storage version belongs to a custom resource.
+func ofDefinition(v *apiserverinternalv1alpha1.StorageVersion) bool {
+	return slices.ContainsFunc(v.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "CustomResourceDefinition" })
+}
+
+// said returns the current map from resources to replicas.
+func (p *Peers) said() map[resource][]string {
+	if i := p.index.Load(); i.serving != nil && i.version == p.Store.Snapshot().Version() {
+		return i.serving
+	}
+	p.indexes.Lock()
+	defer p.indexes.Unlock()
+	s := p.Store.Snapshot()
+	if i := p.index.Load(); i.serving != nil && i.version == s.Version() {
+		return i.serving
+	}
+	next := &index{version: s.Version(), serving: map[resource][]string{}}
+	s.Ascend(p.Store.Prefix(), "", func(e *watchcache.Entry) bool {
+		v, err := p.Decode(e)
+		if err != nil {
+			p.Logger.Warn("a storage version cannot be read; peers are not asked for its resource", "storageversion", e.Name(), "error", err)
+			return true
+		}
+		if ofDefinition(v) {
+			return true // every replica serves defined resources
+		}
+		// The name is group.resource, where the core group is called core. A served version
+		// contains its group too, which may be another group with the same objects.
+		name := v.Name[strings.LastIndex(v.Name, ".")+1:]
+		for _, replica := range v.Status.StorageVersions {
+			for _, text := range replica.ServedVersions {
+				gv, err := schema.ParseGroupVersion(text)
+				if err != nil {
+					continue
+				}
+				r := gv.WithResource(name)
+				if !slices.Contains(next.serving[r], replica.APIServerID) {
+					next.serving[r] = append(next.serving[r], replica.APIServerID)
+				}
+			}
+		}
+		return true
+	})
+	p.index.Store(next)
+	return next.serving
+}

@@ -1,0 +1,77 @@
+package peers
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"binnacle/services/apiserver/internal/proxy/clientcerts"
+	"binnacle/services/apiserver/internal/proxy/reverseproxy"
+)
+
+// probeWithin bounds the wait for the response to a probe.
+const probeWithin = 5 * time.Second
+
+// serverName is the name in the certificates of all replicas, whatever their address.
+const serverName = "kubernetes.default.svc"
+
+var errNobody = errors.New("none of the replicas that serve it is there")
+
+// peer is another replica.
+type peer struct {
+	id, address string
+	trusted     *x509.CertPool
+	way         *reverseproxy.Way
+	connections *clientcerts.Pool
+	retire      context.CancelFunc
+}
+
+func newPeer(p *Peers, id, address string, trusted *x509.CertPool) *peer {
+	dialer := &net.Dialer{Timeout: reverseproxy.DialTimeout}
+	security := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: serverName, RootCAs: trusted}
+	is := &peer{id: id, address: address, trusted: trusted, connections: reverseproxy.Connections(dialer.DialContext, security, p.Certificate)}
+	life, retire := context.WithCancel(p.living)
+	is.retire = retire
+	is.way = &reverseproxy.Way{
+		Locate: func(_ context.Context, path string) (*url.URL, error) {
+			return &url.URL{Scheme: "https", Host: address, Path: path}, nil
+		},
+		Connections: is.connections, Pages: p.pages,
+		Breaker: reverseproxy.NewBreaker(life, &p.probes, reverseproxy.BreakerConfig{Probe: is.live, Most: p.MaxRequests, Turned: func(reason error) {
+			if reason != nil {
+				p.Logger.Error("a peer is not asked until it answers again", "peer", id, "address", address, "error", reason)
+			} else {
+				p.Logger.Info("a peer answers again", "peer", id, "address", address)
+			}
+		}}),
+		Traces: p.Traces, Logger: p.Logger, Name: id,
+	}
+	return is
+}
+
+// live probes the peer.
+func (p *peer) live(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeWithin)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+p.address+"/livez", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := p.connections.RoundTrip(r)
+	if err != nil {
+		p.connections.CloseIdleConnections() // the next request uses a new connection
+		return err
+	}
+	return resp.Body.Close()
+}
+
+// close ends probes and closes idle connections.
+func (p *peer) close() {
+	p.retire()
+	p.connections.CloseIdleConnections()
+}

@@ -1,0 +1,195 @@
+package peers
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/libs/tracing"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/proxy/responselimit"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// Header, set to "true", marks a request that a peer has proxied.
+const Header = "X-Kubernetes-Peer-Proxied"
+
+const (
+	// freshFor is how long the addresses of peers are cached. Many requests may need them.
+	freshFor = time.Second
+	// lookWithin bounds how long a request waits for the addresses.
+	lookWithin = 3 * time.Second
+)
+
+// Config holds the dependencies of Peers.
+type Config struct {
+	// Identity identifies this replica in storage versions.
+	Identity string
+	// Store is the watch cache of storage versions. Decode decodes an entry.
+	Store  *watchcache.Store
+	Decode func(*watchcache.Entry) (*apiserverinternalv1alpha1.StorageVersion, error)
+	// Exists reports whether a replica exists. Storage versions keep the entries of replicas that
+	// are gone.
+	Exists func(identity string) bool
+	// Addresses returns the host:port of live replicas, by identity.
+	Addresses func(context.Context) (map[string]string, error)
+	// Authorities returns the certificate authorities that verify peers.
+	Authorities func() *x509.CertPool
+	// Certificate returns the client certificate for peers. It may return nil.
+	Certificate func() *tls.Certificate
+	// MaxRequests is the maximum number of requests that wait for one peer; 0 means no limit.
+	MaxRequests int
+	// Refuse responds to a request that no peer can serve.
+	Refuse  func(w http.ResponseWriter, r *http.Request, err error)
+	Metrics *Metrics
+	// Traces, if set, creates spans for requests to peers.
+	Traces *tracing.Provider
+	Logger *slog.Logger
+}
+
+// Peers finds the replicas that serve resources that this one does not.
+type Peers struct {
+	Config
+	pages  *responselimit.Room
+	living context.Context
+	die    context.CancelFunc
+	probes sync.WaitGroup
+
+	index   atomic.Pointer[index]
+	indexes sync.Mutex // serializes updates; leaf lock
+
+	looking sync.Mutex // serializes reads of addresses; acquired before mu
+	known   map[string]string
+	failed  error
+	readAt  time.Time
+
+	mu    sync.Mutex // leaf lock
+	peers map[string]*peer
+}
+
+// New returns a Peers. Run must be called to close it.
+func New(c Config) *Peers {
+	p := &Peers{Config: c, pages: responselimit.NewRoom(), peers: map[string]*peer{}}
+	p.living, p.die = context.WithCancel(context.Background())
+	p.index.Store(&index{})
+	return p
+}
+
+// Run closes connections when ctx ends.
+func (p *Peers) Run(ctx context.Context) error {
+	<-ctx.Done()
+	p.die()
+	p.probes.Wait()
+	p.keep(nil)
+	return nil
+}
+
+// Handler returns a handler that proxies a request for a resource that this replica does not serve.
+// It returns nil if no other replica serves the resource or if a peer sent the request.
+func (p *Peers) Handler(r *http.Request, op *request.Operation) http.Handler {
+	if !op.IsResource || r.Header.Get(Header) == "true" {
+		return nil
+	}
+	ids := p.serving(op.GVR())
+	if len(ids) == 0 {
+		return nil
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.carry(w, r, ids) })
+}
+
+func (p *Peers) carry(w http.ResponseWriter, r *http.Request, ids []string) {
+	to, err := p.choose(r.Context(), ids)
+	if err != nil {
+		p.Logger.Warn("no peer can be asked for what it serves", "path", r.URL.Path, "error", err)
+		p.Refuse(w, r, apierrors.NewServiceUnavailable("Error getting ip and port info of the remote server while proxying"))
+		return
+	}
+	told := &teller{ResponseWriter: w}
+	defer func() { p.Metrics.rerouted(told.code) }()
+	to.way.Carry(told, r, http.Header{Header: {"true"}})
+}
+
+// choose returns a random live replica, preferably one whose breaker is closed.
+func (p *Peers) choose(ctx context.Context, ids []string) (*peer, error) {
+	at, err := p.addresses(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var there, open []*peer
+	for _, id := range ids {
+		if at[id] == "" {
+			continue
+		}
+		peer := p.peer(id, at[id])
+		if peer.way.Breaker.Open() != nil {
+			open = append(open, peer)
+		} else {
+			there = append(there, peer)
+		}
+	}
+	if len(there) == 0 {
+		there = open
+	}
+	if len(there) == 0 {
+		return nil, errNobody
+	}
+	return there[rand.IntN(len(there))], nil
+}
+
+// addresses returns the addresses of live replicas. They are read on demand, once for all callers.
+func (p *Peers) addresses(ctx context.Context) (map[string]string, error) {
+	p.looking.Lock()
+	defer p.looking.Unlock()
+	if time.Since(p.readAt) < freshFor {
+		return p.known, p.failed
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookWithin)
+	defer cancel()
+	p.known, p.failed = p.Addresses(ctx)
+	p.readAt = time.Now()
+	if p.failed == nil {
+		p.keep(p.known)
+	}
+	return p.known, p.failed
+}
+
+// keep closes peers whose address has changed.
+func (p *Peers) keep(at map[string]string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, peer := range p.peers {
+		if at[id] != peer.address {
+			peer.close()
+			delete(p.peers, id)
+		}
+	}
+}
+
+func (p *Peers) peer(id, address string) *peer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	is, trusted := p.peers[id], p.Authorities()
+	if is == nil || is.address != address || is.trusted != trusted {
+		if is != nil {
+			is.close()
+		}
+		is = newPeer(p, id, address, trusted)
+		p.peers[id] = is
+	}
+	return is
+}
+
+// serving returns the other replicas that serve a resource, in order.
+func (p *Peers) serving(r resource) []string {
+	return slices.DeleteFunc(slices.Clone(p.said()[r]), func(id string) bool { return id == p.Identity || !p.Exists(id) })
+}

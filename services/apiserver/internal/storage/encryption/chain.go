@@ -1,0 +1,174 @@
+package encryption
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"binnacle/services/apiserver/internal/storage/encryption/ciphers"
+	"binnacle/services/apiserver/internal/storage/encryption/kms"
+)
+
+// sealedPrefix is the prefix of all encrypted values. No plain value begins with it.
+const sealedPrefix = "k8s:enc:"
+
+// Errors with the texts of Kubernetes.
+var (
+	errNoPrefix = errors.New("no matching prefix found")
+	errSealed   = errors.New("identity transformer tried to read encrypted data")
+	// errLooksSealed: such a value could not be read again.
+	errLooksSealed = fmt.Errorf("a value that begins with %q cannot be stored as it is", sealedPrefix)
+)
+
+func isSealed(value []byte) bool { return bytes.HasPrefix(value, []byte(sealedPrefix)) }
+
+// Transformer encrypts and decrypts the values of one provider, or of one of its keys.
+type Transformer interface {
+	// Seal appends the encrypted value to dst.
+	Seal(ctx context.Context, dst, value []byte, of Of) ([]byte, error)
+	// Open returns the value, and whether it would be encrypted differently today.
+	Open(ctx context.Context, sealed []byte, of Of) (value []byte, stale bool, err error)
+}
+
+// Of identifies a value: the key that it is stored under, to which it is bound, and its resource
+// for metrics.
+type Of struct{ Key, Resource string }
+
+// link is a transformer of values that begin with a prefix.
+type link struct {
+	prefix string
+	with   Transformer
+}
+
+// chain encrypts with its first link and decrypts with the links whose prefix matches.
+type chain struct {
+	links []link
+	// none is the error if no prefix matches.
+	none    error
+	metrics *Metrics
+}
+
+// Names in metrics of links without a prefix.
+const (
+	prefixIdentity = "identity"
+	prefixUnknown  = "unknown"
+)
+
+func (l *link) name() string {
+	if l.prefix == "" {
+		return prefixIdentity
+	}
+	return l.prefix
+}
+
+// Seal implements Transformer.
+func (c *chain) Seal(ctx context.Context, dst, value []byte, of Of) ([]byte, error) {
+	start := time.Now()
+	l := &c.links[0]
+	out, err := l.with.Seal(ctx, append(dst, l.prefix...), value, of)
+	c.metrics.record(of.Resource, kms.ToStorage, l.name(), start, err)
+	return out, err
+}
+
+// Open implements Transformer. A prefix may occur twice, because key names may.
+func (c *chain) Open(ctx context.Context, sealed []byte, of Of) ([]byte, bool, error) {
+	start := time.Now()
+	var failed []error
+	for i := range c.links {
+		l := &c.links[i]
+		if !hasPrefix(sealed, l.prefix) || l.prefix == "" && isSealed(sealed) {
+			continue
+		}
+		value, stale, err := l.with.Open(ctx, sealed[len(l.prefix):], of)
+		c.metrics.record(of.Resource, kms.FromStorage, l.name(), start, err)
+		if err == nil {
+			return value, stale || i > 0, nil
+		}
+		failed = append(failed, err)
+	}
+	if len(failed) > 0 {
+		return nil, false, several(failed)
+	}
+	c.metrics.record(of.Resource, kms.FromStorage, prefixUnknown, start, c.none)
+	return nil, false, c.none
+}
+
+func hasPrefix(b []byte, prefix string) bool {
+	return len(b) >= len(prefix) && string(b[:len(prefix)]) == prefix
+}
+
+// several joins the errors of keys with the same name. It omits duplicate texts.
+func several(errs []error) error {
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	return &severalErrors{errs}
+}
+
+type severalErrors struct{ errs []error }
+
+func (s *severalErrors) Unwrap() []error { return s.errs }
+
+func (s *severalErrors) Error() string {
+	var texts []string
+	seen := map[string]bool{}
+	for _, err := range s.errs {
+		if text := err.Error(); !seen[text] {
+			seen[text] = true
+			texts = append(texts, text)
+		}
+	}
+	if len(texts) == 1 {
+		return texts[0]
+	}
+	return "[" + strings.Join(texts, ", ") + "]"
+}
+
+// identity stores values unencrypted.
+type identity struct{}
+
+// Seal implements Transformer.
+func (identity) Seal(_ context.Context, dst, value []byte, _ Of) ([]byte, error) {
+	if isSealed(value) {
+		return nil, errLooksSealed
+	}
+	return append(dst, value...), nil
+}
+
+// Open implements Transformer.
+func (identity) Open(_ context.Context, sealed []byte, _ Of) ([]byte, bool, error) {
+	if isSealed(sealed) {
+		return nil, false, errSealed
+	}
+	return sealed, false, nil
+}
+
+// keyed adapts a cipher to Transformer.
+type keyed struct{ ciphers.Cipher }
+
+// Seal implements Transformer.
+func (k keyed) Seal(_ context.Context, dst, value []byte, of Of) ([]byte, error) {
+	return k.Cipher.Seal(dst, value, []byte(of.Key))
+}
+
+// Open implements Transformer.
+func (k keyed) Open(_ context.Context, sealed []byte, of Of) ([]byte, bool, error) {
+	value, err := k.Cipher.Open(sealed, []byte(of.Key))
+	return value, false, err
+}
+
+// plugin adapts a KMS provider to Transformer.
+type plugin struct{ kms.Provider }
+
+// Seal implements Transformer.
+func (p plugin) Seal(ctx context.Context, dst, value []byte, of Of) ([]byte, error) {
+	return p.Provider.Seal(ctx, dst, value, of.Key)
+}
+
+// Open implements Transformer.
+func (p plugin) Open(ctx context.Context, sealed []byte, of Of) ([]byte, bool, error) {
+	return p.Provider.Open(ctx, sealed, of.Key)
+}

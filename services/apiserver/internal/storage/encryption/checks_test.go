@@ -1,0 +1,72 @@
+package encryption_test
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"binnacle/services/apiserver/internal/storage/encryption"
+	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
+)
+
+func pluginAt(endpoint, name string) string {
+	return fmt.Sprintf("kms: {apiVersion: v2, name: %s, endpoint: '%s', timeout: 5s}", name, endpoint)
+}
+
+// TestAllPluginsAreChecked: health tells of each that is not well, and of nothing else.
+func TestAllPluginsAreChecked(t *testing.T) {
+	one, two := kmstest.New(t), kmstest.New(t)
+	b := builder(t)
+	b.Pace = pace()
+	live := openWith(t, b, rules(rule("secrets", pluginAt(one.Endpoint(), "one"), pluginAt(two.Endpoint(), "two"))), false)
+	const ill1, ill2 = "kms-provider-0: kmsv2 Provider one is not healthy, error: got unexpected healthz status: ill", "kms-provider-1: kmsv2 Provider two is not healthy, error: got unexpected healthz status: ill"
+	for _, c := range []struct{ one, two, want string }{
+		{"ok", "ok", ""}, {"ill", "ok", ill1}, {"ok", "ill", ill2}, {"ill", "ill", "[" + ill1 + ", " + ill2 + "]"},
+	} {
+		one.Say(c.one)
+		two.Say(c.two)
+		told := ""
+		eventually(t, "told", func() bool {
+			if err := live.CheckAll(httptest.NewRequestWithContext(t.Context(), "GET", "/healthz", nil)); err != nil {
+				told = err.Error()
+			} else {
+				told = ""
+			}
+			return told == c.want
+		})
+	}
+}
+
+// TestWhatIsWrongWithKeysOfOneNameIsToldOnce, however many there are.
+func TestWhatIsWrongWithKeysOfOneNameIsToldOnce(t *testing.T) {
+	s := newShelf()
+	create(t, s.at(open(t, rules(rule("secrets", keys("aesgcm", key32))))), secretKey, plain())
+	third := strings.Repeat("A", 43) + "="
+	others := s.at(open(t, rules(rule("secrets", "aesgcm: {keys: [{name: k1, secret: "+other32+"}, {name: k1, secret: "+third+"}]}"))))
+	if _, _, err := get(t, others, secretKey); err == nil || err.Error() != "cipher: message authentication failed" {
+		t.Errorf("told %v", err)
+	}
+}
+
+// TestMaskedRules names the rule that masks another, as it stands in the file.
+func TestMaskedRules(t *testing.T) {
+	for _, c := range []struct{ wide, narrow, want string }{
+		{"'*.'", "secrets", `resource "secrets" is masked by earlier rule "*."`},
+		{"'*.apps'", "deployments.apps", `resource "deployments.apps" is masked by earlier rule "*.apps"`},
+		{"'*.*'", "secrets", `resource "secrets" is masked by earlier rule "*.*"`},
+		{"'*.*'", "'*.'", `resource "*." is masked by earlier rule "*.*"`},
+	} {
+		parsed, err := encryption.Parse("f", []byte(rules(rule(c.wide, identity), rule(c.narrow, identity))), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := builder(t).Build(t.Context(), parsed, func() {})
+		if err == nil {
+			s.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("told %v, want %s", err, c.want)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package ciphers_test
+
+import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"testing"
+
+	"binnacle/services/apiserver/internal/storage/encryption/ciphers"
+)
+
+var _ = []ciphers.Cipher{(*ciphers.CBC)(nil), (*ciphers.GCM)(nil), (*ciphers.Secretbox)(nil), (*ciphers.Derived)(nil)}
+
+// made are all ciphers by their names, with one key.
+func made(t testing.TB) map[string]ciphers.Cipher {
+	t.Helper()
+	key := bytes.Repeat([]byte("k"), 32)
+	cbc, err1 := ciphers.NewCBC(key)
+	gcm, err2 := ciphers.NewGCM(key)
+	box, err3 := ciphers.NewSecretbox(key)
+	derived, err4 := ciphers.NewDerived(key)
+	for _, err := range []error{err1, err2, err3, err4} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return map[string]ciphers.Cipher{"CBC": cbc, "GCM": gcm, "Secretbox": box, "Derived": derived}
+}
+
+// padded are blocks as they are before CBC, behind an IV of zeros, sealed with the key of made.
+func padded(t testing.TB, blocks []byte) []byte {
+	t.Helper()
+	block, err := aes.NewCipher(bytes.Repeat([]byte("k"), 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make([]byte, aes.BlockSize+len(blocks))
+	cipher.NewCBCEncrypter(block, out[:aes.BlockSize]).CryptBlocks(out[aes.BlockSize:], blocks)
+	return out
+}
+
+// TestRoundTrips: what was sealed is appended, and opens again, whatever its size.
+func TestRoundTrips(t *testing.T) {
+	for name, c := range made(t) {
+		for size := range 50 {
+			value := bytes.Repeat([]byte("v"), size)
+			sealed, err := c.Seal([]byte("before"), value, []byte("of"))
+			rest, ok := bytes.CutPrefix(sealed, []byte("before"))
+			if err != nil || !ok {
+				t.Fatalf("%s: sealed %q, %v", name, sealed, err)
+			}
+			if got, err := c.Open(rest, []byte("of")); !bytes.Equal(got, value) || err != nil {
+				t.Errorf("%s: %d bytes open to %q, %v", name, size, got, err)
+			}
+		}
+	}
+}
+
+// TestWhatDoesNotOpen is told in the words of Kubernetes.
+func TestWhatDoesNotOpen(t *testing.T) {
+	const (
+		short    = "the stored data was shorter than the required size"
+		unpadded = "invalid PKCS7 data (empty or not padded)"
+		padding  = "invalid padding on input"
+		message  = "cipher: message authentication failed"
+		box      = "output array was not large enough for encryption"
+	)
+	nothing := make([]byte, 100)
+	last := func(b ...byte) []byte { return append(make([]byte, aes.BlockSize-len(b)), b...) }
+	all := made(t)
+	for _, c := range []struct {
+		cipher string
+		sealed []byte
+		want   string
+	}{
+		{"CBC", nil, short}, {"CBC", nothing[:15], short}, {"CBC", nothing[:16], unpadded},
+		{"CBC", nothing[:17], "the stored data is not a multiple of the block size"},
+		{"CBC", padded(t, last(0)), unpadded}, {"CBC", padded(t, last(17)), unpadded}, {"CBC", padded(t, last(2, 3, 3)), padding}, {"CBC", padded(t, last(1)), ""},
+		{"CBC", padded(t, bytes.Repeat([]byte{16}, 16)), ""},
+		{"GCM", nil, short}, {"GCM", nothing[:11], short}, {"GCM", nothing[:12], message}, {"GCM", nothing, message},
+		{"Secretbox", nil, short}, {"Secretbox", nothing[:39], short}, {"Secretbox", nothing[:40], box}, {"Secretbox", nothing, box},
+		{"Derived", nil, short}, {"Derived", nothing[:31], short}, {"Derived", nothing[:43], short}, {"Derived", nothing, message},
+	} {
+		got, err := all[c.cipher].Open(c.sealed, nil)
+		told := ""
+		if err != nil {
+			told = err.Error()
+		}
+		if told != c.want || err != nil && got != nil {
+			t.Errorf("%s: %d bytes open to %q, %v; want %s", c.cipher, len(c.sealed), got, err, c.want)
+		}
+	}
+}
+
+// TestKeysThatAreNone are refused.
+func TestKeysThatAreNone(t *testing.T) {
+	for name, make := range map[string]func([]byte) error{
+		"CBC":       func(k []byte) error { _, err := ciphers.NewCBC(k); return err },
+		"GCM":       func(k []byte) error { _, err := ciphers.NewGCM(k); return err },
+		"Secretbox": func(k []byte) error { _, err := ciphers.NewSecretbox(k); return err },
+		"Derived":   func(k []byte) error { _, err := ciphers.NewDerived(k); return err },
+	} {
+		for _, size := range []int{0, 15, 31} {
+			if make(bytes.Repeat([]byte("k"), size)) == nil {
+				t.Errorf("%s: a key of %d bytes is taken", name, size)
+			}
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package encryption_test
+
+import (
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"binnacle/services/apiserver/internal/storage/encryption"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// recorded reads what was recorded.
+func recorded(t testing.TB, file string, into any) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func builder(t testing.TB) *encryption.Builder {
+	t.Helper()
+	m, err := encryption.NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &encryption.Builder{ServerID: "test", Logger: slog.New(slog.DiscardHandler), Metrics: m}
+}
+
+// TestStartFailures holds what is said of bad configurations against Kubernetes.
+func TestStartFailures(t *testing.T) {
+	var cases []struct {
+		Name   string
+		Flags  []string
+		Exit   any
+		Output []string
+		Files  map[string]string
+	}
+	recorded(t, "start-failures.json", &cases)
+	address := regexp.MustCompile(`\(0x[0-9a-f<>adres]+\)`)
+	for _, c := range cases {
+		t.Run(c.Name, func(t *testing.T) {
+			dir := t.TempDir()
+			for name, content := range c.Files {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.ReplaceAll(content, "<dir>", dir)), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			file, ok := strings.CutPrefix(c.Flags[0], "--encryption-provider-config=")
+			if !ok {
+				t.Skip("a flag without the file is the affair of who reads flags")
+			}
+			want := ""
+			if c.Exit == float64(1) {
+				_, want, _ = strings.Cut(c.Output[0], `err="`)
+				want = strings.TrimSuffix(strings.ReplaceAll(want, `\"`, `"`), `"`)
+				want = strings.ReplaceAll(strings.ReplaceAll(want, `\\"`, `"`), `\"`, `"`)
+			}
+			live, err := encryption.Open(t.Context(), strings.ReplaceAll(file, "<dir>", dir), false, builder(t))
+			got := ""
+			if err == nil {
+				live.Close()
+			} else {
+				got = strings.ReplaceAll(strings.ReplaceAll(err.Error(), dir, "<dir>"), "(set)", "(0x0)")
+			}
+			want = address.ReplaceAllString(want, "(0x0)")
+			if got != want {
+				t.Errorf("told\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+	if len(cases) < 25 {
+		t.Errorf("only %d cases were read", len(cases))
+	}
+}
+
+// TestValidation is of what was not recorded.
+func TestValidation(t *testing.T) {
+	const key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+	head := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n"
+	const old = "{kms: {name: 'a:b', endpoint: 'unix:///x'}}"
+	for _, c := range []struct{ name, resources, providers, want string }{
+		{"an old plugin with a colon", "[secrets]", "[" + old + "]", ""},
+		{"an endpoint that is none", "[secrets]", "[{kms: {name: a, endpoint: 'unix:///%zz'}}]", "invalid endpoint for kms provider, error: parse"},
+		{"two new plugins of one name", "[secrets]", "[{kms: {apiVersion: v2, name: a, endpoint: 'unix:///x'}}, {kms: {apiVersion: v2, name: a, endpoint: 'unix:///y'}}]", "duplicate KMS provider name a"},
+		{"two old plugins of one name", "[secrets]", "[" + old + ", " + old + "]", ""},
+		{"two old plugins of one name, followed", "[secrets]", "[" + old + ", " + old + "]", "duplicate KMS provider name a:b"},
+		{"all resources and more", "['*.*', secrets]", "[{identity: {}}]", "overlapping resources"},
+		{"all resources", "['*.*']", "[{identity: {}}]", ""},
+		{"core and all of a group", "['*.', '*.apps']", "[{identity: {}}]", ""},
+		{"a resource of all groups", "['secrets.*']", "[{identity: {}}]", "encrypting the same resource across groups is not supported"},
+		{"a lone star, which hides nothing", "['*', secrets]", "[{identity: {}}]", "parsing file: resources[0].resources[0]: Invalid value: \"*\": use '*.'"},
+		{"no API", "[serviceipallocations]", "[{identity: {}}]", "resources which do not have REST API/s cannot be encrypted"},
+		{"a plugin without a name", "[secrets]", "[{kms: {apiVersion: v2, endpoint: 'unix:///x'}}]", "name is a mandatory field for a provider"},
+		{"a plugin without an endpoint", "[secrets]", "[{kms: {apiVersion: v2, name: a}}]", "endpoint is a mandatory field for a kms"},
+		{"an old plugin that keeps nothing", "[secrets]", "[{kms: {name: a, cachesize: 0, endpoint: 'unix:///x'}}]", "cachesize should be a positive value, or negative to disable"},
+		{"a key given twice", "[secrets]", "[{aescbc: {keys: [{name: a, name: b, secret: " + key + "}]}}]", "strict decoding error"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := encryption.Parse("f", []byte(head+"- resources: "+c.resources+"\n  providers: "+c.providers+"\n"), strings.HasSuffix(c.name, "followed"))
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("told %v, want %q", err, c.want)
+			}
+			if err != nil && strings.Contains(err.Error(), key) {
+				t.Errorf("a key is told: %v", err)
+			}
+		})
+	}
+}
+
+// TestOldKindOfConfiguration reads a file of the kind that early documentation used.
+func TestOldKindOfConfiguration(t *testing.T) {
+	text := strings.Replace(rules(rule("secrets", identity)), "EncryptionConfiguration", "EncryptionConfig", 1)
+	for apiVersion, ok := range map[string]bool{"v1": true, "apiserver.config.k8s.io/v1": false, "v2": false} {
+		_, err := encryption.Parse("f", []byte(strings.Replace(text, "apiserver.config.k8s.io/v1", apiVersion, 1)), false)
+		if (err == nil) != ok {
+			t.Errorf("%s: %v", apiVersion, err)
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package encryption_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/storage/encryption"
+)
+
+// failing is a store that does nothing.
+type failing struct {
+	storage.Interface
+	why error
+}
+
+func (f failing) Get(context.Context, string, int64) (storage.KeyValue, int64, error) {
+	return storage.KeyValue{}, 7, f.why
+}
+
+func (f failing) Watch(context.Context, string, int64) (storage.Watcher, error) { return nil, f.why }
+
+func (f failing) Resume(context.Context, string, storage.Place) (storage.Watcher, error) {
+	return nil, f.why
+}
+
+// TestErrorsFromBelow are those of who asks.
+func TestErrorsFromBelow(t *testing.T) {
+	below := errors.New("below")
+	s := encryption.NewStore(failing{why: below}, encryption.Plain(), builtIn(), nil)
+	if _, at, err := s.Get(t.Context(), secretKey, 0); at != 7 || !errors.Is(err, below) {
+		t.Errorf("read at %d: %v", at, err)
+	}
+	if w, err := s.Watch(t.Context(), "/registry/", 1); w != nil || !errors.Is(err, below) {
+		t.Errorf("watched: %v, %v", w, err)
+	}
+	if w, err := s.Resume(t.Context(), "/registry/", storage.Place{}); w != nil || !errors.Is(err, below) {
+		t.Errorf("resumed: %v, %v", w, err)
+	}
+}

@@ -1,0 +1,146 @@
+package kms_test
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"binnacle/services/apiserver/internal/storage/encryption/kms"
+	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const storedAt = "/registry/secrets/default/s"
+
+// config is of a plugin that is asked only when somebody wants to know.
+func config(t testing.TB, p *kmstest.Plugin) kms.Config {
+	t.Helper()
+	m, err := kms.NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kms.Config{
+		Name: "rec", Endpoint: p.Endpoint(), Timeout: 5 * time.Second, ServerID: "test", Logger: slog.New(slog.DiscardHandler), Metrics: m, Recovered: func() {},
+		Pace: kms.Pace{Well: time.Hour, Ill: time.Hour, WellKept: time.Nanosecond, IllKept: time.Nanosecond},
+	}
+}
+
+func second(t testing.TB, c kms.Config) kms.Provider {
+	t.Helper()
+	p, err := kms.NewV2(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// field is one of a stored value.
+type field struct {
+	num protowire.Number
+	raw []byte // with its tag
+}
+
+func text(num protowire.Number, v string) field {
+	return field{num, protowire.AppendString(protowire.AppendTag(nil, num, protowire.BytesType), v)}
+}
+
+func number(num protowire.Number, v uint64) field {
+	return field{num, protowire.AppendVarint(protowire.AppendTag(nil, num, protowire.VarintType), v)}
+}
+
+func annotation(name, value string) field {
+	return text(4, string(join(text(1, name), text(2, value))))
+}
+
+func join(fields ...field) (out []byte) {
+	for _, f := range fields {
+		out = append(out, f.raw...)
+	}
+	return out
+}
+
+// fieldsOf takes a stored value apart.
+func fieldsOf(t testing.TB, b []byte) (out []field) {
+	t.Helper()
+	for len(b) > 0 {
+		num, _, n := protowire.ConsumeField(b)
+		if n < 0 {
+			t.Fatal("no message")
+		}
+		out, b = append(out, field{num, b[:n]}), b[n:]
+	}
+	return out
+}
+
+// TestStoredForms: what a stored value may look like that opens, and what is said of others.
+func TestStoredForms(t *testing.T) {
+	p := kmstest.New(t)
+	provider := second(t, config(t, p))
+	sealed, err := provider.Seal(t.Context(), nil, []byte("value"), storedAt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := fieldsOf(t, sealed)
+	without := func(num protowire.Number, more ...field) []byte {
+		return join(append(slices.DeleteFunc(slices.Clone(good), func(f field) bool { return f.num == num }), more...)...)
+	}
+	with := func(more ...field) []byte { return join(append(slices.Clone(good), more...)...) }
+	cut := func(f field) field { return field{f.num, f.raw[:len(f.raw)-1]} }
+	name := func(i int) string { return string(rune('a'+i)) + ".example" }
+	var large []field
+	for i := range 8 {
+		large = append(large, annotation(name(i), strings.Repeat("x", 4<<10)))
+	}
+	const eof = "unexpected EOF"
+	for _, c := range []struct {
+		name   string
+		sealed []byte
+		want   string
+	}{
+		{"as it is", sealed, ""},
+		{"in another order", join(slices.Concat(good[1:], good[:1])...), ""},
+		{"more fields", with(number(6, 9), text(7, "x"), text(5, "\x00")), ""},
+		{"a field of another type", with(number(1, 3), number(2, 3), number(3, 3), number(4, 3)), ""},
+		{"an annotation twice, of which the last counts", without(4, annotation("local.example", "other"), annotation("local.example", "note")), ""},
+		{"an annotation with more in it", without(4, text(4, string(join(number(1, 3), number(2, 3), text(1, "local.example"), text(2, "note"), text(3, "x"))))), ""},
+		{"an annotation too many, by which it is another key", with(annotation("another.example", "x")), ""},
+		{"the same in another order", without(4, annotation("another.example", "x"), annotation("local.example", "note")), ""},
+		{"nothing", nil, "encrypted data is empty"},
+		{"no data", without(1), "encrypted data is empty"},
+		{"a tag that is none", with(field{0, []byte{0x80}}), eof},
+		{"a text that breaks off", with(cut(text(3, "xy"))), eof},
+		{"a number that breaks off", with(field{0, []byte{5 << 3, 0x80}}), eof},
+		{"another field that breaks off", with(cut(text(9, "xy"))), eof},
+		{"an annotation with a tag that is none", with(text(4, "\x80")), eof},
+		{"an annotation that breaks off", with(text(4, string(join(cut(text(1, "xy")))))), eof},
+		{"an unknown source", without(5, number(5, 2)), "unknown encryptedDEKSourceType: 2"},
+		{"no source", without(3), "encrypted DEK source is empty"},
+		{"a large source", without(3, text(3, strings.Repeat("x", 1025))), "encrypted DEK source is 1025 bytes, which exceeds the max size of 1024"},
+		{"a source that is just not too large", without(3, text(3, strings.Repeat("x", 1024))), "cipher: message authentication failed"},
+		{"no key", without(2), "keyID is empty"},
+		{"a long key", without(2, text(2, strings.Repeat("x", 1025))), "keyID is 1025 bytes, which exceeds the max size of 1024"},
+		{"an annotation of no domain", with(annotation("note", "x")), "failed to validate annotations: annotations: Invalid value: \"note\""},
+		{"large annotations", with(large...), "total size of annotations is 32"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, stale, err := provider.Open(t.Context(), c.sealed, storedAt)
+			switch {
+			case c.want == "" && (err != nil || string(got) != "value" || stale):
+				t.Errorf("opens to %q, stale %t, %v", got, stale, err)
+			case c.want != "" && (err == nil || got != nil || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("opens to %q, %v; want %s", got, err, c.want)
+			}
+		})
+	}
+	if n := p.Calls("Decrypt"); n != 2 { // for the annotation, and the source, that are others
+		t.Errorf("the plugin was asked to decrypt %d times", n)
+	}
+}

@@ -1,0 +1,241 @@
+package kms
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	kmsv1 "k8s.io/kms/apis/v1beta1"
+
+	"binnacle/services/apiserver/internal/storage/encryption/ciphers"
+)
+
+const (
+	v1Version = "v1beta1"
+	v1Key     = 32
+	// v1Length is the size of the length of an encrypted key, which comes first.
+	v1Length = 2
+)
+
+// v1 is a Provider of version 1. Its stored form is the length of an encrypted key in two bytes,
+// that key, and the value encrypted with it by GCM; before 1.25 by CBC.
+type v1 struct {
+	Config
+	conn   *connection
+	plugin kmsv1.KeyManagementServiceClient
+	health health
+	keys   *lru.Cache[string, *v1Cipher] // nil caches none
+	size   int
+	reached
+	version struct { // whether the plugin's version was confirmed
+		mu sync.Mutex
+		ok bool
+	}
+}
+
+type v1Cipher struct {
+	gcm *ciphers.GCM
+	cbc *ciphers.CBC
+}
+
+// NewV1 connects to a plugin of version 1.
+func NewV1(c Config) (Provider, error) {
+	c.Pace = c.Pace.complete()
+	conn, err := connect(&c)
+	if err != nil {
+		return nil, err
+	}
+	p := &v1{Config: c, conn: conn, reached: c.reached(), plugin: kmsv1.NewKeyManagementServiceClient(conn.ClientConn), size: c.CacheSize}
+	if p.size < 0 || p.size > maxKeys {
+		p.size = maxKeys
+	}
+	if p.size > 0 {
+		if p.keys, err = lru.New[string, *v1Cipher](p.size); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// Close implements Provider.
+func (p *v1) Close() { _ = p.conn.Close() } // closing loses nothing
+
+// Check implements Provider.
+func (p *v1) Check(ctx context.Context) error { return p.health.check(ctx, p.Pace, p.ping) }
+
+// Run implements Provider.
+func (p *v1) Run(ctx context.Context) {
+	every(ctx, p.Pace, p.Check(ctx), func(ctx context.Context) error { return p.health.now(ctx, p.ping) })
+}
+
+// ping has the plugin encrypt and decrypt a text.
+func (p *v1) ping(ctx context.Context) error {
+	const text = "ping"
+	sealed, err := p.encrypt(ctx, []byte(text))
+	if err != nil {
+		return &sectionError{"encrypt", p.Name, err}
+	}
+	back, err := p.decrypt(ctx, sealed)
+	if err != nil {
+		return &sectionError{"decrypt", p.Name, err}
+	}
+	if string(back) != text {
+		return fmt.Errorf("failed to decrypt: KMS Provider %s answered with something else than was encrypted", p.Name)
+	}
+	return nil
+}
+
+// speaks checks once whether the plugin is of this version.
+func (p *v1) speaks(ctx context.Context) error {
+	p.version.mu.Lock()
+	defer p.version.mu.Unlock()
+	if p.version.ok {
+		return nil
+	}
+	v, err := p.plugin.Version(ctx, &kmsv1.VersionRequest{Version: v1Version})
+	if err = p.answered(err); err != nil {
+		return fmt.Errorf("failed get version from remote KMS provider: %w", err)
+	}
+	if v.GetVersion() != v1Version {
+		return fmt.Errorf("KMS provider api version %s is not supported, only %s is supported now", v.GetVersion(), v1Version)
+	}
+	p.version.ok = true
+	return nil
+}
+
+func (p *v1) encrypt(ctx context.Context, key []byte) ([]byte, error) {
+	ctx, cancel := p.conn.within(ctx)
+	defer cancel()
+	if err := p.speaks(ctx); err != nil {
+		return nil, err
+	}
+	answer, err := p.plugin.Encrypt(ctx, &kmsv1.EncryptRequest{Version: v1Version, Plain: key})
+	if err = p.answered(err); err != nil {
+		return nil, err
+	}
+	if n := len(answer.GetCipher()); n == 0 || n > maxSource {
+		return nil, fmt.Errorf("KMS provider %s encrypted a key to %d bytes, which are not within 1 and %d", p.Name, n, maxSource)
+	}
+	return answer.GetCipher(), nil
+}
+
+func (p *v1) decrypt(ctx context.Context, sealed []byte) ([]byte, error) {
+	ctx, cancel := p.conn.within(ctx)
+	defer cancel()
+	if err := p.speaks(ctx); err != nil {
+		return nil, err
+	}
+	answer, err := p.plugin.Decrypt(ctx, &kmsv1.DecryptRequest{Version: v1Version, Cipher: sealed})
+	if err = p.answered(err); err != nil {
+		return nil, err
+	}
+	return answer.GetPlain(), nil
+}
+
+// Seal implements Provider.
+func (p *v1) Seal(ctx context.Context, dst, value []byte, key string) ([]byte, error) {
+	dek := make([]byte, v1Key)
+	if err := p.Metrics.draw(dek, rand.Read); err != nil {
+		return nil, err
+	}
+	sealed, err := p.seal(ctx, dek)
+	if err != nil {
+		return nil, fmt.Errorf("failed to encrypt DEK, error: %w", err)
+	}
+	c, err := p.cipher(sealed, dek)
+	if err != nil {
+		return nil, err
+	}
+	dst = binary.BigEndian.AppendUint16(dst, uint16(len(sealed)))
+	dst = append(dst, sealed...)
+	return c.gcm.Seal(dst, value, []byte(key))
+}
+
+// seal is encrypt for a waiting caller. It waits until the call ends: no other caller uses the
+// result.
+func (p *v1) seal(ctx context.Context, dek []byte) (sealed []byte, err error) {
+	err = p.wait(ctx, func(ctx context.Context) error {
+		var err error
+		sealed, err = p.encrypt(ctx, dek)
+		return err
+	})
+	return sealed, err
+}
+
+// cipher creates and caches the ciphers of a decrypted key.
+func (p *v1) cipher(sealed, dek []byte) (*v1Cipher, error) {
+	gcm, err := ciphers.NewGCM(dek)
+	if err != nil {
+		return nil, err
+	}
+	cbc, err := ciphers.NewCBC(dek)
+	if err != nil {
+		return nil, err
+	}
+	c := &v1Cipher{gcm, cbc}
+	if p.keys != nil {
+		p.keys.Add(string(sealed), c)
+		p.Metrics.fill.Set(float64(p.keys.Len()) / float64(p.size))
+	}
+	return c, nil
+}
+
+// Open implements Provider.
+func (p *v1) Open(ctx context.Context, sealed []byte, key string) ([]byte, bool, error) {
+	if len(sealed) < v1Length {
+		return nil, false, errors.New("invalid data encountered by envelope transformer, length too short for the length of a key")
+	}
+	n := int(binary.BigEndian.Uint16(sealed))
+	if sealed = sealed[v1Length:]; n == 0 || n > len(sealed) {
+		return nil, false, fmt.Errorf("invalid data encountered by envelope transformer, a key of %d bytes in %d", n, len(sealed))
+	}
+	dek, sealed := sealed[:n], sealed[n:]
+	c, err := p.cipherOf(ctx, dek)
+	if err != nil {
+		return nil, false, err
+	}
+	value, err := c.gcm.Open(sealed, []byte(key))
+	if err == nil {
+		return value, false, nil
+	}
+	// CBC may decrypt a modified value to garbage, but hardly to the beginning of an object.
+	if old, failed := c.cbc.Open(sealed, nil); failed == nil && (bytes.HasPrefix(old, []byte("k8s\x00")) || bytes.HasPrefix(old, []byte("{"))) {
+		return old, true, nil
+	}
+	return nil, false, err
+}
+
+func (p *v1) cipherOf(ctx context.Context, sealed []byte) (*v1Cipher, error) {
+	if p.keys != nil {
+		if c, ok := p.keys.Get(string(sealed)); ok {
+			return c, nil
+		}
+	}
+	p.Metrics.misses.Inc()
+	if isImpatient(ctx) && p.silent() {
+		return nil, &UnavailableError{fmt.Errorf("error while decrypting key: KMS provider %s did not answer of late", p.Name)}
+	}
+	var c *v1Cipher
+	var err error
+	done := make(chan struct{})
+	go func() { // ends with the call, which is bounded
+		defer close(done)
+		var dek []byte
+		if dek, err = p.decrypt(ctx, sealed); err == nil {
+			c, err = p.cipher(sealed, dek)
+		}
+		p.decrypted(err)
+	}()
+	if err := p.await(ctx, done); err != nil {
+		return nil, &KeyError{string(sealed), fmt.Errorf("error while decrypting key: KMS provider %s: %w", p.Name, err)}
+	}
+	if err != nil {
+		return nil, &KeyError{string(sealed), fmt.Errorf("error while decrypting key: %w", err)}
+	}
+	return c, nil
+}

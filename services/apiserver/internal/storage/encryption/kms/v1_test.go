@@ -1,0 +1,291 @@
+package kms_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/services/apiserver/internal/storage/encryption/ciphers"
+	"binnacle/services/apiserver/internal/storage/encryption/kms"
+	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
+)
+
+func first(t testing.TB, c kms.Config) kms.Provider {
+	t.Helper()
+	p, err := kms.NewV1(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// masked is a key as kmstest encrypts it.
+func masked(key []byte) []byte {
+	out := bytes.Clone(key)
+	for i := range out {
+		out[i] ^= 0x5a ^ '1'
+	}
+	return out
+}
+
+// oldForm is a stored value of version 1.
+func oldForm(key, sealed []byte) []byte {
+	out := binary.BigEndian.AppendUint16(nil, uint16(len(key)))
+	return append(append(out, masked(key)...), sealed...)
+}
+
+// says checks an error by what it says; "" is none.
+func says(t testing.TB, what string, err error, want string) {
+	t.Helper()
+	if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		t.Errorf("%s: told %v, want %q", what, err, want)
+	}
+}
+
+// TestOldForms: what a stored value of version 1 may look like that opens, and what is said
+// of others.
+func TestOldForms(t *testing.T) {
+	provider := first(t, config(t, kmstest.New(t)))
+	key := bytes.Repeat([]byte("d"), 32)
+	gcm, err1 := ciphers.NewGCM(key)
+	cbc, err2 := ciphers.NewCBC(key)
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	seal := func(c ciphers.Cipher, value, of string) []byte {
+		sealed, err := c.Seal(nil, []byte(value), []byte(of))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return oldForm(key, sealed)
+	}
+	const message = "cipher: message authentication failed"
+	for _, c := range []struct {
+		name   string
+		sealed []byte
+		value  string
+		stale  bool
+		want   string
+	}{
+		{name: "sealed by GCM", sealed: seal(gcm, "value", storedAt), value: "value"},
+		{name: "of another place", sealed: seal(gcm, "value", "/other"), want: message},
+		{name: "an object, sealed by CBC", sealed: seal(cbc, "k8s\x00value", ""), value: "k8s\x00value", stale: true},
+		{name: "JSON, sealed by CBC", sealed: seal(cbc, "{}", ""), value: "{}", stale: true},
+		{name: "nonsense, sealed by CBC", sealed: seal(cbc, "value", ""), want: message},
+		{name: "nothing", want: "length too short"},
+		{name: "half a length", sealed: []byte{0}, want: "length too short"},
+		{name: "no key", sealed: []byte{0, 0}, want: "a key of 0 bytes in 0"},
+		{name: "no key, but a value", sealed: []byte{0, 0, 'x'}, want: "a key of 0 bytes in 1"},
+		{name: "a key that breaks off", sealed: []byte{0, 5, 'x'}, want: "a key of 5 bytes in 1"},
+		{name: "what is no key", sealed: oldForm(key[:5], nil), want: "error while decrypting key: crypto/aes: invalid key size 5"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, stale, err := provider.Open(t.Context(), c.sealed, storedAt)
+			says(t, "opened", err, c.want)
+			if string(got) != c.value || stale != c.stale {
+				t.Errorf("opens to %q, stale %t", got, stale)
+			}
+		})
+	}
+}
+
+// TestOldPluginsThatFail: what is said of what a plugin of version 1 does not do.
+func TestOldPluginsThatFail(t *testing.T) {
+	const internal, late, version = "rpc error: code = Internal", "code = DeadlineExceeded", "KMS provider api version v2 is not supported, only v1beta1 is supported now"
+	const noVersion = "failed get version from remote KMS provider: rpc error: " + late
+	for _, c := range []struct {
+		name              string
+		with              func(*kmstest.Plugin)
+		seal, open, check string
+	}{
+		{"it does all", func(*kmstest.Plugin) {}, "", "", ""},
+		{"it refuses", func(p *kmstest.Plugin) { p.Refuse(true) }, "failed to encrypt DEK, error: " + internal, "error while decrypting key: " + internal,
+			"failed to perform encrypt section of the healthz check for KMS Provider rec, error: " + internal},
+		{"it does not decrypt", func(p *kmstest.Plugin) { p.HangOn("Decrypt") }, "", "error while decrypting key: rpc error: " + late,
+			"failed to perform decrypt section of the healthz check for KMS Provider rec, error: rpc error: " + late},
+		{"it decrypts to something else", func(p *kmstest.Plugin) { p.Garble(true) }, "", "message authentication failed", "failed to decrypt: KMS Provider rec answered with something else"},
+		{"it encrypts to nothing", func(p *kmstest.Plugin) { p.AnswerWith([]byte{}) }, "encrypted a key to 0 bytes", "", "encrypted a key to 0 bytes"},
+		{"it encrypts to much", func(p *kmstest.Plugin) { p.AnswerWith(make([]byte, 1025)) }, "encrypted a key to 1025 bytes", "", "encrypted a key to 1025 bytes"},
+		{"it encrypts to just not too much", func(p *kmstest.Plugin) { p.AnswerWith(make([]byte, 1024)) }, "", "", "answered with something else"},
+		{"it is of another version", func(p *kmstest.Plugin) { p.SpeakOld("v2") }, version, version, version},
+		{"it does not tell its version", func(p *kmstest.Plugin) { p.HangOn("Version") }, noVersion, noVersion, noVersion},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			p := kmstest.New(t)
+			sealed, err := first(t, config(t, p)).Seal(t.Context(), nil, []byte("value"), storedAt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			made := func(want string) kms.Provider { // knows nothing of the plugin yet
+				cfg := config(t, p)
+				if strings.Contains(want, late) {
+					cfg.Timeout = time.Second
+				}
+				return first(t, cfg)
+			}
+			c.with(p)
+			_, err = made(c.seal).Seal(t.Context(), nil, []byte("value"), storedAt)
+			says(t, "sealed", err, c.seal)
+			_, _, err = made(c.open).Open(t.Context(), sealed, storedAt)
+			says(t, "opened", err, c.open)
+			says(t, "checked", made(c.check).Check(t.Context()), c.check)
+		})
+	}
+}
+
+// TestTheVersionIsAskedOnce, until it is the right one.
+func TestTheVersionIsAskedOnce(t *testing.T) {
+	p := kmstest.New(t)
+	p.SpeakOld("v2")
+	provider := first(t, config(t, p))
+	seal := func(want string) {
+		t.Helper()
+		_, err := provider.Seal(t.Context(), nil, []byte("value"), storedAt)
+		says(t, "sealed", err, want)
+	}
+	seal("is not supported")
+	p.SpeakOld("v1beta1")
+	seal("")
+	seal("")
+	if n := p.Calls("Version"); n != 2 {
+		t.Errorf("it was asked %d times", n)
+	}
+}
+
+// TestOldKeysAreKept, as many as there is room for.
+func TestOldKeysAreKept(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		room  int
+		calls int // for two values in turn, twice
+		fill  float64
+	}{{"none", 0, 4, 0}, {"one", 1, 4, 1}, {"four", 4, 2, 0.5}, {"all", -1, 2, 0.0002}, {"more than all", 20_000, 2, 0.0002}} {
+		t.Run(c.name, func(t *testing.T) {
+			p := kmstest.New(t)
+			var values [][]byte
+			for range 2 {
+				sealed, err := first(t, config(t, p)).Seal(t.Context(), nil, []byte("value"), storedAt)
+				if err != nil {
+					t.Fatal(err)
+				}
+				values = append(values, sealed)
+			}
+			reg := prometheus.NewRegistry()
+			m, err := kms.NewMetrics(reg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg := config(t, p)
+			cfg.Metrics, cfg.CacheSize = m, c.room
+			provider := first(t, cfg)
+			for range 2 {
+				for _, v := range values {
+					if got, _, err := provider.Open(t.Context(), v, storedAt); string(got) != "value" || err != nil {
+						t.Fatalf("opens to %q, %v", got, err)
+					}
+				}
+			}
+			if n := p.Calls("Decrypt"); n != c.calls {
+				t.Errorf("the plugin was asked %d times, want %d", n, c.calls)
+			}
+			families, err := reg.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range families {
+				if got := f.GetMetric()[0].GetGauge().GetValue(); f.GetName() == "apiserver_envelope_encryption_dek_cache_fill_percent" && got != c.fill {
+					t.Errorf("filled to %v, want %v", got, c.fill)
+				}
+			}
+		})
+	}
+}
+
+// TestWhoMustNotWaitForAnOldPlugin is refused once it is known not to answer; others ask it.
+func TestWhoMustNotWaitForAnOldPlugin(t *testing.T) {
+	p := kmstest.New(t)
+	sealed, err := first(t, config(t, p)).Seal(t.Context(), nil, []byte("value"), storedAt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider := first(t, config(t, p))
+	impatient := kms.Impatient(t.Context())
+	if got, _, err := provider.Open(impatient, sealed, storedAt); string(got) != "value" || err != nil {
+		t.Errorf("opens to %q, %v", got, err)
+	}
+	p.HangOn("Decrypt")
+	ended, end := context.WithCancel(t.Context())
+	end()
+	_, _, err = provider.Open(ended, sealed, storedAt)
+	says(t, "gone", err, "error while decrypting key: KMS provider rec: context canceled")
+	_, _, err = provider.Open(impatient, sealed, storedAt)
+	says(t, "in haste", err, "error while decrypting key: KMS provider rec: the plugin takes too long")
+	before := p.Calls("Decrypt")
+	_, _, err = provider.Open(impatient, sealed, storedAt)
+	says(t, "in haste again", err, "KMS provider rec did not answer of late")
+	if !kms.Unavailable(err) || p.Calls("Decrypt") != before {
+		t.Errorf("it was asked again, or told as for good: %v", err)
+	}
+	p.Answer()
+	if got, _, err := provider.Open(t.Context(), sealed, storedAt); string(got) != "value" || err != nil {
+		t.Errorf("opens to %q, %v", got, err)
+	}
+}
+
+// TestEndpointsThatAreNone are refused by both versions.
+func TestEndpointsThatAreNone(t *testing.T) {
+	c := config(t, kmstest.New(t))
+	for endpoint, want := range map[string]string{
+		"http://x": `unsupported scheme "http" for remote KMS provider`, "unix:///%zz": "invalid endpoint \"unix:///%zz\" for remote KMS provider, error: parse",
+	} {
+		c.Endpoint = endpoint
+		_, err1 := kms.NewV1(c)
+		_, err2 := kms.NewV2(t.Context(), c)
+		says(t, "version 1", err1, want)
+		says(t, "version 2", err2, want)
+	}
+	for endpoint, want := range map[string]string{"unix:///a/b": "/a/b", "unix:///@a": "@a"} {
+		if got, err := kms.Socket(endpoint); got != want || err != nil {
+			t.Errorf("%s is %q, %v", endpoint, got, err)
+		}
+	}
+}
+
+// TestSocketsOfAnyName: what means something in an address of the web is part of the path.
+func TestSocketsOfAnyName(t *testing.T) {
+	p := kmstest.New(t)
+	cfg := config(t, p)
+	socket := strings.TrimPrefix(cfg.Endpoint, "unix://")
+	path := filepath.Join(filepath.Dir(socket), "a?b#c%20d%zz")
+	if err := os.Symlink(socket, path); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Endpoint = (&url.URL{Scheme: "unix", Path: path}).String()
+	says(t, "version 1", first(t, cfg).Check(t.Context()), "")
+	says(t, "version 2", second(t, cfg).Check(t.Context()), "")
+}
+
+// TestKeptCheckHasThePluginsErrorAlone asks twice: only the check that runs says which call failed.
+func TestKeptCheckHasThePluginsErrorAlone(t *testing.T) {
+	plugin := kmstest.New(t)
+	plugin.Refuse(true)
+	cfg := config(t, plugin)
+	cfg.Pace.IllKept = time.Hour
+	p := first(t, cfg)
+	for i, want := range []string{"failed to perform encrypt section of the healthz check for KMS Provider rec, error: rpc error: code = Internal", "rpc error: code = Internal"} {
+		if err := p.Check(t.Context()); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("check %d: %v, want %s", i+1, err, want)
+		}
+	}
+}

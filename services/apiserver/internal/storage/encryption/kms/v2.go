@@ -1,0 +1,377 @@
+package kms
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
+	"go.opentelemetry.io/otel/attribute"
+	"golang.org/x/sync/singleflight"
+	kmsv2 "k8s.io/kms/apis/v2"
+
+	"binnacle/libs/tracing"
+	"binnacle/services/apiserver/internal/storage/encryption/ciphers"
+)
+
+const (
+	// maxKeys bounds the cached decrypted keys. Each server start creates one, and each change of
+	// the plugin's key another.
+	maxKeys = 10_000
+	// maxRefused bounds the keys remembered as rejected.
+	maxRefused = 1_000
+	// keptFor is how long an unused decrypted key is cached.
+	keptFor = time.Hour
+
+	apiVersion     = "v2"
+	apiVersionBeta = "v2beta1"
+	healthy        = "ok"
+)
+
+// v2 is a Provider of version 2.
+type v2 struct {
+	Config
+	conn   *connection
+	plugin kmsv2.KeyManagementServiceClient
+	health health
+	// state is nil until the plugin has encrypted a seed.
+	state   atomic.Pointer[state]
+	open    *lru.Cache[sum, *opened]
+	refused *lru.Cache[sum, refusal]
+	flights singleflight.Group
+	reached
+}
+
+type sum = [sha256.Size]byte
+
+// opened is a cached decrypted key.
+type opened struct {
+	cipher ciphers.Cipher
+	made   time.Time
+	used   atomic.Int64 // Unix nanoseconds
+	// proven: the key has decrypted a value, or encrypts new ones. Otherwise the plugin's response
+	// may have been wrong.
+	proven atomic.Bool
+}
+
+// refusal is why the plugin did not decrypt a key.
+type refusal struct {
+	err error
+	at  time.Time
+}
+
+// state holds the current seed.
+type state struct {
+	envelope
+	sum     sum
+	own     *opened // decrypts values of this seed
+	cipher  *ciphers.Derived
+	keyHash string
+	expires time.Time
+}
+
+var errNoState = errors.New("got unexpected nil transformer")
+
+// NewV2 connects to a plugin of version 2 and requests its first key, at most for the duration of a
+// call. Run retries a plugin that does not respond.
+func NewV2(ctx context.Context, c Config) (Provider, error) {
+	c.Pace = c.Pace.complete()
+	conn, err := connect(&c)
+	if err != nil {
+		return nil, err
+	}
+	p := &v2{Config: c, conn: conn, reached: c.reached(), plugin: kmsv2.NewKeyManagementServiceClient(conn.ClientConn)}
+	if p.open, err = lru.New[sum, *opened](maxKeys); err != nil {
+		return nil, err
+	}
+	if p.refused, err = lru.New[sum, refusal](maxRefused); err != nil {
+		return nil, err
+	}
+	if err := p.health.now(ctx, p.status); err != nil {
+		p.Logger.Warn("a KMS plugin is not well; it is asked again", "provider", c.Name, "error", err)
+	}
+	return p, nil
+}
+
+// Close implements Provider.
+func (p *v2) Close() { _ = p.conn.Close() } // closing loses nothing
+
+// Check implements Provider.
+func (p *v2) Check(ctx context.Context) error { return p.health.check(ctx, p.Pace, p.status) }
+
+// Run implements Provider.
+func (p *v2) Run(ctx context.Context) {
+	every(ctx, p.Pace, p.Check(ctx), func(ctx context.Context) error { return p.health.now(ctx, p.status) })
+}
+
+// status reads the health and the current key of the plugin.
+func (p *v2) status(ctx context.Context) error {
+	ctx, cancel := p.conn.within(ctx)
+	defer cancel()
+	s, err := p.plugin.Status(ctx, &kmsv2.StatusRequest{})
+	if err = p.answered(err); err != nil {
+		return &sectionError{"status", p.Name, err}
+	}
+	var errs []error
+	if s.GetHealthz() != healthy {
+		errs = append(errs, fmt.Errorf("got unexpected healthz status: %s", s.GetHealthz()))
+	}
+	if v := s.GetVersion(); v != apiVersion && v != apiVersionBeta {
+		errs = append(errs, fmt.Errorf("expected KMSv2 API version %s, got %s", apiVersion, v))
+	}
+	if word, err := checkKeyID(s.GetKeyId()); err != nil {
+		p.Metrics.invalid.WithLabelValues(p.Name, word).Inc()
+		errs = append(errs, fmt.Errorf("got invalid KMSv2 KeyID hash %q: %w", Hash(s.GetKeyId()), err))
+	} else {
+		p.Metrics.named(p.Name, Hash(s.GetKeyId()), Hash(p.ServerID))
+		if err := p.useKey(ctx, s.GetKeyId()); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if len(errs) > 0 {
+		return fmt.Errorf("kmsv2 Provider %s is not healthy, error: %w", p.Name, aggregate(errs))
+	}
+	return nil
+}
+
+// aggregate joins errors in one line.
+func aggregate(errs []error) error {
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	text := ""
+	for i, err := range errs {
+		if i > 0 {
+			text += ", "
+		}
+		text += err.Error()
+	}
+	return fmt.Errorf("[%s]", text)
+}
+
+// useKey extends the current seed if the plugin's key is unchanged, and otherwise starts a new one.
+func (p *v2) useKey(ctx context.Context, id string) error {
+	expires := time.Now().Add(p.Pace.Writes) // counted from before the plugin is called
+	had := p.state.Load()
+	if had != nil && had.keyID == id {
+		again := *had
+		again.expires = expires
+		p.state.Store(&again)
+		return nil
+	}
+	next, err := p.generate(ctx)
+	switch {
+	case err != nil:
+	case next.keyID != id:
+		err = fmt.Errorf("the status names the key %q, and the answer to an encryption %q: they have to agree", Hash(id), Hash(next.keyID))
+	default:
+		next.expires = expires
+		next.own = p.keep(next.sum, next.cipher)
+		next.own.proven.Store(true)
+		p.state.Store(next)
+		p.Logger.Info("values are sealed with another key of a KMS plugin", "provider", p.Name, "key", next.keyHash)
+		if had == nil {
+			p.Recovered()
+		}
+		return nil
+	}
+	return fmt.Errorf("failed to rotate DEK of KMS provider %s: %w", p.Name, err)
+}
+
+// generate creates a random seed and has the plugin encrypt it.
+func (p *v2) generate(ctx context.Context) (*state, error) {
+	seed := make([]byte, ciphers.MinSeed)
+	if err := p.Metrics.draw(seed, rand.Read); err != nil {
+		return nil, err
+	}
+	answer, err := p.plugin.Encrypt(ctx, &kmsv2.EncryptRequest{Plaintext: seed, Uid: uuid.NewString()})
+	if err = p.answered(err); err != nil {
+		return nil, fmt.Errorf("failed to encrypt DEK, error: %w", err)
+	}
+	if bytes.Equal(answer.GetCiphertext(), seed) {
+		return nil, errors.New("the plugin answered an encryption with what it was to encrypt")
+	}
+	s := &state{envelope: envelope{
+		keyID: answer.GetKeyId(), source: slices.Clone(answer.GetCiphertext()), sourceType: typeSeed, annotations: annotationsOf(answer.GetAnnotations()),
+	}}
+	if err := s.validate(); err != nil {
+		return nil, fmt.Errorf("answer to an encryption: %w", err)
+	}
+	s.sum, s.keyHash = s.envelope.sum(), Hash(s.keyID)
+	s.cipher, err = ciphers.NewDerived(seed)
+	return s, err
+}
+
+// Seal implements Provider.
+func (p *v2) Seal(ctx context.Context, dst, value []byte, key string) (_ []byte, err error) {
+	span := p.span(ctx, "TransformToStorage with envelopeTransformer")
+	defer func() {
+		span.Fail(err)
+		span.End()
+	}()
+	s := p.state.Load()
+	if s == nil {
+		return nil, errNoState
+	}
+	if now := time.Now(); now.After(s.expires) {
+		return nil, fmt.Errorf("encryptedDEKSource with keyID hash %q expired at %s (current time is %s)", s.keyHash, s.expires.Format(time.RFC3339), now.Format(time.RFC3339))
+	}
+	span.Event("About to encrypt data using DEK")
+	dst = appendHead(dst, len(value)+ciphers.DerivedOverhead)
+	if dst, err = s.cipher.Seal(dst, value, []byte(key)); err != nil {
+		span.Event("Data encryption failed")
+		return nil, err
+	}
+	span.Event("Data encryption succeeded")
+	p.Metrics.used(ToStorage, p.Name, s.keyHash, Hash(p.ServerID))
+	span.Event("About to encode encrypted object")
+	dst = s.appendTo(dst)
+	span.Event("Encoded encrypted object")
+	return dst, nil
+}
+
+// span starts a span below the one of ctx.
+func (p *v2) span(ctx context.Context, name string) tracing.Span {
+	_, span := tracing.Start(ctx, name, func() []attribute.KeyValue {
+		return []attribute.KeyValue{attribute.String("transformer.provider.name", p.Name)}
+	})
+	return span
+}
+
+// Open implements Provider.
+func (p *v2) Open(ctx context.Context, sealed []byte, key string) (value []byte, stale bool, err error) {
+	span := p.span(ctx, "TransformFromStorage with envelopeTransformer")
+	defer func() {
+		span.Fail(err)
+		span.End()
+	}()
+	s := p.state.Load()
+	if s == nil {
+		return nil, false, &UnavailableError{errNoState}
+	}
+	span.Event("About to decode encrypted object")
+	o, err := parseObject(sealed)
+	if err != nil {
+		span.Event("Decoding encrypted object failed")
+		return nil, false, fmt.Errorf("stored value of KMS provider %s: %w", p.Name, err)
+	}
+	span.Event("Decoded encrypted object")
+	c, err := p.cipherOf(ctx, s, &o.envelope, span)
+	if err != nil {
+		return nil, false, err
+	}
+	span.Event("About to decrypt data using DEK")
+	if value, err = c.cipher.Open(o.data, []byte(key)); err != nil {
+		if !c.proven.Load() {
+			id := o.sum()
+			err = &KeyError{string(id[:]), err}
+		}
+		span.Event("Data decryption failed")
+		return nil, false, err
+	}
+	span.Event("Data decryption succeeded")
+	if !c.proven.Load() {
+		c.proven.Store(true)
+	}
+	hash := s.keyHash
+	if o.keyID != s.keyID {
+		hash = Hash(o.keyID)
+	}
+	p.Metrics.used(FromStorage, p.Name, hash, Hash(p.ServerID))
+	return value, o.keyID != s.keyID || o.sourceType != s.sourceType, nil
+}
+
+// cipherOf returns the key that decrypts values of an envelope: the current seed, a cached key, or
+// one that the plugin decrypts.
+func (p *v2) cipherOf(ctx context.Context, s *state, e *envelope, span tracing.Span) (*opened, error) {
+	id := e.sum()
+	if id == s.sum {
+		return s.own, nil
+	}
+	now := time.Now()
+	if o, ok := p.open.Get(id); ok && (o.proven.Load() || now.Sub(o.made) < p.Pace.Doubt) {
+		if now.UnixNano()-o.used.Swap(now.UnixNano()) < int64(keptFor) {
+			return o, nil
+		}
+	}
+	span.Event("About to decrypt DEK using remote service")
+	o, err := p.ask(ctx, id, e, now)
+	if err != nil {
+		span.Event("DEK decryption failed")
+		return nil, &KeyError{string(id[:]), err}
+	}
+	span.Event("DEK decryption succeeded")
+	return o, nil
+}
+
+// ask has the plugin decrypt a key once for all concurrent callers. Impatient callers use the known
+// state of the plugin and of the key.
+func (p *v2) ask(ctx context.Context, id sum, e *envelope, now time.Time) (*opened, error) {
+	if isImpatient(ctx) {
+		if p.silent() {
+			return nil, &UnavailableError{fmt.Errorf("failed to decrypt DEK, error: KMS provider %s did not answer of late", p.Name)}
+		}
+		if r, ok := p.refused.Get(id); ok && now.Sub(r.at) < p.Pace.Doubt {
+			return nil, r.err
+		}
+	}
+	var made singleflight.Result
+	landed, done := p.flights.DoChan(string(id[:]), func() (any, error) {
+		o, err := p.decrypt(ctx, id, e)
+		if err != nil {
+			p.refused.Add(id, refusal{err, time.Now()})
+		} else {
+			p.refused.Remove(id)
+		}
+		p.decrypted(err)
+		return o, err
+	}), make(chan struct{})
+	go func() { // ends with the call, which is bounded
+		made = <-landed
+		close(done)
+	}()
+	if err := p.await(ctx, done); err != nil {
+		return nil, fmt.Errorf("failed to decrypt DEK, error: KMS provider %s: %w", p.Name, err)
+	}
+	if made.Err != nil {
+		return nil, made.Err
+	}
+	return made.Val.(*opened), nil
+}
+
+func (p *v2) keep(id sum, c ciphers.Cipher) *opened {
+	o := &opened{cipher: c, made: time.Now()}
+	o.used.Store(time.Now().UnixNano())
+	p.open.Add(id, o)
+	p.Metrics.sources.WithLabelValues(p.Name).Set(float64(p.open.Len()))
+	return o
+}
+
+// decrypt has the plugin decrypt a key, and caches it.
+func (p *v2) decrypt(ctx context.Context, id sum, e *envelope) (*opened, error) {
+	ctx, cancel := p.conn.within(ctx)
+	defer cancel()
+	answer, err := p.plugin.Decrypt(ctx, &kmsv2.DecryptRequest{
+		Ciphertext: e.source, KeyId: e.keyID, Annotations: e.annotationMap(), Uid: uuid.NewString(),
+	})
+	if err = p.answered(err); err != nil {
+		return nil, fmt.Errorf("failed to decrypt DEK, error: %w", err)
+	}
+	var c ciphers.Cipher
+	if e.sourceType == typeSeed {
+		c, err = ciphers.NewDerived(answer.GetPlaintext())
+	} else {
+		c, err = ciphers.NewGCM(answer.GetPlaintext())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the key that KMS provider %s decrypted: %w", p.Name, err)
+	}
+	return p.keep(id, c), nil
+}

@@ -1,0 +1,368 @@
+package encryption_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/storage/encryption"
+	"binnacle/services/apiserver/internal/storage/encryption/kms"
+	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+)
+
+// patience bounds waiting for what must happen.
+const patience = 30 * time.Second
+
+func eventually(t testing.TB, what string, check func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !check(); time.Sleep(5 * time.Millisecond) { // between polls
+		if time.Now().After(deadline) {
+			t.Fatalf("not %s in time", what)
+		}
+	}
+}
+
+// kmsRule seals secrets with a plugin.
+func kmsRule(p *kmstest.Plugin, timeout time.Duration) string {
+	return rules(rule("secrets", fmt.Sprintf("kms: {apiVersion: v2, name: rec, endpoint: '%s', timeout: %s}", p.Endpoint(), timeout), identity))
+}
+
+// openKMS puts a plugin to work that is asked often.
+func openKMS(t testing.TB, p *kmstest.Plugin, timeout time.Duration, change func(*kms.Pace)) *encryption.Live {
+	t.Helper()
+	b := builder(t)
+	b.Pace = pace()
+	if change != nil {
+		change(&b.Pace)
+	}
+	return openWith(t, b, kmsRule(p, timeout), false)
+}
+
+// keyOf is the id of the key that a value was sealed with.
+func keyOf(t testing.TB, stored []byte) string {
+	t.Helper()
+	for b := bytes.TrimPrefix(stored, []byte("k8s:enc:kms:v2:rec:")); len(b) > 0; {
+		num, _, n := protowire.ConsumeTag(b)
+		b = b[n:]
+		if num == 2 {
+			id, _ := protowire.ConsumeString(b)
+			return id
+		}
+		b = b[protowire.ConsumeFieldValue(num, protowire.BytesType, b):]
+	}
+	t.Fatalf("%q has no key", stored)
+	return ""
+}
+
+// TestStoredByKMS holds what is stored, and what a plugin is asked, against Kubernetes.
+func TestStoredByKMS(t *testing.T) {
+	var cases []struct {
+		Name   string
+		Stored struct {
+			Prefix         string
+			ProtobufFields []struct {
+				Field, Bytes int
+				Text         string
+				Varint       *uint64
+			}
+		}
+	}
+	recorded(t, "kms-v2.json", &cases)
+	p := kmstest.New(t)
+	s := newShelf()
+	store := s.at(openKMS(t, p, 5*time.Second, func(pace *kms.Pace) { pace.Well, pace.WellKept = time.Hour, time.Hour }))
+	seen := 0
+	for _, c := range cases {
+		if len(c.Stored.ProtobufFields) == 0 {
+			continue
+		}
+		seen++
+		size := c.Stored.ProtobufFields[0].Bytes - 60 // beside the value: info, nonce, tag
+		create(t, store, secretKey, bytes.Repeat([]byte("x"), size))
+		rest, ok := bytes.CutPrefix(s.values[secretKey], []byte(c.Stored.Prefix))
+		if !ok {
+			t.Fatalf("stored as %.40q", s.values[secretKey])
+		}
+		for _, f := range c.Stored.ProtobufFields {
+			num, typ, n := protowire.ConsumeTag(rest)
+			if rest = rest[n:]; int(num) != f.Field {
+				t.Fatalf("%s: field %d, want %d", c.Name, num, f.Field)
+			}
+			if f.Varint != nil {
+				v, n := protowire.ConsumeVarint(rest)
+				if rest = rest[n:]; v != *f.Varint {
+					t.Errorf("%s: field %d is %d", c.Name, num, v)
+				}
+				continue
+			}
+			v, n := protowire.ConsumeBytes(rest)
+			if rest = rest[n:]; typ != protowire.BytesType || len(v) != f.Bytes || f.Text != "" && string(v) != f.Text {
+				t.Errorf("%s: field %d is %q, want %d bytes %q", c.Name, num, v, f.Bytes, f.Text)
+			}
+		}
+		if len(rest) > 0 {
+			t.Errorf("%s: %q is left over", c.Name, rest)
+		}
+	}
+	if seen != 2 {
+		t.Errorf("%d values were read", seen)
+	}
+	if s, e, d := p.Calls("Status"), p.Calls("Encrypt"), p.Calls("Decrypt"); s != 1 || e != 1 || d != 0 {
+		t.Errorf("the plugin was asked for its status %d, to encrypt %d, to decrypt %d times; want 1, 1, 0", s, e, d)
+	}
+}
+
+// TestKeyChange: another key is noticed, and what was sealed before is stale.
+func TestKeyChange(t *testing.T) {
+	p := kmstest.New(t)
+	s := newShelf()
+	store := s.at(openKMS(t, p, 5*time.Second, nil))
+	create(t, store, secretKey, plain())
+	p.UseKey("key-2")
+	eventually(t, "stale", func() bool {
+		got, stale, err := get(t, store, secretKey)
+		if got != string(plain()) || err != nil {
+			t.Fatalf("%.9q, %v", got, err)
+		}
+		return stale
+	})
+	if id := keyOf(t, s.values[secretKey]); id != "key-1" {
+		t.Errorf("the value is sealed with %q", id)
+	}
+	create(t, store, secretKey, plain())
+	if id := keyOf(t, s.values[secretKey]); id != "key-2" {
+		t.Errorf("a new value is sealed with %q", id)
+	}
+	if _, stale, err := get(t, store, secretKey); stale || err != nil {
+		t.Errorf("stale %t, %v", stale, err)
+	}
+}
+
+// TestPluginInTheMiddleOfAChange: as long as it does not agree with itself, nothing is
+// sealed with the new key, and the old one goes on.
+func TestPluginInTheMiddleOfAChange(t *testing.T) {
+	p := kmstest.New(t)
+	s := newShelf()
+	live := openKMS(t, p, 5*time.Second, nil)
+	store := s.at(live)
+	p.EncryptWith("key-1")
+	p.UseKey("key-2")
+	eventually(t, "ill", func() bool {
+		err := live.Current().Check(t.Context(), 0)
+		return err != nil && strings.Contains(err.Error(), "failed to rotate DEK")
+	})
+	create(t, store, secretKey, plain())
+	if id := keyOf(t, s.values[secretKey]); id != "key-1" {
+		t.Errorf("a value is sealed with %q", id)
+	}
+	p.EncryptWith("")
+	eventually(t, "rotated", func() bool {
+		create(t, store, secretKey, plain())
+		return keyOf(t, s.values[secretKey]) == "key-2"
+	})
+}
+
+// TestPluginGone: reads of what has been opened go on, writes for as long as the last
+// good status allows; both are refused within the time of a call, and come back.
+func TestPluginGone(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		begone, again func(*kmstest.Plugin)
+	}{
+		{"dead", (*kmstest.Plugin).Stop, (*kmstest.Plugin).Start},
+		{"hanging", (*kmstest.Plugin).Hang, (*kmstest.Plugin).Answer},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := kmstest.New(t)
+			s := newShelf()
+			others := s.at(openKMS(t, p, 5*time.Second, nil)) // another server, with another seed
+			create(t, others, "/registry/secrets/default/seen", plain())
+			create(t, others, "/registry/secrets/default/unseen", plain())
+			create(t, s.at(openKMS(t, p, 5*time.Second, nil)), "/registry/secrets/default/unseen", plain())
+			live := openKMS(t, p, 200*time.Millisecond, func(pace *kms.Pace) { pace.Writes = 500 * time.Millisecond })
+			store := s.at(live)
+			if _, _, err := get(t, store, "/registry/secrets/default/seen"); err != nil {
+				t.Fatal(err)
+			}
+			create(t, store, secretKey, plain())
+			c.begone(p)
+			eventually(t, "ill", func() bool { return live.Current().Check(t.Context(), 0) != nil })
+			for _, key := range []string{secretKey, "/registry/secrets/default/seen"} {
+				if got, _, err := get(t, store, key); got != string(plain()) || err != nil {
+					t.Errorf("%s reads as %.9q, %v", key, got, err)
+				}
+			}
+			for _, ctx := range []context.Context{t.Context(), kms.Impatient(t.Context())} {
+				_, _, err := store.Get(ctx, "/registry/secrets/default/unseen", 0)
+				var why *storage.UnreadableError
+				if !errors.As(err, &why) || !why.Passing {
+					t.Errorf("a value that the plugin has to open: %v", err)
+				}
+			}
+			eventually(t, "refused", func() bool {
+				_, err := store.Create(t.Context(), secretKey, plain(), storage.WriteOptions{})
+				var why *storage.SealError
+				if err != nil && (!errors.As(err, &why) || !strings.Contains(err.Error(), " expired at ")) {
+					t.Fatal(err)
+				}
+				return err != nil
+			})
+			if got, _, err := get(t, store, secretKey); got != string(plain()) || err != nil {
+				t.Errorf("when writes are refused it reads as %.9q, %v", got, err)
+			}
+			c.again(p)
+			eventually(t, "back", func() bool {
+				_, err := store.Create(t.Context(), secretKey, plain(), storage.WriteOptions{})
+				return err == nil
+			})
+			if _, _, err := get(t, store, "/registry/secrets/default/unseen"); err != nil {
+				t.Errorf("a value that the plugin has to open: %v", err)
+			}
+		})
+	}
+}
+
+// TestStartWithoutPlugin: nothing is sealed or opened, and that is said.
+func TestStartWithoutPlugin(t *testing.T) {
+	p := kmstest.New(t)
+	s := newShelf()
+	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), secretKey, plain())
+	p.Stop()
+	live := openKMS(t, p, 100*time.Millisecond, nil)
+	store := s.at(live)
+	const want = "got unexpected nil transformer"
+	if _, _, err := get(t, store, secretKey); err == nil || err.Error() != want {
+		t.Errorf("read: %v", err)
+	}
+	if _, err := store.Create(t.Context(), secretKey, plain(), storage.WriteOptions{}); err == nil || err.Error() != want {
+		t.Errorf("write: %v", err)
+	}
+	err := live.Current().Check(t.Context(), 0)
+	if err == nil || !strings.Contains(err.Error(), "rpc error: code = DeadlineExceeded") {
+		t.Errorf("health: %v", err)
+	}
+	p.Start()
+	eventually(t, "read", func() bool { _, _, err := get(t, store, secretKey); return err == nil })
+}
+
+// TestPluginThatIsNotWell is told of as Kubernetes does, and goes on sealing.
+func TestPluginThatIsNotWell(t *testing.T) {
+	p := kmstest.New(t)
+	s := newShelf()
+	live := openKMS(t, p, 5*time.Second, nil)
+	p.Say("broken")
+	eventually(t, "ill", func() bool {
+		err := live.Current().Check(t.Context(), 0)
+		return err != nil && err.Error() == "kmsv2 Provider rec is not healthy, error: got unexpected healthz status: broken"
+	})
+	create(t, s.at(live), secretKey, plain())
+}
+
+// TestLostKey: what was sealed with it cannot be read.
+func TestLostKey(t *testing.T) {
+	p := kmstest.New(t)
+	s := newShelf()
+	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), secretKey, plain())
+	p.UseKey("key-2")
+	p.Lose("key-1")
+	store := s.at(openKMS(t, p, 5*time.Second, nil))
+	for _, c := range []struct {
+		refuse bool
+		code   string
+	}{{false, "InvalidArgument"}, {true, "Internal"}} { // the one for good, the other for now
+		p.Refuse(c.refuse)
+		_, _, err := get(t, store, secretKey)
+		var why *storage.UnreadableError
+		if !errors.As(err, &why) || why.Passing != c.refuse || !strings.Contains(err.Error(), "failed to decrypt DEK, error: rpc error: code = "+c.code) {
+			t.Errorf("told %v", err)
+		}
+	}
+}
+
+// TestOneCallForAll: many who read values of one key wait for one call.
+func TestOneCallForAll(t *testing.T) {
+	p := kmstest.New(t)
+	s := newShelf()
+	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), secretKey, plain())
+	store := s.at(openKMS(t, p, 20*time.Second, nil))
+	p.Hang()
+	done := make(chan error)
+	const readers = 20
+	for range readers {
+		go func() {
+			_, _, err := store.Get(context.Background(), secretKey, 0)
+			done <- err
+		}()
+	}
+	eventually(t, "asked", func() bool { return p.Calls("Decrypt") > 0 })
+	p.Answer()
+	for range readers {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := p.Calls("Decrypt"); n == readers {
+		t.Errorf("%d calls", n)
+	}
+}
+
+// sealedBy is a plugin, and an etcd with a value that was sealed with its key.
+type sealedBy struct {
+	plugin *kmstest.Plugin
+	raw    storage.Interface
+}
+
+func newPluginWithValue(t *testing.T) *sealedBy {
+	t.Helper()
+	s := &sealedBy{kmstest.New(t), etcdtest.Embedded(t)}
+	create(t, encryption.NewStore(s.raw, openKMS(t, s.plugin, 5*time.Second, nil), builtIn(), nil), secretKey, plain())
+	return s
+}
+
+// TestManyKeysHaveFewSamples: a plugin that makes up ids of keys fills no metrics with them.
+func TestManyKeysHaveFewSamples(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	m, err := encryption.NewMetrics(reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := builder(t)
+	b.Metrics, b.Pace = m, pace()
+	b.Pace.Well, b.Pace.WellKept = time.Hour, time.Nanosecond // asked by checks alone
+	p := kmstest.New(t)
+	live := openWith(t, b, kmsRule(p, 5*time.Second), false)
+	s := newShelf()
+	store := s.at(live)
+	for i := range 120 {
+		p.UseKey(fmt.Sprintf("key-%d", i))
+		if err := live.Current().Check(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		create(t, store, secretKey, plain())
+	}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, f := range families {
+		if strings.Contains(f.GetName(), "key_id_hash") {
+			seen++
+			if n := len(f.GetMetric()); n != 100 {
+				t.Errorf("%s has %d samples", f.GetName(), n)
+			}
+		}
+	}
+	if seen != 3 {
+		t.Errorf("%d metrics", seen)
+	}
+}

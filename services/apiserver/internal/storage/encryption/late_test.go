@@ -1,0 +1,66 @@
+package encryption_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"binnacle/services/apiserver/internal/storage/encryption"
+	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
+)
+
+// lines is a log that somebody waits for.
+type lines struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.Write(b)
+}
+
+func (l *lines) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return bytes.Count(l.all.Bytes(), []byte(text))
+}
+
+// TestALatePlugin: a configuration whose plugin comes later than it should is taken up once
+// the plugin is there, without another change of the file; that it was not is told of once.
+func TestALatePlugin(t *testing.T) {
+	p := kmstest.New(t)
+	p.Stop()
+	file := filepath.Join(t.TempDir(), "enc.yaml")
+	write(t, file, rules(rule("secrets", identity)))
+	b, log := builder(t), &lines{}
+	b.Pace, b.WellWithin, b.Logger = pace(), 50*time.Millisecond, slog.New(slog.NewTextHandler(log, nil))
+	live, err := encryption.Open(t.Context(), file, true, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(live.Close)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- live.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	first := live.Current()
+	write(t, file, kmsRule(p, 50*time.Millisecond))
+	const failed, again = "cannot be used", "a KMS plugin is not well"
+	eventually(t, "refused", func() bool { return log.count(failed) == 1 })
+	look := func() { write(t, filepath.Join(filepath.Dir(file), "another"), time.Now().String()) }
+	for range 2 { // it is tried again, twice
+		n := log.count(again)
+		eventually(t, "looked at", func() bool { look(); return log.count(again) > n })
+	}
+	if live.Current() != first || log.count(failed) != 1 {
+		t.Errorf("it was taken, or told of %d times", log.count(failed))
+	}
+	p.Start()
+	eventually(t, "taken up", func() bool { look(); return live.Current() != first })
+}

@@ -1,0 +1,80 @@
+package encryption
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"binnacle/services/apiserver/internal/storage/encryption/kms"
+)
+
+// Metrics counts encryption, decryption and reloads of the configuration.
+type Metrics struct {
+	kms        *kms.Metrics
+	operations *prometheus.CounterVec
+	durations  *prometheus.HistogramVec
+	reloads    *prometheus.CounterVec
+	reloadLast *prometheus.GaugeVec
+}
+
+// NewMetrics returns the metrics and registers them.
+func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
+	const store, controller = "apiserver_storage_transformation_", "apiserver_encryption_config_controller_automatic_"
+	m := &Metrics{
+		operations: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: store + "operations_total", Help: "Values that were sealed for the store or opened, by provider and outcome.",
+		}, []string{"resource", "transformation_type", "transformer_prefix", "status"}),
+		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: store + "duration_seconds", Help: "How long it took to seal or open values.",
+			Buckets: prometheus.ExponentialBuckets(5e-6, 2, 25),
+		}, []string{"transformation_type", "transformer_prefix"}),
+		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: controller + "reloads_total", Help: "How often the configuration of encryption was read anew, by outcome.",
+		}, []string{"status", "apiserver_id_hash"}),
+		reloadLast: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: controller + "reload_last_timestamp_seconds", Help: "When the configuration of encryption was read anew last, by outcome.",
+		}, []string{"status", "apiserver_id_hash"}),
+	}
+	for _, c := range []prometheus.Collector{m.operations, m.durations, m.reloads, m.reloadLast} {
+		if err := r.Register(c); err != nil {
+			return nil, fmt.Errorf("register metrics of encryption: %w", err)
+		}
+	}
+	var err error
+	m.kms, err = kms.NewMetrics(r)
+	return m, err
+}
+
+// record counts a transformation.
+func (m *Metrics) record(resource, direction, prefix string, start time.Time, err error) {
+	m.operations.WithLabelValues(resource, direction, prefix, code(err)).Inc()
+	if err == nil {
+		m.durations.WithLabelValues(direction, prefix).Observe(time.Since(start).Seconds())
+	}
+}
+
+// code returns the gRPC code of the result of a transformation.
+func code(err error) string {
+	if err == nil {
+		return codes.OK.String()
+	}
+	var told interface{ GRPCStatus() *grpcstatus.Status }
+	if errors.As(err, &told) {
+		return told.GRPCStatus().Code().String()
+	}
+	return codes.Unknown.String()
+}
+
+// reloaded counts a reload of the configuration.
+func (m *Metrics) reloaded(server string, err error) {
+	status := "success"
+	if err != nil {
+		status = "failure"
+	}
+	m.reloads.WithLabelValues(status, kms.Hash(server)).Inc()
+	m.reloadLast.WithLabelValues(status, kms.Hash(server)).SetToCurrentTime()
+}

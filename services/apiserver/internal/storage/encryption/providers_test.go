@@ -1,0 +1,429 @@
+package encryption_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/nacl/secretbox"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/storage/encryption"
+	"binnacle/services/apiserver/internal/storage/encryption/kms"
+	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
+)
+
+// Keys of the recordings.
+const (
+	key32   = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+	other32 = "ZmVkY2JhOTg3NjU0MzIxMGZlZGNiYTk4NzY1NDMyMTA="
+)
+
+const secretKey = "/registry/secrets/default/s"
+
+// plain is a value of the size of the recorded secret.
+func plain() []byte { return append([]byte("k8s\x00"), bytes.Repeat([]byte("x"), 218)...) }
+
+func rules(lines ...string) string {
+	return "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n" + strings.Join(lines, "")
+}
+
+// rule is one of providers that seal resources.
+func rule(resources string, providers ...string) string {
+	return "- resources: [" + resources + "]\n  providers:\n  - " + strings.Join(providers, "\n  - ") + "\n"
+}
+
+func keys(provider, secret string) string {
+	return provider + ": {keys: [{name: k1, secret: " + secret + "}]}"
+}
+
+const identity = "identity: {}"
+
+// builtIn are some of the built-in resources.
+func builtIn() *encryption.Resources {
+	return encryption.NewResources("/registry/", map[string]schema.GroupResource{
+		"/registry/secrets/": {Resource: "secrets"}, "/registry/configmaps/": {Resource: "configmaps"}, "/registry/events/": {Resource: "events"},
+		"/registry/deployments/": {Group: "apps", Resource: "deployments"}, "/registry/namespaces/": {Resource: "namespaces"},
+		"/registry/services/specs/": {Resource: "services"}, "/registry/services/endpoints/": {Resource: "endpoints"},
+		"/registry/apiextensions.k8s.io/customresourcedefinitions/": {Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"},
+		"/registry/apiregistration.k8s.io/apiservices/":             {Group: "apiregistration.k8s.io", Resource: "apiservices"},
+		"/registry/leases/": {Group: "coordination.k8s.io", Resource: "leases"},
+	})
+}
+
+// open puts a configuration to work.
+func open(t testing.TB, configuration string) *encryption.Live {
+	t.Helper()
+	b := builder(t)
+	b.KMSv1 = true
+	return openWith(t, b, configuration, false)
+}
+
+func openWith(t testing.TB, b *encryption.Builder, configuration string, reload bool) *encryption.Live {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "enc.yaml")
+	write(t, file, configuration)
+	live, err := encryption.Open(t.Context(), file, reload, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(live.Close)
+	return live
+}
+
+func write(t testing.TB, file, content string) {
+	t.Helper()
+	if err := errors.Join(os.WriteFile(file+".next", []byte(content), 0o600), os.Rename(file+".next", file)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// shelf is a store of one value per key, as it is stored.
+type shelf struct {
+	storage.Interface
+	values map[string][]byte
+}
+
+func (s *shelf) Get(_ context.Context, key string, _ int64) (storage.KeyValue, int64, error) {
+	v, ok := s.values[key]
+	if !ok {
+		return storage.KeyValue{}, 1, storage.ErrNotFound
+	}
+	return storage.KeyValue{Key: key, Value: v, ModRevision: 1, CreateRevision: 1}, 1, nil
+}
+
+func (s *shelf) Create(_ context.Context, key string, value []byte, _ storage.WriteOptions) (int64, error) {
+	s.values[key] = value
+	return 1, nil
+}
+
+// at is a store on a shelf with a configuration.
+func (s *shelf) at(live *encryption.Live) *encryption.Store {
+	return encryption.NewStore(s, live, builtIn(), nil)
+}
+
+func newShelf() *shelf { return &shelf{values: map[string][]byte{}} }
+
+func create(t testing.TB, s *encryption.Store, key string, value []byte) {
+	t.Helper()
+	if _, err := s.Create(t.Context(), key, value, storage.WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// get reads a value, whether it is stale, and why it cannot be read.
+func get(t testing.TB, s *encryption.Store, key string) (string, bool, error) {
+	t.Helper()
+	kv, _, err := s.Get(t.Context(), key, 0)
+	if err != nil && kv.Value != nil {
+		t.Error("there is a value that cannot be read")
+	}
+	return string(kv.Value), kv.Stale(), err
+}
+
+// TestStoredValues holds what is stored against what Kubernetes stores: prefix, size,
+// layout, and what reads what was stored before.
+func TestStoredValues(t *testing.T) {
+	var cases []struct {
+		Name, Configuration string
+		Stored              struct {
+			Length int
+			Prefix *string
+		}
+	}
+	recorded(t, "stored-values.json", &cases)
+	s := newShelf()
+	seen := 0
+	for i, c := range cases {
+		if c.Stored.Length == 0 {
+			continue
+		}
+		seen++
+		live := open(t, c.Configuration)
+		key := fmt.Sprintf("/registry/secrets/default/s%d", i)
+		create(t, s.at(live), key, plain())
+		stored, prefix := s.values[key], ""
+		if c.Stored.Prefix != nil {
+			prefix = *c.Stored.Prefix
+		}
+		if len(stored) != c.Stored.Length || !bytes.HasPrefix(stored, []byte(prefix)) {
+			t.Errorf("%s: %d bytes that begin with %.40q; Kubernetes stores %d that begin with %q", c.Name, len(stored), stored, c.Stored.Length, prefix)
+		}
+		for before := range i + 1 {
+			key := fmt.Sprintf("/registry/secrets/default/s%d", before)
+			if _, ok := s.values[key]; !ok {
+				continue
+			}
+			value, stale, err := get(t, s.at(live), key)
+			if value != string(plain()) || err != nil || stale != (before != i) {
+				t.Errorf("%s: the value of configuration %d: %.20q, stale %t, %v", c.Name, before, value, stale, err)
+			}
+		}
+	}
+	if seen != 5 {
+		t.Errorf("%d configurations were read", seen)
+	}
+}
+
+// TestLayouts opens what is stored beside the server, and has it open what was sealed
+// beside it.
+func TestLayouts(t *testing.T) {
+	key := []byte("0123456789abcdef0123456789abcdef")
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gcm, err := cipher.NewGCM(block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		provider  string
+		openThere func([]byte) []byte
+		sealThere func([]byte) []byte
+	}{
+		{"aescbc", func(b []byte) []byte {
+			out := make([]byte, len(b)-16)
+			cipher.NewCBCDecrypter(block, b[:16]).CryptBlocks(out, b[16:])
+			return out[:len(out)-int(out[len(out)-1])]
+		}, func(b []byte) []byte {
+			pad := 16 - len(b)%16
+			b = append(bytes.Clone(b), bytes.Repeat([]byte{byte(pad)}, pad)...)
+			out := make([]byte, len(b))
+			cipher.NewCBCEncrypter(block, key[:16]).CryptBlocks(out, b)
+			return append(bytes.Clone(key[:16]), out...)
+		}},
+		{"aesgcm", func(b []byte) []byte {
+			out, _ := gcm.Open(nil, b[:12], b[12:], []byte(secretKey))
+			return out
+		}, func(b []byte) []byte {
+			return gcm.Seal(bytes.Clone(key[:12]), key[:12], b, []byte(secretKey))
+		}},
+		{"secretbox", func(b []byte) []byte {
+			out, _ := secretbox.Open(nil, b[24:], (*[24]byte)(b), (*[32]byte)(key))
+			return out
+		}, func(b []byte) []byte {
+			return secretbox.Seal(bytes.Clone(key[:24]), b, (*[24]byte)(key), (*[32]byte)(key))
+		}},
+	} {
+		t.Run(c.provider, func(t *testing.T) {
+			s := newShelf()
+			store := s.at(open(t, rules(rule("secrets", keys(c.provider, key32)))))
+			create(t, store, secretKey, plain())
+			prefix := []byte("k8s:enc:" + c.provider + ":v1:k1:")
+			if got := c.openThere(s.values[secretKey][len(prefix):]); !bytes.Equal(got, plain()) {
+				t.Errorf("opened to %q", got)
+			}
+			s.values[secretKey] = append(bytes.Clone(prefix), c.sealThere(plain())...)
+			if got, stale, err := get(t, store, secretKey); got != string(plain()) || stale || err != nil {
+				t.Errorf("%q, %t, %v", got, stale, err)
+			}
+		})
+	}
+}
+
+// TestWildcards: which provider seals which resource.
+func TestWildcards(t *testing.T) {
+	var cases []struct {
+		Name, Configuration string
+		Stored              map[string]any
+	}
+	var raw []map[string]any
+	recorded(t, "stored-values.json", &raw)
+	last := raw[len(raw)-1]
+	cases = append(cases, struct {
+		Name, Configuration string
+		Stored              map[string]any
+	}{last["name"].(string), last["configuration"].(string), last["stored"].(map[string]any)})
+	for _, c := range cases {
+		s := newShelf()
+		store := s.at(open(t, c.Configuration))
+		for key, want := range c.Stored {
+			if want == "absent" {
+				continue
+			}
+			create(t, store, key, plain())
+			prefix, _ := want.(string)
+			if prefix == "" {
+				if !bytes.Equal(s.values[key], plain()) {
+					t.Errorf("%s is stored as %.40q, want it as it is", key, s.values[key])
+				}
+			} else if !bytes.HasPrefix(s.values[key], []byte(prefix)) {
+				t.Errorf("%s is stored as %.40q, want %s", key, s.values[key], prefix)
+			}
+			if got, stale, err := get(t, store, key); got != string(plain()) || stale || err != nil {
+				t.Errorf("%s reads as %.20q, %t, %v", key, got, stale, err)
+			}
+		}
+	}
+}
+
+// provider is what the suite runs against.
+type provider struct {
+	name   string
+	with   string // in a configuration
+	others string // the same with another key
+	bound  bool   // to the key that a value is stored by
+	safe   bool   // notices every change
+	plugin *kmstest.Plugin
+}
+
+func providers(t testing.TB) []provider {
+	plugin := kmstest.New(t)
+	kmsOf := func(version, name string) string {
+		return fmt.Sprintf("kms: {apiVersion: %s, name: %s, endpoint: '%s', timeout: 5s}", version, name, plugin.Endpoint())
+	}
+	return []provider{
+		{name: "identity", with: identity, others: identity},
+		{name: "aescbc", with: keys("aescbc", key32), others: keys("aescbc", other32)},
+		{name: "aesgcm", with: keys("aesgcm", key32), others: keys("aesgcm", other32), bound: true, safe: true},
+		{name: "secretbox", with: keys("secretbox", key32), others: keys("secretbox", other32), safe: true},
+		{name: "kms v2", with: kmsOf("v2", "p"), others: kmsOf("v2", "other"), bound: true, safe: true, plugin: plugin},
+		{name: "kms v1", with: kmsOf("v1", "p"), others: kmsOf("v1", "other"), bound: true, safe: true, plugin: plugin},
+	}
+}
+
+// TestProviders is what holds for all of them.
+func TestProviders(t *testing.T) {
+	for _, p := range providers(t) {
+		t.Run(p.name, func(t *testing.T) {
+			s := newShelf()
+			live := open(t, rules(rule("secrets", p.with)))
+			store := s.at(live)
+			for _, size := range []int{0, 1, 15, 16, 17, 4095, 1 << 20} {
+				value := append([]byte("k8s\x00"), bytes.Repeat([]byte{'v'}, size)...)
+				create(t, store, secretKey, value)
+				if p.with != identity && size > 15 && bytes.Contains(s.values[secretKey], value[4:20]) {
+					t.Error("the value can be read in the store")
+				}
+				if got, stale, err := get(t, store, secretKey); got != string(value) || stale || err != nil {
+					t.Errorf("%d bytes read as %d, stale %t, %v", len(value), len(got), stale, err)
+				}
+			}
+			create(t, store, secretKey, plain())
+			sealed := s.values[secretKey]
+			create(t, store, secretKey, plain())
+			if p.with != identity && bytes.Equal(sealed, s.values[secretKey]) {
+				t.Error("a value is sealed to the same bytes twice")
+			}
+			t.Run("moved", func(t *testing.T) {
+				s.values["/registry/secrets/default/other"] = sealed
+				if _, _, err := get(t, store, "/registry/secrets/default/other"); (err != nil) != p.bound {
+					t.Errorf("a value of another key: %v", err)
+				}
+			})
+			if p.with == identity {
+				return
+			}
+			t.Run("another key", func(t *testing.T) {
+				if got, _, err := get(t, s.at(open(t, rules(rule("secrets", p.others, identity)))), secretKey); err == nil && got == string(plain()) {
+					t.Error("it opens")
+				}
+			})
+			t.Run("stale", func(t *testing.T) {
+				first := s.at(open(t, rules(rule("secrets", p.with, identity))))
+				s.values["/registry/secrets/default/plain"] = plain()
+				if got, stale, err := get(t, first, "/registry/secrets/default/plain"); got != string(plain()) || !stale || err != nil {
+					t.Errorf("a plain value: %.9q, stale %t, %v", got, stale, err)
+				}
+				second := s.at(open(t, rules(rule("secrets", identity, p.with))))
+				if got, stale, err := get(t, second, secretKey); got != string(plain()) || !stale || err != nil {
+					t.Errorf("a sealed value: %.9q, stale %t, %v", got, stale, err)
+				}
+			})
+			t.Run("damaged", func(t *testing.T) {
+				draw := rand.New(rand.NewPCG(1, 2))
+				for range 300 {
+					bad := bytes.Clone(sealed)
+					if draw.IntN(2) == 0 {
+						bad = bad[:draw.IntN(len(bad))]
+					} else {
+						bad[draw.IntN(len(bad))] ^= 1 << draw.IntN(8)
+					}
+					s.values[secretKey] = bad
+					got, _, err := get(t, store, secretKey)
+					if p.safe && err == nil {
+						t.Fatalf("a changed value opens to %.40q", got)
+					}
+					var why *storage.UnreadableError
+					if err != nil && (!errors.As(err, &why) || why.Key != secretKey || why.Revision != 1) {
+						t.Fatalf("told %v", err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestPlainValuesThatLookSealed: nobody can have a value opened that was stored as it is.
+func TestPlainValuesThatLookSealed(t *testing.T) {
+	s := newShelf()
+	sealer := s.at(open(t, rules(rule("secrets", keys("aescbc", key32)))))
+	create(t, sealer, secretKey, plain())
+	look := s.values[secretKey]
+	for name, store := range map[string]*encryption.Store{
+		"without a configuration": s.at(encryption.Plain()),
+		"not covered":             s.at(open(t, rules(rule("configmaps", keys("aescbc", key32))))),
+		"identity":                s.at(open(t, rules(rule("secrets", identity, keys("aescbc", key32))))),
+	} {
+		if _, err := store.Create(t.Context(), secretKey, look, storage.WriteOptions{}); err == nil {
+			t.Errorf("%s: a value that looks sealed was stored as it is", name)
+		}
+	}
+	if _, _, err := get(t, s.at(encryption.Plain()), secretKey); err == nil || err.Error() != "identity transformer tried to read encrypted data" {
+		t.Errorf("told %v", err)
+	}
+	// Sealed in a sealed value, it stays what it is.
+	create(t, sealer, secretKey, look)
+	if got, _, err := get(t, sealer, secretKey); got != string(look) || err != nil {
+		t.Errorf("read %.40q, %v", got, err)
+	}
+}
+
+// TestKeysOfOneName: the right one is found, as there may be two while one is rotated.
+func TestKeysOfOneName(t *testing.T) {
+	s := newShelf()
+	create(t, s.at(open(t, rules(rule("secrets", keys("aesgcm", key32))))), secretKey, plain())
+	both := s.at(open(t, rules(rule("secrets", "aesgcm: {keys: [{name: k1, secret: "+other32+"}, {name: k1, secret: "+key32+"}]}"))))
+	if got, stale, err := get(t, both, secretKey); got != string(plain()) || !stale || err != nil {
+		t.Errorf("%.9q, stale %t, %v", got, stale, err)
+	}
+	apart := s.at(open(t, rules(rule("secrets", keys("aesgcm", other32)), rule("secrets", keys("aesgcm", key32)))))
+	if got, stale, err := get(t, apart, secretKey); got != string(plain()) || !stale || err != nil {
+		t.Errorf("in two rules: %.9q, stale %t, %v", got, stale, err)
+	}
+}
+
+func FuzzOpen(f *testing.F) {
+	plugin := kmstest.New(f)
+	all := []string{keys("aescbc", key32), keys("aesgcm", key32), keys("secretbox", key32),
+		"kms: {apiVersion: v2, name: p, endpoint: '" + plugin.Endpoint() + "'}", "kms: {name: old, endpoint: '" + plugin.Endpoint() + "'}", identity}
+	s := newShelf()
+	store := s.at(open(f, rules(rule("secrets", all...))))
+	for _, p := range all {
+		create(f, s.at(open(f, rules(rule("secrets", p)))), secretKey, plain())
+		f.Add(s.values[secretKey])
+	}
+	f.Fuzz(func(t *testing.T, stored []byte) {
+		s.values[secretKey] = stored
+		value, _, err := get(t, store, secretKey)
+		if err == nil && strings.HasPrefix(value, "k8s:enc:") && bytes.Equal([]byte(value), stored) {
+			t.Errorf("a sealed value is shown as it is")
+		}
+	})
+}
+
+// pace asks plugins often.
+func pace() kms.Pace {
+	return kms.Pace{Well: 20 * time.Millisecond, Ill: 10 * time.Millisecond, WellKept: time.Millisecond, IllKept: time.Millisecond, Doubt: time.Millisecond}
+}

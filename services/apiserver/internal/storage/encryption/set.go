@@ -1,0 +1,264 @@
+package encryption
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/storage/encryption/ciphers"
+	"binnacle/services/apiserver/internal/storage/encryption/kms"
+)
+
+// Builder holds the dependencies of Sets.
+type Builder struct {
+	// KMSv1 allows plugins of version 1.
+	KMSv1 bool
+	// ServerID identifies this server in metrics.
+	ServerID string
+	// Pace holds the intervals of plugin calls.
+	Pace kms.Pace
+	// WellWithin is the time for the plugins of a new configuration to become healthy; 0 means 10
+	// s.
+	WellWithin time.Duration
+	// Wait is how requests wait for plugins; see kms.Config.
+	Wait    func(context.Context, func(context.Context) error) error
+	Logger  *slog.Logger
+	Metrics *Metrics
+}
+
+// Set is one active configuration.
+type Set struct {
+	chains map[schema.GroupResource]*chain
+	// opens identifies, for each rule, the keys that can decrypt its values.
+	opens   map[schema.GroupResource]map[string]bool
+	plugins []kms.Provider
+	usesV1  bool // at least one plugin is of version 1
+	stop    context.CancelFunc
+	running sync.WaitGroup
+}
+
+// errV1Gate has the text of Kubernetes.
+var errV1Gate = errors.New("KMSv1 is deprecated and will only receive security updates going forward. Use KMSv2 instead.  Set --feature-gates=KMSv1=true to use the deprecated KMSv1 feature.")
+
+// Build creates a Set from a configuration. It has called each plugin once, but they need not have
+// responded. recovered is called when a plugin becomes healthy.
+func (b *Builder) Build(ctx context.Context, c *Configuration, recovered func()) (*Set, error) {
+	s := &Set{chains: map[schema.GroupResource]*chain{}, opens: map[schema.GroupResource]map[string]bool{}}
+	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	if err := b.fill(ctx, s, c, recovered); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("error while building transformers: %w", err)
+	}
+	for _, p := range s.plugins {
+		s.running.Go(func() { p.Run(ctx) })
+	}
+	return s, nil
+}
+
+func (b *Builder) fill(ctx context.Context, s *Set, c *Configuration, recovered func()) error {
+	for i := range c.Resources {
+		rule := &c.Resources[i]
+		var links []link
+		var opens []string
+		for j := range rule.Providers {
+			l, names, err := b.link(ctx, s, &rule.Providers[j], recovered)
+			if err != nil {
+				return err
+			}
+			links, opens = append(links, l), append(opens, names...)
+		}
+		for _, name := range rule.Resources {
+			gr := schema.ParseGroupResource(name)
+			for _, wider := range []schema.GroupResource{{Group: gr.Group, Resource: "*"}, {Group: "*", Resource: "*"}} {
+				if s.chains[wider] != nil {
+					return fmt.Errorf("resource %q is masked by earlier rule %q", shownResource(gr), shownResource(wider))
+				}
+			}
+			if s.chains[gr] == nil {
+				s.chains[gr], s.opens[gr] = &chain{none: errNoPrefix, metrics: b.Metrics}, map[string]bool{}
+			}
+			s.chains[gr].links = append(s.chains[gr].links, links...)
+			for _, o := range opens {
+				s.opens[gr][o] = true
+			}
+		}
+	}
+	return nil
+}
+
+func shownResource(gr schema.GroupResource) string {
+	if gr.Group == "" && gr.Resource == "*" {
+		return "*."
+	}
+	return gr.String()
+}
+
+// link creates a provider, and the identities of its keys.
+func (b *Builder) link(ctx context.Context, s *Set, p *ProviderConfiguration, recovered func()) (link, []string, error) {
+	const (
+		aes = "no matching key was found for the provided AES transformer"
+		box = "no matching key was found for the provided Secretbox transformer"
+	)
+	switch {
+	case p.AESCBC != nil:
+		return b.keys("k8s:enc:aescbc:v1:", aes, p.AESCBC.Keys, func(k []byte) (ciphers.Cipher, error) { return ciphers.NewCBC(k) })
+	case p.AESGCM != nil:
+		return b.keys("k8s:enc:aesgcm:v1:", aes, p.AESGCM.Keys, func(k []byte) (ciphers.Cipher, error) { return ciphers.NewGCM(k) })
+	case p.Secretbox != nil:
+		return b.keys("k8s:enc:secretbox:v1:", box, p.Secretbox.Keys, func(k []byte) (ciphers.Cipher, error) { return ciphers.NewSecretbox(k) })
+	case p.KMS != nil:
+		return b.plugin(ctx, s, p.KMS, recovered)
+	}
+	return link{with: identity{}}, []string{prefixIdentity}, nil
+}
+
+// keys creates a provider with several keys, each with its own prefix.
+func (b *Builder) keys(prefix, none string, keys []Key, make func([]byte) (ciphers.Cipher, error)) (link, []string, error) {
+	c := &chain{none: errors.New(none), metrics: b.Metrics}
+	var opens []string
+	for i := range keys {
+		secret, err := base64.StdEncoding.DecodeString(keys[i].Secret)
+		if err != nil {
+			return link{}, nil, fmt.Errorf("could not obtain secret for named key %s: %w", keys[i].Name, err)
+		}
+		cipher, err := make(secret)
+		if err != nil {
+			return link{}, nil, fmt.Errorf("key %s: %w", keys[i].Name, err)
+		}
+		c.links = append(c.links, link{prefix: keys[i].Name + ":", with: keyed{cipher}})
+		opens = append(opens, fmt.Sprintf("%s%s %x", prefix, keys[i].Name, sha256.Sum256(secret)))
+	}
+	return link{prefix: prefix, with: c}, opens, nil
+}
+
+func (b *Builder) plugin(ctx context.Context, s *Set, k *KMSConfiguration, recovered func()) (link, []string, error) {
+	c := kms.Config{
+		Name: k.Name, Endpoint: k.Endpoint, Timeout: k.Timeout.Duration, ServerID: b.ServerID, Pace: b.Pace, Logger: b.Logger,
+		Metrics: b.Metrics.kms, Wait: b.Wait, Recovered: recovered,
+	}
+	var p kms.Provider
+	var err error
+	version := kmsV2
+	if k.APIVersion == kmsV1 {
+		if !b.KMSv1 {
+			return link{}, nil, errV1Gate
+		}
+		b.Logger.Warn("KMSv1 is deprecated and will only receive security updates going forward. Use KMSv2 instead.", "provider", k.Name)
+		s.usesV1 = true
+		version, c.CacheSize = kmsV1, int(*k.CacheSize)
+		p, err = kms.NewV1(c)
+	} else {
+		p, err = kms.NewV2(ctx, c)
+	}
+	if err != nil {
+		return link{}, nil, fmt.Errorf("could not configure KMS plugin %q, error: %w", k.Name, err)
+	}
+	s.plugins = append(s.plugins, p)
+	prefix := "k8s:enc:kms:" + version + ":" + k.Name + ":"
+	return link{prefix: prefix, with: plugin{p}}, []string{prefix}, nil
+}
+
+// of returns the chain of a resource, or nil if its values are not encrypted.
+func (s *Set) of(gr schema.GroupResource) *chain {
+	if s == nil {
+		return nil
+	}
+	return s.chains[s.rule(gr)]
+}
+
+// rule returns the most specific rule for a resource or for another rule.
+func (s *Set) rule(gr schema.GroupResource) schema.GroupResource {
+	for _, r := range []schema.GroupResource{gr, {Group: gr.Group, Resource: "*"}} {
+		if s.chains[r] != nil {
+			return r
+		}
+	}
+	return schema.GroupResource{Group: "*", Resource: "*"}
+}
+
+// covers reports whether this Set can decrypt everything that another one can. The most specific
+// rule decides how a value is decrypted, so rules of both Sets are compared.
+func (s *Set) covers(other *Set) bool {
+	for _, rules := range []map[schema.GroupResource]map[string]bool{s.opens, other.opens} {
+		for of := range rules {
+			now := s.opens[s.rule(of)]
+			for o := range other.opens[other.rule(of)] {
+				if !now[o] {
+					return false
+				}
+			}
+			if other.chains[other.rule(of)] == nil && !now[prefixIdentity] {
+				return false // its values may be plain
+			}
+		}
+	}
+	return true
+}
+
+// Together reports whether the plugins share one health check, as in Kubernetes if all are of
+// version 2.
+func (s *Set) Together() bool { return len(s.plugins) > 0 && !s.usesV1 }
+
+// Plugins returns the number of plugins.
+func (s *Set) Plugins() int { return len(s.plugins) }
+
+// Check returns an error if a plugin is not healthy.
+func (s *Set) Check(ctx context.Context, plugin int) error { return s.plugins[plugin].Check(ctx) }
+
+// checkAll returns the errors of all plugins.
+func (s *Set) checkAll(r *http.Request) error {
+	var errs []error
+	for i, p := range s.plugins {
+		if err := p.Check(r.Context()); err != nil {
+			errs = append(errs, fmt.Errorf("kms-provider-%d: %w", i, err))
+		}
+	}
+	if len(errs) > 0 {
+		return several(errs)
+	}
+	return nil
+}
+
+// well waits until all plugins are healthy, or ctx ends.
+func (s *Set) well(ctx context.Context) error {
+	for _, p := range s.plugins {
+		for {
+			err := p.Check(ctx)
+			if err == nil {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return &notWellError{err}
+			case <-time.After(wellAgain):
+			}
+		}
+	}
+	return nil
+}
+
+// notWellError means that a plugin of a new configuration is not healthy, possibly temporarily.
+type notWellError struct{ err error }
+
+func (e *notWellError) Error() string { return "the new configuration is not taken: " + e.err.Error() }
+func (e *notWellError) Unwrap() error { return e.err }
+
+// wellAgain is the interval of checks of an unhealthy plugin.
+const wellAgain = 250 * time.Millisecond
+
+// Close ends the goroutines and the connections.
+func (s *Set) Close() {
+	s.stop()
+	s.running.Wait()
+	for _, p := range s.plugins {
+		p.Close()
+	}
+}

@@ -1,0 +1,164 @@
+package encryption
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/storage/encryption/kms"
+)
+
+// Stream is the source of the watch cache (watchcache.Source).
+type Stream interface {
+	Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Place, error)
+	Follow(ctx context.Context, from storage.Place, apply func(storage.Batch) error) error
+	Progress(ctx context.Context) error
+}
+
+// Source is a stream of plain values over one of encrypted values.
+type Source struct {
+	Stream
+	values  values
+	changes <-chan struct{}
+	// shown is the Set with which the values in the cache were decrypted.
+	shown *Set
+	// damaged counts the undecryptable values since the cache was loaded.
+	damaged atomic.Int64
+
+	mu sync.Mutex // a leaf lock
+	// samples holds undecryptable values that may become readable unchanged: one per key that a
+	// plugin did not decrypt, and one for all values that needed no plugin.
+	samples map[string]*storage.Seal
+}
+
+const (
+	// maxSamples bounds the retried values, and tryEvery is the retry interval.
+	maxSamples = 64
+	tryEvery   = 10 * time.Second
+)
+
+// NewSource returns a stream that decrypts the values of inner and converts them.
+func NewSource(inner Stream, live *Live, r *Resources, c Converter) *Source {
+	return &Source{Stream: inner, values: values{live, r, c}, changes: live.follow()}
+}
+
+// Load implements watchcache.Source.
+func (s *Source) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+	s.damaged.Store(0)
+	s.mu.Lock()
+	s.samples = map[string]*storage.Seal{}
+	s.mu.Unlock()
+	shown := s.values.live.Current()
+	ctx = kms.Impatient(ctx)
+	place, err := s.Stream.Load(ctx, func(items []storage.KeyValue) error {
+		for i := range items {
+			s.values.openKey(ctx, &items[i])
+			s.note(items[i].Seal)
+		}
+		return page(items)
+	})
+	if err == nil {
+		s.shown = shown
+	}
+	return place, err
+}
+
+// errReadable means that an unreadable value has become readable.
+var errReadable = fmt.Errorf("values that could not be read are readable now: %w", &storage.CompactedError{})
+
+// Follow implements watchcache.Source. It ends with *storage.ReopenedError if another configuration
+// may decrypt less or more than the one with which the cache was loaded. It ends as if history were
+// compacted if a value has become readable without a new configuration.
+func (s *Source) Follow(ctx context.Context, from storage.Place, apply func(storage.Batch) error) error {
+	inner, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan struct{})
+	defer func() { cancel(nil); <-done }()
+	opening := kms.Impatient(inner)
+	go func() {
+		defer close(done)
+		again := time.NewTicker(tryEvery)
+		defer again.Stop()
+		for {
+			if err := s.outdated(inner); err != nil { // may block: this goroutine does nothing else
+				cancel(err)
+				return
+			}
+			select {
+			case <-inner.Done():
+				return
+			case <-s.changes:
+			case <-again.C:
+			}
+		}
+	}()
+	err := s.Stream.Follow(inner, from, func(b storage.Batch) error {
+		before := s.values.live.Current()
+		b = s.values.openBatch(opening, b)
+		for i := range b.Events {
+			s.note(b.Events[i].Seal)
+		}
+		if s.damaged.Load() > 0 && s.values.live.Current() != before {
+			err := &storage.ReopenedError{} // the change may have been checked before this damage was known
+			cancel(err)
+			return err
+		}
+		return apply(b)
+	})
+	if cause := context.Cause(inner); ctx.Err() == nil && (errors.Is(cause, errReadable) || errors.As(cause, new(*storage.ReopenedError))) {
+		return cause
+	}
+	return err
+}
+
+// note counts undecryptable values.
+func (s *Source) note(seal *storage.Seal) {
+	if seal == nil || seal.Err == nil {
+		return
+	}
+	s.damaged.Add(1)
+	var asked *kms.KeyError
+	name := ""
+	if errors.As(seal.Err.Err, &asked) {
+		name = asked.Key
+	} else if !seal.Err.Passing {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.samples[name]; !known && len(s.samples) == maxSamples {
+		for any := range s.samples { // permanently lost keys make room for other ones
+			delete(s.samples, any)
+			break
+		}
+	}
+	s.samples[name] = seal
+}
+
+// outdated returns why every value must be decrypted again: its key is no longer available, or an
+// unreadable value may be readable now. Nil means that there is no reason.
+func (s *Source) outdated(ctx context.Context) error {
+	now := s.values.live.Current()
+	if now != s.shown {
+		if s.damaged.Load() > 0 || !now.covers(s.shown) {
+			return &storage.ReopenedError{}
+		}
+		s.shown = now // Load does not run while Follow does
+	}
+	s.mu.Lock()
+	samples := maps.Clone(s.samples)
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, tryEvery) // leaves time for the other checks
+	defer cancel()
+	for _, seal := range samples {
+		if _, opened := s.values.open(ctx, seal.Err.Key, seal.Err.Revision, seal.Stored); opened == nil || opened.Err == nil {
+			return errReadable
+		}
+	}
+	return nil
+}

@@ -1,0 +1,406 @@
+package encryption_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cache/watchcache/watchcachetest"
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/storage/encryption"
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+	"binnacle/services/apiserver/internal/storage/storagetest"
+)
+
+// TestConformance: a store of sealed values is a store as others are.
+func TestConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the suite waits for compactions and leases")
+	}
+	all := encryption.NewResources("/registry/", map[string]schema.GroupResource{
+		"/registry/pods/": {Resource: "pods"}, "/registry/nodes/": {Resource: "nodes"},
+	})
+	storagetest.Run(t, func(t *testing.T) storage.Interface {
+		return encryption.NewStore(etcdtest.Embedded(t), open(t, rules(rule("'*.*'", keys("aesgcm", key32)))), all, nil)
+	})
+}
+
+// world is a watch cache and a store of plain values over an etcd.
+type world struct {
+	raw   storage.Interface
+	live  *encryption.Live
+	store *encryption.Store
+	cache *watchcache.Cache
+	pods  *watchcache.Store // of secrets
+}
+
+func newWorld(t *testing.T, live *encryption.Live) *world {
+	t.Helper()
+	return joined(t, etcdtest.Embedded(t), live)
+}
+
+func joined(t *testing.T, raw storage.Interface, live *encryption.Live) *world {
+	t.Helper()
+	w := &world{raw: raw, live: live, store: encryption.NewStore(raw, live, builtIn(), nil)}
+	var err error
+	w.cache, err = watchcache.New(watchcache.Config{
+		Source: encryption.NewSource(watchcachetest.NewSource(raw, "/registry/"), live, builtIn(), nil), Newest: raw, Older: w.store,
+		Resources: []watchcache.Resource{{Name: "secrets", Prefix: "/registry/secrets/", Attributes: func(key string, value []byte) (watchcache.Attributes, error) {
+			ns, name := filepath.Split(key[len("/registry/secrets/"):])
+			return watchcache.Attributes{Namespace: filepath.Clean(ns), Name: name}, nil
+		}}},
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- w.cache.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	if err := w.cache.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.pods = w.cache.Store("secrets")
+	return w
+}
+
+// shows is what the cache has of a key.
+func (w *world) shows(t *testing.T, key string) (string, error) {
+	t.Helper()
+	if _, err := w.cache.MostRecent(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e, ok := w.pods.Get(key)
+	if !ok {
+		return "", storage.ErrNotFound
+	}
+	return string(e.Stored()), e.Unreadable()
+}
+
+// TestCacheOfSealedValues: the cache has what is plain, follows histories by what is
+// stored, and has what cannot be read beside what can.
+func TestCacheOfSealedValues(t *testing.T) {
+	w := newWorld(t, open(t, rules(rule("secrets", keys("aesgcm", key32)))))
+	create(t, w.store, secretKey, plain())
+	if got, err := w.shows(t, secretKey); got != string(plain()) || err != nil {
+		t.Errorf("shows %.20q, %v", got, err)
+	}
+	stored, _, err := w.raw.Get(t.Context(), secretKey, 0)
+	if err != nil || bytes.Contains(stored.Value, []byte("xxx")) {
+		t.Fatalf("stored %.40q, %v", stored.Value, err)
+	}
+	const moved = "/registry/secrets/default/moved"
+	watch, err := w.pods.Watch(watchcache.WatchOptions{Selection: watchcache.Selection{Readable: true}, After: w.cache.Revision()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Close()
+	if _, err := w.raw.Create(t.Context(), moved, stored.Value, storage.WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := w.shows(t, moved); got != "" || err == nil || err.Error() != "cipher: message authentication failed" {
+		t.Errorf("a value of another key: %.20q, %v", got, err)
+	}
+	create(t, w.store, "/registry/secrets/default/after", plain())
+	evs, err := watch.Next(t.Context(), nil)
+	if err != nil || len(evs) != 1 || evs[0].Entry.Name() != "after" {
+		t.Errorf("the watch tells %v, %v", evs, err)
+	}
+	// Nobody was told of it, so nobody is told that it is gone.
+	remove := func(key string) {
+		t.Helper()
+		kv, _, err := w.raw.Get(t.Context(), key, 0)
+		if err == nil {
+			_, err = w.raw.Delete(t.Context(), key, kv.ModRevision)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove(moved)
+	remove("/registry/secrets/default/after")
+	evs, err = watch.Next(t.Context(), nil)
+	if err != nil || len(evs) != 1 || evs[0].Type != watchcache.Deleted || evs[0].Entry.Name() != "after" {
+		t.Errorf("the watch tells %v, %v", evs, err)
+	}
+}
+
+// TestGoneBeforeItWasReadable: an object was there that a watcher may have been told of
+// by others, and nobody can tell any more what it was.
+func TestGoneBeforeItWasReadable(t *testing.T) {
+	raw := etcdtest.Embedded(t)
+	revision, err := raw.Create(t.Context(), secretKey, []byte("k8s:enc:aesgcm:v1:gone:x"), storage.WriteOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := joined(t, raw, open(t, rules(rule("secrets", keys("aesgcm", key32)))))
+	watch, err := w.pods.Watch(watchcache.WatchOptions{Selection: watchcache.Selection{Readable: true, Namespace: "default"}, After: w.cache.Revision()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Close()
+	if _, err := raw.Delete(t.Context(), secretKey, revision); err != nil {
+		t.Fatal(err)
+	}
+	var expired *watchcache.ExpiredError
+	if evs, err := watch.Next(t.Context(), nil); !errors.As(err, &expired) {
+		t.Errorf("when it is gone the watch tells %v, %v", evs, err)
+	}
+}
+
+// TestDamagedWhileWatched: who watches is told of what can be read, and of the end.
+func TestDamagedWhileWatched(t *testing.T) {
+	w := newWorld(t, open(t, rules(rule("secrets", keys("aesgcm", key32)))))
+	create(t, w.store, secretKey, plain())
+	revision, err := w.cache.MostRecent(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var watchers []*watchcache.Watcher
+	for _, name := range []string{"", "s"} {
+		watch, err := w.pods.Watch(watchcache.WatchOptions{Selection: watchcache.Selection{Readable: true, Name: name}, After: revision})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer watch.Close()
+		watchers = append(watchers, watch)
+	}
+	rev := revision
+	put := func(s storage.Interface, value string) {
+		t.Helper()
+		if rev, err = s.Update(t.Context(), secretKey, []byte(value), rev, storage.WriteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(w.raw, "k8s:enc:aesgcm:v1:k1:damaged")
+	put(w.store, "again")
+	put(w.raw, "k8s:enc:aesgcm:v1:k1:damaged")
+	put(w.raw, "k8s:enc:aesgcm:v1:gone:damaged")
+	if _, err := w.raw.Delete(t.Context(), secretKey, rev); err != nil {
+		t.Fatal(err)
+	}
+	create(t, w.store, secretKey, []byte("third"))
+	for _, watch := range watchers {
+		var told []string
+		for len(told) < 3 {
+			evs, err := watch.Next(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range evs {
+				told = append(told, fmt.Sprintf("%s %.5s", e.Type, e.Entry.Stored()))
+			}
+		}
+		if want := "[MODIFIED again DELETED again ADDED third]"; fmt.Sprint(told) != want {
+			t.Errorf("told %v, want %s", told, want)
+		}
+	}
+}
+
+// TestReload: a new file is taken up, a bad one is not, and what that lets be read, or
+// not any more, is found without a restart.
+func TestReload(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "enc.yaml")
+	first := rules(rule("secrets", keys("aescbc", key32)))
+	write(t, file, first)
+	live, err := encryption.Open(t.Context(), file, true, builder(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(live.Close)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- live.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	w := newWorld(t, live)
+	create(t, w.store, secretKey, plain())
+	const damaged = "/registry/secrets/default/damaged"
+	s := newShelf()
+	create(t, s.at(open(t, rules(rule("secrets", keys("secretbox", key32))))), damaged, plain())
+	if _, err := w.raw.Create(t.Context(), damaged, s.values[damaged], storage.WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.shows(t, damaged); err == nil {
+		t.Error("it can be read")
+	}
+	taken := func(content string) {
+		t.Helper()
+		was := live.Current()
+		write(t, file, content)
+		eventually(t, "taken up", func() bool { return live.Current() != was })
+	}
+	taken(rules(rule("secrets", keys("secretbox", key32), keys("aescbc", key32))))
+	eventually(t, "readable", func() bool { _, err := w.shows(t, damaged); return err == nil })
+	if got, err := w.shows(t, secretKey); got != string(plain()) || err != nil {
+		t.Errorf("shows %.20q, %v", got, err)
+	}
+	kept := live.Current()
+	write(t, file, rules(rule("secrets", keys("aescbc", "short"))))
+	taken2 := rules(rule("secrets", identity))
+	// Files are read in their order: once this is taken, the one before was looked at.
+	create(t, w.store, "/registry/secrets/default/kept", plain())
+	if kept != live.Current() {
+		t.Error("a bad configuration was taken")
+	}
+	taken(taken2)
+	eventually(t, "unreadable", func() bool { _, err := w.shows(t, secretKey); return err != nil })
+}
+
+// TestRotationUnderLoad: while keys come and go, every value that is read was written,
+// and no write that was acknowledged is lost.
+func TestRotationUnderLoad(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "enc.yaml")
+	one, two := keys("aesgcm", key32), keys("secretbox", other32)
+	write(t, file, rules(rule("secrets", one)))
+	live, err := encryption.Open(t.Context(), file, true, builder(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(live.Close)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- live.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	w := newWorld(t, live)
+	var stop atomic.Bool
+	var work sync.WaitGroup
+	const writers = 4
+	var written [writers]atomic.Int64
+	for i := range writers {
+		key := fmt.Sprintf("/registry/secrets/default/s%d", i)
+		create(t, w.store, key, []byte("0"))
+		work.Go(func() { // counts up by compare-and-swap
+			for n := int64(0); !stop.Load(); {
+				kv, _, err := w.store.Get(ctx, key, 0)
+				if err != nil || string(kv.Value) != fmt.Sprint(n) {
+					t.Errorf("%s is %q, want %d: %v", key, kv.Value, n, err)
+					return
+				}
+				if _, err := w.store.Update(ctx, key, fmt.Append(nil, n+1), kv.ModRevision, storage.WriteOptions{}); err != nil {
+					t.Error(err)
+					return
+				}
+				n++
+				written[i].Store(n)
+			}
+		})
+		work.Go(func() {
+			last := int64(0)
+			for !stop.Load() {
+				least := written[i].Load()
+				kv, _, err := w.store.Get(ctx, key, 0)
+				var n int64
+				if _, scan := fmt.Sscan(string(kv.Value), &n); err != nil || scan != nil || n < max(last, least) {
+					t.Errorf("%s is %q after %d: %v", key, kv.Value, max(last, least), err)
+					return
+				}
+				last = n
+			}
+		})
+	}
+	for _, c := range []string{
+		rules(rule("secrets", one, two)), rules(rule("secrets", two, one)), rules(rule("secrets", one, two)),
+		rules(rule("secrets", one, two, identity)), rules(rule("secrets", identity, one, two)), rules(rule("secrets", two, one, identity)),
+	} {
+		was := live.Current()
+		write(t, file, c)
+		eventually(t, "taken up", func() bool { return live.Current() != was })
+	}
+	stop.Store(true)
+	work.Wait()
+	for i := range writers {
+		key := fmt.Sprintf("/registry/secrets/default/s%d", i)
+		if got, err := w.shows(t, key); got != fmt.Sprint(written[i].Load()) || err != nil {
+			t.Errorf("%s is shown as %q after %d: %v", key, got, written[i].Load(), err)
+		}
+	}
+}
+
+// TestPluginComesBackUnderCache: what could not be opened as long as it was gone is
+// shown once it is there.
+func TestPluginComesBackUnderCache(t *testing.T) {
+	p := newPluginWithValue(t)
+	p.plugin.Stop()
+	live := openKMS(t, p.plugin, 100*time.Millisecond, nil)
+	w := joined(t, p.raw, live)
+	create(t, encryption.NewStore(w.raw, encryption.Plain(), builtIn(), nil), "/registry/secrets/default/plain", []byte("plain"))
+	if _, err := w.shows(t, secretKey); err == nil {
+		t.Error("it can be read")
+	}
+	p.plugin.Start()
+	eventually(t, "readable", func() bool { got, err := w.shows(t, secretKey); return err == nil && got == string(plain()) })
+}
+
+// TestADecryptionThatHangsStopsNobody: a plugin that says it is well and opens no key. What
+// needs one is told of as damaged, everything else goes on, and it is opened when it can be.
+func TestADecryptionThatHangsStopsNobody(t *testing.T) {
+	p := newPluginWithValue(t)
+	p.plugin.HangOn("Decrypt")
+	live := openKMS(t, p.plugin, time.Hour, nil)
+	w := joined(t, p.raw, live)
+	if _, err := w.shows(t, secretKey); err == nil {
+		t.Error("it can be read")
+	}
+	other, err := p.raw.Revision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A change that needs a key comes before one that does not.
+	stored, _, err := p.raw.Get(t.Context(), secretKey, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.raw.Create(t.Context(), "/registry/secrets/default/again", stored.Value, storage.WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	create(t, encryption.NewStore(w.raw, encryption.Plain(), builtIn(), nil), "/registry/secrets/default/plain", []byte("plain"))
+	if got, err := w.shows(t, "/registry/secrets/default/plain"); got != "plain" || err != nil {
+		t.Errorf("after %d it shows %.20q, %v", other, got, err)
+	}
+	if err := live.Current().Check(t.Context(), 0); err != nil {
+		t.Errorf("the plugin says that it is well: %v", err)
+	}
+	p.plugin.Answer()
+	eventually(t, "readable", func() bool { got, err := w.shows(t, secretKey); return err == nil && got == string(plain()) })
+}
+
+// TestANarrowerRuleIsNoticed: what a wider rule sealed cannot be read under a narrower one
+// that does not know its key, though the wider one still stands.
+func TestANarrowerRuleIsNoticed(t *testing.T) {
+	for _, c := range []struct {
+		name, before, after string
+		lost                bool
+	}{
+		{"narrower, another key", rules(rule("'*.*'", keys("aescbc", key32))), rules(rule("secrets", keys("secretbox", key32)), rule("'*.*'", keys("aescbc", key32))), true},
+		{"narrower, both keys", rules(rule("'*.*'", keys("aescbc", key32))), rules(rule("secrets", keys("secretbox", key32), keys("aescbc", key32)), rule("'*.*'", keys("aescbc", key32))), false},
+		{"of the group", rules(rule("'*.*'", keys("aescbc", key32))), rules(rule("'*.'", keys("secretbox", key32)), rule("'*.*'", keys("aescbc", key32))), true},
+		{"gone, the wider one knows", rules(rule("secrets", keys("secretbox", key32), keys("aescbc", key32)), rule("'*.*'", keys("secretbox", key32))), rules(rule("'*.*'", keys("secretbox", key32))), true},
+		{"of another resource", rules(rule("'*.*'", keys("aescbc", key32))), rules(rule("configmaps", keys("aescbc", key32), identity), rule("'*.*'", keys("aescbc", key32))), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			before, after := open(t, c.before).Current(), open(t, c.after).Current()
+			if got := !after.Covers(before); got != c.lost {
+				t.Errorf("something is lost: %t, want %t", got, c.lost)
+			}
+			if !after.Covers(after) || !before.Covers(before) {
+				t.Error("one does not cover itself")
+			}
+		})
+	}
+}

@@ -1,0 +1,81 @@
+package encryption_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/storage/encryption"
+	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
+)
+
+// told is a stream that tells one batch.
+type told struct{ batch storage.Batch }
+
+func (told) Load(context.Context, func([]storage.KeyValue) error) (storage.Place, error) {
+	return storage.Place{Revision: 1}, nil
+}
+
+func (s told) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
+	if err := apply(s.batch); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (told) Progress(context.Context) error { return nil }
+
+// TestTakenUpWhileABatchIsOpened: what the configuration before could not open, and the
+// next one can, is opened anew, though the next one came before the batch was through.
+func TestTakenUpWhileABatchIsOpened(t *testing.T) {
+	p, s := kmstest.New(t), newShelf()
+	const local, far = "/registry/secrets/default/local", "/registry/secrets/default/far"
+	create(t, s.at(open(t, rules(rule("secrets", keys("secretbox", key32))))), local, plain())
+	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), far, plain())
+
+	file := filepath.Join(t.TempDir(), "enc.yaml")
+	plugin := fmt.Sprintf("kms: {apiVersion: v2, name: rec, endpoint: '%s', timeout: 5s}", p.Endpoint())
+	write(t, file, rules(rule("secrets", plugin)))
+	b := builder(t)
+	b.Pace = pace()
+	live, err := encryption.Open(t.Context(), file, true, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(live.Close)
+	source := encryption.NewSource(told{storage.Batch{Revision: 3, Events: []storage.Event{
+		{Type: storage.Created, Key: local, Revision: 2, CreateRevision: 2, Value: s.values[local]},
+		{Type: storage.Created, Key: far, Revision: 3, CreateRevision: 3, Value: s.values[far]},
+	}}}, live, builtIn(), nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	running := make(chan error)
+	go func() { running <- live.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-running })
+
+	at, err := source.Load(ctx, func([]storage.KeyValue) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.HangOn("Decrypt")
+	before := p.Calls("Decrypt")
+	ended := make(chan error, 1)
+	go func() { ended <- source.Follow(ctx, at, func(storage.Batch) error { return nil }) }()
+	eventually(t, "opening", func() bool { return p.Calls("Decrypt") > before })
+	was := live.Current()
+	write(t, file, rules(rule("secrets", plugin, keys("secretbox", key32))))
+	eventually(t, "taken up", func() bool { return live.Current() != was })
+	p.Answer()
+	select {
+	case err := <-ended:
+		if !errors.As(err, new(*storage.ReopenedError)) {
+			t.Errorf("ended with %v", err)
+		}
+	case <-time.After(patience):
+		t.Error("what could not be opened is left so")
+	}
+}
