@@ -87,8 +87,8 @@ func TestDocumentation(t *testing.T) {
 	for f := range flagsOf(t, harness.Certificates, "check") {
 		flags["--"+f] = true
 	}
-	// Those of programs that are not here, and those that the help does not list.
-	for _, f := range []string{"--controllers", "--mark-compacted", "--apiserver-count", "--kubelet-read-only-port", "--default-watch-cache-size"} {
+	// Flags of other programs, and flags that the help does not list.
+	for _, f := range []string{"--controllers", "--mark-compacted", "--set", "--apiserver-count", "--kubelet-read-only-port", "--default-watch-cache-size"} {
 		flags[f] = true
 	}
 	pages, err := filepath.Glob(filepath.Join(project, "docs", "*", "*.md"))

@@ -18,6 +18,7 @@ var (
 	link            = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading         = regexp.MustCompile(`(?m)^#+ (.+)$`)
 	notInAnchor     = regexp.MustCompile(`[^\pL\pN _-]`)
+	makeTarget      = regexp.MustCompile("(?m)(?:`|^\\$ )make ([a-z][a-z0-9-]*)")
 )
 
 // source returns the code of the product, without tests.
@@ -128,4 +129,19 @@ func anchors(text string) map[string]bool {
 		out[strings.ReplaceAll(notInAnchor.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")] = true
 	}
 	return out
+}
+
+// TestDocumentedMakeTargetsExist: the Makefile has each target that the documentation names.
+func TestDocumentedMakeTargetsExist(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join("..", "..", "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for page, text := range files(t, "", ".md") {
+		for _, m := range makeTarget.FindAllStringSubmatch(text, -1) {
+			if !strings.Contains(string(makefile), "\n"+m[1]+":") {
+				t.Errorf("%s names make %s, which does not exist", page, m[1])
+			}
+		}
+	}
 }
