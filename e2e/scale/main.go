@@ -2,7 +2,7 @@
 // unit of work was measured to cost, by arithmetic where that is enough (model.go), and
 // by a simulation of queues where waiting decides (simulate.go). It measures nothing.
 //
-//	scale                     the table of docs/scaling.md
+//	scale                     several suites; docs/user/sizing.md has an extract
 //	scale -objects=… -writes=…  one suite of one's own
 //
 // The costs are flags, so that another machine's can be put in their place.

@@ -82,7 +82,7 @@ func (s Suite) Computed(u Units) Figures {
 	}
 }
 
-// Suites are those of docs/scaling.md.
+// Suites returns the suites of the table; docs/user/sizing.md has an extract.
 func Suites() []Suite {
 	large := Suite{Objects: 1_000_000, Watchers: 100_000, Told: 3, Broad: 30, Replicas: 10, Cores: 8, Etcds: 1, Writes: 5000}
 	with := func(name string, change func(*Suite)) Suite {

@@ -21,7 +21,7 @@ import (
 )
 
 // TestBackupAndRestore saves etcd while it is in use, restores it into a fresh
-// etcd as docs/operations.md says, and runs a fresh API server on that.
+// etcd as docs/user/backup.md says, and runs a fresh API server on that.
 func TestBackupAndRestore(t *testing.T) {
 	t.Parallel()
 	etcd := harness.StartEtcd(t)
@@ -77,7 +77,7 @@ func TestBackupAndRestore(t *testing.T) {
 
 // TestSnapshotOfTheEmbeddedEtcd saves the etcd within an API server while it is
 // written to, by the command and by etcd's own client, restores it as
-// docs/operations.md says, and runs an API server on that.
+// docs/user/backup.md says, and runs an API server on that.
 func TestSnapshotOfTheEmbeddedEtcd(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -18,11 +18,11 @@ var (
 )
 
 // TestEverySecurityStatementIsTested: each table row, paragraph and list item of
-// docs/security.md names a test, but for the introduction and for what is not
+// docs/user/security.md names a test, but for the introduction and for what is not
 // protected against.
 func TestEverySecurityStatementIsTested(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join(harness.Project(t), "docs", "security.md"))
+	text, err := os.ReadFile(filepath.Join(harness.Project(t), "docs", "user", "security.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,11 +87,11 @@ func TestDocumentation(t *testing.T) {
 	for f := range flagsOf(t, harness.Certificates, "check") {
 		flags["--"+f] = true
 	}
-	// Those of programs that are not here, and those that the help does not list.
-	for _, f := range []string{"--controllers", "--mark-compacted", "--apiserver-count", "--kubelet-read-only-port", "--default-watch-cache-size"} {
+	// Flags of other programs, and flags that the help does not list.
+	for _, f := range []string{"--controllers", "--mark-compacted", "--set", "--apiserver-count", "--kubelet-read-only-port", "--default-watch-cache-size"} {
 		flags[f] = true
 	}
-	pages, err := filepath.Glob(filepath.Join(project, "docs", "*.md"))
+	pages, err := filepath.Glob(filepath.Join(project, "docs", "*", "*.md"))
 	if err != nil || len(pages) == 0 {
 		t.Fatalf("%d pages, %v", len(pages), err)
 	}

@@ -168,12 +168,12 @@ func startEnvtest(t *testing.T, configure ...func(*envtest.APIServer)) (*envtest
 	return environment, config
 }
 
-// onMemory configures an API server of envtest as docs/envtest.md shows.
+// onMemory configures an API server of envtest as docs/user/envtest.md shows.
 func onMemory(s *envtest.APIServer) {
 	s.Configure().Disable("etcd-servers").Append("storage-backend", "memory")
 }
 
-// TestEnvtestAssets starts envtest from the folders that docs/envtest.md tells how to
+// TestEnvtestAssets starts envtest from the folders that docs/user/envtest.md tells how to
 // lay out, by make and as links to the binary that holds everything, and on the memory
 // store.
 func TestEnvtestAssets(t *testing.T) {

@@ -4,7 +4,7 @@
 //
 //	{"<digest>": {"username": "ada", "groups": ["dev"]}}
 //
-// docs/authentication.md says how the API server is pointed at it.
+// docs/user/swapping.md describes how the API server uses it.
 package main
 
 import (

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"binnacle/libs/options"
+	apiserver "binnacle/services/apiserver/program"
+)
+
+var (
+	update = flag.Bool("update", false, "write the flag reference")
+
+	// featureGates matches the list of feature gates, which fills half of a help text.
+	featureGates = regexp.MustCompile(`(?s)(--feature-gates .*?)\s*Options are:.*?(\n      --)`)
+	// documentedCommand matches a command of binnacle in an example, with its continuation lines.
+	documentedCommand = regexp.MustCompile(`(?m)^\$ (?:\./)?binnacle ((?:.*\\\n)*.*)$`)
+	documentedFlag    = regexp.MustCompile(`--[a-z0-9-]+`)
+)
+
+// help is the help text of a command.
+type help struct{ command, text string }
+
+// helpTexts returns the help texts of all commands except etcd and nats-server.
+func helpTexts(t *testing.T) (out []help) {
+	t.Helper()
+	for _, c := range append(suiteServices(), apiserver.Snapshot()) {
+		subcommands := []string{""}
+		for _, sub := range c.Commands {
+			if sub.Name != "snapshot" { // apiserver snapshot is snapshot
+				subcommands = append(subcommands, sub.Name)
+			}
+		}
+		for _, sub := range subcommands {
+			command := strings.Fields(c.Name + " " + sub)
+			var text bytes.Buffer
+			if code := options.Main(t.Context(), name+" "+c.Name, c.Short, c.Options, c.Run, append(command[1:], "--help"), &text, io.Discard, c.Commands...); code != 0 {
+				t.Fatalf("%s: exit code %d", command, code)
+			}
+			out = append(out, help{strings.Join(command, " "), text.String()})
+		}
+	}
+	for _, command := range []string{"up", "ha", "certs", "certs check", "kubeconfig"} {
+		_, text, _ := said(t, append(strings.Fields(command), "--help")...)
+		out = append(out, help{command, text})
+	}
+	return out
+}
+
+// TestFlagReference: docs/user/flags.md holds the help texts.
+func TestFlagReference(t *testing.T) {
+	want := "# Flags\n\nGenerated from `--help`. Run `go test ./cmd/binnacle -run TestFlagReference -update` after a change.\n" +
+		"[configuration.md](configuration.md) explains configuration files and groups of flags. The lists of\n" +
+		"feature gates are left out; `binnacle apiserver --help` prints them.\n"
+	for _, h := range helpTexts(t) {
+		want += fmt.Sprintf("\n## %s %s\n\n```text\n%s\n```\n", name, h.command, strings.TrimSpace(featureGates.ReplaceAllString(h.text, "$1$2")))
+	}
+	file := filepath.Join("..", "..", "docs", "user", "flags.md")
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(file); err != nil || string(got) != want {
+		t.Errorf("%s differs from the help texts (%v); run go test ./cmd/binnacle -run TestFlagReference -update", file, err)
+	}
+}
+
+// TestDocumentedCommandsExist: the commands of binnacle in examples exist and have the flags.
+func TestDocumentedCommandsExist(t *testing.T) {
+	texts := helpTexts(t)
+	// The longest name of a command comes first.
+	slices.SortFunc(texts, func(a, b help) int { return len(b.command) - len(a.command) })
+	pages, err := filepath.Glob(filepath.Join("..", "..", "docs", "user", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, page := range append(pages, filepath.Join("..", "..", "README.md")) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range documentedCommand.FindAllStringSubmatch(string(text), -1) {
+			found++
+			i := slices.IndexFunc(texts, func(h help) bool { return strings.HasPrefix(m[1]+" ", h.command+" ") })
+			if i < 0 {
+				t.Errorf("%s: binnacle has no command %.40q", page, m[1])
+				continue
+			}
+			for _, f := range documentedFlag.FindAllString(m[1], -1) {
+				if !strings.Contains(texts[i].text, f+" ") {
+					t.Errorf("%s: binnacle %s has no flag %s", page, texts[i].command, f)
+				}
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("only %d commands are documented", found)
+	}
+}

@@ -1,0 +1,147 @@
+package layout
+
+import (
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	namedMetric     = regexp.MustCompile("`((?:binnacle|authn_webhook|authz_webhook)_[a-z0-9_]+)[`{]")
+	alertRule       = regexp.MustCompile(`(?m)^  - alert: (\w+)$`)
+	troubleshooting = regexp.MustCompile(`(?s)\n## Troubleshooting\n(.*?)(?:\n## |\z)`)
+	quotedMessage   = regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
+	link            = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading         = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	notInAnchor     = regexp.MustCompile(`[^\pL\pN _-]`)
+	makeTarget      = regexp.MustCompile("(?m)(?:`|^\\$ )make ([a-z][a-z0-9-]*)")
+)
+
+// source returns the code of the product, without tests.
+func source(t *testing.T) string {
+	t.Helper()
+	var all strings.Builder
+	for _, folder := range []string{"cmd", "deploy", "libs", "services"} {
+		for _, text := range files(t, folder, ".go") {
+			all.WriteString(text)
+		}
+	}
+	return all.String()
+}
+
+// TestDocumentedMetricsExist: a metric of the project that the user documentation names exists.
+func TestDocumentedMetricsExist(t *testing.T) {
+	code, named := source(t), 0
+	for page, text := range files(t, "docs/user", ".md") {
+		for _, m := range namedMetric.FindAllStringSubmatch(text, -1) {
+			name := strings.TrimPrefix(m[1], "binnacle_embedded_etcd_") // composed in the code
+			if named++; !strings.Contains(code, `"`+m[1]+`"`) && !strings.Contains(code, `"`+name+`"`) {
+				t.Errorf("%s names the metric %s, which does not exist", page, m[1])
+			}
+		}
+	}
+	if named < 20 {
+		t.Errorf("only %d metrics are named", named)
+	}
+}
+
+// TestAlertsAreDocumented: docs/user/monitoring.md describes each alert.
+func TestAlertsAreDocumented(t *testing.T) {
+	rules, err := os.ReadFile(filepath.Join("..", "..", "deploy", "monitoring", "rules.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "user", "monitoring.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range alertRule.FindAllStringSubmatch(string(rules), -1) {
+		if !strings.Contains(string(page), "`"+m[1]+"`") {
+			t.Errorf("monitoring.md does not describe the alert %s", m[1])
+		}
+	}
+}
+
+// TestTroubleshootingQuotesMessages: a message in the first column of a table under
+// "Troubleshooting" is one of the code, where … stands for variable parts.
+func TestTroubleshootingQuotesMessages(t *testing.T) {
+	code, found := strings.ReplaceAll(source(t), `\"`, `"`), 0
+	for page, text := range files(t, "docs/user", ".md") {
+		for _, section := range troubleshooting.FindAllStringSubmatch(text, -1) {
+			for _, m := range quotedMessage.FindAllStringSubmatch(section[1], -1) {
+				found++
+				for part := range strings.SplitSeq(m[1], "…") {
+					if part = strings.TrimSpace(part); !strings.Contains(code, part) {
+						t.Errorf("%s: no code has the message %q", page, part)
+					}
+				}
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("only %d messages are quoted", found)
+	}
+}
+
+// TestDocumentationLinksResolve: each relative link leads to a file, and its fragment to a heading.
+func TestDocumentationLinksResolve(t *testing.T) {
+	pages := files(t, "docs/user", ".md")
+	for _, folder := range []string{"docs/dev", "docs/adr", "deploy"} {
+		if _, err := os.Stat(filepath.Join("..", "..", folder)); err == nil {
+			maps.Copy(pages, files(t, folder, ".md"))
+		}
+	}
+	for _, name := range []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "CHANGELOG.md", "MAINTAINERS.md", "docs/README.md"} {
+		text, err := os.ReadFile(filepath.Join("..", "..", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages["../../"+name] = string(text)
+	}
+	for page, text := range pages {
+		for _, m := range link.FindAllStringSubmatch(text, -1) {
+			if strings.Contains(m[1], ":") {
+				continue // another site
+			}
+			target, fragment, _ := strings.Cut(m[1], "#")
+			file := page
+			if target != "" {
+				file = path.Join(path.Dir(page), target)
+			}
+			content, err := os.ReadFile(file)
+			if info, statErr := os.Stat(file); statErr != nil || err != nil && !info.IsDir() {
+				t.Errorf("%s links to %s, which does not exist", page, m[1])
+			} else if fragment != "" && !anchors(string(content))[fragment] {
+				t.Errorf("%s links to %s, which is no heading", page, m[1])
+			}
+		}
+	}
+}
+
+// anchors returns the fragments of the headings of a page, as GitHub forms them.
+func anchors(text string) map[string]bool {
+	out := map[string]bool{}
+	for _, m := range heading.FindAllStringSubmatch(text, -1) {
+		out[strings.ReplaceAll(notInAnchor.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")] = true
+	}
+	return out
+}
+
+// TestDocumentedMakeTargetsExist: the Makefile has each target that the documentation names.
+func TestDocumentedMakeTargetsExist(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join("..", "..", "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for page, text := range files(t, "", ".md") {
+		for _, m := range makeTarget.FindAllStringSubmatch(text, -1) {
+			if !strings.Contains(string(makefile), "\n"+m[1]+":") {
+				t.Errorf("%s names make %s, which does not exist", page, m[1])
+			}
+		}
+	}
+}
