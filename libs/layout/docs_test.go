@@ -9,7 +9,28 @@ import (
 	"testing"
 )
 
-// TestDocumentationNamesFiles: a source file that the documentation names is there, in some folder.
+var namedFile = regexp.MustCompile("`([a-z0-9][a-z0-9_/.-]*\\.go)`")
+
+// files returns the files below a folder of the project whose name ends in suffix, with their
+// content, except those of tests.
+func files(t *testing.T, folder, suffix string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	err := filepath.WalkDir(filepath.Join("..", "..", folder), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, suffix) || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		out[filepath.ToSlash(path)] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestDocumentationNamesFiles: a source file that the documentation names exists.
 func TestDocumentationNamesFiles(t *testing.T) {
 	root := filepath.Join("..", "..")
 	var sources []string
@@ -23,23 +44,15 @@ func TestDocumentationNamesFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := strings.Join(sources, "\n") + "\n"
-	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	told, named := regexp.MustCompile("`([a-z0-9_/.-]+\\.go)`"), 0
-	for _, page := range pages {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range told.FindAllStringSubmatch(string(text), -1) {
+	named := 0
+	for page, text := range files(t, "docs", ".md") {
+		for _, m := range namedFile.FindAllStringSubmatch(text, -1) {
 			if named++; !strings.Contains(all, "/"+m[1]+"\n") {
-				t.Errorf("%s names the file %s, which is not there", filepath.Base(page), m[1])
+				t.Errorf("%s names the file %s, which does not exist", page, m[1])
 			}
 		}
 	}
 	if named < 20 {
-		t.Errorf("%d files are named only", named)
+		t.Errorf("only %d files are named", named)
 	}
 }
