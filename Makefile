@@ -88,6 +88,7 @@ RACE := $(addprefix ./libs/,authnconfig filewatch serving/... task) \
 .PHONY: test-unit
 test-unit: ## Run the tests of the main module, except those of make test-race
 	$(GO) test -vet=off -timeout 15m $$(comm -23 <($(GO) list ./... | sort) <($(GO) list $(RACE) | sort))
+	$(GO) -C tools test ./...
 
 .PHONY: test-race
 test-race: ## Run the tests of packages where goroutines meet, with the race detector
@@ -218,6 +219,13 @@ integration: ## Run integration tests of Kubernetes against the API server; PKG=
 	$(GO) build -o $(BIN)/apiserver ./services/apiserver
 	cd e2e && $(GO) build -o ../$(BIN)/etcd ./cmd/etcd
 	$(CONFORMANCE) $(GO) run ./integration -bin=$(abspath $(BIN)) -run="$(RUN)" $(if $(PKG),-packages="$(PKG)")
+
+# The minor version of Kubernetes that api-diff reads.
+VERSION ?=
+
+.PHONY: api-diff
+api-diff: ## Print what the API lacks of another minor version of Kubernetes: VERSION=1.34
+	@$(GO) -C tools run ./apidiff -root .. -version "$(VERSION)"
 
 .PHONY: cover
 cover: ## Write what the main module's tests reach, each others' packages too, to cover.html

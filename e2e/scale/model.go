@@ -20,7 +20,7 @@ type Units struct {
 	Load time.Duration
 }
 
-// Measured are costs that docs/performance.md has, of a quiet machine: where only a busy
+// Measured are costs that docs/dev/performance.md has, of a quiet machine: where only a busy
 // one was measured, what is left of that when a create cost 2.5 times as much there. Sync
 // and Hop are assumed: a disk with power-loss protection, and a network of one data center.
 func Measured() Units {

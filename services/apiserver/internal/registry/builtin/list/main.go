@@ -1,0 +1,22 @@
+// Command list prints the group, version and name of each built-in kind, one per line. The tool
+// apidiff compares them with the kinds of another version of Kubernetes.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/builtin"
+)
+
+func main() {
+	catalog, err := builtin.Everything(registry.Settings{})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "list:", err)
+		os.Exit(1)
+	}
+	for _, k := range catalog.Kinds() {
+		fmt.Printf("%s/%s %s\n", k.Group, k.Version, k.Names.Kind)
+	}
+}
