@@ -25,8 +25,8 @@ type pkg struct {
 	Module       *struct{ Path string }
 }
 
-// confined lists what only some packages, and those below them, may import in
-// production code: the rooms that speak to a server, and who runs it for a suite.
+// confined lists imports that only the named packages, and packages below them, may have in
+// production code.
 func confined() []struct {
 	imported string
 	by       []string
@@ -41,36 +41,54 @@ func confined() []struct {
 	}
 }
 
-// forbidden lists the modules that make up the system which this project
-// implements.
+// forbidden lists the modules that this project implements.
 func forbidden() []string {
 	return []string{"k8s.io/apiserver", "k8s.io/apiextensions-apiserver", "k8s.io/kube-aggregator", "k8s.io/kubernetes"}
 }
 
-// arrows lists which rooms of the API server, and those below them, may not know
-// which in production code: what stands further in does not know what stands outside.
-func arrows() []struct{ from, to string } {
-	return []struct{ from, to string }{
-		{"rest/writes", "rest/handlers"}, {"rest/writes", "rest/responsewriters"}, {"rest/writes", "rest/subresources"}, {"rest/writes", "rest/internalclient"}, {"rest/writes", "server"},
-		{"rest/responsewriters", "rest/handlers"}, {"rest/responsewriters", "rest/writes"}, {"rest/responsewriters", "rest/subresources"},
-		{"rest/handlers", "rest/subresources"}, {"rest/handlers", "rest/internalclient"}, {"rest/handlers", "server"},
-		{"rest/subresources", "rest/internalclient"}, {"rest/subresources", "server"}, {"rest/subresources", "build"},
-		{"rest/subresources/pods", "rest/subresources/tokens"}, {"rest/subresources/pods", "rest/subresources/reviews"},
-		{"rest/subresources/tokens", "rest/subresources/pods"}, {"rest/subresources/tokens", "rest/subresources/reviews"},
-		{"rest/subresources/reviews", "rest/subresources/pods"}, {"rest/subresources/reviews", "rest/subresources/tokens"},
-		{"rest/internalclient", "rest/handlers"}, {"rest/internalclient", "rest/responsewriters"}, {"rest/internalclient", "server"}, {"rest/internalclient", "controllers/bootstrap"},
-		{"admission", "rest/writes"}, {"admission", "rest/handlers"},
-		{"api/apiset", "rest/writes"}, {"api/apiset", "rest/handlers"},
-		{"registry", "cache/watchcache"}, {"registry", "rest/writes"}, {"registry", "api/apiset"},
-		{"cache/watchcache", "codec"}, {"cache/watchcache", "registry"}, {"cache/watchcache", "crd"}, {"cache/watchcache", "api/apiset"}, {"cache/watchcache", "storage/fanout"},
-		{"storage/fanout", "cache/watchcache"}, {"storage", "cache/watchcache"}, {"storage", "storage/fanout"},
+// groups lists the groups of packages of the API server from the top to the bottom. A package
+// imports only packages of its own group and of groups below it in production code.
+func groups() []string {
+	return []string{
+		"build", "server", "controllers", "rest", "admission", "security", "api", "crd", "proxy",
+		"cache", "codec", "status", "storage", "request", "registry", "cel", "json",
 	}
 }
 
-// room is the path of a room of the API server.
-func room(name string) string { return module + "/services/apiserver/internal/" + name }
+// arrows lists imports that are not allowed within a group, in production code.
+func arrows() []struct{ from, to string } {
+	return []struct{ from, to string }{
+		{"rest/writes", "rest/handlers"}, {"rest/writes", "rest/responsewriters"}, {"rest/writes", "rest/subresources"}, {"rest/writes", "rest/internalclient"},
+		{"rest/responsewriters", "rest/handlers"}, {"rest/responsewriters", "rest/writes"}, {"rest/responsewriters", "rest/subresources"},
+		{"rest/handlers", "rest/subresources"}, {"rest/handlers", "rest/internalclient"},
+		{"rest/subresources", "rest/internalclient"},
+		{"rest/subresources/pods", "rest/subresources/tokens"}, {"rest/subresources/pods", "rest/subresources/reviews"},
+		{"rest/subresources/tokens", "rest/subresources/pods"}, {"rest/subresources/tokens", "rest/subresources/reviews"},
+		{"rest/subresources/reviews", "rest/subresources/pods"}, {"rest/subresources/reviews", "rest/subresources/tokens"},
+		{"rest/internalclient", "rest/handlers"}, {"rest/internalclient", "rest/responsewriters"},
+		{"cache/watchcache", "codec"}, {"cache/watchcache", "registry"}, {"cache/watchcache", "storage/fanout"},
+		{"storage/etcd", "storage/fanout"},
+	}
+}
 
-// forTests tells whether a package is for tests alone.
+// internal returns the path of a package of the API server.
+func internal(name string) string { return module + "/services/apiserver/internal/" + name }
+
+// group returns the index in groups of the group of a package. It is -1 for a package outside the
+// API server, and the number of groups for one in an unknown group.
+func group(importPath string) int {
+	rest, ok := strings.CutPrefix(importPath, internal(""))
+	if !ok {
+		return -1
+	}
+	name, _, _ := strings.Cut(rest, "/")
+	if i := slices.Index(groups(), name); i >= 0 {
+		return i
+	}
+	return len(groups())
+}
+
+// forTests reports whether a package is used only by tests.
 func forTests(importPath string) bool {
 	name, _, _ := strings.Cut(importPath, "/cmd/") // a program is for what its package is for
 	name = path.Base(name)
@@ -97,16 +115,23 @@ func violations(p pkg) []string {
 			}
 		}
 	}
+	own := group(p.ImportPath)
+	if own == len(groups()) {
+		out = append(out, p.ImportPath+" is in no group")
+	}
 	for _, imported := range p.Imports {
+		if g := group(imported); g >= 0 && own > g && !forTests(p.ImportPath) {
+			out = append(out, fmt.Sprintf("%s imports %s, which is in a group above", p.ImportPath, imported))
+		}
 		for _, a := range arrows() {
-			if under(p.ImportPath, room(a.from)) && under(imported, room(a.to)) && !forTests(p.ImportPath) {
-				out = append(out, fmt.Sprintf("%s imports %s: %s must not know %s", p.ImportPath, imported, a.from, a.to))
+			if under(p.ImportPath, internal(a.from)) && under(imported, internal(a.to)) && !forTests(p.ImportPath) {
+				out = append(out, fmt.Sprintf("%s imports %s: %s must not import %s", p.ImportPath, imported, a.from, a.to))
 			}
 		}
 		if forTests(imported) && !forTests(p.ImportPath) {
 			out = append(out, fmt.Sprintf("%s imports %s, which is for tests", p.ImportPath, imported))
 		}
-		if imported == "net/http" && under(p.ImportPath, room("rest/writes")) {
+		if imported == "net/http" && under(p.ImportPath, internal("rest/writes")) {
 			out = append(out, p.ImportPath+" knows HTTP")
 		}
 	}
@@ -240,10 +265,13 @@ func TestRulesCatchViolations(t *testing.T) {
 		{"deploy to libs", pkg{ImportPath: module + "/deploy/certs", Imports: []string{module + "/libs/serving/tlsfiles"}}, 0},
 		{"util", pkg{ImportPath: module + "/libs/util"}, 1},
 		{"somebody else's util", pkg{ImportPath: "example.com/util"}, 0},
-		{"a room to one further in", pkg{ImportPath: server + "/rest/handlers", Imports: []string{server + "/rest/writes"}}, 0},
-		{"a room to one further out", pkg{ImportPath: server + "/rest/writes", Imports: []string{server + "/rest/handlers"}}, 1},
-		{"a room to one further out in a test", pkg{ImportPath: server + "/rest/writes", XTestImports: []string{server + "/rest/handlers"}}, 0},
+		{"a package to one below in its group", pkg{ImportPath: server + "/rest/handlers", Imports: []string{server + "/rest/writes"}}, 0},
+		{"a package to one above in its group", pkg{ImportPath: server + "/rest/writes", Imports: []string{server + "/rest/handlers"}}, 1},
+		{"a package to one above in a test", pkg{ImportPath: server + "/rest/writes", XTestImports: []string{server + "/rest/handlers"}}, 0},
 		{"an operation to another", pkg{ImportPath: server + "/rest/subresources/pods", Imports: []string{server + "/rest/subresources/tokens"}}, 1},
+		{"a group to one below", pkg{ImportPath: server + "/rest/writes", Imports: []string{server + "/cache/watchcache"}}, 0},
+		{"a group to one above", pkg{ImportPath: server + "/cache/watchcache", Imports: []string{server + "/rest/writes"}}, 1},
+		{"a package outside all groups", pkg{ImportPath: server + "/other"}, 1},
 		{"HTTP in writes", pkg{ImportPath: server + "/rest/writes", Imports: []string{"net/http"}}, 1},
 		{"a package for tests", pkg{ImportPath: server + "/build", Imports: []string{server + "/storage/storagetest"}}, 1},
 		{"a package for tests in a test", pkg{ImportPath: server + "/build", TestImports: []string{server + "/storage/storagetest"}}, 0},

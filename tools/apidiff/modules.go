@@ -64,7 +64,7 @@ func local(root string) (*state, error) {
 		}
 		keepUnder(s.packages, more, filepath.Base(extra.local))
 	}
-	kinds, err := command(root, "run", "./services/apiserver/internal/registry/builtin/list")
+	kinds, err := command(root, "run", "./services/apiserver/internal/api/kinds/builtin/list")
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/audit"
@@ -192,7 +193,7 @@ func (m mutator) Admit(_ context.Context, r *admission.Request) error { m(r); re
 // TestLargeWork waits for its turn, small work does not.
 func TestLargeWork(t *testing.T) {
 	weighed := 0
-	ctx := request.Carry(t.Context(), &request.Operation{})
+	ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{})
 	request.SetWeigh(ctx, func(n int) bool { weighed = n; return false })
 	if err := admission.Weigh(ctx, request.LargeBody-1); err != nil || weighed != 0 {
 		t.Errorf("small: %v, %d weighed", err, weighed)
@@ -212,7 +213,7 @@ func TestLargeWork(t *testing.T) {
 // always is an audit policy of one level, noted keeps what is told.
 type always struct{ level audit.Level }
 
-func (a always) Decide(*request.Operation, *request.User) audit.Decision {
+func (a always) Decide(*requestinfo.Info, *request.User) audit.Decision {
 	return audit.Decision{Level: a.level}
 }
 
@@ -228,7 +229,7 @@ func TestWhatIsLeftWordOf(t *testing.T) {
 	for level, detailed := range map[audit.Level]bool{audit.Metadata: false, audit.Request: true, audit.RequestResponse: true} {
 		sink := &noted{}
 		trail := audit.New(audit.Config{Policy: always{level}, Sinks: []audit.Sink{sink}, Metrics: audit.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler), MaxObject: 1 << 10, MaxObjects: 1 << 20})
-		rec := trail.Open(&request.Operation{Verb: "create"}, &request.User{}, func() audit.Arrival { return audit.Arrival{ID: "x"} })
+		rec := trail.Open(&requestinfo.Info{Verb: "create"}, &request.User{}, func() audit.Arrival { return audit.Arrival{ID: "x"} })
 		chain := admission.NewChain(nil, admission.Plugin{Name: "it", Plugin: refuser{}})
 		r := &admission.Request{Operation: admission.Create, Resource: configMaps}
 		if err := chain.Validate(audit.With(t.Context(), rec), r); err == nil {

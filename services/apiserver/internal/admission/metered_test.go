@@ -7,6 +7,7 @@ import (
 
 	"binnacle/libs/celenv"
 	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -23,7 +24,7 @@ func TestMetered(t *testing.T) {
 	}
 	many := make([]int64, 45) // squared, more than half of what is cheap
 	weighed := 0
-	ctx := request.Carry(t.Context(), &request.Operation{})
+	ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{})
 	request.SetWeigh(ctx, func(size int) bool {
 		weighed++
 		return size < request.LargeBody // no turn comes in time: it goes on all the same

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"binnacle/libs/serving/health"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/cache/watchcache"
-	"binnacle/services/apiserver/internal/request"
 )
 
 // Anybody may ask for health, so asking etcd is shared.
@@ -40,7 +40,7 @@ func (p *parts) synced() error {
 
 // reloading tells that the store went back, and what it has now is not loaded yet: the main
 // one, on which everything hangs, or that of what a request is about.
-func (p *parts) reloading(op *request.Operation) bool {
+func (p *parts) reloading(op *requestinfo.Info) bool {
 	if p.cache.Era() > 0 && p.synced() != nil {
 		return true
 	}

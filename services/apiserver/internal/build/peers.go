@@ -19,9 +19,9 @@ import (
 	"binnacle/libs/features"
 	"binnacle/libs/serving/tlsfiles"
 	"binnacle/libs/task"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/controllers/bootstrap"
-	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/server/peers"
 )
 
@@ -127,7 +127,7 @@ func (p *parts) buildPeers(host string) (err error) {
 }
 
 // peer is who else answers for a resource that this server does not serve.
-func (p *parts) peer(r *http.Request, op *request.Operation) http.Handler {
+func (p *parts) peer(r *http.Request, op *requestinfo.Info) http.Handler {
 	if p.peers == nil {
 		return nil
 	}

@@ -16,7 +16,7 @@ import (
 
 	"binnacle/libs/api"
 	"binnacle/libs/quantity"
-	"binnacle/services/apiserver/internal/codec/transcode"
+	"binnacle/services/apiserver/internal/json/transcode"
 	"binnacle/services/apiserver/internal/registry"
 )
 

@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"binnacle/libs/api"
-	"binnacle/services/apiserver/internal/codec/transcode"
 	"binnacle/services/apiserver/internal/json/tape"
+	"binnacle/services/apiserver/internal/json/transcode"
 	"binnacle/services/apiserver/internal/registry"
 )
 

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/libs/api"
-	"binnacle/services/apiserver/internal/crd/schema"
+	"binnacle/services/apiserver/internal/json/objectmeta"
 	"binnacle/services/apiserver/internal/json/tape"
 )
 
@@ -61,7 +61,7 @@ func repaired(stored []byte, cause error) (p metav1.PartialObjectMetadata, err e
 	if err != nil {
 		return p, err
 	}
-	if d, err = schema.RepairMetadata(d); err != nil {
+	if d, err = objectmeta.Repair(d); err != nil {
 		return p, err
 	}
 	defer d.Release()

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"binnacle/services/apiserver/internal/codec/transcode"
+	"binnacle/services/apiserver/internal/json/transcode"
 )
 
 // envelopePrefix starts every protobuf envelope (specification: "Protobuf envelope").

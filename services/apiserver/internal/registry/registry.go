@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v4/typed"
 
 	"binnacle/libs/features"
-	"binnacle/services/apiserver/internal/codec/transcode"
+	"binnacle/services/apiserver/internal/json/transcode"
 )
 
 // Object is implemented by every kind's Go type.

@@ -4,14 +4,15 @@ import (
 	"context"
 	"testing"
 
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
 
 // TestWorkApart has no part in what its request waits with, and does not end with it.
 func TestWorkApart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	op := &request.Operation{Verb: "get"}
-	ctx = request.WithStartup(request.Carry(ctx, op))
+	op := &requestinfo.Info{Verb: "get"}
+	ctx = request.WithStartup(requestinfo.Carry(ctx, op))
 	apart := request.Apart(ctx)
 	request.SetWeigh(ctx, func(int) bool { t.Error("it waits for the request's turn"); return false })
 	request.SetRest(ctx, func(bool) (func() error, bool) { t.Error("it gives back the request's seats"); return nil, false })
@@ -26,7 +27,7 @@ func TestWorkApart(t *testing.T) {
 	request.Rest(apart, true)
 	request.Aside(apart)()
 	request.Begun(apart)
-	if request.From(apart) != op || !request.Startup(apart) {
+	if requestinfo.From(apart) != op || !request.Startup(apart) {
 		t.Error("it does not know what it is for")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -13,7 +14,7 @@ func TestWhatRequestsCarry(t *testing.T) {
 	if request.SetUser(t.Context(), &request.User{}) || request.SetWarnings(t.Context()) {
 		t.Error("noted where there is no room")
 	}
-	ctx := request.Carry(t.Context(), &request.Operation{})
+	ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{})
 	if u := request.UserFrom(ctx); u != nil {
 		t.Errorf("%v asks before it is known who asks", u)
 	}
@@ -25,7 +26,7 @@ func TestWhatRequestsCarry(t *testing.T) {
 	if request.UserFrom(as) != eve || request.UserFrom(ctx) != ada {
 		t.Errorf("%v asks, as %v", request.UserFrom(ctx), request.UserFrom(as))
 	}
-	within := request.Carry(as, &request.Operation{})
+	within := requestinfo.Carry(as, &requestinfo.Info{})
 	if request.UserFrom(within) != eve || request.SetUser(within, ada) {
 		t.Errorf("%v asks within what %v asks", request.UserFrom(within), eve)
 	}

@@ -20,7 +20,7 @@ type User = authorizer.User
 type contextKey int
 
 const (
-	keyOperation contextKey = iota
+	keyInfo contextKey = iota
 	keyUser
 	keyWarnings
 	keyStartup
@@ -34,7 +34,7 @@ const (
 // context chain instead of one link for each value.
 type carried struct {
 	context.Context
-	op    *Operation
+	info  any
 	waits Waits
 	weigh func(size int) bool
 	rest  func(begun bool) (back func() error, ok bool)
@@ -55,17 +55,17 @@ type carried struct {
 	begun    *begun
 }
 
-// Carry attaches the operation of a request, a sum of its waits, and space for the values that the
+// Carry attaches what a request does (a *requestinfo.Info), a sum of its waits, and space for the values that the
 // Set functions record.
-func Carry(ctx context.Context, o *Operation) context.Context {
-	return &carried{Context: ctx, op: o}
+func Carry(ctx context.Context, info any) context.Context {
+	return &carried{Context: ctx, info: info}
 }
 
 // Value implements context.Context.
 func (c *carried) Value(key any) any {
 	switch key {
-	case keyOperation:
-		return c.op
+	case keyInfo:
+		return c.info
 	case keyWaits:
 		return &c.waits
 	case keyCarried:
@@ -94,19 +94,19 @@ func (c *carried) Value(key any) any {
 // wait for. It does not end with the request. It does not see the request's limits, seats and
 // records, which filters may set concurrently.
 func Apart(ctx context.Context) context.Context {
-	return &apart{context.WithoutCancel(ctx), From(ctx)}
+	return &apart{context.WithoutCancel(ctx), Info(ctx)}
 }
 
 type apart struct {
 	context.Context
-	op *Operation
+	info any
 }
 
 // Value implements context.Context.
 func (a *apart) Value(key any) any {
 	switch key {
-	case keyOperation:
-		return a.op
+	case keyInfo:
+		return a.info
 	case keyUser, keyWarnings, keyBegun, keyWaits, keyRecord, keyCarried:
 		return nil
 	}
@@ -216,13 +216,14 @@ func WithRecord(ctx context.Context, record any) context.Context {
 // RecordFrom returns the innermost audit event, or nil.
 func RecordFrom(ctx context.Context) any { return ctx.Value(keyRecord) }
 
-// With attaches an operation.
-func With(ctx context.Context, o *Operation) context.Context {
-	return context.WithValue(ctx, keyOperation, o)
+// WithInfo attaches what a request does.
+func WithInfo(ctx context.Context, info any) context.Context {
+	return context.WithValue(ctx, keyInfo, info)
 }
 
-// From returns the operation of the request. It is nil before Resolve.
-func From(ctx context.Context) *Operation { o, _ := ctx.Value(keyOperation).(*Operation); return o }
+// Info returns what the request does, as passed to Carry or WithInfo. Package requestinfo has the
+// typed form.
+func Info(ctx context.Context) any { return ctx.Value(keyInfo) }
 
 // SetUser records the user. It returns false if Carry has not attached space for it or the request
 // already has a user. Only a filter calls it, before the request is shared.

@@ -3,6 +3,7 @@ package request_test
 import (
 	"testing"
 
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -25,7 +26,7 @@ func TestPrincipalOf(t *testing.T) {
 }
 
 func TestImpersonatedRequestCountsForImpersonator(t *testing.T) {
-	ctx := request.Carry(t.Context(), &request.Operation{})
+	ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{})
 	request.SetPrincipal(ctx, request.PrincipalOf(&request.User{Name: "alice"}, ""))
 	ctx = request.WithUser(ctx, &request.User{Name: "system:serviceaccount:b:one"})
 	if got := request.Principal(ctx); got != "user alice" {

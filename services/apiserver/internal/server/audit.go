@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"binnacle/libs/serving"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/audit"
 )
@@ -56,7 +57,7 @@ func (c *Config) audit(next http.Handler) http.Handler {
 // record opens the record of a request, nil when nothing is told of it.
 func (c *Config) record(w http.ResponseWriter, r *http.Request) *audit.Record {
 	ctx := r.Context()
-	return c.Audit.Open(request.From(ctx), request.UserFrom(ctx), func() audit.Arrival { return audit.Arrived(r, w.Header().Get("Audit-Id")) })
+	return c.Audit.Open(requestinfo.From(ctx), request.UserFrom(ctx), func() audit.Arrival { return audit.Arrived(r, w.Header().Get("Audit-Id")) })
 }
 
 // errNotStored has the words of Kubernetes.

@@ -19,6 +19,7 @@ import (
 	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
@@ -30,7 +31,7 @@ import (
 // level is a policy that tells of everything at a level.
 type level audit.Level
 
-func (l level) Decide(*request.Operation, *request.User) audit.Decision {
+func (l level) Decide(*requestinfo.Info, *request.User) audit.Decision {
 	return audit.Decision{Level: audit.Level(l)}
 }
 
@@ -161,7 +162,7 @@ func TestNobodyEscapesTheAuditLog(t *testing.T) {
 		"gone before it began": {gone: true, mux: answer, want: []string{"RequestReceived ada", "ResponseComplete 200 ada"}},
 		"not authenticated":    {change: func(c *server.Config) { c.Authenticator = nobody{} }, want: []string{"ResponseStarted 401"}},
 		"a bad timeout":        {path: auditedList + "?timeout=x", want: []string{"ResponseStarted 400"}},
-		"all is loaded anew":   {change: func(c *server.Config) { c.Reloading = func(*request.Operation) bool { return true } }, want: []string{"ResponseStarted 429"}},
+		"all is loaded anew":   {change: func(c *server.Config) { c.Reloading = func(*requestinfo.Info) bool { return true } }, want: []string{"ResponseStarted 429"}},
 		"an address for which there is no turn": {path: auditedList + "?labelSelector=" + strings.Repeat("x", 1<<20), gone: true, change: func(c *server.Config) {
 			c.LargeRequests = serving.NewLargeRequests(1)
 			c.LargeRequests.EnterNow()

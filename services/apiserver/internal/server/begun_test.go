@@ -12,13 +12,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
 // connect is a request for a command.
-var connect = &request.Operation{
+var connect = &requestinfo.Info{
 	Verb: "get", Path: "/api/v1/namespaces/n/pods/p/exec", Method: "GET", IsResource: true,
 	Target: &apiset.Resource{Kind: &registry.Kind{}}, Sub: &registry.Subresource{Name: "exec", Connect: true},
 }
@@ -28,13 +29,13 @@ func TestSlotsOfWhatIsCarriedOn(t *testing.T) {
 	c := &Config{Metrics: NewMetrics(prometheus.NewRegistry()), MaxInFlight: 1}
 	var inside http.HandlerFunc
 	h := c.limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside(w, r) }))
-	ask := func(op *request.Operation) int {
-		ctx := request.WithUser(request.Carry(t.Context(), op), somebody("a").User)
+	ask := func(op *requestinfo.Info) int {
+		ctx := request.WithUser(requestinfo.Carry(t.Context(), op), somebody("a").User)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", op.Path, nil).WithContext(ctx))
 		return w.Code
 	}
-	get := func() int { return ask(&request.Operation{Verb: "get", Path: "/version"}) }
+	get := func() int { return ask(&requestinfo.Info{Verb: "get", Path: "/version"}) }
 	inside = func(w http.ResponseWriter, r *http.Request) {
 		inside = func(http.ResponseWriter, *http.Request) {}
 		if code := get(); code != 429 {
@@ -57,24 +58,24 @@ func TestSlotsOfWhatIsCarriedOn(t *testing.T) {
 func TestSeatsOfWhatHasBegun(t *testing.T) {
 	for name, tc := range map[string]struct {
 		method string
-		op     *request.Operation
+		op     *requestinfo.Info
 		query  string
 	}{
-		"watch, short target":        {"GET", &request.Operation{Verb: "watch", Path: "/api/v1/pods", Method: "GET", IsResource: true, Target: &apiset.Resource{Kind: &registry.Kind{}}}, "watch=1"},
-		"watch, long target":         {"GET", &request.Operation{Verb: "watch", Path: "/api/v1/pods", Method: "GET", IsResource: true, Target: &apiset.Resource{Kind: &registry.Kind{}}}, "watch=1&labelSelector=" + url.QueryEscape("a in ("+strings.Repeat("xxxxxxxxxx,", 20000)+"y)")},
+		"watch, short target":        {"GET", &requestinfo.Info{Verb: "watch", Path: "/api/v1/pods", Method: "GET", IsResource: true, Target: &apiset.Resource{Kind: &registry.Kind{}}}, "watch=1"},
+		"watch, long target":         {"GET", &requestinfo.Info{Verb: "watch", Path: "/api/v1/pods", Method: "GET", IsResource: true, Target: &apiset.Resource{Kind: &registry.Kind{}}}, "watch=1&labelSelector=" + url.QueryEscape("a in ("+strings.Repeat("xxxxxxxxxx,", 20000)+"y)")},
 		"exec":                       {"GET", connect, "command=x"},
-		"patch of an aggregated API": {"PATCH", &request.Operation{Verb: "patch", Path: "/apis/x/v1/y/z", IsResource: true, Foreign: http.NotFoundHandler()}, ""},
-		"get of an aggregated API":   {"GET", &request.Operation{Verb: "get", Path: "/apis/x/v1/y/z", IsResource: true, Foreign: http.NotFoundHandler()}, ""},
+		"patch of an aggregated API": {"PATCH", &requestinfo.Info{Verb: "patch", Path: "/apis/x/v1/y/z", IsResource: true, Foreign: http.NotFoundHandler()}, ""},
+		"get of an aggregated API":   {"GET", &requestinfo.Info{Verb: "get", Path: "/apis/x/v1/y/z", IsResource: true, Foreign: http.NotFoundHandler()}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reg := prometheus.NewRegistry()
 			c := &Config{Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
 				Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
-			}), Width: func(*request.Operation, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }}
+			}), Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }}
 			var inside http.HandlerFunc
 			h := c.receive(c.fair(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside(w, r) })))
 			get := func() int {
-				ctx := request.WithUser(request.Carry(t.Context(), &request.Operation{Verb: "get", Path: "/version"}), somebody("a").User)
+				ctx := request.WithUser(requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "get", Path: "/version"}), somebody("a").User)
 				w := httptest.NewRecorder()
 				h.ServeHTTP(w, httptest.NewRequest("GET", "/version", nil).WithContext(ctx))
 				return w.Code
@@ -89,7 +90,7 @@ func TestSeatsOfWhatHasBegun(t *testing.T) {
 					t.Errorf("it keeps its seat after it has begun: %d", code)
 				}
 			}
-			ctx := request.WithUser(request.Carry(t.Context(), tc.op), somebody("a").User)
+			ctx := request.WithUser(requestinfo.Carry(t.Context(), tc.op), somebody("a").User)
 			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(tc.method, tc.op.Path+"?"+tc.query, nil).WithContext(ctx))
 		})
 	}
@@ -99,7 +100,7 @@ func TestSeatsOfWhatHasBegun(t *testing.T) {
 func TestSeatsOfWhatEndsWhileItWaitsForThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		flow := flowcontrol.New(flowcontrol.Options{Seats: 1, MaxWait: time.Minute, Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 10, 10, time.Now)})
-		op := &request.Operation{Verb: "get", Path: "/version"}
+		op := &requestinfo.Info{Verb: "get", Path: "/version"}
 		enter := func() *flowcontrol.Request {
 			r, _, err := flow.Begin(t.Context(), somebody("a").User, op, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} })
 			if err != nil {

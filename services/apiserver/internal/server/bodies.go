@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"binnacle/libs/serving"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -65,7 +66,7 @@ func receiving(rooms *levelBodies, large *bodies, turns serving.LargeRequests, t
 	large.room.strict = true
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
-		op, u := request.From(ctx), clientOf(ctx)
+		op, u := requestinfo.From(ctx), clientOf(ctx)
 		work, later := ofTarget(op, r), slices.Contains([]string{"patch", "update", "delete", "deletecollection"}, op.Verb) // of what may be large
 		came := 0
 		if hasBody(op, r) {
@@ -402,7 +403,7 @@ func (w *workedOn) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // hasBody reports whether a request has a body that a handler reads. A body that announces
 // too much is left to the handler, which rejects it.
-func hasBody(op *request.Operation, r *http.Request) bool {
+func hasBody(op *requestinfo.Info, r *http.Request) bool {
 	known := op.Target != nil || op.Foreign != nil
 	return known && op.Writes() && !op.LongRunning() && r.ContentLength != 0 && r.ContentLength <= request.MaxBody
 }

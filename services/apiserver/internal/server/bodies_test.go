@@ -20,6 +20,7 @@ import (
 
 	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
@@ -27,11 +28,11 @@ import (
 
 // TestWhatBodiesAreReceived: those that somebody will read, and that have an end.
 func TestWhatBodiesAreReceived(t *testing.T) {
-	known := func(verb string) *request.Operation {
-		return &request.Operation{Verb: verb, IsResource: true, Target: &apiset.Resource{}}
+	known := func(verb string) *requestinfo.Info {
+		return &requestinfo.Info{Verb: verb, IsResource: true, Target: &apiset.Resource{}}
 	}
 	for name, c := range map[string]struct {
-		op     *request.Operation
+		op     *requestinfo.Info
 		length int64
 		ok     bool
 	}{
@@ -43,9 +44,9 @@ func TestWhatBodiesAreReceived(t *testing.T) {
 		"too large":               {known("update"), request.MaxBody + 1, false},
 		"none":                    {known("delete"), 0, false},
 		"a read":                  {known("list"), 10, false},
-		"an unknown resource":     {&request.Operation{Verb: "create", IsResource: true}, 10, false},
-		"another server's":        {&request.Operation{Verb: "create", IsResource: true, Foreign: http.NotFoundHandler()}, 10, true},
-		"what lasts":              {&request.Operation{Verb: "create", IsResource: true, Target: &apiset.Resource{}, Sub: &registry.Subresource{Connect: true}}, 10, false},
+		"an unknown resource":     {&requestinfo.Info{Verb: "create", IsResource: true}, 10, false},
+		"another server's":        {&requestinfo.Info{Verb: "create", IsResource: true, Foreign: http.NotFoundHandler()}, 10, true},
+		"what lasts":              {&requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}, Sub: &registry.Subresource{Connect: true}}, 10, false},
 	} {
 		if ok := hasBody(c.op, &http.Request{ContentLength: c.length}); ok != c.ok {
 			t.Errorf("%s: %t", name, ok)
@@ -65,8 +66,8 @@ func TestBodiesComeFirst(t *testing.T) {
 	come, send := io.Pipe()
 	r := httptest.NewRequest("POST", "/", come)
 	r.ContentLength = 5
-	op := &request.Operation{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
-	r = r.WithContext(request.WithUser(request.With(r.Context(), op), somebody("a").User))
+	op := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
+	r = r.WithContext(request.WithUser(requestinfo.With(r.Context(), op), somebody("a").User))
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -314,9 +315,9 @@ func TestWhatLargeBodiesWeigh(t *testing.T) {
 		"application/yaml": costlyYAML, "Application/YAML ;charset=utf-8": costlyYAML, "application/cbor": costlyBody,
 		"application/apply-patch+yaml": costlyYAML, "application/apply-patch+cbor": costlyBody,
 	} {
-		op := &request.Operation{}
+		op := &requestinfo.Info{}
 		r := httptest.NewRequest("POST", "/", nil)
-		r = r.WithContext(request.With(r.Context(), op))
+		r = r.WithContext(requestinfo.With(r.Context(), op))
 		r.Header.Set("Content-Type", media)
 		if n := weight(large, r); n != times*largeBody {
 			t.Errorf("%q: %d", media, n)
@@ -368,8 +369,8 @@ func TestLargeBodiesWaitForEachOther(t *testing.T) {
 	defer all.Wait()
 	send := func(user string, n int, time time.Duration) (code func() int) {
 		ctx, cancel := context.WithTimeout(context.Background(), time)
-		op := &request.Operation{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
-		ctx = request.WithUser(request.With(ctx, op), somebody(user, "system:masters").User)
+		op := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
+		ctx = request.WithUser(requestinfo.With(ctx, op), somebody(user, "system:masters").User)
 		r := httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", n))).WithContext(ctx)
 		w, done := httptest.NewRecorder(), make(chan struct{})
 		all.Go(func() {
@@ -426,8 +427,8 @@ func TestWhoDoesNotReadTheAnswerHasNoPlace(t *testing.T) {
 				}
 			}
 		}))
-		op := &request.Operation{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
-		ctx := request.WithUser(request.With(t.Context(), op), somebody("a").User)
+		op := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
+		ctx := request.WithUser(requestinfo.With(t.Context(), op), somebody("a").User)
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", largeBody))).WithContext(ctx))
 		if !<-taken || large.room.used != 0 || len(large.room.held) != 0 {
 			t.Errorf("%s: in the end %d are used by %v", name, large.room.used, large.room.held)
@@ -451,8 +452,8 @@ func TestBodiesWithoutRoomAreRefused(t *testing.T) {
 		defer leave()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // of the test's own time
 		defer cancel()
-		op := &request.Operation{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
-		ctx = request.WithUser(request.With(ctx, op), u.User)
+		op := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
+		ctx = request.WithUser(requestinfo.With(ctx, op), u.User)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("POST", "/", strings.NewReader("{}")).WithContext(ctx))
 		if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" {
@@ -464,12 +465,12 @@ func TestBodiesWithoutRoomAreRefused(t *testing.T) {
 // TestWhatTargetsWeigh: long ones that are read here.
 func TestWhatTargetsWeigh(t *testing.T) {
 	long := "/?labelSelector=" + strings.Repeat("a", largeTarget)
-	list := &request.Operation{Verb: "list", Method: "GET", IsResource: true, Target: &apiset.Resource{}}
+	list := &requestinfo.Info{Verb: "list", Method: "GET", IsResource: true, Target: &apiset.Resource{}}
 	connect, watch := *list, *list
 	watch.Verb, watch.Target = "watch", &apiset.Resource{Kind: &registry.Kind{}}
 	connect.Sub = &registry.Subresource{Connect: true}
 	for name, c := range map[string]struct {
-		op     *request.Operation
+		op     *requestinfo.Info
 		target string
 		n      int
 	}{
@@ -477,7 +478,7 @@ func TestWhatTargetsWeigh(t *testing.T) {
 		"a long path":      {list, "/" + strings.Repeat("a", largeTarget), costlyBody * (largeTarget + 1)},
 		"a watch":          {&watch, long, costlyBody * (len(long) - 1)},
 		"a short one":      {list, "/?" + strings.Repeat("a", largeTarget-2), 0},
-		"another server's": {&request.Operation{Verb: "list", IsResource: true, Foreign: http.NotFoundHandler()}, long, costlyBody * (len(long) - 1)},
+		"another server's": {&requestinfo.Info{Verb: "list", IsResource: true, Foreign: http.NotFoundHandler()}, long, costlyBody * (len(long) - 1)},
 		"what lasts":       {&connect, long, 0},
 	} {
 		r := httptest.NewRequest("GET", c.target, nil)
@@ -512,10 +513,10 @@ func TestLargeWorkOfSmallRequests(t *testing.T) {
 			}
 		}))
 		send := func(verb, target string) *http.Response {
-			op := &request.Operation{Verb: verb, IsResource: true, Target: &apiset.Resource{}}
+			op := &requestinfo.Info{Verb: verb, IsResource: true, Target: &apiset.Resource{}}
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
-			ctx = request.WithUser(request.Carry(ctx, op), somebody("a").User)
+			ctx = request.WithUser(requestinfo.Carry(ctx, op), somebody("a").User)
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest("POST", target, strings.NewReader("{}")).WithContext(ctx))
 			if n := used(); n != 0 && n != large.share() {
@@ -573,7 +574,7 @@ func TestWatchesWithLongTargets(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	c := &Config{Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
 		Seats: 10, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
-	}), Width: func(*request.Operation, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }}
+	}), Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }}
 	var came atomic.Int64 // who is upgraded does not say when it is over
 	for name, begin := range map[string]func(w http.ResponseWriter, r *http.Request) error{
 		"flushed": func(w http.ResponseWriter, _ *http.Request) error {
@@ -615,8 +616,8 @@ func TestWatchesWithLongTargets(t *testing.T) {
 			}
 		})))
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			op := &request.Operation{Verb: "watch", Method: "GET", IsResource: true, Target: &apiset.Resource{Kind: &registry.Kind{}}}
-			h.ServeHTTP(w, r.WithContext(request.WithUser(request.Carry(r.Context(), op), somebody("a").User)))
+			op := &requestinfo.Info{Verb: "watch", Method: "GET", IsResource: true, Target: &apiset.Resource{Kind: &registry.Kind{}}}
+			h.ServeHTTP(w, r.WithContext(request.WithUser(requestinfo.Carry(r.Context(), op), somebody("a").User)))
 		}))
 		defer s.Close()
 		if res, err := s.Client().Get(s.URL + "/?labelSelector=" + strings.Repeat("a", largeTarget)); err == nil {
@@ -651,7 +652,7 @@ func TestLargeWorkKeepsNoSeats(t *testing.T) {
 		large := newBodies(largePerCPU)
 		weighs, done := make(chan struct{}), make(chan string, 2)
 		h := receiving(newLevelBodies(bodiesLeast), large, serving.LargeRequests{}, func(int) {}, NewMetrics(prometheus.NewRegistry()).bodies, seated(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			verb := request.From(r.Context()).Verb
+			verb := requestinfo.From(r.Context()).Verb
 			if verb == "patch" {
 				<-weighs
 				if !request.Weigh(r.Context(), largeBody) {
@@ -663,9 +664,9 @@ func TestLargeWorkKeepsNoSeats(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		send := func(verb, body string) {
-			op := &request.Operation{Verb: verb, IsResource: true, Target: &apiset.Resource{}}
+			op := &requestinfo.Info{Verb: verb, IsResource: true, Target: &apiset.Resource{}}
 			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body)).WithContext(
-				request.WithUser(request.Carry(ctx, op), somebody("a").User)))
+				request.WithUser(requestinfo.Carry(ctx, op), somebody("a").User)))
 		}
 		var all sync.WaitGroup
 		all.Go(func() { send("patch", "{}") })

@@ -11,7 +11,7 @@ import (
 	"binnacle/libs/serving"
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/api/apiset"
-	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
 	"binnacle/services/apiserver/internal/security/audit"
 	"binnacle/services/apiserver/internal/security/authn"
@@ -35,14 +35,14 @@ type Config struct {
 	Foreign Foreign
 	// Reloading, if set, tells that what a request is about is of a history that the store has
 	// no more, and what it has now is being loaded.
-	Reloading func(*request.Operation) bool
+	Reloading func(*requestinfo.Info) bool
 	Logger    *slog.Logger
 	// RequestTimeout bounds requests that are not long-running.
 	RequestTimeout time.Duration
 	// Flow shares the server among its clients, by what Width says that requests are
 	// worth. Without it MaxInFlight and MaxMutatingInFlight bound them.
 	Flow  *flowcontrol.Controller
-	Width func(op *request.Operation, most int) flowcontrol.Width
+	Width func(op *requestinfo.Info, most int) flowcontrol.Width
 	// MaxInFlight and MaxMutatingInFlight bound the requests that are worked
 	// on at a time; 0 means no bound.
 	MaxInFlight, MaxMutatingInFlight int

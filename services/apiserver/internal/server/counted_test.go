@@ -17,7 +17,7 @@ import (
 
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/api/apiset"
-	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/security/authz"
 	"binnacle/services/apiserver/internal/server"
 )
@@ -229,7 +229,7 @@ func TestWhatIsNotLookedFor(t *testing.T) {
 func TestAuditedAnswersComeAtOnce(t *testing.T) {
 	a := newAudited(t, 1, nil, func(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
-		if request.From(r.Context()) == nil {
+		if requestinfo.From(r.Context()) == nil {
 			t.Error("nothing is known of it")
 		}
 	})

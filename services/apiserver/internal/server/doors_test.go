@@ -13,8 +13,8 @@ import (
 
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 	"binnacle/services/apiserver/internal/server"
 )
@@ -114,7 +114,7 @@ func TestWhoAnswers(t *testing.T) {
 		}
 		return nil
 	}
-	peer := func(*http.Request, *request.Operation) http.Handler { return answerer("peer") }
+	peer := func(*http.Request, *requestinfo.Info) http.Handler { return answerer("peer") }
 	for _, test := range []struct {
 		path, all, extension, peer string
 	}{
@@ -224,7 +224,7 @@ func TestWhoseAPathIs(t *testing.T) {
 		for m, want := range map[*server.Mux]string{full: test.full, bare: test.bare} {
 			r := httptest.NewRequest(test.method, "/", nil)
 			r.URL.Path = test.path
-			r = r.WithContext(request.With(r.Context(), request.Resolve(r, kinds)))
+			r = r.WithContext(requestinfo.With(r.Context(), requestinfo.Resolve(r, kinds)))
 			w := httptest.NewRecorder()
 			m.ServeHTTP(w, r)
 			if got := w.Body.String(); got != want && (len(got) < 60 || !strings.Contains(got, `"reason":"`+want+`"`)) && (want[0] != '~' || !strings.Contains(got, want[1:])) {
@@ -233,10 +233,10 @@ func TestWhoseAPathIs(t *testing.T) {
 		}
 	}
 	r := httptest.NewRequest("GET", "/apis/ext.test/v1/vms", nil)
-	op := request.Resolve(r, kinds)
+	op := requestinfo.Resolve(r, kinds)
 	op.Foreign = says("foreign")
 	w := httptest.NewRecorder()
-	full.ServeHTTP(w, r.WithContext(request.With(r.Context(), op)))
+	full.ServeHTTP(w, r.WithContext(requestinfo.With(r.Context(), op)))
 	if w.Body.String() != "foreign" {
 		t.Errorf("what another answers for: %s", w.Body)
 	}

@@ -17,6 +17,7 @@ import (
 	"binnacle/libs/serving"
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/audit"
@@ -52,15 +53,15 @@ func (c *Config) resolve(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		op := c.operationOf(r)
 		if op == nil {
-			crowded.ServeHTTP(w, r.WithContext(request.Carry(r.Context(), c.beginningOf(r))))
+			crowded.ServeHTTP(w, r.WithContext(requestinfo.Carry(r.Context(), c.beginningOf(r))))
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(request.Carry(r.Context(), op)))
+		next.ServeHTTP(w, r.WithContext(requestinfo.Carry(r.Context(), op)))
 	})
 }
 
 // operationOf is what a request is for; nil when it is large and did not get its turn.
-func (c *Config) operationOf(r *http.Request) *request.Operation {
+func (c *Config) operationOf(r *http.Request) *requestinfo.Info {
 	if len(r.URL.Path)+len(r.URL.RawQuery) >= largeTarget {
 		ctx, cancel := context.WithTimeout(r.Context(), bodyWait(r.Context()))
 		defer cancel()
@@ -74,7 +75,7 @@ func (c *Config) operationOf(r *http.Request) *request.Operation {
 
 // beginningOf is what a request seems to be for, by as much of its path as is read without a turn.
 // It is told of, and not done.
-func (c *Config) beginningOf(r *http.Request) *request.Operation {
+func (c *Config) beginningOf(r *http.Request) *requestinfo.Info {
 	short, u := *r, *r.URL
 	u.Path, u.RawQuery = u.Path[:min(len(u.Path), largeTarget)], ""
 	short.URL = &u
@@ -148,7 +149,7 @@ func (c *Config) goaway(next http.Handler) http.Handler {
 // takes as long as a start.
 func (c *Config) reloading(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c.Reloading != nil && request.From(r.Context()).IsResource && c.Reloading(request.From(r.Context())) {
+		if c.Reloading != nil && requestinfo.From(r.Context()).IsResource && c.Reloading(requestinfo.From(r.Context())) {
 			w.Header().Set("Retry-After", "1")
 			c.refuse(w, r, status.Reloading())
 			return
@@ -161,7 +162,7 @@ func (c *Config) reloading(next http.Handler) http.Handler {
 // asks for less. The client of a watch has to go on reading.
 func (c *Config) deadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if op := request.From(r.Context()); op.LongRunning() {
+		if op := requestinfo.From(r.Context()); op.LongRunning() {
 			if op.Verb == "watch" {
 				serving.Steady(w)
 			}
@@ -227,7 +228,7 @@ const (
 func (c *Config) authorize(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
-		attrs := authz.AttributesOf(request.UserFrom(ctx), request.From(ctx))
+		attrs := authz.AttributesOf(request.UserFrom(ctx), requestinfo.From(ctx))
 		rec, begin := audit.From(ctx), time.Now()
 		asking, span := c.step(ctx, "authorization")
 		d, reason, err := c.Authorizer.Authorize(asking, attrs)

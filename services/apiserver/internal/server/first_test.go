@@ -15,7 +15,7 @@ import (
 
 	"binnacle/libs/api"
 	"binnacle/libs/node"
-	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
@@ -167,7 +167,7 @@ func TestSeatsAreGivenBackOnce(t *testing.T) {
 		stalled := newSlots(4)
 		begin := func() *turn {
 			t.Helper()
-			u, op := somebody("a"), &request.Operation{Verb: "list", Path: "/x"}
+			u, op := somebody("a"), &requestinfo.Info{Verb: "list", Path: "/x"}
 			q, _, err := flow.Begin(t.Context(), u.User, op, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -208,7 +208,7 @@ func TestSeatsAreGivenBackOnce(t *testing.T) {
 			stalled.enter(somebody(name), 1)
 		}
 		is("it pauses though too many have", 4, !c.pause())
-		if _, _, err := flow.Begin(t.Context(), somebody("b").User, &request.Operation{Verb: "list", Path: "/x"}, nil); err == nil {
+		if _, _, err := flow.Begin(t.Context(), somebody("b").User, &requestinfo.Info{Verb: "list", Path: "/x"}, nil); err == nil {
 			t.Error("another has its seat")
 		}
 		c.end()

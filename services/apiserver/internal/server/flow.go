@@ -10,6 +10,7 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 
 	"binnacle/libs/serving"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/audit"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
@@ -23,7 +24,7 @@ func (c *Config) fair(next http.Handler) http.Handler {
 	stalled := newSlots(maxStalled)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
-		op, u := request.From(ctx), request.UserFrom(ctx)
+		op, u := requestinfo.From(ctx), request.UserFrom(ctx)
 		long := op.LongRunning()
 		begin := time.Now()
 		waiting := c.Metrics.inqueue.of(op)
@@ -74,7 +75,7 @@ func gone(r *http.Request) bool {
 // NeverRefused tells what flow control keeps out in no case: whoever restarts a
 // server that does not answer, and the suite's own services, without which nobody
 // is let in.
-func NeverRefused(u *request.User, op *request.Operation) bool {
+func NeverRefused(u *request.User, op *requestinfo.Info) bool {
 	return !op.IsResource && isHealth(op.Path) || suiteService(u)
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 	"binnacle/services/apiserver/internal/status"
@@ -37,7 +38,7 @@ func TestNothingIsDoneForStreamsThatWereReset(t *testing.T) {
 		if x.over {
 			cancel()
 		}
-		ctx = request.WithUser(request.With(ctx, &request.Operation{Verb: "get", Path: "/version"}), somebody("root", "system:masters").User)
+		ctx = request.WithUser(requestinfo.With(ctx, &requestinfo.Info{Verb: "get", Path: "/version"}), somebody("root", "system:masters").User)
 		r := httptest.NewRequest("GET", "/version", nil).WithContext(ctx)
 		r.ProtoMajor = x.proto
 		w := httptest.NewRecorder()
@@ -53,19 +54,19 @@ func TestWhoIsNeverRefused(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	c := &Config{Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
 		Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now), Always: NeverRefused,
-	}), Width: func(*request.Operation, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }}
+	}), Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }}
 	var inside func()
 	h := c.fair(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { inside() }))
-	send := func(op *request.Operation, u *request.User) int {
+	send := func(op *requestinfo.Info, u *request.User) int {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil).WithContext(request.WithUser(request.Carry(t.Context(), op), u)))
+		h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil).WithContext(request.WithUser(requestinfo.Carry(t.Context(), op), u)))
 		return w.Code
 	}
-	path := func(p string) *request.Operation { return &request.Operation{Verb: "get", Method: "GET", Path: p} }
+	path := func(p string) *requestinfo.Info { return &requestinfo.Info{Verb: "get", Method: "GET", Path: p} }
 	inside = func() {
 		inside = func() {}
 		for _, x := range []struct {
-			op   *request.Operation
+			op   *requestinfo.Info
 			user *request.User
 			code int
 		}{
@@ -74,7 +75,7 @@ func TestWhoIsNeverRefused(t *testing.T) {
 			{path("/readyz/etcd"), somebody("a").User, 200},
 			{path("/healthz"), somebody("b").User, 200},
 			{path("/healthzz"), somebody("b").User, 429},
-			{&request.Operation{Verb: "get", Method: "GET", Path: "/livez", IsResource: true}, somebody("a").User, 429},
+			{&requestinfo.Info{Verb: "get", Method: "GET", Path: "/livez", IsResource: true}, somebody("a").User, 429},
 			{path("/version"), somebody("system:binnacle:authn-webhook", "system:binnacle").User, 200},
 			{path("/version"), somebody("system:binnacle:authn-webhook").User, 429},
 			{path("/version"), somebody("a", "system:binnacle").User, 429},
@@ -94,11 +95,11 @@ func TestSeatsAreGivenBackMeanwhile(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	c := &Config{Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
 		Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
-	}), Width: func(*request.Operation, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }}
+	}), Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }}
 	var inside func(ctx context.Context)
 	h := c.fair(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { inside(r.Context()) }))
 	send := func() int {
-		ctx := request.WithUser(request.Carry(t.Context(), &request.Operation{Verb: "get", Path: "/version"}), somebody("a").User)
+		ctx := request.WithUser(requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "get", Path: "/version"}), somebody("a").User)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", "/version", nil).WithContext(ctx))
 		return w.Code
@@ -131,7 +132,7 @@ func TestSeatsThatAreWaitedForTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		flow := flowcontrol.New(flowcontrol.Options{Seats: 1, MaxWait: time.Minute, Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 10, 10, time.Now)})
 		enter := func() *flowcontrol.Request {
-			r, _, err := flow.Begin(t.Context(), somebody("a").User, &request.Operation{Verb: "get", Path: "/version"}, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} })
+			r, _, err := flow.Begin(t.Context(), somebody("a").User, &requestinfo.Info{Verb: "get", Path: "/version"}, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} })
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"strings"
 
-	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
@@ -20,7 +20,7 @@ func serveDump(w http.ResponseWriter, r *http.Request, c *flowcontrol.Controller
 	case "dump_queues":
 		err = c.DumpQueues(&b)
 	case "dump_requests":
-		err = c.DumpRequests(&b, request.Truthy(r.URL.Query(), "includeRequestDetails"))
+		err = c.DumpRequests(&b, requestinfo.Truthy(r.URL.Query(), "includeRequestDetails"))
 	default:
 		http.NotFound(w, r)
 		return

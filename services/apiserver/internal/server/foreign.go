@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/api/apiset"
-	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 )
 
 // Foreign tells who answers for what this server does not serve. Either may be nil, and
@@ -18,16 +18,16 @@ type Foreign struct {
 	// custom resources say of it.
 	Extension func(schema.GroupVersion) http.Handler
 	// Peer answers for a resource for which no extension server does.
-	Peer func(*http.Request, *request.Operation) http.Handler
+	Peer func(*http.Request, *requestinfo.Info) http.Handler
 }
 
 // Resolve makes the operation of a request, with who answers it.
-func (f Foreign) Resolve(r *http.Request, kinds *apiset.Set) *request.Operation {
-	op := request.Resolve(r, kinds)
+func (f Foreign) Resolve(r *http.Request, kinds *apiset.Set) *requestinfo.Info {
+	op := requestinfo.Resolve(r, kinds)
 	var extension http.Handler
 	if gv, ok := op.GroupVersion(); ok && f.Extension != nil && !kinds.BuiltIns().Serves(gv) {
 		if extension = f.Extension(gv); extension != nil && kinds.Serves(gv) {
-			op = request.Resolve(r, kinds.BuiltIns()) // what definitions say does not hold there
+			op = requestinfo.Resolve(r, kinds.BuiltIns()) // what definitions say does not hold there
 		}
 	}
 	if op.Target != nil || op.Hollow || climbs(op.Path) {

@@ -7,7 +7,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/libs/api"
-	"binnacle/services/apiserver/internal/request"
+
+	"binnacle/services/apiserver/internal/api/requestinfo"
 )
 
 // hold refuses writes of resources of which it is not said yet in which version this
@@ -18,7 +19,7 @@ func (c *Config) hold(next http.Handler) http.Handler {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		op := request.From(r.Context())
+		op := requestinfo.From(r.Context())
 		if !op.IsResource || !op.Writes() || op.Group == "internal.apiserver.k8s.io" && op.Resource == "storageversions" ||
 			op.Group == "coordination.k8s.io" && op.Resource == "leases" && op.Namespace == api.SystemNamespace {
 			next.ServeHTTP(w, r)

@@ -18,6 +18,7 @@ import (
 
 	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
@@ -82,7 +83,7 @@ func (i *impersonation) askAs(ctx context.Context, parts http.Header) int {
 	r := httptest.NewRequest("GET", "/api/v1/pods", nil)
 	r.Header = parts.Clone()
 	r.Header.Set("Impersonate-User", "alice")
-	r = r.WithContext(request.WithUser(request.Carry(ctx, &request.Operation{}), somebody("boss").User))
+	r = r.WithContext(request.WithUser(requestinfo.Carry(ctx, &requestinfo.Info{}), somebody("boss").User))
 	w := httptest.NewRecorder()
 	i.h.ServeHTTP(w, r)
 	return w.Code
@@ -229,7 +230,7 @@ func TestExtraIsReadOnceItMatters(t *testing.T) {
 		r := httptest.NewRequest("GET", "/api/v1/pods", nil)
 		parts.Set("Impersonate-User", "alice")
 		r.Header = parts
-		r = r.WithContext(request.WithUser(request.Carry(t.Context(), &request.Operation{}), somebody("stranger").User))
+		r = r.WithContext(request.WithUser(requestinfo.Carry(t.Context(), &requestinfo.Info{}), somebody("stranger").User))
 		return testing.AllocsPerRun(1, func() { i.h.ServeHTTP(httptest.NewRecorder(), r) })
 	}
 	if few, many := stranger(http.Header{}), stranger(parts); many > few+fields/10 {

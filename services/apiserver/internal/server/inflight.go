@@ -9,6 +9,7 @@ import (
 
 	"binnacle/libs/api"
 	"binnacle/libs/node"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -112,7 +113,7 @@ func suiteService(u *request.User) bool {
 func (c *Config) limit(next http.Handler) http.Handler {
 	reads, writes := newSlots(c.MaxInFlight), newSlots(c.MaxMutatingInFlight)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		op := request.From(r.Context())
+		op := requestinfo.From(r.Context())
 		long := op.LongRunning()
 		if long && op.Verb == "watch" || !op.IsResource && isHealth(op.Path) {
 			next.ServeHTTP(w, r)

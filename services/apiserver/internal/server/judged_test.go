@@ -10,6 +10,7 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 	"binnacle/services/apiserver/internal/server"
@@ -51,7 +52,7 @@ func TestWhatLastsIsJudged(t *testing.T) {
 	var inside func(*http.Request)
 	h := front(t, func(_ http.ResponseWriter, r *http.Request) { inside(r) }, func(c *server.Config) {
 		c.Metrics, c.Flow = server.NewMetrics(registry), flow
-		c.Width = func(*request.Operation, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }
+		c.Width = func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }
 	})
 	send := func(path string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
@@ -69,7 +70,7 @@ func TestWhatLastsIsJudged(t *testing.T) {
 	const pods, exec = "/api/v1/namespaces/a/pods", "/api/v1/namespaces/a/pods/p/exec"
 	for path, says := range map[string]bool{pods: true, pods + "?watch=1": true, exec: false} {
 		inside = func(r *http.Request) {
-			long := request.From(r.Context()).LongRunning()
+			long := requestinfo.From(r.Context()).LongRunning()
 			want := 1.0
 			if long {
 				want = 0
@@ -109,7 +110,7 @@ func TestSecurityHeaders(t *testing.T) {
 // TestReloading refuses what is about objects alone, and only of what is loaded anew.
 func TestReloading(t *testing.T) {
 	h := front(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) {
-		c.Reloading = func(op *request.Operation) bool { return op.Resource != "configmaps" }
+		c.Reloading = func(op *requestinfo.Info) bool { return op.Resource != "configmaps" }
 	})
 	for path, want := range map[string]int{"/api/v1/pods": 429, "/api/v1/configmaps": 200, "/version": 200, "/readyz": 200} {
 		w := httptest.NewRecorder()

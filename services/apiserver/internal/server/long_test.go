@@ -7,7 +7,7 @@ import (
 
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
-	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/server"
 )
 
@@ -25,7 +25,7 @@ func TestLongQueriesLast(t *testing.T) {
 				for _, query := range []string{watch + "&" + filler, filler + "&" + watch} {
 					r := httptest.NewRequest(method, path, nil)
 					r.URL.RawQuery = query
-					want := request.Resolve(r, kinds.Current()).LongRunning()
+					want := requestinfo.Resolve(r, kinds.Current()).LongRunning()
 					if got := server.LongRunning(kinds, server.Foreign{})(r); got != want || r.URL.RawQuery != query {
 						t.Errorf("%s %s?%.40s lasts: %v, want %v", method, path, query, got, want)
 					}

@@ -11,7 +11,8 @@ import (
 
 	"binnacle/libs/api"
 	"binnacle/libs/serving/metrics"
-	"binnacle/services/apiserver/internal/request"
+
+	"binnacle/services/apiserver/internal/api/requestinfo"
 )
 
 // Children of metrics are looked up once: that costs more than counting does.
@@ -30,7 +31,7 @@ func newByKind(r prometheus.Registerer, name, help string) byKind {
 	return byKind{reading: v.WithLabelValues("readOnly"), mutating: v.WithLabelValues("mutating")}
 }
 
-func (b *byKind) of(op *request.Operation) prometheus.Gauge {
+func (b *byKind) of(op *requestinfo.Info) prometheus.Gauge {
 	if op.Writes() {
 		return b.mutating
 	}
@@ -116,7 +117,7 @@ func newBodySizes(r prometheus.Registerer) *bodySizes {
 }
 
 // came notes the body of a request about a resource that is served.
-func (b *bodySizes) came(op *request.Operation, size int) {
+func (b *bodySizes) came(op *requestinfo.Info, size int) {
 	if op.Target == nil {
 		return
 	}

@@ -17,6 +17,7 @@ import (
 	"binnacle/libs/serving"
 	"binnacle/libs/serving/metrics"
 	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
 )
@@ -207,7 +208,7 @@ func (c *Config) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := time.Now()
 		request.SetReceived(r.Context(), begin)
-		i := request.From(r.Context())
+		i := requestinfo.From(r.Context())
 		if i.LongRunning() && i.Verb == "watch" && i.Foreign == nil && c.Traces == nil { // a span wants to see the answer's end
 			w = serving.Apart(w)
 		}
@@ -233,7 +234,7 @@ func (c *Config) observe(next http.Handler) http.Handler {
 }
 
 // observed counts and logs a request that has been answered.
-func (c *Config) observed(rec *recorder, r *http.Request, i *request.Operation, key requestKey, begin time.Time, over func(), auditID string) {
+func (c *Config) observed(rec *recorder, r *http.Request, i *requestinfo.Info, key requestKey, begin time.Time, over func(), auditID string) {
 	over()
 	if key.code = rec.code; key.code == 0 {
 		key.code = http.StatusOK
@@ -269,7 +270,7 @@ var verbs = map[string]string{
 
 // keyOf are the labels of a request; paths of no resource that is served have
 // none, so that clients cannot make up series.
-func (c *Config) keyOf(r *http.Request, i *request.Operation) requestKey {
+func (c *Config) keyOf(r *http.Request, i *requestinfo.Info) requestKey {
 	k := requestKey{verb: "other"}
 	if v, ok := verbs[i.Verb]; ok {
 		k.verb = v

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/satoken"
-	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/rest/handlers"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 	"binnacle/services/apiserver/internal/status"
@@ -120,7 +120,7 @@ func isHealth(path string) bool {
 
 // knows tells whether a path is one of a kind that is not built in, whatever it
 // names below its objects, or of what tells of such kinds.
-func knows(op *request.Operation, gv schema.GroupVersion) bool {
+func knows(op *requestinfo.Info, gv schema.GroupVersion) bool {
 	if !op.IsResource {
 		return op.Kinds.Serves(gv)
 	}
@@ -130,7 +130,7 @@ func knows(op *request.Operation, gv schema.GroupVersion) bool {
 // serveAPI answers everything below /api and /apis: resources, and the
 // documents that tell of them.
 func (m *Mux) serveAPI(w http.ResponseWriter, r *http.Request) {
-	op := request.From(r.Context())
+	op := requestinfo.From(r.Context())
 	if op.Foreign != nil {
 		op.Foreign.ServeHTTP(w, r)
 		return

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"binnacle/services/apiserver/internal/api/apiset"
-	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/security/audit"
 )
 
@@ -32,7 +32,7 @@ func (c *Config) settle(limited http.Handler) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
-		if unknown(request.From(ctx)) {
+		if unknown(requestinfo.From(ctx)) {
 			l := &look{}
 			limited.ServeHTTP(w, r.WithContext(context.WithValue(ctx, newestKey{}, l)))
 			if l.kinds == nil {
@@ -41,7 +41,7 @@ func (c *Config) settle(limited http.Handler) http.Handler {
 			r = c.again(r, l.kinds)
 		}
 		for range maxReturns {
-			op := request.From(r.Context())
+			op := requestinfo.From(r.Context())
 			if op.Target == nil || op.Target.Document == nil { // kinds that are built in stay
 				break
 			}
@@ -62,7 +62,7 @@ const maxReturns = 3
 func (c *Config) again(r *http.Request, kinds *apiset.Set) *http.Request {
 	op := c.Foreign.Resolve(r, kinds)
 	audit.From(r.Context()).Acts(op)
-	return r.WithContext(request.With(r.Context(), op))
+	return r.WithContext(requestinfo.With(r.Context(), op))
 }
 
 // newest does what settle asks for.
@@ -78,7 +78,7 @@ func (c *Config) newest(next http.Handler) http.Handler {
 
 // unknown tells whether a request names a resource that another replica may have
 // just defined: groups of custom resources are domains.
-func unknown(op *request.Operation) bool {
+func unknown(op *requestinfo.Info) bool {
 	if op.Foreign != nil {
 		return false
 	}

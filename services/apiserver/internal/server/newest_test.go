@@ -13,6 +13,7 @@ import (
 
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
@@ -26,7 +27,7 @@ type door struct {
 	http.Handler
 	looks atomic.Int32
 	// asked and done are the operations that were last authorized and executed.
-	asked, done *request.Operation
+	asked, done *requestinfo.Info
 	// during is called while a request is worked on.
 	during func(*http.Request)
 }
@@ -42,7 +43,7 @@ func (d *door) Authenticate(r *http.Request) (*request.User, error) {
 type asking struct{ d *door }
 
 func (a asking) Authorize(ctx context.Context, of *authz.Attributes) (authz.Decision, string, error) {
-	a.d.asked = request.From(ctx)
+	a.d.asked = requestinfo.From(ctx)
 	if of.User.Name == "mallory" {
 		return authz.Deny, "", nil
 	}
@@ -68,7 +69,7 @@ func newDoor(t *testing.T, inFlight int) *door {
 	d := &door{}
 	d.Handler, err = server.Handler(server.Config{
 		Mux: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			d.done = request.From(r.Context())
+			d.done = requestinfo.From(r.Context())
 			if d.during != nil {
 				d.during(r)
 			}

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"binnacle/libs/serving"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -13,7 +14,7 @@ import (
 // they may end before it. What turns out to be large in it has a turn until end; those of nobody's address
 // go one after the other, like those of each address.
 func WithTurn(ctx context.Context, turns serving.LargeRequests) (own context.Context, end func()) {
-	own = request.Carry(ctx, request.From(ctx))
+	own = requestinfo.Carry(ctx, requestinfo.From(ctx))
 	t := &ownTurn{ctx: own, turns: turns}
 	request.SetWeigh(own, t.weigh)
 	request.SetAside(own, t.aside)

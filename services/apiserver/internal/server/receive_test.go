@@ -14,6 +14,7 @@ import (
 
 	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -46,7 +47,7 @@ func TestStalledBodyOccupiesWhatArrived(t *testing.T) {
 		come, send := io.Pipe()
 		r := httptest.NewRequest("POST", "/", come)
 		r.ContentLength = request.MaxBody
-		ctx := request.Carry(t.Context(), &request.Operation{Verb: "create", IsResource: true, Target: &apiset.Resource{}})
+		ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}})
 		seats := 1
 		request.SetRest(ctx, func(bool) (func() error, bool) {
 			seats--
@@ -92,7 +93,7 @@ func TestBodiesOfAnotherLevelFindMemory(t *testing.T) {
 		for level, want := range map[string]int{"workload-low": http.StatusTooManyRequests, "leader-election": http.StatusCreated} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // of the test's own time
 			defer cancel()
-			ctx = request.Carry(ctx, &request.Operation{Verb: "create", IsResource: true, Target: &apiset.Resource{}})
+			ctx = requestinfo.Carry(ctx, &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}})
 			request.SetPriorityLevel(ctx, level)
 			ctx = request.WithUser(ctx, somebody("a").User)
 			w := httptest.NewRecorder()

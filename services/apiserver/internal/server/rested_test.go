@@ -12,12 +12,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/libs/serving"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
 
 // rested is a request whose seats come back when back says so.
 func rested(ctx context.Context, away *bool, back func() error, ok bool) *http.Request {
-	ctx = request.Carry(ctx, &request.Operation{})
+	ctx = requestinfo.Carry(ctx, &requestinfo.Info{})
 	request.SetRest(ctx, func(bool) (func() error, bool) {
 		*away = ok
 		return func() error {

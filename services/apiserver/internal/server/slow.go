@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -16,7 +17,7 @@ const slowAfter = 500 * time.Millisecond
 
 // slow tells where the time of a slow request went, in the form that Kubernetes' tools
 // know ("Trace[...]"). Requests that last as long as the client likes are not slow.
-func (c *Config) slow(w http.ResponseWriter, r *http.Request, op *request.Operation, begin time.Time, took time.Duration) {
+func (c *Config) slow(w http.ResponseWriter, r *http.Request, op *requestinfo.Info, begin time.Time, took time.Duration) {
 	name := operations[op.Verb]
 	if took < cmp.Or(c.Slow, slowAfter) || name == "" || op.Target == nil || op.LongRunning() {
 		return

@@ -10,6 +10,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"binnacle/libs/tracing"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -36,7 +37,7 @@ func privileged(r *http.Request) bool {
 }
 
 func spanName(r *http.Request) string {
-	if op := request.From(r.Context()); op != nil {
+	if op := requestinfo.From(r.Context()); op != nil {
 		return op.Form()
 	}
 	return r.Method
@@ -67,7 +68,7 @@ func (c *Config) operation(next http.Handler) http.Handler {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		op := request.From(r.Context())
+		op := requestinfo.From(r.Context())
 		name := operations[op.Verb]
 		if name == "" || op.Target == nil || op.LongRunning() {
 			next.ServeHTTP(w, r)
@@ -98,7 +99,7 @@ func shortened(header string) string {
 }
 
 // about tells of an operation, in the words of Kubernetes.
-func about(w http.ResponseWriter, r *http.Request, op *request.Operation) []field {
+func about(w http.ResponseWriter, r *http.Request, op *requestinfo.Info) []field {
 	scope := "cluster"
 	switch {
 	case op.Name != "", op.Verb == "create":

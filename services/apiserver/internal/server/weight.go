@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -14,7 +15,7 @@ import (
 // or not ours to read. What has many values counts by these:
 // to make, check and refuse them takes far longer than to read their text.
 func weight(body []byte, r *http.Request) int {
-	op := request.From(r.Context())
+	op := requestinfo.From(r.Context())
 	if len(body) == 0 || op.Foreign != nil {
 		return 0
 	}
@@ -37,7 +38,7 @@ func weight(body []byte, r *http.Request) int {
 	default:
 		n = weightOfJSON(body)
 	}
-	if request.Compiled(request.From(r.Context()).Group) {
+	if request.Compiled(requestinfo.From(r.Context()).Group) {
 		n *= request.CostlyKind
 	}
 	if n < largeBody {
@@ -67,7 +68,7 @@ func weightOfJSON(body []byte) int {
 
 // ofTarget tells how much the address of a request counts among large bodies, 0 where it is not
 // large: selectors are read, for another server's resources too, and what is wrong with them is told.
-func ofTarget(op *request.Operation, r *http.Request) int {
+func ofTarget(op *requestinfo.Info, r *http.Request) int {
 	n := len(r.URL.Path) + len(r.URL.RawQuery)
 	if n < largeTarget || op.LongRunning() && op.Verb != "watch" {
 		return 0

@@ -17,6 +17,7 @@ import (
 
 	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -68,9 +69,9 @@ func TestLargeWorkTakesTurns(t *testing.T) {
 				over := make(chan struct{})
 				go func() {
 					defer close(over)
-					op := &request.Operation{Verb: tc.verb, IsResource: true, Target: &apiset.Resource{}}
+					op := &requestinfo.Info{Verb: tc.verb, IsResource: true, Target: &apiset.Resource{}}
 					h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(tc.body)).WithContext(
-						request.WithUser(request.Carry(ctx, op), somebody("a").User)))
+						request.WithUser(requestinfo.Carry(ctx, op), somebody("a").User)))
 				}()
 				is := func(want any) {
 					t.Helper()
@@ -112,9 +113,9 @@ func TestSmallWorkTakesNoTurns(t *testing.T) {
 			request.OnlyWaits(r.Context())()
 			came = request.Weigh(r.Context(), largeBody-1)
 		})))
-		op := &request.Operation{Verb: verb, IsResource: true, Target: &apiset.Resource{}}
+		op := &requestinfo.Info{Verb: verb, IsResource: true, Target: &apiset.Resource{}}
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body)).WithContext(
-			request.WithUser(request.Carry(t.Context(), op), somebody("a").User)))
+			request.WithUser(requestinfo.Carry(t.Context(), op), somebody("a").User)))
 		if !came {
 			t.Errorf("%s has to wait", verb)
 		}
@@ -191,7 +192,7 @@ func TestWhoIsAskedAboutHasNoTurn(t *testing.T) {
 func TestWhoWaitsForSeatsHasNoTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns, seats := serving.NewLargeRequests(1), make(chan struct{})
-		ctx := request.Carry(t.Context(), &request.Operation{})
+		ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{})
 		request.SetRest(ctx, func(bool) (func() error, bool) { return func() error { <-seats; return nil }, true })
 		w := &workedOn{ctx: ctx, request: httptest.NewRequest("PUT", "/", nil), turns: turns, told: func(int) {}, beginning: make(chan struct{}, 1)}
 		w.has(func() {}, largeBody)
@@ -239,9 +240,9 @@ func TestWhoGetsNoTurnIsRefused(t *testing.T) {
 		never := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it is worked on") })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		op := &request.Operation{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
+		op := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
 		body := httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", largeBody))).WithContext(
-			request.WithUser(request.Carry(ctx, op), somebody("a").User))
+			request.WithUser(requestinfo.Carry(ctx, op), somebody("a").User))
 		for name, tc := range map[string]struct {
 			h    http.Handler
 			r    *http.Request
@@ -290,9 +291,9 @@ func TestWhoOutlastsTheAnswerKeepsNoRoom(t *testing.T) {
 	h := receiving(newLevelBodies(largeBody), among, turns, func(more int) { worked += more }, &bodySizes{}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		late = r.Context()
 	}))
-	op := &request.Operation{Verb: "delete", IsResource: true, Target: &apiset.Resource{}}
+	op := &requestinfo.Info{Verb: "delete", IsResource: true, Target: &apiset.Resource{}}
 	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodDelete, "/", nil).WithContext(
-		request.WithUser(request.Carry(t.Context(), op), somebody("a").User)))
+		request.WithUser(requestinfo.Carry(t.Context(), op), somebody("a").User)))
 	request.Weigh(late, largeBody)
 	if !turns.EnterNow() {
 		t.Error("the turn is kept")

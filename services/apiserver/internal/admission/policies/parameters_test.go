@@ -17,6 +17,7 @@ import (
 
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
@@ -126,7 +127,7 @@ func (s *shelf) ask(name string) (size int) {
 	if name == "" {
 		ref.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"set": "one"}}
 	}
-	ctx := request.Carry(s.t.Context(), &request.Operation{Verb: "create"})
+	ctx := requestinfo.Carry(s.t.Context(), &requestinfo.Info{Verb: "create"})
 	request.SetWeigh(ctx, func(n int) bool { s.weighed += n; return !s.busy })
 	found, err := s.params.of(ctx, s.kind, referenceOf(ref), "default")
 	if s.busy && apierrors.IsTooManyRequests(err) {

@@ -13,6 +13,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -81,7 +82,7 @@ func TestPatchesHaveTheTurn(t *testing.T) {
 		return `"allowed":true,"patchType":"JSONPatch","patch":"` + base64.StdEncoding.EncodeToString([]byte(patch)) + `"`
 	})
 	b := start(t, mutating("a", h.at("/")))
-	ctx := request.Carry(t.Context(), &request.Operation{})
+	ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{})
 	var told []string
 	request.SetAside(ctx, func() func() {
 		told = append(told, "aside")

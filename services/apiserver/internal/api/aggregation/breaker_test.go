@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"binnacle/services/apiserver/internal/api/aggregation"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -122,7 +123,7 @@ func oneServerHasItsShare(t *testing.T, n *network) {
 	ask := func(ctx context.Context, path string) { askAs(ctx, eve, path) }
 	for range 4 { // watches, which are answered
 		begun := make(chan bool)
-		watching := request.With(request.WithBegun(ctx, func() { close(begun) }), &request.Operation{Verb: "watch", IsResource: true, Foreign: b.Handler(gv)})
+		watching := requestinfo.With(request.WithBegun(ctx, func() { close(begun) }), &requestinfo.Info{Verb: "watch", IsResource: true, Foreign: b.Handler(gv)})
 		ask(watching, "/apis/ext.test/v1/things?watch=1")
 		<-begun
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"binnacle/services/apiserver/internal/api/aggregation"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -53,7 +54,7 @@ func TestUpgradedConnectionsLast(t *testing.T) {
 	life, shutdown := context.WithCancel(t.Context())
 	deadlines, begun := make(chan context.CancelFunc, 8), make(chan bool, 8)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx := request.Carry(request.WithUser(request.WithBegun(life, func() { begun <- true }), eve), &request.Operation{Verb: "get", IsResource: true})
+		ctx := requestinfo.Carry(request.WithUser(request.WithBegun(life, func() { begun <- true }), eve), &requestinfo.Info{Verb: "get", IsResource: true})
 		request.SetLife(ctx)
 		ctx, end := context.WithCancel(ctx) // as a deadline does
 		defer end()

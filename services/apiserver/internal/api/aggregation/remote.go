@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/proxy/clientcerts"
 	"binnacle/services/apiserver/internal/proxy/reverseproxy"
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
@@ -68,7 +69,7 @@ func newRemote(a *Aggregator, key string, s *apiregistrationv1.APIService) *remo
 	r.ask = reverseproxy.Connections(a.dial, unverified, a.Certificate)
 	r.life, r.retire = context.WithCancel(a.living)
 	r.way = &reverseproxy.Way{
-		Locate: r.locate, Connections: r.carry, Pages: a.pages, Place: a.Place, FollowRedirects: a.FollowRedirects, Refused: a.Metrics.refused,
+		Locate: r.locate, Connections: r.carry, Pages: a.pages, Place: a.Place, LongRunning: requestinfo.LongRunning, FollowRedirects: a.FollowRedirects, Refused: a.Metrics.refused,
 		Breaker: reverseproxy.NewBreaker(r.life, &a.probes, reverseproxy.BreakerConfig{Probe: r.live, Most: a.MaxRequests, Turned: r.turned}),
 		Traces:  a.Traces, Logger: a.Logger, Name: r.name,
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"binnacle/services/apiserver/internal/api/openapi"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
 )
@@ -43,7 +44,7 @@ type client struct {
 // ask sends a request, which may give its seats back if rests.
 func ask(t *testing.T, h http.Handler, path, accept string, rests bool, back error) *client {
 	t.Helper()
-	ctx, leave := context.WithCancel(request.Carry(t.Context(), &request.Operation{}))
+	ctx, leave := context.WithCancel(requestinfo.Carry(t.Context(), &requestinfo.Info{}))
 	c := &client{leave: leave, done: make(chan struct{}), w: httptest.NewRecorder()}
 	request.SetAside(ctx, func() func() { c.aside.Store(true); return func() { c.aside.Store(false) } })
 	request.SetRest(ctx, func(begun bool) (func() error, bool) {

@@ -15,6 +15,7 @@ import (
 
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
@@ -129,7 +130,7 @@ func (r *ranges) put(namespace, name string, size int) {
 // see shows those of a namespace: their names, how many were decoded for that, and what was weighed.
 func (r *ranges) see(ctx context.Context, namespace string, visit func()) (names []string, err error) {
 	r.decoded, r.weighed = 0, nil
-	ctx = request.Carry(ctx, &request.Operation{Verb: "create"})
+	ctx = requestinfo.Carry(ctx, &requestinfo.Info{Verb: "create"})
 	request.SetWeigh(ctx, func(n int) bool { r.weighed = append(r.weighed, n); return !r.busy })
 	err = r.kept.Each(ctx, namespace, func(lr *corev1.LimitRange) error {
 		if len(lr.Spec.Limits) != 1 || lr.Annotations != nil {

@@ -15,6 +15,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/crd/conversion"
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
@@ -113,7 +114,7 @@ func TestOthersWorkMeanwhile(t *testing.T) {
 	s := start(t)
 	var away, asked atomic.Int64
 	s.bend = func(*review) { asked.Store(away.Load()) }
-	ctx := request.Carry(t.Context(), &request.Operation{})
+	ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{})
 	request.SetAside(ctx, func() func() { away.Add(1); return func() { away.Add(-1) } })
 	if _, err := s.webhook(t, "v1").Convert(ctx, [][]byte{[]byte(object)}, "v2"); err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"binnacle/services/apiserver/internal/crd/schema"
+	"binnacle/services/apiserver/internal/json/objectmeta"
 	"binnacle/services/apiserver/internal/json/tape"
 	"binnacle/services/apiserver/internal/registry"
 )
@@ -57,7 +58,7 @@ func cleanMetadata(d *tape.Doc, wantUnknown bool) (*tape.Doc, []string, error) {
 	if m == tape.None {
 		return d, nil, nil
 	}
-	clean, unknown, err := schema.CleanMetadata(d.Text(m), wantUnknown, false)
+	clean, unknown, err := objectmeta.Clean(d.Text(m), wantUnknown, false)
 	if err != nil {
 		return d, nil, err
 	}
@@ -91,7 +92,7 @@ func (f *family) takeUp(raw []byte) (*tape.Doc, string, error) {
 		d.Release()
 		return nil, "", errNoObject
 	}
-	if d, err = schema.RepairMetadata(d); err != nil {
+	if d, err = objectmeta.Repair(d); err != nil {
 		return nil, "", err
 	}
 	version := versionOf(d)

@@ -13,6 +13,7 @@ import (
 
 	"binnacle/services/apiserver/internal/crd/rules"
 	"binnacle/services/apiserver/internal/crd/schema"
+	"binnacle/services/apiserver/internal/json/objectmeta"
 	"binnacle/services/apiserver/internal/json/tape"
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
@@ -133,7 +134,7 @@ func metadata(t *testing.T, text []byte) (unknown []string, problem string) {
 		t.Fatal(err)
 	}
 	defer d.Release()
-	_, paths, err := schema.CleanMetadata(d.Text(d.Find(tape.Root, "metadata")), true, false)
+	_, paths, err := objectmeta.Clean(d.Text(d.Find(tape.Root, "metadata")), true, false)
 	if err != nil {
 		return nil, err.Error()
 	}

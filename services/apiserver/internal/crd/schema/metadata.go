@@ -2,12 +2,10 @@ package schema
 
 import (
 	"bytes"
-	"encoding/json"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	kjson "sigs.k8s.io/json"
 
+	"binnacle/services/apiserver/internal/json/objectmeta"
 	"binnacle/services/apiserver/internal/json/tape"
 )
 
@@ -47,7 +45,7 @@ func (s *shaper) embeddedMeta(at Place, key tape.Ref) {
 	if len(text) == len(d.Text(v)) && tidy(d, v) {
 		return
 	}
-	out, unknown, err := CleanMetadata(text, s.options.Unknown, s.options.DropMalformed)
+	out, unknown, err := objectmeta.Clean(text, s.options.Unknown, s.options.DropMalformed)
 	if err != nil {
 		if !s.options.DropMalformed {
 			s.steps[len(s.steps)-1].kind = stepProp
@@ -106,101 +104,13 @@ func tidy(d *tape.Doc, v tape.Ref) bool {
 		case "name", "generateName", "namespace", "uid", "resourceVersion", "selfLink":
 			ok = d.Kind(value) == tape.String && len(d.Text(value)) > 2
 		case "labels", "annotations":
-			ok = d.Kind(value) == tape.Object && stringsOnly(d, value, 1)
+			ok = d.Kind(value) == tape.Object && objectmeta.StringsOnly(d, value, 1)
 		case "finalizers":
-			ok = d.Kind(value) == tape.Array && stringsOnly(d, value, 0)
+			ok = d.Kind(value) == tape.Array && objectmeta.StringsOnly(d, value, 0)
 		}
 		if !ok {
 			return false
 		}
 	}
 	return true
-}
-
-// stringsOnly reports whether an array or object is not empty and contains only strings. keys is 1
-// for objects.
-func stringsOnly(d *tape.Doc, v tape.Ref, keys tape.Ref) bool {
-	for i, end := d.First(v), d.Next(v); i < end; i = d.Next(i + keys) {
-		if d.Kind(i+keys) != tape.String {
-			return false
-		}
-	}
-	return d.Len(v) > 0
-}
-
-// CleanMetadata returns object metadata in its stored form, without unknown and empty fields. With
-// dropMalformed, it also removes fields of a wrong type; otherwise they are an error. unknown holds
-// the paths of unknown fields below the metadata, if wantUnknown is set. An unset creationTimestamp
-// is omitted.
-func CleanMetadata(text []byte, wantUnknown, dropMalformed bool) (out []byte, unknown []string, err error) {
-	d, err := tape.Parse(text)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer d.Release()
-	var meta metav1.ObjectMeta
-	sorted := d.AppendCanonical(nil, tape.Root)
-	strict, err := kjson.UnmarshalStrict(sorted, &meta)
-	if err != nil {
-		if !dropMalformed || d.Kind(tape.Root) != tape.Object {
-			return nil, nil, err
-		}
-		meta, strict = wellFormed(d)
-	}
-	if wantUnknown {
-		for _, e := range strict {
-			if f, ok := e.(kjson.FieldError); ok {
-				unknown = append(unknown, f.FieldPath())
-			}
-		}
-	}
-	if out, err = marshalMeta(&meta); err != nil {
-		return nil, nil, err
-	}
-	if same(out, sorted) {
-		return text, unknown, nil
-	}
-	return out, unknown, nil
-}
-
-// wellFormed decodes the fields of metadata that can be decoded.
-func wellFormed(d *tape.Doc) (meta metav1.ObjectMeta, strict []error) {
-	for k, end := d.First(tape.Root), d.Next(tape.Root); k < end; k = d.Next(k + 1) {
-		one := append([]byte{'{'}, d.Text(k)...)
-		one = append(append(one, ':'), d.Text(k+1)...)
-		one = append(one, '}')
-		var trial metav1.ObjectMeta
-		if err := kjson.UnmarshalCaseSensitivePreserveInts(one, &trial); err != nil {
-			continue
-		}
-		errs, err := kjson.UnmarshalStrict(one, &meta)
-		if err != nil {
-			continue
-		}
-		strict = append(strict, errs...)
-	}
-	return meta, strict
-}
-
-func marshalMeta(meta *metav1.ObjectMeta) ([]byte, error) {
-	out, err := json.Marshal(meta)
-	if err != nil || !meta.CreationTimestamp.IsZero() {
-		return out, err
-	}
-	for _, unset := range []string{`"creationTimestamp":null,`, `,"creationTimestamp":null`, `"creationTimestamp":null`} {
-		if i := bytes.Index(out, []byte(unset)); i >= 0 {
-			return append(out[:i:i], out[i+len(unset):]...), nil
-		}
-	}
-	return out, nil
-}
-
-// same reports whether a document's canonical form equals sorted.
-func same(text, sorted []byte) bool {
-	d, err := tape.Parse(text)
-	if err != nil {
-		return false
-	}
-	defer d.Release()
-	return bytes.Equal(d.AppendCanonical(nil, tape.Root), sorted)
 }

@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"binnacle/services/apiserver/internal/json/objectmeta"
 	"binnacle/services/apiserver/internal/json/tape"
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
@@ -282,7 +283,7 @@ func (p *Program) shapeDefault(at Place, raw []byte, m metaPlace) ([]byte, error
 	}
 	shaped := s.finish()
 	if m == metadata {
-		shaped, _, err = CleanMetadata(shaped, false, true)
+		shaped, _, err = objectmeta.Clean(shaped, false, true)
 	}
 	return shaped, err
 }

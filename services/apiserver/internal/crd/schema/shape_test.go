@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/kube-openapi/pkg/validation/strfmt"
 
+	"binnacle/services/apiserver/internal/json/objectmeta"
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
@@ -233,18 +234,18 @@ func TestLazy(t *testing.T) {
 }
 
 func TestCleanMetadata(t *testing.T) {
-	out, unknown, err := CleanMetadata([]byte(`{"labels":{"b":"1","a":"2"},"name":"x","odd":1,"ownerReferences":[{"odd":2}]}`), true, false)
+	out, unknown, err := objectmeta.Clean([]byte(`{"labels":{"b":"1","a":"2"},"name":"x","odd":1,"ownerReferences":[{"odd":2}]}`), true, false)
 	if err != nil || !slices.Equal(unknown, []string{"odd", "ownerReferences[0].odd"}) {
 		t.Errorf("got %s, %q, %v", out, unknown, err)
 	}
 	same := []byte(`{"name":"x", "labels":{"b":"1"}}`)
-	if out, _, err := CleanMetadata(same, true, false); err != nil || &out[0] != &same[0] {
+	if out, _, err := objectmeta.Clean(same, true, false); err != nil || &out[0] != &same[0] {
 		t.Errorf("what is clean comes back as %s, %v", out, err)
 	}
-	if _, _, err := CleanMetadata([]byte(`{"labels":[]}`), true, false); err == nil || err.Error() != "json: cannot unmarshal array into Go struct field ObjectMeta.labels of type map[string]string" {
+	if _, _, err := objectmeta.Clean([]byte(`{"labels":[]}`), true, false); err == nil || err.Error() != "json: cannot unmarshal array into Go struct field ObjectMeta.labels of type map[string]string" {
 		t.Errorf("got %v", err)
 	}
-	if _, _, err := CleanMetadata([]byte(`{`), false, true); err == nil {
+	if _, _, err := objectmeta.Clean([]byte(`{`), false, true); err == nil {
 		t.Error("what is no JSON is clean")
 	}
 }

@@ -32,6 +32,8 @@ type Way struct {
 	// Place, if set, acquires a slot for a request that upgrades its connection. Such a request may
 	// last as long as both sides like. leave releases the slot.
 	Place func(*http.Request) (leave func(), err error)
+	// LongRunning reports whether a request may last as long as both sides like.
+	LongRunning func(context.Context) bool
 	// FollowRedirects passes redirects of the server to the client.
 	FollowRedirects bool
 	// Refused, if set, is called with the error of a failed request.
@@ -59,8 +61,7 @@ func (y *Way) Carry(w http.ResponseWriter, in *http.Request, more http.Header) {
 		}
 		defer leave()
 	}
-	op := request.From(in.Context())
-	ctx, p, err := y.Breaker.enter(in.Context(), request.Principal(in.Context()), op != nil && op.LongRunning())
+	ctx, p, err := y.Breaker.enter(in.Context(), request.Principal(in.Context()), y.LongRunning(in.Context()))
 	if err != nil {
 		refuse(w, err)
 		return

@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/proxy/clientcerts"
 	"binnacle/services/apiserver/internal/proxy/responselimit"
 	"binnacle/services/apiserver/internal/proxy/reverseproxy"
@@ -91,7 +92,7 @@ func start(t *testing.T, most int, serve http.HandlerFunc) *bench {
 		Locate: func(_ context.Context, path string) (*url.URL, error) {
 			return &url.URL{Scheme: "http", Host: "there", Path: path}, nil
 		},
-		Connections: pool, Pages: responselimit.NewRoom(), Logger: slog.New(slog.DiscardHandler),
+		Connections: pool, LongRunning: requestinfo.LongRunning, Pages: responselimit.NewRoom(), Logger: slog.New(slog.DiscardHandler),
 		Breaker: reverseproxy.NewBreaker(ctx, &b.probes, reverseproxy.BreakerConfig{Probe: b.probe, Most: most, Turned: func(reason error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
@@ -132,16 +133,16 @@ func (b *bench) found() (probes int, turned []bool) {
 }
 
 // ask carries a request of a user on.
-func (b *bench) ask(ctx context.Context, user string, op *request.Operation, header http.Header) *httptest.ResponseRecorder {
+func (b *bench) ask(ctx context.Context, user string, op *requestinfo.Info, header http.Header) *httptest.ResponseRecorder {
 	if op == nil {
-		op = &request.Operation{Verb: "get", IsResource: true, Foreign: http.NotFoundHandler()}
+		op = &requestinfo.Info{Verb: "get", IsResource: true, Foreign: http.NotFoundHandler()}
 	}
 	r := httptest.NewRequest("GET", "/apis/g/v/things", nil)
 	if header != nil {
 		r.Header = header
 	}
 	w := httptest.NewRecorder()
-	b.Carry(w, r.WithContext(request.With(request.WithUser(ctx, &request.User{Name: user}), op)), nil)
+	b.Carry(w, r.WithContext(requestinfo.With(request.WithUser(ctx, &request.User{Name: user}), op)), nil)
 	return w
 }
 
@@ -154,8 +155,8 @@ func (b *bench) want(w *httptest.ResponseRecorder, code int, body string) {
 
 func fine(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "fine") }
 
-func watch() *request.Operation {
-	return &request.Operation{Verb: "watch", IsResource: true, Foreign: http.NotFoundHandler()}
+func watch() *requestinfo.Info {
+	return &requestinfo.Info{Verb: "watch", IsResource: true, Foreign: http.NotFoundHandler()}
 }
 
 // hangs until the request ends.

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
 	"binnacle/services/apiserver/internal/rest/writes"
 	"binnacle/services/apiserver/internal/status"
@@ -81,7 +81,7 @@ type Call struct {
 	*resource
 	W   http.ResponseWriter
 	R   *http.Request
-	Op  *request.Operation
+	Op  *requestinfo.Info
 	Sub *registry.Subresource
 
 	api *API

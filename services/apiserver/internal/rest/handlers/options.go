@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/request"
@@ -46,7 +47,7 @@ type listOptions struct {
 
 // parseListOptions parses and validates the parameters (specification: "Get and list
 // resource-version semantics"). limitCached is Config.LimitCached.
-func parseListOptions(op *request.Operation, c *codec.Coder, watch, watchList, limitCached bool) (*listOptions, error) {
+func parseListOptions(op *requestinfo.Info, c *codec.Coder, watch, watchList, limitCached bool) (*listOptions, error) {
 	o, q := &listOptions{}, op.Query
 	if err := metav1.Convert_url_Values_To_v1_ListOptions(&q, &o.ListOptions, nil); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
@@ -59,8 +60,8 @@ func parseListOptions(op *request.Operation, c *codec.Coder, watch, watchList, l
 	if errs := metavalidation.ValidateListOptions(internal, watchList); len(errs) > 0 {
 		return nil, status.Invalid(metaKind("ListOptions"), "", errs)
 	}
-	if n := request.Requirements(o.FieldSelector, o.LabelSelector); n > request.MaxRequirements {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the selectors have %d requirements, which are more than %d", n, request.MaxRequirements))
+	if n := requestinfo.Requirements(o.FieldSelector, o.LabelSelector); n > requestinfo.MaxRequirements {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the selectors have %d requirements, which are more than %d", n, requestinfo.MaxRequirements))
 	}
 	var err error
 	read := op.Selectors(o.LabelSelector, o.FieldSelector)
@@ -135,7 +136,7 @@ func parseRevision(s string) (int64, error) {
 	return int64(v), nil
 }
 
-func parseFieldSelector(read *request.Selectors, c *codec.Coder) (fields.Selector, error) {
+func parseFieldSelector(read *requestinfo.Selectors, c *codec.Coder) (fields.Selector, error) {
 	sel, err := read.Fields()
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())

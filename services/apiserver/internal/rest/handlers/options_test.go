@@ -9,9 +9,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/request"
 )
 
 func TestFieldManager(t *testing.T) {
@@ -60,7 +60,7 @@ func TestSelectorsAreBounded(t *testing.T) {
 		{"a in (b,c)," + many("a", 1000), "", false},
 		{many("a", 600), many("metadata.name!=a", 600), false},
 	} {
-		_, err := parseListOptions(&request.Operation{Query: url.Values{"labelSelector": {c.label}, "fieldSelector": {c.field}}}, coder, false, false, false)
+		_, err := parseListOptions(&requestinfo.Info{Query: url.Values{"labelSelector": {c.label}, "fieldSelector": {c.field}}}, coder, false, false, false)
 		if (err == nil) != c.ok || err != nil && !apierrors.IsBadRequest(err) {
 			t.Errorf("%.20s… %.20s…: %v", c.label, c.field, err)
 		}
@@ -87,7 +87,7 @@ func TestFieldLabels(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			read := func(selector string) error {
-				_, err := parseListOptions(&request.Operation{Query: url.Values{"fieldSelector": {selector}}}, &codec.Coder{Decl: &c.kind}, false, false, false)
+				_, err := parseListOptions(&requestinfo.Info{Query: url.Values{"fieldSelector": {selector}}}, &codec.Coder{Decl: &c.kind}, false, false, false)
 				return err
 			}
 			if err := read("metadata.namespace=,metadata.name!=x"); (err == nil) != c.ok {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation/path"
 
 	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/audit"
@@ -25,7 +26,7 @@ const removedReleaseAnnotation = "k8s.io/removed-release"
 
 // ServeHTTP serves a resource request according to its Operation.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	op := request.From(r.Context())
+	op := requestinfo.From(r.Context())
 	c, handle, err := a.route(w, r, op)
 	if err != nil {
 		// Requests without a handler get the warning for custom resources only.
@@ -62,7 +63,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // route returns the handler of an operation. It checks the target (404), the verb (405) and the
 // media types (415, 406), in this order.
-func (a *API) route(w http.ResponseWriter, r *http.Request, op *request.Operation) (*Call, handler, error) {
+func (a *API) route(w http.ResponseWriter, r *http.Request, op *requestinfo.Info) (*Call, handler, error) {
 	if op.Target == nil {
 		if k := op.Kinds.Resource(op.GVR()); k != nil && k.Document != nil && op.Subresource != "" {
 			return nil, nil, apierrors.NewNotFound(k.GroupResource(), op.Name)
@@ -127,7 +128,7 @@ func (c *Call) createOnly() bool {
 }
 
 // validName rejects the name of an object that cannot be part of a path, such as "..".
-func validName(op *request.Operation) error {
+func validName(op *requestinfo.Info) error {
 	if op.Collection || op.Verb == "watch" || op.Verb == "create" && op.Sub == nil {
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/cache/watchcache/watchcachetest"
 	"binnacle/services/apiserver/internal/request"
@@ -33,7 +34,7 @@ func TestVersionsAreWaitedForWithoutATurn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
-			ctx = request.Carry(ctx, &request.Operation{})
+			ctx = requestinfo.Carry(ctx, &requestinfo.Info{})
 			var went, came int
 			request.SetAside(ctx, func() func() {
 				went++
@@ -65,7 +66,7 @@ func TestVersionsAreWaitedForWithoutSeats(t *testing.T) {
 	for name, room := range map[string]bool{"with room for one more": true, "without": false} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
-			ctx = request.Carry(ctx, &request.Operation{})
+			ctx = requestinfo.Carry(ctx, &requestinfo.Info{})
 			var went, came int
 			request.SetRest(ctx, func(bool) (func() error, bool) {
 				went++

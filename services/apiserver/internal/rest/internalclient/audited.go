@@ -9,6 +9,7 @@ import (
 	"binnacle/libs/api"
 	"binnacle/libs/version"
 	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/writes"
@@ -71,8 +72,8 @@ const SelfAgent = "apiserver"
 var methods = map[Verb]string{Create: http.MethodPost, Update: http.MethodPut, Patch: http.MethodPatch, Delete: http.MethodDelete}
 
 // operationOf is what a client would have asked for.
-func operationOf(k *apiset.Resource, c *Call) *request.Operation {
-	op := &request.Operation{
+func operationOf(k *apiset.Resource, c *Call) *requestinfo.Info {
+	op := &requestinfo.Info{
 		Method: methods[c.Verb], Verb: string(c.Verb), IsResource: true,
 		Group: c.Group, Version: c.Version, Namespace: c.Namespace, Resource: c.Resource, Name: c.Name, Subresource: c.Sub, Target: k,
 	}

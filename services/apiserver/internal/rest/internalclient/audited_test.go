@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/internalclient"
 	"binnacle/services/apiserver/internal/security/audit"
@@ -22,7 +23,7 @@ type told struct {
 	lines []string
 }
 
-func (s *told) Decide(*request.Operation, *request.User) audit.Decision {
+func (s *told) Decide(*requestinfo.Info, *request.User) audit.Decision {
 	return audit.Decision{Level: s.level}
 }
 

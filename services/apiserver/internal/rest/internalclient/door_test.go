@@ -15,6 +15,7 @@ import (
 
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
@@ -57,7 +58,7 @@ func TestPanicsOfTheServersOwnWork(t *testing.T) {
 // everything is told, by a sink that fails with an error.
 type everything struct{ failure error }
 
-func (everything) Decide(*request.Operation, *request.User) audit.Decision {
+func (everything) Decide(*requestinfo.Info, *request.User) audit.Decision {
 	return audit.Decision{Level: audit.Metadata}
 }
 

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
-	"binnacle/services/apiserver/internal/crd/schema"
+	"binnacle/services/apiserver/internal/json/objectmeta"
 	"binnacle/services/apiserver/internal/json/tape"
 )
 
@@ -75,7 +75,7 @@ func TestPatchedMarks(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := decoded(t, merged)
-		clean, _, err := schema.CleanMetadata(encoded(t, want["metadata"]), false, false)
+		clean, _, err := objectmeta.Clean(encoded(t, want["metadata"]), false, false)
 		if err != nil {
 			t.Fatalf("%s into %s is refused the long way: %v", raw, doc, err)
 		}

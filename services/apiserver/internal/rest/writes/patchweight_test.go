@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/writes"
@@ -31,7 +32,7 @@ func TestPatchesWeighWhatTheyAreAppliedTo(t *testing.T) {
 	} {
 		for _, may := range []bool{false, true} {
 			weighed := 0
-			ctx := request.Carry(t.Context(), &request.Operation{Verb: "patch"})
+			ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "patch"})
 			request.SetWeigh(ctx, func(n int) bool { weighed = max(weighed, n); return may })
 			r := w.on("c")
 			var err error
@@ -85,7 +86,7 @@ func TestPatchesWeighWhatTheyDo(t *testing.T) {
 		w := newBase(t).world(t)
 		w.put(w.kind(kind), object.DeepCopyObject().(registry.Object))
 		weighed := 0
-		ctx := request.Carry(t.Context(), &request.Operation{Verb: "patch"})
+		ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "patch"})
 		request.SetWeigh(ctx, func(n int) bool { weighed = max(weighed, n); return n < large })
 		r := w.on(object.GetName())
 		r.Kind = w.kind(kind)
@@ -106,7 +107,7 @@ func TestUpdatesWeighWhatTheyReplace(t *testing.T) {
 	w.put(w.kind("configmaps"), config("large", strings.Repeat("x", size)))
 	for _, may := range []bool{false, true} {
 		weighed := 0
-		ctx := request.Carry(t.Context(), &request.Operation{Verb: "update"})
+		ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "update"})
 		request.SetWeigh(ctx, func(n int) bool { weighed = max(weighed, n); return may })
 		r := w.on("c")
 		r.Object = config("a", "1")
@@ -124,7 +125,7 @@ func TestOthersWorkWhileItSettles(t *testing.T) {
 	w.writer.Settled = map[schema.GroupResource]func(context.Context, int64){
 		{Resource: "configmaps"}: func(context.Context, int64) { settled = away },
 	}
-	ctx := request.Carry(t.Context(), &request.Operation{Verb: "create"})
+	ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "create"})
 	request.SetAside(ctx, func() func() { away++; return func() { away-- } })
 	r := w.on("c")
 	r.Object = config("a", "1")
@@ -143,7 +144,7 @@ func TestScalesWeighTheirObjects(t *testing.T) {
 	k := w.kind("replicationcontrollers")
 	w.put(k, &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "ns", Annotations: map[string]string{"large": strings.Repeat("x", size)}}})
 	weighed := 0
-	ctx := request.Carry(t.Context(), &request.Operation{Verb: "patch"})
+	ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "patch"})
 	request.SetWeigh(ctx, func(n int) bool { weighed = n; return false })
 	r := w.on("c")
 	r.Kind = k
@@ -169,7 +170,7 @@ func TestPatchesOfManyValues(t *testing.T) {
 		r := w.on("many")
 		r.Kind = w.kind("pods")
 		w.put(r.Kind, pod.DeepCopyObject().(registry.Object))
-		ctx := request.Carry(t.Context(), &request.Operation{Verb: "patch"})
+		ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "patch"})
 		request.SetWeigh(ctx, func(n int) bool { return n < request.LargeBody })
 		var err error
 		body := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"many","labels":{"a":"b"}}}`

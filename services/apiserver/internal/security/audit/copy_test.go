@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 )
 
 // counted are turns that count who has one.
@@ -27,7 +27,7 @@ func TestLongAnswersAreToldInTurns(t *testing.T) {
 	})
 	for i, c := range []struct{ parts, turns int }{{1, 0}, {3, 0}, {100, 1}, {200, 1}, {2000, 0}} {
 		*had = counted{}
-		r := trail.Open(&request.Operation{}, nil, func() Arrival { return Arrival{ID: fmt.Sprint(i)} })
+		r := trail.Open(&requestinfo.Info{}, nil, func() Arrival { return Arrival{ID: fmt.Sprint(i)} })
 		copied := r.Copy()
 		copied.Write([]byte(`{"a": [`))
 		for range c.parts {

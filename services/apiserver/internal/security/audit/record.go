@@ -11,6 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -154,7 +155,7 @@ func (r *Record) Impersonate(u *request.User) {
 }
 
 // Acts notes what the request does, when that is known better than at first.
-func (r *Record) Acts(op *request.Operation) {
+func (r *Record) Acts(op *requestinfo.Info) {
 	if r == nil {
 		return
 	}

@@ -12,13 +12,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
 
 // everything is told.
 type everything struct{}
 
-func (everything) Decide(*request.Operation, *request.User) Decision {
+func (everything) Decide(*requestinfo.Info, *request.User) Decision {
 	return Decision{Level: RequestResponse}
 }
 
@@ -49,7 +50,7 @@ func TestRecordsThatAreOver(t *testing.T) {
 		r.Annotate("k-"+word, word)
 		r.AnnotateAll(map[string]string{"l-" + word: word})
 		r.Impersonate(&request.User{Name: "as-" + word})
-		r.Acts(&request.Operation{Verb: word})
+		r.Acts(&requestinfo.Info{Verb: word})
 		r.Spent(Store, 1)
 		text := func() ([]byte, error) { return []byte(`"` + word + `"`), nil }
 		r.Asked(&metav1.ObjectMeta{Name: word, UID: "uid"}, text)
@@ -67,7 +68,7 @@ func TestRecordsThatAreOver(t *testing.T) {
 			var before *Record
 			for i := range 500 {
 				id := fmt.Sprintf("id-%d-%d", n, i)
-				op := &request.Operation{Verb: "get", IsResource: true, Resource: "pods"}
+				op := &requestinfo.Info{Verb: "get", IsResource: true, Resource: "pods"}
 				r := trail.Open(op, &request.User{Name: "user-" + id}, func() Arrival { return Arrival{ID: id, URI: "/" + id, Source: "10.0.0.1"} })
 				if err := r.Receive(t.Context()); err != nil {
 					t.Error(err)

@@ -14,13 +14,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
 
 // decided is a policy that decides the same of everything.
 type decided Decision
 
-func (d decided) Decide(*request.Operation, *request.User) Decision { return Decision(d) }
+func (d decided) Decide(*requestinfo.Info, *request.User) Decision { return Decision(d) }
 
 // told is an event as its readers have it.
 type told struct {
@@ -82,7 +83,7 @@ func newTrail(d Decision) (*Trail, *sink) {
 	}), s
 }
 
-var ofPods = &request.Operation{Verb: "get", IsResource: true, Resource: "pods"}
+var ofPods = &requestinfo.Info{Verb: "get", IsResource: true, Resource: "pods"}
 
 func nothing() Arrival { return Arrival{ID: "id"} }
 
@@ -324,7 +325,7 @@ func TestNothingChangesWhatASinkHas(t *testing.T) {
 
 // TestTheBeginOfAnAnswerIsToldAsItWas, whatever becomes of its request meanwhile.
 func TestTheBeginOfAnAnswerIsToldAsItWas(t *testing.T) {
-	watch := &request.Operation{Verb: "watch", IsResource: true, Resource: "pods", Name: "first", Foreign: http.NotFoundHandler()}
+	watch := &requestinfo.Info{Verb: "watch", IsResource: true, Resource: "pods", Name: "first", Foreign: http.NotFoundHandler()}
 	trail, s := newTrail(Decision{Level: Metadata})
 	r := trail.Open(watch, nil, nothing)
 	r.Impersonate(&request.User{Name: "eve"})
@@ -334,7 +335,7 @@ func TestTheBeginOfAnAnswerIsToldAsItWas(t *testing.T) {
 		r.Annotate("b", "late")
 		r.Impersonate(nil)
 		r.Ends(t.Context(), nil)
-		next := trail.Open(&request.Operation{IsResource: true, Resource: "nodes", Name: "next"}, nil, func() Arrival { return Arrival{Source: "10.0.0.2"} })
+		next := trail.Open(&requestinfo.Info{IsResource: true, Resource: "nodes", Name: "next"}, nil, func() Arrival { return Arrival{Source: "10.0.0.2"} })
 		next.Begins(t.Context(), 404)
 		next.Annotate("c", "next")
 		next.Ends(t.Context(), nil)
@@ -354,14 +355,14 @@ func TestObjectsNameThemselves(t *testing.T) {
 	trail, s := newTrail(Decision{Level: Metadata})
 	obj := &metav1.ObjectMeta{Namespace: "ns", Name: "made", UID: "u", ResourceVersion: "7"}
 	for _, c := range []struct {
-		op   *request.Operation
+		op   *requestinfo.Info
 		obj  metav1.Object
 		want string
 	}{
-		{&request.Operation{IsResource: true, Resource: "pods"}, obj, "ns made u 7"},
-		{&request.Operation{IsResource: true, Resource: "pods", Namespace: "other", Name: "said"}, obj, "other said u 7"},
-		{&request.Operation{IsResource: true, Resource: "pods", Name: "said"}, nil, " said  "},
-		{&request.Operation{Path: "/healthz"}, obj, ""},
+		{&requestinfo.Info{IsResource: true, Resource: "pods"}, obj, "ns made u 7"},
+		{&requestinfo.Info{IsResource: true, Resource: "pods", Namespace: "other", Name: "said"}, obj, "other said u 7"},
+		{&requestinfo.Info{IsResource: true, Resource: "pods", Name: "said"}, nil, " said  "},
+		{&requestinfo.Info{Path: "/healthz"}, obj, ""},
 	} {
 		r := trail.Open(c.op, nil, nothing)
 		r.Asked(c.obj, func() ([]byte, error) { return nil, nil })
@@ -378,10 +379,10 @@ func TestObjectsNameThemselves(t *testing.T) {
 
 // TestStages of requests, by how they end.
 func TestStages(t *testing.T) {
-	watch := &request.Operation{Verb: "watch", IsResource: true, Resource: "pods", Foreign: http.NotFoundHandler()}
+	watch := &requestinfo.Info{Verb: "watch", IsResource: true, Resource: "pods", Foreign: http.NotFoundHandler()}
 	for _, c := range []struct {
 		name string
-		op   *request.Operation
+		op   *requestinfo.Info
 		omit StageSet
 		do   func(r *Record)
 		fail any
@@ -442,10 +443,10 @@ func TestARefusedRequestHoldsNothing(t *testing.T) {
 
 // TestTheTimeOfSlowRequestsIsTold, and by default of those above half a second.
 func TestTheTimeOfSlowRequestsIsTold(t *testing.T) {
-	watch := &request.Operation{Verb: "watch", IsResource: true, Resource: "pods"}
+	watch := &requestinfo.Info{Verb: "watch", IsResource: true, Resource: "pods"}
 	for _, c := range []struct {
 		slow time.Duration
-		op   *request.Operation
+		op   *requestinfo.Info
 		want bool
 	}{{0, ofPods, false}, {time.Nanosecond, ofPods, true}, {time.Nanosecond, watch, false}} {
 		slow, want := c.slow, c.want

@@ -14,6 +14,7 @@ import (
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -34,7 +35,7 @@ type Decision struct {
 
 // Policy decides how much is told of a request.
 type Policy interface {
-	Decide(op *request.Operation, u *request.User) Decision
+	Decide(op *requestinfo.Info, u *request.User) Decision
 }
 
 // Sink takes events; they and all that they point to are its own until Process returns. An error means that the event is lost and that the request must not
@@ -110,7 +111,7 @@ func Arrived(r *http.Request, id string) Arrival {
 
 // Open begins the record of a request of a user, who is nil when nobody knows; nil when nothing is told of it. What is known of it
 // is asked for only when it is told.
-func (t *Trail) Open(op *request.Operation, u *request.User, arrived func() Arrival) *Record {
+func (t *Trail) Open(op *requestinfo.Info, u *request.User, arrived func() Arrival) *Record {
 	if t == nil {
 		return nil
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 )
 
 // TestWhenceRequestsCome is told as it was from each sort of address.
@@ -41,7 +41,7 @@ func TestWhenceRequestsCome(t *testing.T) {
 		if c.real != "" {
 			in.Header.Set("X-Real-Ip", c.real)
 		}
-		r := trail.Open(&request.Operation{}, nil, func() Arrival { return Arrived(in, "id") })
+		r := trail.Open(&requestinfo.Info{}, nil, func() Arrival { return Arrived(in, "id") })
 		r.Ends(t.Context(), nil)
 		if e := s.last(t); !slices.Equal(e.SourceIPs, c.want) || e.RequestURI != "/x?y=1" || e.ObjectRef != nil {
 			t.Errorf("%+v: told %q, want %q", c, e.SourceIPs, c.want)

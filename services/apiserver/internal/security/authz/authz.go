@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/authorizer"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -32,7 +33,7 @@ const (
 
 // AttributesOf returns the attributes of a request. It omits selectors that are invalid or too
 // large: the request is then authorized as one for all objects.
-func AttributesOf(u *request.User, i *request.Operation) *Attributes {
+func AttributesOf(u *request.User, i *requestinfo.Info) *Attributes {
 	a := &Attributes{
 		User: u, Verb: i.Verb, Resource: i.IsResource, Namespace: i.Namespace, Group: i.Group, Version: i.Version,
 		Name: i.Name, ResourceName: i.Resource, Subresource: i.Subresource, Path: i.Path,

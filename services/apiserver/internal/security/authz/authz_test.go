@@ -9,13 +9,14 @@ import (
 
 	"binnacle/libs/api"
 	"binnacle/libs/authorizer"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/authz"
 )
 
 func attributes(method, path string) *authz.Attributes {
 	r := httptest.NewRequest(method, path, nil)
-	return authz.AttributesOf(&request.User{Name: "alice"}, request.Resolve(r, nil))
+	return authz.AttributesOf(&request.User{Name: "alice"}, requestinfo.Resolve(r, nil))
 }
 
 // TestVerbsOfRequests is the matrix of methods and paths: what is asked of

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -27,7 +28,7 @@ type Config struct {
 }
 
 // find the schema of a request.
-func (c *Config) find(u *request.User, op *request.Operation) *rules {
+func (c *Config) find(u *request.User, op *requestinfo.Info) *rules {
 	if r := c.index.find(u, op, c.of); r != nil {
 		return r
 	}

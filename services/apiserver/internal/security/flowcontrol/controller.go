@@ -11,6 +11,7 @@ import (
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -27,7 +28,7 @@ type Options struct {
 	// First, if set, is called by requests as long as no configuration was taken.
 	First func(context.Context)
 	// Always tells of requests that are let in whatever the schemas say.
-	Always func(*request.User, *request.Operation) bool
+	Always func(*request.User, *requestinfo.Info) bool
 	// MaxWait bounds how long a request without a deadline waits.
 	MaxWait time.Duration
 	Metrics *Metrics
@@ -158,7 +159,7 @@ const noQueue = -1
 type Request struct {
 	schema   *schema
 	user     *request.User
-	op       *request.Operation
+	op       *requestinfo.Info
 	flow     string // as the schema tells requests apart
 	share    string // what the queues share seats by, which is the principal where flow is a user
 	hash     uint64 // of the share, once it has been in a queue
@@ -201,7 +202,7 @@ type Class struct{ SchemaUID, LevelUID, Level string }
 // Begin classifies a request and waits until it may run. width is asked for what
 // it is worth, with the most seats that one request of the level may have. When
 // err is nil, End must be called.
-func (c *Controller) Begin(ctx context.Context, u *request.User, op *request.Operation, width func(most int) Width) (*Request, Class, error) {
+func (c *Controller) Begin(ctx context.Context, u *request.User, op *requestinfo.Info, width func(most int) Width) (*Request, Class, error) {
 	r := &Request{user: u, op: op, watch: op.Verb == "watch", mutating: op.Writes(), queue: noQueue}
 	l := c.classify(ctx, r)
 	class := Class{SchemaUID: r.schema.uid, Level: l.name}

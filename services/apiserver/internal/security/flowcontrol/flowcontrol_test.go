@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
@@ -100,7 +101,7 @@ func newRig(t testing.TB, seats int, levels ...*flowcontrolv1.PriorityLevelConfi
 	return r
 }
 
-var list = &request.Operation{Path: "/api/v1/pods", Verb: "list", IsResource: true, Version: "v1", Resource: "pods"}
+var list = &requestinfo.Info{Path: "/api/v1/pods", Verb: "list", IsResource: true, Version: "v1", Resource: "pods"}
 
 func user(name, level string) *request.User {
 	return &request.User{Name: name, Groups: []string{"g-" + level}}

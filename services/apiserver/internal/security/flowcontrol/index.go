@@ -6,6 +6,7 @@ import (
 
 	"github.com/tidwall/btree"
 
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -62,7 +63,7 @@ func (x index) drop(r *rules) {
 
 // find returns the first schema that a request is of, of those that lead to one of some
 // levels.
-func (x index) find(u *request.User, op *request.Operation, levels map[string]*plan) *rules {
+func (x index) find(u *request.User, op *requestinfo.Info, levels map[string]*plan) *rules {
 	f := finder{op: op, levels: levels}
 	f.ask(x, subject{kind: anyone})
 	f.ask(x, subject{userNamed, u.Name})
@@ -77,7 +78,7 @@ func (x index) find(u *request.User, op *request.Operation, levels map[string]*p
 
 // finder goes by subjects; what it has found of one bounds the search by the next.
 type finder struct {
-	op     *request.Operation
+	op     *requestinfo.Info
 	levels map[string]*plan
 	found  *rules
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
@@ -56,7 +57,7 @@ func TestTheFirstSchemaOfAll(t *testing.T) {
 }
 
 // expected goes through all schemas, as the documentation of the API says it.
-func expected(live map[string]*flowcontrolv1.FlowSchema, levels map[string]bool, u *request.User, op *request.Operation) string {
+func expected(live map[string]*flowcontrolv1.FlowSchema, levels map[string]bool, u *request.User, op *requestinfo.Info) string {
 	all := map[string]*flowcontrolv1.FlowSchema{
 		"exempt": schema("exempt", "exempt", 1, group("system:masters")), "catch-all": schema("catch-all", "catch-all", 10000, group("system:authenticated"), group("system:unauthenticated")),
 	}
@@ -81,7 +82,7 @@ func expected(live map[string]*flowcontrolv1.FlowSchema, levels map[string]bool,
 	return string(first.UID)
 }
 
-func ruleMatches(r *flowcontrolv1.PolicyRulesWithSubjects, u *request.User, op *request.Operation) bool {
+func ruleMatches(r *flowcontrolv1.PolicyRulesWithSubjects, u *request.User, op *requestinfo.Info) bool {
 	listed := func(list []string, s string) bool { return slices.Contains(list, "*") || slices.Contains(list, s) }
 	subject := slices.ContainsFunc(r.Subjects, func(s flowcontrolv1.Subject) bool {
 		switch s.Kind {
@@ -179,8 +180,8 @@ func drawUser(t *rapid.T) *request.User {
 	}
 }
 
-func drawOperation(t *rapid.T) *request.Operation {
-	op := &request.Operation{Verb: rapid.SampledFrom(verbs).Draw(t, "verb"), Path: rapid.SampledFrom(append(paths, "/healthz/", "/no-3")).Draw(t, "path")}
+func drawOperation(t *rapid.T) *requestinfo.Info {
+	op := &requestinfo.Info{Verb: rapid.SampledFrom(verbs).Draw(t, "verb"), Path: rapid.SampledFrom(append(paths, "/healthz/", "/no-3")).Draw(t, "path")}
 	if op.IsResource = rapid.Bool().Draw(t, "resource"); op.IsResource {
 		op.Group, op.Resource = rapid.SampledFrom(groups).Draw(t, "group"), rapid.SampledFrom([]string{"pods", "deployments", "no-3"}).Draw(t, "resource")
 		op.Subresource, op.Namespace = rapid.SampledFrom([]string{"", "log"}).Draw(t, "sub"), rapid.SampledFrom([]string{"", "n", "m"}).Draw(t, "namespace")

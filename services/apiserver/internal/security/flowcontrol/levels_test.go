@@ -12,6 +12,7 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
@@ -181,7 +182,7 @@ func TestTheFirstConfiguration(t *testing.T) {
 					schema("s", "l", 1, group("g-l")), schema("direct", "exempt", 1, group("g-direct")),
 				}, []*flowcontrolv1.PriorityLevelConfiguration{limited("l", 95, 0, 0, 0)}))
 			},
-			Always: func(u *request.User, _ *request.Operation) bool { return u.Name == "kubelet" },
+			Always: func(u *request.User, _ *requestinfo.Info) bool { return u.Name == "kubelet" },
 		})
 		if look && !r.has("l") {
 			t.Error("who looks is shown what does not hold")

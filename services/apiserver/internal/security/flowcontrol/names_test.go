@@ -5,7 +5,7 @@ import (
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 
-	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
@@ -16,7 +16,7 @@ func TestNamesOfSubresources(t *testing.T) {
 		s.Spec.Rules[0].ResourceRules[0].Resources = []string{listed}
 		c := flowcontrol.New(flowcontrol.Options{Seats: 100, Metrics: newMetrics()})
 		c.Take(flowcontrol.Compile([]*flowcontrolv1.FlowSchema{s}, []*flowcontrolv1.PriorityLevelConfiguration{limited("l", 95, 0, 0, 0)}))
-		op := &request.Operation{Verb: "get", IsResource: true, Resource: "pods", Subresource: "log"}
+		op := &requestinfo.Info{Verb: "get", IsResource: true, Resource: "pods", Subresource: "log"}
 		q, class, err := c.Begin(t.Context(), user("a", "l"), op, one)
 		if err != nil {
 			t.Fatal(err)

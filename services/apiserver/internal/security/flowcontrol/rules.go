@@ -8,6 +8,7 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 
 	"binnacle/libs/satoken"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -101,7 +102,7 @@ func (r *rules) compare(o *rules) int {
 }
 
 // does tells whether what is done is of one of some rules.
-func (r *rules) does(some []int32, op *request.Operation) bool {
+func (r *rules) does(some []int32, op *requestinfo.Info) bool {
 	for _, i := range some {
 		if r.all[i].does(op) {
 			return true
@@ -110,7 +111,7 @@ func (r *rules) does(some []int32, op *request.Operation) bool {
 	return false
 }
 
-func (r *rule) does(op *request.Operation) bool {
+func (r *rule) does(op *requestinfo.Info) bool {
 	if op.IsResource {
 		for i := range r.resources {
 			if r.resources[i].does(op) {
@@ -127,7 +128,7 @@ func (r *rule) does(op *request.Operation) bool {
 	return false
 }
 
-func (p *resourceRule) does(op *request.Operation) bool {
+func (p *resourceRule) does(op *requestinfo.Info) bool {
 	if op.Namespace == "" {
 		if !p.cluster {
 			return false
@@ -152,7 +153,7 @@ func accountNamespace(user string) (string, bool) {
 const accountPrefix = "system:serviceaccount:"
 
 // flow is what tells a request from others of its schema.
-func (r *rules) flow(u *request.User, op *request.Operation) string {
+func (r *rules) flow(u *request.User, op *requestinfo.Info) string {
 	switch r.distinguish {
 	case flowcontrolv1.FlowDistinguisherMethodByUserType:
 		return u.Name

@@ -9,6 +9,7 @@ import (
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
@@ -129,7 +130,7 @@ func TestWatchesAreToldApart(t *testing.T) {
 	r := newRig(t, 100, limited("l", 95, 0, 0, 0))
 	watch := *list
 	watch.Verb = "watch"
-	for _, op := range []*request.Operation{list, &watch, list} {
+	for _, op := range []*requestinfo.Info{list, &watch, list} {
 		q, _, err := r.Begin(t.Context(), user("a", "l"), op, one)
 		if err != nil {
 			t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/deploy/certs"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/server/peers"
@@ -195,7 +196,7 @@ func (w *world) starts(id string, s *httptest.Server) {
 // ask has a request for a resource carried on; nil when nobody else serves it.
 func (w *world) ask(resource string, header ...string) *httptest.ResponseRecorder {
 	w.t.Helper()
-	op := &request.Operation{IsResource: true, Verb: "list", Group: "g", Version: "v1", Resource: resource}
+	op := &requestinfo.Info{IsResource: true, Verb: "list", Group: "g", Version: "v1", Resource: resource}
 	r := httptest.NewRequest("GET", "/apis/g/v1/"+resource, nil)
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"time"
 
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/proxy/clientcerts"
 	"binnacle/services/apiserver/internal/proxy/reverseproxy"
 )
@@ -41,7 +42,7 @@ func newPeer(p *Peers, id, address string, trusted *x509.CertPool) *peer {
 		Locate: func(_ context.Context, path string) (*url.URL, error) {
 			return &url.URL{Scheme: "https", Host: address, Path: path}, nil
 		},
-		Connections: is.connections, Pages: p.pages,
+		Connections: is.connections, Pages: p.pages, LongRunning: requestinfo.LongRunning,
 		Breaker: reverseproxy.NewBreaker(life, &p.probes, reverseproxy.BreakerConfig{Probe: is.live, Most: p.MaxRequests, Turned: func(reason error) {
 			if reason != nil {
 				p.Logger.Error("a peer is not asked until it answers again", "peer", id, "address", address, "error", reason)

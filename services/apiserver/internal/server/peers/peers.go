@@ -16,9 +16,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/libs/tracing"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/proxy/responselimit"
-	"binnacle/services/apiserver/internal/request"
 )
 
 // Header, set to "true", marks a request that a peer has proxied.
@@ -96,7 +96,7 @@ func (p *Peers) Run(ctx context.Context) error {
 
 // Handler returns a handler that proxies a request for a resource that this replica does not serve.
 // It returns nil if no other replica serves the resource or if a peer sent the request.
-func (p *Peers) Handler(r *http.Request, op *request.Operation) http.Handler {
+func (p *Peers) Handler(r *http.Request, op *requestinfo.Info) http.Handler {
 	if !op.IsResource || r.Header.Get(Header) == "true" {
 		return nil
 	}

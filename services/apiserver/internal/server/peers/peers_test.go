@@ -16,6 +16,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/server/peers"
 	"binnacle/services/apiserver/internal/storage"
@@ -34,12 +35,12 @@ func TestWhoIsAsked(t *testing.T) {
 		storage.KeyValue{Key: prefix + "g.broken", Value: []byte("{"), CreateRevision: 2, ModRevision: 2},
 	)
 	w.gone["left"] = true
-	in := func(group, version, resource string) *request.Operation {
-		return &request.Operation{IsResource: true, Group: group, Version: version, Resource: resource}
+	in := func(group, version, resource string) *requestinfo.Info {
+		return &requestinfo.Info{IsResource: true, Group: group, Version: version, Resource: resource}
 	}
 	for _, c := range []struct {
 		name   string
-		op     *request.Operation
+		op     *requestinfo.Info
 		header string
 		want   bool
 	}{
@@ -48,7 +49,7 @@ func TestWhoIsAsked(t *testing.T) {
 		{"of another version", in("g", "v2", "theirs"), "", false},
 		{"from a peer", in("g", "v1", "theirs"), "true", false},
 		{"from no peer", in("g", "v1", "theirs"), "false", true},
-		{"no resource", &request.Operation{Group: "g", Version: "v1", Resource: "theirs"}, "", false},
+		{"no resource", &requestinfo.Info{Group: "g", Version: "v1", Resource: "theirs"}, "", false},
 		{"another's too", in("g", "v1", "both"), "", true},
 		{"mine alone", in("g", "v1", "mine"), "", false},
 		{"of one that is gone", in("g", "v1", "gone"), "", false},
@@ -135,7 +136,7 @@ func TestAnswersAreCountedByTheirCodes(t *testing.T) {
 		}
 	})
 	front := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		h := w.Handler(r, &request.Operation{IsResource: true, Group: "g", Version: "v1", Resource: "theirs"})
+		h := w.Handler(r, &requestinfo.Info{IsResource: true, Group: "g", Version: "v1", Resource: "theirs"})
 		h.ServeHTTP(rw, r.WithContext(request.WithUser(r.Context(), &request.User{Name: "ada"})))
 	}))
 	defer front.Close()

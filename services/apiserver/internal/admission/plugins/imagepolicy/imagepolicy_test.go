@@ -23,6 +23,7 @@ import (
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/plugins/imagepolicy"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/registry"
 	requests "binnacle/services/apiserver/internal/request"
 )
@@ -254,7 +255,7 @@ func TestOthersWorkMeanwhile(t *testing.T) {
 	b.answers(200, `{"status":{"allowed":true}}`)
 	var away, asked atomic.Int64
 	b.told = func() { asked.Store(away.Load()) }
-	ctx := requests.Carry(t.Context(), &requests.Operation{})
+	ctx := requests.Carry(t.Context(), &requestinfo.Info{})
 	requests.SetAside(ctx, func() func() { away.Add(1); return func() { away.Add(-1) } })
 	if err := p.Validate(ctx, request(pod(nil, "i"), admission.Create, "")); err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/plugins/limitranger"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -30,7 +31,7 @@ func many(prefix string, n, name int) corev1.ResourceList {
 // what it weighs.
 func weighed(t *testing.T, may bool) (ctx context.Context, most *int) {
 	most = new(int)
-	ctx = request.Carry(t.Context(), &request.Operation{Verb: "create"})
+	ctx = requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "create"})
 	request.SetWeigh(ctx, func(n int) bool { *most = max(*most, n); return may })
 	return ctx, most
 }

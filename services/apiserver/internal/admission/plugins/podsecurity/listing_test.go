@@ -14,6 +14,7 @@ import (
 	"k8s.io/pod-security-admission/api"
 
 	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
 )
@@ -85,7 +86,7 @@ func relabel(ctx context.Context, t *testing.T, p *pods, from, to string, weigh 
 	labeled := func(level string) *corev1.Namespace {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{api.EnforceLevelLabel: level}}}
 	}
-	ctx, warnings := request.WithWarnings(request.Carry(ctx, &request.Operation{Verb: "patch"}))
+	ctx, warnings := request.WithWarnings(requestinfo.Carry(ctx, &requestinfo.Info{Verb: "patch"}))
 	request.SetWeigh(ctx, weigh)
 	err = plugin.Validate(ctx, &admission.Request{
 		Operation: admission.Update, Name: "n", Namespace: "n", Kind: schema.GroupVersionKind{Version: "v1", Kind: "Namespace"},

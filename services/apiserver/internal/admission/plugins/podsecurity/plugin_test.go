@@ -18,6 +18,7 @@ import (
 
 	"binnacle/libs/authorizer"
 	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
 )
@@ -168,7 +169,7 @@ func TestWhatIsNotWeighed(t *testing.T) {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{api.EnforceLevelLabel: "baseline", api.EnforceVersionLabel: version}}}
 	}
 	for sub, weighed := range map[string]bool{"": true, "status": false} {
-		ctx := request.Carry(t.Context(), &request.Operation{Verb: "patch"})
+		ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "patch"})
 		request.SetWeigh(ctx, never)
 		err := p.Validate(ctx, &admission.Request{
 			Operation: admission.Update, Subresource: sub, Name: "n", Resource: kind, Kind: schema.GroupVersionKind{Version: "v1", Kind: "Namespace"},

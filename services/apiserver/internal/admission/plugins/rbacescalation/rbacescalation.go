@@ -14,8 +14,8 @@ import (
 	"binnacle/libs/api"
 	"binnacle/libs/rbac"
 	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/authz"
 )
 
@@ -72,7 +72,7 @@ func (p *Plugin) role(ctx context.Context, a *admission.Request, rules []rbacv1.
 		User: a.User, Verb: "escalate", Resource: true, Group: a.Resource.Group, Version: "*",
 		ResourceName: a.Resource.Resource, Namespace: a.Namespace,
 	}
-	if op := request.From(ctx); op != nil {
+	if op := requestinfo.From(ctx); op != nil {
 		escalate.Name = op.Name // name in the URL; a creation by POST has none
 	}
 	if p.may(ctx, escalate) {

@@ -12,6 +12,7 @@ import (
 	"binnacle/libs/rbac"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/plugins/rbacescalation"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
 )
@@ -120,14 +121,14 @@ func TestEscalation(t *testing.T) {
 		if c.user == "root" {
 			a.User.Groups = []string{"system:masters"}
 		}
-		op := &request.Operation{}
+		op := &requestinfo.Info{}
 		if c.old != nil {
 			op.Name = "new"
 		}
 		if c.old != nil && c.old != applied {
 			a.Operation, a.OldObject = admission.Update, c.old
 		}
-		err := p.Validate(request.With(context.Background(), op), a)
+		err := p.Validate(requestinfo.With(context.Background(), op), a)
 		if (err == nil) != (c.want == ok) || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v\nwant %s", c.name, err, c.want)
 		}

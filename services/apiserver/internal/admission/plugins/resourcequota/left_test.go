@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -16,7 +17,7 @@ import (
 // given back. Meanwhile the request has no turn of large work.
 func TestChargesOfWhoLeft(t *testing.T) {
 	s := of(quota("a", "count/configmaps=20", "count/configmaps=0"), quota("b", "count/configmaps=20", "count/configmaps=0"), quota("c", "count/configmaps=20", "count/configmaps=0"))
-	ctx, cancel := context.WithCancel(request.Carry(t.Context(), &request.Operation{Verb: "create"}))
+	ctx, cancel := context.WithCancel(requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "create"}))
 	var away atomic.Int64
 	request.SetAside(ctx, func() func() {
 		away.Add(1)

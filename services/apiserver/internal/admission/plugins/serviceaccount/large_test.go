@@ -10,6 +10,7 @@ import (
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/plugins/serviceaccount"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -29,7 +30,7 @@ func TestPullSecretsAreWeighed(t *testing.T) {
 	for _, n := range []int{0, 10, 30_000} {
 		for _, may := range []bool{true, false} {
 			most, large := 0, n > 1000
-			ctx := request.Carry(t.Context(), &request.Operation{Verb: "create"})
+			ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "create"})
 			request.SetWeigh(ctx, func(n int) bool { most = max(most, n); return may })
 			pod, want := &corev1.Pod{}, n
 			err := (&serviceaccount.Plugin{Accounts: account{n}}).Admit(ctx, of(admission.Create, "", pod))

@@ -4,7 +4,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 
 	"binnacle/services/apiserver/internal/api/kinds/podspec"
-	"binnacle/services/apiserver/internal/codec/transcode"
+	"binnacle/services/apiserver/internal/json/transcode"
 )
 
 // filledReplicaSet returns the rules that determine whether a stored replica set has the defaults

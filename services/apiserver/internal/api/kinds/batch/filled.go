@@ -4,7 +4,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 
 	"binnacle/services/apiserver/internal/api/kinds/podspec"
-	"binnacle/services/apiserver/internal/codec/transcode"
+	"binnacle/services/apiserver/internal/json/transcode"
 )
 
 // labelsNumber is the protobuf field number of the labels in object metadata.

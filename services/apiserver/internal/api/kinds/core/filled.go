@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"binnacle/services/apiserver/internal/api/kinds/podspec"
-	"binnacle/services/apiserver/internal/codec/transcode"
+	"binnacle/services/apiserver/internal/json/transcode"
 )
 
 // Protobuf field numbers of messages that rules inspect.

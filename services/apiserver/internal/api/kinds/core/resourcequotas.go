@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"binnacle/services/apiserver/internal/api/kinds/podspec"
-	"binnacle/services/apiserver/internal/codec/transcode"
+	"binnacle/services/apiserver/internal/json/transcode"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"

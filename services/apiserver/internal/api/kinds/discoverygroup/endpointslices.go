@@ -8,7 +8,7 @@ import (
 	discoveryv1beta1 "k8s.io/api/discovery/v1beta1"
 
 	"binnacle/libs/features"
-	"binnacle/services/apiserver/internal/codec/transcode"
+	"binnacle/services/apiserver/internal/json/transcode"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"

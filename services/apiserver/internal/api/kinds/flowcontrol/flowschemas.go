@@ -3,7 +3,7 @@ package flowcontrol
 import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 
-	"binnacle/services/apiserver/internal/codec/transcode"
+	"binnacle/services/apiserver/internal/json/transcode"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 
-	"binnacle/services/apiserver/internal/codec/transcode"
+	"binnacle/services/apiserver/internal/json/transcode"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"

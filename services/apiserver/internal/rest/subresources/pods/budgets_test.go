@@ -15,6 +15,7 @@ import (
 
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
@@ -125,7 +126,7 @@ func TestBudgetsOfPods(t *testing.T) {
 			kind := storedBudgets(t, size, tc.selectors)
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
-			ctx = request.Carry(ctx, &request.Operation{Verb: "create"})
+			ctx = requestinfo.Carry(ctx, &requestinfo.Info{Verb: "create"})
 			weighed := 0
 			request.SetWeigh(ctx, func(n int) bool {
 				weighed = n

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/rest/handlers"
 	"binnacle/services/apiserver/internal/status"
 )
@@ -22,7 +22,7 @@ type optionReader struct {
 	err error
 }
 
-func (o *optionReader) flag(name string) bool { return request.Truthy(o.q, name) }
+func (o *optionReader) flag(name string) bool { return requestinfo.Truthy(o.q, name) }
 
 func (o *optionReader) number(name string) *int64 {
 	text, given := o.q[name]

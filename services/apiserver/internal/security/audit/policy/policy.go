@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/audit"
 )
@@ -45,7 +46,7 @@ func stagesOf(names []string) (set audit.StageSet) {
 }
 
 // Decide implements audit.Policy.
-func (p *Policy) Decide(op *request.Operation, u *request.User) audit.Decision {
+func (p *Policy) Decide(op *requestinfo.Info, u *request.User) audit.Decision {
 	for i := range p.rules {
 		if p.rules[i].fits(op, u) {
 			return p.rules[i].told
@@ -56,7 +57,7 @@ func (p *Policy) Decide(op *request.Operation, u *request.User) audit.Decision {
 
 // fits tells whether a rule is about a request. Rules that name users are about nobody
 // whom nobody knows.
-func (r *rule) fits(op *request.Operation, u *request.User) bool {
+func (r *rule) fits(op *requestinfo.Info, u *request.User) bool {
 	if len(r.Users) > 0 && (u == nil || !slices.Contains(r.Users, u.Name)) {
 		return false
 	}
@@ -75,14 +76,14 @@ func (r *rule) fits(op *request.Operation, u *request.User) bool {
 	return true
 }
 
-func (r *rule) fitsResource(op *request.Operation) bool {
+func (r *rule) fitsResource(op *requestinfo.Info) bool {
 	if len(r.Namespaces) > 0 && !slices.Contains(r.Namespaces, op.Namespace) {
 		return false
 	}
 	return len(r.Resources) == 0 || slices.ContainsFunc(r.Resources, func(g groupResources) bool { return g.fits(op) })
 }
 
-func (g *groupResources) fits(op *request.Operation) bool {
+func (g *groupResources) fits(op *requestinfo.Info) bool {
 	if g.Group != op.Group {
 		return false
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/audit"
@@ -24,12 +25,12 @@ func parse(t *testing.T, rules string) *policy.Policy {
 	return p
 }
 
-func resolve(method, path string) *request.Operation {
+func resolve(method, path string) *requestinfo.Info {
 	catalog, err := registry.NewCatalog(nil, nil)
 	if err != nil {
 		panic(err)
 	}
-	return request.Resolve(httptest.NewRequest(method, path, nil), apiset.Builder{}.Set(catalog, 0))
+	return requestinfo.Resolve(httptest.NewRequest(method, path, nil), apiset.Builder{}.Set(catalog, 0))
 }
 
 // TestWhichRuleFits holds a rule of level Metadata against requests.

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/cache/watchcache"
-	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
@@ -22,7 +22,7 @@ const (
 )
 
 // Of tells what a request is worth, of at most so many seats.
-func Of(op *request.Operation, most int) flowcontrol.Width {
+func Of(op *requestinfo.Info, most int) flowcontrol.Width {
 	w := flowcontrol.Width{Seats: 1}
 	if op.Target == nil || op.Target.Store == nil || op.Sub != nil && op.Sub.Connect {
 		return w
@@ -48,7 +48,7 @@ func Of(op *request.Operation, most int) flowcontrol.Width {
 // initial tells whether a watch begins with all that there is.
 func initial(q url.Values) bool {
 	if v := q.Get("sendInitialEvents"); v != "" {
-		return request.Truthy(q, "sendInitialEvents")
+		return requestinfo.Truthy(q, "sendInitialEvents")
 	}
 	v := q.Get("resourceVersion")
 	return v == "" || v == "0"
@@ -56,7 +56,7 @@ func initial(q url.Values) bool {
 
 // list is how many objects a list goes through, as far as most. A page without
 // selectors goes no further than its end.
-func list(op *request.Operation, q url.Values, most int) int {
+func list(op *requestinfo.Info, q url.Values, most int) int {
 	sel := watchcache.Selection{Namespace: op.Namespace, Name: op.Name, Readable: true}
 	if op.FieldSelector != "" && !op.Crowded() {
 		if s, err := op.OwnSelectors().Fields(); err == nil {

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/cache/watchcache"
-	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/flowcontrol/width"
 	"binnacle/services/apiserver/internal/storage"
 )
@@ -68,7 +68,7 @@ func store(t *testing.T) *watchcache.Store {
 // nobody reads are not read for this either.
 func TestListsAreWorthWhatTheyGoThrough(t *testing.T) {
 	s := store(t)
-	labelled := &request.Operation{Verb: "list", LabelSelector: "a=b"}
+	labelled := &requestinfo.Info{Verb: "list", LabelSelector: "a=b"}
 	sel := watchcache.Selection{Readable: true}
 	var err error
 	if sel.Labels, err = labelled.OwnSelectors().Labels(); err != nil {
@@ -79,7 +79,7 @@ func TestListsAreWorthWhatTheyGoThrough(t *testing.T) {
 			t.Fatal("there is no index of labels")
 		}
 	}
-	crowd := strings.Repeat(",x!=y", request.MaxRequirements)
+	crowd := strings.Repeat(",x!=y", requestinfo.MaxRequirements)
 	for _, c := range []struct {
 		fields, labels string
 		want           int
@@ -87,7 +87,7 @@ func TestListsAreWorthWhatTheyGoThrough(t *testing.T) {
 		{"", "", 3}, {"spec.nodeName=m", "", 1}, {"spec.nodeName=n", "", 3}, {"spec.nodeName=m" + crowd, "", 3}, {"spec.nodeName", "", 3},
 		{"", "a=b", 1}, {"", "a=b" + crowd, 3}, {"", "a=,", 3},
 	} {
-		op := &request.Operation{Verb: "list", FieldSelector: c.fields, LabelSelector: c.labels, Query: url.Values{}, Target: &apiset.Resource{Store: s}}
+		op := &requestinfo.Info{Verb: "list", FieldSelector: c.fields, LabelSelector: c.labels, Query: url.Values{}, Target: &apiset.Resource{Store: s}}
 		if got := width.Of(op, 10).Seats; got != c.want {
 			t.Errorf("fields %.20s, labels %.20s: %d seats, not %d", c.fields, c.labels, got, c.want)
 		}

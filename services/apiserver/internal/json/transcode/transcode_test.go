@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/randfill"
 
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
-	"binnacle/services/apiserver/internal/codec/transcode"
+	"binnacle/services/apiserver/internal/json/transcode"
 	"binnacle/services/apiserver/internal/registry"
 )
 

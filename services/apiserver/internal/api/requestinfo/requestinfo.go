@@ -1,4 +1,4 @@
-package request
+package requestinfo
 
 import (
 	"net/http"
@@ -11,10 +11,10 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Operation is what a request does (specification: "Request attributes" and "Resource paths").
+// Info is what a request does (specification: "Request attributes" and "Resource paths").
 // Resolve makes it once. The same value is authorized, limited, given a deadline and executed;
 // later code never parses the path.
-type Operation struct {
+type Info struct {
 	Path   string
 	Method string // as received
 	// Verb is the API verb (get, list, watch, create, update, patch, delete, deletecollection;
@@ -67,7 +67,7 @@ type Operation struct {
 
 // GroupVersion returns the group version that the path is below or names itself. ok is false for
 // paths without a group version.
-func (o *Operation) GroupVersion() (gv schema.GroupVersion, ok bool) {
+func (o *Info) GroupVersion() (gv schema.GroupVersion, ok bool) {
 	if o.IsResource {
 		return schema.GroupVersion{Group: o.Group, Version: o.Version}, true
 	}
@@ -83,25 +83,25 @@ var foreignLong = map[string]bool{"attach": true, "exec": true, "proxy": true, "
 
 // Returns allows the operation to be given back with Return. The caller checks Returned afterwards
 // and resolves the request again.
-func (o *Operation) Returns() { o.returns = true }
+func (o *Info) Returns() { o.returns = true }
 
 // Return gives back an operation that had no effect and no response because its target is no longer
 // served as it was. It returns false if the caller of Resolve has not called Returns.
-func (o *Operation) Return() bool {
+func (o *Info) Return() bool {
 	o.returned = o.returns
 	return o.returned
 }
 
 // Returned reports whether Return has given the operation back.
-func (o *Operation) Returned() bool { return o.returned }
+func (o *Info) Returned() bool { return o.returned }
 
 // GVR returns the resource that the path names.
-func (o *Operation) GVR() schema.GroupVersionResource {
+func (o *Info) GVR() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: o.Group, Version: o.Version, Resource: o.Resource}
 }
 
 // LongRunning reports whether the request has no deadline and lasts as long as the client wants.
-func (o *Operation) LongRunning() bool {
+func (o *Info) LongRunning() bool {
 	switch {
 	case o.Foreign != nil:
 		return o.IsResource && (o.Verb == "watch" || o.Verb == "proxy" || foreignLong[o.Subresource])
@@ -114,7 +114,7 @@ func (o *Operation) LongRunning() bool {
 }
 
 // Writes reports whether the verb changes objects.
-func (o *Operation) Writes() bool {
+func (o *Info) Writes() bool {
 	switch o.Verb {
 	case "create", "update", "patch", "delete", "deletecollection":
 		return true
@@ -124,7 +124,7 @@ func (o *Operation) Writes() bool {
 
 // Form returns the method and, for a resource path, the pattern of the path. The pattern has
 // placeholders for the namespace and the name to limit the number of distinct values.
-func (o *Operation) Form() string {
+func (o *Info) Form() string {
 	if !o.IsResource {
 		return o.Method
 	}
@@ -150,7 +150,7 @@ func (o *Operation) Form() string {
 }
 
 // On returns the same operation on another object of the same kind.
-func (o *Operation) On(namespace, name string) *Operation {
+func (o *Info) On(namespace, name string) *Info {
 	other := *o
 	other.Namespace, other.Name, other.Collection = namespace, name, false
 	return &other
@@ -174,8 +174,8 @@ type place struct {
 // Resolve returns the operation of a request against a set of kinds. A path that matches nothing in
 // the set has no Target, but still has attributes: Kubernetes authorizes them before it returns
 // 404.
-func Resolve(r *http.Request, kinds *apiset.Set) *Operation {
-	o := &Operation{Path: r.URL.Path, Method: r.Method, Verb: strings.ToLower(r.Method), Kinds: kinds}
+func Resolve(r *http.Request, kinds *apiset.Set) *Info {
+	o := &Info{Path: r.URL.Path, Method: r.Method, Verb: strings.ToLower(r.Method), Kinds: kinds}
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	empty := false
 	switch {
@@ -204,7 +204,7 @@ var verbs = map[string]string{
 }
 
 // locate parses the path below its group version.
-func (o *Operation) locate(parts []string) place {
+func (o *Info) locate(parts []string) place {
 	p := place{parts: parts}
 	if len(parts) > 1 && (parts[0] == "watch" || parts[0] == "proxy") {
 		p.prefix, p.parts = parts[0], parts[1:]
@@ -233,7 +233,7 @@ func (o *Operation) locate(parts []string) place {
 
 // refine replaces the verbs of single objects by those of collections, and takes the selectors of a
 // collection from the query.
-func (o *Operation) refine(r *http.Request, p place) {
+func (o *Info) refine(r *http.Request, p place) {
 	if r.URL.RawQuery != "" && (o.Collection || p.prefix != "") {
 		o.Query = r.URL.Query()
 	}
@@ -271,7 +271,7 @@ func (o *Operation) refine(r *http.Request, p place) {
 
 // aim finds the target of the path. There is no target unless the path is exactly one that the kind
 // serves.
-func (o *Operation) aim(p place) {
+func (o *Info) aim(p place) {
 	kind := o.Kinds.Resource(o.GVR())
 	if kind == nil || p.empty || p.prefix == "proxy" {
 		return

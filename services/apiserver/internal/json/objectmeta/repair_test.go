@@ -1,4 +1,4 @@
-package schema
+package objectmeta
 
 import (
 	"testing"
@@ -6,7 +6,7 @@ import (
 	"binnacle/services/apiserver/internal/json/tape"
 )
 
-func TestRepairMetadataDropsWhatCannotBeDecoded(t *testing.T) {
+func TestRepairDropsWhatCannotBeDecoded(t *testing.T) {
 	for _, c := range []struct{ name, stored, want string }{
 		{"valid metadata stays as it is", `{"metadata":{ "generation":2,"name":"a","creationTimestamp":"2020-01-01T00:00:00Z","ownerReferences":[{"controller":true,"name":"x"}],"managedFields":[{"fieldsV1":{"f:a":{}},"manager":"m"}]}}`,
 			`{"metadata":{ "generation":2,"name":"a","creationTimestamp":"2020-01-01T00:00:00Z","ownerReferences":[{"controller":true,"name":"x"}],"managedFields":[{"fieldsV1":{"f:a":{}},"manager":"m"}]}}`},
@@ -18,7 +18,7 @@ func TestRepairMetadataDropsWhatCannotBeDecoded(t *testing.T) {
 	} {
 		d, err := tape.Parse([]byte(c.stored))
 		if err == nil {
-			d, err = RepairMetadata(d)
+			d, err = Repair(d)
 		}
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"binnacle/services/apiserver/internal/api/kinds/podspec"
-	"binnacle/services/apiserver/internal/codec/transcode"
+	"binnacle/services/apiserver/internal/json/transcode"
 )
 
 // ownedFields is the set of all fields of a document, as managedFields tell it.

@@ -1,4 +1,4 @@
-package schema
+package objectmeta
 
 import (
 	"time"
@@ -7,15 +7,15 @@ import (
 	"binnacle/services/apiserver/internal/json/tape"
 )
 
-// RepairMetadata returns a stored document with metadata that clients can decode. It removes
+// Repair returns a stored document with metadata that clients can decode. It removes
 // unknown fields and fields of a wrong type, and sets a missing generation to 1. It takes ownership
 // of d, and returns d if nothing changes.
-func RepairMetadata(d *tape.Doc) (*tape.Doc, error) {
+func Repair(d *tape.Doc) (*tape.Doc, error) {
 	m := d.Find(tape.Root, "metadata")
 	if m == tape.None || d.Kind(m) != tape.Object || decodable(d, m) {
 		return d, nil
 	}
-	clean, _, err := CleanMetadata(d.Text(m), false, true)
+	clean, _, err := Clean(d.Text(m), false, true)
 	if err != nil {
 		d.Release()
 		return nil, err
@@ -85,7 +85,7 @@ func isTime(d *tape.Doc, v tape.Ref) bool {
 }
 
 func isStringMap(d *tape.Doc, v tape.Ref) bool {
-	return d.Kind(v) == tape.Object && (d.Len(v) == 0 || stringsOnly(d, v, 1))
+	return d.Kind(v) == tape.Object && (d.Len(v) == 0 || StringsOnly(d, v, 1))
 }
 
 func listOf(item func(*tape.Doc, tape.Ref) bool) func(*tape.Doc, tape.Ref) bool {

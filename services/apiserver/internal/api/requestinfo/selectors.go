@@ -1,4 +1,4 @@
-package request
+package requestinfo
 
 import (
 	"math"
@@ -14,7 +14,7 @@ const MaxRequirements = 1000
 
 // Crowded reports whether the selectors exceed MaxRequirements. Such a request is rejected without
 // parsing the selectors, before it is authorized.
-func (o *Operation) Crowded() bool {
+func (o *Info) Crowded() bool {
 	return requirements(MaxRequirements, o.FieldSelector, o.LabelSelector) > MaxRequirements
 }
 
@@ -72,7 +72,7 @@ func (s *Selectors) Fields() (fields.Selector, error) {
 
 // Selectors returns the two texts as selectors. It reuses the parsed ones if the texts equal those
 // of the operation.
-func (o *Operation) Selectors(label, field string) *Selectors {
+func (o *Info) Selectors(label, field string) *Selectors {
 	if s := o.selectors; s != nil && s.label == label && s.field == field {
 		return s
 	}
@@ -80,4 +80,4 @@ func (o *Operation) Selectors(label, field string) *Selectors {
 }
 
 // OwnSelectors returns the selectors of the operation.
-func (o *Operation) OwnSelectors() *Selectors { return o.Selectors(o.LabelSelector, o.FieldSelector) }
+func (o *Info) OwnSelectors() *Selectors { return o.Selectors(o.LabelSelector, o.FieldSelector) }

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"os"
 
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/registry/builtin"
 )
 
 func main() {

@@ -1,4 +1,4 @@
-package request_test
+package requestinfo_test
 
 import (
 	"net/http"
@@ -12,8 +12,8 @@ import (
 
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/request"
 )
 
 func everything(t testing.TB) (*registry.Catalog, *apiset.Set) {
@@ -26,7 +26,7 @@ func everything(t testing.TB) (*registry.Catalog, *apiset.Set) {
 }
 
 // told is an operation in one line; what has no target is in brackets.
-func describe(o *request.Operation) string {
+func describe(o *requestinfo.Info) string {
 	if !o.IsResource {
 		return o.Verb + " -"
 	}
@@ -113,11 +113,11 @@ func TestResolve(t *testing.T) {
 		{"GET", "/api/v2/pods", "[list /v2 pods]"},
 		{"GET", "/apis/v1/pods/x", "[list v1/pods x]"},
 	} {
-		if got := describe(request.Resolve(httptest.NewRequest(c.method, c.path, nil), kinds)); got != c.want {
+		if got := describe(requestinfo.Resolve(httptest.NewRequest(c.method, c.path, nil), kinds)); got != c.want {
 			t.Errorf("%s %s: %q, want %q", c.method, c.path, got, c.want)
 		}
 	}
-	if o := request.Resolve(httptest.NewRequest("GET", "/api/v1/nodes/n/proxy/x//y", nil), kinds); !slices.Equal(o.Beyond, []string{"x", "", "y"}) {
+	if o := requestinfo.Resolve(httptest.NewRequest("GET", "/api/v1/nodes/n/proxy/x//y", nil), kinds); !slices.Equal(o.Beyond, []string{"x", "", "y"}) {
 		t.Errorf("beyond a proxy is %q", o.Beyond)
 	}
 }
@@ -132,7 +132,7 @@ func TestLongRunning(t *testing.T) {
 		"GET /api/v1/componentstatuses?watch=1": false, "GET /apis/a/b/c/d/proxy": false, "GET /apis/a/b/c?watch=1": false, "GET /watch": false,
 	} {
 		method, target, _ := strings.Cut(path, " ")
-		if got := request.Resolve(httptest.NewRequest(method, target, nil), kinds).LongRunning(); got != want {
+		if got := requestinfo.Resolve(httptest.NewRequest(method, target, nil), kinds).LongRunning(); got != want {
 			t.Errorf("%s: %v", path, got)
 		}
 	}
@@ -140,7 +140,7 @@ func TestLongRunning(t *testing.T) {
 
 // spelled is the path of what an operation is judged as: what is done may be
 // nothing else.
-func spelled(o *request.Operation, old bool) string {
+func spelled(o *requestinfo.Info, old bool) string {
 	path := "api/" + o.Version
 	if o.Group != "" {
 		path = "apis/" + o.Group + "/" + o.Version
@@ -162,7 +162,7 @@ func spelled(o *request.Operation, old bool) string {
 }
 
 // checkOperation tells where what is executed is not what is authorized.
-func checkOperation(t interface{ Errorf(string, ...any) }, r *http.Request, o *request.Operation) {
+func checkOperation(t interface{ Errorf(string, ...any) }, r *http.Request, o *requestinfo.Info) {
 	if o.Target == nil {
 		return
 	}
@@ -242,7 +242,7 @@ func TestWhatIsAuthorizedIsExecuted(t *testing.T) {
 		r := httptest.NewRequest(method, "/", nil)
 		r.URL.Path = path
 		r.URL.RawQuery = rapid.SampledFrom([]string{"", "watch=1", "watch", "watch=false", "dryRun=All", "fieldSelector=metadata.name%3Db", "fieldSelector=metadata.name%3Db,metadata.name%3Dc", "fieldSelector=metadata.name!%3Db", "fieldSelector=metadata.name%3D..&watch=1", "fieldSelector=%3D%3D", "labelSelector=a%3Db"}).Draw(t, "query")
-		o := request.Resolve(r, kinds)
+		o := requestinfo.Resolve(r, kinds)
 		if o.Target != nil {
 			hits++
 		}
@@ -253,7 +253,7 @@ func TestWhatIsAuthorizedIsExecuted(t *testing.T) {
 	}
 	// Every path that discovery tells of is one.
 	for _, k := range catalog.Kinds() {
-		o := &request.Operation{Group: k.Group, Version: k.Version, Target: kinds.Resource(k.GVR()), Name: "n"}
+		o := &requestinfo.Info{Group: k.Group, Version: k.Version, Target: kinds.Resource(k.GVR()), Name: "n"}
 		if k.Namespaced {
 			o.Namespace = "a"
 		}
@@ -262,7 +262,7 @@ func TestWhatIsAuthorizedIsExecuted(t *testing.T) {
 				o.Sub = &k.Subresources[i]
 			}
 			path := "/" + spelled(o, false)
-			got := request.Resolve(httptest.NewRequest("GET", path, nil), kinds)
+			got := requestinfo.Resolve(httptest.NewRequest("GET", path, nil), kinds)
 			if got.Target != o.Target || got.Sub != o.Sub || got.Name != "n" {
 				t.Errorf("%s is none", path)
 			}
@@ -281,6 +281,6 @@ func FuzzResolve(f *testing.F) {
 	f.Fuzz(func(t *testing.T, method, path, query string) {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Method, r.URL.Path, r.URL.RawQuery = method, path, query
-		checkOperation(t, r, request.Resolve(r, kinds))
+		checkOperation(t, r, requestinfo.Resolve(r, kinds))
 	})
 }

@@ -1,0 +1,99 @@
+package objectmeta
+
+import (
+	"bytes"
+	"encoding/json"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
+
+	"binnacle/services/apiserver/internal/json/tape"
+)
+
+// StringsOnly reports whether an array or object is not empty and contains only strings. keys is 1
+// for objects.
+func StringsOnly(d *tape.Doc, v tape.Ref, keys tape.Ref) bool {
+	for i, end := d.First(v), d.Next(v); i < end; i = d.Next(i + keys) {
+		if d.Kind(i+keys) != tape.String {
+			return false
+		}
+	}
+	return d.Len(v) > 0
+}
+
+// Clean returns object metadata in its stored form, without unknown and empty fields. With
+// dropMalformed, it also removes fields of a wrong type; otherwise they are an error. unknown holds
+// the paths of unknown fields below the metadata, if wantUnknown is set. An unset creationTimestamp
+// is omitted.
+func Clean(text []byte, wantUnknown, dropMalformed bool) (out []byte, unknown []string, err error) {
+	d, err := tape.Parse(text)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer d.Release()
+	var meta metav1.ObjectMeta
+	sorted := d.AppendCanonical(nil, tape.Root)
+	strict, err := kjson.UnmarshalStrict(sorted, &meta)
+	if err != nil {
+		if !dropMalformed || d.Kind(tape.Root) != tape.Object {
+			return nil, nil, err
+		}
+		meta, strict = wellFormed(d)
+	}
+	if wantUnknown {
+		for _, e := range strict {
+			if f, ok := e.(kjson.FieldError); ok {
+				unknown = append(unknown, f.FieldPath())
+			}
+		}
+	}
+	if out, err = marshalMeta(&meta); err != nil {
+		return nil, nil, err
+	}
+	if same(out, sorted) {
+		return text, unknown, nil
+	}
+	return out, unknown, nil
+}
+
+// wellFormed decodes the fields of metadata that can be decoded.
+func wellFormed(d *tape.Doc) (meta metav1.ObjectMeta, strict []error) {
+	for k, end := d.First(tape.Root), d.Next(tape.Root); k < end; k = d.Next(k + 1) {
+		one := append([]byte{'{'}, d.Text(k)...)
+		one = append(append(one, ':'), d.Text(k+1)...)
+		one = append(one, '}')
+		var trial metav1.ObjectMeta
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(one, &trial); err != nil {
+			continue
+		}
+		errs, err := kjson.UnmarshalStrict(one, &meta)
+		if err != nil {
+			continue
+		}
+		strict = append(strict, errs...)
+	}
+	return meta, strict
+}
+
+func marshalMeta(meta *metav1.ObjectMeta) ([]byte, error) {
+	out, err := json.Marshal(meta)
+	if err != nil || !meta.CreationTimestamp.IsZero() {
+		return out, err
+	}
+	for _, unset := range []string{`"creationTimestamp":null,`, `,"creationTimestamp":null`, `"creationTimestamp":null`} {
+		if i := bytes.Index(out, []byte(unset)); i >= 0 {
+			return append(out[:i:i], out[i+len(unset):]...), nil
+		}
+	}
+	return out, nil
+}
+
+// same reports whether a document's canonical form equals sorted.
+func same(text, sorted []byte) bool {
+	d, err := tape.Parse(text)
+	if err != nil {
+		return false
+	}
+	defer d.Release()
+	return bytes.Equal(d.AppendCanonical(nil, tape.Root), sorted)
+}
