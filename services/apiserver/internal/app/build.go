@@ -27,7 +27,6 @@ import (
 	"binnacle/services/apiserver/internal/allocator"
 	"binnacle/services/apiserver/internal/apply"
 	"binnacle/services/apiserver/internal/authn/reviews"
-	"binnacle/services/apiserver/internal/beat"
 	"binnacle/services/apiserver/internal/bootstrap"
 	"binnacle/services/apiserver/internal/callout"
 	"binnacle/services/apiserver/internal/codec"
@@ -41,7 +40,6 @@ import (
 	"binnacle/services/apiserver/internal/fanout"
 	"binnacle/services/apiserver/internal/flowcontrol"
 	"binnacle/services/apiserver/internal/flowcontrol/width"
-	"binnacle/services/apiserver/internal/garbage"
 	"binnacle/services/apiserver/internal/leaders"
 	"binnacle/services/apiserver/internal/loopback"
 	"binnacle/services/apiserver/internal/memory"
@@ -70,10 +68,6 @@ type parts struct {
 	options *Options
 	log     *slog.Logger
 	metrics *prometheus.Registry
-	// pacer paces collections of garbage, from before there are any parts.
-	pacer *garbage.Pacer
-	// beat has the system look at the threads oftener beside large work.
-	beat *beat.Beat
 	// calls are those of services that the server asks.
 	calls *callout.Metrics
 	// answers are those of admission webhooks.
@@ -153,7 +147,7 @@ type parts struct {
 // build makes the parts in the order in which they need each other. What was
 // made is released by release, also after an error.
 func build(ctx context.Context, o *Options, log *slog.Logger) (*parts, error) {
-	p := &parts{options: o, log: log, pacer: &garbage.Pacer{}, metrics: metrics.New(), described: newDescribed(), registered: newRegistrations(), written: newWritten(), authenticationDue: make(chan struct{}, 1), acknowledged: &objects.Written{}, compiler: sync.OnceValues(expressions.New)}
+	p := &parts{options: o, log: log, metrics: metrics.New(), described: newDescribed(), registered: newRegistrations(), written: newWritten(), authenticationDue: make(chan struct{}, 1), acknowledged: &objects.Written{}, compiler: sync.OnceValues(expressions.New)}
 	o.Features.Warn(log)
 	o.Compatibility.warn(log)
 	if err := o.Features.Register(p.metrics); err != nil {
@@ -186,8 +180,8 @@ func (p *parts) buildServer(context.Context) error {
 	}
 	p.server, err = serving.NewServer(serving.Config{
 		Options: p.options.Serving, Logger: p.log, Health: p.health, LongRunning: func(r *http.Request) bool { return server.LongRunning(p.kinds, p.foreign())(r) },
-		Connection: reviews.WithConnection, Busy: func() { p.beat.Work() },
-		Clients: clients, Metrics: p.metrics, HandshakeErrors: server.NewHandshakeErrors(p.metrics),
+		Connection: reviews.WithConnection,
+		Clients:    clients, Metrics: p.metrics, HandshakeErrors: server.NewHandshakeErrors(p.metrics),
 	})
 	if err == nil {
 		p.close = append(p.close, func() { _ = p.server.Close() })
@@ -350,7 +344,7 @@ func (p *parts) buildHandler(context.Context) error {
 		Metrics: server.NewMetrics(p.metrics), Kinds: p.kinds, Foreign: p.foreign(), Reloading: p.reloading, Newest: func(ctx context.Context) *served.Set { return p.follower.Newest(ctx, p.kinds) }, Logger: p.log, RequestTimeout: p.options.Serving.RequestTimeout,
 		Flow: p.flow, Width: width.Of, MaxInFlight: p.options.MaxInFlight, MaxMutatingInFlight: p.options.MaxMutatingInFlight,
 		StrictTransportSecurity: p.options.HSTS, GoawayChance: p.options.GoawayChance, AllowedOrigins: p.options.AllowedOrigins,
-		Audit: p.audit.trail, Traces: p.traces, Held: p.held, Large: p.workedOn, LargeRequests: p.server.LargeRequests(),
+		Audit: p.audit.trail, Traces: p.traces, Held: p.held, LargeRequests: p.server.LargeRequests(),
 	})
 	if err != nil {
 		return err

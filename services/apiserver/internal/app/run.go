@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,9 +14,8 @@ import (
 
 	"binnacle/libs/task"
 	apiregistrationv1 "binnacle/services/apiserver/internal/apis/apiregistration/v1"
-	"binnacle/services/apiserver/internal/beat"
 	"binnacle/services/apiserver/internal/bootstrap"
-	"binnacle/services/apiserver/internal/garbage"
+	"binnacle/services/apiserver/internal/memory"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/builtin"
 	"binnacle/services/apiserver/internal/watchcache"
@@ -26,22 +24,11 @@ import (
 // Run runs the server until ctx ends, then shuts it down gracefully.
 func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	o.countContention()
-	pacing, stop := context.WithCancel(ctx)
-	defer stop()
-	pacer := &garbage.Pacer{}
-	if os.Getenv("GOGC") == "" {
-		go pacer.Pace(pacing)
-	}
 	p, err := build(ctx, o, log)
 	if err != nil {
 		return err
 	}
-	p.pacer = pacer
 	defer p.release()
-	shortSlices()
-	p.beat = beat.Start() // its threads have the slices of those that start them
-	defer p.beat.Stop()
-	defer spareProcessor()()
 	return p.run(ctx)
 }
 
@@ -52,6 +39,7 @@ func (p *parts) run(ctx context.Context) error {
 		{Name: "watch cache", Run: p.cache.Run},
 		{Name: "compactor", Run: p.compact},
 		{Name: "custom resources", Run: p.follower.Run},
+		{Name: "memory release", Run: memory.ReleaseWhenIdle},
 	}
 	background = append(background, p.otherTasks()...)
 	background = append(background, p.policyTasks()...)
