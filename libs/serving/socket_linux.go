@@ -15,11 +15,12 @@ func limitUnsent(fd uintptr) {
 	_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, maxUnsent) // else more is kept
 }
 
-// unacknowledged returns how many bytes of a connection its peer has not acknowledged yet.
-func unacknowledged(raw syscall.RawConn) int64 {
+// unacknowledged returns how many bytes of a connection its peer has not acknowledged yet, and
+// whether the kernel reports it.
+func unacknowledged(raw syscall.RawConn) (bytes int64, ok bool) {
 	n := 0
 	_ = raw.Control(func(fd uintptr) { // which fails once the connection is closed
 		n, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
 	})
-	return int64(n)
+	return int64(n), true
 }
