@@ -44,7 +44,10 @@ type turnConn struct {
 func newTurnConn(ctx context.Context, h *handshakes, conn net.Conn) *turnConn {
 	c := &turnConn{Conn: conn, h: h, ctx: ctx, from: remote(conn)}
 	if s, ok := conn.(syscall.Conn); ok {
-		c.raw, _ = s.SyscallConn() // nil on failure
+		if raw, err := s.SyscallConn(); err == nil {
+			c.raw = raw
+			limitUnsent(raw)
+		}
 	}
 	return c
 }
