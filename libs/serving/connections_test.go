@@ -41,11 +41,3 @@ func TestConnectionsAreKnown(t *testing.T) {
 		}
 	}
 }
-
-// TestOwnWrites are those of connections of the system, where it has them.
-func TestOwnWrites(t *testing.T) {
-	_, server := connected(t)
-	if c := newTurnConn(t.Context(), &handshakes{}, server); (c.raw != nil) != ownWrites {
-		t.Errorf("the system's own writes are known: %t, want %t", c.raw != nil, ownWrites)
-	}
-}

@@ -29,11 +29,10 @@
 // Nor may clients use up the CPUs with what is no request: handshakes are computed a
 // few at a time (handshakes.go, turns.go), and who floods a connection of HTTP/2 with
 // resets or control frames is read slower (frames.go). Large header sections are taken apart
-// by turns, and only so much of them is kept until they end (heads.go); who does so rests for a
-// moment now and then, as Go's scheduler asks the network late while somebody can go on (courtesy.go).
+// by turns, and only so much of them is kept until they end (heads.go).
 //
 // HTTP/2 is served by package h2, or by net/http with --http2-implementation=standard. Long answers
-// leave in parts of many frames, in turns and by few calls of the system (turnconn.go).
+// are encrypted by turns, and leave in parts of many frames (turnconn.go).
 //
 // An answer that lasts, and of which most of the time there is nothing to tell, may outlast its
 // handler (lasting.go): Last, and AtEnd for what others do at the end.

@@ -55,7 +55,6 @@ type exchange struct {
 	below     *turnConn // of HTTP/1, whose responses have their connection for themselves; may be nil
 	buffered  int       // of the answer, since the last flush
 	steady    bool
-	large     bool // more than what passes for short has been written at once
 	hijacked  bool
 	stalled   bool // it was counted
 
@@ -106,8 +105,7 @@ type limits struct {
 	// that is slower than minRate; 0 for no bound.
 	stall, body, response time.Duration
 	metrics               *stallMetrics
-	courtesy              *courtesy // may be nil
-	heads                 *heads    // may be nil
+	heads                 *heads // may be nil
 }
 
 // exchange bounds a request, and returns what takes the places of its parts.
@@ -203,9 +201,6 @@ func (x *exchange) finish() {
 	if x.body != nil {
 		x.body.reading.close()
 	}
-	if !x.large && x.class != long && x.limits.courtesy != nil {
-		x.limits.courtesy.short()
-	}
 	if x.hijacked {
 		return
 	}
@@ -258,16 +253,12 @@ func (x *exchange) Write(p []byte) (n int, err error) {
 	}
 }
 
-// send writes a part of the answer. Over HTTP/1 what net/http makes of it leaves at once, in
-// one turn, which begins once there is something to send: net/http may read what is left of the
-// body before. Over HTTP/2 the frames do, see pacedConn.
+// send writes a part of the response. Over HTTP/1 all records of the part leave together. Over HTTP/2
+// its frames do, see pacedConn.
 func (x *exchange) send(part []byte) (int, error) {
-	x.large = x.large || len(part) >= largeSend
 	if x.below == nil || len(part) < largeSend {
 		return x.ResponseWriter.Write(part)
 	}
-	x.below.keep(false)
-	defer x.below.brief()
 	x.below.cork()
 	n, err := x.ResponseWriter.Write(part)
 	if failed := x.below.uncork(); err == nil {
@@ -301,7 +292,6 @@ func (x *exchange) Send(p []byte) error {
 		}
 		return x.FlushError()
 	}
-	x.large = x.large || len(p) >= largeSend
 	x.begin()
 	return x.written(below.Send(p))
 }

@@ -14,7 +14,7 @@ func (s *Server) ServeOn(l net.Listener, handler http.Handler) (stop func() erro
 	}
 	ended := make(chan error, 1)
 	go func() {
-		ended <- server.Serve(shakeHands(l, server.TLSConfig, s.log, s.clients, s.answers, s.limits.courtesy, s.heads))
+		ended <- server.Serve(shakeHands(l, server.TLSConfig, s.log, s.clients, s.answers, s.heads))
 	}()
 	return func() error {
 		if err := server.Close(); err != nil {

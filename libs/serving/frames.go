@@ -121,7 +121,6 @@ func (c *pacedConn) Delivered() (acknowledged, outstanding int64) {
 // Hold implements h2.Wire: the records of TLS that are written leave together.
 func (c *pacedConn) Hold() {
 	if c.below != nil {
-		c.below.keep(true)
 		c.below.cork()
 	}
 }
@@ -131,7 +130,6 @@ func (c *pacedConn) Release() error {
 	if c.below == nil {
 		return nil
 	}
-	defer c.below.brief()
 	return c.below.uncork()
 }
 
@@ -140,9 +138,6 @@ func (c *pacedConn) Release() error {
 func (c *pacedConn) EnterLarge() {
 	c.turn = c.heads != nil && c.heads.enter(c.ctx, c.from.address)
 }
-
-// LetIn implements h2.Wire.
-func (*pacedConn) LetIn() { letIn() }
 
 // KeepLarge implements h2.Wire.
 func (c *pacedConn) KeepLarge(n int) bool {

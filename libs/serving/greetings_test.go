@@ -61,7 +61,7 @@ func greeted(t *testing.T, test func(t *testing.T, l *piped, h *handshakes)) {
 		}
 		m.errors = prometheus.NewCounter(prometheus.CounterOpts{Name: "errors"})
 		l := &piped{conns: make(chan net.Conn)}
-		h := shakeHands(l, &tls.Config{Certificates: []tls.Certificate{pair}, SessionTicketsDisabled: true}, slog.New(slog.DiscardHandler), m, newTurns(1), nil, nil)
+		h := shakeHands(l, &tls.Config{Certificates: []tls.Certificate{pair}, SessionTicketsDisabled: true}, slog.New(slog.DiscardHandler), m, newTurns(1), nil)
 		test(t, l, h)
 		if err := h.Close(); err != nil {
 			t.Error(err)

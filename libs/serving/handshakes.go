@@ -30,13 +30,12 @@ const (
 // nobody.
 type handshakes struct {
 	net.Listener
-	config   *tls.Config
-	log      *slog.Logger
-	metrics  *clientMetrics
-	turns    *turns
-	sends    *turns    // of long answers, after the handshake
-	courtesy *courtesy // of those; nil is none
-	heads    *heads    // of connections of HTTP/1; nil is without bounds
+	config  *tls.Config
+	log     *slog.Logger
+	metrics *clientMetrics
+	turns   *turns
+	sends   *turns // of long answers, after the handshake
+	heads   *heads // of connections of HTTP/1; nil is without bounds
 
 	ctx    context.Context // of all handshakes, until Close
 	cancel context.CancelFunc
@@ -51,11 +50,11 @@ type accepted struct {
 }
 
 // shakeHands takes what the listener accepts until it is closed.
-func shakeHands(l net.Listener, config *tls.Config, log *slog.Logger, m *clientMetrics, answers *turns, c *courtesy, heads *heads) *handshakes {
+func shakeHands(l net.Listener, config *tls.Config, log *slog.Logger, m *clientMetrics, answers *turns, heads *heads) *handshakes {
 	h := &handshakes{
 		Listener: l, config: config, log: log, metrics: m,
 		turns: newTurns(max(1, runtime.GOMAXPROCS(0)/handshakeShare)),
-		sends: answers, courtesy: c, heads: heads,
+		sends: answers, heads: heads,
 		ready: make(chan accepted),
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())

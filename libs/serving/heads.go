@@ -169,7 +169,6 @@ func (c *headConn) Read(p []byte) (int, error) {
 	if len(c.whole) > 0 {
 		n := copy(p, c.whole)
 		c.whole = left(c.whole, n)
-		letIn() // between the lines of a large one
 		return n, nil
 	}
 	c.mu.Lock()
@@ -211,11 +210,6 @@ func left(b []byte, n int) []byte {
 	}
 	return b[n:]
 }
-
-// ahead reads what has come of a connection.
-type ahead struct{ *headConn }
-
-func (a ahead) Read(p []byte) (int, error) { return a.next(p) }
 
 func (c *headConn) release() {
 	c.mu.Lock()
@@ -261,12 +255,11 @@ func (c *headConn) scan(p []byte) (end int, more bool) {
 // collect keeps the rest of a large header section, and waits for a turn.
 func (c *headConn) collect() error {
 	var kept []byte
-	from := &pace{Reader: ahead{c}}
 	for more := true; more; {
 		if len(kept) == cap(kept) && !c.grow(&kept) {
 			return c.refuse()
 		}
-		n, err := from.Read(kept[len(kept):cap(kept)])
+		n, err := c.next(kept[len(kept):cap(kept)])
 		part := kept[len(kept) : len(kept)+n]
 		c.mu.Lock()
 		end, unfinished := c.scan(part)
@@ -313,7 +306,7 @@ func (c *headConn) refuse() error {
 	_ = c.Conn.SetDeadline(time.Now().Add(lingering))
 	if _, err := io.WriteString(c.Conn, tooLarge); err == nil {
 		if err = c.Conn.CloseWrite(); err == nil {
-			_, _ = io.CopyN(io.Discard, &pace{Reader: c.Conn}, maxHeaderBytes)
+			_, _ = io.CopyN(io.Discard, c.Conn, maxHeaderBytes)
 		}
 	}
 	_ = c.Conn.Close()

@@ -17,7 +17,6 @@ func socketOptions(port, address bool) func(network, address string, c syscall.R
 	return func(_, _ string, c syscall.RawConn) error {
 		var failed error
 		err := c.Control(func(fd uintptr) {
-			limitUnsent(fd)
 			if port {
 				failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
 			}

@@ -61,10 +61,6 @@ type Config struct {
 	Clients []Certificate
 	// Metrics gets the ends of all certificates; may be nil.
 	Metrics prometheus.Registerer
-	// Busy is called when there is so much to do that short requests may wait for it: when parts of
-	// 64 KiB come or go soon after each other, and when handshakes wait for each other. Many call
-	// it at a time; may be nil.
-	Busy func()
 	// HandshakeErrors counts TLS handshakes that failed, beside Metrics; may be nil.
 	HandshakeErrors prometheus.Counter
 }
@@ -119,7 +115,7 @@ func NewServer(c Config) (*Server, error) {
 	}
 	heads := newHeads(max(1, runtime.GOMAXPROCS(0)-1))
 	return &Server{
-		limits:   &limits{stall: c.Options.StallTimeout, body: c.Options.RequestTimeout, response: c.Options.responseTimeout(), metrics: stalled, courtesy: &courtesy{told: c.Busy}, heads: heads},
+		limits:   &limits{stall: c.Options.StallTimeout, body: c.Options.RequestTimeout, response: c.Options.responseTimeout(), metrics: stalled, heads: heads},
 		active:   newActiveConns(),
 		clients:  clients,
 		o:        c.Options,
@@ -147,9 +143,9 @@ func (s *Server) Timeline() *Timeline { return s.timeline }
 // LongRunningStop is closed when long-running requests have to end.
 func (s *Server) LongRunningStop() <-chan struct{} { return s.stopLong }
 
-// LongAnswers are the turns in which long answers are encrypted and sent: one less than there
-// are processors, so that one is for short answers. Who makes long answers takes them too,
-// piece by piece, and has none while it writes. Addresses take turns.
+// LongAnswers limits the encoding and encryption of long responses to one less than there are CPUs,
+// so that one is left for short responses. A permit is held for one piece of a response at a time,
+// and not while the piece is written. Client addresses take turns.
 func (s *Server) LongAnswers() LongAnswers { return LongAnswers{s.answers} }
 
 // LargeRequests are the turns in which large requests are worked on: one less than there are
@@ -187,7 +183,7 @@ func (s *Server) Run(ctx context.Context, handler http.Handler) error {
 	if err != nil {
 		return err
 	}
-	conns := shakeHands(s.listener, server.TLSConfig, s.log, s.clients, s.answers, s.limits.courtesy, s.heads)
+	conns := shakeHands(s.listener, server.TLSConfig, s.log, s.clients, s.answers, s.heads)
 	s.open = &conns.open
 	s.log.Info("serving", "address", s.Addr().String())
 	return task.Around(ctx, task.Task{Name: "serve", Run: func(ctx context.Context) error {

@@ -10,16 +10,20 @@ import (
 // waits beyond that, so that the frames of HTTP/2 that are written next are not far behind.
 const maxUnsent = 128 << 10
 
-// limitUnsent sets maxUnsent for a listening socket, and so for the connections it accepts.
-func limitUnsent(fd uintptr) {
-	_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, maxUnsent) // else more is kept
+// limitUnsent sets maxUnsent for a connection. Connections do not inherit it from a Multipath TCP
+// listener, which is the default of package net. On failure the kernel keeps more.
+func limitUnsent(raw syscall.RawConn) {
+	_ = raw.Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, maxUnsent)
+	})
 }
 
-// unacknowledged returns how many bytes of a connection its peer has not acknowledged yet.
-func unacknowledged(raw syscall.RawConn) int64 {
+// unacknowledged returns how many bytes of a connection its peer has not acknowledged yet, and
+// whether the kernel reports it.
+func unacknowledged(raw syscall.RawConn) (bytes int64, ok bool) {
 	n := 0
 	_ = raw.Control(func(fd uintptr) { // which fails once the connection is closed
 		n, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
 	})
-	return int64(n)
+	return int64(n), true
 }

@@ -4,6 +4,6 @@ package serving
 
 import "syscall"
 
-func limitUnsent(uintptr) {}
+func limitUnsent(syscall.RawConn) {}
 
-func unacknowledged(syscall.RawConn) int64 { return 0 }
+func unacknowledged(syscall.RawConn) (bytes int64, ok bool) { return 0, false }

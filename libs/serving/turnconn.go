@@ -4,52 +4,49 @@ import (
 	"context"
 	"net"
 	"net/netip"
-	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
 )
 
 const (
-	// largeSend is the size in bytes from which a write waits for its turn.
+	// largeSend is the size in bytes from which a part of an HTTP/1 response is held and written at
+	// once.
 	largeSend = 8 << 10
+	// partSize is the largest write in bytes. Bytes count as accepted after each part.
+	partSize = 32 << 10
 )
 
-// turnConn is a connection below TLS. It has a turn while what was read of the client
-// is worked on, until the handshake is over; and while a large part of an answer is
-// given to the system, which costs more than making it: hundreds of clients that take
-// large answers at a time keep nobody waiting who wants a small one. Who does not read
-// has no turn.
+// turnConn is a connection below TLS. During the handshake it holds a permit of the handshake limit
+// while it processes what the client sent. While it is corked, it holds a permit of the limit of
+// long responses for encryption, so that many large responses leave a CPU for small ones. It holds
+// no permit while it writes, because the client may be slow.
 type turnConn struct {
 	net.Conn
 	h    *handshakes
 	from netip.Addr
 	ctx  context.Context // nil when the handshake is over
 	has  bool
-	came int // bytes that are not counted yet
 
-	raw   syscall.RawConn    // nil where the system's own is not known
-	write func(uintptr) bool // method write, made once
+	raw syscall.RawConn // nil if conn is not a socket
 
-	accepted atomic.Int64 // bytes that the kernel has taken
-	writing  atomic.Int64 // bytes that it is to take; where its own counts are not known
+	accepted atomic.Int64 // bytes that the kernel has accepted
+	writing  atomic.Int64 // bytes of the current write that it has not accepted
 
 	mu     sync.Mutex // held while something is written
 	corked bool
 	held   []byte  // while corked
 	buffer *[]byte // that of held
-	rest   []byte  // of what is being written
-	turn   bool    // for that
-	keeps  bool    // the turn, from one write to the next
-	failed error   // of the system
-	broken error   // whatever a write failed with, as nothing may follow it
+	turn   bool    // holds a permit for long responses
+	broken error   // the error of a write; none may follow it
 }
 
 func newTurnConn(ctx context.Context, h *handshakes, conn net.Conn) *turnConn {
 	c := &turnConn{Conn: conn, h: h, ctx: ctx, from: remote(conn)}
-	if s, ok := conn.(syscall.Conn); ok && ownWrites {
+	if s, ok := conn.(syscall.Conn); ok {
 		if raw, err := s.SyscallConn(); err == nil {
-			c.raw, c.write = raw, c.send
+			c.raw = raw
+			limitUnsent(raw)
 		}
 	}
 	return c
@@ -58,12 +55,7 @@ func newTurnConn(ctx context.Context, h *handshakes, conn net.Conn) *turnConn {
 // Read implements net.Conn.
 func (c *turnConn) Read(p []byte) (int, error) {
 	if c.ctx == nil {
-		n, err := c.Conn.Read(p)
-		if c.came += n; c.came >= largeReceive {
-			c.h.courtesy.received(c.came)
-			c.came = 0
-		}
-		return n, err
+		return c.Conn.Read(p)
 	}
 	c.leave()
 	n, err := c.Conn.Read(p)
@@ -71,10 +63,7 @@ func (c *turnConn) Read(p []byte) (int, error) {
 		return n, err
 	}
 	c.h.metrics.waiting.Inc()
-	if !c.h.turns.enterNow() {
-		c.h.courtesy.tell()
-		err = c.h.turns.enter(c.ctx, c.from)
-	}
+	err = c.h.turns.enter(c.ctx, c.from)
 	c.h.metrics.waiting.Dec()
 	c.has = err == nil
 	return n, err
@@ -115,8 +104,7 @@ func (c *turnConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// cork has what is written held until uncork, so that the records of one write above
-// TLS leave together, and small waits are not paid for each.
+// cork holds written bytes until uncork, so that the records of one write above TLS leave together.
 func (c *turnConn) cork() {
 	c.mu.Lock()
 	c.corked = true
@@ -140,10 +128,11 @@ func (c *turnConn) uncork() error {
 	return c.broken
 }
 
-// hold keeps bytes, of which more are to come. The caller holds mu.
+// hold appends to the held bytes. It waits for a permit first, because more bytes will be
+// encrypted until uncork. The caller holds mu.
 func (c *turnConn) hold(p []byte) {
-	if c.keeps {
-		c.enter()
+	if !c.turn { // a permit is never held for long
+		c.turn = c.h.sends.enter(context.Background(), c.from) == nil
 	}
 	if c.buffer == nil {
 		c.buffer = heldBuffers.Get().(*[]byte)
@@ -157,116 +146,39 @@ const heldRoom = 88 << 10
 
 var heldBuffers = sync.Pool{New: func() any { b := make([]byte, 0, heldRoom); return &b }}
 
-// pass writes. The caller holds mu.
+// pass releases the permit and writes. The caller holds mu.
 func (c *turnConn) pass(p []byte) (n int, err error) {
-	if len(p) < largeSend || c.raw == nil {
-		c.yield() // the rest of a long answer may be so little, and its client slow to take it
-		n, err = c.writeParts(p)
-	} else {
-		c.rest, c.failed = p, nil
-		if err = c.raw.Write(c.write); err == nil && c.failed != nil {
-			err = &net.OpError{Op: "write", Net: "tcp", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: os.NewSyscallError("write", c.failed)}
-		}
-		n, c.rest = len(p)-len(c.rest), nil
-		if !c.keeps {
-			c.yield()
-		}
-		c.h.courtesy.sent(n)
+	if c.turn {
+		c.turn = false
+		c.h.sends.leave()
 	}
+	for n < len(p) && err == nil {
+		c.writing.Store(int64(len(p) - n))
+		var accepted int
+		accepted, err = c.Conn.Write(p[n:min(len(p), n+partSize)])
+		c.accepted.Add(int64(accepted))
+		n += accepted
+	}
+	c.writing.Store(0)
 	c.broken = err
 	return n, err
 }
 
-// writeParts writes without a turn, in parts that show progress. The caller holds mu.
-func (c *turnConn) writeParts(p []byte) (n int, err error) {
-	for n < len(p) && err == nil {
-		c.writing.Store(int64(len(p) - n))
-		var took int
-		took, err = c.Conn.Write(p[n:min(len(p), n+largeSend)])
-		c.accepted.Add(int64(took))
-		n += took
-	}
-	c.writing.Store(0)
-	return n, err
-}
-
-// delivered returns how many bytes the client has acknowledged, and how many it has not yet of those
-// that were written. Where the kernel does not tell, what it accepted counts as acknowledged.
+// delivered returns how many bytes the client has acknowledged, and how many it has not yet
+// acknowledged of those that were written. If the kernel does not report it, accepted bytes count as
+// acknowledged. The first value may lag by partSize during a write.
 func (c *turnConn) delivered() (acknowledged, outstanding int64) {
 	accepted := c.accepted.Load()
-	if c.raw == nil {
-		return accepted, c.writing.Load()
+	if c.raw != nil {
+		if n, ok := unacknowledged(c.raw); ok {
+			return accepted - n, n
+		}
 	}
-	outstanding = unacknowledged(c.raw)
-	return accepted - outstanding, outstanding
+	return accepted, c.writing.Load()
 }
 
 // Close implements net.Conn.
 func (c *turnConn) Close() error {
 	c.h.open.remove(c)
 	return c.Conn.Close()
-}
-
-// send gives the rest to the system, and tells whether it is done: if not, it is called
-// again once the system takes more.
-func (c *turnConn) send(fd uintptr) (done bool) {
-	c.enter()
-	for len(c.rest) > 0 {
-		n, err := syscallWrite(fd, c.rest)
-		if n > 0 {
-			c.rest = c.rest[n:]
-			c.accepted.Add(int64(n))
-		}
-		switch err {
-		case nil:
-			if n == 0 {
-				c.failed = syscall.EIO
-				return true
-			}
-		case syscall.EINTR:
-		case syscall.EAGAIN:
-			c.yield()
-			return false
-		default:
-			c.failed = err
-			return true
-		}
-	}
-	return true
-}
-
-// keep has a part of an answer encrypted and written in one turn, which begins with the
-// first write, or now. brief ends it.
-func (c *turnConn) keep(now bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.raw == nil {
-		return
-	}
-	if c.keeps = true; now {
-		c.enter()
-	}
-}
-
-// brief ends the turn that is kept.
-func (c *turnConn) brief() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.keeps = false
-	c.yield()
-}
-
-// enter waits for a turn: nobody has one for long. The caller holds mu.
-func (c *turnConn) enter() {
-	if !c.turn {
-		c.turn = c.h.sends.enter(context.Background(), c.from) == nil
-	}
-}
-
-// yield ends the turn, if there is one. The caller holds mu.
-func (c *turnConn) yield() {
-	if c.turn {
-		c.turn = false
-		c.h.sends.leave()
-	}
 }

@@ -66,7 +66,6 @@ func (plain) Wait()              {}
 func (plain) Sent(int, int, int) {}
 func (plain) EnterLarge()        {}
 func (plain) LeaveLarge()        {}
-func (plain) LetIn()             {}
 func (plain) KeepLarge(int) bool { return true }
 
 // dialUnread connects.

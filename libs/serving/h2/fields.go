@@ -1,22 +1,13 @@
 package h2
 
-import (
-	"errors"
-	"runtime"
-)
+import "errors"
 
-const (
-	// piece is how many bytes of a large list are read until others may go on, or a field that is larger;
-	// after some pieces those may whom the network has something for.
-	piece      = 512
-	somePieces = 8 * piece
-)
+// piece is how many bytes of a list the decoder is given at a time, or a field that is larger.
+const piece = 512
 
-// read takes a part of a list apart. What is large gives way to others in between. The decoder is
-// given whole fields: it would keep room for the largest that it has seen a part of, as long as the
-// connection lasts.
+// read decodes a part of a list. The decoder gets whole fields only: for a partial field it would keep
+// a buffer of that size as long as the connection lasts.
 func (b *block) read(p []byte) error {
-	more := len(p)
 	if len(b.tail) > 0 {
 		b.tail = append(b.tail, p...)
 		p = b.tail
@@ -24,7 +15,6 @@ func (b *block) read(p []byte) error {
 	for n := 1; ; n++ {
 		size := b.whole(p)
 		if size == 0 && n == 1 && len(b.tail) > 0 {
-			b.worked(more)
 			return nil // it has all of it, and a large field may come in very many parts
 		}
 		if size == 0 {
@@ -34,23 +24,9 @@ func (b *block) read(p []byte) error {
 			return err
 		}
 		p = p[size:]
-		b.worked(size)
 	}
 	b.tail = append(b.tail[:0], p...)
 	return nil
-}
-
-// worked gives way after some bytes of a list that is large.
-func (b *block) worked(n int) {
-	if b.since += n; !b.turn {
-		return
-	}
-	if b.since < somePieces {
-		runtime.Gosched()
-		return
-	}
-	b.since = 0
-	b.wire.LetIn()
 }
 
 // errCut is what is wrong with a list that ends in the middle of a field.

@@ -35,7 +35,6 @@ func (wire) Wait()                     {}
 func (wire) Sent(int, int, int)        {}
 func (wire) EnterLarge()               {}
 func (wire) LeaveLarge()               {}
-func (wire) LetIn()                    {}
 func (wire) KeepLarge(int) bool        { return true }
 
 // server serves a handler; what it returns dials it.

@@ -40,7 +40,6 @@ type block struct {
 	turn bool // to read what is large
 
 	tail      []byte              // of a field that has not come as a whole
-	since     int                 // bytes that were read since others were let in
 	fields    []hpack.HeaderField // pseudo-fields first
 	pseudo    int                 // of fields
 	left      int                 // what the list may still have

@@ -58,8 +58,6 @@ type Wire interface {
 	// EnterLarge waits until large headers may be read; LeaveLarge ends it.
 	EnterLarge()
 	LeaveLarge()
-	// LetIn is called while large headers are read, for those whom the network has something for.
-	LetIn()
 	// KeepLarge tells how many bytes a large list of header fields takes whose end has not come, 0
 	// when it has; false when that is more than may be kept.
 	KeepLarge(n int) bool

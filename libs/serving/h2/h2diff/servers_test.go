@@ -54,7 +54,6 @@ func (wire) Wait()              {}
 func (wire) Sent(int, int, int) {}
 func (wire) EnterLarge()        {}
 func (wire) LeaveLarge()        {}
-func (wire) LetIn()             {}
 func (wire) KeepLarge(int) bool { return true }
 
 func serveOurs(conn *link, handler http.Handler) (shutdown, stop func()) {

@@ -28,8 +28,6 @@ import (
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/api/olderversions"
 	"binnacle/services/apiserver/internal/api/openapi"
-	"binnacle/services/apiserver/internal/build/beat"
-	"binnacle/services/apiserver/internal/cache/garbage"
 	"binnacle/services/apiserver/internal/cache/lister"
 	"binnacle/services/apiserver/internal/cache/memory"
 	"binnacle/services/apiserver/internal/cache/watchcache"
@@ -70,10 +68,6 @@ type parts struct {
 	options *Options
 	log     *slog.Logger
 	metrics *prometheus.Registry
-	// pacer paces collections of garbage, from before there are any parts.
-	pacer *garbage.Pacer
-	// beat has the system look at the threads oftener beside large work.
-	beat *beat.Beat
 	// calls are those of services that the server asks.
 	calls *webhookclient.Metrics
 	// answers are those of admission webhooks.
@@ -153,7 +147,7 @@ type parts struct {
 // build makes the parts in the order in which they need each other. What was
 // made is released by release, also after an error.
 func build(ctx context.Context, o *Options, log *slog.Logger) (*parts, error) {
-	p := &parts{options: o, log: log, pacer: &garbage.Pacer{}, metrics: metrics.New(), described: newDescribed(), registered: newRegistrations(), written: newWritten(), authenticationDue: make(chan struct{}, 1), acknowledged: &lister.Written{}, compiler: sync.OnceValues(expressions.New)}
+	p := &parts{options: o, log: log, metrics: metrics.New(), described: newDescribed(), registered: newRegistrations(), written: newWritten(), authenticationDue: make(chan struct{}, 1), acknowledged: &lister.Written{}, compiler: sync.OnceValues(expressions.New)}
 	o.Features.Warn(log)
 	o.Compatibility.warn(log)
 	if err := o.Features.Register(p.metrics); err != nil {
@@ -186,8 +180,8 @@ func (p *parts) buildServer(context.Context) error {
 	}
 	p.server, err = serving.NewServer(serving.Config{
 		Options: p.options.Serving, Logger: p.log, Health: p.health, LongRunning: func(r *http.Request) bool { return server.LongRunning(p.kinds, p.foreign())(r) },
-		Connection: reviews.WithConnection, Busy: func() { p.beat.Work() },
-		Clients: clients, Metrics: p.metrics, HandshakeErrors: server.NewHandshakeErrors(p.metrics),
+		Connection: reviews.WithConnection,
+		Clients:    clients, Metrics: p.metrics, HandshakeErrors: server.NewHandshakeErrors(p.metrics),
 	})
 	if err == nil {
 		p.close = append(p.close, func() { _ = p.server.Close() })
@@ -350,7 +344,7 @@ func (p *parts) buildHandler(context.Context) error {
 		Metrics: server.NewMetrics(p.metrics), Kinds: p.kinds, Foreign: p.foreign(), Reloading: p.reloading, Newest: func(ctx context.Context) *apiset.Set { return p.follower.Newest(ctx, p.kinds) }, Logger: p.log, RequestTimeout: p.options.Serving.RequestTimeout,
 		Flow: p.flow, Width: width.Of, MaxInFlight: p.options.MaxInFlight, MaxMutatingInFlight: p.options.MaxMutatingInFlight,
 		StrictTransportSecurity: p.options.HSTS, GoawayChance: p.options.GoawayChance, AllowedOrigins: p.options.AllowedOrigins,
-		Audit: p.audit.trail, Traces: p.traces, Held: p.held, Large: p.workedOn, LargeRequests: p.server.LargeRequests(),
+		Audit: p.audit.trail, Traces: p.traces, Held: p.held, LargeRequests: p.server.LargeRequests(),
 	})
 	if err != nil {
 		return err

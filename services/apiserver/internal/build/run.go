@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,8 +14,7 @@ import (
 
 	"binnacle/libs/task"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
-	"binnacle/services/apiserver/internal/build/beat"
-	"binnacle/services/apiserver/internal/cache/garbage"
+	"binnacle/services/apiserver/internal/cache/memory"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/controllers/bootstrap"
 	"binnacle/services/apiserver/internal/registry"
@@ -26,22 +24,11 @@ import (
 // Run runs the server until ctx ends, then shuts it down gracefully.
 func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	o.countContention()
-	pacing, stop := context.WithCancel(ctx)
-	defer stop()
-	pacer := &garbage.Pacer{}
-	if os.Getenv("GOGC") == "" {
-		go pacer.Pace(pacing)
-	}
 	p, err := build(ctx, o, log)
 	if err != nil {
 		return err
 	}
-	p.pacer = pacer
 	defer p.release()
-	shortSlices()
-	p.beat = beat.Start() // its threads have the slices of those that start them
-	defer p.beat.Stop()
-	defer spareProcessor()()
 	return p.run(ctx)
 }
 
@@ -52,6 +39,7 @@ func (p *parts) run(ctx context.Context) error {
 		{Name: "watch cache", Run: p.cache.Run},
 		{Name: "compactor", Run: p.compact},
 		{Name: "custom resources", Run: p.follower.Run},
+		{Name: "memory release", Run: memory.ReleaseWhenIdle},
 	}
 	background = append(background, p.otherTasks()...)
 	background = append(background, p.policyTasks()...)

@@ -55,14 +55,10 @@ const (
 func (c *Config) receive(next http.Handler) http.Handler {
 	cpus := runtime.GOMAXPROCS(0)
 	rooms, large := newLevelBodies(max(bodiesLeast, bodiesPerCPU*cpus)), newBodies(largePerCPU*max(1, cpus-1))
-	told := c.Large
-	if told == nil {
-		told = func(int) {}
-	}
-	return receiving(rooms, large, c.LargeRequests, told, c.Metrics.bodies, next)
+	return receiving(rooms, large, c.LargeRequests, c.Metrics.bodies, next)
 }
 
-func receiving(rooms *levelBodies, large *bodies, turns serving.LargeRequests, told func(more int), sizes *bodySizes, next http.Handler) http.Handler {
+func receiving(rooms *levelBodies, large *bodies, turns serving.LargeRequests, sizes *bodySizes, next http.Handler) http.Handler {
 	large.room.strict = true
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
@@ -91,7 +87,7 @@ func receiving(rooms *levelBodies, large *bodies, turns serving.LargeRequests, t
 			next.ServeHTTP(w, r)
 			return
 		}
-		worked := &workedOn{ResponseWriter: w, ctx: ctx, user: u, among: large, turns: turns, told: told, request: r, beginning: make(chan struct{}, 1)}
+		worked := &workedOn{ResponseWriter: w, ctx: ctx, user: u, among: large, turns: turns, request: r, beginning: make(chan struct{}, 1)}
 		defer serving.AtEnd(w, func(any) { worked.finish() })
 		if size := roomFor(came, work); size > 0 && !worked.enterLate(size) {
 			tooMany(w, 1)
@@ -129,7 +125,6 @@ type workedOn struct {
 	request *http.Request
 	among   *bodies
 	turns   serving.LargeRequests
-	told    func(more int) // of the work
 
 	beginning chan struct{} // has room for the one who waits for a turn
 	entering  sync.Mutex    // of those who are at work for one request, before mu
@@ -292,7 +287,6 @@ func (w *workedOn) idle() (back func()) {
 	w.mu.Unlock()
 	if room != nil {
 		room()
-		w.told(-1)
 	}
 	return func() {
 		w.mu.Lock()
@@ -338,9 +332,7 @@ func (w *workedOn) has(leave func(), size int) {
 	w.mu.Unlock()
 	if over {
 		leave()
-		return
 	}
-	w.told(1)
 }
 
 func (w *workedOn) finish() {
@@ -360,7 +352,6 @@ func (w *workedOn) leave() {
 	}
 	if room != nil {
 		room()
-		w.told(-1)
 	}
 }
 

@@ -51,8 +51,6 @@ type Config struct {
 	// GoawayChance is the share of HTTP/2 requests whose connection is closed,
 	// so that clients spread over replicas.
 	GoawayChance float64
-	// Large, if set, is told that so many more large things are worked on, or fewer.
-	Large func(more int)
 	// LargeRequests are the turns in which large requests are worked on.
 	LargeRequests serving.LargeRequests
 	// Audit, if set, tells what becomes of requests.

@@ -39,7 +39,7 @@ func TestStalledBodyOccupiesWhatArrived(t *testing.T) {
 		rooms := newLevelBodies(bodiesLeast)
 		room := rooms.acquire("")
 		defer rooms.release("")
-		h := receiving(rooms, newBodies(largePerCPU), serving.LargeRequests{}, func(int) {}, NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		h := receiving(rooms, newBodies(largePerCPU), serving.LargeRequests{}, NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			if b, err := request.ReadBody(r); len(b) != 100 || err == nil {
 				t.Errorf("%d bytes, %v", len(b), err)
 			}
@@ -87,7 +87,7 @@ func TestBodiesOfAnotherLevelFindMemory(t *testing.T) {
 			t.Fatal("an empty level has no memory")
 		}
 		defer leave()
-		h := receiving(rooms, newBodies(largePerCPU), serving.LargeRequests{}, func(int) {}, NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := receiving(rooms, newBodies(largePerCPU), serving.LargeRequests{}, NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusCreated)
 		}))
 		for level, want := range map[string]int{"workload-low": http.StatusTooManyRequests, "leader-election": http.StatusCreated} {

@@ -145,7 +145,7 @@ func TestOneTurnForARequest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				turns := serving.NewLargeRequests(2)
-				w := &workedOn{ctx: t.Context(), request: httptest.NewRequest("DELETE", "/", nil), turns: turns, told: func(int) {}, beginning: make(chan struct{}, 1)}
+				w := &workedOn{ctx: t.Context(), request: httptest.NewRequest("DELETE", "/", nil), turns: turns, beginning: make(chan struct{}, 1)}
 				w.has(func() {}, largeBody)
 				w.due = true
 				first := w.aside()
@@ -174,7 +174,7 @@ func TestOneTurnForARequest(t *testing.T) {
 // it get none.
 func TestWhoIsAskedAboutHasNoTurn(t *testing.T) {
 	turns := serving.NewLargeRequests(1)
-	w := &workedOn{ctx: t.Context(), request: httptest.NewRequest("PUT", "/", nil), turns: turns, told: func(int) {}, beginning: make(chan struct{}, 1)}
+	w := &workedOn{ctx: t.Context(), request: httptest.NewRequest("PUT", "/", nil), turns: turns, beginning: make(chan struct{}, 1)}
 	w.has(func() {}, largeBody)
 	w.aside()()
 	if !turns.EnterNow() {
@@ -194,7 +194,7 @@ func TestWhoWaitsForSeatsHasNoTurn(t *testing.T) {
 		turns, seats := serving.NewLargeRequests(1), make(chan struct{})
 		ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{})
 		request.SetRest(ctx, func(bool) (func() error, bool) { return func() error { <-seats; return nil }, true })
-		w := &workedOn{ctx: ctx, request: httptest.NewRequest("PUT", "/", nil), turns: turns, told: func(int) {}, beginning: make(chan struct{}, 1)}
+		w := &workedOn{ctx: ctx, request: httptest.NewRequest("PUT", "/", nil), turns: turns, beginning: make(chan struct{}, 1)}
 		w.has(func() {}, largeBody)
 		turns.EnterNow()
 		began := make(chan bool, 1)
@@ -286,9 +286,9 @@ func TestWhoGetsNoTurnIsRefused(t *testing.T) {
 // TestWhoOutlastsTheAnswerKeepsNoRoom: what goes on after a request has neither its room nor its turn for ever.
 func TestWhoOutlastsTheAnswerKeepsNoRoom(t *testing.T) {
 	turns := serving.NewLargeRequests(1)
-	among, worked := newBodies(8*largeBody), 0
+	among := newBodies(8 * largeBody)
 	var late context.Context
-	h := receiving(newLevelBodies(largeBody), among, turns, func(more int) { worked += more }, &bodySizes{}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	h := receiving(newLevelBodies(largeBody), among, turns, &bodySizes{}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		late = r.Context()
 	}))
 	op := &requestinfo.Info{Verb: "delete", IsResource: true, Target: &apiset.Resource{}}
@@ -300,8 +300,8 @@ func TestWhoOutlastsTheAnswerKeepsNoRoom(t *testing.T) {
 	}
 	among.room.mu.Lock()
 	defer among.room.mu.Unlock()
-	if among.room.used != 0 || worked != 0 {
-		t.Errorf("%d of the room are kept, and %d are worked on", among.room.used, worked)
+	if among.room.used != 0 {
+		t.Errorf("%d of the room are kept", among.room.used)
 	}
 }
 
@@ -311,7 +311,7 @@ func TestRequestTakesRoomAgainAfterItsLastWait(t *testing.T) {
 	among := newBodies(4 * largeBody)
 	w := &workedOn{
 		ctx: t.Context(), user: somebody("a"), request: httptest.NewRequest("POST", "/", nil),
-		among: among, turns: serving.NewLargeRequests(1), told: func(int) {}, beginning: make(chan struct{}, 1),
+		among: among, turns: serving.NewLargeRequests(1), beginning: make(chan struct{}, 1),
 	}
 	if !w.enter(largeBody) {
 		t.Fatal("there is no room")

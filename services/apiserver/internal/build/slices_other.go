@@ -1,6 +1,0 @@
-//go:build !linux
-
-package build
-
-// shortSlices asks for what other systems do not have.
-func shortSlices() {}

@@ -1,0 +1,55 @@
+package memory
+
+import (
+	"context"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+)
+
+const (
+	// releaseInterval is the time between two checks whether the process is idle.
+	releaseInterval = 5 * time.Second
+	// idleBytes is how many bytes an idle process allocates at most between two checks.
+	idleBytes = 4 << 20
+	// leastReleased bytes, and that part of the live heap, justify a garbage collection.
+	leastReleased = 16 << 20
+	partReleased  = 16
+)
+
+// ReleaseWhenIdle returns memory to the system after a busy period, once the process is idle. The
+// runtime alone keeps as much free memory as its next collection may need. It returns nil when ctx
+// ends.
+func ReleaseWhenIdle(ctx context.Context) error {
+	tick := time.NewTicker(releaseInterval)
+	defer tick.Stop()
+	return releaseWhenIdle(ctx, tick.C)
+}
+
+func releaseWhenIdle(ctx context.Context, tick <-chan time.Time) error {
+	samples := []metrics.Sample{
+		{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"},
+		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
+	}
+	last := uint64(0)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick:
+		}
+		metrics.Read(samples)
+		allocated, live := samples[0].Value.Uint64(), samples[1].Value.Uint64()
+		held := samples[2].Value.Uint64() + samples[3].Value.Uint64()
+		if releasable(allocated-last, live, held) {
+			debug.FreeOSMemory()
+		}
+		last = allocated
+	}
+}
+
+// releasable reports whether a process is idle and holds enough memory that it does not need. The
+// arguments are the bytes allocated since the last check, the live bytes, and the bytes of the heap.
+func releasable(allocated, live, held uint64) bool {
+	return allocated <= idleBytes && held >= live+max(leastReleased, live/partReleased)
+}
