@@ -41,7 +41,7 @@ quick: ## Check formatting, vet, and run the short tests of the packages that di
 		$(GO) vet $$packages; $(GO) test -short -vet=off $$packages; fi
 
 .PHONY: test
-test: check test-unit test-race test-e2e test-http2 ## Run everything that CI runs
+test: vet test-unit test-race test-e2e test-http2 ## Run everything that CI runs
 
 # Tools are a module of their own, so that the product's has only what it is made of.
 $(BIN)/staticcheck: tools/go.mod tools/go.sum
@@ -53,7 +53,7 @@ $(BIN)/govulncheck: tools/go.mod tools/go.sum
 	$(GO) build -C tools -o $(abspath $@) golang.org/x/vuln/cmd/govulncheck
 
 .PHONY: check
-check: vet staticcheck vuln ## Check formatting, look for mistakes with go vet and staticcheck, and for known vulnerabilities
+check: vet staticcheck vuln ## Check formatting; find mistakes with go vet and staticcheck, and known vulnerabilities
 
 .PHONY: staticcheck
 staticcheck: $(BIN)/staticcheck ## Look for mistakes with staticcheck
@@ -120,14 +120,18 @@ test-fuzz: ## Fuzz each target for 2 seconds, with the race detector; make test 
 			|| { [[ "$$out" = *"context deadline exceeded"* && "$$out" != *"Failing input"* ]]; } || { echo "fuzz $$0 $$1"; echo "$$out"; exit 1; }; \
 		echo "fuzz $$0 $$1: $$(echo "$$out" | grep -o "execs: [0-9]*" | tail -1)"'
 
-# Faults, hostile clients, large clusters and containers take minutes each: make nightly runs them.
-E2E_TESTS := $(addprefix ./,aggregation/... cmd/... golden/... harness/... openapi/... reviews/... robustness/check/... robustness/history/... scenarios/... slowclients/...)
+# Faults, hostile clients, large clusters and containers take minutes each, and extension servers
+# compile k8s.io/apiserver: make test-faults and make nightly run them.
+E2E_TESTS := $(addprefix ./,cmd/... golden/... harness/... openapi/... reviews/... robustness/check/... robustness/history/... scenarios/... slowclients/...)
+# Scenarios that replace every process of a replicated suite, or compile further programs. They run
+# in make test-faults and make nightly.
+E2E_LONG := ^(TestRollingRestart|TestRestoredUnderReplicas|TestEnvtestAssets)$$
 
 # The go command does not see that a result depends on programs outside the e2e module:
 # -count=1 keeps it from reusing one.
 .PHONY: test-e2e
 test-e2e: ## Run the end-to-end tests against real processes
-	cd e2e && $(GO) test -vet=off -count=1 -timeout 30m $(E2E_TESTS)
+	cd e2e && $(GO) test -vet=off -count=1 -timeout 20m -skip '$(E2E_LONG)' $(E2E_TESTS)
 
 # Tests that depend on the HTTP/2 server: whole responses, watches, upgrades, kubectl, restarts.
 HTTP2_TESTS := TestGolden|TestInformers|TestKubectl$$|TestKubectlReachesPods|TestWatchGoesOnAfterARestart|TestWritesSurviveKill
@@ -137,8 +141,10 @@ test-http2: ## Run golden conversations and scenarios of protocols with --http2-
 	cd e2e && BINNACLE_HTTP2=standard $(GO) test -vet=off -count=1 -timeout 30m -run '$(HTTP2_TESTS)' ./golden ./scenarios
 
 .PHONY: test-faults
-test-faults: ## Run the short forms of robustness, hostile clients, scale and containers
+test-faults: ## Run the short forms of robustness, hostile clients, scale and containers, and the scenarios that make test leaves out
 	cd e2e && $(GO) test -vet=off -count=1 -timeout 30m ./robustness ./hostile ./scale
+	cd e2e && $(GO) test -vet=off -count=1 -timeout 30m -run '$(E2E_LONG)' ./scenarios
+	cd e2e && $(GO) test -vet=off -count=1 -timeout 30m ./aggregation
 	$(MAKE) test-containers
 
 .PHONY: test-containers
@@ -148,7 +154,8 @@ test-containers: ## Break a composition of containers by a few faults, where Doc
 .PHONY: nightly
 nightly: ## Run the long forms: everything with the race detector, fuzzing, robustness, hostile and slow clients, scale, containers
 	CGO_ENABLED=1 BINNACLE_H2DIFF=long $(GO) test -race -vet=off -timeout 60m ./...
-	cd e2e && $(GO) test -vet=off -count=1 -timeout 60m ./scale
+	$(MAKE) staticcheck vuln
+	cd e2e && $(GO) test -vet=off -count=1 -timeout 60m ./scale ./aggregation/... ./scenarios
 	cd e2e && BINNACLE_SLOWCLIENTS=long $(GO) test -count=1 -v -vet=off -timeout 60m ./slowclients
 	$(MAKE) fuzz robustness hostile containers
 
