@@ -15,8 +15,8 @@ import (
 // long reports whether the long forms run.
 func long() bool { return os.Getenv("BINNACLE_H2DIFF") == "long" }
 
-// firstSeed returns the seed of BINNACLE_H2DIFF_SEED, or one of the clock, and how many runs
-// follow from it.
+// firstSeed returns the seed of BINNACLE_H2DIFF_SEED, and how many runs follow from it. Without
+// the variable the short form uses the same seeds each time, and the long form new ones.
 func firstSeed(t *testing.T, runs int) (first uint64, n int) {
 	t.Helper()
 	if text := os.Getenv("BINNACLE_H2DIFF_SEED"); text != "" {
@@ -26,12 +26,12 @@ func firstSeed(t *testing.T, runs int) (first uint64, n int) {
 		}
 		return seed, 1
 	}
-	if long() {
-		runs *= 100
+	if !long() {
+		return 1, runs
 	}
 	first = uint64(time.Now().UnixNano())
 	t.Logf("seeds from %d", first)
-	return first, runs
+	return first, 100 * runs
 }
 
 // walk sends random frames. It is the same for both servers: no choice depends on what they send.
