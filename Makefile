@@ -73,17 +73,12 @@ vet: ## Check formatting and vet the code
 	$(GO) vet ./...
 	$(if $(E2E),cd e2e && $(GO) vet ./...)
 
-# Packages in which goroutines share state: connections, caches, queues, informers,
-# compare-and-swap loops, reloaded files. Only their tests run with the race detector,
-# because it compiles every dependency again and slows tests down several times. A package
-# that leaves concurrency to client-go or etcd is not listed: make nightly has all.
-RACE := $(addprefix ./libs/,authnconfig filewatch serving/... task) \
-	$(addprefix ./services/apiserver/internal/,admission/plugins/resourcequota admission/policies admission/webhooks api/aggregation api/apiset cache/lister \
-	cache/memory cache/valuedict cache/watchcache controllers/crdinformer controllers/leaderelection \
-	crd/conversion proxy/kubeletproxy proxy/reverseproxy proxy/upgrade proxy/webhookclient rest/allocator \
-	rest/writes security/audit security/audit/backends security/authn/reviews security/authn/webhook \
-	security/authz security/authz/modes security/authz/webhook security/flowcontrol/... server server/peers \
-	storage/encryption storage/encryption/kms storage/etcd storage/etcd/embedded storage/fanout storage/memstore)
+# Packages whose purpose is state that goroutines share: connections, caches, queues, logs, the
+# fan-out. make test runs only their tests with the race detector, because it compiles every
+# dependency again and slows tests down several times. make nightly has all packages.
+RACE := $(addprefix ./libs/,filewatch serving/... task) \
+	$(addprefix ./services/apiserver/internal/,api/apiset cache/memory cache/valuedict cache/watchcache \
+	proxy/upgrade security/audit security/flowcontrol/... storage/fanout storage/memstore)
 
 .PHONY: test-unit
 test-unit: ## Run the tests of the main module, except those of make test-race
