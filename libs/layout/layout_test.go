@@ -44,7 +44,7 @@ func confined() []struct {
 // forbidden lists the modules that make up the system which this project
 // implements.
 func forbidden() []string {
-	return []string{"k8s.io/apiserver", "k8s.io/apiextensions-apiserver", "k8s.io/kube-aggregator", "k8s.io/kubernetes"}
+	return []string{"k8s.io/apiserver", "k8s.io/apiextensions-apiserver", "k8s.io/kube-aggregator", "k8s.io/kubernetes", "k8s.io/controller-manager"}
 }
 
 // arrows lists which rooms of the API server, and those below them, may not know
@@ -249,7 +249,7 @@ func TestRulesCatchViolations(t *testing.T) {
 		{"a package for tests in a test", pkg{ImportPath: server + "/app", TestImports: []string{server + "/storage/storagetest"}}, 0},
 		{"a package for tests in another", pkg{ImportPath: server + "/storage/etcd/etcdtest", Imports: []string{server + "/storage/storagetest"}}, 0},
 		{"forbidden import", pkg{ImportPath: server + "/app", TestImports: []string{"k8s.io/apiserver/pkg/server"}}, 1},
-		{"forbidden module", pkg{ImportPath: "k8s.io/kubernetes/pkg/api", Module: &struct{ Path string }{"k8s.io/kubernetes"}}, 1},
+		{"forbidden module", pkg{ImportPath: "k8s.io/kubernetes/pkg/api", Module: &struct{ Path string }{"k8s.io/kubernetes", "k8s.io/controller-manager"}}, 1},
 		{"api and apimachinery", pkg{ImportPath: server + "/app", Imports: []string{"k8s.io/api/core/v1", "k8s.io/apimachinery/pkg/runtime"}}, 0},
 	}
 	for _, tt := range tests {

@@ -39,7 +39,7 @@ type Follower struct {
 	FollowerConfig
 	changed chan struct{} // has a capacity of one
 
-	mu       sync.Mutex // a leaf lock
+	mu       sync.Mutex // taken before the lock of the graph
 	monitors map[*resources.Resource]*monitor
 	group    sync.WaitGroup
 	listed   chan struct{} // closed when the initial lists are complete or have timed out
@@ -81,16 +81,21 @@ func (f *Follower) Check(*http.Request) error {
 // Listed returns a channel that is closed when the initial lists are complete or have timed out.
 func (f *Follower) Listed() <-chan struct{} { return f.listed }
 
-// SyncedResource reports whether a resource is monitored and listed.
-func (f *Follower) SyncedResource(r schema.GroupResource) bool {
+// Count returns the number of objects of a resource in a namespace, and false if the resource is not
+// followed. It fails if the resource is not listed yet.
+func (f *Follower) Count(r schema.GroupResource, namespace string) (n int, followed bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, m := range f.monitors {
-		if m.resource.GroupResource() == r {
-			return m.synced.Load()
+		if m.resource.GroupResource() != r {
+			continue
 		}
+		if !m.synced.Load() {
+			return 0, true, fmt.Errorf("%s are not listed yet", r)
+		}
+		return f.Graph.Count(r, namespace), true, nil
 	}
-	return false
+	return 0, false, nil
 }
 
 // waiting returns the resources that are not listed yet, and the number of all resources.
