@@ -22,7 +22,7 @@ const suiteSize = 6
 func binDir(t *testing.T, more ...harness.Program) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, p := range append(more, harness.APIServer, harness.AuthnWebhook, harness.AuthzWebhook, harness.TokenCleaner, harness.BootstrapSigner, harness.Console) {
+	for _, p := range append(more, harness.APIServer, harness.AuthnWebhook, harness.AuthzWebhook, harness.TokenCleaner, harness.BootstrapSigner, harness.Controllers, harness.Console) {
 		if err := os.Symlink(harness.Binary(t, p), filepath.Join(dir, string(p))); err != nil {
 			t.Fatal(err)
 		}

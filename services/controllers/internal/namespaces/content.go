@@ -175,7 +175,9 @@ func (c *Controller) deleteCollection(ctx context.Context, r *resources.Resource
 
 // unsupported reports whether the server has no such operation or resource. Discovery may list
 // operations that the server does not have.
-func unsupported(err error) bool { return apierrors.IsMethodNotSupported(err) || apierrors.IsNotFound(err) }
+func unsupported(err error) bool {
+	return apierrors.IsMethodNotSupported(err) || apierrors.IsNotFound(err)
+}
 
 // gracePeriod returns the longest grace period of the pods of a namespace that have not ended, in
 // seconds. It returns 0 if the namespace has been terminating for longer.
