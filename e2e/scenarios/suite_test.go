@@ -16,7 +16,7 @@ import (
 )
 
 // suiteSize is how many services the supervisor starts, on ports in a row.
-const suiteSize = 6
+const suiteSize = 7
 
 // binDir is a folder with the binaries that the supervisor runs.
 func binDir(t *testing.T, more ...harness.Program) string {

@@ -67,13 +67,16 @@ type clients struct {
 }
 
 func newClients(config *rest.Config) (*clients, error) {
+	unlimited := rest.CopyConfig(config)
+	unlimited.QPS = -1
+	// All resources are followed and deleted, also deprecated ones.
+	config = rest.CopyConfig(config)
+	config.WarningHandler, unlimited.WarningHandler = rest.NoWarnings{}, rest.NoWarnings{}
 	scaled := func(rate float32, burst int) *rest.Config {
 		c := rest.CopyConfig(config)
 		c.QPS, c.Burst = c.QPS*rate, c.Burst*burst
 		return c
 	}
-	unlimited := rest.CopyConfig(config)
-	unlimited.QPS = -1
 	var errs []error
 	typed := func(c *rest.Config) kubernetes.Interface {
 		client, err := kubernetes.NewForConfig(c)
