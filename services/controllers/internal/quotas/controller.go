@@ -32,6 +32,9 @@ type Counts interface {
 	Count(r schema.GroupResource, namespace string) (n int, served bool, err error)
 }
 
+// informerResync is the interval at which informers repeat all objects to their handlers.
+const informerResync = 12 * time.Hour
+
 // unservedRetry is the time after which a quota of a resource that is not served is due again.
 const unservedRetry = 30 * time.Second
 
@@ -78,7 +81,7 @@ func New(c Config) *Controller {
 	}
 	return &Controller{
 		Config: c, evaluators: quota.Evaluators(c.Gates, time.Now),
-		quotas:  corev1informers.NewResourceQuotaInformer(c.Client, metav1.NamespaceAll, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
+		quotas:  corev1informers.NewResourceQuotaInformer(c.Client, metav1.NamespaceAll, informerResync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
 		primary: named("resourcequota_primary"), urgent: named("resourcequota_priority"),
 		released: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[place](),
 			workqueue.TypedRateLimitingQueueConfig[place]{Name: "resource_quota_controller_resource_changes", MetricsProvider: c.Queues}),
@@ -164,7 +167,7 @@ func (c *Controller) resync(ctx context.Context) {
 
 // terminalPods returns an informer of the pods that have ended. A pod that appears releases usage.
 func (c *Controller) terminalPods() (cache.SharedIndexInformer, error) {
-	informer := corev1informers.NewFilteredPodInformer(c.Client, metav1.NamespaceAll, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
+	informer := corev1informers.NewFilteredPodInformer(c.Client, metav1.NamespaceAll, informerResync, cache.Indexers{}, func(o *metav1.ListOptions) {
 		o.FieldSelector = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
 	})
 	if err := informer.SetTransform(stripPod); err != nil {
