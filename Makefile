@@ -6,7 +6,7 @@ SHELL := /bin/bash
 
 GO       ?= go
 BIN      := bin
-SERVICES := apiserver authn-webhook authz-webhook tokencleaner bootstrapsigner console
+SERVICES := apiserver authn-webhook authz-webhook tokencleaner bootstrapsigner controllers console
 # Static binaries; only the race detector needs cgo.
 export CGO_ENABLED ?= 0
 # The e2e module has its own go.mod, so that its clients are not ours.
@@ -19,12 +19,12 @@ help: ## List the targets
 .PHONY: up
 up: ## Build and run the whole suite on this machine; Ctrl-C stops it
 	@$(GO) build -o $(BIN)/local ./deploy/local
-	@exec $(BIN)/local --bin-dir=$(BIN)
+	@exec $(BIN)/local --bin-dir=$(BIN) $(UP)
 
 .PHONY: ha
 ha: ## Run three API servers, two of everything else, etcd and NATS clusters; what dies is started again, kill -HUP restarts all one by one
 	@$(GO) build -o $(BIN)/local ./deploy/local
-	@exec $(BIN)/local --ha --dir=.local-ha --bin-dir=$(BIN)
+	@exec $(BIN)/local --ha --dir=.local-ha --bin-dir=$(BIN) $(UP)
 
 .PHONY: build
 build: ## Build every service into bin/

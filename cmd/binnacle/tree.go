@@ -26,6 +26,7 @@ import (
 	authzwebhook "binnacle/services/authz-webhook/program"
 	bootstrapsigner "binnacle/services/bootstrapsigner/program"
 	console "binnacle/services/console/program"
+	controllers "binnacle/services/controllers/program"
 	tokencleaner "binnacle/services/tokencleaner/program"
 )
 
@@ -34,7 +35,7 @@ const name = "binnacle"
 // suiteServices returns the services in the order of help.
 func suiteServices() []options.Command {
 	return []options.Command{
-		apiserver.Command(), authnwebhook.Command(), authzwebhook.Command(), tokencleaner.Command(), bootstrapsigner.Command(), console.Command(),
+		apiserver.Command(), authnwebhook.Command(), authzwebhook.Command(), tokencleaner.Command(), bootstrapsigner.Command(), controllers.Command(), console.Command(),
 	}
 }
 

@@ -37,7 +37,7 @@ func TestCommandLine(t *testing.T) {
 		code int
 		want []string // in what is said
 	}{
-		"--help":             {0, []string{"up ", "ha ", "apiserver ", "authn-webhook ", "authz-webhook ", "tokencleaner ", "bootstrapsigner ", "console ", "etcd ", "nats-server ", "completion "}},
+		"--help":             {0, []string{"up ", "ha ", "apiserver ", "authn-webhook ", "authz-webhook ", "tokencleaner ", "bootstrapsigner ", "controllers ", "console ", "etcd ", "nats-server ", "completion "}},
 		"--version":          {0, []string{"binnacle version devel"}},
 		"up --help":          {0, []string{"binnacle up [flags]", "--port", "--dir"}},
 		"ha --help":          {0, []string{"three API servers"}},

@@ -52,6 +52,8 @@ func TestCertificatesHaveOnePurpose(t *testing.T) {
 		{l.ProxyClient(), certs.FrontProxyCA, "front-proxy-client", "", client, nil},
 		{l.KubeletClient(), certs.KubeletCA, "kube-apiserver-kubelet-client", "", client, nil},
 		{l.Monitoring(), certs.ClientCA, "binnacle-monitoring", "system:monitoring", client, nil},
+		{l.ControllerManager(), certs.ClientCA, "system:kube-controller-manager", "", client, nil},
+		{l.Scheduler(), certs.ClientCA, "system:kube-scheduler", "", client, nil},
 		{l.EtcdClient(), certs.EtcdCA, "apiserver", "", client, nil},
 		{l.NATSClient(), certs.NATSCA, "apiserver", "", client, nil},
 		{l.Etcd(), certs.EtcdCA, "etcd", "", server, []string{"127.0.0.1", "etcd-0", "etcd-2.etcd.binnacle.svc"}},
@@ -101,6 +103,7 @@ func TestFoldersHoldOnlyNeededFiles(t *testing.T) {
 		"authz-webhook":   {"authz-webhook-client.crt", "authz-webhook-client.key", "authz-webhook.crt", "authz-webhook.key", "client-ca.crt", "serving-ca.crt"},
 		"tokencleaner":    {"client-ca.crt", "serving-ca.crt", "tokencleaner-client.crt", "tokencleaner-client.key", "tokencleaner.crt", "tokencleaner.key"},
 		"bootstrapsigner": {"bootstrapsigner-client.crt", "bootstrapsigner-client.key", "bootstrapsigner.crt", "bootstrapsigner.key", "client-ca.crt", "serving-ca.crt"},
+		"controllers":     {"client-ca.crt", "controllers-client.crt", "controllers-client.key", "controllers.crt", "controllers.key", "serving-ca.crt"},
 		"console":         {"client-ca.crt", "console-client.crt", "console-client.key", "console.crt", "console.key", "serving-ca.crt"},
 		"etcd":            {"etcd-ca.crt", "etcd.crt", "etcd.key"},
 		"nats":            {"nats-ca.crt", "nats.crt", "nats.key"},
@@ -108,6 +111,9 @@ func TestFoldersHoldOnlyNeededFiles(t *testing.T) {
 		"admin":           {"admin.crt", "admin.key", "serving-ca.crt"},
 		"monitoring":      {"monitoring.crt", "monitoring.key", "serving-ca.crt"},
 		"front-proxy":     {"front-proxy-client.crt", "front-proxy-client.key", "serving-ca.crt"},
+
+		"kube-controller-manager": {"kube-controller-manager.crt", "kube-controller-manager.key", "serving-ca.crt"},
+		"kube-scheduler":          {"kube-scheduler.crt", "kube-scheduler.key", "serving-ca.crt"},
 	}
 	folders, err := os.ReadDir(o.Dir)
 	if err != nil {

@@ -5,9 +5,12 @@ import (
 	"slices"
 )
 
+// Controllers is the service that takes the place of kube-controller-manager.
+const Controllers = "controllers"
+
 // Services returns the services of the suite other than the API server.
 func Services() []string {
-	return []string{"authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner", "console"}
+	return []string{"authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner", "console", Controllers}
 }
 
 // Common names of the API server's client certificates: KubeletClientName for kubelets,
@@ -56,6 +59,8 @@ const (
 	frontProxyFolder = "front-proxy"
 	monitoringFolder = "monitoring"
 	balancerFolder   = "balancer"
+	managerFolder    = "kube-controller-manager"
+	schedulerFolder  = "kube-scheduler"
 	apiserverFolder  = "apiserver"
 	etcdFolder       = "etcd"
 	natsFolder       = "nats"
@@ -93,6 +98,11 @@ func (l Layout) Admin() Pair      { return l.pair(adminFolder, "admin") }
 func (l Layout) Monitoring() Pair { return l.pair(monitoringFolder, "monitoring") }
 func (l Layout) FrontProxy() Pair { return l.pair(frontProxyFolder, "front-proxy-client") }
 
+// ControllerManager and Scheduler return the client certificates of Kubernetes' own controllers,
+// which can run beside the suite.
+func (l Layout) ControllerManager() Pair { return l.pair(managerFolder, managerFolder) }
+func (l Layout) Scheduler() Pair         { return l.pair(schedulerFolder, schedulerFolder) }
+
 // Serving and Client return the serving certificate of a service, and its client
 // certificate for the API server.
 func (l Layout) Serving(service string) Pair { return l.pair(service, service) }
@@ -124,5 +134,5 @@ type Pair struct{ Cert, Key string }
 
 // Programs returns all programs that have a folder.
 func Programs() []string {
-	return slices.Concat([]string{apiserverFolder}, Services(), []string{etcdFolder, natsFolder, balancerFolder, adminFolder, monitoringFolder, frontProxyFolder})
+	return slices.Concat([]string{apiserverFolder}, Services(), []string{etcdFolder, natsFolder, balancerFolder, adminFolder, monitoringFolder, frontProxyFolder, managerFolder, schedulerFolder})
 }

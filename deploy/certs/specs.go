@@ -122,5 +122,9 @@ func (o Options) programs() []program {
 			{pair: l.Monitoring(), by: ClientCA, cn: "binnacle-monitoring", organizations: []string{"system:monitoring"}, use: client}}},
 		program{name: frontProxyFolder, trusts: []CA{ServingCA}, certs: []spec{
 			{pair: l.FrontProxy(), by: FrontProxyCA, cn: FrontProxyName, use: client}}},
+		program{name: managerFolder, trusts: []CA{ServingCA}, certs: []spec{
+			{pair: l.ControllerManager(), by: ClientCA, cn: "system:" + managerFolder, use: client}}},
+		program{name: schedulerFolder, trusts: []CA{ServingCA}, certs: []spec{
+			{pair: l.Scheduler(), by: ClientCA, cn: "system:" + schedulerFolder, use: client}}},
 	)
 }

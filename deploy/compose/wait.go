@@ -18,8 +18,8 @@ const (
 // instances returns the instances that must be ready, as the balancer addresses them. The API
 // server needs etcd, so etcd is not checked. Only API servers reach NATS.
 func (c *config) instances() (out []string) {
-	for port, s := range []string{"apiserver", "authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner"} {
-		for i := 1; i <= 2; i++ {
+	for port, s := range []string{"apiserver", "authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner", console, "controllers"} {
+		for i := 1; i <= 2 && s != console; i++ {
 			out = append(out, fmt.Sprintf("%s-%d:%d", s, i, 6443+port))
 		}
 	}

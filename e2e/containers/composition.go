@@ -25,7 +25,7 @@ func services() []string {
 
 // suite are the suite's services. The console is made in longer forms alone.
 func suite() []string {
-	out := []string{"apiserver", "authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner"}
+	out := []string{"apiserver", "authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner", "controllers"}
 	if os.Getenv(formEnv) != "" {
 		out = append(out, consoleService)
 	}

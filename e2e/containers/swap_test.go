@@ -172,7 +172,7 @@ func controllersElsewhere(t *testing.T, c *composition) {
 	if _, err := admin.CoreV1().ConfigMaps("kube-public").Create(t.Context(), info, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for port, s := range map[string]string{"6446": "tokencleaner", "6447": "bootstrapsigner"} {
+	for port, s := range map[string]string{"6446": "tokencleaner", "6447": "bootstrapsigner", "6449": "controllers"} {
 		kubeconfig := c.kubeconfigFor(t, s+"-elsewhere.kubeconfig", "https://apiserver-0:6443", s+"-client")
 		c.run(t, s+"-0", s, []string{c.certificate(s) + ":/certs:ro", kubeconfig + ":/kubeconfig:ro"}, "--secure-port="+port,
 			"--tls-cert-file=/certs/"+s+".crt", "--tls-private-key-file=/certs/"+s+".key", "--client-ca-file=/certs/client-ca.crt", "--kubeconfig=/kubeconfig")

@@ -28,6 +28,7 @@ const (
 	AuthzWebhook    Program = "authz-webhook"
 	TokenCleaner    Program = "tokencleaner"
 	BootstrapSigner Program = "bootstrapsigner"
+	Controllers     Program = "controllers"
 	Console         Program = "console"
 	Everything      Program = "binnacle" // all services in one
 	Supervisor      Program = "local"    // of the whole suite on one machine

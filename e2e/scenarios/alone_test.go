@@ -41,6 +41,7 @@ func TestServicesAlone(t *testing.T) {
 		{harness.AuthzWebhook, []string{"--master=" + nobody}, true, "apiserver", "waiting for the API server"},
 		{harness.TokenCleaner, []string{"--master=" + nobody}, true, "apiserver", "waiting for the API server"},
 		{harness.BootstrapSigner, []string{"--master=" + nobody}, true, "apiserver", "waiting for the API server"},
+		{harness.Controllers, []string{"--master=" + nobody}, true, "apiserver", "waiting for the API server"},
 	} {
 		t.Run(string(c.program), func(t *testing.T) {
 			t.Parallel()
@@ -86,7 +87,7 @@ func TestControllersByRole(t *testing.T) {
 	server := harness.StartServer(t)
 	client := server.Client()
 	harness.NewCLI(t, server).Run(t, "apply", "-f", filepath.Join(harness.Project(t), "deploy", "manifests", "rbac"))
-	for _, p := range []harness.Program{harness.TokenCleaner, harness.BootstrapSigner} {
+	for _, p := range []harness.Program{harness.TokenCleaner, harness.BootstrapSigner, harness.Controllers} {
 		r := startController(t, server, p) // of no group
 		harness.Eventually(t, tokenSettle, string(p)+" is ready", r.ready)
 	}

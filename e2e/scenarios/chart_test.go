@@ -68,7 +68,7 @@ func combinations() (out []combination) {
 					continue
 				}
 				add(append(rest, "authnWebhook: {enabled: false}")...)
-				add(append(rest, "authzWebhook: {enabled: false}, tokencleaner: {enabled: false}, bootstrapsigner: {enabled: false}")...)
+				add(append(rest, "authzWebhook: {enabled: false}, tokencleaner: {enabled: false}, bootstrapsigner: {enabled: false}, controllers: {enabled: false}")...)
 				add(append(rest, "console: {enabled: true}")...)
 			}
 		}
@@ -281,7 +281,7 @@ func TestChartSaysWhatDoesNotGoTogether(t *testing.T) {
 		{"binnacle", "etcd: {mode: external}", "etcd.mode external needs etcd.endpoints"},
 		{"binnacle", "nats: {mode: external}", "nats.mode external needs nats.servers"},
 		{"binnacle", "apiserver: {enabled: false}", "apiserver.url is needed"},
-		{"binnacle", "{console: {enabled: true}, apiserver: {enabled: false, url: 'https://x'}, authnWebhook: {enabled: false}, authzWebhook: {enabled: false}, tokencleaner: {enabled: false}, bootstrapsigner: {enabled: false}}", "console.enabled needs a service to show"},
+		{"binnacle", "{console: {enabled: true}, apiserver: {enabled: false, url: 'https://x'}, authnWebhook: {enabled: false}, authzWebhook: {enabled: false}, tokencleaner: {enabled: false}, bootstrapsigner: {enabled: false}, controllers: {enabled: false}}", "console.enabled needs a service to show"},
 		{"elsewhere", "{}", "use certificates.mode cert-manager"},
 		{"binnacle", "etcd: {mode: raft}", "etcd"},
 		{"binnacle", "apiserver: {replicas: many}", "replicas"},

@@ -39,7 +39,7 @@ func TestConsole(t *testing.T) {
 	cli := harness.CLIOf(t, filepath.Join(dir, "kubeconfig"))
 	cli.Run(t, "create", "serviceaccount", "stranger", "-n", "default")
 	stranger := strings.TrimSpace(cli.Run(t, "create", "token", "stranger", "-n", "default"))
-	services := []string{"apiserver", "authn-webhook", "authz-webhook", "bootstrapsigner", "tokencleaner"}
+	services := []string{"apiserver", "authn-webhook", "authz-webhook", "bootstrapsigner", "controllers", "tokencleaner"}
 	harness.Eventually(t, time.Minute, "a state in which all are ready", func() error {
 		code, state := consoleState(t, page, token)
 		var ready []string

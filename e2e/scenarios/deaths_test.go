@@ -24,7 +24,7 @@ import (
 var everyProcess = []string{
 	"apiserver-0", "etcd-0", "nats-0", "apiserver-1", "etcd-1", "nats-1", "apiserver-2", "etcd-2", "nats-2",
 	"authn-webhook-0", "authn-webhook-1", "authz-webhook-0", "authz-webhook-1",
-	"tokencleaner-0", "tokencleaner-1", "bootstrapsigner-0", "bootstrapsigner-1", "console",
+	"tokencleaner-0", "tokencleaner-1", "bootstrapsigner-0", "bootstrapsigner-1", "controllers-0", "controllers-1", "console",
 }
 
 // TestEveryDeath kills each process of a replicated suite in turn, while two writers

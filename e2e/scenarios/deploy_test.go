@@ -22,7 +22,7 @@ import (
 // programs are what images hold, by the last part of their names.
 var programs = map[string]harness.Program{
 	"apiserver": harness.APIServer, "authn-webhook": harness.AuthnWebhook, "authz-webhook": harness.AuthzWebhook,
-	"tokencleaner": harness.TokenCleaner, "bootstrapsigner": harness.BootstrapSigner, "etcd": harness.EtcdServer, "nats": harness.NATSServer,
+	"tokencleaner": harness.TokenCleaner, "bootstrapsigner": harness.BootstrapSigner, "controllers": harness.Controllers, "etcd": harness.EtcdServer, "nats": harness.NATSServer,
 	"console": harness.Console, "balancer": harness.Balancer,
 }
 
@@ -89,8 +89,8 @@ func TestManifests(t *testing.T) {
 		overlay  string
 		replicas map[string]int32
 	}{
-		{"single", map[string]int32{"apiserver": 1, "authn-webhook": 1, "authz-webhook": 1, "tokencleaner": 1, "bootstrapsigner": 1, "console": 1}},
-		{"ha", map[string]int32{"apiserver": 3, "authn-webhook": 2, "authz-webhook": 2, "tokencleaner": 2, "bootstrapsigner": 2, "console": 1, "etcd": 3, "nats": 3}},
+		{"single", map[string]int32{"apiserver": 1, "authn-webhook": 1, "authz-webhook": 1, "tokencleaner": 1, "bootstrapsigner": 1, "controllers": 1, "console": 1}},
+		{"ha", map[string]int32{"apiserver": 3, "authn-webhook": 2, "authz-webhook": 2, "tokencleaner": 2, "bootstrapsigner": 2, "controllers": 2, "console": 1, "etcd": 3, "nats": 3}},
 	} {
 		folder := filepath.Join(manifests, "overlays", c.overlay)
 		cli.Run(t, "apply", "--validate=strict", "-k", folder)
@@ -262,7 +262,7 @@ func TestCompose(t *testing.T) {
 		knowsFlags(t, s.Image, s.Command)
 		number[imageName.FindStringSubmatch(s.Image)[1]]++
 	}
-	if want := map[string]int{"etcd": 3, "nats": 3, "apiserver": 2, "authn-webhook": 2, "authz-webhook": 2, "tokencleaner": 2, "bootstrapsigner": 2, "balancer": 1, "console": 1}; !maps.Equal(number, want) {
+	if want := map[string]int{"etcd": 3, "nats": 3, "apiserver": 2, "authn-webhook": 2, "authz-webhook": 2, "tokencleaner": 2, "bootstrapsigner": 2, "controllers": 2, "balancer": 1, "console": 1}; !maps.Equal(number, want) {
 		t.Errorf("services %v", number)
 	}
 	for _, conf := range []string{filepath.Join(folder, "nats.conf"), filepath.Join(harness.Project(t), "deploy", "manifests", "overlays", "ha", "nats.conf")} {

@@ -72,7 +72,7 @@ func TestDocumentation(t *testing.T) {
 	}
 	flags := map[string]bool{}
 	for _, p := range []harness.Program{
-		harness.APIServer, harness.AuthnWebhook, harness.AuthzWebhook, harness.TokenCleaner, harness.BootstrapSigner, harness.Console,
+		harness.APIServer, harness.AuthnWebhook, harness.AuthzWebhook, harness.TokenCleaner, harness.BootstrapSigner, harness.Controllers, harness.Console,
 		harness.Certificates, harness.Images, harness.Supervisor, harness.EtcdServer,
 	} {
 		for f := range flagsOf(t, p) {

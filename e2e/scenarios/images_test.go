@@ -42,7 +42,7 @@ func TestImages(t *testing.T) {
 	if text, err := run(harness.Binary(t, harness.Images), "--builder=buildah", "--bin-dir="+binDir(t, harness.Balancer), "--out="+out, "--tag=test", "--prefix=localhost/e2e"); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	for _, service := range []string{"apiserver", "authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner", "console", "balancer"} {
+	for _, service := range []string{"apiserver", "authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner", "controllers", "console", "balancer"} {
 		archive := filepath.Join(dir, service+".tar")
 		if text, err := run("buildah", "push", "localhost/e2e/"+service+":test", "docker-archive:"+archive); err != nil {
 			t.Fatalf("%v\n%s", err, text)

@@ -27,7 +27,7 @@ import (
 
 const (
 	// haPorts is how many ports in a row the supervisor takes for --ha.
-	haPorts = 29
+	haPorts = 32
 	// haPatience bounds each phase.
 	haPatience = time.Minute
 	writers    = 4

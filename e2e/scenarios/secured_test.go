@@ -45,6 +45,8 @@ func TestSuiteIsSecured(t *testing.T) {
 		{"tokencleaner/tokencleaner-client", api, "/metrics", 403},
 		{"bootstrapsigner/bootstrapsigner-client", api, "/api/v1/namespaces/kube-system/secrets", 200},
 		{"bootstrapsigner/bootstrapsigner-client", api, "/api/v1/namespaces/kube-public/configmaps", 403},
+		{"controllers/controllers-client", api, "/api/v1/namespaces/default/secrets", 200},
+		{"controllers/controllers-client", api, "/metrics", 403},
 		{"authn-webhook/authn-webhook-client", api, "/api/v1/pods", 200},
 		{"authn-webhook/authn-webhook-client", api, "/api/v1/configmaps", 403},
 		{"authz-webhook/authz-webhook-client", api, "/apis/rbac.authorization.k8s.io/v1/roles", 200},

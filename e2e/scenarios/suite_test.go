@@ -16,13 +16,13 @@ import (
 )
 
 // suiteSize is how many services the supervisor starts, on ports in a row.
-const suiteSize = 6
+const suiteSize = 7
 
 // binDir is a folder with the binaries that the supervisor runs.
 func binDir(t *testing.T, more ...harness.Program) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, p := range append(more, harness.APIServer, harness.AuthnWebhook, harness.AuthzWebhook, harness.TokenCleaner, harness.BootstrapSigner, harness.Console) {
+	for _, p := range append(more, harness.APIServer, harness.AuthnWebhook, harness.AuthzWebhook, harness.TokenCleaner, harness.BootstrapSigner, harness.Controllers, harness.Console) {
 		if err := os.Symlink(harness.Binary(t, p), filepath.Join(dir, string(p))); err != nil {
 			t.Fatal(err)
 		}

@@ -43,7 +43,7 @@ func confined() []struct {
 
 // forbidden lists the modules that this project implements.
 func forbidden() []string {
-	return []string{"k8s.io/apiserver", "k8s.io/apiextensions-apiserver", "k8s.io/kube-aggregator", "k8s.io/kubernetes"}
+	return []string{"k8s.io/apiserver", "k8s.io/apiextensions-apiserver", "k8s.io/kube-aggregator", "k8s.io/kubernetes", "k8s.io/controller-manager"}
 }
 
 // groups lists the groups of packages of the API server from the top to the bottom. A package

@@ -41,6 +41,7 @@ func (p Program) flags(c *suite.Config) *pflag.FlagSet {
 	f.StringVar(&c.Dir, "dir", p.Dir, "folder of data, certificates and kubeconfigs")
 	f.IntVar(&c.Port, "port", 6443, "port of the API server; the other services take the ports after it")
 	f.DurationVar(&c.Timeout, "timeout", 2*time.Minute, "how long the services may take to be ready")
+	f.BoolVar(&c.NoControllers, "no-controllers", false, "leave out the controllers service, for example beside a kube-controller-manager")
 	c.HA, c.Self = p.Replicated, p.Self
 	if p.Self == "" {
 		f.StringVar(&c.BinDir, "bin-dir", "bin", "folder of the binaries")

@@ -12,7 +12,7 @@ serving certificate has. */}}
 {{- end }}
 - {program: apiserver, file: apiserver-proxy-client, ca: front-proxy-ca, cn: front-proxy-client, usages: [client auth]}
 - {program: apiserver, file: apiserver-kubelet-client, ca: kubelet-ca, cn: kube-apiserver-kubelet-client, usages: [client auth]}
-{{- range list "authn-webhook" "authz-webhook" "tokencleaner" "bootstrapsigner" "console" }}
+{{- range list "authn-webhook" "authz-webhook" "tokencleaner" "bootstrapsigner" "console" "controllers" }}
 - {program: {{ . }}, file: {{ . }}, ca: serving-ca, cn: {{ . }}, usages: [server auth], names: {{ . }}}
 - {program: {{ . }}, file: {{ . }}-client, ca: client-ca, cn: "system:binnacle:{{ . }}", org: system:binnacle, usages: [client auth]}
 {{- end }}

@@ -7,6 +7,7 @@
   (dict "name" "authz-webhook" "port" 6445 "values" $v.authzWebhook)
   (dict "name" "tokencleaner" "port" 6446 "values" $v.tokencleaner)
   (dict "name" "bootstrapsigner" "port" 6447 "values" $v.bootstrapsigner)
+  (dict "name" "controllers" "port" 6449 "values" $v.controllers)
   (dict "name" "console" "port" 6448 "values" $v.console) -}}
 {{- $out := list -}}
 {{- range $list -}}

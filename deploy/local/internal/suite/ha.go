@@ -25,8 +25,8 @@ const (
 // Ports after that of the API server: the balancers, the instances, etcd's clients and peers, and
 // NATS' clients and routes.
 const (
-	instanceOffset = 6
-	etcdOffset     = instanceOffset + apiservers + 4*replicas
+	instanceOffset = 7
+	etcdOffset     = instanceOffset + apiservers + 5*replicas
 	natsOffset     = etcdOffset + 2*members
 	// Ports is the number of ports of a replicated suite.
 	Ports = natsOffset + 2*members
@@ -41,7 +41,7 @@ const shutdownDelay = "--shutdown-delay-duration=1s"
 // replicated returns a plan with several instances of everything.
 func replicated(c Config) plan {
 	out := plan{
-		services: table(),
+		services: table(c),
 		programs: []program{{name: "etcd", module: "e2e", pkg: "./cmd/etcd"}, {name: "nats-server", module: "e2e", pkg: "./cmd/nats-server"}},
 		groups:   [][]instance{etcdMembers(c), natsMembers(c)},
 	}

@@ -17,7 +17,7 @@ import (
 var instances = []string{
 	"etcd-0", "etcd-1", "etcd-2", "nats-0", "nats-1", "nats-2", "apiserver-0", "apiserver-1", "apiserver-2",
 	"authn-webhook-0", "authn-webhook-1", "authz-webhook-0", "authz-webhook-1",
-	"tokencleaner-0", "tokencleaner-1", "bootstrapsigner-0", "bootstrapsigner-1", "console",
+	"tokencleaner-0", "tokencleaner-1", "bootstrapsigner-0", "bootstrapsigner-1", "controllers-0", "controllers-1", "console",
 }
 
 func TestAReplicatedSuiteRestartsOneByOne(t *testing.T) {

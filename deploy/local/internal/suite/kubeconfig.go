@@ -8,11 +8,17 @@ import (
 	"binnacle/deploy/certs"
 )
 
-// writeKubeconfigs writes one kubeconfig for the admin, one for each service that is a client of
+// writeKubeconfigs writes one kubeconfig for the admin and for each of Kubernetes' own controllers, one for each service that is a client of
 // the API server, and one for each service that the API server calls.
 func writeKubeconfigs(p paths, services []service, port int) error {
 	l, server := p.certs(), address(port)
 	if err := writeKubeconfig(p.adminKubeconfig(), server, certs.AdminUser, l.AdminTrust(), l.Admin()); err != nil {
+		return err
+	}
+	if err := writeKubeconfig(p.managerKubeconfig(), server, "system:kube-controller-manager", l.AdminTrust(), l.ControllerManager()); err != nil {
+		return err
+	}
+	if err := writeKubeconfig(p.schedulerKubeconfig(), server, "system:kube-scheduler", l.AdminTrust(), l.Scheduler()); err != nil {
 		return err
 	}
 	for _, s := range services {

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 // fakes is a folder with a fake binary of each service; set by TestMain.
 var fakes string
 
-var names = []string{"apiserver", "authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner", "console"}
+var names = []string{"apiserver", "authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner", "controllers", "console"}
 
 func buildFakes(dir string) error {
 	fake := filepath.Join(dir, names[0])

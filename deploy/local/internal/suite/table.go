@@ -53,7 +53,7 @@ type balanced struct {
 
 // single returns a plan with one instance of each service, on consecutive ports.
 func single(c Config) plan {
-	out := plan{services: table()}
+	out := plan{services: table(c)}
 	for _, s := range out.services {
 		port := c.Port + s.offset
 		out.programs = append(out.programs, serviceProgram(s))
@@ -99,16 +99,35 @@ func serviceInstance(s service, name string, c Config, port int, more ...string)
 // isAuthority reports whether the API server calls a service, which then accepts no other callers.
 func isAuthority(name string) bool { return name == authnWebhook || name == authzWebhook }
 
-// table returns the services in the order of their start.
-func table() []service {
-	services := []service{{name: apiserver, args: apiserverArgs}}
+// table returns the services in the order of their start. The console is the last, because it needs
+// to know the others.
+func table(c Config) []service {
+	services := []service{{name: apiserver, args: apiserverArgs(c)}}
+	var last service
 	for i, name := range certs.Services() {
-		services = append(services, service{name: name, offset: i + 1, args: clientArgs(name)})
+		s := service{name: name, offset: i + 1, args: clientArgs(name)}
+		switch {
+		case name == consoleService:
+			last = s
+		case name != certs.Controllers || !c.NoControllers:
+			services = append(services, s)
+		}
 	}
-	return services
+	return append(services, last)
 }
 
-func apiserverArgs(p paths, port int) []string {
+func apiserverArgs(c Config) func(paths, int) []string {
+	return func(p paths, port int) []string {
+		args := apiserverFlags(p, port)
+		if c.NoControllers {
+			// Nothing creates the service accounts that pods would need.
+			args = append(args, "--disable-admission-plugins=ServiceAccount")
+		}
+		return args
+	}
+}
+
+func apiserverFlags(p paths, port int) []string {
 	l := p.certs()
 	return []string{
 		"--data-dir=" + filepath.Join(p.dir, "data"),
@@ -123,8 +142,6 @@ func apiserverArgs(p paths, port int) []string {
 		"--authentication-token-webhook-config-file=" + p.webhookKubeconfig(authnWebhook),
 		"--authentication-token-webhook-version=v1",
 		"--service-cluster-ip-range=10.0.0.0/24",
-		// There is no controller that creates the service accounts that pods would need.
-		"--disable-admission-plugins=ServiceAccount",
 		"--authorization-mode=Webhook",
 		"--authorization-webhook-config-file=" + p.webhookKubeconfig(authzWebhook),
 		"--authorization-webhook-version=v1",
@@ -172,6 +189,11 @@ func clientArgs(name string) func(paths, int) []string {
 		return args
 	}
 }
+
+// managerKubeconfig and schedulerKubeconfig return the kubeconfigs of Kubernetes' own controllers,
+// which can run beside the suite.
+func (p paths) managerKubeconfig() string   { return p.kubeconfig("kube-controller-manager") }
+func (p paths) schedulerKubeconfig() string { return p.kubeconfig("kube-scheduler") }
 
 // paths returns the names of files below the suite's folder.
 type paths struct{ dir string }

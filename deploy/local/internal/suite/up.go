@@ -26,6 +26,8 @@ type Config struct {
 	Port    int // of the API server; the other ports follow
 	NoBuild bool
 	Timeout time.Duration // until all are ready
+	// NoControllers leaves the controllers service out.
+	NoControllers bool
 	// HA runs several instances of everything, with etcd and NATS clusters.
 	HA bool
 	// Restart triggers a rolling restart, one instance after the other.

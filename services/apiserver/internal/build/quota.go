@@ -10,6 +10,7 @@ import (
 
 	names "binnacle/libs/api"
 	"binnacle/libs/features"
+	"binnacle/libs/quota"
 	"binnacle/services/apiserver/internal/admission/plugins/resourcequota"
 	"binnacle/services/apiserver/internal/cache/lister"
 	"binnacle/services/apiserver/internal/registry"
@@ -32,7 +33,7 @@ func (p *parts) resourceQuota(configuration []byte) (any, error) {
 	}
 	return resourcequota.New(resourcequota.Config{
 		Quotas: &quotas{Kept: kept, p: p, gvr: kind}, Configuration: c, Now: time.Now,
-		Gates: resourcequota.Gates{
+		Gates: quota.Gates{
 			InPlaceResize: on(features.InPlacePodVerticalScaling), PodLevel: on(features.PodLevelResources),
 			Devices: on(features.DynamicResourceAllocation), AttributesClasses: on(features.VolumeAttributesClass),
 		},

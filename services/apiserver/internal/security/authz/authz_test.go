@@ -158,3 +158,38 @@ func TestTheSuitesOwnServices(t *testing.T) {
 		t.Error("nobody may")
 	}
 }
+
+// TestControllersServiceHasTheRightsOfItsControllers checks the controllers service apart, because it
+// may read, change and delete objects of every resource.
+func TestControllersServiceHasTheRightsOfItsControllers(t *testing.T) {
+	suite := authz.NewSuite()
+	may := func(line string) bool {
+		method, path, _ := strings.Cut(line, " ")
+		a := attributes(method, path)
+		a.User = &request.User{Name: "system:binnacle:controllers", Groups: []string{"system:binnacle"}}
+		d, _, err := suite.Authorize(t.Context(), a)
+		return err == nil && d == authz.Allow
+	}
+	for _, line := range []string{
+		"GET /readyz", "GET /api", "GET /apis/apps/v1", "GET /api/v1/namespaces/a/configmaps/x", "GET /apis/example.com/v1/widgets?watch=1",
+		"PATCH /apis/example.com/v1/namespaces/a/widgets/x", "DELETE /apis/example.com/v1/namespaces/a/widgets",
+		"PUT /api/v1/namespaces/a/finalize", "PUT /api/v1/namespaces/a/resourcequotas/q/status",
+		"POST /api/v1/namespaces/a/serviceaccounts", "POST /api/v1/namespaces/a/configmaps", "POST /api/v1/namespaces/a/events",
+		"POST /apis/coordination.k8s.io/v1/namespaces/kube-system/leases", "PUT /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/controllers",
+		"GET /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager",
+	} {
+		if !may(line) {
+			t.Errorf("%s is not allowed", line)
+		}
+	}
+	for _, line := range []string{
+		"GET /metrics", "GET /debug/pprof/", "POST /api/v1/namespaces/a/pods", "POST /api/v1/namespaces/a/secrets",
+		"POST /api/v1/namespaces/kube-system/serviceaccounts/x/token", "POST /api/v1/namespaces/a/pods/p/exec",
+		"POST /apis/rbac.authorization.k8s.io/v1/clusterrolebindings", "POST /apis/coordination.k8s.io/v1/namespaces/a/leases",
+		"POST /apis/authentication.k8s.io/v1/tokenreviews", "POST /apis/authorization.k8s.io/v1/subjectaccessreviews",
+	} {
+		if may(line) {
+			t.Errorf("%s is allowed", line)
+		}
+	}
+}

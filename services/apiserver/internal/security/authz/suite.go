@@ -55,6 +55,7 @@ func NewSuite() *Suite {
 		)},
 		"tokencleaner":    {cluster: only(), namespaces: in(api.SystemNamespace, append(leader("tokencleaner"), fixed(core, "secrets", read+" delete"))...)},
 		"bootstrapsigner": {cluster: only(), namespaces: signer},
+		"controllers":     {cluster: only(controllerRules()...), namespaces: in(api.SystemNamespace, append(leader("controllers"), named(leases, "leases", "get", "kube-controller-manager"))...)},
 		// The console checks who may use it, and shows metrics.
 		"console": {cluster: only(
 			fixed("authentication.k8s.io", "tokenreviews", "create"),
@@ -62,6 +63,22 @@ func NewSuite() *Suite {
 			rbacv1.PolicyRule{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}},
 		)},
 	}}
+}
+
+// controllerRules returns the permissions of the controllers service: those that Kubernetes' default
+// roles grant to the same controllers.
+func controllerRules() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		// The garbage collector and the namespace controller handle objects of every resource.
+		fixed(rbacv1.APIGroupAll, rbacv1.ResourceAll, "get list watch patch update delete deletecollection"),
+		fixed("", "events", "create patch update"),
+		fixed("events.k8s.io", "events", "create patch update"),
+		fixed("", "serviceaccounts configmaps", "create"),
+		// An aggregated role may grant what the controller itself may not do.
+		fixed(rbacv1.GroupName, "clusterroles", "escalate"),
+		// Discovery finds the resources.
+		{NonResourceURLs: []string{"/api", "/api/*", "/apis", "/apis/*"}, Verbs: []string{"get"}},
+	}
 }
 
 func fixed(group, resources, verbs string) rbacv1.PolicyRule {

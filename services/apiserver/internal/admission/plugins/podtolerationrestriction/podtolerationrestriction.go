@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"binnacle/libs/podqos"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/configuration"
 	"binnacle/services/apiserver/internal/admission/plugins/tolerations"
@@ -88,7 +89,7 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 			add = slices.Clone(p.config.Default)
 		}
 	}
-	if podspec.QOSClass(&pod.Spec) != corev1.PodQOSBestEffort {
+	if podqos.Class(&pod.Spec) != corev1.PodQOSBestEffort {
 		add = tolerations.Merge(add, []corev1.Toleration{{
 			Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
 		}})

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"binnacle/libs/quota"
 	"binnacle/services/apiserver/internal/admission"
 )
 
@@ -63,10 +64,10 @@ func (p *Plugin) judge(ctx context.Context, r *admission.Request, e *evaluator) 
 
 // measure computes the usage of the object.
 func (j *judged) measure() (err error) {
-	if j.used, err = j.evaluator.usage(j.request.Object); err != nil {
+	if j.used, err = j.evaluator.Usage(j.request.Object); err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	if negative := pick(j.used, func(name corev1.ResourceName) bool { q := j.used[name]; return q.Sign() < 0 }); len(negative) > 0 {
+	if negative := quota.Pick(j.used, func(name corev1.ResourceName) bool { q := j.used[name]; return q.Sign() < 0 }); len(negative) > 0 {
 		return j.request.Forbiddenf("quota usage is negative for resource(s): %s", list(negative))
 	}
 	return nil
@@ -74,7 +75,7 @@ func (j *judged) measure() (err error) {
 
 // look evaluates one quota.
 func (j *judged) look(q *corev1.ResourceQuota) error {
-	in, err := j.evaluator.scopesOf(j.request.Object, selectors(q))
+	in, err := j.evaluator.ScopesOf(j.request.Object, quota.Scopes(q))
 	if err != nil {
 		return j.request.Forbidden(err)
 	}
@@ -85,9 +86,9 @@ func (j *judged) look(q *corev1.ResourceQuota) error {
 	}
 	if concerned {
 		j.matched, j.grows = true, j.grows || len(growth) > 0
-		j.covered = append(j.covered, pick(q.Status.Hard, j.evaluator.counts)...)
+		j.covered = append(j.covered, quota.Pick(q.Status.Hard, j.evaluator.Counts)...)
 	}
-	if len(only(growth, q.Status.Hard)) > 0 {
+	if len(quota.Only(growth, q.Status.Hard)) > 0 {
 		j.asked = append(j.asked, q.Name)
 	}
 	return nil
@@ -102,7 +103,7 @@ func (e *evaluator) charges(r *admission.Request, q *corev1.ResourceQuota, used 
 	} else if !ok {
 		return nil, false, nil
 	}
-	restricted := pick(q.Status.Hard, e.counts)
+	restricted := quota.Pick(q.Status.Hard, e.Counts)
 	if e.constraints != nil {
 		if err := e.constraints(restricted, r.Object); err != nil {
 			return nil, false, r.Forbiddenf("failed quota: %s: %w", q.Name, err)
@@ -122,16 +123,16 @@ func (e *evaluator) charges(r *admission.Request, q *corev1.ResourceQuota, used 
 			}
 		}
 	}
-	return minus(used, nil), true, nil // removes zeros
+	return quota.Minus(used, nil), true, nil // removes zeros
 }
 
 // growth returns the amounts by which usage grows.
 func (e *evaluator) growth(used amounts, old runtime.Object) (amounts, error) {
-	before, err := e.usage(old)
+	before, err := e.Usage(old)
 	if err != nil {
 		return nil, err
 	}
-	return minus(used, before), nil
+	return quota.Minus(used, before), nil
 }
 
 // consumes reports whether the request increases usage: under the quotas that limit the object or,
@@ -140,7 +141,7 @@ func (j *judged) consumes() (bool, error) {
 	if j.matched {
 		return j.grows, nil
 	}
-	used := minus(j.used, nil)
+	used := quota.Minus(j.used, nil)
 	if j.request.Operation == admission.Update {
 		var err error
 		if used, err = j.evaluator.growth(j.used, j.request.OldObject); err != nil {
@@ -166,7 +167,7 @@ func (p *Plugin) uncovered(j *judged) error {
 	if !e.covers {
 		return nil
 	}
-	limited, err := e.scopesOf(r.Object, p.Configuration.scopes())
+	limited, err := e.ScopesOf(r.Object, p.Configuration.scopes())
 	if err != nil {
 		return r.Forbidden(err)
 	}
@@ -185,7 +186,7 @@ func (p *Plugin) uncovered(j *judged) error {
 // take adds delta to the usage of a quota, or returns an error if a limit would be exceeded. Status
 // updates report facts, so they are counted beyond the limit.
 func take(r *admission.Request, q *corev1.ResourceQuota, delta amounts) error {
-	sum := plus(q.Status.Used, delta)
+	sum := quota.Plus(q.Status.Used, delta)
 	exceeded := amounts{}
 	for name := range delta {
 		now, hard := sum[name], q.Status.Hard[name]
@@ -195,7 +196,7 @@ func take(r *admission.Request, q *corev1.ResourceQuota, delta amounts) error {
 	}
 	if len(exceeded) > 0 {
 		return r.Forbiddenf("exceeded quota: %s, requested: %s, used: %s, limited: %s",
-			q.Name, text(only(delta, exceeded)), text(only(q.Status.Used, exceeded)), text(exceeded))
+			q.Name, text(quota.Only(delta, exceeded)), text(quota.Only(q.Status.Used, exceeded)), text(exceeded))
 	}
 	q.Status.Used = sum
 	return nil

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"binnacle/libs/quota"
 	"binnacle/services/apiserver/internal/admission"
 )
 
@@ -161,12 +162,12 @@ func (p *Plugin) change(ctx context.Context, namespace, name string, jobs []*job
 
 // charge charges a quota and returns the amounts.
 func (j *job) charge(q *corev1.ResourceQuota) (amounts, error) {
-	used, err := j.evaluator.usage(j.request.Object)
+	used, err := j.evaluator.Usage(j.request.Object)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
 	growth, _, err := j.evaluator.charges(j.request, q, used)
-	delta := only(growth, q.Status.Hard)
+	delta := quota.Only(growth, q.Status.Hard)
 	if err != nil || len(delta) == 0 {
 		return nil, err
 	}

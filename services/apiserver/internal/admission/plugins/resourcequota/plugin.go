@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/libs/quota"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/request"
 )
@@ -37,7 +38,7 @@ type Quotas interface {
 type Config struct {
 	Quotas        Quotas
 	Configuration *Configuration
-	Gates         Gates
+	Gates         quota.Gates
 	Now           func() time.Time
 }
 
@@ -54,7 +55,7 @@ type Plugin struct {
 func New(c Config) *Plugin {
 	return &Plugin{
 		Config: c, lanes: map[string]*lane{},
-		evaluators: evaluators(c.Gates, func() int64 { return c.Now().Unix() }),
+		evaluators: evaluators(c.Gates, c.Now),
 	}
 }
 

@@ -7,45 +7,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/component-helpers/resource"
 
+	"binnacle/libs/quota"
 	"binnacle/services/apiserver/internal/admission"
-	"binnacle/services/apiserver/internal/api/kinds/podspec"
 )
-
-const requests = corev1.DefaultResourceRequestsPrefix
-
-func podCount() corev1.ResourceName { return countName(schema.GroupResource{Resource: "pods"}) }
-
-// podEvaluator counts pods and their resources. now returns seconds since the epoch.
-func podEvaluator(g Gates, now func() int64) *evaluator {
-	return &evaluator{
-		handles: handlesPod,
-		counts:  countsOfPods,
-		usage: func(obj runtime.Object) (amounts, error) {
-			pod, err := podOf(obj)
-			if err != nil {
-				return nil, err
-			}
-			used := amounts{podCount(): one()}
-			if ended(pod, now()) {
-				return used, nil
-			}
-			o := resource.PodResourcesOptions{UseStatusResources: g.InPlaceResize, SkipPodLevelResources: !g.PodLevel}
-			return plus(used, compute(resource.PodRequests(pod, o), resource.PodLimits(pod, o))), nil
-		},
-		inScope: podInScope, covers: true,
-		constraints: func(required names, obj runtime.Object) error {
-			pod, err := podOf(obj)
-			if err != nil || g.PodLevel && resource.IsPodLevelResourcesSet(pod) {
-				return err
-			}
-			return specified(required, pod)
-		},
-	}
-}
 
 // handlesPod reports whether an operation may change the usage of a pod. An update of the pod
 // itself does so only if the pod moves between the scopes Terminating and NotTerminating.
@@ -65,7 +31,7 @@ func movesPod(r *admission.Request) bool {
 		return false
 	}
 	old, err := podOf(r.OldObject)
-	return err == nil && terminating(old) != terminating(pod)
+	return err == nil && quota.Terminating(old) != quota.Terminating(pod)
 }
 
 func podOf(obj runtime.Object) (*corev1.Pod, error) {
@@ -75,48 +41,15 @@ func podOf(obj runtime.Object) (*corev1.Pod, error) {
 	return nil, fmt.Errorf("a pod is a %T", obj)
 }
 
-// countsOfPods reports whether a name in a quota applies to pods.
-func countsOfPods(name corev1.ResourceName) bool {
-	switch name {
-	case podCount(), corev1.ResourcePods,
-		corev1.ResourceCPU, corev1.ResourceRequestsCPU, corev1.ResourceLimitsCPU,
-		corev1.ResourceMemory, corev1.ResourceRequestsMemory, corev1.ResourceLimitsMemory,
-		corev1.ResourceEphemeralStorage, corev1.ResourceRequestsEphemeralStorage, corev1.ResourceLimitsEphemeralStorage:
-		return true
-	}
-	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) || strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix) ||
-		!native(name) && strings.HasPrefix(string(name), requests)
-}
-
-// native reports whether a resource has no domain, or that of Kubernetes.
-func native(name corev1.ResourceName) bool {
-	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
-}
-
-// extended reports whether a resource has another domain.
-func extended(name corev1.ResourceName) bool {
-	return !native(name) && !strings.HasPrefix(string(name), requests) && len(validation.IsQualifiedName(requests+string(name))) == 0
-}
-
-// compute converts requests and limits to the names of quotas.
-func compute(asked, limits amounts) amounts {
-	used := amounts{corev1.ResourcePods: one()}
-	for name, q := range asked {
-		switch {
-		case name == corev1.ResourceCPU, name == corev1.ResourceMemory, name == corev1.ResourceEphemeralStorage,
-			strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):
-			used[name], used[requests+name] = q, q
-		case extended(name):
-			used[requests+name] = q
+// podConstraints rejects pods that do not set the limited resources, in total or in each container.
+func podConstraints(g quota.Gates) func(names, runtime.Object) error {
+	return func(required names, obj runtime.Object) error {
+		pod, err := podOf(obj)
+		if err != nil || g.PodLevel && resource.IsPodLevelResourcesSet(pod) {
+			return err
 		}
+		return specified(required, pod)
 	}
-	for name, q := range limits {
-		switch name {
-		case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
-			used["limits."+name] = q
-		}
-	}
-	return used
 }
 
 // specified rejects pods with containers that do not set the limited CPU and memory resources.
@@ -125,7 +58,7 @@ func specified(required names, pod *corev1.Pod) error {
 	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range containers {
 			c := &containers[i]
-			said := compute(c.Resources.Requests, c.Resources.Limits)
+			said := quota.Compute(c.Resources.Requests, c.Resources.Limits)
 			for _, name := range required {
 				if _, ok := said[name]; !ok && mustBeSaid(name) && !slices.Contains(missing[name], c.Name) {
 					missing[name] = append(missing[name], c.Name)
@@ -153,21 +86,4 @@ func mustBeSaid(name corev1.ResourceName) bool {
 		return true
 	}
 	return false
-}
-
-// ended reports whether a pod no longer runs, so that its resources do not count.
-func ended(pod *corev1.Pod, now int64) bool {
-	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
-		return true
-	}
-	d, grace := pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds
-	return d != nil && grace != nil && now > d.Unix()+*grace
-}
-
-func bestEffort(pod *corev1.Pod) bool {
-	class := pod.Status.QOSClass
-	if class == "" {
-		class = podspec.QOSClass(&pod.Spec)
-	}
-	return class == corev1.PodQOSBestEffort
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	usage "binnacle/libs/quota"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/plugins/resourcequota"
 	"binnacle/services/apiserver/internal/registry"
@@ -144,7 +145,7 @@ func plugin(t *testing.T, s *store, configuration string) *resourcequota.Plugin 
 	}
 	return resourcequota.New(resourcequota.Config{
 		Quotas: s, Configuration: c, Now: time.Now,
-		Gates: resourcequota.Gates{InPlaceResize: true, PodLevel: true, Devices: true, AttributesClasses: true},
+		Gates: usage.Gates{InPlaceResize: true, PodLevel: true, Devices: true, AttributesClasses: true},
 	})
 }
 

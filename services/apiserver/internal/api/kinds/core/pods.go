@@ -7,6 +7,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"binnacle/libs/podqos"
 	"binnacle/libs/semantic"
 	"binnacle/services/apiserver/internal/api/kinds/podspec"
 	"binnacle/services/apiserver/internal/registry"
@@ -134,7 +135,7 @@ func podGracePeriod(o registry.Object, asked *int64) int64 {
 }
 
 func preparePodCreate(p *corev1.Pod) {
-	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: podspec.QOSClass(&p.Spec)}
+	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: podqos.Class(&p.Spec)}
 	if len(p.Spec.SchedulingGates) > 0 {
 		p.Status.Conditions = []corev1.PodCondition{{
 			Type: corev1.PodScheduled, Status: corev1.ConditionFalse,

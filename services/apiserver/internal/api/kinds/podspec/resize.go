@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"binnacle/libs/podqos"
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
@@ -24,7 +25,7 @@ func (r *Rules) Resize(at validate.At, p, old *corev1.Pod) {
 		return
 	}
 	r.updateCheck(p, old).wholePod(at, p)
-	if classOf(old) != QOSClass(&p.Spec) {
+	if classOf(old) != podqos.Class(&p.Spec) {
 		at.Invalid("spec", p.Status.QOSClass, "Pod QOS Class may not change as a result of resizing")
 	}
 	at.Absent("spec", !nodeResizes(old), "Pod running on node without support for resize")
@@ -84,7 +85,7 @@ func classOf(p *corev1.Pod) corev1.PodQOSClass {
 	if p.Status.QOSClass != "" {
 		return p.Status.QOSClass
 	}
-	return QOSClass(&p.Spec)
+	return podqos.Class(&p.Spec)
 }
 
 // nodeResizes reports whether the pod's node supports resizing: such a node reports the resources

@@ -1,12 +1,14 @@
-package podspec
+// Package podqos computes the quality of service class of pods. Validation, admission and quotas call
+// it.
+package podqos
 
 import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// QOSClass returns the class of a pod: Guaranteed if the limits of every container for cpu and
+// Class returns the class of a pod: Guaranteed if the limits of every container for cpu and
 // memory equal its requests, BestEffort if no container has either, otherwise Burstable.
-func QOSClass(s *corev1.PodSpec) corev1.PodQOSClass {
+func Class(s *corev1.PodSpec) corev1.PodQOSClass {
 	asks, guaranteed := false, true
 	for _, list := range [][]corev1.Container{s.InitContainers, s.Containers} {
 		for i := range list {

@@ -1,4 +1,4 @@
-package resourcequota
+package quota
 
 import (
 	"fmt"
@@ -8,38 +8,35 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"binnacle/services/apiserver/internal/admission"
 )
 
 // ofStorageClass separates the name of a storage class from the limited resource.
 const ofStorageClass = ".storageclass.storage.k8s.io/"
 
 // claimEvaluator counts volume claims and their requests, in total and by storage class.
-func claimEvaluator(g Gates) *evaluator {
+func claimEvaluator(g Gates) *Evaluator {
 	count := countName(schema.GroupResource{Resource: "persistentvolumeclaims"})
-	e := &evaluator{
-		handles: handlesClaim,
-		counts: func(name corev1.ResourceName) bool {
+	e := &Evaluator{
+		Counts: func(name corev1.ResourceName) bool {
 			_, what, byClass := strings.Cut(string(name), ofStorageClass)
 			if byClass {
 				name = corev1.ResourceName(what)
 			}
 			return name == count && !byClass || name == corev1.ResourcePersistentVolumeClaims || name == corev1.ResourceRequestsStorage
 		},
-		usage: func(obj runtime.Object) (amounts, error) {
+		Usage: func(obj runtime.Object) (Amounts, error) {
 			c, err := claimOf(obj)
 			if err != nil {
 				return nil, err
 			}
-			used := amounts{count: one()}
+			used := Amounts{count: One()}
 			charge := func(name corev1.ResourceName, q resource.Quantity) {
 				used[name] = q
 				if class := storageClass(c); class != "" {
 					used[corev1.ResourceName(class+ofStorageClass)+name] = q.DeepCopy()
 				}
 			}
-			charge(corev1.ResourcePersistentVolumeClaims, one())
+			charge(corev1.ResourcePersistentVolumeClaims, One())
 			if q, ok := storage(c); ok {
 				charge(corev1.ResourceRequestsStorage, q)
 			}
@@ -47,7 +44,7 @@ func claimEvaluator(g Gates) *evaluator {
 		},
 	}
 	if g.AttributesClasses {
-		e.inScope, e.covers = claimInScope, true
+		e.InScope = claimInScope
 	}
 	return e
 }
@@ -71,18 +68,6 @@ func claimOf(obj runtime.Object) (*corev1.PersistentVolumeClaim, error) {
 	return nil, fmt.Errorf("a claim of a volume is a %T", obj)
 }
 
-// handlesClaim reports whether an operation may change usage. Claims may grow, also while they are
-// resized.
-func handlesClaim(r *admission.Request) bool {
-	switch r.Subresource {
-	case "":
-		return r.Operation == admission.Create || r.Operation == admission.Update
-	case "status":
-		return r.Operation == admission.Update
-	}
-	return false
-}
-
 // storage returns the requested storage of a claim, or the allocated one if that is more, in whole
 // bytes.
 func storage(c *corev1.PersistentVolumeClaim) (resource.Quantity, bool) {
@@ -97,7 +82,7 @@ func storage(c *corev1.PersistentVolumeClaim) (resource.Quantity, bool) {
 
 // claimInScope supports the scope of volume attributes classes: the requested, the current and the
 // target class of a claim.
-func claimInScope(s requirement, obj runtime.Object) (bool, error) {
+func claimInScope(s Requirement, obj runtime.Object) (bool, error) {
 	c, err := claimOf(obj)
 	if err != nil || s.ScopeName != corev1.ResourceQuotaScopeVolumeAttributesClass {
 		return false, err

@@ -1,4 +1,4 @@
-package resourcequota
+package quota
 
 import (
 	"fmt"
@@ -11,8 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"binnacle/services/apiserver/internal/admission"
 )
 
 func resourceClaims() schema.GroupResource {
@@ -38,21 +36,18 @@ func (d devices) number() int64 {
 }
 
 // deviceEvaluator counts device claims, and devices by class.
-func deviceEvaluator() *evaluator {
+func deviceEvaluator() *Evaluator {
 	count := countName(resourceClaims())
-	return &evaluator{
-		handles: func(r *admission.Request) bool {
-			return r.Subresource == "" && (r.Operation == admission.Create || r.Operation == admission.Update)
-		},
-		counts: func(name corev1.ResourceName) bool {
+	return &Evaluator{
+		Counts: func(name corev1.ResourceName) bool {
 			return name == count || strings.HasSuffix(string(name), corev1.ResourceClaimsPerClass)
 		},
-		usage: func(obj runtime.Object) (amounts, error) {
+		Usage: func(obj runtime.Object) (Amounts, error) {
 			asked, err := asked(obj)
 			if err != nil {
 				return nil, err
 			}
-			used := amounts{count: one()}
+			used := Amounts{count: One()}
 			for _, alternatives := range asked {
 				most := map[string]int64{}
 				for _, d := range alternatives {

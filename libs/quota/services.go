@@ -1,4 +1,4 @@
-package resourcequota
+package quota
 
 import (
 	"fmt"
@@ -7,32 +7,27 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"binnacle/services/apiserver/internal/admission"
 )
 
 // serviceEvaluator counts services, their node ports and load balancers.
-func serviceEvaluator() *evaluator {
+func serviceEvaluator() *Evaluator {
 	count := countName(schema.GroupResource{Resource: "services"})
-	return &evaluator{
-		handles: func(r *admission.Request) bool {
-			return r.Subresource == "" && (r.Operation == admission.Create || r.Operation == admission.Update)
-		},
-		counts: func(name corev1.ResourceName) bool {
+	return &Evaluator{
+		Counts: func(name corev1.ResourceName) bool {
 			switch name {
 			case count, corev1.ResourceServices, corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers:
 				return true
 			}
 			return false
 		},
-		usage: func(obj runtime.Object) (amounts, error) {
+		Usage: func(obj runtime.Object) (Amounts, error) {
 			s, ok := obj.(*corev1.Service)
 			if !ok {
 				return nil, fmt.Errorf("a service is a %T", obj)
 			}
-			used := amounts{count: one(), corev1.ResourceServices: one()}
+			used := Amounts{count: One(), corev1.ResourceServices: One()}
 			if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
-				used[corev1.ResourceServicesLoadBalancers] = one()
+				used[corev1.ResourceServicesLoadBalancers] = One()
 			}
 			used[corev1.ResourceServicesNodePorts] = *resource.NewQuantity(nodePorts(s), resource.DecimalSI)
 			return used, nil

@@ -1,4 +1,4 @@
-package resourcequota
+package quota
 
 import (
 	"fmt"
@@ -10,16 +10,16 @@ import (
 )
 
 // podInScope reports whether a pod is in a scope. No pod is in an unknown scope.
-func podInScope(s requirement, obj runtime.Object) (bool, error) {
+func podInScope(s Requirement, obj runtime.Object) (bool, error) {
 	pod, err := podOf(obj)
 	if err != nil {
 		return false, err
 	}
 	switch s.ScopeName {
 	case corev1.ResourceQuotaScopeTerminating:
-		return terminating(pod), nil
+		return Terminating(pod), nil
 	case corev1.ResourceQuotaScopeNotTerminating:
-		return !terminating(pod), nil
+		return !Terminating(pod), nil
 	case corev1.ResourceQuotaScopeBestEffort:
 		return bestEffort(pod), nil
 	case corev1.ResourceQuotaScopeNotBestEffort:
@@ -36,13 +36,13 @@ func podInScope(s requirement, obj runtime.Object) (bool, error) {
 	return false, nil
 }
 
-// terminating reports whether a pod has a deadline.
-func terminating(pod *corev1.Pod) bool {
+// Terminating reports whether a pod has a deadline, which decides between two scopes.
+func Terminating(pod *corev1.Pod) bool {
 	return pod.Spec.ActiveDeadlineSeconds != nil && *pod.Spec.ActiveDeadlineSeconds >= 0
 }
 
 // selects reports whether a requirement selects one of the values, or their absence.
-func selects(s requirement, values []string) (bool, error) {
+func selects(s Requirement, values []string) (bool, error) {
 	if s.Operator == corev1.ScopeSelectorOpExists {
 		return len(values) > 0, nil
 	}

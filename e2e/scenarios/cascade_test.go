@@ -1,0 +1,154 @@
+package scenarios
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"binnacle/e2e/harness"
+)
+
+// cascadeSettle bounds the deletion of all dependents, with a restarted garbage collector.
+const cascadeSettle = 10 * time.Minute
+
+// TestCascadeBesideDeath deletes an owner of many dependents and kills the garbage collector in the
+// middle, twice. It compares the end with a model: an object is gone if all its owners are gone. Of
+// every ten dependents, one has a second owner that stays, one depends on it, one has no owner, and
+// one depends on a dependent that goes.
+func TestCascadeBesideDeath(t *testing.T) {
+	t.Parallel()
+	dependents := 10_000
+	if testing.Short() {
+		dependents = 1_000
+	}
+	server := harness.StartServer(t)
+	config := server.Config()
+	config.QPS = -1
+	client := harness.ClientFor(t, harness.Protobuf(config))
+	makeNamespace(t, client, "cascade")
+	model := makeFamily(t, client, dependents)
+
+	r := startController(t, server, harness.Controllers, "system:binnacle")
+	harness.Eventually(t, controllersSettle, "the controllers are ready", r.ready)
+	policy := metav1.DeletePropagationForeground
+	if err := client.CoreV1().ConfigMaps("cascade").Delete(t.Context(), "doomed", metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
+		t.Fatal(err)
+	}
+	for _, share := range []int{4, 2} {
+		harness.Eventually(t, cascadeSettle, "a part of the dependents is deleted", func() error {
+			if n := len(family(t, client)); n > len(model)-dependents/share {
+				return fmt.Errorf("%d objects", n)
+			}
+			return nil
+		})
+		r.Kill()
+		r.Start(r.args...)
+	}
+	want := map[string]bool{}
+	for name, stays := range model {
+		if stays {
+			want[name] = true
+		}
+	}
+	harness.Eventually(t, cascadeSettle, "the state of the model", func() error {
+		left := family(t, client)
+		for name := range want {
+			if _, ok := left[name]; !ok {
+				t.Fatalf("%s has an owner or none and was deleted", name)
+			}
+		}
+		if len(left) != len(want) {
+			return fmt.Errorf("%d objects, want %d", len(left), len(want))
+		}
+		for name, m := range left {
+			for _, o := range m.OwnerReferences {
+				if !want[o.Name] {
+					return fmt.Errorf("%s refers to %s", name, o.Name)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// family returns the config maps of the test.
+func family(t *testing.T, client kubernetes.Interface) map[string]*corev1.ConfigMap {
+	t.Helper()
+	all, err := client.CoreV1().ConfigMaps("cascade").List(t.Context(), metav1.ListOptions{LabelSelector: "family"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]*corev1.ConfigMap{}
+	for i := range all.Items {
+		out[all.Items[i].Name] = &all.Items[i]
+	}
+	return out
+}
+
+// makeFamily creates two owners, "doomed" and "kept", and dependents. It returns which objects stay
+// after the deletion of "doomed".
+func makeFamily(t *testing.T, client kubernetes.Interface, dependents int) map[string]bool {
+	t.Helper()
+	maps := client.CoreV1().ConfigMaps("cascade")
+	create := func(name string, owners ...metav1.OwnerReference) (metav1.OwnerReference, error) {
+		m := configMap(name, "")
+		m.Labels, m.OwnerReferences = map[string]string{"family": ""}, owners
+		made, err := maps.Create(t.Context(), m, metav1.CreateOptions{})
+		if err != nil {
+			return metav1.OwnerReference{}, err
+		}
+		block := true
+		return metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: name, UID: made.UID, BlockOwnerDeletion: &block}, nil
+	}
+	doomed, err := create("doomed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := create("kept")
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := map[string]bool{"doomed": false, "kept": true}
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	const writers = 8
+	for w := range writers {
+		group.Go(func() {
+			var last metav1.OwnerReference
+			for i := w; i < dependents; i += writers {
+				owners, stays := []metav1.OwnerReference{doomed}, false
+				switch k := i / writers % 10; {
+				case k == 1:
+					owners, stays = append(owners, kept), true
+				case k == 2:
+					owners = []metav1.OwnerReference{last} // has two owners and stays
+					stays = true
+				case k == 3:
+					owners, stays = nil, true
+				case k == 5:
+					owners = []metav1.OwnerReference{last}
+				}
+				name := fmt.Sprintf("c-%d", i)
+				made, err := create(name, owners...)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				last = made
+				mu.Lock()
+				model[name] = stays
+				mu.Unlock()
+			}
+		})
+	}
+	group.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	return model
+}

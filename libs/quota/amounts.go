@@ -1,0 +1,71 @@
+package quota
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+type (
+	// Amounts holds usage or limits by the names of quotas.
+	Amounts = corev1.ResourceList
+	// Names lists names of quotas.
+	Names = []corev1.ResourceName
+)
+
+// One returns the quantity 1.
+func One() resource.Quantity { return *resource.NewQuantity(1, resource.DecimalSI) }
+
+// Plus returns a + b.
+func Plus(a, b Amounts) Amounts {
+	sum := make(Amounts, len(a))
+	for name, q := range a {
+		sum[name] = q.DeepCopy()
+	}
+	for name, q := range b {
+		total, ok := sum[name]
+		if !ok {
+			total = resource.Quantity{Format: q.Format}
+		}
+		total.Add(q)
+		sum[name] = total
+	}
+	return sum
+}
+
+// Minus returns the positive amounts of a - b.
+func Minus(a, b Amounts) Amounts {
+	rest := Amounts{}
+	for name, q := range a {
+		left := q.DeepCopy()
+		left.Sub(b[name])
+		if left.Sign() > 0 {
+			rest[name] = left
+		}
+	}
+	return rest
+}
+
+// Only returns the amounts of a whose names are in keep.
+func Only(a Amounts, keep Amounts) Amounts {
+	part := Amounts{}
+	for name, q := range a {
+		if _, ok := keep[name]; ok {
+			part[name] = q
+		}
+	}
+	return part
+}
+
+// Pick returns the sorted names of a for which f returns true.
+func Pick(a Amounts, f func(corev1.ResourceName) bool) Names {
+	var picked Names
+	for name := range a {
+		if f(name) {
+			picked = append(picked, name)
+		}
+	}
+	slices.Sort(picked)
+	return picked
+}

@@ -1,0 +1,113 @@
+package quota
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Gates holds the feature gates that affect usage.
+type Gates struct {
+	// InPlaceResize also counts the allocated resources of a pod. PodLevel counts the resources of
+	// whole pods. Devices counts the devices of claims by class. AttributesClasses lets quotas
+	// select claims by volume attributes class.
+	InPlaceResize, PodLevel, Devices, AttributesClasses bool
+}
+
+// Requirement is a scope that an object must be in.
+type Requirement = corev1.ScopedResourceSelectorRequirement
+
+// Evaluator computes the usage of the objects of one resource.
+type Evaluator struct {
+	// Counts reports whether a name in a quota applies to the resource.
+	Counts func(corev1.ResourceName) bool
+	// Usage returns the usage of an object.
+	Usage func(runtime.Object) (Amounts, error)
+	// InScope reports whether an object is in a scope. If it is nil, an object is in no scope.
+	InScope func(Requirement, runtime.Object) (bool, error)
+	// Uniform states that all objects have the same usage, so that Usage accepts nil.
+	Uniform bool
+}
+
+// Evaluators returns the evaluators of the resources whose usage is more than CountOf with no
+// alias. now is the clock that decides whether a deleted pod has ended.
+func Evaluators(g Gates, now func() time.Time) map[schema.GroupResource]*Evaluator {
+	all := map[schema.GroupResource]*Evaluator{
+		{Resource: "pods"}:                   podEvaluator(g, now),
+		{Resource: "services"}:               serviceEvaluator(),
+		{Resource: "persistentvolumeclaims"}: claimEvaluator(g),
+	}
+	if g.Devices {
+		all[resourceClaims()] = deviceEvaluator()
+	}
+	for r, alias := range aliases() {
+		all[r] = CountOf(r, alias)
+	}
+	return all
+}
+
+// aliases returns the names of counts that are older than generic object counts.
+func aliases() map[schema.GroupResource]corev1.ResourceName {
+	return map[schema.GroupResource]corev1.ResourceName{
+		{Resource: "configmaps"}:             corev1.ResourceConfigMaps,
+		{Resource: "resourcequotas"}:         corev1.ResourceQuotas,
+		{Resource: "replicationcontrollers"}: corev1.ResourceReplicationControllers,
+		{Resource: "secrets"}:                corev1.ResourceSecrets,
+	}
+}
+
+// countName returns the name of the object count of a resource.
+func countName(r schema.GroupResource) corev1.ResourceName {
+	return corev1.ResourceName("count/" + r.String())
+}
+
+// CountOf returns an evaluator that counts objects of any resource. alias is another name of the
+// count, or "".
+func CountOf(r schema.GroupResource, alias corev1.ResourceName) *Evaluator {
+	count := countName(r)
+	return &Evaluator{
+		Uniform: true,
+		Counts: func(name corev1.ResourceName) bool {
+			return name == count || alias != "" && name == alias
+		},
+		Usage: func(runtime.Object) (Amounts, error) {
+			used := Amounts{count: One()}
+			if alias != "" {
+				used[alias] = One()
+			}
+			return used, nil
+		},
+	}
+}
+
+// Scopes returns the scopes of a quota from both of its fields.
+func Scopes(q *corev1.ResourceQuota) []Requirement {
+	var all []Requirement
+	for _, s := range q.Spec.Scopes {
+		all = append(all, Requirement{ScopeName: s, Operator: corev1.ScopeSelectorOpExists})
+	}
+	if q.Spec.ScopeSelector != nil {
+		all = append(all, q.Spec.ScopeSelector.MatchExpressions...)
+	}
+	return all
+}
+
+// ScopesOf returns the requirements that an object meets.
+func (e *Evaluator) ScopesOf(obj runtime.Object, all []Requirement) ([]Requirement, error) {
+	var in []Requirement
+	for _, s := range all {
+		if e.InScope == nil {
+			break
+		}
+		ok, err := e.InScope(s, obj)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			in = append(in, s)
+		}
+	}
+	return in, nil
+}

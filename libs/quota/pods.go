@@ -1,0 +1,107 @@
+package quota
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/component-helpers/resource"
+
+	"binnacle/libs/podqos"
+)
+
+const requests = corev1.DefaultResourceRequestsPrefix
+
+func podCount() corev1.ResourceName { return countName(schema.GroupResource{Resource: "pods"}) }
+
+// podEvaluator counts pods and their resources.
+func podEvaluator(g Gates, now func() time.Time) *Evaluator {
+	return &Evaluator{
+		Counts: countsOfPods,
+		Usage: func(obj runtime.Object) (Amounts, error) {
+			pod, err := podOf(obj)
+			if err != nil {
+				return nil, err
+			}
+			used := Amounts{podCount(): One()}
+			if ended(pod, now()) {
+				return used, nil
+			}
+			o := resource.PodResourcesOptions{UseStatusResources: g.InPlaceResize, SkipPodLevelResources: !g.PodLevel}
+			return Plus(used, Compute(resource.PodRequests(pod, o), resource.PodLimits(pod, o))), nil
+		},
+		InScope: podInScope,
+	}
+}
+
+func podOf(obj runtime.Object) (*corev1.Pod, error) {
+	if p, ok := obj.(*corev1.Pod); ok {
+		return p, nil
+	}
+	return nil, fmt.Errorf("a pod is a %T", obj)
+}
+
+// countsOfPods reports whether a name in a quota applies to pods.
+func countsOfPods(name corev1.ResourceName) bool {
+	switch name {
+	case podCount(), corev1.ResourcePods,
+		corev1.ResourceCPU, corev1.ResourceRequestsCPU, corev1.ResourceLimitsCPU,
+		corev1.ResourceMemory, corev1.ResourceRequestsMemory, corev1.ResourceLimitsMemory,
+		corev1.ResourceEphemeralStorage, corev1.ResourceRequestsEphemeralStorage, corev1.ResourceLimitsEphemeralStorage:
+		return true
+	}
+	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) || strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix) ||
+		!native(name) && strings.HasPrefix(string(name), requests)
+}
+
+// native reports whether a resource has no domain, or that of Kubernetes.
+func native(name corev1.ResourceName) bool {
+	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
+}
+
+// extended reports whether a resource has another domain.
+func extended(name corev1.ResourceName) bool {
+	return !native(name) && !strings.HasPrefix(string(name), requests) && len(validation.IsQualifiedName(requests+string(name))) == 0
+}
+
+// Compute converts requests and limits to the names of quotas.
+func Compute(asked, limits Amounts) Amounts {
+	used := Amounts{corev1.ResourcePods: One()}
+	for name, q := range asked {
+		switch {
+		case name == corev1.ResourceCPU, name == corev1.ResourceMemory, name == corev1.ResourceEphemeralStorage,
+			strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):
+			used[name], used[requests+name] = q, q
+		case extended(name):
+			used[requests+name] = q
+		}
+	}
+	for name, q := range limits {
+		switch name {
+		case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
+			used["limits."+name] = q
+		}
+	}
+	return used
+}
+
+// ended reports whether a pod no longer runs, so that its resources do not count.
+func ended(pod *corev1.Pod, now time.Time) bool {
+	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
+		return true
+	}
+	d, grace := pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds
+	return d != nil && grace != nil && now.Unix() > d.Unix()+*grace
+}
+
+func bestEffort(pod *corev1.Pod) bool {
+	class := pod.Status.QOSClass
+	if class == "" {
+		class = podqos.Class(&pod.Spec)
+	}
+	return class == corev1.PodQOSBestEffort
+}

@@ -1,0 +1,214 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	corev1informers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+
+	"binnacle/libs/features"
+	"binnacle/libs/filewatch"
+	"binnacle/libs/quota"
+	"binnacle/libs/serving/tlsfiles"
+	"binnacle/services/controllers/internal/certificaterequests"
+	"binnacle/services/controllers/internal/clusterroles"
+	"binnacle/services/controllers/internal/finishedjobs"
+	"binnacle/services/controllers/internal/garbagecollector"
+	"binnacle/services/controllers/internal/graph"
+	"binnacle/services/controllers/internal/namespaces"
+	"binnacle/services/controllers/internal/quotas"
+	"binnacle/services/controllers/internal/resources"
+	"binnacle/services/controllers/internal/rootca"
+	"binnacle/services/controllers/internal/serviceaccounts"
+	"binnacle/services/controllers/internal/workers"
+)
+
+// runner runs the selected controllers.
+type runner struct {
+	options *Options
+	clients *clients
+	config  *rest.Config
+	log     *slog.Logger
+	queues  workqueue.MetricsProvider
+	// follower is that of the current run, or nil.
+	follower atomic.Pointer[graph.Follower]
+}
+
+// check is a health check. It fails while objects are listed for the first time.
+func (r *runner) check(req *http.Request) error {
+	if f := r.follower.Load(); f != nil {
+		return f.Check(req)
+	}
+	return nil
+}
+
+// run runs the selected controllers until ctx ends. All state in memory is new in each run.
+func (r *runner) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	t := &term{runner: r, selected: selection(r.options.Controllers), resources: resources.NewCache(r.clients.discovery)}
+	t.failed = func(err error) {
+		if err != nil && ctx.Err() == nil {
+			t.once.Do(func() { t.err = err })
+			cancel()
+		}
+	}
+	t.startGraph(ctx)
+	t.startNamespaced(ctx)
+	t.startOthers(ctx)
+	r.log.Info("controllers started", "controllers", t.started)
+	<-ctx.Done()
+	t.group.Wait()
+	r.follower.Store(nil)
+	if t.err != nil {
+		return t.err
+	}
+	return ctx.Err()
+}
+
+// term is one run of the controllers.
+type term struct {
+	*runner
+	selected  selection
+	resources *resources.Cache
+	group     sync.WaitGroup
+	started   []string
+	failed    func(error)
+
+	once sync.Once
+	err  error // the first failure; read after group
+}
+
+// start runs a controller if it is selected.
+func (t *term) start(name string, run func() error) {
+	if t.selected.has(name) {
+		t.started = append(t.started, name)
+		t.group.Go(func() { t.failed(run()) })
+	}
+}
+
+// startGraph starts the controllers that need the graph.
+func (t *term) startGraph(ctx context.Context) {
+	collects, counts := t.selected.has(garbagecollector.Name), t.selected.has(quotas.Name)
+	if !collects && !counts {
+		return
+	}
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	broadcaster.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: t.clients.provision.CoreV1().Events("")})
+	context.AfterFunc(ctx, broadcaster.Shutdown)
+
+	collector := garbagecollector.New(garbagecollector.Config{
+		Client: t.clients.gc, Resources: t.resources, Log: t.log, Queues: t.queues, Workers: t.options.GCWorkers,
+		Events: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: garbagecollector.Component}),
+	})
+	var config graph.Config
+	if collects {
+		config.Tasks = collector.Tasks()
+	}
+	var follower *graph.Follower
+	var quotaController *quotas.Controller
+	config.Changed = func(r *resources.Resource, namespace string, deleted bool) {
+		if graph.Definitions(r.GroupResource()) {
+			follower.DefinitionsChanged()
+		}
+		if quotaController != nil {
+			quotaController.Changed(r, namespace, deleted)
+		}
+	}
+	g := graph.New(config)
+	follower = graph.NewFollower(graph.FollowerConfig{Graph: g, Resources: t.resources, Client: t.clients.followed, Log: t.log})
+	on := t.options.Features.Enabled
+	if counts {
+		quotaController = quotas.New(quotas.Config{
+			Client: t.clients.quotas, Resources: t.resources, Counts: follower, Log: t.log, Queues: t.queues,
+			Workers: t.options.QuotaWorkers, Resync: t.options.QuotaResync,
+			Gates: quota.Gates{
+				InPlaceResize: on(features.InPlacePodVerticalScaling), PodLevel: on(features.PodLevelResources),
+				Devices: on(features.DynamicResourceAllocation), AttributesClasses: on(features.VolumeAttributesClass),
+			},
+		})
+	}
+	t.follower.Store(follower)
+	t.group.Go(func() { follower.Run(ctx) })
+	t.start(garbagecollector.Name, func() error { collector.Run(ctx, g, follower.Listed()); return nil })
+	t.start(quotas.Name, func() error { return quotaController.Run(ctx, follower.Listed()) })
+}
+
+// startNamespaced starts the controllers that work on each namespace.
+func (t *term) startNamespaced(ctx context.Context) {
+	informer := corev1informers.NewNamespaceInformer(t.clients.kube, t.options.NamespaceResync, cache.Indexers{})
+	if err := informer.SetTransform(workers.StripMetadata); err != nil {
+		t.failed(err)
+		return
+	}
+	t.start(namespaces.Name, func() error {
+		return namespaces.New(namespaces.Config{
+			Client: t.clients.namespaces, Metadata: t.clients.namespacesMetadata, Resources: t.resources, Namespaces: informer,
+			Log: t.log, Queues: t.queues, Workers: t.options.NamespaceWorkers,
+		}).Run(ctx)
+	})
+	t.start(serviceaccounts.Name, func() error {
+		return serviceaccounts.New(serviceaccounts.Config{Client: t.clients.provision, Namespaces: informer, Log: t.log, Queues: t.queues}).Run(ctx)
+	})
+	t.start(rootca.Name, func() error { return t.runRootCA(ctx, informer) })
+	t.group.Go(func() { informer.RunWithContext(ctx) })
+}
+
+// runRootCA publishes the CA certificates, also after they change.
+func (t *term) runRootCA(ctx context.Context, informer cache.SharedIndexInformer) error {
+	file := t.options.RootCAFile
+	if file == "" && len(t.config.CAData) == 0 {
+		file = t.config.CAFile
+	}
+	ca := t.config.CAData
+	if file != "" {
+		b, err := tlsfiles.LoadBundle(file)
+		if err != nil {
+			return err
+		}
+		ca = b.PEM()
+	}
+	if len(ca) == 0 {
+		t.log.Warn("no CA certificates to publish: set --root-ca-file", "controller", rootca.Name)
+		return nil
+	}
+	c := rootca.New(rootca.Config{Client: t.clients.provision, Namespaces: informer, Log: t.log, Queues: t.queues, CA: ca})
+	if file != "" {
+		t.group.Go(func() {
+			_ = filewatch.Follow(ctx, t.log, file, ca, func(_ context.Context, data []byte, err error) { // ends with ctx
+				if err == nil {
+					_, err = tlsfiles.ParseCertificates(data)
+				}
+				if err != nil {
+					t.log.Error("CA certificates not published", "file", file, "error", err)
+					return
+				}
+				c.SetCA(data)
+			})
+		})
+	}
+	return c.Run(ctx)
+}
+
+// startOthers starts the remaining controllers.
+func (t *term) startOthers(ctx context.Context) {
+	t.start(clusterroles.Name, func() error {
+		return clusterroles.New(clusterroles.Config{Client: t.clients.roles, Log: t.log, Queues: t.queues}).Run(ctx)
+	})
+	t.start(finishedjobs.Name, func() error {
+		return finishedjobs.New(finishedjobs.Config{Client: t.clients.kube, Log: t.log, Queues: t.queues}).Run(ctx)
+	})
+	t.start(certificaterequests.Name, func() error {
+		return certificaterequests.New(certificaterequests.Config{Client: t.clients.kube, Log: t.log}).Run(ctx)
+	})
+}

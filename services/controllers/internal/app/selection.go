@@ -1,0 +1,74 @@
+package app
+
+import (
+	"fmt"
+	"slices"
+
+	"binnacle/services/controllers/internal/certificaterequests"
+	"binnacle/services/controllers/internal/clusterroles"
+	"binnacle/services/controllers/internal/finishedjobs"
+	"binnacle/services/controllers/internal/garbagecollector"
+	"binnacle/services/controllers/internal/namespaces"
+	"binnacle/services/controllers/internal/quotas"
+	"binnacle/services/controllers/internal/rootca"
+	"binnacle/services/controllers/internal/serviceaccounts"
+)
+
+// everything selects all controllers.
+const everything = "*"
+
+// names returns the names of all controllers.
+func names() []string {
+	return []string{
+		certificaterequests.Name, clusterroles.Name, garbagecollector.Name, namespaces.Name,
+		quotas.Name, rootca.Name, serviceaccounts.Name, finishedjobs.Name,
+	}
+}
+
+// aliases returns the old names of controllers, which kube-controller-manager accepts too.
+func aliases() map[string]string {
+	return map[string]string{
+		"csrcleaner": certificaterequests.Name, "clusterrole-aggregation": clusterroles.Name,
+		"garbagecollector": garbagecollector.Name, "namespace": namespaces.Name, "resourcequota": quotas.Name,
+		"root-ca-cert-publisher": rootca.Name, "serviceaccount": serviceaccounts.Name, "ttl-after-finished": finishedjobs.Name,
+	}
+}
+
+// selection is the value of --controllers.
+type selection []string
+
+// canonical returns an item of the selection without its sign, by the canonical name, and whether it
+// is selected.
+func canonical(item string) (name string, on bool) {
+	on = true
+	if len(item) > 1 && item[0] == '-' {
+		item, on = item[1:], false
+	}
+	if name, ok := aliases()[item]; ok {
+		return name, on
+	}
+	return item, on
+}
+
+// validate returns an error for each unknown name.
+func (s selection) validate() (errs []error) {
+	for _, item := range s {
+		if name, _ := canonical(item); name != everything && !slices.Contains(names(), name) {
+			errs = append(errs, fmt.Errorf("--controllers: %q is not in the list of known controllers", name))
+		}
+	}
+	return errs
+}
+
+// has reports whether a controller is selected. Its first mention decides, and "*" if there is none.
+func (s selection) has(controller string) bool {
+	all := false
+	for _, item := range s {
+		name, on := canonical(item)
+		if name == controller {
+			return on
+		}
+		all = all || name == everything
+	}
+	return all
+}

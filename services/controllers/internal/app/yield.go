@@ -1,0 +1,140 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+const (
+	// managerLease is the lease of kube-controller-manager.
+	managerLease = "kube-controller-manager"
+	// yieldPeriod is the interval at which the lease is read.
+	yieldPeriod = 2 * time.Second
+	// yieldTimeout bounds one read of the lease.
+	yieldTimeout = 10 * time.Second
+)
+
+// yielding runs work except while another process holds a lease.
+type yielding struct {
+	client          kubernetes.Interface
+	namespace, name string
+	log             *slog.Logger
+}
+
+// run runs work, again after each time that the lease was held. It returns when ctx ends, or with
+// the error of work.
+func (y *yielding) run(ctx context.Context, work func(context.Context) error) error {
+	var l lease
+	for ctx.Err() == nil {
+		held, err := y.held(ctx, &l)
+		switch {
+		case err != nil:
+			y.log.Warn("reading the lease of another controller manager failed, retrying", "lease", y.name, "error", err)
+		case held:
+			y.log.Info("stepping aside for another controller manager", "lease", y.name, "holder", l.holder)
+			if err := y.await(ctx, &l, false); err != nil {
+				return nil
+			}
+			y.log.Info("the other controller manager has ended", "lease", y.name)
+		default:
+			if err := y.runUntilHeld(ctx, &l, work); err != nil {
+				return err
+			}
+		}
+		pause(ctx, yieldPeriod)
+	}
+	return nil
+}
+
+// runUntilHeld runs work until the lease is held.
+func (y *yielding) runUntilHeld(ctx context.Context, l *lease, work func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		defer cancel()
+		_ = y.await(ctx, l, true) // ends with ctx
+	}()
+	err := work(ctx)
+	cancel()
+	<-watched
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// await returns when the lease is held, or is not. It returns the error of ctx. A lease that cannot
+// be read counts as unchanged.
+func (y *yielding) await(ctx context.Context, l *lease, want bool) error {
+	for {
+		if held, err := y.held(ctx, l); err == nil && held == want {
+			return nil
+		}
+		if !pause(ctx, yieldPeriod) {
+			return ctx.Err()
+		}
+	}
+}
+
+// held reads the lease and reports whether a process holds it.
+func (y *yielding) held(ctx context.Context, l *lease) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, yieldTimeout)
+	defer cancel()
+	o, err := y.client.CoordinationV1().Leases(y.namespace).Get(ctx, y.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return l.observe(o, time.Now()), nil
+}
+
+// lease is the last observation of a lease.
+type lease struct {
+	holder  string
+	renewed metav1.MicroTime
+	// changed is when the renewal was first seen, by the own clock.
+	changed time.Time
+}
+
+// observe reports whether a process holds the lease: it has a holder, and it was renewed within its
+// duration. The clock of the holder may differ. So the duration begins when a renewal is first
+// seen, as in leader election.
+func (l *lease) observe(o *coordinationv1.Lease, now time.Time) bool {
+	var renewed metav1.MicroTime
+	if o.Spec.RenewTime != nil {
+		renewed = *o.Spec.RenewTime
+	}
+	holder := ""
+	if o.Spec.HolderIdentity != nil {
+		holder = *o.Spec.HolderIdentity
+	}
+	if holder != l.holder || !renewed.Equal(&l.renewed) || l.changed.IsZero() {
+		l.holder, l.renewed, l.changed = holder, renewed, now
+	}
+	if holder == "" || o.Spec.LeaseDurationSeconds == nil {
+		return false
+	}
+	return now.Sub(l.changed) < time.Duration(*o.Spec.LeaseDurationSeconds)*time.Second
+}
+
+// pause waits. It returns false if ctx ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

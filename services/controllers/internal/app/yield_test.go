@@ -1,0 +1,70 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+func manager(holder string, renewed time.Time) *coordinationv1.Lease {
+	seconds, at := int32(15), metav1.NewMicroTime(renewed)
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: managerLease},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &at},
+	}
+}
+
+// TestWorkEndsWhileAnotherManagerLeads checks that work runs only while no other process holds the
+// lease, and again after that process has ended without releasing it.
+func TestWorkEndsWhileAnotherManagerLeads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		leases := client.CoordinationV1().Leases("kube-system")
+		running := false
+		y := &yielding{client: client, namespace: "kube-system", name: managerLease, log: slog.New(slog.DiscardHandler)}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() {
+			done <- y.run(ctx, func(ctx context.Context) error {
+				running = true
+				<-ctx.Done()
+				running = false
+				return ctx.Err()
+			})
+		}()
+		check := func(after time.Duration, want bool) {
+			t.Helper()
+			time.Sleep(after) // the bubble's time
+			synctest.Wait()
+			if running != want {
+				t.Errorf("running: %t, want %t", running, want)
+			}
+		}
+		check(time.Second, true)
+		// The clock of the holder is an hour behind.
+		if _, err := leases.Create(ctx, manager("kcm", time.Now().Add(-time.Hour)), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		check(3*time.Second, false)
+		check(5*time.Second, false)
+		if _, err := leases.Update(ctx, manager("kcm", time.Now().Add(-time.Hour)), metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		check(10*time.Second, false)
+		check(15*time.Second, true)
+		if _, err := leases.Update(ctx, manager("", time.Now()), metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		check(5*time.Second, true)
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("run() = %v", err)
+		}
+	})
+}

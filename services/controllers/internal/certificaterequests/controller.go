@@ -1,0 +1,126 @@
+// Package certificaterequests deletes certificate signing requests that nobody needs any more:
+// those that were issued, denied or failed an hour ago, those that have been pending for a day, and
+// those whose certificate has expired.
+//
+// Package app runs a Controller on the leader.
+package certificaterequests
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Name is the name of the controller in --controllers.
+const Name = "certificatesigningrequest-cleaner-controller"
+
+const (
+	// interval is the time between two inspections of all requests.
+	interval = time.Hour
+	// How long requests are kept.
+	decidedAge = time.Hour
+	pendingAge = 24 * time.Hour
+	// pageSize is how many requests are in memory at a time.
+	pageSize = 500
+)
+
+// Config configures a Controller.
+type Config struct {
+	Client kubernetes.Interface
+	Log    *slog.Logger
+}
+
+// Controller deletes old requests.
+type Controller struct{ Config }
+
+// New returns an idle controller.
+func New(c Config) *Controller { return &Controller{Config: c} }
+
+// Run inspects all requests now and periodically, until ctx ends.
+func (c *Controller) Run(ctx context.Context) error {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		if err := c.clean(ctx); err != nil && ctx.Err() == nil {
+			c.Log.Warn("inspecting certificate signing requests failed", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+func (c *Controller) clean(ctx context.Context) error {
+	all := c.Client.CertificatesV1().CertificateSigningRequests()
+	options := metav1.ListOptions{Limit: pageSize}
+	var errs []error
+	for {
+		page, err := all.List(ctx, options)
+		if err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		for i := range page.Items {
+			r := &page.Items[i]
+			old, err := over(r, time.Now())
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", r.Name, err))
+			}
+			if !old {
+				continue
+			}
+			err = all.Delete(ctx, r.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.UID}})
+			if err != nil && !apierrors.IsNotFound(err) {
+				errs = append(errs, fmt.Errorf("%s: %w", r.Name, err))
+			}
+		}
+		if options.Continue = page.Continue; options.Continue == "" {
+			return errors.Join(errs...)
+		}
+	}
+}
+
+// over reports whether a request is no longer needed.
+func over(r *certificatesv1.CertificateSigningRequest, now time.Time) (bool, error) {
+	older := func(t metav1.Time, age time.Duration) bool { return !t.IsZero() && now.Sub(t.Time) > age }
+	issued := len(r.Status.Certificate) > 0
+	approved := false
+	for _, c := range r.Status.Conditions {
+		switch c.Type {
+		case certificatesv1.CertificateApproved:
+			approved = true
+			if issued && older(c.LastUpdateTime, decidedAge) {
+				return true, nil
+			}
+		case certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
+			if older(c.LastUpdateTime, decidedAge) {
+				return true, nil
+			}
+		}
+	}
+	if len(r.Status.Conditions) == 0 {
+		return older(r.CreationTimestamp, pendingAge), nil
+	}
+	if !approved || !issued {
+		return false, nil
+	}
+	block, _ := pem.Decode(r.Status.Certificate)
+	if block == nil {
+		return false, errors.New("the certificate is not PEM encoded")
+	}
+	certs, err := x509.ParseCertificates(block.Bytes)
+	if err != nil {
+		return false, fmt.Errorf("parse the certificate: %w", err)
+	}
+	return len(certs) > 0 && now.After(certs[0].NotAfter), nil
+}

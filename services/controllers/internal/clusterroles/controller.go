@@ -1,0 +1,145 @@
+// Package clusterroles fills the rules of aggregated cluster roles: the rules of all cluster roles
+// that their selectors match (specification: aggregated cluster roles).
+//
+// Package app runs a Controller on the leader.
+package clusterroles
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	rbacv1apply "k8s.io/client-go/applyconfigurations/rbac/v1"
+	rbacv1informers "k8s.io/client-go/informers/rbac/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	"binnacle/services/controllers/internal/workers"
+)
+
+// Name is the name of the controller in --controllers, and its field manager.
+const Name = "clusterrole-aggregation-controller"
+
+// workerCount is the number of workers.
+const workerCount = 5
+
+// Config configures a Controller.
+type Config struct {
+	Client kubernetes.Interface
+	Log    *slog.Logger
+	// Queues provides the metrics of the work queue; may be nil.
+	Queues workqueue.MetricsProvider
+}
+
+// Controller aggregates cluster roles. It is used once.
+type Controller struct {
+	Config
+	roles cache.SharedIndexInformer
+	queue workqueue.TypedRateLimitingInterface[string]
+}
+
+// New returns an idle controller.
+func New(c Config) *Controller {
+	return &Controller{Config: c, roles: rbacv1informers.NewClusterRoleInformer(c.Client, 0, cache.Indexers{}), queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.DefaultTypedControllerRateLimiter[string](),
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: "ClusterRoleAggregator", MetricsProvider: c.Queues})}
+}
+
+// Run works until ctx ends, and returns when its goroutines have ended.
+func (c *Controller) Run(ctx context.Context) error {
+	defer c.queue.ShutDown()
+	if err := c.roles.SetTransform(workers.StripMetadata); err != nil {
+		return err
+	}
+	// There are few cluster roles, so every change queues all aggregated ones.
+	seen, err := c.roles.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { c.enqueue() },
+		UpdateFunc: func(any, any) { c.enqueue() },
+		DeleteFunc: func(any) { c.enqueue() },
+	})
+	if err != nil {
+		return err
+	}
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() { c.roles.RunWithContext(ctx) })
+	if cache.WaitForCacheSync(ctx.Done(), seen.HasSynced) {
+		workers.Run(ctx, workers.Config[string]{Name: Name, Queue: c.queue, Count: workerCount, Log: c.Log, Sync: c.sync})
+	}
+	return nil
+}
+
+func (c *Controller) enqueue() {
+	for _, r := range c.all() {
+		if r.AggregationRule != nil {
+			c.queue.Add(r.Name)
+		}
+	}
+}
+
+// all returns the cluster roles by name.
+func (c *Controller) all() []*rbacv1.ClusterRole {
+	var out []*rbacv1.ClusterRole
+	for _, obj := range c.roles.GetStore().List() {
+		if r, ok := obj.(*rbacv1.ClusterRole); ok {
+			out = append(out, r)
+		}
+	}
+	slices.SortFunc(out, func(a, b *rbacv1.ClusterRole) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// sync writes the rules of an aggregated cluster role if they have changed.
+func (c *Controller) sync(ctx context.Context, name string) error {
+	obj, ok, err := c.roles.GetStore().GetByKey(name)
+	if err != nil || !ok {
+		return err
+	}
+	role, ok := obj.(*rbacv1.ClusterRole)
+	if !ok || role.AggregationRule == nil {
+		return nil
+	}
+	rules, err := aggregate(role, c.all())
+	if err != nil || equality.Semantic.DeepEqual(rules, role.Rules) {
+		return err
+	}
+	apply := rbacv1apply.ClusterRole(name)
+	for i := range rules {
+		r := &rules[i]
+		apply.WithRules(rbacv1apply.PolicyRule().WithVerbs(r.Verbs...).WithAPIGroups(r.APIGroups...).WithResources(r.Resources...).
+			WithResourceNames(r.ResourceNames...).WithNonResourceURLs(r.NonResourceURLs...))
+	}
+	_, err = c.Client.RbacV1().ClusterRoles().Apply(ctx, apply, metav1.ApplyOptions{FieldManager: Name, Force: true})
+	return err
+}
+
+// aggregate returns the rules of the cluster roles that the selectors of a role match, in the order
+// of selectors and names, without duplicates.
+func aggregate(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) ([]rbacv1.PolicyRule, error) {
+	rules := []rbacv1.PolicyRule{}
+	for i := range role.AggregationRule.ClusterRoleSelectors {
+		selector, err := metav1.LabelSelectorAsSelector(&role.AggregationRule.ClusterRoleSelectors[i])
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range all {
+			if r.Name == role.Name || !selector.Matches(labels.Set(r.Labels)) {
+				continue
+			}
+			for _, rule := range r.Rules {
+				known := func(k rbacv1.PolicyRule) bool { return equality.Semantic.DeepEqual(k, rule) }
+				if !slices.ContainsFunc(rules, known) {
+					rules = append(rules, rule)
+				}
+			}
+		}
+	}
+	return rules, nil
+}

@@ -1,0 +1,147 @@
+// Package finishedjobs deletes finished jobs after the time to live that they set
+// (ttlSecondsAfterFinished).
+//
+// An informer keeps only the identity and the expiration of jobs that have one. A job is due at its
+// expiration. It is read again, and deleted with its dependents under the condition that it is
+// unchanged.
+//
+// Package app runs a Controller on the leader.
+package finishedjobs
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	batchv1informers "k8s.io/client-go/informers/batch/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	"binnacle/services/controllers/internal/workers"
+)
+
+// Name is the name of the controller in --controllers.
+const Name = "ttl-after-finished-controller"
+
+const (
+	workerCount = 5
+	// resync is the interval of checks of all jobs.
+	resync = 12 * time.Hour
+)
+
+// Config configures a Controller.
+type Config struct {
+	Client kubernetes.Interface
+	Log    *slog.Logger
+	// Queues provides the metrics of the work queue; may be nil.
+	Queues workqueue.MetricsProvider
+}
+
+// Controller deletes finished jobs. It is used once.
+type Controller struct {
+	Config
+	jobs  cache.SharedIndexInformer
+	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
+}
+
+// New returns an idle controller.
+func New(c Config) *Controller {
+	return &Controller{Config: c, jobs: batchv1informers.NewJobInformer(c.Client, metav1.NamespaceAll, resync, cache.Indexers{}), queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName](),
+		workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: "ttl_jobs_to_delete", MetricsProvider: c.Queues})}
+}
+
+// Run works until ctx ends, and returns when its goroutines have ended.
+func (c *Controller) Run(ctx context.Context) error {
+	defer c.queue.ShutDown()
+	if err := c.jobs.SetTransform(strip); err != nil {
+		return err
+	}
+	seen, err := c.jobs.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    c.see,
+		UpdateFunc: func(_, obj any) { c.see(obj) },
+	})
+	if err != nil {
+		return err
+	}
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() { c.jobs.RunWithContext(ctx) })
+	if cache.WaitForCacheSync(ctx.Done(), seen.HasSynced) {
+		workers.Run(ctx, workers.Config[cache.ObjectName]{Name: Name, Queue: c.queue, Count: workerCount, Log: c.Log, Sync: c.sync})
+	}
+	return nil
+}
+
+// strip is a transform function. It keeps what expiration reads.
+func strip(obj any) (any, error) {
+	j, ok := obj.(*batchv1.Job)
+	if !ok {
+		return obj, nil
+	}
+	kept := &batchv1.Job{Status: batchv1.JobStatus{Conditions: j.Status.Conditions}}
+	kept.Namespace, kept.Name, kept.UID, kept.ResourceVersion = j.Namespace, j.Name, j.UID, j.ResourceVersion
+	kept.DeletionTimestamp, kept.Spec.TTLSecondsAfterFinished = j.DeletionTimestamp, j.Spec.TTLSecondsAfterFinished
+	if kept.Spec.TTLSecondsAfterFinished == nil {
+		kept.Status.Conditions = nil
+	}
+	return kept, nil
+}
+
+// see queues a job for its expiration.
+func (c *Controller) see(obj any) {
+	if j, ok := obj.(*batchv1.Job); ok {
+		if at, ok := expiration(j); ok {
+			c.queue.AddAfter(cache.MetaObjectToName(j), time.Until(at))
+		}
+	}
+}
+
+// expiration returns when a job is to be deleted, and false if never.
+func expiration(j *batchv1.Job) (time.Time, bool) {
+	if j.DeletionTimestamp != nil || j.Spec.TTLSecondsAfterFinished == nil {
+		return time.Time{}, false
+	}
+	for _, c := range j.Status.Conditions {
+		finished := c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed
+		if finished && c.Status == corev1.ConditionTrue && !c.LastTransitionTime.IsZero() {
+			return c.LastTransitionTime.Add(time.Duration(*j.Spec.TTLSecondsAfterFinished) * time.Second), true
+		}
+	}
+	return time.Time{}, false
+}
+
+// sync deletes a job if it has expired.
+func (c *Controller) sync(ctx context.Context, name cache.ObjectName) error {
+	jobs := c.Client.BatchV1().Jobs(name.Namespace)
+	// The informer may be behind, and the time to live can be extended.
+	j, err := jobs.Get(ctx, name.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	at, ok := expiration(j)
+	if !ok {
+		return nil
+	}
+	if wait := time.Until(at); wait > 0 {
+		return &workers.Later{After: wait, Reason: "not expired yet"}
+	}
+	policy := metav1.DeletePropagationForeground
+	err = jobs.Delete(ctx, name.Name, metav1.DeleteOptions{
+		PropagationPolicy: &policy,
+		Preconditions:     &metav1.Preconditions{UID: &j.UID, ResourceVersion: &j.ResourceVersion},
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

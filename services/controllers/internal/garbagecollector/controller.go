@@ -1,0 +1,155 @@
+package garbagecollector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+
+	"binnacle/services/controllers/internal/graph"
+	"binnacle/services/controllers/internal/resources"
+	"binnacle/services/controllers/internal/workers"
+)
+
+// Name is the name of the controller in --controllers.
+const Name = "garbage-collector-controller"
+
+// Component is the source of the controller's events.
+const Component = "garbage-collector-controller"
+
+// maxAbsent is the number of absent owners that are remembered.
+const maxAbsent = 500
+
+// Config configures a Controller.
+type Config struct {
+	Client    metadata.Interface
+	Resources *resources.Cache
+	Events    record.EventRecorder
+	Log       *slog.Logger
+	// Queues provides the metrics of the work queues; may be nil.
+	Queues workqueue.MetricsProvider
+	// Workers is the number of workers of each queue.
+	Workers int
+}
+
+// Controller is the garbage collector. It is used once.
+type Controller struct {
+	Config
+	graph   *graph.Graph
+	deletes workqueue.TypedRateLimitingInterface[*graph.Node]
+	orphans workqueue.TypedRateLimitingInterface[*graph.Node]
+	absent  *lru.Cache[graph.Identity, struct{}]
+}
+
+// New returns an idle controller. Its tasks must be those of the graph that it runs on.
+func New(c Config) *Controller {
+	queue := func(name string) workqueue.TypedRateLimitingInterface[*graph.Node] {
+		return workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[*graph.Node](),
+			workqueue.TypedRateLimitingQueueConfig[*graph.Node]{Name: name, MetricsProvider: c.Queues})
+	}
+	absent, err := lru.New[graph.Identity, struct{}](maxAbsent)
+	if err != nil { // only for a size that is not positive
+		panic(err)
+	}
+	return &Controller{
+		Config: c, deletes: queue("garbage_collector_attempt_to_delete"), orphans: queue("garbage_collector_attempt_to_orphan"),
+		absent: absent,
+	}
+}
+
+// Tasks returns the receiver of the graph's work.
+func (c *Controller) Tasks() graph.Tasks { return tasks{c} }
+
+// Run works on a graph until ctx ends. listed is closed once the graph contains all objects.
+func (c *Controller) Run(ctx context.Context, g *graph.Graph, listed <-chan struct{}) {
+	defer c.deletes.ShutDown()
+	defer c.orphans.ShutDown()
+	select {
+	case <-ctx.Done():
+		return
+	case <-listed:
+	}
+	c.graph = g
+	var group sync.WaitGroup
+	group.Go(func() {
+		workers.Run(ctx, workers.Config[*graph.Node]{Name: Name, Queue: c.deletes, Count: c.Workers, Log: c.Log, Sync: c.syncDelete})
+	})
+	group.Go(func() {
+		workers.Run(ctx, workers.Config[*graph.Node]{Name: Name, Queue: c.orphans, Count: c.Workers, Log: c.Log, Sync: c.syncOrphan})
+	})
+	group.Wait()
+}
+
+// tasks implements graph.Tasks.
+type tasks struct{ c *Controller }
+
+func (t tasks) Delete(n *graph.Node)      { t.c.deletes.Add(n) }
+func (t tasks) DeleteLater(n *graph.Node) { t.c.deletes.AddRateLimited(n) }
+func (t tasks) Orphan(n *graph.Node)      { t.c.orphans.Add(n) }
+func (t tasks) Absent(id graph.Identity)  { t.c.absent.Add(id, struct{}{}) }
+
+// InvalidNamespace reports a dependent in another namespace than its owner.
+func (t tasks) InvalidNamespace(dep graph.Identity, owner types.UID) {
+	t.c.Events.Eventf(&corev1.ObjectReference{
+		APIVersion: dep.APIVersion, Kind: dep.Kind, Namespace: dep.Namespace, Name: dep.Name, UID: dep.UID,
+	}, corev1.EventTypeWarning, "OwnerRefInvalidNamespace", "ownerRef %s does not exist in namespace %q", owner, dep.Namespace)
+}
+
+// Results of a task that need no retry.
+var (
+	errAbsent          = errors.New("the object does not exist")
+	errNamespacedOwner = errors.New("cluster-scoped objects cannot refer to namespaced owners")
+)
+
+// syncDelete handles a node of the queue of deletions.
+func (c *Controller) syncDelete(ctx context.Context, n *graph.Node) error {
+	s := c.graph.State(n)
+	if !s.Observed && !s.Current {
+		return nil // the object was observed or removed meanwhile
+	}
+	err := c.attemptDelete(ctx, n, s)
+	switch {
+	case errors.Is(err, errAbsent), errors.Is(err, errNamespacedOwner):
+		return nil
+	case err != nil:
+		return fmt.Errorf("%s %s/%s: %w", s.Kind, s.Namespace, s.Name, err)
+	case !c.graph.State(n).Observed:
+		// The object exists, but no watch has returned it yet. It may be deleted before one does.
+		return fmt.Errorf("%s %s/%s: not observed yet", s.Kind, s.Namespace, s.Name)
+	}
+	return nil
+}
+
+// syncOrphan removes the references of a node's dependents, and then the finalizer of the node.
+func (c *Controller) syncOrphan(ctx context.Context, n *graph.Node) error {
+	s := c.graph.State(n)
+	if err := c.orphanDependents(ctx, s.Identity, c.graph.Dependents(n)); err != nil {
+		return err
+	}
+	return c.removeFinalizer(ctx, s.Identity, finalizerOrphan)
+}
+
+// isAbsent reports whether an object is remembered as absent.
+func (c *Controller) isAbsent(id graph.Identity) bool { return c.absent.Contains(id) }
+
+// absence handles the verified absence of the object of a node.
+func (c *Controller) absence(id graph.Identity) error {
+	c.graph.RemoveVirtual(id)
+	return errAbsent
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

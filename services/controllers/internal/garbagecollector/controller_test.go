@@ -1,0 +1,168 @@
+package garbagecollector_test
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	fakediscovery "k8s.io/client-go/discovery/fake"
+	"k8s.io/client-go/metadata/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
+
+	"binnacle/services/controllers/internal/garbagecollector"
+	"binnacle/services/controllers/internal/graph"
+	"binnacle/services/controllers/internal/resources"
+)
+
+func object(name string, owners ...metav1.OwnerReference) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "a", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "7", OwnerReferences: owners,
+		},
+	}
+}
+
+func ref(name string) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: name, UID: types.UID("uid-" + name)}
+}
+
+// bed is a collector on a graph of config maps.
+type bed struct {
+	t        *testing.T
+	client   *fake.FakeMetadataClient
+	graph    *graph.Graph
+	resource *resources.Resource
+}
+
+// run starts a collector in a bubble. The objects exist, and the graph contains them.
+func run(t *testing.T, objects ...*metav1.PartialObjectMetadata) *bed {
+	scheme := fake.NewTestScheme()
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	var existing []runtime.Object
+	for _, o := range objects {
+		existing = append(existing, o)
+	}
+	b := &bed{t: t, client: fake.NewSimpleMetadataClient(scheme, existing...)}
+	cache := resources.NewCache(&fakediscovery.FakeDiscovery{Fake: &clienttesting.Fake{Resources: []*metav1.APIResourceList{
+		{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, Verbs: []string{"get", "list", "watch", "delete"}}}},
+	}}})
+	table, err := cache.Get(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.resource = table.Preferred[0]
+	c := garbagecollector.New(garbagecollector.Config{
+		Client: b.client, Resources: cache, Events: record.NewFakeRecorder(10), Log: slog.New(slog.DiscardHandler), Workers: 2,
+	})
+	b.graph = graph.New(graph.Config{Tasks: c.Tasks()})
+	for _, o := range objects {
+		b.graph.Observe(b.resource, o, 1)
+	}
+	listed := make(chan struct{})
+	close(listed)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); c.Run(ctx, b.graph, listed) }()
+	t.Cleanup(func() { cancel(); <-done })
+	b.settle()
+	return b
+}
+
+func (b *bed) settle() {
+	time.Sleep(100 * time.Millisecond) // the bubble's time
+	synctest.Wait()
+}
+
+// requests returns the writes as text.
+func (b *bed) requests() (out []string) {
+	for _, a := range b.client.Actions() {
+		switch a := a.(type) {
+		case clienttesting.DeleteActionImpl:
+			out = append(out, "delete "+a.Name) // the fake drops the options
+		case clienttesting.PatchActionImpl:
+			out = append(out, "patch "+a.Name+" "+string(a.Patch))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (b *bed) want(want ...string) {
+	b.t.Helper()
+	if got := b.requests(); !slices.Equal(got, want) {
+		b.t.Errorf("requests %q, want %q", got, want)
+	}
+}
+
+func TestDependentsOfMissingOwnersAreDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := run(t, object("x", ref("gone")), object("y", ref("gone")), object("free"))
+		b.want("delete x", "delete y")
+	})
+}
+
+func TestAnotherOwnerKeepsTheObject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := run(t, object("owner"), object("x", ref("owner"), ref("gone")))
+		b.want(`patch x {"metadata":{"ownerReferences":[{"$patch":"delete","uid":"uid-gone"}],"uid":"uid-x"}}`)
+	})
+}
+
+func TestOwnerWithAnotherUIDIsAbsent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		again := ref("owner")
+		again.UID = "uid-former"
+		run(t, object("owner"), object("x", again)).want("delete x")
+	})
+}
+
+func TestDeletedOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		owner := object("owner")
+		b := run(t, owner, object("x", ref("owner")))
+		b.want()
+		if err := b.client.Resource(b.resource.GroupVersionResource).Namespace("a").Delete(t.Context(), "owner", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		b.client.ClearActions()
+		b.graph.Remove(b.resource, owner)
+		b.settle()
+		b.want("delete x")
+	})
+}
+
+func TestForegroundWaitsForBlockingDependents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now, block := metav1.Now(), ref("owner")
+		block.BlockOwnerDeletion = new(bool)
+		*block.BlockOwnerDeletion = true
+		owner, x := object("owner"), object("x", block)
+		owner.DeletionTimestamp, owner.Finalizers = &now, []string{metav1.FinalizerDeleteDependents}
+		b := run(t, owner, x)
+		b.want("delete x")
+		b.graph.Remove(b.resource, x)
+		b.settle()
+		b.want("delete x", `patch owner {"metadata":{"finalizers":[],"resourceVersion":"7"}}`)
+	})
+}
+
+func TestOrphaning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := metav1.Now()
+		owner := object("owner")
+		owner.DeletionTimestamp, owner.Finalizers = &now, []string{metav1.FinalizerOrphanDependents, "example.com/kept"}
+		run(t, owner, object("x", ref("owner"))).want(
+			`patch owner {"metadata":{"finalizers":["example.com/kept"],"resourceVersion":"7"}}`,
+			`patch x {"metadata":{"ownerReferences":[{"$patch":"delete","uid":"uid-owner"}],"uid":"uid-x"}}`)
+	})
+}

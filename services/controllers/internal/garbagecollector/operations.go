@@ -1,0 +1,189 @@
+package garbagecollector
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/util/retry"
+
+	"binnacle/services/controllers/internal/graph"
+	"binnacle/services/controllers/internal/resources"
+)
+
+const (
+	// tableAge is the maximum age of the table that maps kinds to resources. The graph refreshes it
+	// when definitions change.
+	tableAge = time.Minute
+	// parallelOrphans is the number of dependents of an owner that are orphaned at the same time.
+	parallelOrphans = 20
+	// requestTimeout bounds one request.
+	requestTimeout = 30 * time.Second
+)
+
+// resource returns the resource of an object.
+func (c *Controller) resource(id graph.Identity) (*resources.Resource, error) {
+	t, err := c.Resources.Get(tableAge)
+	if err != nil {
+		return nil, err
+	}
+	return t.ByKind(id.APIVersion, id.Kind)
+}
+
+// object returns the client of an object's resource in its namespace.
+func (c *Controller) object(id graph.Identity) (metadata.ResourceInterface, error) {
+	r, err := c.resource(id)
+	if err != nil {
+		return nil, err
+	}
+	all := c.Client.Resource(r.GroupVersionResource)
+	if !r.Namespaced { // the namespace of a virtual node is a guess
+		return all, nil
+	}
+	return all.Namespace(id.Namespace), nil
+}
+
+// get reads an object.
+func (c *Controller) get(ctx context.Context, id graph.Identity) (*metav1.PartialObjectMetadata, error) {
+	o, err := c.object(id)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return o.Get(ctx, id.Name, metav1.GetOptions{})
+}
+
+// delete deletes an object under the condition that it is unchanged. Changes that leave the owner
+// references alone do not matter.
+func (c *Controller) delete(ctx context.Context, id graph.Identity, latest *metav1.PartialObjectMetadata, policy metav1.DeletionPropagation) error {
+	o, err := c.object(id)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	options := metav1.DeleteOptions{
+		Preconditions:     &metav1.Preconditions{UID: &id.UID, ResourceVersion: &latest.ResourceVersion},
+		PropagationPolicy: &policy,
+	}
+	err = o.Delete(ctx, id.Name, options)
+	if !apierrors.IsConflict(err) {
+		return err
+	}
+	live, liveErr := o.Get(ctx, id.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(liveErr) {
+		return liveErr
+	}
+	if liveErr != nil || live.UID != id.UID || !reflect.DeepEqual(live.OwnerReferences, latest.OwnerReferences) {
+		return err
+	}
+	options.Preconditions.ResourceVersion = nil
+	return o.Delete(ctx, id.Name, options)
+}
+
+// patch sends a merge patch.
+func (c *Controller) patch(ctx context.Context, id graph.Identity, format types.PatchType, meta map[string]any) error {
+	o, err := c.object(id)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(map[string]any{"metadata": meta})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	_, err = o.Patch(ctx, id.Name, format, body, metav1.PatchOptions{})
+	return err
+}
+
+// removeOwners removes owner references. Resources without strategic merge patches need the
+// complete list of references instead.
+func (c *Controller) removeOwners(ctx context.Context, id graph.Identity, owners []types.UID) error {
+	var refs []map[string]any
+	for _, uid := range owners {
+		refs = append(refs, map[string]any{"$patch": "delete", "uid": uid})
+	}
+	err := c.patch(ctx, id, types.StrategicMergePatchType, map[string]any{"uid": id.UID, "ownerReferences": refs})
+	if !apierrors.IsUnsupportedMediaType(err) {
+		return err
+	}
+	latest, err := c.get(ctx, id)
+	if err != nil {
+		return err
+	}
+	left := slices.DeleteFunc(latest.OwnerReferences, func(r metav1.OwnerReference) bool { return slices.Contains(owners, r.UID) })
+	return c.replaceOwners(ctx, id, latest, left)
+}
+
+// unblockOwners makes all owner references of an object non-blocking.
+func (c *Controller) unblockOwners(ctx context.Context, id graph.Identity, latest *metav1.PartialObjectMetadata) error {
+	refs := slices.Clone(latest.OwnerReferences)
+	for i := range refs {
+		refs[i].BlockOwnerDeletion = new(bool)
+	}
+	if err := c.replaceOwners(ctx, id, latest, refs); err != nil {
+		return err
+	}
+	// The deletion that follows has a precondition.
+	now, err := c.get(ctx, id)
+	if err == nil {
+		*latest = *now
+	}
+	return err
+}
+
+// replaceOwners replaces the owner references of an object that is unchanged.
+func (c *Controller) replaceOwners(ctx context.Context, id graph.Identity, latest *metav1.PartialObjectMetadata, refs []metav1.OwnerReference) error {
+	if refs == nil {
+		refs = []metav1.OwnerReference{}
+	}
+	return c.patch(ctx, id, types.MergePatchType, map[string]any{
+		"uid": id.UID, "resourceVersion": latest.ResourceVersion, "ownerReferences": refs,
+	})
+}
+
+// removeFinalizer removes a finalizer of an object, if it exists.
+func (c *Controller) removeFinalizer(ctx context.Context, id graph.Identity, finalizer string) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		latest, err := c.get(ctx, id)
+		if err != nil {
+			return ignoreNotFound(err)
+		}
+		if latest.UID != id.UID || !slices.Contains(latest.Finalizers, finalizer) {
+			return nil
+		}
+		left := slices.DeleteFunc(latest.Finalizers, func(f string) bool { return f == finalizer })
+		return ignoreNotFound(c.patch(ctx, id, types.MergePatchType, map[string]any{
+			"resourceVersion": latest.ResourceVersion, "finalizers": left,
+		}))
+	})
+}
+
+// orphanDependents removes the references to an owner from its dependents.
+func (c *Controller) orphanDependents(ctx context.Context, owner graph.Identity, dependents []graph.Dependent) error {
+	errs := make([]error, len(dependents))
+	var group errgroup.Group
+	group.SetLimit(parallelOrphans)
+	for i := range dependents {
+		group.Go(func() error {
+			errs[i] = ignoreNotFound(c.removeOwners(ctx, dependents[i].Identity, []types.UID{owner.UID}))
+			return nil
+		})
+	}
+	_ = group.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("failed to orphan dependents of owner %s %s/%s: %w", owner.Kind, owner.Namespace, owner.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package graph
+
+import (
+	"sync"
+	"unique"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"binnacle/services/controllers/internal/resources"
+)
+
+// Tasks receives the nodes that need work.
+type Tasks interface {
+	// Delete asks to delete a node if no owner keeps it.
+	Delete(*Node)
+	// DeleteLater is Delete with backoff.
+	DeleteLater(*Node)
+	// Orphan asks to remove the references of the dependents of a node.
+	Orphan(*Node)
+	// Absent reports an object that verifiably does not exist and that other objects refer to.
+	Absent(Identity)
+	// InvalidNamespace reports an object whose owner is in another namespace.
+	InvalidNamespace(dependent Identity, owner types.UID)
+}
+
+// Config configures a Graph. Every field may be nil.
+type Config struct {
+	Tasks Tasks
+	// Changed is called after an object appears, changes or is deleted.
+	Changed func(r *resources.Resource, namespace string, deleted bool)
+}
+
+// Graph holds the nodes. The zero value is not usable.
+type Graph struct {
+	Config
+
+	mu     sync.RWMutex // a leaf lock, except for Config
+	nodes  map[types.UID]*Node
+	counts map[place]int
+}
+
+// place is a resource in a namespace.
+type place struct {
+	resource  schema.GroupResource
+	namespace string
+}
+
+// New returns an empty graph.
+func New(c Config) *Graph {
+	if c.Tasks == nil {
+		c.Tasks = noTasks{}
+	}
+	if c.Changed == nil {
+		c.Changed = func(*resources.Resource, string, bool) {}
+	}
+	return &Graph{Config: c, nodes: map[types.UID]*Node{}, counts: map[place]int{}}
+}
+
+type noTasks struct{}
+
+func (noTasks) Delete(*Node)                         {}
+func (noTasks) DeleteLater(*Node)                    {}
+func (noTasks) Orphan(*Node)                         {}
+func (noTasks) Absent(Identity)                      {}
+func (noTasks) InvalidNamespace(Identity, types.UID) {}
+
+// State is the state of a node.
+type State struct {
+	Identity
+	Observed, Deleting, DeletingDependents bool
+	HasDependents                          bool
+	// Current is false if the graph no longer contains the node.
+	Current bool
+}
+
+// State returns the state of a node.
+func (g *Graph) State(n *Node) State {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return State{
+		Identity: n.identity(), Observed: n.is(observed), Deleting: n.is(deleting),
+		DeletingDependents: n.is(deletingDependent), HasDependents: len(n.dependents) > 0,
+		Current: g.nodes[n.uid] == n,
+	}
+}
+
+// Dependent is a dependent of a node.
+type Dependent struct {
+	Node *Node
+	Identity
+	DeletingDependents bool
+	// Blocks reports whether the owner waits for this dependent.
+	Blocks bool
+}
+
+// Dependents returns the dependents of a node.
+func (g *Graph) Dependents(n *Node) []Dependent {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	out := make([]Dependent, 0, len(n.dependents))
+	for d := range n.dependents {
+		dep := Dependent{Node: d, Identity: d.identity(), DeletingDependents: d.is(deletingDependent)}
+		for i := range d.owners {
+			dep.Blocks = dep.Blocks || d.owners[i].uid == n.uid && d.owners[i].blocks
+		}
+		out = append(out, dep)
+	}
+	return out
+}
+
+// Count returns the number of objects of a resource in a namespace.
+func (g *Graph) Count(r schema.GroupResource, namespace string) int {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.counts[place{r, namespace}]
+}
+
+// Len returns the number of nodes.
+func (g *Graph) Len() int {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return len(g.nodes)
+}
+
+// count adds a node to the counts, or removes it.
+func (g *Graph) count(n *Node, in bool) {
+	if n.resource == nil || n.is(counted) == in {
+		return
+	}
+	n.set(counted, in)
+	p := place{n.resource.GroupResource(), n.namespace}
+	if in {
+		g.counts[p]++
+		return
+	}
+	if g.counts[p]--; g.counts[p] == 0 {
+		delete(g.counts, p)
+	}
+}
+
+// ownersOf converts owner references. Strings that equal those of known owners are shared.
+func (g *Graph) ownersOf(refs []metav1.OwnerReference) []owner {
+	if len(refs) == 0 {
+		return nil
+	}
+	out := make([]owner, 0, len(refs))
+	for i := range refs {
+		r := &refs[i]
+		o := owner{kind: unique.Make(kind{r.APIVersion, r.Kind}), name: r.Name, uid: r.UID, blocks: r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion}
+		if n := g.nodes[r.UID]; n != nil {
+			o.uid = n.uid
+			if n.name == o.name {
+				o.name = n.name
+			}
+		}
+		out = append(out, o)
+	}
+	return out
+}

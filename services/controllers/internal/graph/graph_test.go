@@ -1,0 +1,214 @@
+package graph_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"binnacle/services/controllers/internal/graph"
+	"binnacle/services/controllers/internal/resources"
+)
+
+func configMaps() *resources.Resource {
+	return &resources.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Kind: "ConfigMap", Namespaced: true}
+}
+
+func object(name string, owners ...metav1.OwnerReference) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "a", Name: name, UID: types.UID("uid-" + name), OwnerReferences: owners,
+	}}
+}
+
+func ref(name string, block bool) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: name, UID: types.UID("uid-" + name), BlockOwnerDeletion: &block}
+}
+
+func deleted(m *metav1.PartialObjectMetadata, finalizers ...string) *metav1.PartialObjectMetadata {
+	now := metav1.Now()
+	m.DeletionTimestamp, m.Finalizers = &now, finalizers
+	return m
+}
+
+// recorder records tasks as text.
+type recorder struct {
+	g    *graph.Graph
+	todo []func() string
+}
+
+func (r *recorder) later(what string, n *graph.Node) {
+	// The graph is locked during the call.
+	r.todo = append(r.todo, func() string { return what + " " + r.g.State(n).Name })
+}
+
+func (r *recorder) Delete(n *graph.Node)      { r.later("delete", n) }
+func (r *recorder) DeleteLater(n *graph.Node) { r.later("later", n) }
+func (r *recorder) Orphan(n *graph.Node)      { r.later("orphan", n) }
+func (r *recorder) Absent(id graph.Identity) {
+	r.todo = append(r.todo, func() string { return "absent " + id.Name })
+}
+
+func (r *recorder) InvalidNamespace(dep graph.Identity, _ types.UID) {
+	r.todo = append(r.todo, func() string { return "invalid " + dep.Name })
+}
+
+// want compares the tasks since the last call, in any order.
+func (r *recorder) want(t *testing.T, want ...string) {
+	t.Helper()
+	var got []string
+	for _, f := range r.todo {
+		got = append(got, f())
+	}
+	r.todo = nil
+	slices.Sort(got)
+	slices.Sort(want)
+	got = slices.Compact(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("tasks %q, want %q", got, want)
+	}
+}
+
+func newGraph() (*graph.Graph, *recorder) {
+	r := &recorder{}
+	r.g = graph.New(graph.Config{Tasks: r})
+	return r.g, r
+}
+
+func TestDeletedOwnerQueuesDependents(t *testing.T) {
+	g, tasks := newGraph()
+	r := configMaps()
+	g.Observe(r, object("owner"), 1)
+	g.Observe(r, object("x", ref("owner", false)), 1)
+	g.Observe(r, object("y", ref("owner", false)), 1)
+	tasks.want(t)
+	g.Remove(r, object("owner"))
+	tasks.want(t, "absent owner", "delete x", "delete y")
+}
+
+func TestUnknownOwnerIsVerified(t *testing.T) {
+	g, tasks := newGraph()
+	r := configMaps()
+	g.Observe(r, object("x", ref("owner", false)), 1)
+	tasks.want(t, "delete owner")
+	g.RemoveVirtual(graph.Identity{APIVersion: "v1", Kind: "ConfigMap", Namespace: "a", Name: "owner", UID: "uid-owner"})
+	tasks.want(t, "absent owner", "delete x")
+	if n := g.Len(); n != 1 {
+		t.Errorf("%d nodes", n)
+	}
+}
+
+func TestVirtualOwnerIsObserved(t *testing.T) {
+	g, tasks := newGraph()
+	r := configMaps()
+	g.Observe(r, object("x", ref("owner", false)), 1)
+	tasks.want(t, "delete owner")
+	g.Observe(r, object("owner"), 1)
+	tasks.want(t)
+	// The dependent refers to an observed owner by another name.
+	wrong := ref("owner", false)
+	wrong.Name = "other"
+	g.Observe(r, object("y", wrong), 1)
+	tasks.want(t, "delete y")
+}
+
+func TestVirtualOwnerHasAlternativeIdentities(t *testing.T) {
+	g, tasks := newGraph()
+	r := configMaps()
+	wrong := ref("owner", false)
+	wrong.Name = "wrong"
+	g.Observe(r, object("x", wrong), 1)
+	tasks.want(t, "delete wrong")
+	g.Observe(r, object("y", ref("owner", false)), 1)
+	tasks.want(t, "delete y")
+	g.RemoveVirtual(graph.Identity{APIVersion: "v1", Kind: "ConfigMap", Namespace: "a", Name: "wrong", UID: "uid-owner"})
+	tasks.want(t, "absent wrong", "delete x", "later owner")
+}
+
+func TestOwnerInAnotherNamespaceIsReported(t *testing.T) {
+	g, tasks := newGraph()
+	r := configMaps()
+	g.Observe(r, object("owner"), 1)
+	dep := object("x", ref("owner", false))
+	dep.Namespace = "b"
+	g.Observe(r, dep, 1)
+	tasks.want(t, "invalid x", "delete x")
+}
+
+func TestForegroundDeletion(t *testing.T) {
+	g, tasks := newGraph()
+	r := configMaps()
+	g.Observe(r, object("owner"), 1)
+	g.Observe(r, object("x", ref("owner", true)), 1)
+	g.Observe(r, deleted(object("owner"), metav1.FinalizerDeleteDependents), 1)
+	tasks.want(t, "delete owner", "delete x")
+	g.Observe(r, deleted(object("owner"), metav1.FinalizerDeleteDependents), 1)
+	tasks.want(t)
+	g.Remove(r, object("x"))
+	tasks.want(t, "delete owner")
+}
+
+func TestUnblockedOwnerIsQueued(t *testing.T) {
+	g, tasks := newGraph()
+	r := configMaps()
+	g.Observe(r, object("owner"), 1)
+	g.Observe(r, object("x", ref("owner", true)), 1)
+	g.Observe(r, object("x", ref("owner", false)), 1)
+	tasks.want(t, "delete owner")
+	g.Observe(r, object("y", ref("owner", true)), 1)
+	g.Observe(r, object("y"), 1)
+	tasks.want(t, "delete owner")
+}
+
+func TestOrphaningComesFirst(t *testing.T) {
+	g, tasks := newGraph()
+	r := configMaps()
+	g.Observe(r, deleted(object("owner"), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents), 1)
+	tasks.want(t, "orphan owner")
+	g.Observe(r, deleted(object("owner"), metav1.FinalizerDeleteDependents), 1)
+	tasks.want(t, "delete owner")
+}
+
+func TestSweepRemovesWhatAListLacks(t *testing.T) {
+	g, tasks := newGraph()
+	r := configMaps()
+	g.Observe(r, object("owner"), 1)
+	g.Observe(r, object("x", ref("owner", false)), 1)
+	if n := g.Count(r.GroupResource(), "a"); n != 2 {
+		t.Errorf("count %d", n)
+	}
+	g.Observe(r, object("x", ref("owner", false)), 2)
+	g.Sweep(r, 2)
+	tasks.want(t, "absent owner", "delete x")
+	if n := g.Count(r.GroupResource(), "a"); n != 1 {
+		t.Errorf("count %d", n)
+	}
+}
+
+// BenchmarkMemory reports what the graph keeps for each of many objects, half of which have an
+// owner.
+func BenchmarkMemory(b *testing.B) {
+	const objects, perOwner = 100_000, 10
+	for range b.N {
+		before := heap()
+		g := graph.New(graph.Config{})
+		r := configMaps()
+		for i := range objects {
+			m := object(fmt.Sprintf("object-with-a-name-%06d", i))
+			m.Namespace, m.UID = fmt.Sprintf("namespace-%d", i%100), types.UID(fmt.Sprintf("%08d-0000-0000-0000-000000000000", i))
+			if i%2 == 1 {
+				o := i / 2 / perOwner * 2 * perOwner
+				m.OwnerReferences = []metav1.OwnerReference{{
+					APIVersion: "v1", Kind: "ConfigMap", Name: fmt.Sprintf("object-with-a-name-%06d", o), UID: types.UID(fmt.Sprintf("%08d-0000-0000-0000-000000000000", o)),
+				}}
+			}
+			g.Observe(r, m, 1)
+		}
+		b.ReportMetric(float64(heap()-before)/objects, "B/object")
+		if g.Len() != objects {
+			b.Errorf("%d nodes", g.Len())
+		}
+	}
+}

@@ -1,0 +1,309 @@
+package graph
+
+import (
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"binnacle/services/controllers/internal/resources"
+)
+
+// Observe records the state of an object that a list or a watch returned.
+func (g *Graph) Observe(r *resources.Resource, m *metav1.PartialObjectMetadata, epoch uint32) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := g.nodes[m.UID]
+	before := flags(0)
+	if n == nil {
+		n = &Node{uid: m.UID}
+		n.identify(identityOf(r, m))
+		g.nodes[n.uid] = n
+	} else {
+		before = n.flags
+		n = g.confirm(n, identityOf(r, m))
+	}
+	if n.resource != r {
+		g.count(n, false)
+		n.resource = r
+	}
+	n.epoch = epoch
+	n.set(observed, true)
+	n.set(deleting, m.DeletionTimestamp != nil || n.is(deleting))
+	n.set(orphaning, slices.Contains(m.Finalizers, metav1.FinalizerOrphanDependents))
+	n.set(foreground, slices.Contains(m.Finalizers, metav1.FinalizerDeleteDependents))
+	g.count(n, true)
+	g.changeOwners(n, g.ownersOf(m.OwnerReferences))
+	g.transition(n, before)
+	g.Changed(r, n.namespace, false)
+}
+
+// confirm gives a known node the identity under which its object was observed. Dependents that
+// refer to a virtual node by another identity may have an absent owner.
+func (g *Graph) confirm(n *Node, id Identity) *Node {
+	before := n.identity()
+	if before == id {
+		return n
+	}
+	g.count(n, false)
+	n.identify(id)
+	if n.is(observed) {
+		return n
+	}
+	for d := range n.dependents {
+		if d.agrees(n.uid, id) {
+			continue
+		}
+		if id.Namespace != "" && d.namespace != id.Namespace {
+			g.Tasks.InvalidNamespace(d.identity(), n.uid)
+		}
+		g.Tasks.Delete(d)
+	}
+	return n
+}
+
+// agrees reports whether all references of a dependent to a uid agree with an identity.
+func (n *Node) agrees(uid types.UID, id Identity) bool {
+	for i := range n.owners {
+		if o := &n.owners[i]; o.uid == uid && !n.refersTo(o, id) {
+			return false
+		}
+	}
+	return true
+}
+
+// transition asks for the work that a change of a node requires. before holds the flags of the last
+// observation.
+func (g *Graph) transition(n *Node, before flags) {
+	now := n.flags.propagation()
+	if now == before.propagation() && before&observed != 0 {
+		return
+	}
+	switch now {
+	case orphaning:
+		g.Tasks.Orphan(n)
+	case foreground:
+		n.set(deletingDependent, true)
+		for d := range n.dependents {
+			g.Tasks.Delete(d)
+		}
+		g.Tasks.Delete(n)
+	}
+}
+
+// propagation returns which dependents the deletion of the object has to handle first: orphaning,
+// foreground, or 0 if the object is not deleted or waits for no dependents.
+func (f flags) propagation() flags {
+	switch {
+	case f&deleting == 0:
+		return 0
+	case f&orphaning != 0:
+		return orphaning
+	}
+	return f & foreground
+}
+
+// changeOwners replaces the owners of a node. Owners that a removed reference blocked may now be
+// deletable.
+func (g *Graph) changeOwners(n *Node, owners []owner) {
+	if slices.Equal(n.owners, owners) {
+		return
+	}
+	before := n.owners
+	n.owners = owners
+	find := func(list []owner, uid types.UID) *owner {
+		for i := range list {
+			if list[i].uid == uid {
+				return &list[i]
+			}
+		}
+		return nil
+	}
+	for i := range before {
+		old := &before[i]
+		now := find(owners, old.uid)
+		o := g.nodes[old.uid]
+		if o == nil {
+			continue
+		}
+		if old.blocks && (now == nil || !now.blocks) {
+			g.Tasks.Delete(o)
+		}
+		if now == nil {
+			delete(o.dependents, n)
+		}
+	}
+	var added []owner
+	for i := range owners {
+		if find(before, owners[i].uid) == nil {
+			added = append(added, owners[i])
+		}
+	}
+	g.addToOwners(n, added)
+}
+
+// addToOwners makes a node a dependent of owners. Unknown owners become virtual nodes, whose
+// existence must be verified. A node with a reference that may be wrong must be verified, too.
+func (g *Graph) addToOwners(n *Node, owners []owner) {
+	doubtful := false
+	for i := range owners {
+		ref := &owners[i]
+		o := g.nodes[ref.uid]
+		isNew := o == nil
+		if isNew {
+			o = &Node{uid: ref.uid, namespace: n.namespace, name: ref.name, kind: ref.kind}
+			g.nodes[o.uid] = o
+		}
+		if o.dependents == nil {
+			o.dependents = map[*Node]struct{}{}
+		}
+		o.dependents[n] = struct{}{}
+		switch {
+		case isNew:
+			g.Tasks.Delete(o)
+		case doubtful:
+		case o.namespace != "" && o.namespace != n.namespace:
+			if o.is(observed) {
+				g.Tasks.InvalidNamespace(n.identity(), o.uid)
+			}
+			doubtful = true
+		case o.kind != ref.kind || o.name != ref.name:
+			doubtful = true
+		}
+	}
+	if doubtful {
+		g.Tasks.Delete(n)
+	}
+}
+
+// Remove removes an object whose deletion was observed.
+func (g *Graph) Remove(r *resources.Resource, m *metav1.PartialObjectMetadata) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if n := g.nodes[m.UID]; n != nil {
+		g.remove(n, identityOf(r, m))
+	}
+}
+
+// Sweep removes the objects of a resource that a complete list did not return.
+func (g *Graph) Sweep(r *resources.Resource, epoch uint32) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, n := range g.nodes {
+		if n.resource == r && n.epoch != epoch {
+			g.remove(n, n.identity())
+		}
+	}
+}
+
+// remove removes a node. Its dependents have lost an owner, and owners that wait for their
+// dependents may be deletable.
+func (g *Graph) remove(n *Node, id Identity) {
+	g.count(n, false)
+	delete(g.nodes, n.uid)
+	for i := range n.owners {
+		if o := g.nodes[n.owners[i].uid]; o != nil {
+			delete(o.dependents, n)
+			if len(o.dependents) == 0 {
+				o.dependents = nil
+			}
+		}
+	}
+	if len(n.dependents) > 0 {
+		g.Tasks.Absent(id)
+	}
+	for d := range n.dependents {
+		g.Tasks.Delete(d)
+	}
+	for i := range n.owners {
+		if o := g.nodes[n.owners[i].uid]; o != nil && o.is(deletingDependent) {
+			g.Tasks.Delete(o)
+		}
+	}
+	if n.resource != nil {
+		g.Changed(n.resource, n.namespace, true)
+	}
+}
+
+// RemoveVirtual handles the verified absence of an object with an identity. Other objects may refer
+// to the same uid by other coordinates, which are not verified.
+func (g *Graph) RemoveVirtual(id Identity) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := g.nodes[id.UID]
+	if n == nil {
+		return
+	}
+	if n.is(observed) && n.identity() == id {
+		g.remove(n, id)
+		return
+	}
+	var matching, others []*Node
+	for d := range n.dependents {
+		if d.agrees(n.uid, id) {
+			matching = append(matching, d)
+		} else {
+			others = append(others, d)
+		}
+	}
+	if !n.is(observed) && len(others) == 0 {
+		g.remove(n, id)
+		return
+	}
+	if len(matching) > 0 {
+		g.Tasks.Absent(id)
+		for _, d := range matching {
+			g.Tasks.Delete(d)
+		}
+	}
+	if !n.is(observed) && n.identity() == id {
+		g.replaceVirtual(n, others)
+	}
+}
+
+// replaceVirtual replaces a virtual node whose identity does not exist by one with another identity
+// under which dependents refer to it. The choice goes through all of them in order.
+func (g *Graph) replaceVirtual(n *Node, dependents []*Node) {
+	absent := n.identity()
+	var all []Identity
+	for _, d := range dependents {
+		for i := range d.owners {
+			o := &d.owners[i]
+			if o.uid != n.uid {
+				continue
+			}
+			k := o.kind.Value()
+			if id := (Identity{k.apiVersion, k.kind, d.namespace, o.name, o.uid}); id != absent {
+				all = append(all, id)
+			}
+		}
+	}
+	if len(all) == 0 {
+		return
+	}
+	slices.SortFunc(all, compare)
+	next := all[0]
+	for _, id := range all {
+		if compare(id, absent) > 0 {
+			next = id
+			break
+		}
+	}
+	m := &Node{uid: n.uid, dependents: n.dependents}
+	m.identify(next)
+	g.nodes[m.uid] = m
+	g.Tasks.DeleteLater(m)
+}
+
+func compare(a, b Identity) int {
+	for _, c := range []int{
+		strings.Compare(a.APIVersion, b.APIVersion), strings.Compare(a.Kind, b.Kind),
+		strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name),
+	} {
+		if c != 0 {
+			return c
+		}
+	}
+	return 0
+}

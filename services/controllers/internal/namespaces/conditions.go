@@ -1,0 +1,106 @@
+package namespaces
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+)
+
+// progress is the result of one attempt to delete the content of a namespace.
+type progress struct {
+	discovery error // of some resources
+	failures  []error
+	// remaining holds the number of remaining objects, and finalizers those that have a finalizer.
+	remaining  map[schema.GroupVersionResource]int
+	finalizers map[string]int
+}
+
+// outcome is the reason and the message of a condition.
+type outcome struct{ reason, message string }
+
+// conditions lists the conditions in their order, with their outcome if all is well.
+func conditions() []struct {
+	kind corev1.NamespaceConditionType
+	good outcome
+} {
+	return []struct {
+		kind corev1.NamespaceConditionType
+		good outcome
+	}{
+		{corev1.NamespaceDeletionDiscoveryFailure, outcome{"ResourcesDiscovered", "All resources successfully discovered"}},
+		{corev1.NamespaceDeletionGVParsingFailure, outcome{"ParsedGroupVersions", "All legacy kube types successfully parsed"}},
+		{corev1.NamespaceDeletionContentFailure, outcome{"ContentDeleted", "All content successfully deleted, may be waiting on finalization"}},
+		{corev1.NamespaceContentRemaining, outcome{"ContentRemoved", "All content successfully removed"}},
+		{corev1.NamespaceFinalizersRemaining, outcome{"ContentHasNoFinalizers", "All content-preserving finalizers finished"}},
+	}
+}
+
+// outcomes returns the outcomes of the conditions that are true. Discovery returns parsed group
+// versions, so the condition about parsing is never true.
+func (p *progress) outcomes() map[corev1.NamespaceConditionType]outcome {
+	out := map[corev1.NamespaceConditionType]outcome{}
+	if p.discovery != nil {
+		message := p.discovery.Error()
+		if partial := (*discovery.ErrGroupDiscoveryFailed)(nil); errors.As(p.discovery, &partial) {
+			message = fmt.Sprintf("Discovery failed for some groups, %d failing: %v", len(partial.Groups), p.discovery)
+		}
+		out[corev1.NamespaceDeletionDiscoveryFailure] = outcome{"DiscoveryFailed", message}
+	}
+	if len(p.failures) > 0 {
+		var messages []string
+		for _, err := range p.failures {
+			messages = append(messages, err.Error())
+		}
+		slices.Sort(messages)
+		out[corev1.NamespaceDeletionContentFailure] = outcome{"ContentDeletionFailed",
+			fmt.Sprintf("Failed to delete all resource types, %d remaining: %s", len(messages), strings.Join(messages, ", "))}
+	}
+	if len(p.remaining) > 0 {
+		var parts []string
+		for r, n := range p.remaining {
+			parts = append(parts, fmt.Sprintf("%s.%s has %d resource instances", r.Resource, r.Group, n))
+		}
+		slices.Sort(parts)
+		out[corev1.NamespaceContentRemaining] = outcome{"SomeResourcesRemain", "Some resources are remaining: " + strings.Join(parts, ", ")}
+	}
+	if len(p.finalizers) > 0 {
+		var parts []string
+		for _, f := range slices.Sorted(maps.Keys(p.finalizers)) {
+			parts = append(parts, fmt.Sprintf("%s in %d resource instances", f, p.finalizers[f]))
+		}
+		out[corev1.NamespaceFinalizersRemaining] = outcome{"SomeFinalizersRemain",
+			"Some content in the namespace has finalizers remaining: " + strings.Join(parts, ", ")}
+	}
+	return out
+}
+
+// report sets the conditions of a namespace. It reports whether any has changed.
+func (p *progress) report(status *corev1.NamespaceStatus, now metav1.Time) (changed bool) {
+	bad := p.outcomes()
+	for _, c := range conditions() {
+		next := corev1.NamespaceCondition{Type: c.kind, Status: corev1.ConditionFalse, LastTransitionTime: now, Reason: c.good.reason, Message: c.good.message}
+		if o, ok := bad[c.kind]; ok {
+			next.Status, next.Reason, next.Message = corev1.ConditionTrue, o.reason, o.message
+		}
+		i := slices.IndexFunc(status.Conditions, func(old corev1.NamespaceCondition) bool { return old.Type == c.kind })
+		if i < 0 {
+			status.Conditions = append(status.Conditions, next)
+			changed = true
+			continue
+		}
+		old := &status.Conditions[i]
+		if old.Status == next.Status {
+			next.LastTransitionTime = old.LastTransitionTime
+		}
+		changed = changed || old.Status != next.Status || old.Reason != next.Reason || old.Message != next.Message
+		*old = next
+	}
+	return changed
+}

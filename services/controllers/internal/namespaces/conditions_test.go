@@ -1,0 +1,67 @@
+package namespaces
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+)
+
+func TestConditions(t *testing.T) {
+	var s corev1.NamespaceStatus
+	first, second := metav1.NewTime(time.Unix(1, 0)), metav1.NewTime(time.Unix(2, 0))
+	bad := &progress{
+		discovery:  &discovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{{Group: "x", Version: "v1"}: errors.New("stale")}},
+		failures:   []error{errors.New("b"), errors.New("a")},
+		remaining:  map[schema.GroupVersionResource]int{{Version: "v1", Resource: "pods"}: 2, {Group: "apps", Version: "v1", Resource: "deployments"}: 1},
+		finalizers: map[string]int{"f": 1},
+	}
+	if !bad.report(&s, first) || bad.report(&s, second) {
+		t.Error("a change is reported wrongly")
+	}
+	want := []corev1.NamespaceCondition{
+		{Type: "NamespaceDeletionDiscoveryFailure", Status: "True", Reason: "DiscoveryFailed", Message: "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: x/v1: stale"},
+		{Type: "NamespaceDeletionGroupVersionParsingFailure", Status: "False", Reason: "ParsedGroupVersions", Message: "All legacy kube types successfully parsed"},
+		{Type: "NamespaceDeletionContentFailure", Status: "True", Reason: "ContentDeletionFailed", Message: "Failed to delete all resource types, 2 remaining: a, b"},
+		{Type: "NamespaceContentRemaining", Status: "True", Reason: "SomeResourcesRemain", Message: "Some resources are remaining: deployments.apps has 1 resource instances, pods. has 2 resource instances"},
+		{Type: "NamespaceFinalizersRemaining", Status: "True", Reason: "SomeFinalizersRemain", Message: "Some content in the namespace has finalizers remaining: f in 1 resource instances"},
+	}
+	compare(t, s, want, first, first)
+	if !(&progress{}).report(&s, second) {
+		t.Error("no change")
+	}
+	want = []corev1.NamespaceCondition{
+		{Type: "NamespaceDeletionDiscoveryFailure", Status: "False", Reason: "ResourcesDiscovered", Message: "All resources successfully discovered"},
+		want[1],
+		{Type: "NamespaceDeletionContentFailure", Status: "False", Reason: "ContentDeleted", Message: "All content successfully deleted, may be waiting on finalization"},
+		{Type: "NamespaceContentRemaining", Status: "False", Reason: "ContentRemoved", Message: "All content successfully removed"},
+		{Type: "NamespaceFinalizersRemaining", Status: "False", Reason: "ContentHasNoFinalizers", Message: "All content-preserving finalizers finished"},
+	}
+	compare(t, s, want, second, first)
+}
+
+// compare expects the time kept for the condition that never changes.
+func compare(t *testing.T, s corev1.NamespaceStatus, want []corev1.NamespaceCondition, changed, kept metav1.Time) {
+	t.Helper()
+	if len(s.Conditions) != len(want) {
+		t.Fatalf("%d conditions", len(s.Conditions))
+	}
+	for i, c := range s.Conditions {
+		at := changed
+		if i == 1 {
+			at = kept
+		}
+		if !c.LastTransitionTime.Equal(&at) {
+			t.Errorf("%s: changed at %v", c.Type, c.LastTransitionTime)
+		}
+		c.LastTransitionTime = metav1.Time{}
+		want[i].LastTransitionTime = metav1.Time{}
+		if c != want[i] {
+			t.Errorf("condition %+v\nwant %+v", c, want[i])
+		}
+	}
+}

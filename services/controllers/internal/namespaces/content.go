@@ -1,0 +1,206 @@
+package namespaces
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/controllers/internal/resources"
+)
+
+const (
+	// finalizerEstimate is the estimated time in seconds until finalizers are removed.
+	finalizerEstimate = 15
+	// pageSize is how many objects are in memory at a time while listing.
+	pageSize = 500
+	// requestTimeout bounds one request.
+	requestTimeout = 30 * time.Second
+)
+
+func pods() schema.GroupResource { return schema.GroupResource{Resource: "pods"} }
+
+// deleteContent deletes the objects of a namespace and reports the progress in its conditions. It
+// returns the estimated time in seconds until the remaining objects are gone.
+func (c *Controller) deleteContent(ctx context.Context, ns *corev1.Namespace) (estimate int64, err error) {
+	p := &progress{remaining: map[schema.GroupVersionResource]int{}, finalizers: map[string]int{}}
+	t, err := c.Resources.Get(tableAge)
+	if err != nil {
+		p.discovery = err
+		return 0, errors.Join(err, c.report(ctx, ns, p))
+	}
+	p.discovery = t.Failure
+	var first, rest []*resources.Resource
+	for _, r := range t.Preferred {
+		switch {
+		case !r.Namespaced || !r.Can("delete"):
+		case r.GroupResource() == pods():
+			first = append(first, r)
+		default:
+			rest = append(rest, r)
+		}
+	}
+	// Pods may need the other objects until they have ended.
+	for _, r := range first {
+		seconds, err := c.deleteAll(ctx, r, ns, p)
+		estimate = max(estimate, seconds)
+		if err != nil {
+			p.failures = append(p.failures, fmt.Errorf("failed to delete pods for namespace: %s, err: %w", ns.Name, err))
+		}
+	}
+	if len(p.remaining) == 0 {
+		for _, r := range rest {
+			seconds, err := c.deleteAll(ctx, r, ns, p)
+			estimate = max(estimate, seconds)
+			if err != nil {
+				p.failures = append(p.failures, err)
+			}
+		}
+	}
+	return estimate, errors.Join(p.discovery, errors.Join(p.failures...), c.report(ctx, ns, p))
+}
+
+// report writes the conditions if they have changed.
+func (c *Controller) report(ctx context.Context, ns *corev1.Namespace, p *progress) error {
+	_, err := c.update(ctx, ns, func(ns *corev1.Namespace) (*corev1.Namespace, error) {
+		if !p.report(&ns.Status, metav1.Now()) {
+			return ns, nil
+		}
+		return c.Client.CoreV1().Namespaces().UpdateStatus(ctx, ns, metav1.UpdateOptions{})
+	})
+	return err
+}
+
+// deleteAll deletes the objects of a resource. It returns the estimated time in seconds until the
+// remaining ones are gone. Without an estimate, remaining objects are an error.
+func (c *Controller) deleteAll(ctx context.Context, r *resources.Resource, ns *corev1.Namespace, p *progress) (estimate int64, err error) {
+	if r.Can("list") {
+		before, _, err := c.list(ctx, r, ns.Name, nil)
+		if err != nil || before == 0 {
+			return 0, err
+		}
+	}
+	if r.GroupResource() == pods() {
+		if estimate, err = c.gracePeriod(ctx, ns); err != nil {
+			return 0, err
+		}
+	}
+	if err := c.deleteCollection(ctx, r, ns.Name); err != nil {
+		return estimate, err
+	}
+	if !r.Can("list") {
+		return estimate, nil
+	}
+	n, finalizers, err := c.list(ctx, r, ns.Name, nil)
+	if err != nil || n == 0 {
+		return estimate, err
+	}
+	p.remaining[r.GroupVersionResource] = n
+	for f, n := range finalizers {
+		p.finalizers[f] += n
+	}
+	switch {
+	case estimate != 0:
+		return estimate, nil
+	case len(finalizers) > 0:
+		return finalizerEstimate, nil
+	}
+	return 0, fmt.Errorf("unexpected items still remain in namespace: %s for gvr: %v", ns.Name, r.GroupVersionResource)
+}
+
+// list returns the number of objects of a resource, in total and by finalizer. It calls each, which
+// may be nil, for every object.
+func (c *Controller) list(ctx context.Context, r *resources.Resource, namespace string, each func(*metav1.PartialObjectMetadata) error) (n int, finalizers map[string]int, err error) {
+	finalizers = map[string]int{}
+	options := metav1.ListOptions{Limit: pageSize}
+	for {
+		page, err := c.listPage(ctx, r, namespace, options)
+		if unsupported(err) {
+			return n, finalizers, nil
+		}
+		if err != nil {
+			return 0, nil, err
+		}
+		n += len(page.Items)
+		for i := range page.Items {
+			for _, f := range page.Items[i].Finalizers {
+				finalizers[f]++
+			}
+			if each != nil {
+				if err := each(&page.Items[i]); err != nil {
+					return 0, nil, err
+				}
+			}
+		}
+		if options.Continue = page.Continue; options.Continue == "" {
+			return n, finalizers, nil
+		}
+	}
+}
+
+func (c *Controller) listPage(ctx context.Context, r *resources.Resource, namespace string, o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return c.Metadata.Resource(r.GroupVersionResource).Namespace(namespace).List(ctx, o)
+}
+
+// deleteCollection deletes the objects of a resource, one by one if the resource does not support
+// the deletion of a collection.
+func (c *Controller) deleteCollection(ctx context.Context, r *resources.Resource, namespace string) error {
+	policy := metav1.DeletePropagationBackground
+	options := metav1.DeleteOptions{PropagationPolicy: &policy}
+	objects := c.Metadata.Resource(r.GroupVersionResource).Namespace(namespace)
+	if r.Can("deletecollection") {
+		// The server deletes many objects in this request, so it has no timeout.
+		if err := objects.DeleteCollection(ctx, options, metav1.ListOptions{}); !unsupported(err) {
+			return err
+		}
+	}
+	if !r.Can("list") {
+		return nil
+	}
+	_, _, err := c.list(ctx, r, namespace, func(m *metav1.PartialObjectMetadata) error {
+		if err := objects.Delete(ctx, m.Name, options); !unsupported(err) {
+			return err
+		}
+		return nil
+	})
+	return err
+}
+
+// unsupported reports whether the server has no such operation or resource. Discovery may list
+// operations that the server does not have.
+func unsupported(err error) bool {
+	return apierrors.IsMethodNotSupported(err) || apierrors.IsNotFound(err)
+}
+
+// gracePeriod returns the longest grace period of the pods of a namespace that have not ended, in
+// seconds. It returns 0 if the namespace has been terminating for longer.
+func (c *Controller) gracePeriod(ctx context.Context, ns *corev1.Namespace) (seconds int64, err error) {
+	options := metav1.ListOptions{Limit: pageSize}
+	for {
+		page, err := c.Client.CoreV1().Pods(ns.Name).List(ctx, options)
+		if err != nil {
+			return 0, err
+		}
+		for i := range page.Items {
+			pod := &page.Items[i]
+			ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+			if grace := pod.Spec.TerminationGracePeriodSeconds; !ended && grace != nil {
+				seconds = max(seconds, *grace)
+			}
+		}
+		if options.Continue = page.Continue; options.Continue == "" {
+			break
+		}
+	}
+	if time.Since(ns.DeletionTimestamp.Time) >= time.Duration(seconds)*time.Second {
+		return 0, nil
+	}
+	return seconds, nil
+}

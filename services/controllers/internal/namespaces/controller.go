@@ -1,0 +1,161 @@
+package namespaces
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/client-go/util/workqueue"
+
+	"binnacle/services/controllers/internal/resources"
+	"binnacle/services/controllers/internal/workers"
+)
+
+// Name is the name of the controller in --controllers.
+const Name = "namespace-controller"
+
+const (
+	// gracePeriod is how long a deletion is delayed, so that every API server has noticed that the
+	// namespace is terminating.
+	gracePeriod = 5 * time.Second
+	// tableAge is less than gracePeriod, so a table is newer than the deletion of the namespace.
+	tableAge = 2 * time.Second
+	// Backoff of failed namespaces, and the rate of all retries.
+	firstRetry      = 5 * time.Millisecond
+	lastRetry       = time.Minute
+	retriesPerSec   = 10
+	maxRetriesBurst = 100
+)
+
+// Config configures a Controller.
+type Config struct {
+	Client    kubernetes.Interface
+	Metadata  metadata.Interface
+	Resources *resources.Cache
+	// Namespaces is started and stopped by the caller.
+	Namespaces cache.SharedIndexInformer
+	Log        *slog.Logger
+	// Queues provides the metrics of the work queue; may be nil.
+	Queues  workqueue.MetricsProvider
+	Workers int
+}
+
+// Controller deletes namespaces. It is used once.
+type Controller struct {
+	Config
+	queue workqueue.TypedRateLimitingInterface[string]
+}
+
+// New returns an idle controller.
+func New(c Config) *Controller {
+	limiter := workqueue.NewTypedMaxOfRateLimiter(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry),
+		&workqueue.TypedBucketRateLimiter[string]{Limiter: rate.NewLimiter(retriesPerSec, maxRetriesBurst)})
+	return &Controller{Config: c, queue: workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: "namespace", MetricsProvider: c.Queues})}
+}
+
+// Run works until ctx ends.
+func (c *Controller) Run(ctx context.Context) error {
+	defer c.queue.ShutDown()
+	registered, err := c.Namespaces.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    c.see,
+		UpdateFunc: func(_, obj any) { c.see(obj) },
+	})
+	if err != nil {
+		return err
+	}
+	if cache.WaitForCacheSync(ctx.Done(), registered.HasSynced) {
+		workers.Run(ctx, workers.Config[string]{Name: Name, Queue: c.queue, Count: c.Workers, Log: c.Log, Sync: c.sync})
+	}
+	return c.Namespaces.RemoveEventHandler(registered)
+}
+
+// see queues a terminating namespace.
+func (c *Controller) see(obj any) {
+	if ns, ok := obj.(*corev1.Namespace); ok && ns.DeletionTimestamp != nil {
+		c.queue.AddAfter(ns.Name, gracePeriod)
+	}
+}
+
+// sync deletes the content of a namespace and finalizes it if nothing remains.
+func (c *Controller) sync(ctx context.Context, name string) error {
+	ns, err := c.Client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if ns.DeletionTimestamp == nil {
+		return nil
+	}
+	ns, err = c.update(ctx, ns, func(ns *corev1.Namespace) (*corev1.Namespace, error) {
+		if ns.Status.Phase == corev1.NamespaceTerminating {
+			return ns, nil
+		}
+		ns.Status.Phase = corev1.NamespaceTerminating
+		return c.Client.CoreV1().Namespaces().UpdateStatus(ctx, ns, metav1.UpdateOptions{})
+	})
+	if err != nil || ns == nil || len(ns.Spec.Finalizers) == 0 {
+		return err
+	}
+	estimate, err := c.deleteContent(ctx, ns)
+	if err != nil {
+		return err
+	}
+	if estimate > 0 {
+		return &workers.Later{After: time.Duration(estimate/2+1) * time.Second, Reason: "some content remains in the namespace " + name}
+	}
+	_, err = c.update(ctx, ns, func(ns *corev1.Namespace) (*corev1.Namespace, error) { return c.finalize(ctx, ns) })
+	return err
+}
+
+// update applies change to a namespace, again after conflicts. It returns nil if the namespace does
+// not exist any more.
+func (c *Controller) update(ctx context.Context, ns *corev1.Namespace, change func(*corev1.Namespace) (*corev1.Namespace, error)) (*corev1.Namespace, error) {
+	uid := ns.UID
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		changed, err := change(ns.DeepCopy())
+		if err == nil {
+			ns = changed
+			return nil
+		}
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		latest, getErr := c.Client.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
+		if getErr != nil {
+			return getErr
+		}
+		if latest.UID != uid {
+			return apierrors.NewNotFound(corev1.Resource("namespaces"), ns.Name)
+		}
+		ns = latest
+		return err
+	})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return ns, err
+}
+
+// finalize removes the finalizer of this controller.
+func (c *Controller) finalize(ctx context.Context, ns *corev1.Namespace) (*corev1.Namespace, error) {
+	kept := []corev1.FinalizerName{}
+	for _, f := range ns.Spec.Finalizers {
+		if f != corev1.FinalizerKubernetes {
+			kept = append(kept, f)
+		}
+	}
+	ns.Spec.Finalizers = kept
+	return c.Client.CoreV1().Namespaces().Finalize(ctx, ns, metav1.UpdateOptions{})
+}

@@ -1,0 +1,267 @@
+package quotas
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	corev1informers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	"binnacle/libs/quota"
+	"binnacle/services/controllers/internal/resources"
+	"binnacle/services/controllers/internal/workers"
+)
+
+// Name is the name of the controller in --controllers.
+const Name = "resourcequota-controller"
+
+// Counts provides the numbers of objects.
+type Counts interface {
+	// Count returns the number of objects of a resource in a namespace, and false if the resource is
+	// not served. It fails if the resource is not listed yet.
+	Count(r schema.GroupResource, namespace string) (n int, served bool, err error)
+}
+
+// informerResync is the interval at which informers repeat all objects to their handlers.
+const informerResync = 12 * time.Hour
+
+// unservedRetry is the time after which a quota of a resource that is not served is due again.
+const unservedRetry = 30 * time.Second
+
+// Config configures a Controller.
+type Config struct {
+	Client    kubernetes.Interface
+	Resources *resources.Cache
+	Counts    Counts
+	Gates     quota.Gates
+	Log       *slog.Logger
+	// Queues provides the metrics of the work queues; may be nil.
+	Queues workqueue.MetricsProvider
+	// Workers is the number of workers of each queue.
+	Workers int
+	// Resync is the interval at which all quotas are computed again.
+	Resync time.Duration
+}
+
+// place is a resource in a namespace.
+type place struct {
+	resource  schema.GroupResource
+	namespace string
+}
+
+type queue = workqueue.TypedRateLimitingInterface[cache.ObjectName]
+
+// Controller computes quotas. It is used once.
+type Controller struct {
+	Config
+	evaluators map[schema.GroupResource]*quota.Evaluator
+	quotas     cache.SharedIndexInformer
+	primary    queue
+	// urgent holds quotas without a complete status.
+	urgent queue
+	// released holds resources whose usage may have decreased.
+	released workqueue.TypedRateLimitingInterface[place]
+}
+
+// New returns an idle controller.
+func New(c Config) *Controller {
+	named := func(name string) queue {
+		return workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName](),
+			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: name, MetricsProvider: c.Queues})
+	}
+	return &Controller{
+		Config: c, evaluators: quota.Evaluators(c.Gates, time.Now),
+		quotas:  corev1informers.NewResourceQuotaInformer(c.Client, metav1.NamespaceAll, informerResync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
+		primary: named("resourcequota_primary"), urgent: named("resourcequota_priority"),
+		released: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[place](),
+			workqueue.TypedRateLimitingQueueConfig[place]{Name: "resource_quota_controller_resource_changes", MetricsProvider: c.Queues}),
+	}
+}
+
+// Changed reports that an object has changed or was deleted. It does not block. Changes of most
+// resources do not affect usage.
+func (c *Controller) Changed(r *resources.Resource, namespace string, deleted bool) {
+	if namespace == "" {
+		return
+	}
+	gr := r.GroupResource()
+	e := c.evaluators[gr]
+	// Pods release usage when they end, which terminalPods follows.
+	if deleted || e != nil && !e.Uniform && gr != pods() {
+		c.released.Add(place{gr, namespace})
+	}
+}
+
+// Run works until ctx ends, and returns when its goroutines have ended. listed is closed once Counts
+// is complete.
+func (c *Controller) Run(ctx context.Context, listed <-chan struct{}) error {
+	for _, q := range []interface{ ShutDown() }{c.primary, c.urgent, c.released} {
+		defer q.ShutDown()
+	}
+	if err := c.quotas.SetTransform(workers.StripMetadata); err != nil {
+		return err
+	}
+	seen, err := c.quotas.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) { c.see(nil, obj) },
+		// The status is written by this controller and by API servers.
+		UpdateFunc: c.see,
+	})
+	if err != nil {
+		return err
+	}
+	ended, err := c.terminalPods()
+	if err != nil {
+		return err
+	}
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() { c.quotas.RunWithContext(ctx) })
+	group.Go(func() { ended.RunWithContext(ctx) })
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-listed:
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), seen.HasSynced) {
+		return nil
+	}
+	for _, q := range []queue{c.urgent, c.primary} {
+		group.Go(func() {
+			workers.Run(ctx, workers.Config[cache.ObjectName]{Name: Name, Queue: q, Count: c.Workers, Log: c.Log, Sync: c.sync})
+		})
+	}
+	group.Go(func() {
+		workers.Run(ctx, workers.Config[place]{Name: Name, Queue: c.released, Count: 1, Log: c.Log, Sync: c.replenish})
+	})
+	c.resync(ctx)
+	return nil
+}
+
+// resync queues all quotas periodically.
+func (c *Controller) resync(ctx context.Context) {
+	ticker := time.NewTicker(c.Resync)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		for _, obj := range c.quotas.GetStore().List() {
+			if q, ok := obj.(*corev1.ResourceQuota); ok {
+				c.enqueue(q)
+			}
+		}
+	}
+}
+
+// terminalPods returns an informer of the pods that have ended. A pod that appears releases usage.
+func (c *Controller) terminalPods() (cache.SharedIndexInformer, error) {
+	informer := corev1informers.NewFilteredPodInformer(c.Client, metav1.NamespaceAll, informerResync, cache.Indexers{}, func(o *metav1.ListOptions) {
+		o.FieldSelector = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
+	})
+	if err := informer.SetTransform(stripPod); err != nil {
+		return nil, err
+	}
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{AddFunc: func(obj any, initial bool) {
+		if p, ok := obj.(*corev1.Pod); ok && !initial {
+			c.released.Add(place{pods(), p.Namespace})
+		}
+	}})
+	return informer, err
+}
+
+// stripPod is a transform function. It keeps the identity of a pod.
+func stripPod(obj any) (any, error) {
+	p, ok := obj.(*corev1.Pod)
+	if !ok {
+		return obj, nil
+	}
+	kept := &corev1.Pod{}
+	kept.Namespace, kept.Name, kept.UID, kept.ResourceVersion = p.Namespace, p.Name, p.UID, p.ResourceVersion
+	return kept, nil
+}
+
+// see queues a quota that is new or whose specification has changed.
+func (c *Controller) see(before, obj any) {
+	q, ok := obj.(*corev1.ResourceQuota)
+	if !ok {
+		return
+	}
+	if old, ok := before.(*corev1.ResourceQuota); ok && equality.Semantic.DeepEqual(old.Spec, q.Spec) {
+		return
+	}
+	c.enqueue(q)
+}
+
+// enqueue queues a quota, first if its status lacks limits or usage.
+func (c *Controller) enqueue(q *corev1.ResourceQuota) {
+	to := c.primary
+	if !equality.Semantic.DeepEqual(q.Spec.Hard, q.Status.Hard) {
+		to = c.urgent
+	}
+	for name := range q.Status.Hard {
+		if _, ok := q.Status.Used[name]; !ok && c.tracks(name) {
+			to = c.urgent
+		}
+	}
+	to.Add(cache.MetaObjectToName(q))
+}
+
+// replenish queues the quotas of a namespace that limit a resource.
+func (c *Controller) replenish(_ context.Context, p place) error {
+	objs, err := c.quotas.GetIndexer().ByIndex(cache.NamespaceIndex, p.namespace)
+	if err != nil {
+		return err
+	}
+	e := c.evaluator(p.resource)
+	for _, obj := range objs {
+		if q, ok := obj.(*corev1.ResourceQuota); ok && len(quota.Pick(q.Status.Hard, e.Counts)) > 0 {
+			c.enqueue(q)
+		}
+	}
+	return nil
+}
+
+// sync computes a quota and writes its status if it has changed.
+func (c *Controller) sync(ctx context.Context, name cache.ObjectName) error {
+	obj, ok, err := c.quotas.GetStore().GetByKey(name.String())
+	if err != nil || !ok {
+		return err
+	}
+	q, ok := obj.(*corev1.ResourceQuota)
+	if !ok {
+		return nil
+	}
+	// Names whose usage cannot be computed keep the known usage.
+	usage, complete, errs := c.usage(ctx, q)
+	if !complete {
+		defer c.primary.AddAfter(name, unservedRetry)
+	}
+	used := quota.Only(quota.Plus(nil, q.Status.Used), q.Spec.Hard)
+	for name, amount := range usage {
+		used[name] = amount
+	}
+	// The comparison that follows needs nil and empty to be different.
+	if q.Status.Hard != nil && q.Status.Used != nil &&
+		equality.Semantic.DeepEqual(q.Spec.Hard, q.Status.Hard) && equality.Semantic.DeepEqual(used, q.Status.Used) {
+		return errors.Join(errs...)
+	}
+	q = q.DeepCopy()
+	q.Status = corev1.ResourceQuotaStatus{Hard: quota.Plus(nil, q.Spec.Hard), Used: used}
+	_, err = c.Client.CoreV1().ResourceQuotas(q.Namespace).UpdateStatus(ctx, q, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		err = nil
+	}
+	return errors.Join(append(errs, err)...)
+}

@@ -1,0 +1,128 @@
+package quotas_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"binnacle/services/controllers/internal/quotas"
+	"binnacle/services/controllers/internal/resources"
+)
+
+// counts is a Counts of config maps only.
+type counts struct{ n int }
+
+func (c *counts) Count(r schema.GroupResource, _ string) (int, bool, error) {
+	return c.n, r.Resource == "configmaps", nil
+}
+
+func amounts(pairs ...string) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		out[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return out
+}
+
+func pod(name string, phase corev1.PodPhase, deadline *int64) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name},
+		Spec: corev1.PodSpec{ActiveDeadlineSeconds: deadline, Containers: []corev1.Container{{
+			Name: "c", Resources: corev1.ResourceRequirements{Requests: amounts("cpu", "100m")},
+		}}},
+		Status: corev1.PodStatus{Phase: phase},
+	}
+}
+
+func TestStatus(t *testing.T) {
+	seconds := int64(10)
+	tests := []struct {
+		name   string
+		hard   corev1.ResourceList
+		scopes []corev1.ResourceQuotaScope
+		before corev1.ResourceQuotaStatus
+		want   corev1.ResourceList
+	}{
+		{"new", amounts("configmaps", "5", "count/configmaps", "5"), nil, corev1.ResourceQuotaStatus{}, amounts("configmaps", "3", "count/configmaps", "3")},
+		{"pods", amounts("pods", "5", "requests.cpu", "1", "count/pods", "5"), nil, corev1.ResourceQuotaStatus{}, amounts("pods", "2", "requests.cpu", "200m", "count/pods", "3")},
+		{"scope", amounts("pods", "5", "requests.cpu", "1"), []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}, corev1.ResourceQuotaStatus{}, amounts("pods", "1", "requests.cpu", "100m")},
+		{"nothing", amounts("services", "5", "requests.storage", "1Gi"), nil, corev1.ResourceQuotaStatus{}, amounts("services", "0", "requests.storage", "0")},
+		{"removed limit", amounts("configmaps", "5"), nil, corev1.ResourceQuotaStatus{Hard: amounts("configmaps", "5", "pods", "1"), Used: amounts("configmaps", "9", "pods", "1")}, amounts("configmaps", "3")},
+		{"unknown resource keeps its usage", amounts("count/widgets.example.com", "5"), nil, corev1.ResourceQuotaStatus{Used: amounts("count/widgets.example.com", "4")}, amounts("count/widgets.example.com", "4")},
+		{"foreign name", amounts("example.com/thing", "5"), nil, corev1.ResourceQuotaStatus{}, amounts()},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: tt.hard, Scopes: tt.scopes}, Status: tt.before}
+				client := fake.NewClientset(q, pod("x", corev1.PodRunning, nil), pod("y", corev1.PodPending, &seconds), pod("z", corev1.PodFailed, nil))
+				start(t, client, &counts{3})
+				want(t, client, tt.hard, tt.want)
+			})
+		})
+	}
+}
+
+// start runs a controller in a bubble.
+func start(t *testing.T, client *fake.Clientset, n *counts) *quotas.Controller {
+	c := quotas.New(quotas.Config{Client: client, Counts: n, Log: slog.New(slog.DiscardHandler), Workers: 1, Resync: time.Minute})
+	listed := make(chan struct{})
+	close(listed)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- c.Run(ctx, listed) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run() = %v", err)
+		}
+	})
+	wait(time.Second)
+	return c
+}
+
+func wait(d time.Duration) {
+	time.Sleep(d) // the bubble's time
+	synctest.Wait()
+}
+
+func want(t *testing.T, client *fake.Clientset, hard, used corev1.ResourceList) {
+	t.Helper()
+	q, err := client.CoreV1().ResourceQuotas("a").Get(t.Context(), "q", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !equality.Semantic.DeepEqual(q.Status.Hard, hard) || !equality.Semantic.DeepEqual(q.Status.Used, used) {
+		t.Errorf("status %v\nwant %v %v", q.Status, hard, used)
+	}
+}
+
+func TestReplenishment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hard := amounts("configmaps", "5")
+		client := fake.NewClientset(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}})
+		n := &counts{3}
+		c := start(t, client, n)
+		want(t, client, hard, amounts("configmaps", "3"))
+		n.n = 2
+		r := &resources.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}}
+		c.Changed(r, "a", false)
+		wait(time.Second)
+		want(t, client, hard, amounts("configmaps", "3"))
+		c.Changed(r, "a", true)
+		wait(time.Second)
+		want(t, client, hard, amounts("configmaps", "2"))
+		n.n = 1
+		wait(time.Minute)
+		want(t, client, hard, amounts("configmaps", "1"))
+	})
+}

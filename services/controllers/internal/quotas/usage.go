@@ -1,0 +1,200 @@
+package quotas
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/libs/quota"
+)
+
+const (
+	// pageSize is how many objects are in memory at a time while adding their usage.
+	pageSize = 500
+	// requestTimeout bounds one request.
+	requestTimeout = 30 * time.Second
+	// tableAge is the maximum age of the table that says which version of device claims is served.
+	tableAge = time.Minute
+
+	countPrefix = "count/"
+)
+
+func pods() schema.GroupResource { return schema.GroupResource{Resource: "pods"} }
+
+// evaluator returns the evaluator of a resource.
+func (c *Controller) evaluator(r schema.GroupResource) *quota.Evaluator {
+	if e := c.evaluators[r]; e != nil {
+		return e
+	}
+	return quota.CountOf(r, "")
+}
+
+// tracks reports whether this controller computes the usage of a name.
+func (c *Controller) tracks(name corev1.ResourceName) bool {
+	if strings.HasPrefix(string(name), countPrefix) {
+		return true
+	}
+	for _, e := range c.evaluators {
+		if e.Counts(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// limited returns the resources that a quota limits.
+func (c *Controller) limited(q *corev1.ResourceQuota) map[schema.GroupResource]*quota.Evaluator {
+	out := map[schema.GroupResource]*quota.Evaluator{}
+	for r, e := range c.evaluators {
+		if len(quota.Pick(q.Spec.Hard, e.Counts)) > 0 {
+			out[r] = e
+		}
+	}
+	for name := range q.Spec.Hard {
+		if r, ok := strings.CutPrefix(string(name), countPrefix); ok {
+			gr := schema.ParseGroupResource(r)
+			out[gr] = c.evaluator(gr)
+		}
+	}
+	return out
+}
+
+// usage returns the usage of the names of a quota, without those whose usage cannot be computed,
+// and the reasons. The usage is not complete if a resource is not served.
+func (c *Controller) usage(ctx context.Context, q *corev1.ResourceQuota) (total quota.Amounts, complete bool, errs []error) {
+	failed := quota.Amounts{}
+	total, complete = quota.Amounts{}, true
+	for r, e := range c.limited(q) {
+		used := quota.Amounts{}
+		for _, name := range quota.Pick(q.Spec.Hard, e.Counts) {
+			used[name] = resource.Quantity{Format: resource.DecimalSI}
+		}
+		names := used
+		used, served, err := c.usageOf(ctx, q, r, e, used)
+		if !served {
+			complete = false
+			continue
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("usage of %s: %w", r, err))
+			failed = quota.Plus(failed, names)
+			continue
+		}
+		total = quota.Plus(total, quota.Only(used, q.Spec.Hard))
+	}
+	for name := range failed {
+		delete(total, name)
+	}
+	return total, complete, errs
+}
+
+// usageOf adds the usage of the objects of a resource to used. It returns false if the resource is
+// not served.
+func (c *Controller) usageOf(ctx context.Context, q *corev1.ResourceQuota, r schema.GroupResource, e *quota.Evaluator, used quota.Amounts) (quota.Amounts, bool, error) {
+	scopes := quota.Scopes(q)
+	if e.Uniform {
+		n, served, err := c.Counts.Count(r, q.Namespace)
+		if !served || err != nil || len(scopes) > 0 { // the objects are in no scope
+			return used, served, err
+		}
+		each, err := e.Usage(nil)
+		for name := range each {
+			used[name] = *resource.NewQuantity(int64(n), resource.DecimalSI)
+		}
+		return used, true, err
+	}
+	err := c.each(ctx, r, q.Namespace, func(obj runtime.Object) error {
+		in, err := e.ScopesOf(obj, scopes)
+		if err != nil || len(in) < len(scopes) {
+			return err
+		}
+		amounts, err := e.Usage(obj)
+		if err != nil {
+			return err
+		}
+		used = quota.Plus(used, quota.Only(amounts, q.Spec.Hard))
+		return nil
+	})
+	return used, true, err
+}
+
+// each calls visit for the objects of a resource in a namespace.
+func (c *Controller) each(ctx context.Context, r schema.GroupResource, namespace string, visit func(runtime.Object) error) error {
+	list, err := c.lister(r, namespace)
+	if err != nil {
+		return err
+	}
+	options := metav1.ListOptions{Limit: pageSize}
+	for {
+		page, err := c.page(ctx, list, options)
+		if err != nil {
+			return err
+		}
+		if err := meta.EachListItem(page, visit); err != nil {
+			return err
+		}
+		m, err := meta.ListAccessor(page)
+		if err != nil {
+			return err
+		}
+		if options.Continue = m.GetContinue(); options.Continue == "" {
+			return nil
+		}
+	}
+}
+
+// lister returns a page of objects.
+type lister func(context.Context, metav1.ListOptions) (runtime.Object, error)
+
+func (c *Controller) page(ctx context.Context, list lister, o metav1.ListOptions) (runtime.Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return list(ctx, o)
+}
+
+// listOf adapts a typed list function.
+func listOf[T runtime.Object](list func(context.Context, metav1.ListOptions) (T, error)) lister {
+	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) }
+}
+
+// lister returns the lister of a resource in a namespace.
+func (c *Controller) lister(r schema.GroupResource, namespace string) (lister, error) {
+	core := c.Client.CoreV1()
+	switch r {
+	case pods():
+		return listOf(core.Pods(namespace).List), nil
+	case schema.GroupResource{Resource: "services"}:
+		return listOf(core.Services(namespace).List), nil
+	case schema.GroupResource{Resource: "persistentvolumeclaims"}:
+		return listOf(core.PersistentVolumeClaims(namespace).List), nil
+	}
+	return c.deviceClaims(namespace)
+}
+
+// deviceClaims lists device claims in the version that the server prefers.
+func (c *Controller) deviceClaims(namespace string) (lister, error) {
+	t, err := c.Resources.Get(tableAge)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range t.Preferred {
+		if r.Group != "resource.k8s.io" || r.Resource != "resourceclaims" {
+			continue
+		}
+		switch r.Version {
+		case "v1beta1":
+			return listOf(c.Client.ResourceV1beta1().ResourceClaims(namespace).List), nil
+		case "v1beta2":
+			return listOf(c.Client.ResourceV1beta2().ResourceClaims(namespace).List), nil
+		}
+	}
+	return nil, fmt.Errorf("resourceclaims.resource.k8s.io are not served in a known version")
+}

@@ -1,0 +1,45 @@
+package resources
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/discovery"
+)
+
+// Cache holds the newest table.
+type Cache struct {
+	client discovery.DiscoveryInterface
+
+	mu    sync.Mutex // held while discovering, so that callers share the result
+	table *Table
+	begun time.Time // before the discovery of table
+}
+
+// NewCache returns a cache that has discovered nothing.
+func NewCache(client discovery.DiscoveryInterface) *Cache { return &Cache{client: client} }
+
+// Get returns a table whose discovery began at most maxAge ago. It discovers if necessary. If that
+// fails, it returns the error.
+func (c *Cache) Get(maxAge time.Duration) (*Table, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	begun := time.Now()
+	if c.table != nil && begun.Sub(c.begun) <= maxAge {
+		return c.table, nil
+	}
+	t, err := discover(c.client, c.table)
+	if err != nil {
+		return nil, err
+	}
+	c.table, c.begun = t, begun
+	return t, nil
+}
+
+// join returns verbs in the form that contains searches.
+func join(verbs []string) string { return "," + strings.Join(verbs, ",") + "," }
+
+func contains(verbs, verb string) bool { return strings.Contains(verbs, ","+verb+",") }
+
+func isSubresource(name string) bool { return strings.Contains(name, "/") }

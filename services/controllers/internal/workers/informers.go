@@ -1,0 +1,35 @@
+package workers
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/tools/cache"
+)
+
+// StripMetadata is a transform function of informers. It removes the managed fields.
+func StripMetadata(obj any) (any, error) {
+	if m, err := meta.Accessor(obj); err == nil {
+		m.SetManagedFields(nil)
+	}
+	return obj, nil
+}
+
+// SplitKey returns the namespace and the name of an object that an event handler gets, which may be
+// the marker of a missed deletion.
+func SplitKey(obj any) (namespace, name string, err error) {
+	key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
+	if err != nil {
+		return "", "", err
+	}
+	return cache.SplitMetaNamespaceKey(key)
+}
+
+// Active reports whether a store of namespaces has a namespace that is not terminating.
+func Active(namespaces cache.Store, name string) (bool, error) {
+	obj, ok, err := namespaces.GetByKey(name)
+	if err != nil || !ok {
+		return false, err
+	}
+	ns, ok := obj.(*corev1.Namespace)
+	return ok && ns.DeletionTimestamp == nil && ns.Status.Phase == corev1.NamespaceActive, nil
+}

@@ -1,0 +1,78 @@
+// Package workers processes the keys of work queues. Every controller of the service calls it.
+package workers
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
+)
+
+// Later is an error that asks for the same key after a fixed time, without backoff.
+type Later struct {
+	After  time.Duration
+	Reason string
+}
+
+// Error implements error.
+func (l *Later) Error() string { return l.Reason }
+
+// Config configures the workers of one queue.
+type Config[K comparable] struct {
+	// Name is the name of the controller in logs.
+	Name  string
+	Queue workqueue.TypedRateLimitingInterface[K]
+	Count int
+	Log   *slog.Logger
+	// Sync processes a key. A failed key is retried with the backoff of the queue.
+	Sync func(context.Context, K) error
+}
+
+// Run processes keys until ctx ends. It shuts the queue down and returns when all workers have
+// ended. Keys that still wait are dropped.
+func Run[K comparable](ctx context.Context, c Config[K]) {
+	var group sync.WaitGroup
+	for range c.Count {
+		group.Go(func() {
+			for next(ctx, &c) {
+			}
+		})
+	}
+	<-ctx.Done()
+	c.Queue.ShutDown()
+	group.Wait()
+}
+
+// next processes one key. It returns false when the queue has shut down.
+func next[K comparable](ctx context.Context, c *Config[K]) bool {
+	key, shutdown := c.Queue.Get()
+	if shutdown {
+		return false
+	}
+	defer c.Queue.Done(key)
+	if ctx.Err() != nil {
+		return true
+	}
+	err := c.Sync(ctx, key)
+	var later *Later
+	switch {
+	case err == nil:
+		c.Queue.Forget(key)
+	case errors.As(err, &later):
+		c.Log.Debug("waiting", "controller", c.Name, "key", key, "reason", err, "after", later.After)
+		c.Queue.Forget(key)
+		c.Queue.AddAfter(key, later.After)
+	default:
+		level := slog.LevelWarn
+		if apierrors.IsConflict(err) || ctx.Err() != nil {
+			level = slog.LevelDebug
+		}
+		c.Log.Log(ctx, level, "sync failed, retrying", "controller", c.Name, "key", key, "error", err)
+		c.Queue.AddRateLimited(key)
+	}
+	return true
+}

@@ -1,0 +1,14 @@
+// Package program exposes the service to binaries: its command line and its run function. The
+// service's own main and the binary of the whole suite call it.
+package program
+
+import (
+	"binnacle/libs/options"
+	"binnacle/services/controllers/internal/app"
+)
+
+// Command returns the service with its default options. Each call returns a new one.
+func Command() options.Command {
+	o := app.NewOptions()
+	return options.Command{Name: app.Name, Short: app.Short, Options: o, Run: o.Run}
+}
