@@ -37,7 +37,8 @@ type Graph struct {
 	Config
 
 	mu     sync.RWMutex // a leaf lock, except for Config
-	nodes  map[types.UID]*Node
+	nodes  map[uid]*Node
+	odd    map[uid]types.UID // the texts that are no canonical UUIDs
 	counts map[place]int
 }
 
@@ -55,7 +56,7 @@ func New(c Config) *Graph {
 	if c.Changed == nil {
 		c.Changed = func(*resources.Resource, string, bool) {}
 	}
-	return &Graph{Config: c, nodes: map[types.UID]*Node{}, counts: map[place]int{}}
+	return &Graph{Config: c, nodes: map[uid]*Node{}, odd: map[uid]types.UID{}, counts: map[place]int{}}
 }
 
 type noTasks struct{}
@@ -80,7 +81,7 @@ func (g *Graph) State(n *Node) State {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	return State{
-		Identity: n.identity(), Observed: n.is(observed), Deleting: n.is(deleting),
+		Identity: g.identity(n), Observed: n.is(observed), Deleting: n.is(deleting),
 		DeletingDependents: n.is(deletingDependent), HasDependents: len(n.dependents) > 0,
 		Current: g.nodes[n.uid] == n,
 	}
@@ -101,7 +102,7 @@ func (g *Graph) Dependents(n *Node) []Dependent {
 	defer g.mu.RUnlock()
 	out := make([]Dependent, 0, len(n.dependents))
 	for d := range n.dependents {
-		dep := Dependent{Node: d, Identity: d.identity(), DeletingDependents: d.is(deletingDependent)}
+		dep := Dependent{Node: d, Identity: g.identity(d), DeletingDependents: d.is(deletingDependent)}
 		for i := range d.owners {
 			dep.Blocks = dep.Blocks || d.owners[i].uid == n.uid && d.owners[i].blocks
 		}
@@ -130,7 +131,7 @@ func (g *Graph) count(n *Node, in bool) {
 		return
 	}
 	n.set(counted, in)
-	p := place{n.resource.GroupResource(), n.namespace}
+	p := place{n.resource.GroupResource(), n.namespace.Value()}
 	if in {
 		g.counts[p]++
 		return
@@ -140,7 +141,7 @@ func (g *Graph) count(n *Node, in bool) {
 	}
 }
 
-// ownersOf converts owner references. Strings that equal those of known owners are shared.
+// ownersOf converts owner references. The names of known owners are shared.
 func (g *Graph) ownersOf(refs []metav1.OwnerReference) []owner {
 	if len(refs) == 0 {
 		return nil
@@ -148,12 +149,9 @@ func (g *Graph) ownersOf(refs []metav1.OwnerReference) []owner {
 	out := make([]owner, 0, len(refs))
 	for i := range refs {
 		r := &refs[i]
-		o := owner{kind: unique.Make(kind{r.APIVersion, r.Kind}), name: r.Name, uid: r.UID, blocks: r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion}
-		if n := g.nodes[r.UID]; n != nil {
-			o.uid = n.uid
-			if n.name == o.name {
-				o.name = n.name
-			}
+		o := owner{kind: unique.Make(kind{r.APIVersion, r.Kind}), name: r.Name, uid: g.key(r.UID), blocks: r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion}
+		if n := g.nodes[o.uid]; n != nil && n.name == o.name {
+			o.name = n.name
 		}
 		out = append(out, o)
 	}

@@ -27,7 +27,7 @@ type kind struct{ apiVersion, kind string }
 type owner struct {
 	kind   unique.Handle[kind]
 	name   string
-	uid    types.UID
+	uid    uid
 	blocks bool // blockOwnerDeletion
 }
 
@@ -47,8 +47,8 @@ const (
 // Node is an object. The fields are guarded by the lock of the graph. A Node is a key of work
 // queues: an object has one node until it is removed.
 type Node struct {
-	uid        types.UID
-	namespace  string // interned
+	uid        uid
+	namespace  unique.Handle[string]
 	name       string
 	kind       unique.Handle[kind]
 	resource   *resources.Resource // nil while virtual
@@ -67,9 +67,9 @@ func (n *Node) set(f flags, on bool) {
 	}
 }
 
-func (n *Node) identity() Identity {
+func (g *Graph) identity(n *Node) Identity {
 	k := n.kind.Value()
-	return Identity{APIVersion: k.apiVersion, Kind: k.kind, Namespace: n.namespace, Name: n.name, UID: n.uid}
+	return Identity{APIVersion: k.apiVersion, Kind: k.kind, Namespace: n.namespace.Value(), Name: n.name, UID: g.text(n.uid)}
 }
 
 // identityOf returns the identity of an observed object.
@@ -80,7 +80,7 @@ func identityOf(r *resources.Resource, m *metav1.PartialObjectMetadata) Identity
 // identify sets the coordinates of a node.
 func (n *Node) identify(id Identity) {
 	n.kind = unique.Make(kind{id.APIVersion, id.Kind})
-	n.namespace, n.name = unique.Make(id.Namespace).Value(), id.Name
+	n.namespace, n.name = unique.Make(id.Namespace), id.Name
 }
 
 // refersTo reports whether a reference of a dependent agrees with an identity: the same coordinates
@@ -88,5 +88,5 @@ func (n *Node) identify(id Identity) {
 func (n *Node) refersTo(o *owner, id Identity) bool {
 	k := o.kind.Value()
 	return k.apiVersion == id.APIVersion && k.kind == id.Kind && o.name == id.Name &&
-		(id.Namespace == "" || id.Namespace == n.namespace)
+		(id.Namespace == "" || id.Namespace == n.namespace.Value())
 }

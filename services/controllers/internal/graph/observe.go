@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"binnacle/services/controllers/internal/resources"
 )
@@ -14,10 +13,11 @@ import (
 func (g *Graph) Observe(r *resources.Resource, m *metav1.PartialObjectMetadata, epoch uint32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	n := g.nodes[m.UID]
+	u := g.key(m.UID)
+	n := g.nodes[u]
 	before := flags(0)
 	if n == nil {
-		n = &Node{uid: m.UID}
+		n = &Node{uid: u}
 		n.identify(identityOf(r, m))
 		g.nodes[n.uid] = n
 	} else {
@@ -36,13 +36,13 @@ func (g *Graph) Observe(r *resources.Resource, m *metav1.PartialObjectMetadata, 
 	g.count(n, true)
 	g.changeOwners(n, g.ownersOf(m.OwnerReferences))
 	g.transition(n, before)
-	g.Changed(r, n.namespace, false)
+	g.Changed(r, n.namespace.Value(), false)
 }
 
 // confirm gives a known node the identity under which its object was observed. Dependents that
 // refer to a virtual node by another identity may have an absent owner.
 func (g *Graph) confirm(n *Node, id Identity) *Node {
-	before := n.identity()
+	before := g.identity(n)
 	if before == id {
 		return n
 	}
@@ -55,8 +55,8 @@ func (g *Graph) confirm(n *Node, id Identity) *Node {
 		if d.agrees(n.uid, id) {
 			continue
 		}
-		if id.Namespace != "" && d.namespace != id.Namespace {
-			g.Tasks.InvalidNamespace(d.identity(), n.uid)
+		if id.Namespace != "" && d.namespace.Value() != id.Namespace {
+			g.Tasks.InvalidNamespace(g.identity(d), id.UID)
 		}
 		g.Tasks.Delete(d)
 	}
@@ -64,9 +64,9 @@ func (g *Graph) confirm(n *Node, id Identity) *Node {
 }
 
 // agrees reports whether all references of a dependent to a uid agree with an identity.
-func (n *Node) agrees(uid types.UID, id Identity) bool {
+func (n *Node) agrees(u uid, id Identity) bool {
 	for i := range n.owners {
-		if o := &n.owners[i]; o.uid == uid && !n.refersTo(o, id) {
+		if o := &n.owners[i]; o.uid == u && !n.refersTo(o, id) {
 			return false
 		}
 	}
@@ -112,9 +112,9 @@ func (g *Graph) changeOwners(n *Node, owners []owner) {
 	}
 	before := n.owners
 	n.owners = owners
-	find := func(list []owner, uid types.UID) *owner {
+	find := func(list []owner, u uid) *owner {
 		for i := range list {
-			if list[i].uid == uid {
+			if list[i].uid == u {
 				return &list[i]
 			}
 		}
@@ -163,9 +163,9 @@ func (g *Graph) addToOwners(n *Node, owners []owner) {
 		case isNew:
 			g.Tasks.Delete(o)
 		case doubtful:
-		case o.namespace != "" && o.namespace != n.namespace:
+		case o.namespace.Value() != "" && o.namespace != n.namespace:
 			if o.is(observed) {
-				g.Tasks.InvalidNamespace(n.identity(), o.uid)
+				g.Tasks.InvalidNamespace(g.identity(n), g.text(o.uid))
 			}
 			doubtful = true
 		case o.kind != ref.kind || o.name != ref.name:
@@ -181,7 +181,7 @@ func (g *Graph) addToOwners(n *Node, owners []owner) {
 func (g *Graph) Remove(r *resources.Resource, m *metav1.PartialObjectMetadata) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if n := g.nodes[m.UID]; n != nil {
+	if n := g.nodes[g.key(m.UID)]; n != nil {
 		g.remove(n, identityOf(r, m))
 	}
 }
@@ -192,7 +192,7 @@ func (g *Graph) Sweep(r *resources.Resource, epoch uint32) {
 	defer g.mu.Unlock()
 	for _, n := range g.nodes {
 		if n.resource == r && n.epoch != epoch {
-			g.remove(n, n.identity())
+			g.remove(n, g.identity(n))
 		}
 	}
 }
@@ -202,6 +202,7 @@ func (g *Graph) Sweep(r *resources.Resource, epoch uint32) {
 func (g *Graph) remove(n *Node, id Identity) {
 	g.count(n, false)
 	delete(g.nodes, n.uid)
+	delete(g.odd, n.uid)
 	for i := range n.owners {
 		if o := g.nodes[n.owners[i].uid]; o != nil {
 			delete(o.dependents, n)
@@ -222,7 +223,7 @@ func (g *Graph) remove(n *Node, id Identity) {
 		}
 	}
 	if n.resource != nil {
-		g.Changed(n.resource, n.namespace, true)
+		g.Changed(n.resource, n.namespace.Value(), true)
 	}
 }
 
@@ -231,11 +232,11 @@ func (g *Graph) remove(n *Node, id Identity) {
 func (g *Graph) RemoveVirtual(id Identity) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	n := g.nodes[id.UID]
+	n := g.nodes[g.key(id.UID)]
 	if n == nil {
 		return
 	}
-	if n.is(observed) && n.identity() == id {
+	if n.is(observed) && g.identity(n) == id {
 		g.remove(n, id)
 		return
 	}
@@ -257,7 +258,7 @@ func (g *Graph) RemoveVirtual(id Identity) {
 			g.Tasks.Delete(d)
 		}
 	}
-	if !n.is(observed) && n.identity() == id {
+	if !n.is(observed) && g.identity(n) == id {
 		g.replaceVirtual(n, others)
 	}
 }
@@ -265,7 +266,7 @@ func (g *Graph) RemoveVirtual(id Identity) {
 // replaceVirtual replaces a virtual node whose identity does not exist by one with another identity
 // under which dependents refer to it. The choice goes through all of them in order.
 func (g *Graph) replaceVirtual(n *Node, dependents []*Node) {
-	absent := n.identity()
+	absent := g.identity(n)
 	var all []Identity
 	for _, d := range dependents {
 		for i := range d.owners {
@@ -274,7 +275,7 @@ func (g *Graph) replaceVirtual(n *Node, dependents []*Node) {
 				continue
 			}
 			k := o.kind.Value()
-			if id := (Identity{k.apiVersion, k.kind, d.namespace, o.name, o.uid}); id != absent {
+			if id := (Identity{k.apiVersion, k.kind, d.namespace.Value(), o.name, absent.UID}); id != absent {
 				all = append(all, id)
 			}
 		}

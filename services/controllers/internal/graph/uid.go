@@ -1,0 +1,68 @@
+package graph
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// uid is a uid in 16 bytes: a canonical UUID as it is, any other text as a part of its hash.
+type uid [16]byte
+
+// groups holds the positions of the hyphens of a UUID.
+var groups = [...]int{8, 13, 18, 23}
+
+const uuidLen = 36
+
+// pack returns a uid in 16 bytes, and whether unpack restores the text.
+func pack(text types.UID) (u uid, canonical bool) {
+	if len(text) == uuidLen {
+		var digits [32]byte
+		d := digits[:0]
+		from := 0
+		for _, at := range groups {
+			d = append(d, text[from:at]...)
+			from = at + 1
+		}
+		d = append(d, text[from:]...)
+		if _, err := hex.Decode(u[:], d); err == nil && u.unpack() == text {
+			return u, true
+		}
+	}
+	sum := sha256.Sum256([]byte(text))
+	copy(u[:], sum[:])
+	return u, false
+}
+
+// unpack returns the canonical UUID.
+func (u uid) unpack() types.UID {
+	var digits [32]byte
+	hex.Encode(digits[:], u[:])
+	text := make([]byte, 0, uuidLen)
+	from := 0
+	for _, at := range []int{8, 12, 16, 20} {
+		text = append(text, digits[from:at]...)
+		text = append(text, '-')
+		from = at
+	}
+	return types.UID(append(text, digits[from:]...))
+}
+
+// key returns the uid under which the graph keeps an object. It remembers a text that is no
+// canonical UUID.
+func (g *Graph) key(text types.UID) uid {
+	u, canonical := pack(text)
+	if !canonical {
+		g.odd[u] = text
+	}
+	return u
+}
+
+// text returns the uid as the API server has it.
+func (g *Graph) text(u uid) types.UID {
+	if text, ok := g.odd[u]; ok {
+		return text
+	}
+	return u.unpack()
+}
