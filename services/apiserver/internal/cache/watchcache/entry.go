@@ -52,7 +52,7 @@ func (e *Entry) ID() uint64 { return e.id &^ packed }
 // Sum returns a hash of the stored value. It distinguishes the values of one key, even if a
 // restored store assigns a revision again with another value.
 func (e *Entry) Sum(seed maphash.Seed) uint64 {
-	if e.book() != nil { // the packed form of a value can change
+	if e.dict() != nil { // the packed form of a value can change
 		l := e.Lend()
 		defer l.Back()
 		return maphash.Bytes(seed, l.Value)

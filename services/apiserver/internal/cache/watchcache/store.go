@@ -59,10 +59,10 @@ type Store struct {
 	gone atomic.Bool
 	// abandoned means that the store shows a discarded history. era counts histories and changes
 	// under mu.
-	abandoned bool
-	era       atomic.Uint64
-	kept      []*keptImage
-	shelf     valuedict.Shelf
+	abandoned    bool
+	era          atomic.Uint64
+	kept         []*keptImage
+	dictionaries valuedict.Pool
 	// values is the size in bytes of all values of the resource, and coming the size that may be
 	// added.
 	values, coming atomic.Int64
