@@ -256,10 +256,10 @@ func TestWaitForRequestsProgress(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.store.mu.Lock()
-	asked := r.store.progress
+	requested := r.store.progress
 	r.store.mu.Unlock()
-	if asked == 0 || r.cache.Revision() != rev {
-		t.Errorf("requested progress %d times, cache at %d, want at %d", asked, r.cache.Revision(), rev)
+	if requested == 0 || r.cache.Revision() != rev {
+		t.Errorf("requested progress %d times, cache at %d, want at %d", requested, r.cache.Revision(), rev)
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, 20*time.Millisecond)
 	defer cancel()

@@ -31,8 +31,8 @@ type damage struct {
 	why *storage.UnreadableError
 	// readable is the last readable version before this one, if it is known.
 	readable *Entry
-	// untold means that the object has had no readable version since its creation.
-	untold bool
+	// neverReadable means that the object has had no readable version since its creation.
+	neverReadable bool
 }
 
 // entryOverhead is the memory of an entry beside its key and value.
@@ -102,11 +102,11 @@ func (e *Entry) follows(old *Entry) {
 		return
 	}
 	e.damage.readable = old.LastReadable()
-	e.damage.untold = !e.damage.why.Passing && (old == nil || old.untold())
+	e.damage.neverReadable = !e.damage.why.Passing && (old == nil || old.neverReadable())
 }
 
-// untold reports whether the object never had a readable version.
-func (e *Entry) untold() bool { return e.damage != nil && e.damage.untold }
+// neverReadable reports whether the object never had a readable version.
+func (e *Entry) neverReadable() bool { return e.damage != nil && e.damage.neverReadable }
 
 // keyValue returns the stored form from which the entry was made.
 func (e *Entry) keyValue() storage.KeyValue {

@@ -61,7 +61,7 @@ func (s *Store) rebind(entries []*Entry) {
 	}
 	s.live.rebound++
 	for _, e := range entries {
-		if now, _ := s.live.get(e.Key()); now != e || s.log.tells(e.Revision) {
+		if now, _ := s.live.get(e.Key()); now != e || s.log.reaches(e.Revision) {
 			continue
 		}
 		other := e.at(e.Revision)

@@ -199,7 +199,7 @@ func (s *Store) apply(now int64, fired []*wake) []*wake {
 func (s *Store) reset(im *image, revision int64, fired []*wake) []*wake {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fired = s.groups.everybody(s.log.next, fired)
+	fired = s.groups.fireAll(s.log.next, fired)
 	s.forget(s.log.len())
 	s.log.restart(revision, s.cache.now())
 	s.abandoned = false
@@ -222,5 +222,5 @@ func (s *Store) end(err error, fired []*wake) []*wake {
 		return fired
 	}
 	s.ended = err
-	return s.groups.everybody(s.log.next, fired)
+	return s.groups.fireAll(s.log.next, fired)
 }
