@@ -119,15 +119,15 @@ func TestBudgetHoldsUnderConcurrency(t *testing.T) {
 func TestLimit(t *testing.T) {
 	was := debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(was)
-	for _, tc := range []struct{ asked, runtime, want int64 }{
+	for _, tc := range []struct{ requested, runtime, want int64 }{
 		{5 << 20, 1 << 30, 5 << 20},
 		{0, 1 << 30, 256 << 20},
 		{0, 8 << 20, memory.Least},
 		{0, math.MaxInt64, memory.Default},
 	} {
 		debug.SetMemoryLimit(tc.runtime)
-		if got := memory.Limit(tc.asked); got != tc.want {
-			t.Errorf("Limit(%d) with a runtime limit of %d: got %d, want %d", tc.asked, tc.runtime, got, tc.want)
+		if got := memory.Limit(tc.requested); got != tc.want {
+			t.Errorf("Limit(%d) with a runtime limit of %d: got %d, want %d", tc.requested, tc.runtime, got, tc.want)
 		}
 	}
 }
