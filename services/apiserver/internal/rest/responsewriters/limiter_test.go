@@ -19,23 +19,23 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// stuck is a client that takes the first piece, and then nothing for a while.
+// stuck is a response writer that blocks in the second write.
 type stuck struct {
 	http.ResponseWriter
-	pieces int
-	waits  chan struct{} // closed when it is waited for
-	goesOn chan struct{}
+	pieces  int
+	waits   chan struct{} // closed when the second write blocks
+	proceed chan struct{}
 }
 
 func (s *stuck) Write(b []byte) (int, error) {
 	if s.pieces++; s.pieces == 2 {
 		close(s.waits)
-		<-s.goesOn
+		<-s.proceed
 	}
 	return len(b), nil
 }
 
-// channel implements Turns: it has as many as are in it.
+// channel implements Limiter with its capacity as limit.
 type channel chan struct{}
 
 func (c channel) Enter(ctx context.Context) error {
@@ -49,18 +49,18 @@ func (c channel) Enter(ctx context.Context) error {
 
 func (c channel) Leave() { <-c }
 
-// slowChannel implements SlowTurns.
+// slowChannel implements SlowLimiter.
 type slowChannel struct{ channel }
 
 func (c slowChannel) Enter(r *http.Request, _ bool) error { return c.channel.Enter(r.Context()) }
 
-// TestLongAnswersTakeTurns: there is one turn. Who waits for a client has none, and all
-// are given back, whatever becomes of an answer.
-func TestLongAnswersTakeTurns(t *testing.T) {
-	turns := make(channel, 1)
+// TestLongResponsesAreLimited checks with a limit of one that a response releases the limiter
+// while it waits for its client, and when it ends or panics.
+func TestLongResponsesAreLimited(t *testing.T) {
+	limiter := make(channel, 1)
 	answer := func(w http.ResponseWriter, n int, end func(p *pieces)) {
-		p := newPieces(w, httptest.NewRequest("GET", "/", nil), "text/plain", turns)
-		defer p.rest()
+		p := newPieces(w, httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
+		defer p.releaseLimiter()
 		for range n {
 			if _, err := p.Write(bytes.Repeat([]byte("x"), pieceSize)); err != nil {
 				t.Error(err)
@@ -73,7 +73,7 @@ func TestLongAnswersTakeTurns(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	s := &stuck{ResponseWriter: httptest.NewRecorder(), waits: make(chan struct{}), goesOn: make(chan struct{})}
+	s := &stuck{ResponseWriter: httptest.NewRecorder(), waits: make(chan struct{}), proceed: make(chan struct{})}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -81,39 +81,39 @@ func TestLongAnswersTakeTurns(t *testing.T) {
 	}()
 	<-s.waits
 	w := httptest.NewRecorder()
-	answer(w, 5, whole) // does not wait for the stuck one
+	answer(w, 5, whole) // the stuck response does not hold the limiter
 	if n := w.Body.Len(); n != 5*pieceSize {
-		t.Errorf("%d bytes", n)
+		t.Errorf("got %d bytes, want %d", n, 5*pieceSize)
 	}
 	func() {
 		defer func() { _ = recover() }()
 		answer(httptest.NewRecorder(), 2, func(*pieces) {
-			if len(turns) != 1 {
-				t.Error("what is made has no turn")
+			if len(limiter) != 1 {
+				t.Error("piece is encoded without the limiter")
 			}
-			panic("an object that cannot be shown")
+			panic("an object that cannot be encoded")
 		})
 	}()
-	close(s.goesOn)
+	close(s.proceed)
 	<-done
-	if n := len(turns); n != 0 {
-		t.Errorf("%d turns are left", n)
+	if n := len(limiter); n != 0 {
+		t.Errorf("limiter is held %d times, want 0", n)
 	}
 }
 
-// TestNoTurnWhileTheStoreIsRead: who writes objects as they come from the store has a turn
-// for each that is made, and none while it waits for the next one.
-func TestNoTurnWhileTheStoreIsRead(t *testing.T) {
-	turns := make(channel, 1)
+// TestLimiterIsReleasedWhileStoreIsRead checks that a response that streams from the store holds
+// the limiter while it encodes an object and not while it waits for the next one.
+func TestLimiterIsReleasedWhileStoreIsRead(t *testing.T) {
+	limiter := make(channel, 1)
 	w := httptest.NewRecorder()
-	p := newPieces(w, httptest.NewRequest("GET", "/", nil), "text/plain", turns)
-	defer p.rest()
-	failed := errors.New("the store does not answer")
+	p := newPieces(w, httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
+	defer p.releaseLimiter()
+	failed := errors.New("store unavailable")
 	const objects = 3
 	l := &List{Walk: func(visit func(*watchcache.Entry) error) error {
 		for n := range objects {
-			if len(turns) != 0 {
-				t.Errorf("object %d is read with a turn", n)
+			if len(limiter) != 0 {
+				t.Errorf("limiter is held while object %d is read", n)
 			}
 			if err := visit(nil); err != nil {
 				return err
@@ -123,23 +123,24 @@ func TestNoTurnWhileTheStoreIsRead(t *testing.T) {
 	}}
 	made := 0
 	err := p.each(l, func(*watchcache.Entry) error {
-		if want := min(made, 1); len(turns) != want {
-			t.Errorf("object %d is made with %d turns", made, len(turns))
+		if want := min(made, 1); len(limiter) != want {
+			t.Errorf("object %d: limiter is held %d times, want %d", made, len(limiter), want)
 		}
 		made++
 		p.buf = append(p.buf, bytes.Repeat([]byte("x"), pieceSize)...)
 		return p.sent(nil)
 	})
 	if !errors.Is(err, failed) || made != objects || w.Body.Len() != objects*pieceSize {
-		t.Errorf("%d objects, %d bytes, %v", made, w.Body.Len(), err)
+		t.Errorf("got %d objects, %d bytes, %v", made, w.Body.Len(), err)
 	}
 }
 
-// TestSlowFormsTakeTurns: from the first object on, and where there is a single large one.
-func TestSlowFormsTakeTurns(t *testing.T) {
-	turns := make(channel, 1)
+// TestSlowFormsAreLimited checks that slow forms acquire the limiter for the first object of a
+// list and for a single large object.
+func TestSlowFormsAreLimited(t *testing.T) {
+	limiter := make(channel, 1)
 	for _, walked := range []bool{false, true} {
-		p := newPieces(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), "text/plain", turns)
+		p := newPieces(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
 		p.slow = true
 		each := func(visit func(*watchcache.Entry) error) error { return visit(nil) }
 		l := &List{Items: []*watchcache.Entry{watchcache.Apart("k", nil)}}
@@ -147,13 +148,13 @@ func TestSlowFormsTakeTurns(t *testing.T) {
 			l.Walk = each
 		}
 		err := p.each(l, func(*watchcache.Entry) error {
-			if len(turns) != 1 {
-				t.Errorf("walked %t: the first object has no turn", walked)
+			if len(limiter) != 1 {
+				t.Errorf("walked %t: first object is encoded without the limiter", walked)
 			}
 			return nil
 		})
-		if p.rest(); err != nil || len(turns) != 0 {
-			t.Errorf("%v, %d turns are left", err, len(turns))
+		if p.releaseLimiter(); err != nil || len(limiter) != 0 {
+			t.Errorf("got %v, limiter is held %d times, want 0", err, len(limiter))
 		}
 	}
 	for _, c := range []struct {
@@ -161,42 +162,42 @@ func TestSlowFormsTakeTurns(t *testing.T) {
 		size  int
 		waits bool
 	}{
-		{api.MediaYAML, 2 * largeToDress, true}, {api.MediaCBOR, 2 * largeToDress, true}, {api.MediaYAML, 100, false},
+		{api.MediaYAML, 2 * largeToFormat, true}, {api.MediaCBOR, 2 * largeToFormat, true}, {api.MediaYAML, 100, false},
 	} {
-		f := &Form{Choice: negotiation.Choice{Media: c.media}, answers: &Answers{Slow: slowChannel{turns}}}
+		f := &Form{Choice: negotiation.Choice{Media: c.media}, answers: &Answers{Slow: slowChannel{limiter}}}
 		ctx, cancel := context.WithCancel(t.Context())
-		turns <- struct{}{} // of somebody else
+		limiter <- struct{}{} // held by another request
 		cancel()
 		begun := false
 		ctx = request.WithBegun(ctx, func() { begun = true })
-		_, err := f.dressInTurn(httptest.NewRequest("GET", "/", nil).WithContext(ctx), []byte(`{"a":"`+strings.Repeat("x", c.size)+`"}`))
+		_, err := f.formatLimited(httptest.NewRequest("GET", "/", nil).WithContext(ctx), []byte(`{"a":"`+strings.Repeat("x", c.size)+`"}`))
 		if errors.Is(err, context.Canceled) != c.waits || begun != c.waits {
-			t.Errorf("%s of %d bytes: %v, its work is over: %t", c.media, c.size, err, begun)
+			t.Errorf("%s of %d bytes: got %v, started: %t", c.media, c.size, err, begun)
 		}
-		if <-turns; len(turns) != 0 {
-			t.Error("a turn is left")
+		if <-limiter; len(limiter) != 0 {
+			t.Error("limiter is still held")
 		}
 	}
 }
 
-// told notes what is written, as it is given.
-type told struct {
+// recorder records the slices that are written.
+type recorder struct {
 	*httptest.ResponseRecorder
 	writes [][]byte
 }
 
-func (w *told) Write(b []byte) (int, error) {
+func (w *recorder) Write(b []byte) (int, error) {
 	w.writes = append(w.writes, b)
 	return w.ResponseRecorder.Write(b)
 }
 
-// TestLargeItemsAreNotCopied: they are written as they are, after what came before them, and
-// what comes after them is made in a turn.
+// TestLargeItemsAreNotCopied checks that large items are written without a copy and that encoding
+// of the next piece holds the limiter.
 func TestLargeItemsAreNotCopied(t *testing.T) {
 	for _, size := range []int{1, largeItem - 1, largeItem, pieceSize - 1, pieceSize, 3 * pieceSize} {
-		turns := make(channel, 1)
-		w := &told{ResponseRecorder: httptest.NewRecorder()}
-		p := newPieces(w, httptest.NewRequest("GET", "/", nil), "text/plain", turns)
+		limiter := make(channel, 1)
+		w := &recorder{ResponseRecorder: httptest.NewRecorder()}
+		p := newPieces(w, httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
 		item, whole := bytes.Repeat([]byte("i"), size), []byte(nil)
 		for range 3 {
 			p.buf = append(p.buf, "before"...)
@@ -205,15 +206,15 @@ func TestLargeItemsAreNotCopied(t *testing.T) {
 			}
 			whole = append(append(whole, "before"...), item...)
 		}
-		if left := 3*(size+len("before")) >= pieceSize; len(turns) == 1 != left {
-			t.Errorf("%d bytes: what follows has %d turns", size, len(turns))
+		if left := 3*(size+len("before")) >= pieceSize; len(limiter) == 1 != left {
+			t.Errorf("items of %d bytes: limiter is held %d times", size, len(limiter))
 		}
 		if err := p.end(); err != nil {
 			t.Error(err)
 		}
-		p.rest()
+		p.releaseLimiter()
 		if !bytes.Equal(w.Body.Bytes(), whole) {
-			t.Errorf("items of %d bytes: %d bytes are written, want %d", size, w.Body.Len(), len(whole))
+			t.Errorf("items of %d bytes: got %d bytes, want %d", size, w.Body.Len(), len(whole))
 		}
 		shared := 0
 		for _, b := range w.writes {
@@ -222,29 +223,30 @@ func TestLargeItemsAreNotCopied(t *testing.T) {
 			}
 		}
 		if want := map[bool]int{true: 3}[size >= largeItem]; shared != want {
-			t.Errorf("items of %d bytes: %d are written as they are, want %d", size, shared, want)
+			t.Errorf("items of %d bytes: %d were written without a copy, want %d", size, shared, want)
 		}
 	}
 }
 
-// TestListsThatGetNoTurn in time are no answers: the client learns it, by a Status or by the end of the
-// connection. Who has left learns nothing.
-func TestListsThatGetNoTurn(t *testing.T) {
+// TestListFailsWithoutLimiter checks that a list that cannot acquire the limiter in time fails
+// with a Status or, after the first piece, by closing the connection. A disconnected client gets
+// nothing.
+func TestListFailsWithoutLimiter(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		slow  bool // so that nothing has gone out
+		slow  bool // nothing was written yet
 		leave bool
 		want  string
 	}{
-		{"no time left before the first piece", true, false, "request did not complete within the allotted timeout"},
-		{"no time left after it", false, false, http.ErrAbortHandler.Error()},
-		{"the client leaves", true, true, ""},
-		{"the client leaves after the first piece", false, true, ""},
+		{"timeout before the first piece", true, false, "request did not complete within the allotted timeout"},
+		{"timeout after the first piece", false, false, http.ErrAbortHandler.Error()},
+		{"client disconnects", true, true, ""},
+		{"client disconnects after the first piece", false, true, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				turns := make(channel, 1)
-				turns <- struct{}{} // of somebody else, for ever
+				limiter := make(channel, 1)
+				limiter <- struct{}{} // held by another request
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 				defer cancel()
 				if c.leave {
@@ -252,7 +254,7 @@ func TestListsThatGetNoTurn(t *testing.T) {
 					cancel()
 				}
 				w := httptest.NewRecorder()
-				p := newPieces(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx), "text/plain", turns)
+				p := newPieces(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx), "text/plain", limiter)
 				p.slow = c.slow
 				answer := func() (err error) {
 					defer func() {
@@ -275,48 +277,48 @@ func TestListsThatGetNoTurn(t *testing.T) {
 					got = err.Error()
 				}
 				if !strings.Contains(got, c.want) || c.want == "" && got != "" || c.slow && (p.started || w.Body.Len() > 0) {
-					t.Errorf("it ends with %q, %d bytes", got, w.Body.Len())
+					t.Errorf("got %q and %d bytes, want %q", got, w.Body.Len(), c.want)
 				}
 			})
 		})
 	}
 }
 
-// TestSpells: who looks at much has a turn after the first pause, gives it back at each, and learns
-// in the words of the API that there is none in time.
-func TestSpells(t *testing.T) {
-	turns := make(channel, 1)
+// TestScanLimiter checks that each Pause releases and acquires the limiter, and that failures are
+// reported as API errors.
+func TestScanLimiter(t *testing.T) {
+	limiter := make(channel, 1)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	s := (&Answers{Turns: turns}).Spells(ctx)
+	s := (&Answers{Limiter: limiter}).ScanLimiter(ctx)
 	for range 3 {
-		if len(turns) > 1 || !s.Pause() || len(turns) != 1 {
-			t.Fatalf("%d turns, %v", len(turns), s.Err())
+		if len(limiter) > 1 || !s.Pause() || len(limiter) != 1 {
+			t.Fatalf("limiter is held %d times, %v, want 1", len(limiter), s.Err())
 		}
 	}
-	if s.End(); len(turns) != 0 {
-		t.Error("the turn is not given back")
+	if s.End(); len(limiter) != 0 {
+		t.Error("End did not release the limiter")
 	}
-	turns <- struct{}{} // somebody else has it
+	limiter <- struct{}{} // held by another request
 	cancel(nil)
 	if s.Pause() || !errors.Is(s.Err(), context.Canceled) {
-		t.Errorf("nobody waits any more: %v", s.Err())
+		t.Errorf("cancelled request: got %v, want context.Canceled", s.Err())
 	}
 	late, end := context.WithDeadline(t.Context(), time.Unix(1, 0))
 	defer end()
-	s = (&Answers{Turns: turns}).Spells(late)
+	s = (&Answers{Limiter: limiter}).ScanLimiter(late)
 	if s.Pause() || !apierrors.IsTimeout(s.Err()) {
-		t.Errorf("no turn in time: %v", s.Err())
+		t.Errorf("deadline: got %v, want Timeout", s.Err())
 	}
-	if s.End(); len(turns) != 1 {
-		t.Error("somebody else's turn was given back")
+	if s.End(); len(limiter) != 1 {
+		t.Error("End released the limiter of another request")
 	}
 }
 
-// TestNoSpells: who needs none goes on without turns.
-func TestNoSpells(t *testing.T) {
-	var s *Spells
+// TestNilScanLimiter checks that a nil ScanLimiter never blocks.
+func TestNilScanLimiter(t *testing.T) {
+	var s *ScanLimiter
 	if !s.Pause() || s.Err() != nil {
-		t.Error("it does not go on")
+		t.Error("nil ScanLimiter returned false or an error")
 	}
 	s.End()
 }

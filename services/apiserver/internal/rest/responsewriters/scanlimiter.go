@@ -2,33 +2,36 @@ package responsewriters
 
 import "context"
 
-// Spells limits work that reads many objects before it writes any. The work before the first Pause
-// is not limited. Its methods may be called from one goroutine at a time. A nil Spells has no
-// limit.
-type Spells struct {
-	turns Turns
-	ctx   context.Context
-	works bool // holds the limiter
-	err   error
+// ScanLimiter limits work that reads many objects before it writes any. The work before the first
+// Pause is not limited. Its methods may be called from one goroutine at a time. A nil ScanLimiter
+// has no limit.
+type ScanLimiter struct {
+	limiter  Limiter
+	ctx      context.Context
+	acquired bool // holds the limiter
+	err      error
 }
 
-// Spells returns the Spells of a request, which end with ctx. End releases the limiter at the end.
-func (a *Answers) Spells(ctx context.Context) *Spells { return &Spells{turns: a.Turns, ctx: ctx} }
+// ScanLimiter returns the ScanLimiter of a request. Its waits end with ctx. The caller calls End at
+// the end.
+func (a *Answers) ScanLimiter(ctx context.Context) *ScanLimiter {
+	return &ScanLimiter{limiter: a.Limiter, ctx: ctx}
+}
 
 // Pause releases the limiter and acquires it again. It returns false if it cannot be acquired in
 // time; Err then returns the reason.
-func (s *Spells) Pause() bool {
+func (s *ScanLimiter) Pause() bool {
 	s.End()
-	if s == nil || s.turns == nil {
+	if s == nil || s.limiter == nil {
 		return true
 	}
-	s.err = inTime(s.turns.Enter(s.ctx))
-	s.works = s.err == nil
-	return s.works
+	s.err = asTimeout(s.limiter.Enter(s.ctx))
+	s.acquired = s.err == nil
+	return s.acquired
 }
 
 // Err returns the error of the last Pause, or nil.
-func (s *Spells) Err() error {
+func (s *ScanLimiter) Err() error {
 	if s == nil {
 		return nil
 	}
@@ -36,9 +39,9 @@ func (s *Spells) Err() error {
 }
 
 // End releases the limiter.
-func (s *Spells) End() {
-	if s != nil && s.works {
-		s.works = false
-		s.turns.Leave()
+func (s *ScanLimiter) End() {
+	if s != nil && s.acquired {
+		s.acquired = false
+		s.limiter.Leave()
 	}
 }
