@@ -266,7 +266,7 @@ func (p *parts) buildAPI(context.Context) error {
 		Now:                time.Now, Logger: p.log, Metrics: writes.NewMetrics(p.metrics),
 	})
 	p.api = handlers.New(handlers.Config{
-		Kinds: p.all, Answers: responsewriters.Answers{Responder: p.responder(), Compress: zip, Turns: p.server.LongAnswers(), Slow: server.Rested{LargeRequests: p.server.LargeRequests()}, Conversions: responsewriters.NewConversions(), Now: time.Now}, Store: p.values, Root: p.root(), Writes: p.writes,
+		Kinds: p.all, Answers: responsewriters.Answers{Responder: p.responder(), Compress: zip, Limiter: p.server.LongAnswers(), Slow: server.Rested{LargeRequests: p.server.LargeRequests()}, Conversions: responsewriters.NewConversions(), Now: time.Now}, Store: p.values, Root: p.root(), Writes: p.writes,
 		Operations: p.operations(up), Components: p.components(), DeleteCollectionWorkers: p.options.DeleteCollectionWorkers,
 		MinRequestTimeout: time.Duration(p.options.MinRequestTimeout) * time.Second, BookmarkInterval: time.Minute,
 		Damage:    p.damage(),

@@ -35,7 +35,7 @@ var missing = map[string]string{
 	"workqueue_":               "no part of the server has a work queue",
 	"rest_client_exec_plugin_": "client-go tells this of a whole process alone",
 	"rest_client_transport_":   "client-go tells this of a whole process alone",
-	"grpc_client_":             "there are none with the embedded etcd; TestCallsOfEtcdAreCounted",
+	"grpc_client_":             "there are none with the embedded etcd; TestEtcdCallsAreCounted",
 }
 
 // sometimes are families that need not be there.

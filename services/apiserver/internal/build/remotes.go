@@ -124,7 +124,7 @@ func (p *parts) writeAvailable(ctx context.Context, name string, c apiregistrati
 			return err
 		}
 	}
-	return fmt.Errorf("%s: somebody else keeps changing it", name)
+	return fmt.Errorf("%s: too many conflicting updates", name)
 }
 
 // setAvailable tells whether the condition was another one.

@@ -16,8 +16,7 @@ import (
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// aliasBomb is a document of YAML whose aliases stand for 8 to the power of levels
-// copies of a text.
+// aliasBomb returns a YAML document whose aliases expand to 8^levels copies of a text.
 func aliasBomb(levels int, text string) string {
 	b := "kind: ConfigMap\napiVersion: v1\nl0: &l0 [" + text + "]\n"
 	for i := range levels {
@@ -39,37 +38,37 @@ func TestBodiesAreBounded(t *testing.T) {
 	deepCBOR := func(levels int) string {
 		return "\xd9\xd9\xf7\xa1\x41a" + strings.Repeat("\x81", levels) + "\x01"
 	}
-	for name, x := range map[string]struct{ media, body, refused string }{
-		"aliases":                 {api.MediaYAML, "kind: ConfigMap\napiVersion: v1\nmetadata:\n  labels: &l {a: b}\n  annotations: *l\n", ""},
-		"an alias that is nested": {api.MediaYAML, "kind: ConfigMap\napiVersion: v1\nmetadata: &l {annotations: *l}\n", "the aliases of the document expand"},
-		"an alias bomb":           {api.MediaYAML, aliasBomb(8, "x"), "the aliases of the document expand to more than 3145728 bytes"},
-		"aliases of a long text":  {api.MediaYAML, aliasBomb(2, strings.Repeat("x", 100_000)), "the aliases of the document expand to more than 3145728 bytes"},
-		"merge keys":              {api.MediaYAML, "a: &a {b: " + strings.Repeat("x", 1_000_000) + "}\nc: [" + list("{<<: *a}", 10) + "]\n", "the aliases of the document expand"},
-		"deep YAML":               {api.MediaYAML, "a: " + nested("[", "]", 600), "nested more than 500 levels deep"},
-		"many lists in YAML":      {api.MediaYAML, "a:\n" + strings.Repeat("- []\n", codec.MaxContainers), "more than 131072 lists and objects"},
-		"many values in YAML":     {api.MediaYAML, "a:\n" + strings.Repeat("- b\n", codec.MaxValues), "more than 262144 values"},
-		"JSON of a usual depth":   {api.MediaJSON, configMap(`"x":` + nested("[", "]", 400)), ""},
-		"deep JSON":               {api.MediaJSON, configMap(`"x":` + nested("[", "]", 500)), "nested more than 500 levels deep"},
-		"brackets in a text":      {api.MediaJSON, configMap(`"data":{"a":"` + strings.Repeat("[{,\\\"", 100_000) + `"}`), ""},
-		"many objects":            {api.MediaJSON, configMap(`"x":[` + list("{}", codec.MaxContainers) + "]"), "more than 131072 lists and objects"},
-		"many values":             {api.MediaJSON, configMap(`"x":[` + list("1", codec.MaxValues) + "]"), "more than 262144 values"},
-		"a long name of a field":  {api.MediaJSON, configMap(`"` + strings.Repeat("x", codec.MaxKey+1) + `" : 1`), "a field name of more than 65536 bytes"},
-		"a long text":             {api.MediaJSON, configMap(`"data":{"a":"` + strings.Repeat("x", 1<<20) + `"}`), ""},
-		"deep CBOR":               {api.MediaCBOR, deepCBOR(600), "exceeded max nested level"},
+	for name, x := range map[string]struct{ media, body, want string }{
+		"aliases":                {api.MediaYAML, "kind: ConfigMap\napiVersion: v1\nmetadata:\n  labels: &l {a: b}\n  annotations: *l\n", ""},
+		"a recursive alias":      {api.MediaYAML, "kind: ConfigMap\napiVersion: v1\nmetadata: &l {annotations: *l}\n", "the aliases of the document expand"},
+		"an alias bomb":          {api.MediaYAML, aliasBomb(8, "x"), "the aliases of the document expand to more than 3145728 bytes"},
+		"aliases of a long text": {api.MediaYAML, aliasBomb(2, strings.Repeat("x", 100_000)), "the aliases of the document expand to more than 3145728 bytes"},
+		"merge keys":             {api.MediaYAML, "a: &a {b: " + strings.Repeat("x", 1_000_000) + "}\nc: [" + list("{<<: *a}", 10) + "]\n", "the aliases of the document expand"},
+		"deep YAML":              {api.MediaYAML, "a: " + nested("[", "]", 600), "nested more than 500 levels deep"},
+		"many lists in YAML":     {api.MediaYAML, "a:\n" + strings.Repeat("- []\n", codec.MaxContainers), "more than 131072 lists and objects"},
+		"many values in YAML":    {api.MediaYAML, "a:\n" + strings.Repeat("- b\n", codec.MaxValues), "more than 262144 values"},
+		"JSON of moderate depth": {api.MediaJSON, configMap(`"x":` + nested("[", "]", 400)), ""},
+		"deep JSON":              {api.MediaJSON, configMap(`"x":` + nested("[", "]", 500)), "nested more than 500 levels deep"},
+		"brackets in a string":   {api.MediaJSON, configMap(`"data":{"a":"` + strings.Repeat("[{,\\\"", 100_000) + `"}`), ""},
+		"many objects":           {api.MediaJSON, configMap(`"x":[` + list("{}", codec.MaxContainers) + "]"), "more than 131072 lists and objects"},
+		"many values":            {api.MediaJSON, configMap(`"x":[` + list("1", codec.MaxValues) + "]"), "more than 262144 values"},
+		"a long field name":      {api.MediaJSON, configMap(`"` + strings.Repeat("x", codec.MaxKey+1) + `" : 1`), "a field name of more than 65536 bytes"},
+		"a long string":          {api.MediaJSON, configMap(`"data":{"a":"` + strings.Repeat("x", 1<<20) + `"}`), ""},
+		"deep CBOR":              {api.MediaCBOR, deepCBOR(600), "exceeded max nested level"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := c.Decode(x.media, []byte(x.body), want, nil, true)
 			switch {
-			case x.refused == "" && err != nil:
-				t.Errorf("refused: %.200v", err)
-			case x.refused != "" && (err == nil || !strings.Contains(err.Error(), x.refused)):
-				t.Errorf("%.200v, want %q", err, x.refused)
+			case x.want == "" && err != nil:
+				t.Errorf("got %.200v", err)
+			case x.want != "" && (err == nil || !strings.Contains(err.Error(), x.want)):
+				t.Errorf("got %.200v, want %q", err, x.want)
 			}
 		})
 	}
 }
 
-// A message has two bytes, and stands for an object of some hundred.
+// Two bytes of a message can become an object of several hundred bytes.
 func TestProtobufIsBounded(t *testing.T) {
 	_, c := newCodec(t)
 	field := func(number byte, content string) string {
@@ -78,12 +77,12 @@ func TestProtobufIsBounded(t *testing.T) {
 	body := "k8s\x00" + field(1, field(1, "v1")+field(2, "Pod")) + field(2, field(2, strings.Repeat("\x12\x00", codec.MaxContainers)))
 	_, err := c.Decode(api.MediaProtobuf, []byte(body), corev1.SchemeGroupVersion.WithKind("Pod"), nil, true)
 	if err == nil || !strings.Contains(err.Error(), "the lists of the document take more than 16777216 bytes") {
-		t.Errorf("many containers: %v", err)
+		t.Errorf("many containers: got %v", err)
 	}
 	body = "k8s\x00" + field(1, field(1, "v1")+field(2, "Pod")) + field(2, field(1, strings.Repeat("\x6a\x00", codec.MaxContainers)))
 	_, err = c.Decode(api.MediaProtobuf, []byte(body), corev1.SchemeGroupVersion.WithKind("Pod"), nil, true)
 	if err == nil || !strings.Contains(err.Error(), "more than 131072 lists and objects") {
-		t.Errorf("many owners: %v", err)
+		t.Errorf("many owners: got %v", err)
 	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Finalizers: make([]string, codec.MaxValues+1)}}
 	b, err := c.Encode(pod, corev1.SchemeGroupVersion.WithKind("Pod"), api.MediaProtobuf, false)
@@ -91,7 +90,7 @@ func TestProtobufIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err = c.Decode(api.MediaProtobuf, b, corev1.SchemeGroupVersion.WithKind("Pod"), nil, true); err == nil || !strings.Contains(err.Error(), "more than 262144 values") {
-		t.Errorf("many finalizers: %v", err)
+		t.Errorf("many finalizers: got %v", err)
 	}
 	schema := &apiextensionsv1.JSONSchemaProps{}
 	for range codec.MaxDepth {
@@ -105,12 +104,12 @@ func TestProtobufIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err = c.Decode(api.MediaProtobuf, b, gvk, nil, true); err == nil || !strings.Contains(err.Error(), "nested more than 500 levels deep") {
-		t.Errorf("a deep schema: %v", err)
+		t.Errorf("deep schema: got %v", err)
 	}
 }
 
-// TestValuesOfProtobuf: short bodies may have many.
-func TestValuesOfProtobuf(t *testing.T) {
+// TestProtobufValuesAreCounted checks the count of values, since short bodies may have many.
+func TestProtobufValuesAreCounted(t *testing.T) {
 	_, c := newCodec(t)
 	gvk := corev1.SchemeGroupVersion.WithKind("Pod")
 	for name, tc := range map[string]struct {
@@ -126,19 +125,19 @@ func TestValuesOfProtobuf(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := c.Values(api.MediaProtobuf, b, gvk); n < tc.least || n > tc.most {
-			t.Errorf("%s of %d bytes: %d values", name, len(b), n)
+			t.Errorf("%s of %d bytes: got %d values", name, len(b), n)
 		}
 		if n := c.Values(api.MediaJSON, b, gvk); n != 0 {
-			t.Errorf("%s that is said to be JSON: %d values", name, n)
+			t.Errorf("%s declared as JSON: got %d values, want 0", name, n)
 		}
 	}
 	if n := c.Values(api.MediaProtobuf, []byte("k8s\x00\xff"), gvk); n != 0 {
-		t.Errorf("what cannot be read: %d values", n)
+		t.Errorf("invalid body: got %d values, want 0", n)
 	}
 }
 
-// Decoders skip what they do not know, and take what is missing from what is wanted.
-func TestOddProtobufIsBounded(t *testing.T) {
+// Decoders skip unknown fields, and take a missing type from the expected one.
+func TestUnusualProtobufIsBounded(t *testing.T) {
 	_, c := newCodec(t)
 	field := func(number byte, content string) string {
 		return string(binary.AppendUvarint([]byte{number<<3 | 2}, uint64(len(content)))) + content
@@ -148,18 +147,18 @@ func TestOddProtobufIsBounded(t *testing.T) {
 	many := strings.Repeat("\x12\x00", codec.MaxContainers)
 	long := "\x92\x80\x80\x80\x80\x01" // field 2 and 1<<32
 	for name, body := range map[string]string{
-		"no version":              field(1, field(2, "Pod")) + field(2, field(2, many)),
-		"no kind":                 field(1, field(1, "v1")) + field(2, field(2, many)),
-		"a group":                 meta + field(2, group+field(2, many)),
-		"a group at the end":      meta + field(2, field(2, many)+group),
-		"a group in the envelope": group + meta + field(2, field(2, many)),
-		"a number that overflows": meta + field(2, long+field(2, many)[1:]),
+		"no version":                  field(1, field(2, "Pod")) + field(2, field(2, many)),
+		"no kind":                     field(1, field(1, "v1")) + field(2, field(2, many)),
+		"a group":                     meta + field(2, group+field(2, many)),
+		"a group at the end":          meta + field(2, field(2, many)+group),
+		"a group in the envelope":     group + meta + field(2, field(2, many)),
+		"an overflowing field number": meta + field(2, long+field(2, many)[1:]),
 	} {
 		if _, err := c.Decode(api.MediaProtobuf, []byte("k8s\x00"+body), corev1.SchemeGroupVersion.WithKind("Pod"), nil, true); err == nil {
-			t.Errorf("%s: it is read", name)
+			t.Errorf("%s: got no error", name)
 		}
 	}
-	// A property may have two schemas, of which one is made.
+	// A property may have two schemas, of which the decoder keeps one.
 	wide := func(number int, content string) string {
 		return string(binary.AppendUvarint(binary.AppendUvarint(nil, uint64(number)<<3|2), uint64(len(content)))) + content
 	}
@@ -169,11 +168,11 @@ func TestOddProtobufIsBounded(t *testing.T) {
 	gvk := apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
 	_, err := c.Decode(api.MediaProtobuf, []byte("k8s\x00"+field(2, schema)), gvk, nil, true)
 	if err == nil || !strings.Contains(err.Error(), "the lists of the document take more than 16777216 bytes") {
-		t.Errorf("a property with two schemas: %v", err)
+		t.Errorf("property with two schemas: got %v", err)
 	}
 }
 
-// TestOptionsAreBounded as objects are.
+// TestOptionsAreBounded checks that the limits of objects apply to options.
 func TestOptionsAreBounded(t *testing.T) {
 	_, c := newCodec(t)
 	for media, body := range map[string]string{
@@ -182,15 +181,15 @@ func TestOptionsAreBounded(t *testing.T) {
 		api.MediaProtobuf: "k8s\x00\x12" + string(binary.AppendUvarint(nil, 2*(codec.MaxValues+1))) + strings.Repeat("\x2a\x00", codec.MaxValues+1),
 	} {
 		if _, err := c.DecodeInto(media, []byte(body), &metav1.DeleteOptions{}); err == nil || !strings.Contains(err.Error(), "more than 262144 values") {
-			t.Errorf("%s: %.200v", media, err)
+			t.Errorf("%s: got %.200v", media, err)
 		}
 	}
 }
 
-// What is deep and long would be indentation without end.
+// Indenting a deep and long document would be too large.
 func TestLayoutIsBounded(t *testing.T) {
 	deep := []byte(`{"a":` + strings.Repeat("[", 400) + strings.Repeat("1,", 100_000) + "1" + strings.Repeat("]", 400) + "}")
-	usual := []byte(`{"a":[{"b":[1,2,{"c":"d"}]}]}`)
+	shallow := []byte(`{"a":[{"b":[1,2,{"c":"d"}]}]}`)
 	for name, lay := range map[string]func([]byte) ([]byte, error){
 		"json": codec.Indent, "yaml": codec.JSONToYAML,
 		"an item of json": func(b []byte) ([]byte, error) { return codec.NewLayout("items", false).AppendItem(nil, b) },
@@ -198,10 +197,10 @@ func TestLayoutIsBounded(t *testing.T) {
 	} {
 		got, err := lay(deep)
 		if err != nil || len(got) > 2*len(deep) {
-			t.Errorf("%s: %d bytes of %d, %v", name, len(got), len(deep), err)
+			t.Errorf("%s: got %d bytes for %d, %v", name, len(got), len(deep), err)
 		}
-		if got, err = lay(usual); err != nil || bytes.Count(got, []byte("\n")) < 4 {
-			t.Errorf("%s: %s, %v", name, got, err)
+		if got, err = lay(shallow); err != nil || bytes.Count(got, []byte("\n")) < 4 {
+			t.Errorf("%s: got %s, %v, want it indented", name, got, err)
 		}
 	}
 	got, err := codec.NewLayout("items", true).AppendItem([]byte("items:\n"), deep)
@@ -210,6 +209,6 @@ func TestLayoutIsBounded(t *testing.T) {
 	}
 	back, err := yaml.YAMLToJSON(got)
 	if err != nil || string(back) != `{"items":[`+string(deep)+`]}` {
-		t.Errorf("an item that is not laid out reads otherwise: %v", err)
+		t.Errorf("item without indentation differs after decoding: %v", err)
 	}
 }

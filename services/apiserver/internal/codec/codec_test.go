@@ -46,12 +46,12 @@ func stored(catalog *registry.Catalog) []*registry.Kind {
 	return out
 }
 
-// sample is an object of a kind with all metadata that matters to the codec.
+// sample returns an object of a kind with all metadata that the codec handles.
 func sample(t testing.TB, k *registry.Kind, name string) registry.Object {
 	t.Helper()
 	o, ok := k.New().(registry.Object)
 	if !ok {
-		t.Fatalf("%s: %T is no object", k.GVK(), k.New())
+		t.Fatalf("%s: %T is not an object", k.GVK(), k.New())
 	}
 	o.SetName(name)
 	if k.Namespaced {
@@ -65,8 +65,8 @@ func sample(t testing.TB, k *registry.Kind, name string) registry.Object {
 	return o
 }
 
-// TestEveryKindKeepsItsMetadataInEveryForm walks each stored kind through the
-// stored form and every representation.
+// TestEveryKindKeepsItsMetadataInEveryForm encodes each stored kind in the stored form and all
+// response forms.
 func TestEveryKindKeepsItsMetadataInEveryForm(t *testing.T) {
 	catalog, c := newCodec(t)
 	for _, k := range stored(catalog) {
@@ -86,7 +86,7 @@ func TestEveryKindKeepsItsMetadataInEveryForm(t *testing.T) {
 				t.Fatal(err)
 			}
 			if want.GetName() != "a" || want.GetUID() != obj.GetUID() || want.GetResourceVersion() != "42" || want.GetAnnotations()["a/b"] != "<&>" || want.GetLabels()["app"] != "web" {
-				t.Errorf("read back %+v", want)
+				t.Errorf("got %+v after storing", want)
 			}
 
 			proto, err := kc.AppendProto(nil, it)
@@ -111,7 +111,7 @@ func TestEveryKindKeepsItsMetadataInEveryForm(t *testing.T) {
 					t.Fatalf("item %s: %v", item, err)
 				}
 				if _, has := m["kind"]; has {
-					t.Errorf("a list's item tells its kind: %s", item)
+					t.Errorf("list item has a kind: %s", item)
 				}
 			}
 
@@ -120,7 +120,7 @@ func TestEveryKindKeepsItsMetadataInEveryForm(t *testing.T) {
 				t.Fatal(err)
 			}
 			if attrs.Name != "a" || attrs.Namespace != obj.GetNamespace() || len(attrs.Labels) != len(obj.GetLabels()) {
-				t.Errorf("attributes are %+v", attrs)
+				t.Errorf("got attributes %+v", attrs)
 			}
 			partial, err := kc.PartialFrame(codec.Added, "v1", it)
 			if err != nil {
@@ -131,7 +131,7 @@ func TestEveryKindKeepsItsMetadataInEveryForm(t *testing.T) {
 				t.Fatal(err)
 			}
 			if pom.Kind != "PartialObjectMetadata" || pom.APIVersion != "meta.k8s.io/v1" || pom.ResourceVersion != "42" || pom.Labels["app"] != "web" {
-				t.Errorf("metadata form is %+v", pom)
+				t.Errorf("got metadata %+v", pom)
 			}
 			checkRow(t, kc, it)
 		})
@@ -148,7 +148,7 @@ func checkEvent(t *testing.T, frame []byte, typ string, k *registry.Kind) {
 		t.Fatalf("frame %s: %v", frame, err)
 	}
 	if ev.Type != typ || ev.Object.Kind != k.Kind || ev.Object.APIVersion != k.GroupVersion().String() || !bytes.HasSuffix(frame, []byte("\n")) || bytes.Count(frame, []byte("\n")) != 1 {
-		t.Errorf("frame of %s is %s", typ, frame)
+		t.Errorf("got %s frame %s", typ, frame)
 	}
 }
 
@@ -168,11 +168,11 @@ func checkRow(t *testing.T, kc *codec.Coder, it codec.Item) {
 	}
 	cells := max(len(table.ColumnDefinitions), len(kc.Decl.Shown.Columns))
 	if len(table.Rows) != 1 || len(table.Rows[0].Cells) != cells {
-		t.Fatalf("%d cells for %d columns", len(table.Rows[0].Cells), len(table.ColumnDefinitions))
+		t.Fatalf("got %d cells for %d columns", len(table.Rows[0].Cells), len(table.ColumnDefinitions))
 	}
 	for i, col := range table.ColumnDefinitions {
 		if col.Name == "Age" && table.Rows[0].Cells[i] != "90s" {
-			t.Errorf("age is %v", table.Rows[0].Cells[i])
+			t.Errorf("got age %v, want 90s", table.Rows[0].Cells[i])
 		}
 	}
 }
@@ -184,7 +184,7 @@ func decode(t *testing.T, c *codec.Codec, media string, b []byte, gvk schema.Gro
 		t.Fatalf("%s: %v", b, err)
 	}
 	if d.GVK != gvk || len(d.Unknown) > 0 {
-		t.Errorf("decoded as %v with unknown fields %v", d.GVK, d.Unknown)
+		t.Errorf("got %v with unknown fields %v", d.GVK, d.Unknown)
 	}
 	return d.Object.(registry.Object)
 }
@@ -198,7 +198,7 @@ func equal(t *testing.T, form string, want, got runtime.Object) {
 	}
 }
 
-// TestListsDecode builds lists of the pieces and reads them with the library.
+// TestListsDecode builds lists from their parts and decodes them with the library.
 func TestListsDecode(t *testing.T) {
 	catalog, c := newCodec(t)
 	for _, k := range stored(catalog) {
@@ -219,7 +219,7 @@ func TestListsDecode(t *testing.T) {
 			}
 			n, err := maker.Size(it)
 			if err != nil || n != codec.ProtoMessageSize(len(m)) {
-				t.Fatalf("%s: an item of %d bytes, %v; its message has %d", k.GVK(), n, err, len(m))
+				t.Fatalf("%s: got item size %d, %v, its message has %d", k.GVK(), n, err, len(m))
 			}
 			size += n
 			items = append(items, it)
@@ -239,7 +239,7 @@ func TestListsDecode(t *testing.T) {
 				t.Fatal(err)
 			}
 			if want := kc.AppendProtoMessage(nil, messages[i], false); !bytes.Equal(proto[before:], want) {
-				t.Errorf("%s: an item is %x, its message makes %x", k.GVK(), proto[before:], want)
+				t.Errorf("%s: got item %x, want %x", k.GVK(), proto[before:], want)
 			}
 			frame, err := kc.JSONFrame(codec.Modified, it)
 			if err != nil {
@@ -263,13 +263,13 @@ func TestListsDecode(t *testing.T) {
 				t.Fatal(err)
 			}
 			if l.GetResourceVersion() != "99" || l.GetContinue() != "x" || *l.GetRemainingItemCount() != 5 || meta.LenList(d.Object) != 3 {
-				t.Errorf("%s %s: read %+v", k.GVK(), media, d.Object)
+				t.Errorf("%s %s: got %+v", k.GVK(), media, d.Object)
 			}
 			i := 0
 			_ = meta.EachListItem(d.Object, func(o runtime.Object) error {
 				m := o.(metav1.Object)
 				if m.GetName() != fmt.Sprint("o", i) || m.GetResourceVersion() != fmt.Sprint(7+i) {
-					t.Errorf("%s %s: item %d is %s at %s", k.GVK(), media, i, m.GetName(), m.GetResourceVersion())
+					t.Errorf("%s %s: item %d: got %s at %s", k.GVK(), media, i, m.GetName(), m.GetResourceVersion())
 				}
 				i++
 				return nil
@@ -278,8 +278,8 @@ func TestListsDecode(t *testing.T) {
 	}
 }
 
-// TestStoredForm: what stands in the store is protobuf in its envelope, or JSON
-// for the groups that Kubernetes stores so; both tell the stored version.
+// TestStoredForm checks that stored values are protobuf in its envelope, or JSON for the groups
+// that Kubernetes stores as JSON, and that both contain the stored version.
 func TestStoredForm(t *testing.T) {
 	catalog, c := newCodec(t)
 	for _, k := range stored(catalog) {
@@ -289,22 +289,22 @@ func TestStoredForm(t *testing.T) {
 		}
 		wantJSON := k.Group == "apiextensions.k8s.io" || k.Group == "apiregistration.k8s.io"
 		if bytes.HasPrefix(value, []byte("k8s\x00")) == wantJSON {
-			t.Errorf("%s is stored as %.40q", k.GVK(), value)
+			t.Errorf("%s: got stored value %.40q", k.GVK(), value)
 		}
 		if wantJSON {
 			var tm metav1.TypeMeta
 			if err := json.Unmarshal(value, &tm); err != nil || tm.Kind != k.Kind || tm.APIVersion != k.StoredGVK().GroupVersion().String() {
-				t.Errorf("%s: type is %+v, error %v", k.GVK(), tm, err)
+				t.Errorf("%s: got type %+v, %v", k.GVK(), tm, err)
 			}
 		}
 		if bytes.Contains(value, []byte("resourceVersion")) {
-			t.Errorf("%s: stored with a resourceVersion", k.GVK())
+			t.Errorf("%s: stored value has a resourceVersion", k.GVK())
 		}
 	}
 }
 
-// TestSelectableFieldsOfParts: messages that come in several parts are one, as for the decoder.
-func TestSelectableFieldsOfParts(t *testing.T) {
+// TestRepeatedMessagesAreMerged checks that repeated messages are merged, as by the decoder.
+func TestRepeatedMessagesAreMerged(t *testing.T) {
 	catalog, c := newCodec(t)
 	kc := c.Of(catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods")))
 	first := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{NodeName: "node-1", HostNetwork: true}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
@@ -331,7 +331,7 @@ func TestSelectableFieldsOfParts(t *testing.T) {
 	}
 	for k, v := range map[string]string{"spec.nodeName": "node-7", "spec.restartPolicy": "Never", "spec.hostNetwork": "false", "status.phase": "Failed", "status.podIP": "10.0.0.1"} {
 		if got[k] != v {
-			t.Errorf("%s is %q, want %q", k, got[k], v)
+			t.Errorf("%s: got %q, want %q", k, got[k], v)
 		}
 	}
 }
@@ -365,15 +365,15 @@ func TestSelectableFieldsAreReadFromTheEncodedForm(t *testing.T) {
 		}
 		for k, v := range want {
 			if g, ok := got[k]; !ok || g != v {
-				t.Errorf("%s: %s is %q, want %q", form, k, g, v)
+				t.Errorf("%s: %s: got %q, want %q", form, k, g, v)
 			}
 		}
 	}
 }
 
-// TestDamagedStoredValues: what stands in the store may be broken; reading it is
-// an error, never a panic.
-func TestDamagedStoredValues(t *testing.T) {
+// TestDamagedStoredValuesAreErrors checks that decoding a damaged stored value is an error and never
+// panics.
+func TestDamagedStoredValuesAreErrors(t *testing.T) {
 	catalog, c := newCodec(t)
 	k := catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods"))
 	kc := c.Of(k)
@@ -391,33 +391,33 @@ func TestDamagedStoredValues(t *testing.T) {
 		_, e2 := kc.AppendProto(nil, it)
 		_, e3 := kc.JSONFrame(codec.Added, it)
 		if e2 == nil || (e1 == nil) != (e3 == nil) {
-			t.Errorf("%s: errors are %v, %v, %v", name, e1, e2, e3)
+			t.Errorf("%s: got errors %v, %v, %v", name, e1, e2, e3)
 		}
 	}
 }
 
-// TestRememberedPlaces: a value is written the same whether it is looked through or
-// opened where it was found to be before.
-func TestRememberedPlaces(t *testing.T) {
+// TestRememberedPositionsGiveSameEncoding checks that the encoding is the same whether positions are searched or
+// taken from an earlier call.
+func TestRememberedPositionsGiveSameEncoding(t *testing.T) {
 	catalog, c := newCodec(t)
 	for i, k := range stored(catalog) {
 		for _, annotation := range []int{0, 100, 1 << 12, 1 << 17, 1 << 21} {
-			if annotation > 1<<12 && i%8 > 0 { // what is that large takes its time, and kinds are much alike
+			if annotation > 1<<12 && i%8 > 0 { // large values are slow, so check a few kinds
 				continue
 			}
 			obj := sample(t, k, "a")
 			obj.SetAnnotations(map[string]string{"large": strings.Repeat("x", annotation)})
-			obj.SetSelfLink(strings.Repeat("s", annotation%1000)) // stands before the version
+			obj.SetSelfLink(strings.Repeat("s", annotation%1000)) // precedes the resource version
 			value, err := c.Of(k).EncodeStored(obj)
 			if err != nil {
 				t.Fatal(err)
 			}
-			samePlaces(t, c.Of(k), value)
+			checkPositions(t, c.Of(k), value)
 		}
 	}
 }
 
-func samePlaces(t *testing.T, kc *codec.Coder, value []byte) {
+func checkPositions(t *testing.T, kc *codec.Coder, value []byte) {
 	t.Helper()
 	var places atomic.Uint64
 	for _, revision := range []int64{0, 7, 1 << 60} {
@@ -437,7 +437,7 @@ func samePlaces(t *testing.T, kc *codec.Coder, value []byte) {
 				it := plain
 				it.Places = &places
 				if got, err := encode(it); !bytes.Equal(got, want) || (err == nil) != (wantErr == nil) {
-					t.Fatalf("%s at %d: %x, %v; want %x, %v", form, revision, got, err, want, wantErr)
+					t.Fatalf("%s at %d: got %x, %v, want %x, %v", form, revision, got, err, want, wantErr)
 				}
 			}
 		}
@@ -459,29 +459,29 @@ func FuzzStoredValue(f *testing.F) {
 		it := codec.Item{Stored: b, Revision: 3}
 		_, _ = kc.Attributes(b)
 		_, _ = kc.Message(it)
-		samePlaces(t, kc, b)
+		checkPositions(t, kc, b)
 		_, _ = kc.PartialMessage(it)
 		if row, err := kc.TableCells(it); err == nil {
 			if _, err := row.Append(nil, codec.NewAges(time.Unix(1, 0))); err != nil {
-				t.Errorf("a row that was made cannot be written: %v", err)
+				t.Errorf("row cannot be encoded: %v", err)
 			}
 		}
 		_, _ = codec.Row(b).Append(nil, codec.NewAges(time.Unix(1, 0)))
 	})
 }
 
-func TestMessagesOfUndecodableBodies(t *testing.T) {
+func TestDecodeErrorsNameField(t *testing.T) {
 	_, c := newCodec(t)
 	gvk := corev1.SchemeGroupVersion.WithKind("ConfigMap")
 	_, err := c.Decode(api.MediaJSON, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":"a"}`), gvk, nil, false)
 	if err == nil || !strings.Contains(err.Error(), "ConfigMap.metadata of type v1.ObjectMeta") {
-		t.Errorf("error is %v", err)
+		t.Errorf("got %v", err)
 	}
 	d, err := c.Decode(api.MediaJSON, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","x":1},"data":{"a":"1","a":"2"}}`), gvk, nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := fmt.Sprint(d.Unknown); got != `[duplicate field "data.a" unknown field "metadata.x"]` && got != `[unknown field "metadata.x" duplicate field "data.a"]` {
-		t.Errorf("unknown fields are %s", got)
+		t.Errorf("got unknown fields %s", got)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/codec"
 )
 
-// value draws any JSON, with texts that are hard to lay out.
+// value draws a JSON value with strings that are hard to lay out.
 func value(t *rapid.T, depth int) any {
 	texts := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{
 		"", " ", "a\n", "a\n\n b\n", "\ta", "- a", "a: b", "items: []", "|", "yes", "1", "\"", "#", strings.Repeat("word ", 40), "a\nitems: []\nb", "é\u2028", "\x7f", "\u0081\ufeff", "\uffff\u00a0",
@@ -41,9 +41,9 @@ func value(t *rapid.T, depth int) any {
 	return texts.Draw(t, "text")
 }
 
-// TestLayoutIsThatOfTheWhole: laid out one by one, elements look as they do in the
-// whole list.
-func TestLayoutIsThatOfTheWhole(t *testing.T) {
+// TestItemLayoutMatchesList checks that elements that are laid out one by one look as in the whole
+// list.
+func TestItemLayoutMatchesList(t *testing.T) {
 	for _, elements := range []string{"items", "rows"} {
 		head := `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"items: []"},"columnDefinitions":[{"description":"a\nitems: []\n"}],"` + elements + `":[`
 		rapid.Check(t, func(t *rapid.T) {
@@ -69,15 +69,15 @@ func TestLayoutIsThatOfTheWhole(t *testing.T) {
 				}
 				got = l.AppendTail(got)
 				if b, err := want(whole); err != nil || !bytes.Equal(got, b) {
-					t.Fatalf("%s:\n%s\nwant (%v)\n%s", name, got, err, b)
+					t.Fatalf("%s: got\n%s\nwant (%v)\n%s", name, got, err, b)
 				}
 			}
 		})
 	}
 }
 
-// TestEverythingIsYAML: what JSON can say is the same as YAML.
-func TestEverythingIsYAML(t *testing.T) {
+// TestJSONToYAMLIsLossless converts random JSON to YAML and back.
+func TestJSONToYAMLIsLossless(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b, err := json.Marshal(value(t, 4))
 		if err != nil {
@@ -93,15 +93,15 @@ func TestEverythingIsYAML(t *testing.T) {
 		}
 		var was, is any
 		if json.Unmarshal(b, &was) != nil || json.Unmarshal(back, &is) != nil || !reflect.DeepEqual(was, is) {
-			t.Fatalf("%q is %q, and then %q", b, y, back)
+			t.Fatalf("%q: got YAML %q and then JSON %q", b, y, back)
 		}
 	})
 }
 
-func TestYAMLShowsTextThatIsNotUnicode(t *testing.T) {
+func TestYAMLReplacesInvalidUnicode(t *testing.T) {
 	doc := []byte(`{"a":"\ud800x\\ud800\ud83d\ude00","b":"` + "\xff" + `"}`)
 	got, err := codec.JSONToYAML(doc)
 	if want := `a: "�x\\ud800\U0001F600"` + "\nb: \ufffd\n"; err != nil || string(got) != want {
-		t.Errorf("%q, %v, want %q", got, err, want)
+		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// TestListsAreBounded: few bytes must not stand for lists of structs that are large once
-// they are made, however they are written; and what can be stored can be sent.
+// TestListsAreBounded checks all encodings: short documents must not decode to large lists of
+// structs. Every object that can be stored can be sent.
 func TestListsAreBounded(t *testing.T) {
 	_, c := newCodec(t)
 	list := func(element string, n int) string { return "[" + strings.Repeat(element+",", n-1) + element + "]" }
@@ -36,44 +36,44 @@ func TestListsAreBounded(t *testing.T) {
 	aliased := "kind: Pod\napiVersion: v1\nspec:\n  containers: &c " + part + "\n  initContainers: *c\n"
 	for name, x := range map[string]struct {
 		media, body string
-		refused     bool
+		rejected    bool
 	}{
-		"empty":                            {api.MediaJSON, pod("containers", many), true},
-		"empty, with room":                 {api.MediaJSON, pod("containers", strings.ReplaceAll(many, "{},", " { } ,\n")), true},
-		"nothing":                          {api.MediaJSON, pod("containers", list("null", 44_000)), true},
-		"a name that is written otherwise": {api.MediaJSON, pod(`\u0063ontainers`, many), true},
-		"in a template":                    {api.MediaJSON, deployment, true},
-		"two lists":                        {api.MediaJSON, pod("containers", part+`,"initContainers":`+part), true},
-		"no type but what is wanted":       {api.MediaJSON, `{"spec":{"containers":` + many + `}}`, true},
-		"no such type":                     {api.MediaJSON, `{"kind":"Nothing","spec":{"containers":` + many + `}}`, false},
-		"YAML":                             {api.MediaYAML, block(pod("containers", many)), true},
-		"YAML that is JSON":                {api.MediaYAML, pod("containers", many), true},
-		"YAML without a type":              {api.MediaYAML, "spec: {containers: " + many + "}\n", true},
-		"YAML of aliases":                  {api.MediaYAML, aliased, true},
-		"YAML that is merged":              {api.MediaYAML, merged, true},
-		"YAML of a list that is merged":    {api.MediaYAML, listed, true},
-		"more than can be stored":          {api.MediaJSON, pod("containers", list("{}", 40_000)), false},
-		"much environment":                 {api.MediaJSON, pod("containers", env), false},
-		"much environment in YAML":         {api.MediaYAML, pod("containers", env), false},
-		"YAML with a type by an alias":     {api.MediaYAML, "metadata: {name: &k Pod}\nkind: *k\napiVersion: v1\nspec: {containers: " + many + "}\n", true},
-		"YAML with a name by an alias":     {api.MediaYAML, "kind: Pod\napiVersion: v1\nmetadata: {name: &c containers}\nspec: {*c : " + many + "}\n", true},
-		"YAML with a name that is tagged":  {api.MediaYAML, "kind: Pod\napiVersion: v1\nspec: {!!binary Y29udGFpbmVycw== : " + many + "}\n", true},
-		"a field that is not known":        {api.MediaJSON, pod("x", many), false},
-		"an object":                        {api.MediaJSON, pod("containers", "{\"a\":"+many+"}"), false},
+		"empty":                     {api.MediaJSON, pod("containers", many), true},
+		"empty, with spaces":        {api.MediaJSON, pod("containers", strings.ReplaceAll(many, "{},", " { } ,\n")), true},
+		"null":                      {api.MediaJSON, pod("containers", list("null", 44_000)), true},
+		"an escaped name":           {api.MediaJSON, pod(`\u0063ontainers`, many), true},
+		"in a template":             {api.MediaJSON, deployment, true},
+		"two lists":                 {api.MediaJSON, pod("containers", part+`,"initContainers":`+part), true},
+		"no type":                   {api.MediaJSON, `{"spec":{"containers":` + many + `}}`, true},
+		"unknown type":              {api.MediaJSON, `{"kind":"Nothing","spec":{"containers":` + many + `}}`, false},
+		"YAML":                      {api.MediaYAML, block(pod("containers", many)), true},
+		"JSON as YAML":              {api.MediaYAML, pod("containers", many), true},
+		"YAML without a type":       {api.MediaYAML, "spec: {containers: " + many + "}\n", true},
+		"YAML of aliases":           {api.MediaYAML, aliased, true},
+		"YAML with a merge key":     {api.MediaYAML, merged, true},
+		"YAML with a merged list":   {api.MediaYAML, listed, true},
+		"more than can be stored":   {api.MediaJSON, pod("containers", list("{}", 40_000)), false},
+		"many variables":            {api.MediaJSON, pod("containers", env), false},
+		"many variables in YAML":    {api.MediaYAML, pod("containers", env), false},
+		"YAML with an aliased type": {api.MediaYAML, "metadata: {name: &k Pod}\nkind: *k\napiVersion: v1\nspec: {containers: " + many + "}\n", true},
+		"YAML with an aliased name": {api.MediaYAML, "kind: Pod\napiVersion: v1\nmetadata: {name: &c containers}\nspec: {*c : " + many + "}\n", true},
+		"YAML with a tagged name":   {api.MediaYAML, "kind: Pod\napiVersion: v1\nspec: {!!binary Y29udGFpbmVycw== : " + many + "}\n", true},
+		"an unknown field":          {api.MediaJSON, pod("x", many), false},
+		"an object":                 {api.MediaJSON, pod("containers", "{\"a\":"+many+"}"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if x.media != api.MediaYAML && !json.Valid([]byte(x.body)) {
-				t.Fatal("no JSON")
+				t.Fatal("test body is not valid JSON")
 			}
 			_, err := c.Decode(x.media, []byte(x.body), corev1.SchemeGroupVersion.WithKind("Pod"), nil, false)
-			if refused := err != nil && strings.Contains(err.Error(), "the lists of the document take more than 16777216 bytes"); refused != x.refused {
-				t.Errorf("refused %t: %.200v", refused, err)
+			if rejected := err != nil && strings.Contains(err.Error(), "the lists of the document take more than 16777216 bytes"); rejected != x.rejected {
+				t.Errorf("got rejected %t, want %t: %.200v", rejected, x.rejected, err)
 			}
 		})
 	}
 }
 
-// TestSchemasAreBounded: schemas are read in ways of their own.
+// TestSchemasAreBounded checks schemas, which have their own decoders.
 func TestSchemasAreBounded(t *testing.T) {
 	catalog, c := newCodec(t)
 	gvk := apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
@@ -91,11 +91,11 @@ func TestSchemasAreBounded(t *testing.T) {
 	} {
 		for _, media := range []string{api.MediaJSON, api.MediaYAML} {
 			if _, err := k.DecodeBody(media, []byte(crd(schema)), false); err == nil || !strings.Contains(err.Error(), "the lists of the document take more than 16777216 bytes") {
-				t.Errorf("%s, %s: %.200v", name, media, err)
+				t.Errorf("%s, %s: got %.200v", name, media, err)
 			}
 		}
 	}
 	if _, err := k.DecodeBody(api.MediaJSON, []byte(crd(`{"enum":[`+strings.Repeat(`"a",`, 100_000)+`"b"]}`)), false); err != nil {
-		t.Errorf("many values: %v", err)
+		t.Errorf("many values: got %v", err)
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestPartly: what is asked for of an object is as in the whole object, the rest is
-// not there.
-func TestPartly(t *testing.T) {
+// TestPartlyDecodesRequestedFields checks that the requested fields equal those of the whole object and others are
+// missing.
+func TestPartlyDecodesRequestedFields(t *testing.T) {
 	catalog, c := newCodec(t)
 	kc := c.Of(catalog.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")))
 	partly, err := kc.Partly("metadata.name", "metadata.labels", "metadata.ownerReferences.uid", "data")
@@ -39,22 +39,22 @@ func TestPartly(t *testing.T) {
 			want.OwnerReferences = append(want.OwnerReferences, metav1.OwnerReference{UID: o.UID})
 		}
 		if !apiequality.Semantic.DeepEqual(got, want) {
-			t.Fatalf("read are\n%+v, want\n%+v", got, want)
+			t.Fatalf("got\n%+v, want\n%+v", got, want)
 		}
 		if len(value) > 20 {
-			_, _ = partly(codec.Item{Stored: value[:len(value)-15], Revision: 42}) // does not panic
+			_, _ = partly(codec.Item{Stored: value[:len(value)-15], Revision: 42}) // must not panic
 		}
 	}
 	for _, path := range []string{"nothing", "metadata.nothing", "data.x", "kind"} {
 		if _, err := kc.Partly(path); err == nil {
-			t.Errorf("%s can be read", path)
+			t.Errorf("%s: got no error", path)
 		}
 	}
 }
 
-// TestCellsOfParts: the cells of a table are the same when only what they say they
-// read is decoded.
-func TestCellsOfParts(t *testing.T) {
+// TestTableCellsFromParts checks that decoding only the declared fields does not change table
+// cells.
+func TestTableCellsFromParts(t *testing.T) {
 	catalog, c := newCodec(t)
 	seen := false
 	for _, k := range stored(catalog) {
@@ -81,16 +81,16 @@ func TestCellsOfParts(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got, err := c.Of(k).TableCells(it); err != nil || !bytes.Equal(got, want) {
-				t.Fatalf("%s: the cells are %q, want %q (%v)", k.Kind, got, want, err)
+				t.Fatalf("%s: got cells %q, want %q (%v)", k.Kind, got, want, err)
 			}
 		}
 	}
 	if !seen {
-		t.Error("no kind says what its columns read")
+		t.Error("no kind declares the fields of its columns")
 	}
 }
 
-// BenchmarkPartly reads what the node authorizer does of a pod.
+// BenchmarkPartly reads the fields of a pod that the node authorizer needs.
 func BenchmarkPartly(b *testing.B) {
 	catalog, c := newCodec(b)
 	kc := c.Of(catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods")))
@@ -123,7 +123,7 @@ func BenchmarkPartly(b *testing.B) {
 	})
 }
 
-// BenchmarkCells makes the cells of a pod that runs.
+// BenchmarkCells computes the table cells of a running pod.
 func BenchmarkCells(b *testing.B) {
 	catalog, c := newCodec(b)
 	kc := c.Of(catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods")))

@@ -16,8 +16,8 @@ import (
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// randomObjects fills objects with what every form can hold: times of whole
-// seconds, quantities in their canonical form, embedded JSON that is JSON.
+// randomObjects returns a filler for objects that every form can express: times of whole seconds,
+// canonical quantities, valid embedded JSON.
 func randomObjects(seed int64) *randfill.Filler {
 	raw := []byte(`{"apiVersion":"example.com/v1","kind":"Any","list":[1,"two",null]}`)
 	return randfill.NewWithSeed(seed).NilChance(0.4).NumElements(1, 1).MaxDepth(12).Funcs(
@@ -43,13 +43,13 @@ func randomObjects(seed int64) *randfill.Filler {
 	)
 }
 
-// TestRandomObjectsSurviveEveryForm takes randomly filled objects of all kinds
-// through the bodies that clients send and receive, and through the store.
+// TestRandomObjectsSurviveEveryForm encodes and decodes random objects of all kinds in all media
+// types and in the stored form.
 func TestRandomObjectsSurviveEveryForm(t *testing.T) {
 	const rounds = 3
 	catalog, c := newCodec(t)
 	if n := len(catalog.Kinds()); n != 61 {
-		t.Errorf("%d kinds, want 61", n)
+		t.Errorf("got %d kinds, want 61", n)
 	}
 	for _, k := range catalog.Kinds() {
 		t.Run(k.GVK().String(), func(t *testing.T) {
@@ -74,9 +74,8 @@ func TestRandomObjectsSurviveEveryForm(t *testing.T) {
 	}
 }
 
-// throughStore stores an object as an older server might have left it and reads
-// it back with its defaults. A stored form that is another type may lose what it
-// has no place for, once.
+// throughStore stores an object as an older server might have done and reads it with its defaults.
+// If the stored form is another type, it may lose fields that it cannot express, once.
 func throughStore(t *testing.T, c *codec.Codec, kc *codec.Coder, obj registry.Object) {
 	t.Helper()
 	var value []byte
@@ -107,7 +106,7 @@ func throughStore(t *testing.T, c *codec.Codec, kc *codec.Coder, obj registry.Ob
 	if kc.Decl.Stored.JSON {
 		return
 	}
-	// Protobuf has no place for the types of embedded objects.
+	// Protobuf cannot express the types of embedded objects.
 	text, err := c.Encode(want.DeepCopyObject(), kc.Decl.GVK(), api.MediaProtobuf, false)
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +116,7 @@ func throughStore(t *testing.T, c *codec.Codec, kc *codec.Coder, obj registry.Ob
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, value := range map[string][]byte{"as it was stored": value, "with its defaults": defaulted} {
+	for name, value := range map[string][]byte{"as stored": value, "with its defaults": defaulted} {
 		var places atomic.Uint64
 		for _, read := range []string{"first protobuf read ", "second protobuf read "} {
 			body, err := kc.AppendProto(nil, codec.Item{Stored: slices.Clip(value), Revision: 42, Places: &places})

@@ -12,8 +12,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// decodedOnly are the kinds whose objects have to be decoded to be shown: they are
-// stored as another type, or as JSON, or no rules tell what their defaults change.
+// decodedOnly lists the kinds that are always decoded: they are stored as another type or as JSON,
+// or no rules describe their defaults.
 var decodedOnly = map[string]bool{
 	"LimitRange": true, "Namespace": true, "ReplicationController": true, "DaemonSet": true, "StatefulSet": true, "CronJob": true,
 	"APIService": true, "CustomResourceDefinition": true, "HorizontalPodAutoscaler": true, "IngressClass": true, "NetworkPolicy": true,
@@ -24,19 +24,18 @@ var decodedOnly = map[string]bool{
 	"Event.events.k8s.io": true, "ResourceClaim": true, "ResourceClaimTemplate": true,
 }
 
-// TestStoredObjectsAreWrittenAsDecoded compares what is made from stored bytes with
-// what is made from the decoded object, for objects that this server stores and for
-// those that an older one may have left.
-func TestStoredObjectsAreWrittenAsDecoded(t *testing.T) {
+// TestTranscodingMatchesDecoding compares JSON from stored bytes with that of the decoded object,
+// for objects with and without the defaults of this server.
+func TestTranscodingMatchesDecoding(t *testing.T) {
 	const rounds = 40
 	catalog, c := newCodec(t)
 	for _, k := range stored(catalog) {
 		t.Run(k.GVK().String(), func(t *testing.T) {
 			kc := c.Of(k)
 			if kc.Transcodes() == (decodedOnly[k.Kind] || decodedOnly[k.Kind+"."+k.Group]) {
-				t.Fatalf("transcodes: %v", kc.Transcodes())
+				t.Fatalf("Transcodes: got %v, want the opposite", kc.Transcodes())
 			}
-			written := 0
+			transcoded := 0
 			for seed := range int64(rounds) {
 				obj := k.New().(registry.Object)
 				randomObjects(seed).NumElements(0, 2).NilChance(0.2 + 0.2*float64(seed%4)).Funcs(randomServices()...).Fill(obj)
@@ -52,19 +51,19 @@ func TestStoredObjectsAreWrittenAsDecoded(t *testing.T) {
 						t.Fatal(err)
 					}
 					if asDecoded(t, kc, codec.Item{Stored: value, Revision: 42}) && filled {
-						written++
+						transcoded++
 					}
 				}
 			}
-			// A volume that is of several kinds at once is not filled in all of them.
-			if kc.Transcodes() && written < rounds/4 {
-				t.Errorf("%d of %d objects are written from their stored form", written, rounds)
+			// Random volumes with several sources do not have all defaults.
+			if kc.Transcodes() && transcoded < rounds/4 {
+				t.Errorf("%d of %d objects were transcoded, want at least a quarter", transcoded, rounds)
 			}
 		})
 	}
 }
 
-// randomServices fill fields on which defaults of services, and of subjects, depend.
+// randomServices returns fillers for fields on which the defaults of services and subjects depend.
 func randomServices() []any {
 	return []any{
 		func(s *rbacv1.Subject, c randfill.Continue) {
@@ -81,8 +80,8 @@ func randomServices() []any {
 	}
 }
 
-// asDecoded compares all JSON of a stored value with that of the decoded object, and
-// tells whether it was made without decoding.
+// asDecoded compares all JSON forms of a stored value with those of the decoded object. It reports
+// whether the value was transcoded.
 func asDecoded(t *testing.T, kc *codec.Coder, it codec.Item) bool {
 	t.Helper()
 	obj, err := kc.DecodeItem(t.Context(), it)
@@ -101,28 +100,28 @@ func asDecoded(t *testing.T, kc *codec.Coder, it codec.Item) bool {
 				at++
 			}
 			at = max(0, at-80)
-			t.Fatalf("%s is\n%.300s, want\n%.300s", what, got[min(at, len(got)):], want[min(at, len(want)):])
+			t.Fatalf("%s: got\n%.300s, want\n%.300s", what, got[min(at, len(got)):], want[min(at, len(want)):])
 		}
 	}
 	frame, err := kc.JSONFrame(codec.Modified, it)
 	if err != nil {
 		t.Fatal(err)
 	}
-	same("the frame", frame, want)
+	same("frame", frame, want)
 	var memo codec.Memo
-	item, mine := kc.AppendStoredItem([]byte("x"), it, &memo)
-	if !mine {
-		same("what is left", item, []byte("x"))
+	item, ok := kc.AppendStoredItem([]byte("x"), it, &memo)
+	if !ok {
+		same("buffer", item, []byte("x"))
 		return false
 	}
-	same("the item", item, kc.AppendItem([]byte("x"), want, codec.Modified))
+	same("item", item, kc.AppendItem([]byte("x"), want, codec.Modified))
 	whole, _ := kc.AppendStored([]byte("x"), it, &memo)
-	same("the object", whole[1:], want.Object(codec.Modified))
+	same("object", whole[1:], want.Object(codec.Modified))
 	return true
 }
 
-// TestMetadataIsWrittenAsDecoded: the metadata of objects of any kind.
-func TestMetadataIsWrittenAsDecoded(t *testing.T) {
+// TestMetadataTranscodingMatchesDecoding checks objects of all kinds.
+func TestMetadataTranscodingMatchesDecoding(t *testing.T) {
 	catalog, c := newCodec(t)
 	for _, k := range stored(catalog) {
 		kc := c.Of(k)
@@ -137,20 +136,20 @@ func TestMetadataIsWrittenAsDecoded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, mine := kc.AppendPartial(nil, "v1", it, nil)
-		if mine == k.Stored.JSON {
-			t.Errorf("%s: written from its stored form: %v", k.Kind, mine)
+		got, ok := kc.AppendPartial(nil, "v1", it, nil)
+		if ok == k.Stored.JSON {
+			t.Errorf("%s: transcoded: got %v", k.Kind, ok)
 		}
-		if mine && !bytes.Equal(got, frame.Object(codec.Added)) {
-			t.Errorf("%s: the metadata is\n%s, want\n%s", k.Kind, got, frame)
+		if ok && !bytes.Equal(got, frame.Object(codec.Added)) {
+			t.Errorf("%s: got metadata\n%s, want\n%s", k.Kind, got, frame)
 		}
-		// What the frame is made of when it is decoded, and by other versions.
+		// Other versions are decoded. Their frames differ only in the version.
 		other, err := kc.PartialFrame(codec.Added, "v1beta1", it)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if want := bytes.Replace(other, []byte("/v1beta1"), []byte("/v1"), 1); !bytes.Equal(frame, want) {
-			t.Errorf("%s: the frame is\n%s, want\n%s", k.Kind, frame, want)
+			t.Errorf("%s: got frame\n%s, want\n%s", k.Kind, frame, want)
 		}
 	}
 }

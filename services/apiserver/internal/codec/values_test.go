@@ -26,8 +26,8 @@ import (
 
 const bad = "a\xffb"
 
-// unservable are objects with a value that not every encoding can express, by the path that
-// the error names.
+// unservable returns objects with a value that not every encoding can express, by the path in the
+// error.
 func unservable() map[string]registry.Object {
 	tooLate := metav1.NewTime(time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))
 	nan := math.NaN()
@@ -63,20 +63,20 @@ func TestProtobufRejectsValuesThatJSONCannotExpress(t *testing.T) {
 		}
 		_, err = c.Decode(api.MediaProtobuf, body, gvks[0], nil, false)
 		if invalid := new(codec.ValueError); !errors.As(err, &invalid) || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("want %s, got %v", want, err)
+			t.Errorf("got %v, want %s", err, want)
 		}
 		for _, k := range catalog.Kinds() {
 			if k.GVK() == gvks[0] && k.Stored.To == nil && !k.Stored.JSON {
 				if err := c.Of(k).CheckStored(body); err == nil || !strings.HasPrefix(err.Error(), want) {
-					t.Errorf("CheckStored: want %s, got %v", want, err)
+					t.Errorf("CheckStored: got %v, want %s", err, want)
 				}
 			}
 		}
 	}
 }
 
-// expensive are documents with a quantity that takes hours to parse, by the path that the
-// error names, in several encodings.
+// TestDecodeRejectsExpensiveQuantities decodes quantities that would take hours to parse, in
+// several encodings.
 func TestDecodeRejectsExpensiveQuantities(t *testing.T) {
 	_, c := newCodec(t)
 	pod, quota := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, schema.GroupVersionKind{Version: "v1", Kind: "ResourceQuota"}
@@ -104,21 +104,21 @@ func TestDecodeRejectsExpensiveQuantities(t *testing.T) {
 	} {
 		_, err := c.Decode(tc.media, []byte(tc.body), tc.gvk, nil, true)
 		if err == nil || !strings.HasPrefix(err.Error(), tc.want) {
-			t.Errorf("%s %.60q: want %s, got %v", tc.media, tc.body, tc.want, err)
+			t.Errorf("%s %.60q: got %v, want %s", tc.media, tc.body, err, tc.want)
 		}
 	}
 	for name, body := range map[string]string{
-		// The value of the map entry has the type of a varint, its length stands for the number.
+		// The value of the map entry has the wire type of a varint, and its length is the number.
 		"wire type of a map value": "k8s\x00\n\x13\n\x02v1\x12\rResourceQuota\x12\x1c\x12\x1a\n\x18\n\x03cpu\x10\x11\n\x0f1e-000002147483",
 		"unknown group":            "k8s\x00\n\x13\n\x02v1\x12\rResourceQuota\x12\x20\xa3\x06\xa4\x06\x12\x1a\n\x18\n\x03cpu\x12\x11\n\x0f1e-000002147483",
 	} {
 		if _, err := c.Decode(api.MediaProtobuf, []byte(body), quota, nil, false); err == nil || !strings.Contains(err.Error(), "malformed protobuf") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v", name, err)
 		}
 	}
 	tree := map[string]any{"spec": map[string]any{"hard": map[string]any{"cpu": "1e99999999"}}}
 	if err := c.CheckTree(tree, quota); err == nil || !strings.HasPrefix(err.Error(), "spec.hard.cpu: exponent") {
-		t.Errorf("a tree: %v", err)
+		t.Errorf("CheckTree: got %v", err)
 	}
 }
 
@@ -131,7 +131,7 @@ func TestDecodeAcceptsTextThatLooksExpensive(t *testing.T) {
 	}
 	late := strings.Replace(body, "23:59:59Z", "23:59:59-01:00", 1)
 	if _, err := c.Decode(api.MediaJSON, []byte(late), gvk, nil, true); err == nil || !strings.HasPrefix(err.Error(), "metadata.creationTimestamp: time") {
-		t.Errorf("a time in the year 10000: %v", err)
+		t.Errorf("time in the year 10000: got %v", err)
 	}
 }
 
@@ -150,8 +150,8 @@ func TestStoredExpensiveQuantityIsUndecodable(t *testing.T) {
 	}
 }
 
-// TestMutatedProtobufIsServedOrRejected changes single bytes of random objects of every kind. What
-// is accepted can be stored, read again, and served in JSON.
+// TestMutatedProtobufIsServedOrRejected changes single bytes of random objects of every kind.
+// Every accepted object can be stored, read again and served as JSON.
 func TestMutatedProtobufIsServedOrRejected(t *testing.T) {
 	const mutations = 200 // of each kind
 	catalog, c := newCodec(t)
@@ -174,16 +174,16 @@ func TestMutatedProtobufIsServedOrRejected(t *testing.T) {
 			}
 			value, err := kc.EncodeStored(got)
 			if err != nil {
-				t.Fatalf("%s: %x is accepted and cannot be stored: %v", k.GVK(), body, err)
+				t.Fatalf("%s: %x was accepted but cannot be stored: %v", k.GVK(), body, err)
 			}
 			if kc.CheckStored(value) != nil {
 				continue // the write is rejected
 			}
 			if _, err := kc.DecodeStored(value, 1); err != nil {
-				t.Fatalf("%s: %x is stored and cannot be read: %v", k.GVK(), body, err)
+				t.Fatalf("%s: %x was stored but cannot be read: %v", k.GVK(), body, err)
 			}
 			if text, err := kc.JSONFrame(codec.Added, codec.Item{Stored: value, Revision: 1}); err != nil || !json.Valid(text) || !utf8.Valid(text) {
-				t.Fatalf("%s: %x is stored and cannot be served: %v", k.GVK(), body, err)
+				t.Fatalf("%s: %x was stored but cannot be served: %v", k.GVK(), body, err)
 			}
 		}
 	}

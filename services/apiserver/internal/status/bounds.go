@@ -79,19 +79,19 @@ func Aggregated[E error](errs []E) error {
 
 // joined is the text of errors without duplicates.
 type joined struct {
-	text strings.Builder
-	told map[string]bool
-	left int // number of errors left out
+	text     strings.Builder
+	reported map[string]bool
+	left     int // number of errors left out
 }
 
 func (j *joined) add(text string) {
-	if j.told[text] {
+	if j.reported[text] {
 		return
 	}
-	if j.told == nil {
-		j.told = map[string]bool{}
+	if j.reported == nil {
+		j.reported = map[string]bool{}
 	}
-	if j.told[text] = true; len(j.told) > 1 {
+	if j.reported[text] = true; len(j.reported) > 1 {
 		j.text.WriteString(", ")
 	}
 	j.text.WriteString(text)
@@ -101,7 +101,7 @@ func (j *joined) String() string {
 	if j.left > 0 {
 		j.add(leftOut(j.left).Message)
 	}
-	if len(j.told) == 1 {
+	if len(j.reported) == 1 {
 		return j.text.String()
 	}
 	return "[" + j.text.String() + "]"

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func TestAStatusIsBounded(t *testing.T) {
+func TestStatusIsBounded(t *testing.T) {
 	at := field.NewPath("spec")
 	many := make(field.ErrorList, 300_000)
 	for i := range many {
@@ -29,28 +29,28 @@ func TestAStatusIsBounded(t *testing.T) {
 		medium[i] = field.Invalid(at.Index(i), strings.Repeat("x", 1000), "is wrong")
 	}
 	if err := Invalid(schema.GroupKind{Kind: "Pod"}, "p", medium); len(err.ErrStatus.Details.Causes) > 100 || len(err.ErrStatus.Message) > MaxMessage+1000 {
-		t.Errorf("%d causes were put into words, and a message of %d bytes", len(err.ErrStatus.Details.Causes), len(err.ErrStatus.Message))
+		t.Errorf("got %d formatted causes and a message of %d bytes", len(err.ErrStatus.Details.Causes), len(err.ErrStatus.Message))
 	}
 	for name, c := range map[string]struct {
 		err error
-		// left is how many causes are left out, kept how many are there besides.
+		// left describes the omitted causes, kept is the number of the others.
 		kept, left string
 	}{
-		"a few":               {Invalid(schema.GroupKind{Kind: "Pod"}, "p", many[:3]), "3", ""},
-		"many":                {Invalid(schema.GroupKind{Kind: "Pod"}, "p", many), "1000", "299000 more errors are left out"},
-		"long ones":           {Invalid(schema.GroupKind{Kind: "Pod"}, "p", long), "7", "193 more errors are left out"},
-		"many of another way": {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", many[:2000]), "1000", "1000 more errors are left out"},
-		"much of another way": {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", medium), "63", "137 more errors are left out"},
-		"a long message":      {errors.New(strings.Repeat("x", 1<<20)), "0", ""},
-		"a long name":         {apierrors.NewNotFound(schema.GroupResource{}, strings.Repeat("x", 1<<20)), "0", ""},
+		"a few":                    {Invalid(schema.GroupKind{Kind: "Pod"}, "p", many[:3]), "3", ""},
+		"many":                     {Invalid(schema.GroupKind{Kind: "Pod"}, "p", many), "1000", "299000 more errors are left out"},
+		"long ones":                {Invalid(schema.GroupKind{Kind: "Pod"}, "p", long), "7", "193 more errors are left out"},
+		"many, from apimachinery":  {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", many[:2000]), "1000", "1000 more errors are left out"},
+		"large, from apimachinery": {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", medium), "63", "137 more errors are left out"},
+		"a long message":           {errors.New(strings.Repeat("x", 1<<20)), "0", ""},
+		"a long name":              {apierrors.NewNotFound(schema.GroupResource{}, strings.Repeat("x", 1<<20)), "0", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			st := Of(c.err)
 			if len(st.Message) > MaxMessage+100 {
-				t.Errorf("the message has %d bytes", len(st.Message))
+				t.Errorf("got a message of %d bytes, want at most %d", len(st.Message), MaxMessage+100)
 			}
 			if len(st.Message) > MaxMessage && !strings.HasSuffix(st.Message, " more bytes are left out)") {
-				t.Errorf("nothing tells that the message is cut")
+				t.Errorf("truncated message has no note")
 			}
 			var causes []metav1.StatusCause
 			size := 0
@@ -65,22 +65,22 @@ func TestAStatusIsBounded(t *testing.T) {
 				size += len(x.Message) + len(x.Field)
 			}
 			if size > MaxMessage+maxCause+100 {
-				t.Errorf("the causes have %d bytes", size)
+				t.Errorf("got causes of %d bytes", size)
 			}
 			if got := len(causes); left != c.left || strconv.Itoa(got) != c.kept {
-				t.Errorf("%d causes, %q; want %s, %q", got, left, c.kept, c.left)
+				t.Errorf("got %d causes, %q, want %s, %q", got, left, c.kept, c.left)
 			}
 		})
 	}
 	small := apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", many[:3])
 	if st := Of(small); st.Details != small.ErrStatus.Details || len(st.Details.Causes) != 3 {
-		t.Error("a small one is changed")
+		t.Error("small Status was changed")
 	}
 }
 
-// TestErrorsAreToldAsAggregatesDo: each once, in brackets where there are several, and no more than
-// a client reads.
-func TestErrorsAreToldAsAggregatesDo(t *testing.T) {
+// TestErrorsAreAggregated checks that the text equals that of apimachinery, with each error once
+// and brackets around several, and that it is bounded.
+func TestErrorsAreAggregated(t *testing.T) {
 	at := field.NewPath("spec")
 	one, other := field.Required(at.Index(0), "first"), field.Invalid(at.Index(1), "x", "second")
 	for name, errs := range map[string]field.ErrorList{
@@ -89,21 +89,21 @@ func TestErrorsAreToldAsAggregatesDo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			kind := schema.GroupKind{Kind: "Pod"}
 			if got, want := Invalid(kind, "p", errs), apierrors.NewInvalid(kind, "p", errs); !reflect.DeepEqual(got, want) {
-				t.Errorf("%+v, want %+v", got, want)
+				t.Errorf("got %+v, want %+v", got, want)
 			}
 			if got, want := Aggregated(errs), errs.ToAggregate(); (got == nil) != (want == nil) || got != nil && got.Error() != want.Error() {
-				t.Errorf("%v, want %v", got, want)
+				t.Errorf("got %v, want %v", got, want)
 			}
 		})
 	}
 	many := make([]error, 200_000)
-	put := 0 // into words
+	formatted := 0
 	for i := range many {
-		many[i] = words(func() string { put++; return fmt.Sprint("error ", i) })
+		many[i] = words(func() string { formatted++; return fmt.Sprint("error ", i) })
 	}
 	text := Aggregated(many).Error()
-	if len(text) > MaxMessage+100 || !strings.HasSuffix(text, fmt.Sprintf(", %d more errors are left out]", len(many)-put)) || put > MaxMessage/5 {
-		t.Errorf("%d of them, %d bytes, end with %q", put, len(text), text[len(text)-50:])
+	if len(text) > MaxMessage+100 || !strings.HasSuffix(text, fmt.Sprintf(", %d more errors are left out]", len(many)-formatted)) || formatted > MaxMessage/5 {
+		t.Errorf("formatted %d errors, got %d bytes that end with %q", formatted, len(text), text[len(text)-50:])
 	}
 }
 

@@ -21,9 +21,9 @@ type Follower[T registry.Object] struct {
 	Put  func(T)
 	Drop func(name string)
 
-	begun bool
-	shown watchcache.Version
-	told  map[string]uint64 // reported versions by key; 0 for none
+	begun    bool
+	shown    watchcache.Version
+	reported map[string]uint64 // reported versions by key; 0 for none
 }
 
 // Begun reports whether the initial state has been reported.
@@ -42,13 +42,13 @@ func (f *Follower[T]) Update(ctx context.Context) error {
 	if f.begun && f.shown == s.Version() {
 		return nil
 	}
-	if f.told == nil {
-		f.told = map[string]uint64{}
+	if f.reported == nil {
+		f.reported = map[string]uint64{}
 	}
 	var changed []*watchcache.Entry
-	left := len(f.told)
+	left := len(f.reported)
 	s.Ascend(f.Kind.Prefix, "", func(e *watchcache.Entry) bool {
-		id, known := f.told[e.Key()]
+		id, known := f.reported[e.Key()]
 		if known {
 			left--
 		}
@@ -73,9 +73,9 @@ func (f *Follower[T]) Update(ctx context.Context) error {
 
 // drop reports removed objects.
 func (f *Follower[T]) drop(s watchcache.Snapshot) {
-	for key := range f.told {
+	for key := range f.reported {
 		if _, ok := s.Get(key); !ok {
-			delete(f.told, key)
+			delete(f.reported, key)
 			f.Drop(strings.TrimPrefix(key, f.Kind.Prefix))
 		}
 	}
@@ -90,7 +90,7 @@ func (f *Follower[T]) put(e *watchcache.Entry) error {
 	if !ok {
 		return fmt.Errorf("%s %q is a %T", f.Kind.Resource, e.Name(), obj)
 	}
-	f.told[e.Key()] = e.ID()
+	f.reported[e.Key()] = e.ID()
 	f.Put(t)
 	return nil
 }

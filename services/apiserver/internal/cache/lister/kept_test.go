@@ -23,17 +23,17 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// fed is a store that tells what it is given.
-type fed struct {
+// manualSource is a source and store whose batches a test sends.
+type manualSource struct {
 	batches chan storage.Batch
 	applied chan error
 }
 
-func (fed) Load(context.Context, func([]storage.KeyValue) error) (storage.Place, error) {
+func (manualSource) Load(context.Context, func([]storage.KeyValue) error) (storage.Place, error) {
 	return storage.Place{Revision: 1}, nil
 }
 
-func (f fed) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
+func (f manualSource) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
 	for {
 		select {
 		case b := <-f.batches:
@@ -44,15 +44,15 @@ func (f fed) Follow(ctx context.Context, _ storage.Place, apply func(storage.Bat
 	}
 }
 
-func (fed) Progress(context.Context) error                        { return nil }
-func (fed) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
+func (manualSource) Progress(context.Context) error                        { return nil }
+func (manualSource) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
 
-// ranges are limit ranges that are stored, and how many were decoded.
-type ranges struct {
+// fixture holds stored limit fixture and counts how many are decoded.
+type fixture struct {
 	t        *testing.T
 	kept     *Kept[*corev1.LimitRange]
 	derived  *Derived[*corev1.LimitRange, int]
-	source   fed
+	source   manualSource
 	kind     Kind
 	revision int64
 	decoded  int
@@ -60,9 +60,9 @@ type ranges struct {
 	busy     bool
 }
 
-func newRanges(t *testing.T) *ranges {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	r := &ranges{t: t, source: fed{make(chan storage.Batch), make(chan error)}, revision: 1}
+	r := &fixture{t: t, source: manualSource{make(chan storage.Batch), make(chan error)}, revision: 1}
 	catalog, err := builtin.Everything(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
@@ -105,8 +105,8 @@ func newRanges(t *testing.T) *ranges {
 	return r
 }
 
-// put writes a limit range with a type of so many bytes.
-func (r *ranges) put(namespace, name string, size int) {
+// put writes a limit range whose type has the given size in bytes.
+func (r *fixture) put(namespace, name string, size int) {
 	r.t.Helper()
 	r.revision++
 	lr := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{"not": "read"}}}
@@ -116,7 +116,7 @@ func (r *ranges) put(namespace, name string, size int) {
 		r.t.Fatal(err)
 	}
 	ev := storage.Event{Type: storage.Updated, Key: r.kind.Prefix + namespace + "/" + name, Value: value, Revision: r.revision}
-	if e, there := r.kind.Store.Get(ev.Key); there {
+	if e, exists := r.kind.Store.Get(ev.Key); exists {
 		ev.CreateRevision = e.CreateRevision
 	} else {
 		ev.Type, ev.CreateRevision = storage.Created, r.revision
@@ -127,8 +127,9 @@ func (r *ranges) put(namespace, name string, size int) {
 	}
 }
 
-// see shows those of a namespace: their names, how many were decoded for that, and what was weighed.
-func (r *ranges) see(ctx context.Context, namespace string, visit func()) (names []string, err error) {
+// read returns the names of the limit fixture of a namespace. It records how many were decoded and
+// which sizes were weighed.
+func (r *fixture) read(ctx context.Context, namespace string, visit func()) (names []string, err error) {
 	r.decoded, r.weighed = 0, nil
 	ctx = requestinfo.Carry(ctx, &requestinfo.Info{Verb: "create"})
 	request.SetWeigh(ctx, func(n int) bool { r.weighed = append(r.weighed, n); return !r.busy })
@@ -141,22 +142,23 @@ func (r *ranges) see(ctx context.Context, namespace string, visit func()) (names
 		return nil
 	})
 	if r.kept.bytes > keptBytes {
-		r.t.Errorf("%d bytes are kept", r.kept.bytes)
+		r.t.Errorf("%d bytes are cached, want at most %d", r.kept.bytes, keptBytes)
 	}
 	return names, err
 }
 
-func (r *ranges) want(namespace string, decoded int, names ...string) {
+func (r *fixture) want(namespace string, decoded int, names ...string) {
 	r.t.Helper()
-	got, err := r.see(r.t.Context(), namespace, func() {})
+	got, err := r.read(r.t.Context(), namespace, func() {})
 	if err != nil || !slices.Equal(got, names) || r.decoded != decoded {
-		r.t.Errorf("%q, %d decoded, %v, want %q, %d decoded", got, r.decoded, err, names, decoded)
+		r.t.Errorf("got %q, %d decoded, %v, want %q, %d decoded", got, r.decoded, err, names, decoded)
 	}
 }
 
-// TestKeptObjects: what was decoded is, until it changes, and the oldest comes first.
-func TestKeptObjects(t *testing.T) {
-	r := newRanges(t)
+// TestDecodedObjectsAreCached checks that objects are decoded again only after a change and are
+// returned in order of creation.
+func TestDecodedObjectsAreCached(t *testing.T) {
+	r := newFixture(t)
 	r.put("a", "y", 10)
 	r.put("a", "x", 10)
 	r.put("ab", "z", 10)
@@ -167,13 +169,14 @@ func TestKeptObjects(t *testing.T) {
 	r.want("ab", 1, "z")
 	r.want("a", 0, "y", "x")
 	if len(r.weighed) != 0 {
-		t.Errorf("%d are weighed", r.weighed)
+		t.Errorf("weighed %d, want none", r.weighed)
 	}
 }
 
-// TestLargeObjectsAreNotKept: a namespace with many has no part of what others keep.
-func TestLargeObjectsAreNotKept(t *testing.T) {
-	r := newRanges(t)
+// TestLargeNamespaceIsNotCached checks that a large namespace does not evict the objects of
+// others.
+func TestLargeNamespaceIsNotCached(t *testing.T) {
+	r := newFixture(t)
 	r.put("a", "x", 10)
 	r.want("a", 1, "x")
 	for _, name := range []string{"1", "2", "3"} {
@@ -182,14 +185,14 @@ func TestLargeObjectsAreNotKept(t *testing.T) {
 	r.want("b", 3, "1", "2", "3")
 	r.want("b", 3, "1", "2", "3")
 	if len(r.weighed) != 1 || r.weighed[0] < keptTogether {
-		t.Errorf("%d are weighed, want all of them together", r.weighed)
+		t.Errorf("weighed %d, want one total of all objects", r.weighed)
 	}
 	r.want("a", 0, "x")
 }
 
-// TestKeptObjectsAreBounded together.
-func TestKeptObjectsAreBounded(t *testing.T) {
-	r := newRanges(t)
+// TestCacheSizeIsBounded checks the limit over all namespaces.
+func TestCacheSizeIsBounded(t *testing.T) {
+	r := newFixture(t)
 	const size = keptTogether / 2
 	for i := range 2 * keptBytes / size {
 		namespace := fmt.Sprint("n", i)
@@ -200,31 +203,32 @@ func TestKeptObjectsAreBounded(t *testing.T) {
 	r.want("n0", 1, "x")
 }
 
-// TestLargeObjectsWithoutATurn are not looked at.
-func TestLargeObjectsWithoutATurn(t *testing.T) {
-	r := newRanges(t)
+// TestLargeNamespaceIsRejectedUnderLoad checks that nothing is decoded when the limit for large
+// work is reached.
+func TestLargeNamespaceIsRejectedUnderLoad(t *testing.T) {
+	r := newFixture(t)
 	r.put("a", "1", request.LargeBody/2)
 	r.put("a", "2", request.LargeBody/2)
 	r.busy = true
-	if got, err := r.see(t.Context(), "a", func() {}); !apierrors.IsTooManyRequests(err) || len(got) != 0 || r.decoded != 0 {
-		t.Errorf("%q, %d decoded, %v", got, r.decoded, err)
+	if got, err := r.read(t.Context(), "a", func() {}); !apierrors.IsTooManyRequests(err) || len(got) != 0 || r.decoded != 0 {
+		t.Errorf("got %q, %d decoded, %v", got, r.decoded, err)
 	}
 }
 
-// TestObjectsOfWhoLeft: what has not been decoded when a request ends is not decoded for it.
-func TestObjectsOfWhoLeft(t *testing.T) {
-	r := newRanges(t)
+// TestDecodingStopsWhenRequestEnds checks Kept and Derived.
+func TestDecodingStopsWhenRequestEnds(t *testing.T) {
+	r := newFixture(t)
 	for _, name := range []string{"1", "2", "3"} {
 		r.put("a", name, 10)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	if got, err := r.see(ctx, "a", cancel); !errors.Is(err, context.Canceled) || len(got) != 1 || r.decoded != 1 {
-		t.Errorf("%q, %d decoded, %v", got, r.decoded, err)
+	if got, err := r.read(ctx, "a", cancel); !errors.Is(err, context.Canceled) || len(got) != 1 || r.decoded != 1 {
+		t.Errorf("got %q, %d decoded, %v", got, r.decoded, err)
 	}
 	if _, err := r.derived.Get(ctx); !errors.Is(err, context.Canceled) || r.decoded != 1 {
-		t.Errorf("%d decoded, %v", r.decoded, err)
+		t.Errorf("Derived: got %d decoded, %v, want 1, context.Canceled", r.decoded, err)
 	}
 	if n, err := r.derived.Get(t.Context()); n != 3 || err != nil {
-		t.Errorf("%d, %v", n, err)
+		t.Errorf("Derived: got %d, %v, want 3", n, err)
 	}
 }

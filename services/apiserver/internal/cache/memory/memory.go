@@ -175,8 +175,8 @@ func (b *Budget) level() float64 {
 }
 
 var (
-	usedDesc  = prometheus.NewDesc("binnacle_cache_memory_bytes", "Memory of what the server keeps and could do without, by part.", []string{"part"}, nil)
-	limitDesc = prometheus.NewDesc("binnacle_cache_memory_limit_bytes", "Memory that all parts of binnacle_cache_memory_bytes may take together.", nil, nil)
+	usedDesc  = prometheus.NewDesc("binnacle_cache_memory_bytes", "Memory in bytes of the server's caches, by part.", []string{"part"}, nil)
+	limitDesc = prometheus.NewDesc("binnacle_cache_memory_limit_bytes", "Limit in bytes of the sum of binnacle_cache_memory_bytes.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -12,7 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/cache/memory"
 )
 
-// store keeps things of 10 bytes.
+// cache holds items of 10 bytes.
 type store struct {
 	part *memory.Part
 	kept int64
@@ -41,8 +41,8 @@ func (s *store) shrink(bytes int64) int64 {
 	return 10 * n
 }
 
-// Caches take what others leave, and give way by their shares.
-func TestShares(t *testing.T) {
+// Caches use what others leave. Under pressure they shrink by their shares.
+func TestCachesShrinkByShare(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	b := memory.New(900, reg)
 	history := b.History("history")
@@ -51,7 +51,7 @@ func TestShares(t *testing.T) {
 		t.Helper()
 		b.Settle()
 		if large.kept != wantLarge || small.kept != wantSmall {
-			t.Errorf("%s: %d and %d are kept, want %d and %d", what, large.kept, small.kept, wantLarge, wantSmall)
+			t.Errorf("%s: got %d and %d, want %d and %d", what, large.kept, small.kept, wantLarge, wantSmall)
 		}
 	}
 	small.keep(100)
@@ -64,7 +64,7 @@ func TestShares(t *testing.T) {
 	history.Add(600)
 	large.keep(100)
 	check("history first", 22, 7)
-	history.Add(600) // what its owner should not do
+	history.Add(600) // more than the owner may add
 	check("nothing is left", 0, 0)
 	families, err := reg.Gather()
 	if err != nil {
@@ -85,12 +85,12 @@ func TestShares(t *testing.T) {
 		"binnacle_cache_memory_limit_bytes": 900,
 	}
 	if !maps.Equal(got, want) {
-		t.Errorf("metrics are %v", got)
+		t.Errorf("got metrics %v, want %v", got, want)
 	}
 }
 
-// However many keep something at once, the budget is kept in the end.
-func TestConcurrently(t *testing.T) {
+// The budget holds after concurrent additions.
+func TestBudgetHoldsUnderConcurrency(t *testing.T) {
 	b := memory.New(900, nil)
 	stores := []*store{newStore(b, "a", 1), newStore(b, "b", 1), newStore(b, "c", 2)}
 	var wg sync.WaitGroup
@@ -108,26 +108,26 @@ func TestConcurrently(t *testing.T) {
 	for _, s := range stores {
 		sum += 10 * s.kept
 		if s.part.Used() != 10*s.kept {
-			t.Errorf("%d are kept, %d counted", s.kept, s.part.Used())
+			t.Errorf("part uses %d bytes, want %d", s.part.Used(), 10*s.kept)
 		}
 	}
 	if sum > 600 || sum < 500 {
-		t.Errorf("%d bytes are kept", sum)
+		t.Errorf("%d bytes are kept, want 500 to 600", sum)
 	}
 }
 
 func TestLimit(t *testing.T) {
 	was := debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(was)
-	for _, tc := range []struct{ asked, runtime, want int64 }{
+	for _, tc := range []struct{ requested, runtime, want int64 }{
 		{5 << 20, 1 << 30, 5 << 20},
 		{0, 1 << 30, 256 << 20},
 		{0, 8 << 20, memory.Least},
 		{0, math.MaxInt64, memory.Default},
 	} {
 		debug.SetMemoryLimit(tc.runtime)
-		if got := memory.Limit(tc.asked); got != tc.want {
-			t.Errorf("asked for %d with a runtime's limit of %d: %d", tc.asked, tc.runtime, got)
+		if got := memory.Limit(tc.requested); got != tc.want {
+			t.Errorf("Limit(%d) with a runtime limit of %d: got %d, want %d", tc.requested, tc.runtime, got, tc.want)
 		}
 	}
 }

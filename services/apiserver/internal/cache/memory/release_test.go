@@ -25,7 +25,7 @@ func TestReleaseNeedsAnIdleProcessWithGarbage(t *testing.T) {
 		{"grown heap", mib, 100 * mib, 90 * mib, false},
 	} {
 		if got := releasable(c.allocated, c.live, c.held); got != c.want {
-			t.Errorf("%s: %t, want %t", c.name, got, c.want)
+			t.Errorf("%s: got %t, want %t", c.name, got, c.want)
 		}
 	}
 }
@@ -42,13 +42,13 @@ func TestReleaseWhenIdleReturnsMemoryToTheSystem(t *testing.T) {
 	released := []metrics.Sample{{Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(released)
 	before := released[0].Value.Uint64()
-	runtime.GC()  // a collection that began with the allocation may have marked it as live
-	for range 4 { // the channel has no buffer, so each check ends before the next one
+	runtime.GC()  // a collection in progress may have marked the allocation as live
+	for range 4 { // the channel is unbuffered, so each check ends before the next
 		tick <- time.Time{}
 	}
 	metrics.Read(released)
 	if after := released[0].Value.Uint64(); after < before+128<<20 {
-		t.Errorf("released %d bytes before and %d after", before, after)
+		t.Errorf("released %d bytes before and %d after, want 128 MiB more", before, after)
 	}
 	stop()
 	if err := <-ended; err != nil {

@@ -2,8 +2,8 @@
 
 package valuedict
 
-// leastValue and worthBook are so small in a race detector build that every value with a match is
-// packed, so that tests of all readers cover packed values.
-const leastValue, worthBook = 64, 1
+// minValue and worthDictionary are so small in a race detector build that every value with a match
+// is packed, so that tests of all readers cover packed values.
+const minValue, worthDictionary = 64, 1
 
 func worthOf(int) int64 { return 0 }

@@ -11,41 +11,42 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// TestCrowds: many values at once leave what they leave one by one, also where they
-// cannot be read, and where the resource that they are of changes among them.
-func TestCrowds(t *testing.T) {
+// TestBatchSizeDoesNotChangeResult checks that applying many events at once leaves the same state
+// as applying them one by one, including unreadable values and changes of the resource's
+// definition.
+func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 	const first, last = 1000, 2500
 	r := rand.New(rand.NewPCG(7, 7))
 	value := func() string {
 		if r.IntN(20) == 0 {
-			return "{" // of nobody's making
+			return "{" // unreadable
 		}
 		return object{Labels: map[string]string{"app": fmt.Sprint(r.IntN(300))}, Fields: map[string]string{nodeField: fmt.Sprint("n", r.IntN(5))}}.String()
 	}
-	there := map[string]int64{}
+	created := map[string]int64{}
 	next := func(revision int64) storage.Event {
 		key := fmt.Sprintf("/registry/%s/ns-%d/x", []string{"widgets", "gadgets", "others"}[r.IntN(3)], r.IntN(700))
 		switch revision % 400 {
-		case 200: // another variant of widgets, gone before
+		case 200: // widgets are removed and then withDefinitions with another variant
 			return storage.Event{Type: storage.Deleted, Key: definitions + "widgets", Revision: revision}
 		case 201:
 			return storage.Event{Type: storage.Created, Key: definitions + "widgets", Revision: revision, CreateRevision: revision, Value: []byte(definitionOf("widgets", fmt.Sprint(revision)))}
 		}
 		ev := storage.Event{Type: storage.Created, Key: key, Revision: revision, CreateRevision: revision}
-		if created, ok := there[key]; ok {
-			ev.Type, ev.CreateRevision = storage.Updated, created
+		if since, ok := created[key]; ok {
+			ev.Type, ev.CreateRevision = storage.Updated, since
 			if r.IntN(4) == 0 {
-				delete(there, key)
+				delete(created, key)
 				return storage.Event{Type: storage.Deleted, Key: key, Revision: revision}
 			}
 		}
-		there[key], ev.Value = ev.CreateRevision, []byte(value())
+		created[key], ev.Value = ev.CreateRevision, []byte(value())
 		return ev
 	}
 	loaded := []storage.KeyValue{{Key: definitions + "widgets", Value: []byte(definitionOf("widgets", "")), ModRevision: 2, CreateRevision: 2}, {Key: definitions + "gadgets", Value: []byte(definitionOf("gadgets", "")), ModRevision: 3, CreateRevision: 3}}
 	for i := range int64(600) {
 		key := fmt.Sprintf("/registry/gadgets/ns-%d/x", i)
-		there[key] = 4 + i
+		created[key] = 4 + i
 		loaded = append(loaded, storage.KeyValue{Key: key, Value: []byte(value()), ModRevision: 4 + i, CreateRevision: 4 + i})
 	}
 	var events []storage.Event
@@ -53,7 +54,7 @@ func TestCrowds(t *testing.T) {
 		events = append(events, next(revision))
 	}
 
-	after := func(crowd, page int) (states [2][]string, told []string) {
+	after := func(batch, page int) (states [2][]string, watched []string) {
 		src := &pagedState{oldState: oldState{idleSource: idleSource{batches: make(chan storage.Batch), failed: make(chan error)}, place: storage.Place{Revision: first}, items: loaded}, page: page}
 		r := newRig(t, newMemStore(), func(c *watchcache.Config) { varied(c); c.Source = src })
 		w, err := r.cache.Store("gadgets").Watch(watchcache.WatchOptions{After: first})
@@ -61,7 +62,7 @@ func TestCrowds(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer w.Close()
-		for part := range slices.Chunk(events, crowd) {
+		for part := range slices.Chunk(events, batch) {
 			src.batches <- storage.Batch{Events: part, Revision: part[len(part)-1].Revision}
 			if err := <-src.failed; err != nil {
 				t.Fatal(err)
@@ -71,7 +72,7 @@ func TestCrowds(t *testing.T) {
 			s, seen := r.cache.Store(name), map[uint64]bool{}
 			s.Snapshot().Ascend(s.Prefix(), "", func(e *watchcache.Entry) bool {
 				if seen[e.ID()] || e.ID() == 0 {
-					t.Errorf("%s has the ID of another, %d", e.Key(), e.ID())
+					t.Errorf("%s: ID %d is zero or not unique", e.Key(), e.ID())
 				}
 				seen[e.ID()] = true
 				states[i] = append(states[i], fmt.Sprintf("%s@%d of %d: %s %s/%s %v app=%s node=%s, variant %s", e.Key(), e.Revision, e.CreateRevision, e.Stored(), e.Namespace(), e.Name(), e.Unreadable(), e.Labels().Get("app"), e.Fields().Get(nodeField), e.Fields().Get("variant")))
@@ -84,26 +85,26 @@ func TestCrowds(t *testing.T) {
 		}
 		return states, texts(evs)
 	}
-	states, told := after(1, 1)
-	if len(states[0]) < 100 || len(states[1]) < 100 || len(told) < 100 {
-		t.Fatalf("there are %d, %d; told %d", len(states[0]), len(states[1]), len(told))
+	states, watched := after(1, 1)
+	if len(states[0]) < 100 || len(states[1]) < 100 || len(watched) < 100 {
+		t.Fatalf("got %d and %d objects and %d events, want at least 100 of each", len(states[0]), len(states[1]), len(watched))
 	}
-	for _, crowd := range []int{100, 250, len(events)} {
-		crowded, toldThen := after(crowd, len(loaded))
+	for _, batch := range []int{100, 250, len(events)} {
+		gotStates, gotWatched := after(batch, len(loaded))
 		for i := range states {
-			if !slices.Equal(crowded[i], states[i]) {
-				t.Errorf("%d at once leave %d other objects than %d one by one", crowd, len(crowded[i]), len(states[i]))
+			if !slices.Equal(gotStates[i], states[i]) {
+				t.Errorf("batches of %d: got %d objects that differ from the %d of single events", batch, len(gotStates[i]), len(states[i]))
 			}
 		}
-		if !slices.Equal(toldThen, told) {
-			t.Errorf("%d at once tell %d other events than %d one by one", crowd, len(toldThen), len(told))
+		if !slices.Equal(gotWatched, watched) {
+			t.Errorf("batches of %d: got %d events that differ from the %d of single events", batch, len(gotWatched), len(watched))
 		}
 	}
 }
 
-// varied is defined with resources of which each variant reads values in its own way.
+// varied configures withDefinitions resources whose attributes depend on the variant of the definition.
 func varied(c *watchcache.Config) {
-	defined(c)
+	withDefinitions(c)
 	defines := c.Resources[0].Defines
 	c.Resources[0].Defines = func(value []byte) (watchcache.Resource, bool) {
 		out, is := defines(value)
@@ -117,7 +118,7 @@ func varied(c *watchcache.Config) {
 	}
 }
 
-// pagedState loads a state in pages of a size.
+// pagedState loads its items in pages of the given size.
 type pagedState struct {
 	oldState
 	page int

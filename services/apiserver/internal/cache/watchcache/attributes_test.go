@@ -12,9 +12,9 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
-// TestSetsOfRecentStrings: what is remembered changes nothing of what sets say, however
-// many strings share a place, and whoever makes them.
-func TestSetsOfRecentStrings(t *testing.T) {
+// TestSetsSharingRecentStringsAreCorrect checks that the shared table of recent strings never
+// changes the contents of a set, also with hash collisions and concurrent use.
+func TestSetsSharingRecentStringsAreCorrect(t *testing.T) {
 	var recent watchcache.Recent
 	var wg sync.WaitGroup
 	for by := range 4 {
@@ -29,7 +29,7 @@ func TestSetsOfRecentStrings(t *testing.T) {
 				}
 				s := watchcache.MakeSetLike(&recent, pairs)
 				if got := maps.Collect(s.All()); !maps.Equal(got, want) {
-					t.Errorf("%v, want %v", got, want)
+					t.Errorf("got %v, want %v", got, want)
 					return
 				}
 			}
@@ -38,8 +38,8 @@ func TestSetsOfRecentStrings(t *testing.T) {
 	wg.Wait()
 }
 
-// TestSets say what they were made of, however many pairs there are and however long they are.
-func TestSets(t *testing.T) {
+// TestSetReturnsItsPairs checks sets of many pairs and of long strings.
+func TestSetReturnsItsPairs(t *testing.T) {
 	var recent watchcache.Recent
 	text := rapid.OneOf(rapid.StringN(0, 20, 20), rapid.StringN(0, 3, 3), rapid.Map(rapid.IntRange(0, 70_000), func(n int) string { return strings.Repeat("x", n) }))
 	rapid.Check(t, func(t *rapid.T) {
@@ -51,15 +51,15 @@ func TestSets(t *testing.T) {
 		}
 		s := watchcache.MakeSetLike(&recent, pairs)
 		if got := maps.Collect(s.All()); !maps.Equal(got, want) || s.Len() != len(want) {
-			t.Fatalf("%v, want %v", got, want)
+			t.Fatalf("got %v, want %v", got, want)
 		}
 		for k, v := range want {
 			if got, ok := s.Lookup(k); got != v || !ok {
-				t.Fatalf("%q is %q, want %q", k, got, v)
+				t.Fatalf("%q: got %q, want %q", k, got, v)
 			}
 		}
 		if s.Has("no key is that long") || s.Get("no key is that long") != "" {
-			t.Fatal("it has what it was not made of")
+			t.Fatal("set contains a key that was not added")
 		}
 	})
 }

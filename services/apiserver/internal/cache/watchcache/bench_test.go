@@ -17,17 +17,17 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// handFed is a source whose batches a benchmark applies itself.
-type handFed struct {
+// manualSource is a source whose batches a benchmark applies itself.
+type manualSource struct {
 	items []storage.KeyValue
 	apply chan func(storage.Batch) error
 }
 
-func (s *handFed) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+func (s *manualSource) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
 	return storage.Place{Revision: 1}, page(s.items)
 }
 
-func (s *handFed) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
+func (s *manualSource) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
 	select {
 	case s.apply <- apply:
 		<-ctx.Done()
@@ -36,10 +36,10 @@ func (s *handFed) Follow(ctx context.Context, _ storage.Place, apply func(storag
 	return ctx.Err()
 }
 
-func (s *handFed) Progress(context.Context) error { return nil }
+func (s *manualSource) Progress(context.Context) error { return nil }
 
-// fixed has the attributes of a pod of 10 labels, without decoding anything, so
-// that the cache's own work is measured.
+// fixed returns the attributes of a pod with 10 labels without decoding, so that a benchmark
+// measures only the cache.
 func fixed(prefix string, nodes int) func(string, []byte) (watchcache.Attributes, error) {
 	set := map[string]string{}
 	for i := range 10 {
@@ -81,7 +81,7 @@ func newBench(b testing.TB) (*watchcache.Cache, func(i int)) {
 	for i := range benchPods {
 		byKey[benchKey(i)] = storage.KeyValue{Key: benchKey(i), Value: benchValue(i), ModRevision: 1, CreateRevision: 1}
 	}
-	src := &handFed{items: sorted(byKey), apply: make(chan func(storage.Batch) error)}
+	src := &manualSource{items: sorted(byKey), apply: make(chan func(storage.Batch) error)}
 	res := resource("pods")
 	res.Attributes = fixed(res.Prefix, benchNodes)
 	c, err := watchcache.New(watchcache.Config{Source: src, Newest: newMemStore(), Resources: []watchcache.Resource{res}})
@@ -105,8 +105,9 @@ func newBench(b testing.TB) (*watchcache.Cache, func(i int)) {
 	}
 }
 
-// benchmarkApply measures what a change costs until all whom it concerns have it.
-func benchmarkApply(b *testing.B, watchers, told int, sel func(i int) watchcache.Selection) {
+// benchmarkApply measures the time from a change until all watchers that it concerns have received
+// it.
+func benchmarkApply(b *testing.B, watchers, deliveries int, sel func(i int) watchcache.Selection) {
 	c, write := newBench(b)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -114,7 +115,7 @@ func benchmarkApply(b *testing.B, watchers, told int, sel func(i int) watchcache
 	defer cancel()
 	var received atomic.Int64
 	arrived := make(chan struct{}, 1)
-	target := int64(told)
+	target := int64(deliveries)
 	for i := range watchers {
 		w, err := c.Store("pods").Watch(watchcache.WatchOptions{Selection: sel(i), After: 1})
 		if err != nil {
@@ -141,7 +142,7 @@ func benchmarkApply(b *testing.B, watchers, told int, sel func(i int) watchcache
 		<-arrived
 	}
 	b.StopTimer()
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(told), "ns/delivery")
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(deliveries), "ns/delivery")
 }
 
 func BenchmarkApplyAlone(b *testing.B) {
@@ -195,7 +196,7 @@ func BenchmarkGet(b *testing.B) {
 	}
 }
 
-// A write after each list copies what the list holds of the tree.
+// A write after each snapshot copies the part of the tree that the snapshot shares.
 func BenchmarkSnapshotThenWrite(b *testing.B) {
 	c, write := newBench(b)
 	b.ReportAllocs()
@@ -215,7 +216,7 @@ func BenchmarkSnapshotAt(b *testing.B) {
 			rev := c.Revision()
 			b.ReportAllocs()
 			b.ResetTimer()
-			for i := range b.N { // each another revision, so that none is kept
+			for i := range b.N { // different revisions, so that no snapshot is retained
 				if _, ok := c.Store("pods").SnapshotAt(rev-int64(back)-int64(i%16), nil); !ok {
 					b.Fatal("no snapshot")
 				}
@@ -245,16 +246,16 @@ func BenchmarkEncodingKept(b *testing.B) {
 	})
 }
 
-// BenchmarkMemory reports what an object takes beside its value, of objects that have nothing but
-// the names of their labels and fields in common.
+// BenchmarkMemory reports the memory per object beside its value. The objects share only the names
+// of their labels and fields.
 func BenchmarkMemory(b *testing.B) {
 	for range b.N {
 		before := heap()
-		empty := apart(b, 0)
+		empty := noiseCache(b, 0)
 		alone := heap() - before
 		before = heap()
-		c := apart(b, benchPods)
-		b.ReportMetric(float64(heap()-before-alone)/benchPods-apartSize, "B/entry")
+		c := noiseCache(b, benchPods)
+		b.ReportMetric(float64(heap()-before-alone)/benchPods-noiseSize, "B/entry")
 		encode := func(*watchcache.Entry) ([]byte, error) { return make([]byte, 1), nil }
 		before = heap()
 		c.Store("pods").Snapshot().Ascend("/registry/pods/", "", func(e *watchcache.Entry) bool {
@@ -267,16 +268,16 @@ func BenchmarkMemory(b *testing.B) {
 	}
 }
 
-// apartSize loses nothing to the sizes in which memory is given.
-const apartSize = 4 << 10
+// noiseSize is a size class of the allocator, so that values waste no memory.
+const noiseSize = 4 << 10
 
-// apart is a cache of n pods whose values are noise.
-func apart(b testing.TB, n int) *watchcache.Cache {
+// noiseCache returns a cache of n pods with random values.
+func noiseCache(b testing.TB, n int) *watchcache.Cache {
 	b.Helper()
-	src := &handFed{apply: make(chan func(storage.Batch) error)}
+	src := &manualSource{apply: make(chan func(storage.Batch) error)}
 	noise := rand.New(rand.NewPCG(20261126, 0))
 	for i := range n {
-		value := make([]byte, apartSize)
+		value := make([]byte, noiseSize)
 		for j := 0; j < len(value); j += 8 {
 			binary.LittleEndian.PutUint64(value[j:], noise.Uint64())
 		}

@@ -13,29 +13,29 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// bounded waits until history keeps its bound, which it does after a batch was
-// shown to readers.
-func (r *rig) bounded(limit float64) {
+// waitBounded waits until history is within its limit. The cache enforces the limit after it has
+// published a batch to readers.
+func (r *rig) waitBounded(limit float64) {
 	r.t.Helper()
 	r.sync()
 	for deadline := time.Now().Add(10 * time.Second); r.metric("binnacle_watch_cache_history_bytes") > limit; {
 		if time.Now().After(deadline) {
-			r.t.Fatalf("history takes %v bytes", r.metric("binnacle_watch_cache_history_bytes"))
+			r.t.Fatalf("history takes %v bytes, want at most %v", r.metric("binnacle_watch_cache_history_bytes"), limit)
 		}
 	}
 }
 
-// One tenant's large objects cost nobody's history, not even of the same resource:
-// their values are read from the store when somebody needs them.
-func TestLargeValuesCostNoHistory(t *testing.T) {
+// Large objects of one tenant do not shorten anyone's history. Their older values are read from
+// the store when a watcher needs them.
+func TestLargeValuesDoNotShortenHistory(t *testing.T) {
 	const limit = 1 << 20
 	for _, tc := range []struct {
 		name string
 		sel  watchcache.Selection
 	}{
-		{"another tenant's", selection(t, "small", "", "")},
-		{"everybody's", watchcache.Selection{}},
-		{"who selected it once", selection(t, "", "", nodeField+"=n0")},
+		{"watch of another tenant", selection(t, "small", "", "")},
+		{"watch of all", watchcache.Selection{}},
+		{"watch of a field value that the object had", selection(t, "", "", nodeField+"=n0")},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newRig(t, newMemStore(), func(c *watchcache.Config) {
@@ -49,24 +49,24 @@ func TestLargeValuesCostNoHistory(t *testing.T) {
 				r.store.put("/registry/pods/large/x", object{Data: strings.Repeat("x", 100_000+i), Fields: map[string]string{nodeField: fmt.Sprintf("n%d", i%2)}}.String())
 			}
 			r.store.del("/registry/pods/large/x")
-			r.bounded(limit)
+			r.waitBounded(limit)
 			got := r.drain(r.watch(watchcache.WatchOptions{Selection: tc.sel, After: 1}))
 			if want := modelEvents(r.store, 1, r.store.now(), tc.sel); !slices.Equal(got, want) {
-				t.Errorf("told %d events, want %d", len(got), len(want))
+				t.Errorf("got %d events, want %d", len(got), len(want))
 			}
 			r.wantMetrics(`binnacle_watch_cache_history_forgotten_early_total{resource="pods"} 0`)
 			if n := r.metric(`binnacle_watch_cache_history_reduced_total{resource="pods"}`); n < 60 {
-				t.Errorf("%v values were given up", n)
+				t.Errorf("%v values were dropped from history, want at least 60", n)
 			}
 			if _, ok := r.pods.SnapshotAt(102, nil); ok {
-				t.Error("a state with a value that is not there")
+				t.Error("SnapshotAt returned a state whose value was dropped")
 			}
 		})
 	}
 }
 
-// Those who are behind by the same read a value once.
-func TestOlderValuesAreShared(t *testing.T) {
+// Watchers that need the same older value share one read of it.
+func TestWatchersShareReadsOfOlderValues(t *testing.T) {
 	store := newMemStore()
 	src := &countedOlder{memStore: store, gate: make(chan struct{})}
 	r := newRig(t, store, func(c *watchcache.Config) {
@@ -76,20 +76,20 @@ func TestOlderValuesAreShared(t *testing.T) {
 	for i := range 10 {
 		store.put("/registry/pods/a/x", object{Data: strings.Repeat("x", 50_000+i)}.String())
 	}
-	r.bounded(1 << 17)
+	r.waitBounded(1 << 17)
 	var wg sync.WaitGroup
 	for range 20 {
 		w := r.watch(watchcache.WatchOptions{After: 1})
 		wg.Go(func() {
 			if evs, err := next(r.ctx, w, make([]watchcache.Event, 0, 1)); err != nil || len(evs) != 1 || len(evs[0].Entry.Stored()) < 50_000 {
-				t.Errorf("told %d events, %v", len(evs), err)
+				t.Errorf("got %d events, %v, want 1", len(evs), err)
 			}
 		})
 	}
 	close(src.gate)
 	wg.Wait()
-	if src.gets == 0 || src.gets > 10 { // who comes late may find it collected
-		t.Errorf("read %d times", src.gets)
+	if src.gets == 0 || src.gets > 10 { // a late watcher may find that the value was released
+		t.Errorf("read older values %d times, want 1 to 10", src.gets)
 	}
 }
 
@@ -108,9 +108,8 @@ func (s *countedOlder) Get(ctx context.Context, key string, revision int64) (sto
 	return s.memStore.Get(ctx, key, revision)
 }
 
-// Where the store has forgotten too, a watcher that needs the value ends, and
-// nobody else.
-func TestOlderValuesAreGone(t *testing.T) {
+// If the store has compacted the older value, only the watchers that need it expire.
+func TestWatcherExpiresWhenOlderValueIsCompacted(t *testing.T) {
 	store := newMemStore()
 	r := newRig(t, store, func(c *watchcache.Config) {
 		c.HistoryBytes = 1 << 17
@@ -120,21 +119,21 @@ func TestOlderValuesAreGone(t *testing.T) {
 	for i := range 10 {
 		store.put("/registry/pods/a/x", object{Data: strings.Repeat("x", 50_000+i)}.String())
 	}
-	r.bounded(1 << 17)
+	r.waitBounded(1 << 17)
 	store.mu.Lock()
 	store.compacted = store.revision // without ending the cache's own stream
 	store.mu.Unlock()
 	if _, err := drain(r.ctx, r.watch(watchcache.WatchOptions{After: 1}), store.now(), 8); !expired(err) {
-		t.Errorf("who needs what is gone: %v", err)
+		t.Errorf("watcher that needs a compacted value: got %v, want ExpiredError", err)
 	}
 	other := r.watch(watchcache.WatchOptions{Selection: selection(t, "small", "", ""), After: 1})
 	if got := r.drain(other); len(got) != 1 {
-		t.Errorf("another one was told %q", got)
+		t.Errorf("unrelated watcher: got %q, want 1 event", got)
 	}
 }
 
-// A resource that changes much costs no other one its history.
-func TestHistoryIsFair(t *testing.T) {
+// A resource with many changes does not shorten the history of others.
+func TestBusyResourceDoesNotEvictHistoryOfOthers(t *testing.T) {
 	const limit = 400_000
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) {
 		c.HistoryBytes = limit
@@ -150,7 +149,7 @@ func TestHistoryIsFair(t *testing.T) {
 			r.store.put("/registry/nodes/x", object{Data: strings.Repeat("x", 1000+i%2)}.String())
 		}
 	}
-	r.bounded(limit)
+	r.waitBounded(limit)
 	kept := map[string]int{}
 	for _, name := range []string{"pods", "leases", "nodes"} {
 		s := r.cache.Store(name)
@@ -172,19 +171,19 @@ func TestHistoryIsFair(t *testing.T) {
 		}
 	}
 	if kept["nodes"] != 100 {
-		t.Errorf("%d of 100 changes of the quietest are kept", kept["nodes"])
+		t.Errorf("%d changes of nodes are kept, want 100", kept["nodes"])
 	}
 	if p, l := kept["pods"], kept["leases"]; p < 80 || l < 80 || p > 2*l || l > 2*p {
-		t.Errorf("of the others %d and %d are kept", p, l)
+		t.Errorf("%d changes of pods and %d of leases are kept, want similar numbers of at least 80", p, l)
 	}
 	if n := r.metric(`binnacle_watch_cache_history_forgotten_early_total{resource="pods"}`); n < 600 {
-		t.Errorf("%v changes were forgotten early", n)
+		t.Errorf("%v changes of pods were forgotten early, want at least 600", n)
 	}
 	r.wantMetrics(`binnacle_watch_cache_history_forgotten_early_total{resource="nodes"} 0`)
 }
 
-// History is bounded by time and memory, not by number.
-func TestHistoryOfManyChanges(t *testing.T) {
+// History is waitBounded by time and memory, not by the number of changes.
+func TestHistoryIsNotBoundedByCount(t *testing.T) {
 	src := &idleSource{batches: make(chan storage.Batch), failed: make(chan error)}
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.Source = src })
 	const n = 200_000
@@ -199,15 +198,15 @@ func TestHistoryOfManyChanges(t *testing.T) {
 	w := r.watch(watchcache.WatchOptions{After: 1})
 	evs, err := drain(r.ctx, w, n+1, 1000)
 	if err != nil || len(evs) != n {
-		t.Errorf("told %d events, %v", len(evs), err)
+		t.Errorf("got %d events, %v, want %d", len(evs), err, n)
 	}
 	if per := r.metric("binnacle_watch_cache_history_bytes") / n; per > 400 {
-		t.Errorf("%v bytes for a change of a few", per)
+		t.Errorf("a change takes %v bytes of history, want at most 400", per)
 	}
 }
 
-// A metric says how far back history reaches.
-func TestHistorySeconds(t *testing.T) {
+// The metric reports how far back history reaches.
+func TestHistorySecondsMetric(t *testing.T) {
 	clk := &clock{now: time.Unix(1e9, 0)}
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) {
 		c.Now, c.HistoryBytes = clk.Now, 100_000
@@ -216,19 +215,19 @@ func TestHistorySeconds(t *testing.T) {
 	const line = `binnacle_watch_cache_history_seconds{resource="pods"}`
 	clk.advance(10 * time.Second)
 	if n := r.metric(line); n != 10 {
-		t.Errorf("10 s after the load: %v", n)
+		t.Errorf("10 s after the load: got %v, want 10", n)
 	}
 	clk.advance(time.Hour)
 	if n := r.metric(line); n != 300 {
-		t.Errorf("an hour later: %v", n)
+		t.Errorf("an hour later: got %v, want 300", n)
 	}
 	for i := range 300 {
 		clk.advance(100 * time.Millisecond)
 		r.store.put("/registry/pods/a/x", object{Data: strings.Repeat("x", 1000+i%2)}.String())
 		r.sync()
 	}
-	r.bounded(100_000)
+	r.waitBounded(100_000)
 	if n := r.metric(line); n < 4 || n > 15 {
-		t.Errorf("with room for some 100 changes of 300 within 30 s: %v", n)
+		t.Errorf("with space for about 100 of 300 changes in 30 s: got %v, want about 10", n)
 	}
 }

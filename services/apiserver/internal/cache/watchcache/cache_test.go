@@ -35,17 +35,17 @@ func TestLoadInPages(t *testing.T) {
 	store.txn(ops...)
 	r := newRig(t, store, nil)
 	if n := r.pods.Snapshot().Len(); n != 1234 {
-		t.Errorf("%d pods were loaded", n)
+		t.Errorf("loaded %d pods, want 1234", n)
 	}
 	if rev := r.cache.Revision(); rev != 2 {
-		t.Errorf("loaded at %d", rev)
+		t.Errorf("loaded at revision %d, want 2", rev)
 	}
 	if n := r.cache.Store("/registry/nodes/").Snapshot().Len(); n != 0 {
-		t.Errorf("%d nodes were loaded", n)
+		t.Errorf("loaded %d nodes, want 0", n)
 	}
 }
 
-func TestNotReady(t *testing.T) {
+func TestCacheNotReadyBeforeLoad(t *testing.T) {
 	store := newMemStore()
 	c, err := watchcache.New(watchcache.Config{
 		Source: watchcachetest.NewSource(store, "/registry/"), Newest: store,
@@ -55,25 +55,25 @@ func TestNotReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := c.Store("pods").Watch(watchcache.WatchOptions{}); !errors.Is(err, watchcache.ErrNotReady) {
-		t.Errorf("watch before the cache is loaded: %v", err)
+		t.Errorf("Watch before the load: got %v, want ErrNotReady", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := c.WaitReady(ctx); !errors.Is(err, context.Canceled) || c.Ready() {
-		t.Errorf("waiting for a cache that does not run: %v", err)
+		t.Errorf("WaitReady before Run: got %v, want context.Canceled", err)
 	}
 	if err := c.Run(ctx); err != nil {
-		t.Errorf("a run that is cancelled: %v", err)
+		t.Errorf("Run with a cancelled context: %v", err)
 	}
 	if err := c.WaitFor(context.Background(), 99); !errors.Is(err, watchcache.ErrStopped) {
-		t.Errorf("waiting for a cache that has ended: %v", err)
+		t.Errorf("WaitFor after Run returned: got %v, want ErrStopped", err)
 	}
 	if err := c.Run(context.Background()); err == nil {
-		t.Error("a second run was not refused")
+		t.Error("second Run returned no error")
 	}
 }
 
-func TestConfigIsChecked(t *testing.T) {
+func TestNewRejectsInvalidConfig(t *testing.T) {
 	store := newMemStore()
 	src := watchcachetest.NewSource(store, "/registry/")
 	pod := resource("pods")
@@ -94,19 +94,19 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 	for _, tc := range tests {
 		if _, err := watchcache.New(tc.cfg); err == nil {
-			t.Errorf("%s: no error", tc.name)
+			t.Errorf("%s: got no error", tc.name)
 		}
 	}
 }
 
-// A load that fails is tried again.
-func TestLoadFails(t *testing.T) {
+// A failed load is retried.
+func TestLoadIsRetried(t *testing.T) {
 	store := newMemStore()
 	store.put("/registry/pods/a/x", onNode(""))
 	src := &failingLoad{Source: watchcachetest.NewSource(store, "/registry/"), left: 3}
 	r := newRig(t, store, func(c *watchcache.Config) { c.Source = src })
 	if got := names(r.pods); !slices.Equal(got, []string{"a/x"}) {
-		t.Errorf("loaded %q", got)
+		t.Errorf("got %q", got)
 	}
 }
 
@@ -127,8 +127,8 @@ func put(key string, rev int64) storage.Event {
 	return storage.Event{Type: storage.Created, Key: "/registry/pods/a/" + key, Revision: rev, CreateRevision: rev, Value: []byte("{}")}
 }
 
-// The cache takes nothing twice and nothing out of order.
-func TestApplyChecksOrder(t *testing.T) {
+// The cache applies no event twice and none out of order.
+func TestApplyRejectsBatchOutOfOrder(t *testing.T) {
 	src := &idleSource{batches: make(chan storage.Batch), failed: make(chan error)}
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.Source = src })
 	apply := func(b storage.Batch) error {
@@ -148,11 +148,11 @@ func TestApplyChecksOrder(t *testing.T) {
 		{"the same in order", storage.Batch{Events: []storage.Event{put("d", 5), put("e", 6)}, Revision: 6}, false, 6},
 		{"progress", storage.Batch{Revision: 9}, false, 9},
 		{"old progress", storage.Batch{Revision: 7}, false, 9},
-		{"deletion of what is not there", storage.Batch{Events: []storage.Event{{Type: storage.Deleted, Key: "/registry/pods/a/none", Revision: 10}}, Revision: 10}, false, 10},
+		{"deletion of an unknown key", storage.Batch{Events: []storage.Event{{Type: storage.Deleted, Key: "/registry/pods/a/none", Revision: 10}}, Revision: 10}, false, 10},
 	}
 	for _, s := range steps {
 		if err := apply(s.batch); (err != nil) != s.bad {
-			t.Errorf("%s: %v", s.name, err)
+			t.Errorf("%s: got error %v, want error %t", s.name, err, s.bad)
 		}
 		if got := r.cache.Revision(); got != s.want {
 			t.Errorf("%s: revision %d, want %d", s.name, got, s.want)
@@ -163,40 +163,40 @@ func TestApplyChecksOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(evs) != 5 || !slices.IsSortedFunc(evs, func(a, b watchcache.Event) int { return int(a.Revision - b.Revision) }) {
-		t.Errorf("told %q", texts(evs))
+		t.Errorf("got %q, want 5 events in order", texts(evs))
 	}
 }
 
-// A value that cannot be read is there, with what its key tells and why.
-func TestUnreadableValue(t *testing.T) {
+// A value that cannot be decoded is served with the attributes of its key and an error.
+func TestUnreadableValueIsServedWithError(t *testing.T) {
 	store := newMemStore()
 	store.put("/registry/pods/a/bad", "nonsense")
 	r := newRig(t, store, nil)
 	store.put("/registry/pods/b/worse", "nonsense")
 	r.sync()
 	if got := names(r.pods); !slices.Equal(got, []string{"a/bad", "b/worse"}) {
-		t.Errorf("holds %q", got)
+		t.Errorf("got %q", got)
 	}
 	e, _ := r.pods.Get("/registry/pods/a/bad")
 	if e.Namespace() != "a" || e.Name() != "bad" || string(e.Stored()) != "nonsense" {
-		t.Errorf("entry %+v", e)
+		t.Errorf("got entry %+v", e)
 	}
 	r.wantMetrics(`binnacle_watch_cache_unreadable_values_total{resource="pods"} 2`)
 	for _, e := range []*watchcache.Entry{e, r.pods.Entry(storage.KeyValue{Key: "/registry/pods/a/bad", Value: []byte("nonsense")})} {
 		var why *storage.UnreadableError
 		if !errors.As(e.Unreadable(), &why) || !why.Undecodable || why.Key != e.Key() || why.Revision != e.Revision {
-			t.Errorf("told %+v", why)
+			t.Errorf("got error %+v", why)
 		}
 	}
 }
 
-// Callers share a read of the newest revision that begins after they came.
-func TestMostRecentIsShared(t *testing.T) {
+// Concurrent callers share one read of the newest revision. The read starts after their calls.
+func TestMostRecentSharesReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newMemStore()
 		r := newRig(t, store, nil)
-		leave := make(chan struct{})
-		store.onRead = func() { <-leave }
+		proceed := make(chan struct{})
+		store.onRead = func() { <-proceed }
 		revs := make(chan int64, 21)
 		ask := func() {
 			rev, err := r.pods.MostRecent(r.ctx)
@@ -206,38 +206,38 @@ func TestMostRecentIsShared(t *testing.T) {
 			revs <- rev
 		}
 		go ask()
-		synctest.Wait() // its read has fixed the revision and is held up
+		synctest.Wait() // its read has fixed the revision and is blocked
 		written := store.put("/registry/pods/a/x", onNode(""))
 		for range 20 {
 			go ask()
 		}
 		synctest.Wait()
-		leave <- struct{}{}
+		proceed <- struct{}{}
 		if rev := <-revs; rev >= written {
-			t.Errorf("the first read saw %d", rev)
+			t.Errorf("first read returned %d, want less than %d", rev, written)
 		}
 		synctest.Wait()
-		close(leave)
+		close(proceed)
 		for range 20 {
 			if rev := <-revs; rev < written {
-				t.Errorf("a caller that came after the write of %d got %d", written, rev)
+				t.Errorf("call after the write of %d returned %d", written, rev)
 			}
 		}
 		if e, ok := r.pods.Get("/registry/pods/a/x"); !ok || e.Revision != written {
-			t.Error("the write is not to be seen")
+			t.Error("the write is not visible")
 		}
 		if store.reads != 2 {
-			t.Errorf("%d reads", store.reads)
+			t.Errorf("got %d reads of the store, want 2", store.reads)
 		}
 		r.wantMetrics(`apiserver_watch_cache_consistent_read_total{fallback="false",resource="pods",success="true"} 21`,
 			`apiserver_watch_cache_read_wait_seconds{resource="pods"} 21`)
 	})
 }
 
-func TestMostRecentFails(t *testing.T) {
+func TestMostRecentReturnsStoreError(t *testing.T) {
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.Newest = brokenNewest{} })
 	if _, err := r.pods.MostRecent(r.ctx); !errors.Is(err, storage.ErrUnavailable) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want ErrUnavailable", err)
 	}
 	r.wantMetrics(`apiserver_watch_cache_consistent_read_total{fallback="false",resource="pods",success="false"} 1`)
 }
@@ -248,23 +248,23 @@ func (brokenNewest) Confirm(context.Context, storage.Place) (int64, error) {
 	return 0, storage.ErrUnavailable
 }
 
-// Revisions that change nothing below the root are asked for.
-func TestWaitForAsksForProgress(t *testing.T) {
+// The cache requests progress for revisions that change nothing below its root.
+func TestWaitForRequestsProgress(t *testing.T) {
 	r := newRig(t, newMemStore(), nil)
 	rev := r.store.bump()
 	if err := r.cache.WaitFor(r.ctx, rev); err != nil {
 		t.Fatal(err)
 	}
 	r.store.mu.Lock()
-	asked := r.store.progress
+	requested := r.store.progress
 	r.store.mu.Unlock()
-	if asked == 0 || r.cache.Revision() != rev {
-		t.Errorf("asked %d times, at %d", asked, r.cache.Revision())
+	if requested == 0 || r.cache.Revision() != rev {
+		t.Errorf("requested progress %d times, cache at %d, want at %d", requested, r.cache.Revision(), rev)
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, 20*time.Millisecond)
 	defer cancel()
 	if err := r.cache.WaitFor(ctx, rev+1); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("waiting for the future: %v", err)
+		t.Errorf("WaitFor of a future revision: got %v, want context.DeadlineExceeded", err)
 	}
 }
 
@@ -293,8 +293,8 @@ func TestListMetrics(t *testing.T) {
 	)
 }
 
-// Continued lists at one revision are served although the log has moved on.
-func TestSnapshotAtIsKept(t *testing.T) {
+// Continued lists at one revision are served even after the log has dropped that revision.
+func TestSnapshotAtRetainsSnapshots(t *testing.T) {
 	clk := &clock{now: time.Unix(1e9, 0)}
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.LogEvents, c.Now = 64, clk.Now })
 	r.store.put("/registry/pods/a/x", onNode("1"))
@@ -306,36 +306,36 @@ func TestSnapshotAtIsKept(t *testing.T) {
 			return false
 		}
 		if e, _ := sn.Get("/registry/pods/a/x"); string(e.Stored()) != onNode("1") || sn.Revision() != 2 {
-			t.Errorf("at 2: %s", e.Stored())
+			t.Errorf("got %s at revision 2", e.Stored())
 		}
 		return true
 	}
 	if !check() {
-		t.Fatal("no snapshot within the log")
+		t.Fatal("no snapshot of a revision within the log")
 	}
 	for range 100 {
 		r.store.put("/registry/pods/a/x", onNode("3"))
 	}
 	r.sync()
 	if !check() {
-		t.Error("the snapshot was not kept")
+		t.Error("snapshot was not retained")
 	}
-	for rev := r.store.now() - 20; rev < r.store.now(); rev++ { // more than are kept
+	for rev := r.store.now() - 20; rev < r.store.now(); rev++ { // more than are retained
 		if _, ok := r.pods.SnapshotAt(rev, nil); !ok {
 			t.Errorf("no snapshot at %d", rev)
 		}
 	}
 	if check() {
-		t.Error("snapshots are not bounded")
+		t.Error("number of retained snapshots is not waitBounded")
 	}
 	if _, ok := r.pods.SnapshotAt(r.store.now()+1, nil); ok {
-		t.Error("a snapshot of the future")
+		t.Error("got a snapshot of a future revision")
 	}
 }
 
-// However often an older state is read, it is not kept longer than history: the
-// objects that it shows would never be released.
-func TestSnapshotsAreNotKeptForEver(t *testing.T) {
+// A retained snapshot expires with history, however often it is read. Otherwise its objects would
+// never be released.
+func TestRetainedSnapshotExpiresWithHistory(t *testing.T) {
 	clk := &clock{now: time.Unix(1e9, 0)}
 	budget := memory.New(memory.Default, nil)
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.LogEvents, c.Now, c.Memory = 64, clk.Now, budget })
@@ -343,14 +343,14 @@ func TestSnapshotsAreNotKeptForEver(t *testing.T) {
 	r.store.put("/registry/pods/a/x", onNode("2"))
 	r.sync()
 	if _, ok := r.pods.SnapshotAt(2, nil); !ok {
-		t.Fatal("no snapshot within the log")
+		t.Fatal("no snapshot of a revision within the log")
 	}
 	for range 100 {
 		r.store.put("/registry/pods/a/x", onNode("3"))
 	}
 	r.sync()
 	if n := r.metric("binnacle_watch_cache_images_bytes"); n < 10_000 {
-		t.Errorf("a state that alone has an object of 10 kB takes %v bytes", n)
+		t.Errorf("a snapshot with its own object of 10 kB takes %v bytes, want at least 10000", n)
 	}
 	for at := time.Duration(0); at < 5*time.Minute; at += time.Minute {
 		if _, ok := r.pods.SnapshotAt(2, nil); !ok {
@@ -360,12 +360,12 @@ func TestSnapshotsAreNotKeptForEver(t *testing.T) {
 	}
 	clk.advance(time.Second)
 	if _, ok := r.pods.SnapshotAt(2, nil); ok {
-		t.Error("reading it keeps it for ever")
+		t.Error("snapshot is still retained after the history limit")
 	}
 }
 
-// Older states are given up for what is needed more.
-func TestSnapshotsAreWithinTheBudget(t *testing.T) {
+// Retained snapshots are dropped when the memory budget is exceeded.
+func TestRetainedSnapshotsStayWithinBudget(t *testing.T) {
 	store := newMemStore()
 	for i := range 100 {
 		store.put(fmt.Sprintf("/registry/pods/a/%03d", i), onNode(""))
@@ -380,13 +380,13 @@ func TestSnapshotsAreWithinTheBudget(t *testing.T) {
 		}
 	}
 	if n := r.metric("binnacle_watch_cache_images_bytes"); n > 20_000*2/3 || n == 0 {
-		t.Errorf("older states take %v bytes", n)
+		t.Errorf("retained snapshots take %v bytes, want 1 to 13333", n)
 	}
 }
 
-// TestUnreadableValuesAreKnown: those that cannot be read are told of as they come, become others
-// and go, from a key on, in old states too.
-func TestUnreadableValuesAreKnown(t *testing.T) {
+// TestSnapshotListsUnreadableValues checks that snapshots, also older ones, list the unreadable
+// values from a key on while values become readable, unreadable and deleted.
+func TestSnapshotListsUnreadableValues(t *testing.T) {
 	store := newMemStore()
 	r := newRig(t, store, nil)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -421,7 +421,7 @@ func TestUnreadableValuesAreKnown(t *testing.T) {
 					return true
 				})
 				if !slices.Equal(got, want) {
-					t.Fatalf("state %d, namespace %q from %q: %q, want %q", i, namespace, from, got, want)
+					t.Fatalf("state %d, namespace %q from %q: got %q, want %q", i, namespace, from, got, want)
 				}
 			}
 		}

@@ -9,8 +9,9 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// TestAttributesOfEntries are those that the resource gave, whatever the key is.
-func TestAttributesOfEntries(t *testing.T) {
+// TestEntryReturnsAttributesOfResource checks that an entry returns the attributes that the
+// resource computed, independent of the key.
+func TestEntryReturnsAttributesOfResource(t *testing.T) {
 	long := strings.Repeat("long", 20_000)
 	some := map[string]string{"a": "1", "b": "", "c": "3"}
 	for _, c := range []struct {
@@ -41,13 +42,13 @@ func TestAttributesOfEntries(t *testing.T) {
 			})
 			e := r.pods.Entry(storage.KeyValue{Key: c.key, Value: []byte("{}"), ModRevision: 7, CreateRevision: 5})
 			if e.Key() != c.key || e.Namespace() != c.namespace || e.Name() != c.name {
-				t.Errorf("%.50q, namespace %.50q, name %.50q", e.Key(), e.Namespace(), e.Name())
+				t.Errorf("got key %.50q, namespace %.50q, name %.50q", e.Key(), e.Namespace(), e.Name())
 			}
 			if got := maps.Collect(e.Labels().All()); !maps.Equal(got, c.labels) {
-				t.Errorf("labels %.200v", got)
+				t.Errorf("got labels %.200v, want %.200v", got, c.labels)
 			}
 			if got := maps.Collect(e.Fields().All()); !maps.Equal(got, c.fields) {
-				t.Errorf("fields %.200v", got)
+				t.Errorf("got fields %.200v, want %.200v", got, c.fields)
 			}
 		})
 	}

@@ -16,7 +16,7 @@ import (
 
 const definitions = "/registry/definitions/"
 
-// definitionOf a resource, in a variant.
+// definitionOf returns the definition of a resource in a variant.
 func definitionOf(name, variant string) string {
 	return object{Labels: map[string]string{"variant": variant}, Data: name}.String()
 }
@@ -25,8 +25,8 @@ func define(store *memStore, name, variant string) int64 {
 	return store.put(definitions+name, definitionOf(name, variant))
 }
 
-// defined makes definitions the only resource that is there from the start.
-func defined(c *watchcache.Config) {
+// withDefinitions makes definitions the only static resource.
+func withDefinitions(c *watchcache.Config) {
 	r := resource("definitions")
 	r.Defines = func(value []byte) (watchcache.Resource, bool) {
 		var o object
@@ -40,76 +40,76 @@ func defined(c *watchcache.Config) {
 	c.Resources = []watchcache.Resource{r}
 }
 
-// undefine removes the definition of a resource, and waits until that is seen.
+// undefine removes the definition of a resource and waits until the cache has applied it.
 func (r *rig) undefine(name string) {
 	r.store.del(definitions + name)
 	r.sync()
 }
 
-// Resources come and go with their definitions, and none of their values is lost.
-func TestDefinedResources(t *testing.T) {
+// Defined resources are served as long as their definition exists, and no value is lost.
+func TestResourcesFollowDefinitions(t *testing.T) {
 	store := newMemStore()
 	store.put("/registry/widgets/a/old", onNode("n1"))
 	store.put("/registry/widgetsets/a/other", onNode("n1"))
-	r := newRig(t, store, defined)
+	r := newRig(t, store, withDefinitions)
 	store.put("/registry/widgets/a/new", onNode("n2"))
 	store.put("/registry/widgets/a/gone", onNode("n2"))
 	store.del("/registry/widgets/a/gone")
 	if r.sync(); r.cache.Store("widgets") != nil {
-		t.Fatal("a resource that nobody defines")
+		t.Fatal("undefined resource has a store")
 	}
 	at := define(store, "widgets", "")
 	r.sync()
 	widgets := r.cache.Store("widgets")
 	if got, want := names(widgets), []string{"a/new", "a/old"}; !slices.Equal(got, want) {
-		t.Errorf("defined with %q, want %q", got, want)
+		t.Errorf("got %q, want %q", got, want)
 	}
 	if sn := widgets.Snapshot(); sn.Revision() != at {
-		t.Errorf("defined at %d, want %d", sn.Revision(), at)
+		t.Errorf("store is at revision %d, want %d", sn.Revision(), at)
 	}
 	if _, err := widgets.Watch(watchcache.WatchOptions{After: at - 1}); !expired(err) {
-		t.Errorf("watch from before it was defined: %v", err)
+		t.Errorf("watch from before the definition: got %v, want ExpiredError", err)
 	}
 	w, err := widgets.Watch(watchcache.WatchOptions{After: at})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	define(store, "widgets", "") // says what is known
+	define(store, "widgets", "") // unchanged
 	store.put("/registry/widgets/a/later", onNode("n1"))
 	if got := r.drain(w); len(got) != 1 {
-		t.Errorf("told %q", got)
+		t.Errorf("got %q, want 1 event", got)
 	}
 
 	r.undefine("widgets")
 	if err := ending(r.ctx, w); !errors.Is(err, watchcache.ErrStopped) {
-		t.Errorf("watcher of a resource that is gone: %v", err)
+		t.Errorf("watcher of a removed resource: got %v, want ErrStopped", err)
 	}
 	if _, err := widgets.Watch(watchcache.WatchOptions{After: at + 1}); !errors.Is(err, watchcache.ErrStopped) {
-		t.Errorf("watch of a resource that is gone: %v", err)
+		t.Errorf("watch of a removed resource: got %v, want ErrStopped", err)
 	}
 	if r.cache.Store("widgets") != nil {
-		t.Error("the resource is still there")
+		t.Error("removed resource still has a store")
 	}
 	store.del("/registry/widgets/a/old")
 	define(store, "widgets", "")
 	r.sync()
 	if got, want := names(r.cache.Store("widgets")), []string{"a/later", "a/new"}; !slices.Equal(got, want) {
-		t.Errorf("defined again with %q, want %q", got, want)
+		t.Errorf("after the second definition: got %q, want %q", got, want)
 	}
-	store.put(definitions+"widgets", object{}.String()) // is there, and defines nothing
+	store.put(definitions+"widgets", object{}.String()) // exists, but defines nothing
 	r.sync()
 	if r.cache.Store("widgets") != nil {
-		t.Error("the resource is still there")
+		t.Error("removed resource still has a store")
 	}
 }
 
-// A resource that is defined otherwise begins anew, and who has its former store
-// reads what the new one has.
-func TestDefinedOtherwise(t *testing.T) {
+// A changed definition replaces the store of its resource. References to the former store read
+// from the new one.
+func TestChangedDefinitionReplacesStore(t *testing.T) {
 	store := newMemStore()
 	define(store, "widgets", "1")
-	r := newRig(t, store, defined)
+	r := newRig(t, store, withDefinitions)
 	former := r.cache.Store("widgets")
 	w, err := former.Watch(watchcache.WatchOptions{Initial: watchcache.InitialState})
 	if err != nil {
@@ -121,19 +121,19 @@ func TestDefinedOtherwise(t *testing.T) {
 	store.put("/registry/widgets/a/y", onNode("n1"))
 	rev := r.sync()
 	if err := ending(r.ctx, w); err == nil || errors.Is(err, context.Canceled) {
-		t.Errorf("the watcher ends with %v", err)
+		t.Errorf("watcher of the former store ended with %v", err)
 	}
 	if r.cache.Store("widgets") == former {
-		t.Fatal("the resource is what it was")
+		t.Fatal("changed definition did not replace the store")
 	}
 	if got, want := names(former), []string{"a/x", "a/y"}; !slices.Equal(got, want) || former.Snapshot().Revision() != rev {
-		t.Errorf("the former store shows %q at %d, want %q", got, former.Snapshot().Revision(), want)
+		t.Errorf("former store returns %q at %d, want %q", got, former.Snapshot().Revision(), want)
 	}
 	if _, ok := former.Get("/registry/widgets/a/y"); !ok {
-		t.Error("an object is not found in the former store")
+		t.Error("object not found in the former store")
 	}
 	if sn, ok := former.SnapshotAt(at, nil); !ok || sn.Len() != 1 {
-		t.Errorf("the former store at the definition: %v", ok)
+		t.Errorf("SnapshotAt of the former store at the definition: got %v", ok)
 	}
 	again, err := former.Watch(watchcache.WatchOptions{After: at})
 	if err != nil {
@@ -141,11 +141,11 @@ func TestDefinedOtherwise(t *testing.T) {
 	}
 	defer again.Close()
 	if got := r.drain(again); len(got) != 1 || !strings.Contains(got[0], "a/y") {
-		t.Errorf("told %q", got)
+		t.Errorf("got %q, want 1 event of a/y", got)
 	}
 }
 
-// oldState loads a state, and is given batches by hand.
+// oldState loads the given items. Tests send the batches.
 type oldState struct {
 	idleSource
 	place storage.Place
@@ -156,8 +156,8 @@ func (s *oldState) Load(_ context.Context, page func([]storage.KeyValue) error) 
 	return s.place, page(s.items)
 }
 
-// What follows a definition in the same load or batch is history of the resource.
-func TestHistoryOfDefinedResources(t *testing.T) {
+// Changes after the definition in the same load or batch are history of the resource.
+func TestHistoryStartsAtDefinition(t *testing.T) {
 	event := func(revision int64, key, value string) storage.Event {
 		return storage.Event{Type: storage.Created, Key: key, Revision: revision, CreateRevision: revision, Value: []byte(value)}
 	}
@@ -167,7 +167,7 @@ func TestHistoryOfDefinedResources(t *testing.T) {
 		loaded []storage.Event
 		batch  []storage.Event
 		after  int64
-		told   int
+		want   int
 	}{
 		{"defined by the load", []storage.Event{event(5, definition, definitionOf("widgets", ""))},
 			[]storage.Event{event(11, "/registry/widgets/a/x", onNode("")), event(12, "/registry/widgets/a/y", onNode(""))}, 10, 2},
@@ -183,7 +183,7 @@ func TestHistoryOfDefinedResources(t *testing.T) {
 				src.items = append(src.items, storage.KeyValue{Key: ev.Key, Value: ev.Value, ModRevision: ev.Revision, CreateRevision: ev.CreateRevision})
 			}
 			src.items = append(src.items, storage.KeyValue{Key: "/registry/widgets/a/before", Value: []byte(onNode("")), ModRevision: 4, CreateRevision: 4})
-			r := newRig(t, newMemStore(), func(c *watchcache.Config) { defined(c); c.Source = src })
+			r := newRig(t, newMemStore(), func(c *watchcache.Config) { withDefinitions(c); c.Source = src })
 			src.batches <- storage.Batch{Events: tc.batch, Revision: 20}
 			if err := <-src.failed; err != nil {
 				t.Fatal(err)
@@ -194,21 +194,21 @@ func TestHistoryOfDefinedResources(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer w.Close()
-			if evs, err := drain(r.ctx, w, 20, 8); err != nil || len(evs) != tc.told {
-				t.Errorf("told %q, %v, want %d", texts(evs), err, tc.told)
+			if evs, err := drain(r.ctx, w, 20, 8); err != nil || len(evs) != tc.want {
+				t.Errorf("got %q, %v, want %d events", texts(evs), err, tc.want)
 			}
 			if got := names(widgets); len(got) != 3 {
-				t.Errorf("has %q", got)
+				t.Errorf("got %q, want 3 objects", got)
 			}
 			if _, err := widgets.Watch(watchcache.WatchOptions{After: tc.after - 1}); !expired(err) {
-				t.Errorf("watch from before: %v", err)
+				t.Errorf("watch from before: got %v, want ExpiredError", err)
 			}
 		})
 	}
 }
 
-// After a load that replaces history there are the resources that are defined now.
-func TestDefinitionsAreLoadedAnew(t *testing.T) {
+// A load that replaces history also replaces the withDefinitions resources.
+func TestReloadReplacesDefinedResources(t *testing.T) {
 	store := newMemStore()
 	for _, name := range []string{"stays", "changes", "goes"} {
 		define(store, name, "1")
@@ -216,10 +216,10 @@ func TestDefinitionsAreLoadedAnew(t *testing.T) {
 	}
 	src := &gatedSource{Source: watchcachetest.NewSource(store, "/registry/"), gate: make(chan struct{}, 1)}
 	src.gate <- struct{}{}
-	r := newRig(t, store, func(c *watchcache.Config) { defined(c); c.Source = src })
+	r := newRig(t, store, func(c *watchcache.Config) { withDefinitions(c); c.Source = src })
 	stays, changes := r.cache.Store("stays"), r.cache.Store("changes")
 	<-store.watched.get()
-	store.breakWatches() // and the next one waits for the gate
+	store.breakWatches() // the next watch waits for the gate
 	<-src.lost()
 	store.put("/registry/comes/a/x", onNode(""))
 	define(store, "changes", "2")
@@ -230,12 +230,12 @@ func TestDefinitionsAreLoadedAnew(t *testing.T) {
 	src.gate <- struct{}{}
 	rev := r.sync()
 	if r.cache.Store("stays") != stays || r.cache.Store("changes") == changes || r.cache.Store("goes") != nil || r.cache.Store("comes") == nil {
-		t.Error("the resources are not those that are defined")
+		t.Error("served resources differ from the definitions")
 	}
 	for _, name := range []string{"stays", "changes", "comes"} {
 		s := r.cache.Store(name)
 		if got := names(s); !slices.Equal(got, []string{"a/x"}) {
-			t.Errorf("%s has %q", name, got)
+			t.Errorf("%s: got %q, want [a/x]", name, got)
 		}
 		if w, err := s.Watch(watchcache.WatchOptions{After: rev}); err != nil {
 			t.Errorf("watch %s: %v", name, err)
@@ -246,18 +246,18 @@ func TestDefinitionsAreLoadedAnew(t *testing.T) {
 	define(store, "goes", "1")
 	r.sync()
 	if got := fmt.Sprint(names(r.cache.Store("goes"))); got != "[a/x]" {
-		t.Errorf("what belonged to no resource: %s", got)
+		t.Errorf("resource withDefinitions after the reload: got %s, want [a/x]", got)
 	}
 }
 
-// A definition that cannot be taken up is none.
-func TestDefinitionOverAnother(t *testing.T) {
+// A definition that conflicts with an existing resource is ignored.
+func TestConflictingDefinitionIsIgnored(t *testing.T) {
 	store := newMemStore()
-	r := newRig(t, store, defined)
+	r := newRig(t, store, withDefinitions)
 	store.put(definitions+"x", definitionOf("definitions", ""))
 	store.put(definitions+"y", definitionOf("widgets", ""))
 	r.sync()
 	if r.cache.Store("widgets") == nil || len(names(r.cache.Store("definitions"))) != 2 {
-		t.Error("a definition that cannot be taken up keeps others")
+		t.Error("an invalid definition prevents later ones")
 	}
 }

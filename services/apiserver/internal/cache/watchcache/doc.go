@@ -56,7 +56,7 @@
 // The order is: Cache.mu, Store.mu, then group.mu, ring.mu or pinned.mu. waits.mu, readiness.mu,
 // position.mu and olderReads.mu come after Cache.mu, the mutex of an encoding before ring.mu. No
 // lock is taken while one of these is held: group.mu, wake.mu, wantedLabels.mu, waits.mu,
-// readiness.mu, position.mu, reads.mu, ring.mu, pinned.mu and the mutex of a phrases.Shelf.
+// readiness.mu, position.mu, reads.mu, ring.mu, pinned.mu and the mutex of a valuedict.Pool.
 // memory.Budget.Settle takes ring.mu and Store.mu of any store, so it must not be called under
 // Store.mu. Watcher.telling is held while WatchOptions.Lost runs.
 package watchcache

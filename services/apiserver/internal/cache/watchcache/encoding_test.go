@@ -18,18 +18,18 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-func TestEncodingIsMadeOnce(t *testing.T) {
+func TestConcurrentCallersShareEncoding(t *testing.T) {
 	store := newMemStore()
 	store.put("/registry/pods/a/x", onNode(""))
 	r := newRig(t, store, nil)
 	e, _ := r.pods.Get("/registry/pods/a/x")
 	var made atomic.Int32
-	inside, leave := make(chan struct{}), make(chan struct{})
+	inside, proceed := make(chan struct{}), make(chan struct{})
 	encode := func(e *watchcache.Entry) ([]byte, error) {
 		if made.Add(1) == 1 {
 			close(inside)
 		}
-		<-leave
+		<-proceed
 		return fmt.Appendf(nil, "<%s>", e.Stored()), nil
 	}
 	var wg sync.WaitGroup
@@ -46,9 +46,9 @@ func TestEncodingIsMadeOnce(t *testing.T) {
 	}
 	<-inside
 	if b, ok := e.Encoded(1); ok {
-		t.Errorf("an unfinished encoding %q", b)
+		t.Errorf("Encoded returned an unfinished encoding: %q", b)
 	}
-	close(leave)
+	close(proceed)
 	wg.Wait()
 	for _, b := range got {
 		if &b[0] != &got[0][0] {
@@ -56,7 +56,7 @@ func TestEncodingIsMadeOnce(t *testing.T) {
 		}
 	}
 	if n := made.Load(); n != 1 {
-		t.Errorf("encoded %d times", n)
+		t.Errorf("encoded %d times, want 1", n)
 	}
 	other, err := e.Encoding(2, func(e *watchcache.Entry) ([]byte, error) {
 		inner, err := e.Encoding(1, nil)
@@ -66,7 +66,7 @@ func TestEncodingIsMadeOnce(t *testing.T) {
 		t.Errorf("encoding of another form: %q, %v", other, err)
 	}
 	if b, ok := e.Encoded(1); !ok || !bytes.Equal(b, got[0]) {
-		t.Errorf("kept %q", b)
+		t.Errorf("kept %q, want %q", b, got[0])
 	}
 	r.wantMetrics(`binnacle_watch_cache_encodings 2`)
 }
@@ -83,12 +83,12 @@ func TestEncodingErrorsAreNotKept(t *testing.T) {
 		}
 	}
 	if b, err := e.Encoding(1, func(*watchcache.Entry) ([]byte, error) { return []byte("ok"), nil }); err != nil || string(b) != "ok" {
-		t.Error(b, err)
+		t.Errorf("got %q, %v, want ok", b, err)
 	}
 }
 
-// The budget is kept, and what is read again and again stays.
-func TestEncodingBudget(t *testing.T) {
+// Encodings stay within their budget, and those in frequent use are kept.
+func TestEncodingsStayWithinBudget(t *testing.T) {
 	const size, limit = 1000, 20_000
 	store := newMemStore()
 	for i := range 100 {
@@ -122,16 +122,16 @@ func TestEncodingBudget(t *testing.T) {
 		return true
 	})
 	if kept*size > limit || kept*size < limit/2 {
-		t.Errorf("%d encodings are kept", kept)
+		t.Errorf("%d encodings are kept, want %d to %d", kept, limit/2/size, limit/size)
 	}
 	if made["050"] != 1 || made["001"] != 3 {
-		t.Errorf("encoded the popular one %d times, another %d times", made["050"], made["001"])
+		t.Errorf("encoded the hot entry %d times and another one %d times, want 1 and 3", made["050"], made["001"])
 	}
 	r.wantMetrics(fmt.Sprintf(`binnacle_watch_cache_encodings %d`, kept))
 }
 
-// What nothing but a reader holds takes no part of the budget.
-func TestEncodingsOfTheForgottenAreDropped(t *testing.T) {
+// Encodings of entries that only readers reference do not count towards the budget.
+func TestEncodingsOfForgottenEntriesAreDropped(t *testing.T) {
 	for _, tc := range []struct{ events, kept int }{{64, 64}, {1 << 17, 256}} {
 		t.Run(fmt.Sprint(tc.events), func(t *testing.T) { testForgotten(t, tc.events, tc.kept) })
 	}
@@ -140,7 +140,7 @@ func TestEncodingsOfTheForgottenAreDropped(t *testing.T) {
 func testForgotten(t *testing.T, events, kept int) {
 	store := newMemStore()
 	after := define(store, "pods", "")
-	r := newRig(t, store, func(c *watchcache.Config) { defined(c); c.LogEvents = events })
+	r := newRig(t, store, func(c *watchcache.Config) { withDefinitions(c); c.LogEvents = events })
 	w := r.watch(watchcache.WatchOptions{After: after})
 	for i := range 500 {
 		store.put("/registry/pods/a/x", object{Data: fmt.Sprint(i)}.String())
@@ -159,31 +159,31 @@ func testForgotten(t *testing.T, events, kept int) {
 	r.undefine("pods")
 	r.wantMetrics(`binnacle_watch_cache_encodings 0`, `binnacle_watch_cache_encoding_bytes 0`)
 	if n := r.metric(`binnacle_watch_cache_history_bytes`); n > 1000 { // the end of the definition
-		t.Errorf("%v bytes of history are left", n)
+		t.Errorf("%v bytes of history are left, want at most 1000", n)
 	}
 }
 
-// An encoding that is finished after its entry was forgotten is not kept.
-func TestEncodingOfTheForgottenIsNotKept(t *testing.T) {
+// An encoding that is finished after its resource was removed is not kept.
+func TestEncodingFinishedAfterRemovalIsNotKept(t *testing.T) {
 	store := newMemStore()
 	define(store, "pods", "")
 	store.put("/registry/pods/a/x", onNode(""))
-	r := newRig(t, store, defined)
+	r := newRig(t, store, withDefinitions)
 	e, _ := r.pods.Get("/registry/pods/a/x")
 	b, err := e.Encoding(1, func(*watchcache.Entry) ([]byte, error) {
 		r.undefine("pods")
 		return []byte("late"), nil
 	})
 	if err != nil || string(b) != "late" {
-		t.Error(b, err)
+		t.Errorf("got %q, %v, want late", b, err)
 	}
 	r.wantMetrics(`binnacle_watch_cache_encodings 0`, `binnacle_watch_cache_encoding_bytes 0`)
 }
 
-// What is encoded from something that the cache has forgotten is not kept, as it
-// would keep that alive: not its last version, not the notice of its deletion, and
-// not what a load replaced.
-func TestEncodingsOfWhatHasLeft(t *testing.T) {
+// Encodings of entries that the cache has forgotten are not kept, because they would keep the
+// entries alive. This includes the last version, its deletion event and entries replaced by a
+// load.
+func TestEncodingsOfForgottenEntriesAreNotKept(t *testing.T) {
 	store := newMemStore()
 	store.put("/registry/pods/a/x", onNode(""))
 	src := &gatedSource{Source: watchcachetest.NewSource(store, "/registry/"), gate: make(chan struct{}, 1)}
@@ -214,7 +214,7 @@ func TestEncodingsOfWhatHasLeft(t *testing.T) {
 	r.sync()
 	for _, e := range []*watchcache.Entry{first, evs[0].Entry, replaced} {
 		if b, err := e.Encoding(1, encode); err != nil || !bytes.Equal(b, e.Stored()) {
-			t.Errorf("%q, %v", b, err)
+			t.Errorf("got %q, %v, want %q", b, err, e.Stored())
 		}
 		if _, ok := e.Encoded(1); ok {
 			t.Errorf("the encoding of %s at %d is kept", e.Key(), e.Revision)
@@ -223,8 +223,8 @@ func TestEncodingsOfWhatHasLeft(t *testing.T) {
 	r.wantMetrics(`binnacle_watch_cache_encodings 0`, `binnacle_watch_cache_encoding_bytes 0`)
 }
 
-// History comes before encodings.
-func TestHistoryTakesFromEncodings(t *testing.T) {
+// History takes precedence over encodings.
+func TestHistoryEvictsEncodings(t *testing.T) {
 	const limit = 300_000
 	store := newMemStore()
 	for i := range 100 {
@@ -243,59 +243,59 @@ func TestHistoryTakesFromEncodings(t *testing.T) {
 		return r.metric("binnacle_watch_cache_encoding_bytes")
 	}
 	if n := fill(); n > limit*2/3 || n < limit/2 {
-		t.Errorf("without history encodings take %v", n)
+		t.Errorf("without history encodings take %v bytes, want about %d", n, limit*2/3)
 	}
 	for i := range 180 {
 		store.put("/registry/nodes/n", object{Data: strings.Repeat("x", 1000+i%2)}.String())
 	}
 	r.sync()
 	history := r.metric("binnacle_watch_cache_history_bytes")
-	for tries := 0; history > limit*2/3 && tries < 20; tries++ { // what a batch costs is settled before the next one
+	for tries := 0; history > limit*2/3 && tries < 20; tries++ { // memory is settled with the next batch
 		store.put("/registry/nodes/n", object{Data: strings.Repeat("x", 1000+tries%2)}.String())
 		r.sync()
 		history = r.metric("binnacle_watch_cache_history_bytes")
 	}
 	if history < limit/4 || history > limit*2/3 {
-		t.Errorf("history takes %v", history)
+		t.Errorf("history takes %v bytes, want a quarter to two thirds of the limit", history)
 	}
 	if n := fill(); n+history > limit || n < limit/6 {
-		t.Errorf("beside %v of history encodings take %v", history, n)
+		t.Errorf("with %v bytes of history encodings take %v bytes", history, n)
 	}
 }
 
-// An entry that is not of the cache keeps nothing.
-func TestEncodingOutsideTheCache(t *testing.T) {
+// An entry outside the cache keeps no encoding.
+func TestEncodingOfUncachedEntryIsNotKept(t *testing.T) {
 	r := newRig(t, newMemStore(), nil)
 	e := r.pods.Entry(storage.KeyValue{Key: "/registry/pods/a/x", Value: []byte(labelled("a")), ModRevision: 7, CreateRevision: 5})
 	if e.Name() != "x" || e.Labels().Get("app") != "a" || e.Revision != 7 || e.CreateRevision != 5 {
-		t.Fatalf("%+v", e)
+		t.Fatalf("got %+v", e)
 	}
 	if b, err := e.Encoding(1, func(*watchcache.Entry) ([]byte, error) { return []byte("b"), nil }); err != nil || string(b) != "b" {
-		t.Error(b, err)
+		t.Errorf("got %q, %v, want b", b, err)
 	}
 	if _, ok := e.Encoded(1); ok {
 		t.Error("the encoding is kept")
 	}
 }
 
-func TestSet(t *testing.T) {
-	type foreign struct{ Key, Value string }
-	s := watchcache.MakeSet([]foreign{{"b", "2"}, {"a", "1"}, {"b", "3"}, {"", "empty"}})
+func TestMakeSet(t *testing.T) {
+	type pair struct{ Key, Value string }
+	s := watchcache.MakeSet([]pair{{"b", "2"}, {"a", "1"}, {"b", "3"}, {"", "empty"}})
 	var all []string
 	for k, v := range s.All() {
 		all = append(all, k+"="+v)
 	}
 	if got := strings.Join(all, ","); got != "=empty,a=1,b=3" || s.Len() != 3 {
-		t.Errorf("holds %q", got)
+		t.Errorf("got %q", got)
 	}
 	for key, want := range map[string]string{"a": "1", "b": "3", "": "empty", "c": ""} {
 		v, ok := s.Lookup(key)
 		if v != want || ok != (key != "c") || s.Has(key) != ok || s.Get(key) != want {
-			t.Errorf("%q is %q, %v", key, v, ok)
+			t.Errorf("%q: got %q, %v, want %q", key, v, ok, want)
 		}
 	}
 	var none watchcache.Set
 	if none.Has("") || none.Len() != 0 || none.Get("x") != "" {
-		t.Error("the empty set has something")
+		t.Error("zero Set is not empty")
 	}
 }

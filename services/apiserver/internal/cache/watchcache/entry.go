@@ -31,8 +31,8 @@ type damage struct {
 	why *storage.UnreadableError
 	// readable is the last readable version before this one, if it is known.
 	readable *Entry
-	// untold means that the object has had no readable version since its creation.
-	untold bool
+	// neverReadable means that the object has had no readable version since its creation.
+	neverReadable bool
 }
 
 // entryOverhead is the memory of an entry beside its key and value.
@@ -52,7 +52,7 @@ func (e *Entry) ID() uint64 { return e.id &^ packed }
 // Sum returns a hash of the stored value. It distinguishes the values of one key, even if a
 // restored store assigns a revision again with another value.
 func (e *Entry) Sum(seed maphash.Seed) uint64 {
-	if e.book() != nil { // the packed form of a value can change
+	if e.dict() != nil { // the packed form of a value can change
 		l := e.Lend()
 		defer l.Back()
 		return maphash.Bytes(seed, l.Value)
@@ -102,11 +102,11 @@ func (e *Entry) follows(old *Entry) {
 		return
 	}
 	e.damage.readable = old.LastReadable()
-	e.damage.untold = !e.damage.why.Passing && (old == nil || old.untold())
+	e.damage.neverReadable = !e.damage.why.Passing && (old == nil || old.neverReadable())
 }
 
-// untold reports whether the object never had a readable version.
-func (e *Entry) untold() bool { return e.damage != nil && e.damage.untold }
+// neverReadable reports whether the object never had a readable version.
+func (e *Entry) neverReadable() bool { return e.damage != nil && e.damage.neverReadable }
 
 // keyValue returns the stored form from which the entry was made.
 func (e *Entry) keyValue() storage.KeyValue {

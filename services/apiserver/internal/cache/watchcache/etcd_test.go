@@ -13,10 +13,10 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// The cache shows what a real store holds.
-func TestOverEtcd(t *testing.T) {
+// The cache returns the same objects and events as a real store.
+func TestCacheMatchesEtcd(t *testing.T) {
 	store := etcdtest.Embedded(t)
-	mirror := newMemStore() // what was written
+	mirror := newMemStore() // model of the writes
 	live := map[string]int64{}
 	write := func(key string, value []byte) {
 		t.Helper()
@@ -86,12 +86,12 @@ func TestOverEtcd(t *testing.T) {
 		}
 	}
 
-	// A revision that is none of a change below the root.
+	// This revision changes nothing below the root of the cache.
 	if _, err := store.Create(t.Context(), "/elsewhere", []byte("x"), storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if rev := r.sync(); rev != end+1 || r.cache.Revision() < rev {
-		t.Errorf("at %d of %d, want %d", r.cache.Revision(), rev, end+1)
+		t.Errorf("cache at %d, store at %d, want %d", r.cache.Revision(), rev, end+1)
 	}
 
 	if err := store.Compact(t.Context(), end); err != nil {
@@ -101,6 +101,6 @@ func TestOverEtcd(t *testing.T) {
 	err := src.Follow(t.Context(), storage.Place{Revision: start}, func(storage.Batch) error { return nil })
 	var compacted *storage.CompactedError
 	if !errors.As(err, &compacted) {
-		t.Errorf("following from compacted history: %v", err)
+		t.Errorf("Follow from a compacted revision: got %v, want CompactedError", err)
 	}
 }

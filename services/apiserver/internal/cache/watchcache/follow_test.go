@@ -9,13 +9,13 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
-// TestFollow: who has lost the place begins anew; what ends for good is told, but not that the
-// cache stops.
-func TestFollow(t *testing.T) {
+// TestFollowRestartsAfterExpiry checks that Follow calls its function again after it expired or
+// the cache was not ready, returns other errors, and returns nil when the cache stops.
+func TestFollowRestartsAfterExpiry(t *testing.T) {
 	broken := errors.New("broken")
 	for _, test := range []struct {
-		errs  []error // of the calls, the last ends it
-		wants error
+		errs []error // results of the calls; Follow returns after the last one
+		want error
 	}{
 		{[]error{broken}, broken},
 		{[]error{watchcache.ErrStopped}, nil},
@@ -32,8 +32,8 @@ func TestFollow(t *testing.T) {
 			}
 			return err
 		})
-		if !errors.Is(err, test.wants) || err != nil && test.wants == nil || calls != len(test.errs) {
-			t.Errorf("%v: %v after %d calls", test.errs, err, calls)
+		if !errors.Is(err, test.want) || err != nil && test.want == nil || calls != len(test.errs) {
+			t.Errorf("%v: got %v after %d calls, want %v", test.errs, err, calls, test.want)
 		}
 		cancel()
 	}

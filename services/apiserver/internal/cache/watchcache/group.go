@@ -175,8 +175,8 @@ func (gs *groups) concern(r *record, seq uint64, index []string, fired []*wake) 
 	}
 	prev := r.prev.LastReadable()
 	if r.prev != nil && prev == nil {
-		if !r.prev.untold() {
-			return gs.everybody(seq, fired) // it is unknown which watchers saw the object
+		if !r.prev.neverReadable() {
+			return gs.fireAll(seq, fired) // it is unknown which watchers saw the object
 		}
 		prev = r.prev
 	}
@@ -216,8 +216,8 @@ func (gs *groups) fire(sc scope, seq uint64, fired []*wake) []*wake {
 	return fired
 }
 
-// everybody collects the wake-ups of all groups.
-func (gs *groups) everybody(seq uint64, fired []*wake) []*wake {
+// fireAll collects the wake-ups of all groups.
+func (gs *groups) fireAll(seq uint64, fired []*wake) []*wake {
 	fired = gs.all.fire(seq, fired)
 	for _, g := range gs.scoped {
 		fired = g.fire(seq, fired)

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// object is the stored form in these tests.
+// object is the stored form of objects in these tests.
 type object struct {
 	Labels map[string]string `json:"l,omitempty"`
 	Fields map[string]string `json:"f,omitempty"`
@@ -58,7 +58,7 @@ func resource(name string) watchcache.Resource {
 	return watchcache.Resource{Name: name, Prefix: prefix, Attributes: attributes(prefix), Index: []string{nodeField}}
 }
 
-// rig is a cache that runs over a store in memory.
+// rig is a running cache on an in-memory store.
 type rig struct {
 	t     testing.TB
 	ctx   context.Context
@@ -68,7 +68,7 @@ type rig struct {
 	reg   *prometheus.Registry
 }
 
-// verbatim has all values kept as they are stored, so that their sizes are known.
+// verbatim configures all resources to keep values as stored, so that their sizes are known.
 func verbatim(c *watchcache.Config) {
 	for i := range c.Resources {
 		c.Resources[i].Verbatim = true
@@ -83,7 +83,7 @@ func newRig(t testing.TB, store *memStore, change func(*watchcache.Config)) *rig
 		Source:     watchcachetest.NewSource(store, "/registry/"),
 		Newest:     store,
 		Older:      store,
-		// Tests count reads, and ask themselves.
+		// Tests count reads and confirm the revision explicitly.
 		ConfirmEvery: time.Hour,
 		Resources:    []watchcache.Resource{resource("pods"), resource("nodes")},
 	}
@@ -111,7 +111,7 @@ func newRig(t testing.TB, store *memStore, change func(*watchcache.Config)) *rig
 	return &rig{t, ctx, store, c, c.Store("pods"), reg}
 }
 
-// sync waits until the cache shows all that the store has.
+// sync waits until the cache has applied all writes and returns its revision.
 func (r *rig) sync() int64 {
 	r.t.Helper()
 	rev, err := r.cache.MostRecent(r.ctx)
@@ -131,7 +131,7 @@ func (r *rig) watch(opts watchcache.WatchOptions) *watchcache.Watcher {
 	return w
 }
 
-// next is w.Next, or the same by w.Poll, now and then.
+// next calls w.Next or, at random, the equivalent w.Poll.
 func next(ctx context.Context, w *watchcache.Watcher, buf []watchcache.Event) ([]watchcache.Event, error) {
 	if rand.IntN(2) == 0 {
 		return w.Next(ctx, buf)
@@ -147,7 +147,7 @@ func next(ctx context.Context, w *watchcache.Watcher, buf []watchcache.Event) ([
 	}
 }
 
-// drain returns everything up to a revision that the cache has applied.
+// drain returns all events up to rev, which the cache must have applied.
 func drain(ctx context.Context, w *watchcache.Watcher, rev int64, size int) ([]watchcache.Event, error) {
 	var all []watchcache.Event
 	for w.Revision() < rev {
@@ -161,15 +161,15 @@ func drain(ctx context.Context, w *watchcache.Watcher, rev int64, size int) ([]w
 	return all, nil
 }
 
-// ending is the error with which a watcher that has nothing more to tell ends.
+// ending returns the error with which a watcher without unread events ends.
 func ending(ctx context.Context, w *watchcache.Watcher) error {
 	for {
 		evs, err := next(ctx, w, nil)
 		if err != nil {
 			return err
 		}
-		if len(evs) > 0 { // none: a nudge that drain left
-			return fmt.Errorf("told %q", texts(evs))
+		if len(evs) > 0 { // empty after a leftover nudge of drain
+			return fmt.Errorf("unexpected events %q", texts(evs))
 		}
 	}
 }
@@ -183,7 +183,7 @@ func (r *rig) drain(w *watchcache.Watcher) []string {
 	return texts(evs)
 }
 
-// texts are events as "ADDED pods/a/b@5 {…}".
+// texts formats events as "ADDED pods/a/b@5 {…}".
 func texts(evs []watchcache.Event) []string {
 	out := []string{}
 	for i, ev := range evs {
@@ -193,7 +193,7 @@ func texts(evs []watchcache.Event) []string {
 		}
 		shown := ev.Revision
 		if ev.Type == watchcache.Deleted && i+1 < len(evs) && evs[i+1].Revision == ev.Revision {
-			shown-- // there is more of this revision
+			shown-- // more events of this revision follow
 		}
 		if ev.Type != watchcache.Added && ev.Entry.Revision != shown {
 			out = append(out, fmt.Sprintf("entry of %d in event of %d", ev.Entry.Revision, ev.Revision))
@@ -228,7 +228,7 @@ func onNode(node string) string {
 	return object{Fields: map[string]string{nodeField: node}}.String()
 }
 
-// metrics are the lines of the text form, without types and help.
+// metrics returns the values of all metrics by name and labels. A histogram yields its count.
 func (r *rig) metrics() map[string]float64 {
 	r.t.Helper()
 	families, err := r.reg.Gather()
@@ -261,19 +261,19 @@ func (r *rig) metric(name string) float64 {
 	return v
 }
 
-// wantMetrics looks for lines of the text form.
+// wantMetrics checks samples in the text format.
 func (r *rig) wantMetrics(lines ...string) {
 	r.t.Helper()
 	have := r.metrics()
 	for _, line := range lines {
 		name, value, _ := strings.Cut(line, " ")
 		if v, ok := have[name]; !ok || fmt.Sprint(v) != value {
-			r.t.Errorf("want metric %s, have %v of\n%v", line, v, have)
+			r.t.Errorf("metric %s: got %v in\n%v", line, v, have)
 		}
 	}
 }
 
-// idleSource is a source to which tests give batches by hand.
+// idleSource is an empty source. Tests send its batches.
 type idleSource struct {
 	batches chan storage.Batch
 	failed  chan error

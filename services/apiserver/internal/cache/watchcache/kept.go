@@ -12,23 +12,23 @@ import (
 
 // kept describes how entries store their data: the ring of their encodings, and the dictionary with
 // which their values are packed, if any. The value of an entry is stored as its difference to other
-// values of the resource (package phrases), or compressed beside its outline (packed.go), or as is.
+// values of the resource (package valuedict), or compressed beside its outline (packed.go), or as is.
 // Sizes count the stored form. Entry.Lend decodes a value into pooled memory. Periodically the
 // entries of an inefficient dictionary, which blocks a new one, are replaced by equal entries
 // (settle.go). No log and no watcher reports this.
 type kept struct {
 	ring *ring // nil: encodings are not kept
-	book *valuedict.Book
+	dict *valuedict.Dictionary
 	// sealed means that the store encrypts the value, so it is not packed with others.
 	sealed bool
 }
 
 // alone returns the same without encodings.
 func (k *kept) alone() *kept {
-	if k == nil || k.book == nil {
+	if k == nil || k.dict == nil {
 		return nil
 	}
-	return &kept{book: k.book}
+	return &kept{dict: k.dict}
 }
 
 func (e *Entry) ring() *ring {
@@ -38,11 +38,11 @@ func (e *Entry) ring() *ring {
 	return e.kept.ring
 }
 
-func (e *Entry) book() *valuedict.Book {
+func (e *Entry) dict() *valuedict.Dictionary {
 	if e.kept == nil {
 		return nil
 	}
-	return e.kept.book
+	return e.kept.dict
 }
 
 // asText returns a string that shares the memory of a value. The value must never change.
@@ -59,13 +59,13 @@ func (e *Entry) bytes() []byte {
 // bind packs the entry's value with the dictionary of the resource, if that is worthwhile when all
 // values together have all bytes. The entry must not be published yet.
 func (s *Store) bind(e *Entry, all int64) {
-	small, book := s.shelf.Pack(e.bytes(), all)
-	if book == nil {
+	small, dict := s.dictionaries.Pack(e.bytes(), all)
+	if dict == nil {
 		return
 	}
 	k := s.bound.Load()
-	if k == nil || k.book != book {
-		k = &kept{ring: s.cache.ring, book: book}
+	if k == nil || k.dict != dict {
+		k = &kept{ring: s.cache.ring, dict: dict}
 		s.bound.Store(k)
 	}
 	e.stored, e.kept = asText(small), k
@@ -73,9 +73,9 @@ func (s *Store) bind(e *Entry, all int64) {
 
 // Stored returns the value as it is in the store. It must not be changed.
 func (e *Entry) Stored() []byte {
-	switch book := e.book(); {
-	case book != nil:
-		return book.Append(nil, e.bytes())
+	switch dict := e.dict(); {
+	case dict != nil:
+		return dict.Append(nil, e.bytes())
 	case e.id&packed != 0:
 		return unpacked(nil, e.bytes())
 	}
@@ -85,7 +85,7 @@ func (e *Entry) Stored() []byte {
 // Size returns the size of the value in bytes.
 func (e *Entry) Size() int {
 	switch {
-	case e.book() != nil:
+	case e.dict() != nil:
 		return valuedict.Size(e.bytes())
 	case e.id&packed != 0:
 		n, _ := s2.DecodedLen(e.bytes())
@@ -114,14 +114,14 @@ var lending = sync.Pool{New: func() any { return new([]byte) }}
 
 // Lend returns the same as Stored, in pooled memory. The caller must not refer to it after Back.
 func (e *Entry) Lend() Lent {
-	book := e.book()
-	if book == nil && e.id&packed == 0 {
+	dict := e.dict()
+	if dict == nil && e.id&packed == 0 {
 		return Lent{Value: e.bytes()}
 	}
 	l := Lent{}
 	l.pooled, _ = lending.Get().(*[]byte)
-	if book != nil {
-		l.Value = book.Append((*l.pooled)[:0], e.bytes())
+	if dict != nil {
+		l.Value = dict.Append((*l.pooled)[:0], e.bytes())
 	} else {
 		l.Value = unpacked(*l.pooled, e.bytes())
 	}

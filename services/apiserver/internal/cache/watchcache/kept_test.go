@@ -14,11 +14,11 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// ofTemplate is a large object that says much the same as others.
+// ofTemplate returns a large object that shares most of its text with others of the template.
 func ofTemplate(template, n int) string {
 	var b strings.Builder
 	for line := range 60 {
-		fmt.Fprintf(&b, "template %d says in line %d what it says in all objects, and %x, ", template, line, template*line*line)
+		fmt.Fprintf(&b, "template %d repeats line %d in all of its objects with %x, ", template, line, template*line*line)
 	}
 	return object{
 		Labels: map[string]string{"template": fmt.Sprint(template)},
@@ -26,9 +26,9 @@ func ofTemplate(template, n int) string {
 	}.String()
 }
 
-// What objects have in common is kept once, and each is told as it was stored: in states, from the
-// first load on, as it was before changes, in events, and after deletions.
-func TestValuesInCommon(t *testing.T) {
+// Similar values share a dictionary and are returned as stored: after the load, after changes,
+// from events and after deletions.
+func TestSimilarValuesShareDictionary(t *testing.T) {
 	const n = 600
 	store := newMemStore()
 	key := func(i int) string { return fmt.Sprintf("/registry/pods/a/p%d", i) }
@@ -48,25 +48,25 @@ func TestValuesInCommon(t *testing.T) {
 		for key, value := range values {
 			e, ok := get(key)
 			if !ok {
-				t.Fatalf("%s: %s is not there", when, key)
+				t.Fatalf("%s: %s is missing", when, key)
 			}
 			if e.Size() != len(value) || string(e.Stored()) != value || e.Sum(seed) != maphash.String(seed, value) {
-				t.Fatalf("%s: %s is not what was stored", when, key)
+				t.Fatalf("%s: %s differs from the stored value", when, key)
 			}
 			l := e.Lend()
 			if string(l.Value) != value {
-				t.Fatalf("%s: of %s something else is lent", when, key)
+				t.Fatalf("%s: lent value of %s differs from the stored one", when, key)
 			}
 			l.Back()
 		}
 	}
 	check("after the load", r.pods.Get)
 	w := r.watch(watchcache.WatchOptions{After: from})
-	var told []string
+	var want []string
 	for i := range n {
-		told = append(told, values[key(i)])
+		want = append(want, values[key(i)])
 		put(i, 10_000+i)
-		told[i] = values[key(i)]
+		want[i] = values[key(i)]
 	}
 	r.sync()
 	check("after changes", r.pods.Get)
@@ -78,20 +78,20 @@ func TestValuesInCommon(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(all) != 2*n {
-		t.Fatalf("%d events", len(all))
+		t.Fatalf("got %d events, want %d", len(all), 2*n)
 	}
 	for i, ev := range all {
-		if string(ev.Entry.Stored()) != told[i%n] {
-			t.Fatalf("event %d, %v of %s, tells another value", i, ev.Type, ev.Entry.Key())
+		if string(ev.Entry.Stored()) != want[i%n] {
+			t.Fatalf("event %d, %v of %s, has a wrong value", i, ev.Type, ev.Entry.Key())
 		}
 	}
-	// The history has each value twice: before its change, and before its deletion.
-	if bytes := r.metric("binnacle_watch_cache_history_bytes"); bytes > 2*n*float64(len(told[0]))/2 {
-		t.Errorf("history takes %v bytes: what is in common is kept again and again", bytes)
+	// History has two values of each object: before the change and before the deletion.
+	if bytes := r.metric("binnacle_watch_cache_history_bytes"); bytes > 2*n*float64(len(want[0]))/2 {
+		t.Errorf("history takes %v bytes: shared text is stored repeatedly", bytes)
 	}
 }
 
-// noiseOf is a text of a template that has nothing in common with those of others.
+// noiseOf returns an object of random text that is specific to the template.
 func noiseOf(template, n int) string {
 	r := rand.New(rand.NewPCG(20261125, uint64(template)))
 	b := make([]byte, 3600)
@@ -101,9 +101,8 @@ func noiseOf(template, n int) string {
 	return object{Data: fmt.Sprintf("number %d is %s", n, b)}.String()
 }
 
-// Where templates come and go and few objects of each stay, values are still kept by what they
-// have in common.
-func TestBooksAreEmptied(t *testing.T) {
+// Values still share dictionaries when templates change and a few objects of each remain.
+func TestDictionariesFollowChangingTemplates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, templates, rounds = 1600, 20, 30
 		store := newMemStore()
@@ -112,7 +111,7 @@ func TestBooksAreEmptied(t *testing.T) {
 		for round := range rounds {
 			var ops []op
 			for i := range n {
-				if i/templates < round && i%2 == 0 { // one of every other template stays
+				if i/templates < round && i%2 == 0 { // every other template keeps one object
 					continue
 				}
 				key := fmt.Sprintf("/registry/pods/a/%05d", i)
@@ -126,7 +125,7 @@ func TestBooksAreEmptied(t *testing.T) {
 			runtime.GC()
 		}
 		stored, kept := r.metric(`binnacle_watch_cache_value_bytes{resource="pods"}`), r.metric(`binnacle_watch_cache_value_kept_bytes{resource="pods"}`)
-		for range 20 { // what is not needed is known when it has been collected, whose time is another
+		for range 20 { // the collector frees unused dictionaries at an unknown time
 			if kept <= stored/2 {
 				break
 			}
@@ -134,19 +133,19 @@ func TestBooksAreEmptied(t *testing.T) {
 			time.Sleep(time.Minute)
 			kept = r.metric(`binnacle_watch_cache_value_kept_bytes{resource="pods"}`)
 		}
-		if kept > stored*2/3 { // mostly it is a third
-			t.Errorf("%v bytes of values take %v", stored, kept)
+		if kept > stored*2/3 { // usually a third
+			t.Errorf("%v bytes of values take %v, want at most two thirds", stored, kept)
 		}
 		for key, value := range values {
 			if e, ok := r.pods.Get(key); !ok || string(e.Stored()) != value {
-				t.Fatalf("%s is not what was stored", key)
+				t.Fatalf("%s differs from the stored value", key)
 			}
 		}
 	})
 }
 
-// What is sealed in the store, or is to be kept as it is stored, has no part in a book.
-func TestKeptForItself(t *testing.T) {
+// Values that are sealed in the store or configured as verbatim are not put into a dictionary.
+func TestSealedAndVerbatimValuesShareNoDictionary(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*watchcache.Config)
@@ -163,14 +162,15 @@ func TestKeptForItself(t *testing.T) {
 			r.sync()
 			stored, kept := r.metric(`binnacle_watch_cache_value_bytes{resource="pods"}`), r.metric(`binnacle_watch_cache_value_kept_bytes{resource="pods"}`)
 			if kept < stored {
-				t.Errorf("%v bytes take %v: they are in a book", stored, kept)
+				t.Errorf("%v bytes take %v: they share a dictionary", stored, kept)
 			}
 		})
 	}
 }
 
-// What is sealed stays so for the cache when its resource comes later than it, or again.
-func TestSealedUntilDefined(t *testing.T) {
+// Values that are sealed in the store stay sealed in the cache when their resource is withDefinitions
+// later or redefined.
+func TestSealedValuesStaySealedWhenDefinedLater(t *testing.T) {
 	store := newMemStore()
 	store.seal = &storage.Seal{Stored: []byte("sealed")}
 	var ops []op
@@ -178,13 +178,13 @@ func TestSealedUntilDefined(t *testing.T) {
 		ops = append(ops, op{fmt.Sprintf("%sa/%05d", "/registry/widgets/", i), []byte(ofTemplate(1, i))})
 	}
 	store.txn(ops...)
-	r := newRig(t, store, defined)
+	r := newRig(t, store, withDefinitions)
 	for again := range 3 {
 		define(store, "widgets", fmt.Sprint(again))
 		r.sync()
 		stored, kept := r.metric(`binnacle_watch_cache_value_bytes{resource="widgets"}`), r.metric(`binnacle_watch_cache_value_kept_bytes{resource="widgets"}`)
 		if stored == 0 || kept < stored {
-			t.Errorf("defined the %d-th time, %v bytes take %v", again+1, stored, kept)
+			t.Errorf("definition %d: %v bytes take %v, want at least as many", again+1, stored, kept)
 		}
 		if again == 1 {
 			r.undefine("widgets")

@@ -75,8 +75,8 @@ type eventLog struct {
 
 func (l *eventLog) len() int { return int(l.next - l.first) }
 
-// tells reports whether there is a record of a revision or an earlier one.
-func (l *eventLog) tells(revision int64) bool {
+// reaches reports whether there is a record of a revision or an earlier one.
+func (l *eventLog) reaches(revision int64) bool {
 	return l.len() > 0 && l.at(l.first).revision <= revision
 }
 

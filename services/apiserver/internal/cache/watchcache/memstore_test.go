@@ -11,8 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// memStore is a store in memory that never forgets its history, so that tests
-// can compare. It has the parts of storage.Interface that reading needs.
+// memStore is an in-memory store that keeps its whole history, so that tests can compare. It
+// implements the parts of storage.Interface that reads need.
 type memStore struct {
 	storage.Interface // nil: writes go through put, del and txn
 
@@ -23,9 +23,9 @@ type memStore struct {
 	current   map[string]storage.KeyValue // state at revision
 	marks     map[int64][]storage.Mark    // of the history, by revision
 	watchers  map[*memWatcher]struct{}
-	progress  int // requests
-	reads     int // of Confirm
-	// seal is that of what is written.
+	progress  int // number of requests
+	reads     int // number of calls of Confirm
+	// seal is attached to all written values.
 	seal *storage.Seal
 	// watched is closed by the first watch.
 	watched lazyChan
@@ -37,16 +37,16 @@ func newMemStore() *memStore {
 	return &memStore{revision: 1, current: map[string]storage.KeyValue{}, marks: map[int64][]storage.Mark{}, watchers: map[*memWatcher]struct{}{}}
 }
 
-// op is one change of a transaction.
+// op is one change in a transaction. A nil value deletes.
 type op struct {
 	key   string
-	value []byte // nil deletes
+	value []byte
 }
 
 func (m *memStore) put(key, value string) int64 { return m.txn(op{key, []byte(value)}) }
 func (m *memStore) del(key string) int64        { return m.txn(op{key, nil}) }
 
-// txn makes changes of different keys at one revision.
+// txn applies changes of different keys at one revision.
 func (m *memStore) txn(ops ...op) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -71,7 +71,7 @@ func (m *memStore) txn(ops ...op) int64 {
 	return m.revision
 }
 
-// bump uses a revision up outside the root.
+// bump advances the revision as a write outside the root does.
 func (m *memStore) bump() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -85,7 +85,7 @@ func (m *memStore) now() int64 {
 	return m.revision
 }
 
-// at replays history up to a revision.
+// at returns the state at a revision by replaying history.
 func (m *memStore) at(revision int64) map[string]storage.KeyValue {
 	state := map[string]storage.KeyValue{}
 	for _, ev := range m.history {
@@ -121,7 +121,7 @@ func (m *memStore) Confirm(ctx context.Context, at storage.Place) (int64, error)
 	return rev, err
 }
 
-// check compares a place with the history, as far as that is not compacted.
+// check compares a position with the history that is not compacted.
 func (m *memStore) check(at storage.Place) error {
 	if at.Revision > m.revision {
 		return at.Replaced(m.revision, "it is behind")
@@ -135,8 +135,7 @@ func (m *memStore) check(at storage.Place) error {
 	return at.Replaced(m.revision, "another change")
 }
 
-// rewind makes the store what it was at a revision, as a backup does. The caller
-// holds mu.
+// rewind restores the store to a revision, as a backup does. The caller holds mu.
 func (m *memStore) rewind(revision int64) {
 	i, _ := slices.BinarySearchFunc(m.history, revision+1, func(ev storage.Event, rev int64) int {
 		return cmp.Compare(ev.Revision, rev)
@@ -146,7 +145,7 @@ func (m *memStore) rewind(revision int64) {
 	maps.DeleteFunc(m.marks, func(rev int64, _ []storage.Mark) bool { return rev > revision })
 }
 
-// silent is txn, of which no watch tells.
+// silent is like txn, but sends no event to watches.
 func (m *memStore) silent(o op) {
 	m.mu.Lock()
 	watchers := m.watchers
@@ -158,7 +157,7 @@ func (m *memStore) silent(o op) {
 	m.watchers = watchers
 }
 
-// Resume is Watch, and compares the place.
+// Resume is Watch with a check of the position.
 func (m *memStore) Resume(ctx context.Context, prefix string, from storage.Place) (storage.Watcher, error) {
 	m.mu.Lock()
 	err := m.check(from)
@@ -343,7 +342,7 @@ func (w *memWatcher) Progress(context.Context) error {
 	return nil
 }
 
-// forgetValues lets the history that is no state any more be collected.
+// forgetValues drops values of history that are not current, so that they can be collected.
 func (m *memStore) forgetValues() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

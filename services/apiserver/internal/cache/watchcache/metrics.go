@@ -70,7 +70,7 @@ type metrics struct {
 	watchers, groups, pinned, images                  *prometheus.Desc
 	historySeconds, forgottenEarly, reduced, older    *prometheus.Desc
 	replaced, damaged                                 *prometheus.Desc
-	objects, heard, bookmarks                         *prometheus.Desc
+	objects, storageEvents, bookmarks                 *prometheus.Desc
 	storedLists, storedFetched, storedEvaluated       *prometheus.Desc
 	storedReturned, valueBytes, valueKept             *prometheus.Desc
 }
@@ -91,37 +91,37 @@ func newMetrics(c *Cache) *metrics {
 		initializations: desc("apiserver_watch_cache_initializations_total", "[ALPHA] How often the watch cache was loaded.", "resource"),
 		terminated:      desc("apiserver_terminated_watchers_total", "[ALPHA] Watchers that ended because they were too slow.", "resource"),
 		consistent:      desc("apiserver_watch_cache_consistent_read_total", "[ALPHA] Consistent reads from the watch cache.", "resource", "success", "fallback"),
-		unreadable:      desc("binnacle_watch_cache_unreadable_values_total", "Stored values that could not be read when they came.", "resource"),
-		damaged:         desc("binnacle_watch_cache_damaged_objects", "Objects that are stored and cannot be read: their values do not open, or are no objects.", "resource"),
+		unreadable:      desc("binnacle_watch_cache_unreadable_values_total", "Stored values that could not be decoded when they were received.", "resource"),
+		damaged:         desc("binnacle_watch_cache_damaged_objects", "Stored objects that cannot be decrypted or decoded.", "resource"),
 		lists:           desc("apiserver_cache_list_total", "[ALPHA] LIST requests served from the watch cache.", "resource_prefix", "index"),
 		fetched:         desc("apiserver_cache_list_fetched_objects_total", "[ALPHA] Objects read from the watch cache for LIST requests.", "resource_prefix", "index"),
 		returned:        desc("apiserver_cache_list_returned_objects_total", "[ALPHA] Objects returned from the watch cache for LIST requests.", "resource_prefix"),
 		revision:        desc("apiserver_watch_cache_resource_version", "[ALPHA] Revision of the watch cache, its 15 least significant digits.", "resource"),
-		capacity:        desc("watch_cache_capacity", "[ALPHA] Number of changes that the watch cache has room for.", "resource"),
-		grown:           desc("watch_cache_capacity_increase_total", "[ALPHA] How often the watch cache's room for changes grew.", "resource"),
-		shrunk:          desc("watch_cache_capacity_decrease_total", "[ALPHA] How often the watch cache's room for changes shrank.", "resource"),
-		encodingBytes:   desc("binnacle_watch_cache_encoding_bytes", "Memory of the encodings that are kept with objects."),
-		encodings:       desc("binnacle_watch_cache_encodings", "Encodings that are kept with objects."),
-		evicted:         desc("binnacle_watch_cache_encodings_evicted_total", "Encodings given up to keep their bound."),
+		capacity:        desc("watch_cache_capacity", "[ALPHA] Capacity of the watch cache in changes.", "resource"),
+		grown:           desc("watch_cache_capacity_increase_total", "[ALPHA] How often the capacity of the watch cache grew.", "resource"),
+		shrunk:          desc("watch_cache_capacity_decrease_total", "[ALPHA] How often the capacity of the watch cache shrank.", "resource"),
+		encodingBytes:   desc("binnacle_watch_cache_encoding_bytes", "Memory in bytes of cached encodings of objects."),
+		encodings:       desc("binnacle_watch_cache_encodings", "Cached encodings of objects."),
+		evicted:         desc("binnacle_watch_cache_encodings_evicted_total", "Cached encodings evicted to stay within the memory limit."),
 		watchers:        desc("binnacle_watch_cache_watchers", "Watchers of a resource.", "resource"),
-		groups:          desc("binnacle_watch_cache_watcher_groups", "Interests that watchers of a resource share, other than in all of it.", "resource"),
-		logBytes:        desc("binnacle_watch_cache_history_bytes", "Memory of what is kept for history alone."),
-		historySeconds:  desc("binnacle_watch_cache_history_seconds", "How far back the history of a resource reaches, at most as far as it is wanted.", "resource"),
-		forgottenEarly:  desc("binnacle_watch_cache_history_forgotten_early_total", "Changes that had to be forgotten for memory before their time.", "resource"),
-		reduced:         desc("binnacle_watch_cache_history_reduced_total", "Large values that history gave up for memory, to be read from the store when they are needed.", "resource"),
-		older:           desc("binnacle_watch_cache_history_reads_total", "Reads of values that history gave up."),
-		images:          desc("binnacle_watch_cache_images_bytes", "Memory, at most, of older states that are kept for the next pages of lists."),
-		replaced:        desc("binnacle_watch_cache_store_replaced_total", "How often the store turned out to have another history than before, because it was restored from a backup or is another one."),
-		objects:         desc("apiserver_storage_objects", "[STABLE] Objects that are stored, by resource.", "resource"),
-		heard:           desc("apiserver_storage_events_received_total", "[ALPHA] Changes that etcd told of, also through other replicas, by resource.", "resource"),
-		bookmarks:       desc("etcd_bookmark_counts", "[ALPHA] How often the source of changes told how far it is without a change; it is one for all resources.", "resource"),
-		storedLists:     desc("apiserver_storage_list_total", "[ALPHA] Lists that were read from the store, by resource.", "resource"),
+		groups:          desc("binnacle_watch_cache_watcher_groups", "Groups of watchers of a resource with the same name, namespace or field value.", "resource"),
+		logBytes:        desc("binnacle_watch_cache_history_bytes", "Memory in bytes used only by history."),
+		historySeconds:  desc("binnacle_watch_cache_history_seconds", "Age in seconds of the oldest change in the history of a resource, up to the retention limit.", "resource"),
+		forgottenEarly:  desc("binnacle_watch_cache_history_forgotten_early_total", "Changes removed from history before the retention limit because of memory.", "resource"),
+		reduced:         desc("binnacle_watch_cache_history_reduced_total", "Large values removed from history because of memory. They are read from the store when needed.", "resource"),
+		older:           desc("binnacle_watch_cache_history_reads_total", "Reads of values that were removed from history."),
+		images:          desc("binnacle_watch_cache_images_bytes", "Upper bound of the memory in bytes of older snapshots kept for further pages of lists."),
+		replaced:        desc("binnacle_watch_cache_store_replaced_total", "How often the store was found to be restored from a backup or replaced."),
+		objects:         desc("apiserver_storage_objects", "[STABLE] Stored objects, by resource.", "resource"),
+		storageEvents:   desc("apiserver_storage_events_received_total", "[ALPHA] Changes received from etcd or from other replicas, by resource.", "resource"),
+		bookmarks:       desc("etcd_bookmark_counts", "[ALPHA] Progress notifications without changes from the source, which all resources share.", "resource"),
+		storedLists:     desc("apiserver_storage_list_total", "[ALPHA] Lists read from the store, by resource.", "resource"),
 		storedFetched:   desc("apiserver_storage_list_fetched_objects_total", "[ALPHA] Objects read from the store for lists.", "resource"),
-		storedEvaluated: desc("apiserver_storage_list_evaluated_objects_total", "[ALPHA] Objects read from the store that were held against what a list selects.", "resource"),
+		storedEvaluated: desc("apiserver_storage_list_evaluated_objects_total", "[ALPHA] Objects read from the store and matched against the selectors of a list.", "resource"),
 		storedReturned:  desc("apiserver_storage_list_returned_objects_total", "[ALPHA] Objects read from the store that lists returned.", "resource"),
-		valueBytes:      desc("binnacle_watch_cache_value_bytes", "Bytes of the values of objects, as they are stored.", "resource"),
-		valueKept:       desc("binnacle_watch_cache_value_kept_bytes", "Memory that the values of objects take: what they have in common is kept once.", "resource"),
-		pinned:          desc("binnacle_watch_cache_pinned_bytes", "Memory, estimated, of versions of objects that have left the watch cache and are still held by answers and watches that go on."),
+		valueBytes:      desc("binnacle_watch_cache_value_bytes", "Size in bytes of the stored values of objects.", "resource"),
+		valueKept:       desc("binnacle_watch_cache_value_kept_bytes", "Memory in bytes used by the values of objects. Shared parts are kept once.", "resource"),
+		pinned:          desc("binnacle_watch_cache_pinned_bytes", "Estimated memory in bytes of object versions that have left the watch cache but are still referenced by responses and watches."),
 	}
 }
 
@@ -134,7 +134,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 		m.encodingBytes, m.encodings, m.evicted, m.logBytes,
 		m.watchers, m.groups, m.pinned, m.images,
 		m.historySeconds, m.forgottenEarly, m.reduced, m.older, m.replaced, m.damaged,
-		m.objects, m.heard, m.bookmarks, m.storedLists, m.storedFetched, m.storedEvaluated, m.storedReturned, m.valueBytes, m.valueKept,
+		m.objects, m.storageEvents, m.bookmarks, m.storedLists, m.storedFetched, m.storedEvaluated, m.storedReturned, m.valueBytes, m.valueKept,
 	} {
 		ch <- d
 	}
@@ -177,7 +177,7 @@ func (m *metrics) collectStore(ch chan<- prometheus.Metric, s *Store) {
 	}
 	counter(ch, m.returned, sm.returned.Load(), prefix)
 	gauge(ch, m.revision, float64(s.cache.Revision()%1e15), name)
-	counter(ch, m.heard, sm.received.Load(), name)
+	counter(ch, m.storageEvents, sm.received.Load(), name)
 	gauge(ch, m.bookmarks, float64(m.progress.Load()), name)
 	counter(ch, m.storedLists, sm.stored.lists.Load(), name)
 	counter(ch, m.storedFetched, sm.stored.fetched.Load(), name)

@@ -16,7 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// The model knows nothing of caches: it replays the store's history.
+// The model replays the store's history and uses no cache.
 
 const pods = "/registry/pods/"
 
@@ -26,7 +26,7 @@ func (m *memStore) snapshot() (history []storage.Event, revision int64) {
 	return slices.Clone(m.history), m.revision
 }
 
-// wanted decides without any index whether a value is selected.
+// wanted reports whether a value is selected, without an index.
 func wanted(s watchcache.Selection, key string, value []byte) bool {
 	e, err := attributes(pods)(key, value)
 	if err != nil {
@@ -69,7 +69,7 @@ func cacheList(sn watchcache.Snapshot, s watchcache.Selection, from string) []st
 	return out
 }
 
-// modelEvents is what a watcher is to be told of (after, upTo].
+// modelEvents returns the events that a watcher must receive in (after, upTo].
 func modelEvents(m *memStore, after, upTo int64, s watchcache.Selection) []string {
 	history, _ := m.snapshot()
 	last := map[string][]byte{}
@@ -107,7 +107,7 @@ func genObject(t *rapid.T) string {
 		o.Labels["num"] = fmt.Sprint(num)
 	}
 	o.Fields[nodeField] = rapid.SampledFrom([]string{"", "n1", "n2", "n3"}).Draw(t, "node")
-	if rapid.IntRange(0, 7).Draw(t, "large") == 0 { // what history gives up first
+	if rapid.IntRange(0, 7).Draw(t, "large") == 0 { // history drops large values first
 		o.Data = strings.Repeat("x", 20_000)
 	}
 	o.Fields["status.phase"] = rapid.SampledFrom([]string{"Pending", "Running"}).Draw(t, "phase")
@@ -142,7 +142,7 @@ type modelWatcher struct {
 	size  int
 }
 
-// machine does random things to a store and compares what the cache shows.
+// machine performs random operations on a store and compares the cache with the model.
 type machine struct {
 	*rig
 	rt       *rapid.T
@@ -185,13 +185,13 @@ func (m *machine) read(t *rapid.T) {
 	rev := m.sync()
 	sn := m.pods.Snapshot()
 	if sn.Revision() < rev {
-		t.Fatalf("snapshot at %d after a read of %d", sn.Revision(), rev)
+		t.Fatalf("snapshot at %d, want at least %d", sn.Revision(), rev)
 	}
 	m.compare(t, sn)
 	if at := rapid.Int64Range(1, sn.Revision()).Draw(t, "at"); true {
 		if old, ok := m.pods.SnapshotAt(at, nil); ok {
 			if old.Revision() != at {
-				t.Fatalf("snapshot at %d shows %d", at, old.Revision())
+				t.Fatalf("snapshot at %d has revision %d", at, old.Revision())
 			}
 			m.compare(t, old)
 		}
@@ -218,12 +218,12 @@ func (m *machine) compare(t *rapid.T, sn watchcache.Snapshot) {
 	n := 0
 	sn.Ascend(prefix, from, func(*watchcache.Entry) bool { n++; return true })
 	if got := sn.Count(prefix, from); got != n {
-		t.Fatalf("count of %s from %s: %d, ascended %d", prefix, from, got, n)
+		t.Fatalf("count of %s from %s: got %d, want %d", prefix, from, got, n)
 	}
 	indexed := 0
 	sn.Indexed(nodeField, "n2", func(*watchcache.Entry) bool { indexed++; return true })
 	if want := modelList(m.store, sn.Revision(), selection(t, "", "", "spec.nodeName=n2"), ""); indexed != len(want) {
-		t.Fatalf("%d in the index, want %q", indexed, want)
+		t.Fatalf("got %d objects from the index, want %q", indexed, want)
 	}
 }
 
@@ -254,13 +254,14 @@ func (m *machine) watchFrom(t *rapid.T) {
 	m.drainWatcher(t, mw)
 }
 
-// drainWatcher reads what is there and compares all that was told so far.
+// drainWatcher reads all events of a watcher and compares everything received so far. It reports
+// whether the watcher is still valid.
 func (m *machine) drainWatcher(t *rapid.T, w *modelWatcher) bool {
 	rev := m.sync()
 	evs, err := drain(m.ctx, w.Watcher, rev, w.size)
 	if w.after < 0 && (err == nil || len(evs) > 0) { // the initial state comes first
 		i := slices.IndexFunc(evs, func(ev watchcache.Event) bool { return ev.Type == watchcache.Bookmark })
-		if i < 0 && expired(err) { // while it was told
+		if i < 0 && expired(err) { // expired while it was sent
 			return false
 		}
 		if i < 0 {
@@ -278,10 +279,10 @@ func (m *machine) drainWatcher(t *rapid.T, w *modelWatcher) bool {
 	}
 	w.got = append(w.got, texts(evs)...)
 	want := modelEvents(m.store, w.after, rev, w.sel)
-	if expired(err) { // it was told a beginning
+	if expired(err) { // it received a prefix of the events
 		w.cutRevision(evs, want)
 		if len(w.got) > len(want) || !slices.Equal(w.got, want[:len(w.got)]) {
-			t.Fatalf("expired watcher of %+v after %d:\n got %q\nwant a beginning of %q", w.sel, w.after, w.got, want)
+			t.Fatalf("expired watcher of %+v after %d:\n got %q\nwant a prefix of %q", w.sel, w.after, w.got, want)
 		}
 		return false
 	}
@@ -294,8 +295,8 @@ func (m *machine) drainWatcher(t *rapid.T, w *modelWatcher) bool {
 	return true
 }
 
-// cutRevision drops the mark at a deletion that ends all that was told: it shows
-// the revision before its own, since more of its revision was to follow.
+// cutRevision removes the marker of a final deletion. Such an event carries the revision before
+// its own, because more events of its revision were to follow.
 func (w *modelWatcher) cutRevision(evs []watchcache.Event, want []string) {
 	n := len(w.got)
 	if len(evs) == 0 || n < 2 || n > len(want) {
@@ -330,7 +331,7 @@ func testModel(t *testing.T, change func(*watchcache.Config)) {
 		defer sub.cleanup()
 		m := &machine{rt: rt, clock: clk, rig: newRig(sub, store, func(cfg *watchcache.Config) {
 			cfg.Now = clk.Now
-			if rapid.Bool().Draw(rt, "labels") { // are indexed soon
+			if rapid.Bool().Draw(rt, "labels") { // index labels early
 				cfg.LabelsFrom = 1
 			}
 			change(cfg)

@@ -9,7 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
-// outlineOf is an object without its data.
+// outlineOf returns the object without its data.
 func outlineOf(value []byte) []byte {
 	var o object
 	if json.Unmarshal(value, &o) != nil {
@@ -19,10 +19,9 @@ func outlineOf(value []byte) []byte {
 	return []byte(o.String())
 }
 
-// Values that are kept compressed are told as they were stored, from the first load, in
-// changes and after deletions.
-func TestPackedValues(t *testing.T) {
-	noise := make([]byte, 20_000) // of which compressing leaves as much
+// Compressed values are returned as stored: after the load, from events and after deletions.
+func TestCompressedValuesAreReturnedAsStored(t *testing.T) {
+	noise := make([]byte, 20_000) // incompressible
 	r := rand.New(rand.NewPCG(20261122, 1))
 	for i := range noise {
 		noise[i] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-"[r.IntN(64)]
@@ -44,7 +43,7 @@ func TestPackedValues(t *testing.T) {
 				read := c.Resources[i].Attributes
 				c.Resources[i].Attributes = func(key string, value []byte) (watchcache.Attributes, error) {
 					if len(value) > 1_000 {
-						t.Errorf("the attributes of %s are read from %d bytes", key, len(value))
+						t.Errorf("attributes of %s were computed from %d bytes, want the outline", key, len(value))
 					}
 					return read(key, value)
 				}
@@ -56,10 +55,10 @@ func TestPackedValues(t *testing.T) {
 	for name, value := range values {
 		e, ok := rig.pods.Get(key(name))
 		if !ok || string(e.Stored()) != value {
-			t.Fatalf("%s is not what was stored", name)
+			t.Fatalf("%s differs from the stored value", name)
 		}
 		if ids[e.ID()] || e.ID() == 0 || e.ID() > 1000 {
-			t.Errorf("%s has the ID %d", name, e.ID())
+			t.Errorf("%s: ID %d is not unique or out of range", name, e.ID())
 		}
 		ids[e.ID()] = true
 	}
@@ -75,16 +74,16 @@ func TestPackedValues(t *testing.T) {
 	for _, ev := range all {
 		value := values[ev.Entry.Name()]
 		if ev.Entry.Name() == "large" && string(ev.Entry.Outline()) != string(outlineOf([]byte(value))) {
-			t.Errorf("%v of %s tells the outline %.300s", ev.Type, ev.Entry.Name(), ev.Entry.Outline())
+			t.Errorf("%v of %s has outline %.300s", ev.Type, ev.Entry.Name(), ev.Entry.Outline())
 		}
 		if got := string(ev.Entry.Stored()); got != strings.Replace(value, "{", "{ ", 1) {
-			t.Errorf("%v of %s tells another value", ev.Type, ev.Entry.Name())
+			t.Errorf("%v of %s has a wrong value", ev.Type, ev.Entry.Name())
 		}
 	}
 	if len(all) != 2*len(values) {
 		t.Errorf("%d events, want %d", len(all), 2*len(values))
 	}
-	// The history has each value twice: before its change, and before its deletion.
+	// History has two values of each object: before the change and before the deletion.
 	if n := rig.metric("binnacle_watch_cache_history_bytes"); n > 60_000 {
 		t.Errorf("history takes %v bytes: nothing is compressed", n)
 	}

@@ -7,9 +7,9 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
-// TestOthersWorkMeanwhile: who looks at many objects, or has many changes undone, lets others
-// work, whether or not anything is found, and goes on for as long as he may.
-func TestOthersWorkMeanwhile(t *testing.T) {
+// TestLongReadsPause checks that lists of many objects and the construction of old snapshots call
+// Pause regularly, whether or not they select anything, and stop when it returns false.
+func TestLongReadsPause(t *testing.T) {
 	const objects, changes = 3000, 3000
 	store := newMemStore()
 	for i := range objects {
@@ -40,23 +40,23 @@ func TestOthersWorkMeanwhile(t *testing.T) {
 		return n
 	}
 	if n := selected(none, 9); n != 0 || pauses != 2 {
-		t.Errorf("a selection of nothing: %d objects, %d pauses", n, pauses)
+		t.Errorf("selection without matches: got %d objects, %d pauses, want 0, 2", n, pauses)
 	}
 	if n := selected(all, 9); n != objects || pauses != 2 {
-		t.Errorf("a selection of all: %d objects, %d pauses", n, pauses)
+		t.Errorf("selection of all: got %d objects, %d pauses, want %d, 2", n, pauses, objects)
 	}
 	if n := selected(all, 0); n != 1023 || pauses != 1 {
-		t.Errorf("one that may not go on: %d objects, %d pauses", n, pauses)
+		t.Errorf("stopped selection: got %d objects, %d pauses, want 1023, 1", n, pauses)
 	}
 
 	if _, ok := r.pods.SnapshotAt(before+1, until(0)); ok || pauses != 1 {
-		t.Errorf("an old state that may not be made: %t, %d pauses", ok, pauses)
+		t.Errorf("stopped SnapshotAt: got %t, %d pauses, want false, 1", ok, pauses)
 	}
 	snap, ok := r.pods.SnapshotAt(before, until(9))
 	if !ok || pauses != 2 || snap.Len() != objects {
-		t.Errorf("an old state: %t, %d pauses", ok, pauses)
+		t.Errorf("SnapshotAt: got %t, %d pauses, want true, 2", ok, pauses)
 	} else if e, _ := snap.Get("/registry/pods/a/0000"); string(e.Stored()) != onNode("") {
-		t.Errorf("an old state has %s", e.Stored())
+		t.Errorf("old snapshot has %s", e.Stored())
 	}
 
 	for name, namespace := range map[string]string{"of a namespace": "a", "of all": ""} {
@@ -70,19 +70,19 @@ func TestOthersWorkMeanwhile(t *testing.T) {
 		for ended := 0; ; ended++ {
 			got, err := w.Next(t.Context(), nil)
 			if err == nil && len(got) == 0 {
-				continue // it may not go on yet
+				continue // paused
 			}
 			if err != nil || len(got) != 1 || got[0].Type != watchcache.Bookmark || ended == 0 || calls != 4 {
-				t.Errorf("a watch %s: %v, %v, %d times ended, %d pauses", name, texts(got), err, ended, calls)
+				t.Errorf("watch %s: got %v, %v after %d interruptions and %d pauses", name, texts(got), err, ended, calls)
 			}
 			break
 		}
 	}
 }
 
-// TestMadeMeanwhile: an old state that many have made at the same time is made for one of them, and is
-// kept once, so that others stay kept beside it.
-func TestMadeMeanwhile(t *testing.T) {
+// TestConcurrentSnapshotAtBuildsOnce checks that concurrent calls for one revision build the
+// snapshot once and retain it once, so that other snapshots stay retained.
+func TestConcurrentSnapshotAtBuildsOnce(t *testing.T) {
 	const changes, others, same = 6000, 6, 10
 	store := newMemStore()
 	store.put("/registry/pods/a/0", onNode(""))
@@ -111,27 +111,27 @@ func TestMadeMeanwhile(t *testing.T) {
 		return true
 	}
 	at(before+2500, more)
-	if pauses != same+2 { // the one who makes it has three
-		t.Errorf("%d pauses, where all but one find it made at their first", pauses)
+	if pauses != same+2 { // the call that builds it pauses three times
+		t.Errorf("got %d pauses, want %d: only one call may build the snapshot", pauses, same+2)
 	}
 	for i := range others {
 		at(before+4+int64(i), func() bool {
-			t.Errorf("the state at %d is not kept any more", 4+i)
+			t.Errorf("snapshot at %d is not retained any more", 4+i)
 			return true
 		})
 	}
 }
 
-// TestPausesOfAWatchThatBegins: who waits to go on with what a watch is told first is not taken for one who
-// waits for his client, and learns himself that his place is gone.
-func TestPausesOfAWatchThatBegins(t *testing.T) {
+// TestPausedWatcherIsNotCut checks that a watcher that pauses in its initial state is not mistaken
+// for one stalled by its client, and reports itself that it expired.
+func TestPausedWatcherIsNotCut(t *testing.T) {
 	const history = 64
 	store := newMemStore()
 	for i := range 1500 {
 		store.put(fmt.Sprintf("/registry/pods/a/%04d", i), onNode(""))
 	}
 	r := newRig(t, store, func(c *watchcache.Config) { c.LogEvents = history })
-	forget := func() { // until somebody was cut who does not ask
+	forget := func() { // returns when a stalled watcher was cut
 		cut := make(chan struct{})
 		stalled := r.watch(watchcache.WatchOptions{After: store.now(), Lost: func() { close(cut) }})
 		for i := range 2 * history {
@@ -143,18 +143,18 @@ func TestPausesOfAWatchThatBegins(t *testing.T) {
 	}
 	sel := watchcache.Selection{Namespace: "a", Pause: func() bool {
 		forget()
-		forget() // the first time all others have been cut too
+		forget() // after the first call all stalled watchers have been cut
 		return true
 	}}
-	w := r.watch(watchcache.WatchOptions{Selection: sel, Initial: watchcache.InitialState, Lost: func() { t.Error("who asks is cut") }})
-	for told := 0; ; {
+	w := r.watch(watchcache.WatchOptions{Selection: sel, Initial: watchcache.InitialState, Lost: func() { t.Error("paused watcher was cut") }})
+	for received := 0; ; {
 		got, err := next(t.Context(), w, nil)
-		if expired(err) && told == 1501 {
+		if expired(err) && received == 1501 {
 			break
 		}
 		if err != nil {
-			t.Fatalf("after %d events: %v", told, err)
+			t.Fatalf("after %d events: %v", received, err)
 		}
-		told += len(got)
+		received += len(got)
 	}
 }

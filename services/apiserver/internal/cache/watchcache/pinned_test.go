@@ -13,35 +13,34 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
-// large is an object that shows in the estimate of what is held.
+// large returns an object large enough to show in the estimate of pinned bytes.
 func large(i int) string {
 	return object{Data: fmt.Sprintf("%06d", i) + strings.Repeat("x", 100_000), Fields: map[string]string{nodeField: "n1"}}.String()
 }
 
-// collect frees what nobody holds. What is set free during one collection is
-// free for certain after the one after it.
+// collect frees unreachable memory. Objects that one collection finds unreachable are certainly
+// freed after the next one.
 func collect() {
 	for range 3 {
 		runtime.GC()
 	}
 }
 
-// churn replaces every one of n large objects as often as history is long, so
-// that nothing of what was there before is left in the cache.
+// churn replaces each of n large objects until history holds none of their former values.
 func (r *rig) churn(n, events int) {
 	r.t.Helper()
 	for i := range events {
 		r.store.put(fmt.Sprintf("/registry/pods/a/%d", i%n), object{Data: fmt.Sprint(i)}.String())
 	}
-	r.sync() // with their values: of what cannot be read the last readable version is kept
+	r.sync() // before the values are dropped: the cache keeps the last readable version
 	r.store.forgetValues()
 }
 
-// rounds of collections are far more than it takes to free what nobody holds. They
-// are counted, as no time says how long a busy machine needs for them.
+// rounds limits the number of collections. It is far more than needed to free unreachable memory.
+// The limit is a count because the time depends on the load of the machine.
 const rounds = 200
 
-// held is the estimate once it has become what is wanted, or the last one.
+// held returns the estimate of pinned bytes once ok accepts it, or the last one.
 func (r *rig) held(ok func(float64) bool) (n float64) {
 	r.t.Helper()
 	for range rounds {
@@ -57,7 +56,7 @@ func (r *rig) held(ok func(float64) bool) (n float64) {
 func most(limit float64) func(float64) bool  { return func(n float64) bool { return n <= limit } }
 func least(limit float64) func(float64) bool { return func(n float64) bool { return n >= limit } }
 
-const events = 200 // of history in these tests
+const events = 200 // in history
 
 func newLargeRig(t *testing.T, n int) *rig {
 	store := newMemStore()
@@ -70,27 +69,27 @@ func newLargeRig(t *testing.T, n int) *rig {
 	})
 }
 
-// What an answer holds is counted until it is written.
-func TestPinnedBytes(t *testing.T) {
+// The objects of a snapshot are counted as pinned until the snapshot is released.
+func TestPinnedBytesCountsSnapshots(t *testing.T) {
 	r := newLargeRig(t, 20)
 	sn := r.pods.Snapshot()
 	r.churn(20, 2*events)
 	if n := r.held(least(1.5e6)); n < 1.5e6 || n > 2.5e6 {
-		t.Errorf("a snapshot of 2 MB holds %.0f bytes", n)
+		t.Errorf("snapshot of 2 MB pins %.0f bytes", n)
 	}
 	runtime.KeepAlive(sn)
 	sn = watchcache.Snapshot{}
 	if n := r.held(most(0)); n > 0 {
-		t.Errorf("%.0f bytes are held by nobody", n)
+		t.Errorf("%.0f bytes are pinned without a reader, want 0", n)
 	}
 }
 
-// A watcher that waits holds nothing of what it was told.
+// An idle watcher pins none of the values that it returned.
 func TestIdleWatcherHoldsNothing(t *testing.T) {
 	r := newLargeRig(t, 20)
 	sel := selection(t, "", "", nodeField+"=n1")
 	w := r.watch(watchcache.WatchOptions{Selection: sel, Initial: watchcache.InitialState})
-	told := make(chan int, 100)
+	received := make(chan int, 100)
 	ctx, cancel := context.WithCancel(r.ctx)
 	done := make(chan error, 1)
 	go func() {
@@ -101,32 +100,32 @@ func TestIdleWatcherHoldsNothing(t *testing.T) {
 				done <- err
 				return
 			}
-			told <- len(evs)
+			received <- len(evs)
 		}
 	}()
 	wait := func(n int) {
 		t.Helper()
 		for n > 0 {
 			select {
-			case k := <-told:
+			case k := <-received:
 				n -= k
 			case err := <-done:
-				t.Fatalf("%d events were not told: %v", n, err)
+				t.Fatalf("%d events missing: %v", n, err)
 			}
 		}
 	}
 	wait(21)
 	r.churn(20, 20)
-	wait(20) // that they are selected no more
+	wait(20) // deletions, because the objects no longer match
 	w.Nudge()
-	for k := range told { // none: it has come back since, and waits
+	for k := range received { // an empty result: the watcher is idle again
 		if k == 0 {
 			break
 		}
 	}
 	r.churn(20, 2*events)
 	if n := r.held(most(0)); n > 0 {
-		t.Errorf("an idle watcher holds %.0f bytes", n)
+		t.Errorf("idle watcher pins %.0f bytes, want 0", n)
 	}
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
@@ -134,8 +133,8 @@ func TestIdleWatcherHoldsNothing(t *testing.T) {
 	}
 }
 
-// A watcher whose owner does not come back is ended when its place is gone, and
-// what it was about to tell is released.
+// A watcher whose owner stalls is ended when history has dropped its position. The events that it
+// was about to return are released.
 func TestStalledWatcherIsCut(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -166,27 +165,27 @@ func TestStalledWatcherIsCut(t *testing.T) {
 			select {
 			case <-called:
 			case <-time.After(time.Minute):
-				t.Fatal("nobody was told")
+				t.Fatal("Lost was not called")
 			}
-			if n := r.held(most(1e5)); n > 1e5 { // one that it was told
-				t.Errorf("%.0f bytes are held", n)
+			if n := r.held(most(1e5)); n > 1e5 { // the event that it returned
+				t.Errorf("%.0f bytes are pinned, want at most 1e5", n)
 			}
 			if evs, err := next(r.ctx, w, nil); !expired(err) {
-				t.Errorf("after its end it told %q, %v", texts(evs), err)
+				t.Errorf("Next after the cut: got %q, %v, want ExpiredError", texts(evs), err)
 			}
 			r.wantMetrics(`apiserver_terminated_watchers_total{resource="pods"} 1`)
 			w.Close()
 			r.churn(20, events)
 			if n := lost.Load(); n != 1 {
-				t.Errorf("told %d times", n)
+				t.Errorf("Lost was called %d times, want 1", n)
 			}
 		})
 	}
 }
 
-// Where memory is short, a watcher that is held up is ended while its place is
-// still kept, but not one that goes on, however slowly.
-func TestStalledWatcherIsCutForMemory(t *testing.T) {
+// Under memory pressure a stalled watcher is ended while history still has its position. A slow
+// watcher that makes progress is not.
+func TestStalledWatcherIsCutUnderMemoryPressure(t *testing.T) {
 	clk := &clock{now: time.Unix(1e9, 0)}
 	store := newMemStore()
 	for i := range 20 {
@@ -201,12 +200,12 @@ func TestStalledWatcherIsCutForMemory(t *testing.T) {
 	next := func(w *watchcache.Watcher) error {
 		evs, err := next(r.ctx, w, one)
 		if err == nil && len(evs) != 1 {
-			t.Errorf("told %q", texts(evs))
+			t.Errorf("got %q, want 1 event", texts(evs))
 		}
 		return err
 	}
 	held := r.watch(watchcache.WatchOptions{Initial: watchcache.InitialState, Lost: func() { close(cut) }})
-	slow := r.watch(watchcache.WatchOptions{Initial: watchcache.InitialState, Lost: func() { t.Error("who goes on was cut") }})
+	slow := r.watch(watchcache.WatchOptions{Initial: watchcache.InitialState, Lost: func() { t.Error("slow watcher was cut") }})
 	if err := errors.Join(next(held), next(slow)); err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +218,7 @@ func TestStalledWatcherIsCutForMemory(t *testing.T) {
 		select {
 		case <-cut:
 			waiting = false
-		case <-time.After(200 * time.Millisecond): // more often than they are looked at
+		case <-time.After(200 * time.Millisecond): // more often than the cache checks watchers
 			clk.advance(time.Second)
 			if err := next(slow); err != nil {
 				t.Fatal(err)
@@ -227,16 +226,15 @@ func TestStalledWatcherIsCutForMemory(t *testing.T) {
 		}
 	}
 	if err := next(held); !expired(err) {
-		t.Errorf("after its end: %v", err)
+		t.Errorf("Next after the cut: got %v, want ExpiredError", err)
 	}
 	if n := r.metric(`binnacle_watch_cache_history_forgotten_early_total{resource="pods"}`); n != 0 {
-		t.Errorf("%v changes were forgotten", n)
+		t.Errorf("%v changes were forgotten early, want 0", n)
 	}
 }
 
-// Others are not cut: those that something else changed for, that wait, or that
-// have been closed.
-func TestOnlyTheLostAreCut(t *testing.T) {
+// Watchers that are unrelated to the changes, idle or closed are not cut.
+func TestOtherWatchersAreNotCut(t *testing.T) {
 	r := newLargeRig(t, 20)
 	var lost atomic.Int32
 	opts := watchcache.WatchOptions{Selection: watchcache.Selection{Namespace: "b"}, After: 21, Lost: func() { lost.Add(1) }}
@@ -246,12 +244,12 @@ func TestOnlyTheLostAreCut(t *testing.T) {
 	closed.Close()
 	r.watch(watchcache.WatchOptions{After: 21, Lost: func() { close(stalled) }})
 	r.churn(20, 2*events)
-	<-stalled // so all have been looked at
+	<-stalled // now all watchers have been checked
 	if n := lost.Load(); n != 0 {
-		t.Errorf("%d were cut", n)
+		t.Errorf("%d watchers were cut, want 0", n)
 	}
 	r.store.put("/registry/pods/b/x", onNode(""))
 	if got := r.drain(other); len(got) != 1 {
-		t.Errorf("told %q", got)
+		t.Errorf("got %q, want 1 event", got)
 	}
 }

@@ -33,7 +33,7 @@ func (c *Cache) reopen(ctx context.Context) error {
 			case !ok || e.Revision != kv.ModRevision: // the change is still to come
 			case kv.Unreadable() != nil: // maybe for a different reason than before
 				entry := c.entry(s, kv)
-				entry.damage.readable, entry.damage.untold = e.LastReadable(), e.untold()
+				entry.damage.readable, entry.damage.neverReadable = e.LastReadable(), e.neverReadable()
 				lost = append(lost, lostEntry{s, e, entry})
 			case e.damage != nil && !e.damage.why.Undecodable && kv.Unreadable() == nil:
 				readable = true

@@ -76,7 +76,7 @@ func (c *Cache) replaced(era uint64, why *storage.ReplacedError) {
 	c.era.Store(era + 1)
 	c.reloading = true
 	c.metrics.replacements.Add(1)
-	c.cfg.Logger.Error("THE STORE WENT BACK: it was restored from a backup, or is another one. All watches end, and everything is loaded anew",
+	c.cfg.Logger.Error("etcd revision went backwards (restored backup?); ending all watches and reloading everything",
 		"applied", c.Revision(), "known", why.Known, "newest", why.Newest, "proof", why.Why)
 	c.revision.Store(0)
 	c.waits.fail(ErrNotReady)
@@ -97,7 +97,7 @@ func (s *Store) abandon(fired []*wake) []*wake {
 	defer s.mu.Unlock()
 	s.abandoned = true
 	s.era.Store(s.cache.Era())
-	fired = s.groups.everybody(s.log.next, fired)
+	fired = s.groups.fireAll(s.log.next, fired)
 	s.forget(s.log.len())
 	s.log.restart(0, s.cache.now())
 	s.lookForLost()

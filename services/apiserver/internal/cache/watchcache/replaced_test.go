@@ -16,7 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// replacedRig has a cache whose store was at 5 when it was saved and is at 9.
+// replacedRig returns a rig whose store was saved at revision 5 and is at revision 9.
 func replacedRig(t *testing.T, change func(*watchcache.Config)) (*rig, *bytes.Buffer) {
 	t.Helper()
 	store := newMemStore()
@@ -40,7 +40,8 @@ func replacedRig(t *testing.T, change func(*watchcache.Config)) (*rig, *bytes.Bu
 
 const saved, newest = 5, 9
 
-// after is what may be written to the store before it comes back.
+// after lists what may be written to the store between its restoration and the next access of the
+// cache.
 var after = map[string][]op{
 	"nothing":            nil,
 	"less than was lost": {{"/registry/pods/a/new", []byte("{}")}},
@@ -54,8 +55,8 @@ var after = map[string][]op{
 	},
 }
 
-// goBack restores the store and writes to it before anybody watches it again: no
-// watch outlives a restoration.
+// goBack restores the store and writes to it before the cache watches it again. No watch survives
+// a restoration.
 func (r *rig) goBack(writes []op) {
 	synctest.Wait()
 	r.store.mu.Lock()
@@ -67,8 +68,7 @@ func (r *rig) goBack(writes []op) {
 	}
 }
 
-// goBackSilently is goBack of which no stream tells, not even one that was about to
-// look.
+// goBackSilently is like goBack, but no stream ends or reports it.
 func (r *rig) goBackSilently(writes []op) {
 	synctest.Wait()
 	r.store.mu.Lock()
@@ -79,9 +79,9 @@ func (r *rig) goBackSilently(writes []op) {
 	}
 }
 
-// TestStoreGoesBack: whatever was written to a store that was restored before
-// anybody looks, all watches end, and what is shown is what the store holds now.
-func TestStoreGoesBack(t *testing.T) {
+// TestStoreRewindEndsWatches checks that all watches end after the store was restored, whatever is
+// written before the next access, and that the cache then shows the contents of the store.
+func TestStoreRewindEndsWatches(t *testing.T) {
 	for name, writes := range after {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestStoreGoesBack(t *testing.T) {
 				}
 				defer watchers["of another resource"].Close()
 				if _, ok := r.pods.SnapshotAt(saved+2, nil); !ok {
-					t.Fatal("no older state before")
+					t.Fatal("no older snapshot before the restoration")
 				}
 				ghost, _ := r.pods.Get("/registry/pods/a/ghost")
 				if _, err := ghost.Encoding(1, func(*watchcache.Entry) ([]byte, error) { return []byte("x"), nil }); err != nil {
@@ -113,25 +113,25 @@ func TestStoreGoesBack(t *testing.T) {
 
 				for name, w := range watchers {
 					if _, err := next(r.ctx, w, nil); !expired(err) {
-						t.Errorf("a watcher %s: %v", name, err)
+						t.Errorf("watcher %s: got %v, want ExpiredError", name, err)
 					}
 				}
 				rev := r.sync()
 				sn := r.pods.Snapshot()
 				if sn.Revision() != rev || rev != r.store.now() {
-					t.Errorf("shows %d at %d, the store is at %d", sn.Revision(), rev, r.store.now())
+					t.Errorf("got snapshot at %d, cache at %d, store at %d", sn.Revision(), rev, r.store.now())
 				}
 				if got, want := cacheList(sn, watchcache.Selection{}, ""), modelList(r.store, rev, watchcache.Selection{}, ""); !slices.Equal(got, want) {
-					t.Errorf("shows\n%q, want\n%q", got, want)
+					t.Errorf("got\n%q, want\n%q", got, want)
 				}
 				if !r.cache.Ready() || r.cache.Era() != era+1 || sn.Version() == was.Version() {
-					t.Errorf("ready %v, era %d after %d", r.cache.Ready(), r.cache.Era(), era)
+					t.Errorf("got ready %v, era %d, era before %d", r.cache.Ready(), r.cache.Era(), era)
 				}
 				if _, ok := r.pods.SnapshotAt(saved+2, nil); ok && rev != saved+2 {
-					t.Error("an older state is known still")
+					t.Error("older snapshot is still served")
 				}
 				if _, ok := ghost.Encoded(1); ok {
-					t.Error("an encoding is kept of what is no more")
+					t.Error("encoding of a former entry is kept")
 				}
 				r.wantMetrics("binnacle_watch_cache_store_replaced_total 1", "binnacle_watch_cache_encodings 0",
 					"binnacle_watch_cache_history_bytes 0", "binnacle_watch_cache_images_bytes 0",
@@ -139,61 +139,61 @@ func TestStoreGoesBack(t *testing.T) {
 				if !bytes.Contains(log.Bytes(), []byte("level=ERROR")) || !bytes.Contains(log.Bytes(), []byte("applied=9")) {
 					t.Errorf("log:\n%s", log)
 				}
-				// What happens from now on is told.
+				// Watches deliver changes from now on.
 				w := r.watch(watchcache.WatchOptions{After: rev})
 				next := r.store.put("/registry/pods/a/next", "{}")
 				if got, want := r.drain(w), []string{fmt.Sprintf("ADDED pods/a/next@%d {}", next)}; !slices.Equal(got, want) {
-					t.Errorf("told %q, want %q", got, want)
+					t.Errorf("got %q, want %q", got, want)
 				}
 				if _, err := r.pods.Watch(watchcache.WatchOptions{After: saved - 1}); !expired(err) {
-					t.Errorf("a watch from before: %v", err)
+					t.Errorf("watch from before: got %v, want ExpiredError", err)
 				}
 			})
 		})
 	}
 }
 
-// Who reads the newest state never gets one of before the restoration, though the
-// stream tells nothing, nor does the cache answer anything until it is loaded anew.
-func TestReadsFindThatTheStoreWentBack(t *testing.T) {
+// A read of the newest state never returns the state before the restoration, even if the stream
+// reports nothing. Until the reload the cache serves no request.
+func TestReadDetectsStoreRewind(t *testing.T) {
 	for name, writes := range after {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				held := &heldLoad{let: make(chan struct{})}
+				held := &heldLoad{release: make(chan struct{})}
 				r, _ := replacedRig(t, func(c *watchcache.Config) { held.Source, c.Source = c.Source, held })
 				held.hold.Store(true)
 				r.goBackSilently(writes)
 				if _, err := r.pods.MostRecent(r.ctx); !errors.Is(err, watchcache.ErrNotReady) {
-					t.Fatalf("the newest state: %v", err)
+					t.Fatalf("MostRecent: got %v, want ErrNotReady", err)
 				}
 				synctest.Wait()
 				if r.cache.Ready() {
-					t.Error("ready while it is loaded anew")
+					t.Error("cache is ready during the reload")
 				}
 				if _, err := r.pods.Watch(watchcache.WatchOptions{Initial: watchcache.InitialState}); !errors.Is(err, watchcache.ErrNotReady) {
-					t.Errorf("a watch while it is loaded anew: %v", err)
+					t.Errorf("watch during the reload: got %v, want ErrNotReady", err)
 				}
 				if _, ok := r.pods.SnapshotAt(newest, nil); ok {
-					t.Error("an exact state of before")
+					t.Error("SnapshotAt returned a state from before")
 				}
-				close(held.let)
+				close(held.release)
 				if err := r.cache.WaitReady(r.ctx); err != nil {
 					t.Fatal(err)
 				}
 				r.sync()
 				if _, ok := r.pods.Get("/registry/pods/a/kept-1"); !ok {
-					t.Error("what was deleted since is not there again")
+					t.Error("object deleted after the backup is missing")
 				}
 				if e, ok := r.pods.Get("/registry/pods/a/kept-0"); !ok || e.Revision != 2 {
-					t.Errorf("what was changed since is %+v", e)
+					t.Errorf("object changed after the backup is %+v, want revision 2", e)
 				}
 			})
 		})
 	}
 }
 
-// Without any read and any news, it is found by looking now and then.
-func TestIdleCacheFindsThatTheStoreWentBack(t *testing.T) {
+// An idle cache detects the restoration by its periodic check.
+func TestIdleCacheDetectsStoreRewind(t *testing.T) {
 	for name, writes := range after {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -201,21 +201,21 @@ func TestIdleCacheFindsThatTheStoreWentBack(t *testing.T) {
 				w := r.watch(watchcache.WatchOptions{After: newest})
 				r.goBackSilently(writes)
 				if _, err := next(r.ctx, w, nil); !expired(err) {
-					t.Errorf("a watcher: %v", err)
+					t.Errorf("watcher: got %v, want ExpiredError", err)
 				}
 				if err := r.cache.WaitReady(r.ctx); err != nil {
 					t.Fatal(err)
 				}
 				if _, ok := r.pods.Get("/registry/pods/a/kept-1"); !ok {
-					t.Error("what was deleted since is not there again")
+					t.Error("object deleted after the backup is missing")
 				}
 			})
 		})
 	}
 }
 
-// A store that is as it was, however often its watches break, is not loaded anew.
-func TestSameHistoryGoesOn(t *testing.T) {
+// Broken watches of an unchanged store resume without a reload.
+func TestBrokenWatchesResumeWithoutReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := replacedRig(t, nil)
 		w := r.watch(watchcache.WatchOptions{After: newest})
@@ -234,23 +234,23 @@ func TestSameHistoryGoesOn(t *testing.T) {
 		}
 		want[0] = "ADDED" + want[0][len("MODIFIED"):]
 		if got := r.drain(w); !slices.Equal(got, want) {
-			t.Errorf("told\n%q, want\n%q", got, want)
+			t.Errorf("got\n%q, want\n%q", got, want)
 		}
 		r.wantMetrics("binnacle_watch_cache_store_replaced_total 0")
 	})
 }
 
-// heldLoad is a source whose loads can be held up.
+// heldLoad is a source whose loads can be blocked.
 type heldLoad struct {
 	watchcache.Source
-	hold atomic.Bool
-	let  chan struct{}
+	hold    atomic.Bool
+	release chan struct{}
 }
 
 func (s *heldLoad) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
 	if s.hold.Load() {
 		select {
-		case <-s.let:
+		case <-s.release:
 		case <-ctx.Done():
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
-// Whatever a client selects, a list has the objects that the selectors match.
+// FuzzSelect checks that a list returns exactly the objects that the selectors match.
 func FuzzSelect(f *testing.F) {
 	store := newMemStore()
 	for i := range 60 {
@@ -55,7 +55,7 @@ func FuzzSelect(f *testing.F) {
 				want = append(want, e.Key())
 			}
 			if sel.Matches(e) != (sel.Labels.Matches(e.Labels()) && sel.Fields.Matches(fields.Set(all))) {
-				t.Errorf("%q, %q match %s: %v", labelText, fieldText, e.Key(), sel.Matches(e))
+				t.Errorf("%q, %q: Matches(%s) = %v", labelText, fieldText, e.Key(), sel.Matches(e))
 			}
 			return true
 		})

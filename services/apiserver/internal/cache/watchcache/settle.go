@@ -16,30 +16,30 @@ const worthKeeping = 2
 // settle releases unused memory of the dictionaries. It also empties the dictionary that saves
 // least, if it blocks a new one and is not worth keeping.
 func (s *Store) settle() {
-	crowd := s.shelf.Tidy(s.values.Load())
+	crowd := s.dictionaries.Compact(s.values.Load())
 	if len(crowd) == 0 {
 		return
 	}
-	saved := map[*valuedict.Book]int64{} // only dictionaries in use
+	saved := map[*valuedict.Dictionary]int64{} // only dictionaries in use
 	im := s.Snapshot().image
 	im.entries.Scan(func(e *Entry) bool {
-		if b := e.book(); b != nil && slices.Contains(crowd, b) {
+		if b := e.dict(); b != nil && slices.Contains(crowd, b) {
 			saved[b] += int64(e.Size() - len(e.stored))
 		}
 		return true
 	})
-	var least *valuedict.Book
+	var least *valuedict.Dictionary
 	for b, n := range saved {
 		if least == nil || n < saved[least] {
 			least = b
 		}
 	}
-	if least == nil || saved[least] >= worthKeeping*least.Takes() {
+	if least == nil || saved[least] >= worthKeeping*least.Bytes() {
 		return
 	}
 	var bound []*Entry
 	im.entries.Scan(func(e *Entry) bool {
-		if e.book() == least {
+		if e.dict() == least {
 			bound = append(bound, e)
 		}
 		return true
@@ -61,7 +61,7 @@ func (s *Store) rebind(entries []*Entry) {
 	}
 	s.live.rebound++
 	for _, e := range entries {
-		if now, _ := s.live.get(e.Key()); now != e || s.log.tells(e.Revision) {
+		if now, _ := s.live.get(e.Key()); now != e || s.log.reaches(e.Revision) {
 			continue
 		}
 		other := e.at(e.Revision)

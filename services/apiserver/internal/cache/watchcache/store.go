@@ -59,10 +59,10 @@ type Store struct {
 	gone atomic.Bool
 	// abandoned means that the store shows a discarded history. era counts histories and changes
 	// under mu.
-	abandoned bool
-	era       atomic.Uint64
-	kept      []*keptImage
-	shelf     valuedict.Shelf
+	abandoned    bool
+	era          atomic.Uint64
+	kept         []*keptImage
+	dictionaries valuedict.Pool
 	// values is the size in bytes of all values of the resource, and coming the size that may be
 	// added.
 	values, coming atomic.Int64
@@ -199,7 +199,7 @@ func (s *Store) apply(now int64, fired []*wake) []*wake {
 func (s *Store) reset(im *image, revision int64, fired []*wake) []*wake {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fired = s.groups.everybody(s.log.next, fired)
+	fired = s.groups.fireAll(s.log.next, fired)
 	s.forget(s.log.len())
 	s.log.restart(revision, s.cache.now())
 	s.abandoned = false
@@ -222,5 +222,5 @@ func (s *Store) end(err error, fired []*wake) []*wake {
 		return fired
 	}
 	s.ended = err
-	return s.groups.everybody(s.log.next, fired)
+	return s.groups.fireAll(s.log.next, fired)
 }

@@ -12,10 +12,10 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
-// Writers, readers and watchers at once. Every snapshot is the history at its
-// revision, no watcher is told of what the store does not show, and every
-// watcher ends up with exactly what it was to be told.
-func TestConcurrently(t *testing.T) {
+// Writers, readers and watchers run concurrently. Every snapshot equals the history at its
+// revision. No watcher receives an event before the store shows it, and each receives exactly its
+// events.
+func TestConcurrentReadsWritesAndWatches(t *testing.T) {
 	store := newMemStore()
 	store.put("/registry/pods/a/first", onNode("n0"))
 	r := newRig(t, store, nil)
@@ -74,7 +74,7 @@ func writeAtRandom(store *memStore, n int) {
 	}
 }
 
-// readAtRandom compares a snapshot with history.
+// readAtRandom compares a snapshot with the model.
 func readAtRandom(r *rig, sel watchcache.Selection, older bool) error {
 	sn := r.pods.Snapshot()
 	if older {
@@ -91,7 +91,7 @@ func readAtRandom(r *rig, sel watchcache.Selection, older bool) error {
 	return nil
 }
 
-// followUntil follows until a context ends and then reads the rest.
+// followUntil follows a watcher until a context ends and then reads the remaining events.
 func followUntil(r *rig, w *watchcache.Watcher, until context.Context, size int) ([]string, error) {
 	var got []string
 	for {
@@ -105,10 +105,10 @@ func followUntil(r *rig, w *watchcache.Watcher, until context.Context, size int)
 		}
 		for _, ev := range evs {
 			if e, ok := r.pods.Get(ev.Entry.Key()); ok && e.Revision < ev.Revision {
-				return nil, fmt.Errorf("told of %s at %d while the store shows %d", e.Key(), ev.Revision, e.Revision)
+				return nil, fmt.Errorf("event of %s at %d, but the store has it at %d", e.Key(), ev.Revision, e.Revision)
 			}
 			if rev := r.pods.Snapshot().Revision(); rev < ev.Revision {
-				return nil, fmt.Errorf("told of %d while the store shows %d", ev.Revision, rev)
+				return nil, fmt.Errorf("event at %d, but the store is at %d", ev.Revision, rev)
 			}
 		}
 		got = append(got, texts(evs)...)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// subTest is a test whose cleanups run when a part of it ends.
+// subTest is a test whose cleanups run before the test ends.
 type subTest struct {
 	*testing.T
 	cleanups []func()
@@ -22,7 +22,7 @@ func (s *subTest) cleanup() {
 	}
 }
 
-// clock is moved by hand.
+// clock is a manual clock.
 type clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -40,7 +40,7 @@ func (c *clock) advance(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// lazyChan is a channel that is closed once.
+// lazyChan is a channel that can be closed more than once. Its zero value is open.
 type lazyChan struct {
 	mu     sync.Mutex
 	ch     chan struct{}

@@ -182,5 +182,5 @@ func (w *Watcher) lastOf(r *record, revision int64) *Entry {
 // loses reports whether an object was deleted that the watcher may have received, in a version that
 // is not known any more.
 func (w *Watcher) loses(r *record) bool {
-	return w.sel.Readable && r.entry == nil && r.revision > w.after && r.prev != nil && r.prev.LastReadable() == nil && !r.prev.untold() && w.sel.named(r.prev)
+	return w.sel.Readable && r.entry == nil && r.revision > w.after && r.prev != nil && r.prev.LastReadable() == nil && !r.prev.neverReadable() && w.sel.named(r.prev)
 }

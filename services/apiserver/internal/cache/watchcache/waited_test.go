@@ -8,9 +8,9 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
-// How long a change has waited is told of those that came while somebody watched: what
-// is told of before is history, not late.
-func TestHowLongChangesHaveWaited(t *testing.T) {
+// Waited measures the age of changes that arrived while the watcher existed. Earlier changes are
+// history.
+func TestWaitedExcludesHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, newMemStore(), nil)
 		r.store.put("/registry/pods/a/old", object{}.String())
@@ -26,10 +26,10 @@ func TestHowLongChangesHaveWaited(t *testing.T) {
 			return len(got)
 		}
 		if n := next(); n != 1 {
-			t.Fatalf("%d events", n)
+			t.Fatalf("got %d events, want 1", n)
 		}
 		if d, ok := w.Waited(); ok {
-			t.Errorf("history has waited %v", d)
+			t.Errorf("Waited returned %v for history", d)
 		}
 		r.store.put("/registry/pods/a/x", object{}.String())
 		r.sync()
@@ -38,17 +38,17 @@ func TestHowLongChangesHaveWaited(t *testing.T) {
 		r.sync()
 		time.Sleep(time.Second)
 		if n := next(); n != 2 {
-			t.Fatalf("%d events", n)
+			t.Fatalf("got %d events, want 2", n)
 		}
 		if d, ok := w.Waited(); !ok || d != 4*time.Second {
-			t.Errorf("the oldest has waited %v, %v", d, ok)
+			t.Errorf("Waited: got %v, %v, want 4s", d, ok)
 		}
 		w.Nudge()
 		if n := next(); n != 0 {
-			t.Fatalf("%d events", n)
+			t.Fatalf("got %d events, want 0", n)
 		}
 		if d, ok := w.Waited(); ok {
-			t.Errorf("nothing has waited %v", d)
+			t.Errorf("Waited returned %v without events", d)
 		}
 	})
 }

@@ -20,7 +20,7 @@ import (
 
 func labelled(app string) string { return object{Labels: map[string]string{"app": app}}.String() }
 
-// What a watcher is told when an object begins and ceases to be selected.
+// A watcher receives ADDED and DELETED when an object begins and ceases to match.
 func TestWatcherTransitions(t *testing.T) {
 	const key = "/registry/pods/a/x"
 	var (
@@ -59,14 +59,14 @@ func TestWatcherTransitions(t *testing.T) {
 	}
 }
 
-// Watchers are given the same entries, so that frames can be kept with them.
+// Watchers receive the same entries, so that encodings can be shared.
 func TestWatchersShareEntries(t *testing.T) {
 	r := newRig(t, newMemStore(), nil)
 	all := r.watch(watchcache.WatchOptions{After: 1})
 	some := r.watch(watchcache.WatchOptions{Selection: selection(t, "", "app=yes", ""), After: 1})
 	other := r.watch(watchcache.WatchOptions{Selection: selection(t, "", "app", ""), After: 1})
 	r.store.put("/registry/pods/a/x", labelled("yes"))
-	r.store.put("/registry/pods/a/x", object{}.String()) // ceases for two
+	r.store.put("/registry/pods/a/x", object{}.String()) // ceases to match two selections
 	r.store.put("/registry/pods/a/x", labelled("yes"))
 	r.store.del("/registry/pods/a/x")
 	rev := r.sync()
@@ -81,25 +81,25 @@ func TestWatchersShareEntries(t *testing.T) {
 			n++
 			id := fmt.Sprint(ev.Type, ev.Revision)
 			if e := entries[id]; e != nil && e != ev.Entry {
-				t.Errorf("%s has two entries", id)
+				t.Errorf("%s: watchers received different entries", id)
 			}
 			entries[id] = ev.Entry
 			if ev.Type == watchcache.Deleted && (ev.Entry.Revision != ev.Revision || ev.Entry.CreateRevision != 2) {
-				t.Errorf("%s carries an entry of %d, created at %d", id, ev.Entry.Revision, ev.Entry.CreateRevision)
+				t.Errorf("%s: got entry at %d, created at %d, want created at 2", id, ev.Entry.Revision, ev.Entry.CreateRevision)
 			}
 		}
 	}
 	// all: ADDED, MODIFIED twice, DELETED; the two others ADDED, DELETED twice.
 	if n != 12 || len(entries) != 6 {
-		t.Errorf("%d events of %d entries", n, len(entries))
+		t.Errorf("got %d events with %d entries, want 12 with 6", n, len(entries))
 	}
 	if e, _ := r.pods.Get("/registry/pods/a/x"); e != nil {
-		t.Error("the object is still there")
+		t.Error("deleted object is still in the store")
 	}
 }
 
-// A watcher of something else keeps its place however much happens.
-func TestWatcherIsNotConcerned(t *testing.T) {
+// Changes that a watcher does not select never expire it.
+func TestUnrelatedChangesDoNotExpireWatcher(t *testing.T) {
 	const floods = 500
 	tests := []struct {
 		name string
@@ -118,7 +118,7 @@ func TestWatcherIsNotConcerned(t *testing.T) {
 			r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.LogEvents = 64 })
 			w := r.watch(watchcache.WatchOptions{Selection: tc.sel, After: 1})
 			if got := r.drain(w); len(got) > 0 {
-				t.Fatalf("told %q", got)
+				t.Fatalf("got %q, want no event", got)
 			}
 			for i := range floods {
 				r.store.put(fmt.Sprintf("/registry/pods/other/%d", i), onNode("n2"))
@@ -136,37 +136,37 @@ func TestWatcherIsNotConcerned(t *testing.T) {
 	}
 }
 
-// A slow watcher falls off the log alone.
-func TestWatcherFallsOff(t *testing.T) {
+// A slow watcher expires without effect on others.
+func TestSlowWatcherExpires(t *testing.T) {
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.LogEvents = 64 })
 	slow := r.watch(watchcache.WatchOptions{After: 1})
 	fast := r.watch(watchcache.WatchOptions{After: 1})
-	told := 0
+	received := 0
 	for i := range 10 {
 		for j := range 20 {
 			r.store.put(fmt.Sprintf("/registry/pods/a/%d-%d", i, j), onNode(""))
 		}
-		told += len(r.drain(fast))
+		received += len(r.drain(fast))
 	}
-	if told != 200 {
-		t.Errorf("the fast watcher was told %d events", told)
+	if received != 200 {
+		t.Errorf("fast watcher received %d events, want 200", received)
 	}
 	_, err := next(r.ctx, slow, nil)
 	var gone *watchcache.ExpiredError
 	if !errors.As(err, &gone) || gone.Revision != 1 || gone.Oldest != 201-64 {
-		t.Fatalf("the slow watcher got %v", err)
+		t.Fatalf("slow watcher: got %v, want ExpiredError of 1, oldest 137", err)
 	}
 	if _, err := r.pods.Watch(watchcache.WatchOptions{After: 5}); err == nil || err.Error() != "too old resource version: 5 (137)" {
-		t.Errorf("watch from 5: %v", err)
+		t.Errorf("watch from 5: got %v", err)
 	}
 	if _, ok := r.pods.SnapshotAt(5, nil); ok {
-		t.Error("a snapshot of forgotten history")
+		t.Error("got a snapshot of forgotten history")
 	}
 	r.wantMetrics(`apiserver_terminated_watchers_total{resource="pods"} 1`)
 }
 
-// History is forgotten by age, but for the newest.
-func TestHistoryAges(t *testing.T) {
+// History is forgotten by age, except for the newest changes.
+func TestHistoryIsForgottenByAge(t *testing.T) {
 	clk := &clock{now: time.Unix(1e9, 0)}
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.Now = clk.Now })
 	for i := range 500 {
@@ -181,13 +181,13 @@ func TestHistoryAges(t *testing.T) {
 	r.store.put("/registry/pods/a/last", onNode(""))
 	r.sync()
 	if _, err := r.pods.Watch(watchcache.WatchOptions{After: 350}); !expired(err) {
-		t.Errorf("watch from 350: %v", err)
+		t.Errorf("watch from 350: got %v, want ExpiredError", err)
 	}
 	r.watch(watchcache.WatchOptions{After: 420})
 }
 
-// History ages as time passes, whatever the clock is set to meanwhile.
-func TestHistoryAgesByTheTimeThatPasses(t *testing.T) {
+// History ages by elapsed time, independent of changes of the wall clock.
+func TestHistoryAgeIgnoresClockChanges(t *testing.T) {
 	read := time.Now()
 	var passed, ahead atomic.Int64
 	now := func() time.Time {
@@ -209,12 +209,12 @@ func TestHistoryAgesByTheTimeThatPasses(t *testing.T) {
 	passed.Store(int64(6 * time.Minute))
 	write(1)
 	if _, err := r.pods.Watch(watchcache.WatchOptions{After: 350}); !expired(err) {
-		t.Errorf("watch from 350: %v", err)
+		t.Errorf("watch from 350: got %v, want ExpiredError", err)
 	}
 }
 
-// History has one bound of bytes over all resources; the largest gives way.
-func TestHistoryBytes(t *testing.T) {
+// All resources share one limit of bytes of history. The largest one loses history first.
+func TestHistoryBytesAreBounded(t *testing.T) {
 	const limit = 100_000
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) {
 		c.HistoryBytes = limit
@@ -227,16 +227,16 @@ func TestHistoryBytes(t *testing.T) {
 		r.store.put("/registry/pods/a/x", object{Data: strings.Repeat("x", 1000+i)}.String())
 	}
 	r.sync()
-	// The bound is kept after a batch was shown to readers.
+	// The cache enforces the limit after it has published a batch to readers.
 	deadline := time.Now().Add(10 * time.Second)
 	for n := r.metric("binnacle_watch_cache_history_bytes"); n > limit || n < limit/4; n = r.metric("binnacle_watch_cache_history_bytes") {
 		if time.Now().After(deadline) {
-			t.Fatalf("history takes %v bytes", n)
+			t.Fatalf("history takes %v bytes, want %d to %d", n, limit/4, limit)
 		}
 		runtime.Gosched()
 	}
 	if _, err := r.pods.Watch(watchcache.WatchOptions{After: start + 100}); !expired(err) {
-		t.Errorf("watch of forgotten history: %v", err)
+		t.Errorf("watch of forgotten history: got %v, want ExpiredError", err)
 	}
 	w, err := r.cache.Store("nodes").Watch(watchcache.WatchOptions{After: 1})
 	if err != nil {
@@ -244,12 +244,12 @@ func TestHistoryBytes(t *testing.T) {
 	}
 	defer w.Close()
 	if got := r.drain(w); len(got) != 2 {
-		t.Errorf("told %q", got)
+		t.Errorf("got %q, want 2 events", got)
 	}
 }
 
-// Memory is given back when nothing happens any more.
-func TestHistoryIsTidied(t *testing.T) {
+// The cache releases the memory of history when no changes arrive.
+func TestIdleHistoryIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, newMemStore(), nil)
 		for i := range 500 {
@@ -257,17 +257,17 @@ func TestHistoryIsTidied(t *testing.T) {
 		}
 		r.sync()
 		if _, ok := r.pods.SnapshotAt(300, nil); !ok {
-			t.Fatal("no snapshot within the log")
+			t.Fatal("no snapshot of a revision within the log")
 		}
 		r.wantMetrics(`watch_cache_capacity{resource="pods"} 512`)
 		<-time.After(6 * time.Minute)
 		synctest.Wait()
 		r.wantMetrics(`watch_cache_capacity{resource="pods"} 256`, `watch_cache_capacity_decrease_total{resource="pods"} 1`)
 		if _, ok := r.pods.SnapshotAt(300, nil); ok {
-			t.Error("a snapshot is kept although nobody asks for it")
+			t.Error("unused snapshot is still retained")
 		}
 		if _, err := r.pods.Watch(watchcache.WatchOptions{After: 400}); !expired(err) {
-			t.Errorf("watch from 400: %v", err)
+			t.Errorf("watch from 400: got %v, want ExpiredError", err)
 		}
 		w, err := r.pods.Watch(watchcache.WatchOptions{After: 401})
 		if err != nil {
@@ -277,17 +277,17 @@ func TestHistoryIsTidied(t *testing.T) {
 	})
 }
 
-func TestInitialState(t *testing.T) {
+func TestWatchSendsInitialState(t *testing.T) {
 	store := newMemStore()
 	for i := range 5 {
 		store.put(fmt.Sprintf("/registry/pods/a/%d", i), onNode(fmt.Sprintf("n%d", i%2)))
 	}
 	r := newRig(t, store, nil)
 	w := r.watch(watchcache.WatchOptions{Selection: selection(t, "", "", "spec.nodeName=n0"), Initial: watchcache.InitialState})
-	r.store.put("/registry/pods/a/4", onNode("n1")) // after the state was fixed
+	r.store.put("/registry/pods/a/4", onNode("n1")) // after the initial state was taken
 	r.sync()
 	if w.Revision() != 0 {
-		t.Errorf("revision %d before the state was told", w.Revision())
+		t.Errorf("got revision %d before the initial state was sent, want 0", w.Revision())
 	}
 	want := []string{
 		"ADDED pods/a/0@2 " + onNode("n0"), "ADDED pods/a/2@4 " + onNode("n0"), "ADDED pods/a/4@6 " + onNode("n0"),
@@ -298,7 +298,7 @@ func TestInitialState(t *testing.T) {
 	}
 }
 
-func TestWatchTheFuture(t *testing.T) {
+func TestWatchFromFutureRevision(t *testing.T) {
 	r := newRig(t, newMemStore(), nil)
 	w := r.watch(watchcache.WatchOptions{After: 4})
 	for i := range 5 { // revisions 2 to 6
@@ -312,23 +312,22 @@ func TestWatchTheFuture(t *testing.T) {
 	}
 }
 
-// A watcher's revision advances although nothing concerns it, never beyond what
-// it has not read.
-func TestWatcherRevision(t *testing.T) {
+// A watcher's revision advances with unrelated changes, but never beyond unread events.
+func TestWatcherRevisionStopsAtUnreadEvents(t *testing.T) {
 	r := newRig(t, newMemStore(), nil)
 	w := r.watch(watchcache.WatchOptions{Selection: selection(t, "a", "", ""), After: 1})
 	r.drain(w)
 	r.store.put("/registry/pods/b/x", onNode(""))
 	r.store.bump()
 	if rev := r.sync(); w.Revision() != rev {
-		t.Errorf("revision %d, the cache has %d", w.Revision(), rev)
+		t.Errorf("got revision %d, want %d", w.Revision(), rev)
 	}
 	before := w.Revision()
 	r.store.put("/registry/pods/a/x", onNode(""))
 	r.store.txn(op{"/registry/pods/a/y", []byte(onNode(""))}, op{"/registry/pods/a/z", []byte(onNode(""))})
 	rev := r.sync()
 	if w.Revision() != before {
-		t.Errorf("revision %d with events unread after %d", w.Revision(), before)
+		t.Errorf("got revision %d with unread events, want %d", w.Revision(), before)
 	}
 	for _, want := range []int64{rev - 1, rev - 1, rev} { // the last two share one
 		evs, err := next(r.ctx, w, make([]watchcache.Event, 0, 1))
@@ -336,12 +335,12 @@ func TestWatcherRevision(t *testing.T) {
 			t.Fatal(evs, err)
 		}
 		if w.Revision() != want {
-			t.Errorf("revision %d after the event of %d, want %d", w.Revision(), evs[0].Revision, want)
+			t.Errorf("got revision %d after the event of %d, want %d", w.Revision(), evs[0].Revision, want)
 		}
 	}
 }
 
-func TestNextEnds(t *testing.T) {
+func TestNextReturnsWhenInterrupted(t *testing.T) {
 	tests := []struct {
 		name string
 		end  func(r *rig, w *watchcache.Watcher, cancel func())
@@ -356,7 +355,7 @@ func TestNextEnds(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			store := newMemStore()
 			after := define(store, "pods", "")
-			r := newRig(t, store, defined)
+			r := newRig(t, store, withDefinitions)
 			w := r.watch(watchcache.WatchOptions{After: after})
 			ctx, cancel := context.WithCancel(r.ctx)
 			defer cancel()
@@ -364,21 +363,21 @@ func TestNextEnds(t *testing.T) {
 			go func() {
 				evs, err := next(ctx, w, nil)
 				if len(evs) > 0 {
-					err = fmt.Errorf("told %q", texts(evs))
+					err = fmt.Errorf("unexpected events %q", texts(evs))
 				}
 				got <- err
 			}()
 			tc.end(r, w, cancel)
 			if err := <-got; !errors.Is(err, tc.want) {
-				t.Errorf("Next ended with %v, want %v", err, tc.want)
+				t.Errorf("Next returned %v, want %v", err, tc.want)
 			}
 		})
 	}
 }
 
-// What was compacted before the cache saw it ends watchers, and spares what
-// did not change.
-func TestReload(t *testing.T) {
+// If history was compacted before the cache saw it, the reload expires watchers. Entries of
+// unchanged objects are kept.
+func TestReloadExpiresWatchers(t *testing.T) {
 	store := newMemStore()
 	store.put("/registry/pods/a/same", onNode("n1"))
 	store.put("/registry/pods/a/changed", onNode("n1"))
@@ -392,7 +391,7 @@ func TestReload(t *testing.T) {
 	same, _ := r.pods.Get("/registry/pods/a/same")
 
 	<-store.watched.get()
-	store.breakWatches() // and the next one waits for the gate
+	store.breakWatches() // the next watch waits for the gate
 	<-src.lost()
 	store.put("/registry/pods/a/changed", onNode("n2"))
 	store.put("/registry/pods/a/new", onNode("n2"))
@@ -403,20 +402,20 @@ func TestReload(t *testing.T) {
 
 	for name, w := range map[string]*watchcache.Watcher{"unread": old, "idle": idle} {
 		if err := ending(r.ctx, w); !expired(err) {
-			t.Errorf("%s watcher: %v", name, err)
+			t.Errorf("%s watcher: got %v, want ExpiredError", name, err)
 		}
 	}
 	if _, err := r.pods.Watch(watchcache.WatchOptions{After: 5}); !expired(err) {
-		t.Errorf("watch within the gap: %v", err)
+		t.Errorf("watch from within the gap: got %v, want ExpiredError", err)
 	}
 	if _, ok := r.pods.SnapshotAt(5, nil); ok {
-		t.Error("a snapshot within the gap")
+		t.Error("got a snapshot within the gap")
 	}
 	if e, _ := r.pods.Get("/registry/pods/a/same"); e != same {
-		t.Error("the entry of an unchanged object was made anew")
+		t.Error("entry of an unchanged object was replaced")
 	}
 	if e, _ := r.pods.Get("/registry/pods/a/changed"); e == nil || e.Revision != 4 {
-		t.Errorf("changed object is %+v", e)
+		t.Errorf("changed object is %+v, want revision 4", e)
 	}
 	fresh := r.watch(watchcache.WatchOptions{After: 6})
 	store.put("/registry/pods/a/later", onNode("n9"))
@@ -430,7 +429,7 @@ func TestReload(t *testing.T) {
 	r.wantMetrics(`apiserver_watch_cache_initializations_total{resource="pods"} 2`)
 }
 
-// gatedSource follows only when the gate lets it.
+// gatedSource follows only while the gate permits it.
 type gatedSource struct {
 	watchcache.Source
 	gate chan struct{}
@@ -450,10 +449,10 @@ func (s *gatedSource) Follow(ctx context.Context, after storage.Place, apply fun
 	return err
 }
 
-// The store deletes all that shares a lease at one revision. Whoever is cut off in
-// the middle goes on from the last revision that it saw, and loses none.
-func TestNothingOfARevisionIsLost(t *testing.T) {
-	const n = 200 // more than a watcher looks at in one go
+// The store deletes all keys of a lease at one revision. A watch that is interrupted within that
+// revision resumes from its last revision and loses no event.
+func TestWatchResumesWithinRevision(t *testing.T) {
+	const n = 200 // more than a watcher reads at once
 	key := func(i int) string { return fmt.Sprintf("/registry/pods/ns%d/p%03d", i%2, i) }
 	for _, sel := range []watchcache.Selection{{}, selection(t, "ns1", "", ""), selection(t, "", "app=yes", "")} {
 		r := newRig(t, newMemStore(), nil)
@@ -470,7 +469,7 @@ func TestNothingOfARevisionIsLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		if last := whole[len(whole)-1].Entry.Revision; last != end {
-			t.Errorf("the last shows %d, want %d", last, end)
+			t.Errorf("last event has revision %d, want %d", last, end)
 		}
 		for cut := 1; cut <= len(whole); cut++ {
 			seen := map[string]bool{}
@@ -485,10 +484,10 @@ func TestNothingOfARevisionIsLost(t *testing.T) {
 				seen[ev.Entry.Key()] = true
 			}
 			if len(seen) != len(whole) {
-				t.Fatalf("cut off after %d of %d, a watcher saw %d", cut, len(whole), len(seen))
+				t.Fatalf("interrupted after %d of %d events, the watcher received %d", cut, len(whole), len(seen))
 			}
 			if cut == len(whole) && len(more) != 0 {
-				t.Errorf("who saw everything is told %d again", len(more))
+				t.Errorf("complete watcher received %d events again", len(more))
 			}
 		}
 	}

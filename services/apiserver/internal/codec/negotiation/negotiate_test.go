@@ -36,27 +36,27 @@ func TestAccept(t *testing.T) {
 		r.Header.Set("Accept", c.accept)
 		got, ok := media.Accept(r, negotiation.Table, negotiation.PartialObject)
 		if ok != c.ok || got != c.want {
-			t.Errorf("%q: %+v %v, want %+v %v", c.accept, got, ok, c.want, c.ok)
+			t.Errorf("%q: got %+v %v, want %+v %v", c.accept, got, ok, c.want, c.ok)
 		}
 	}
 }
 
-func TestPrettyForPeople(t *testing.T) {
+func TestPrettyForBrowsersAndCurl(t *testing.T) {
 	for ua, want := range map[string]bool{"curl/8.0": true, "Wget/1": true, "Mozilla/5.0 (X11)": true, "kubectl/v1.33": false, "": false} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("User-Agent", ua)
 		if got, _ := media.Accept(r); got.Pretty != want {
-			t.Errorf("%q: pretty is %v", ua, got.Pretty)
+			t.Errorf("%q: got pretty %v, want %v", ua, got.Pretty, want)
 		}
 	}
 	r := httptest.NewRequest("GET", "/?pretty=false", nil)
 	r.Header.Set("User-Agent", "curl/8.0")
 	if got, _ := media.Accept(r); got.Pretty {
-		t.Error("pretty although refused")
+		t.Error("got pretty for pretty=false")
 	}
 }
 
-func TestBody(t *testing.T) {
+func TestBodyMediaType(t *testing.T) {
 	for h, want := range map[string]string{
 		"": api.MediaJSON, "application/json; charset=utf-8": api.MediaJSON, "application/yaml": api.MediaYAML,
 		"application/vnd.kubernetes.protobuf": api.MediaProtobuf, "text/plain": "", "application/x-www-form-urlencoded": "", ";": "",
@@ -65,7 +65,7 @@ func TestBody(t *testing.T) {
 		r.Header.Set("Content-Type", h)
 		got, ok := media.Body(r)
 		if got != want || ok != (want != "") {
-			t.Errorf("%q: %q %v", h, got, ok)
+			t.Errorf("%q: got %q %v, want %q", h, got, ok, want)
 		}
 	}
 }
@@ -76,7 +76,7 @@ func FuzzAccept(f *testing.F) {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("Accept", h)
 		if c, ok := media.Accept(r); ok && c.Media == "" {
-			t.Errorf("%q: chosen without a media type", h)
+			t.Errorf("%q: got a choice without a media type", h)
 		}
 		media.Known(h)
 	})

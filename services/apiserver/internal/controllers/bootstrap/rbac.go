@@ -178,7 +178,7 @@ func (b *Bootstrap) reconcileRole(ctx context.Context, want, live registry.Objec
 			return err
 		}
 	}
-	return fmt.Errorf("%s: somebody else keeps changing it", collection.Named(want.GetName()))
+	return fmt.Errorf("%s: too many conflicting updates", collection.Named(want.GetName()))
 }
 
 // writeRole replaces the live object. A binding to another role is recreated, because its roleRef

@@ -130,7 +130,7 @@ func (s *Stored) delete(ctx context.Context, kv storage.KeyValue) error {
 		}
 		kv = conflict.Live
 	}
-	return fmt.Errorf("%s: somebody else keeps changing it", kv.Key)
+	return fmt.Errorf("%s: too many conflicting updates", kv.Key)
 }
 
 // mark returns an object marked for deletion. It returns nil if the object has no finalizers, and

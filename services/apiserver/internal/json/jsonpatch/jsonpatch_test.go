@@ -14,28 +14,28 @@ func TestApply(t *testing.T) {
 	times := func(op string, n int) string { return "[" + strings.Repeat(op+",", n-1) + op + "]" }
 	for name, c := range map[string]struct {
 		doc, patch, want string
-		failed           string
+		err              string
 	}{
-		"ordinary":                           {`{"a":[1,2]}`, `[{"op":"add","path":"/a/0","value":0},{"op":"remove","path":"/a/2"},{"op":"test","path":"/a/1","value":1}]`, `{"a":[0,1]}`, ""},
-		"test without a value":               {`{}`, `[{"op":"test","path":"/data/x"}]`, "", "is missing path: /data/x"},
-		"test of nothing without a value":    {`{"a":{}}`, `[{"op":"test","path":"/a/x"}]`, "", "operation 0, test, has no value"},
-		"test without a value, of something": {`{"a":1}`, `[{"op":"test","path":"/a"}]`, "", "testing value /a failed: test failed"},
-		"no value is null":                   {`{"a":1}`, `[{"op":"add","path":"/b"},{"op":"replace","path":"/a"}]`, `{"a":null,"b":null}`, ""},
-		"replace all without a value":        {`{"a":1}`, `[{"op":"replace","path":""}]`, "", "has no value"},
-		"replace all by a scalar":            {`{"a":1}`, `[{"op":"replace","path":"","value":2}]`, `{"a":1}`, ""},
-		"nulls are equal":                    {`{"a":[null]}`, `[{"op":"test","path":"/a","value":[null]},{"op":"add","path":"/b","value":null},{"op":"copy","from":"/b","path":"/c"},{"op":"test","path":"/c","value":null}]`, `{"a":[null],"b":null,"c":null}`, ""},
-		"copies are of their own":            {`{"a":{"b":{"c":1}}}`, `[{"op":"copy","from":"/a/b","path":"/d"},{"op":"add","path":"/d/e","value":2},{"op":"add","path":"/a/b/f","value":3},{"op":"copy","from":"/d","path":"/g"},{"op":"remove","path":"/g/c"}]`, `{"a":{"b":{"c":1,"f":3}},"d":{"c":1,"e":2},"g":{"e":2}}`, ""},
-		"deeper than JSON may be":            {`{"a":{}}`, deeper(25, 450), "", "exceeded max depth"},
-		"deeper by moves":                    {`{"a":` + nested(6000) + `,"b":` + nested(6000) + `}`, `[{"op":"move","from":"/a","path":"/b` + strings.Repeat("/a", 6000) + `"}]`, "", "exceeded max depth"},
-		"add below null":                     {`{}`, `[{"op":"add","path":"/foo","value":null},{"op":"add","path":"/foo/x","value":1}]`, "", "doc is missing path"},
-		"many of a short list":               {`{"a":[0]}`, times(`{"op":"replace","path":"/a/0","value":1}`, 5000), `{"a":[1]}`, ""},
-		"many of a long list":                {fmt.Sprintf(`{"a":%s}`, list(100_000)), times(`{"op":"add","path":"/a/0","value":1}`, 1000), "", jsonpatch.ErrMoved.Error()},
-		"many of a long list of its own":     {`{}`, `[{"op":"add","path":"/a","value":` + list(100_000) + `},` + times(`{"op":"remove","path":"/a/0"}`, 1000)[1:], "", jsonpatch.ErrMoved.Error()},
-		"many moves":                         {fmt.Sprintf(`{"a":%s,"b":"[,,"}`, list(30_000)), times(`{"op":"move","from":"/a/0","path":"/a/1"}`, 1000), "", jsonpatch.ErrMoved.Error()},
-		"many at the end":                    {fmt.Sprintf(`{"a":%s}`, list(100_000)), times(`{"op":"add","path":"/a/-","value":0}`, 1000), fmt.Sprintf(`{"a":%s}`, list(101_000)), ""},
-		"members":                            {fmt.Sprintf(`{"a":%s}`, list(100_000)), times(`{"op":"add","path":"/b","value":0}`, 1000), fmt.Sprintf(`{"a":%s,"b":0}`, list(100_000)), ""},
-		"few of a long list":                 {fmt.Sprintf(`{"a":%s}`, list(100_000)), times(`{"op":"remove","path":"/a/0"}`, 100), fmt.Sprintf(`{"a":%s}`, list(99_900)), ""},
-		"copies":                             {fmt.Sprintf(`{"a":%q}`, strings.Repeat("x", 100_000)), times(`{"op":"copy","from":"/a","path":"/b"}`, 40), "", "copy"},
+		"ordinary":             {`{"a":[1,2]}`, `[{"op":"add","path":"/a/0","value":0},{"op":"remove","path":"/a/2"},{"op":"test","path":"/a/1","value":1}]`, `{"a":[0,1]}`, ""},
+		"test without a value": {`{}`, `[{"op":"test","path":"/data/x"}]`, "", "is missing path: /data/x"},
+		"test of a missing member without a value":   {`{"a":{}}`, `[{"op":"test","path":"/a/x"}]`, "", "operation 0, test, has no value"},
+		"test of an existing member without a value": {`{"a":1}`, `[{"op":"test","path":"/a"}]`, "", "testing value /a failed: test failed"},
+		"a missing value is null":                    {`{"a":1}`, `[{"op":"add","path":"/b"},{"op":"replace","path":"/a"}]`, `{"a":null,"b":null}`, ""},
+		"replace the root without a value":           {`{"a":1}`, `[{"op":"replace","path":""}]`, "", "has no value"},
+		"replace the root by a scalar":               {`{"a":1}`, `[{"op":"replace","path":"","value":2}]`, `{"a":1}`, ""},
+		"nulls are equal":                            {`{"a":[null]}`, `[{"op":"test","path":"/a","value":[null]},{"op":"add","path":"/b","value":null},{"op":"copy","from":"/b","path":"/c"},{"op":"test","path":"/c","value":null}]`, `{"a":[null],"b":null,"c":null}`, ""},
+		"copies are independent":                     {`{"a":{"b":{"c":1}}}`, `[{"op":"copy","from":"/a/b","path":"/d"},{"op":"add","path":"/d/e","value":2},{"op":"add","path":"/a/b/f","value":3},{"op":"copy","from":"/d","path":"/g"},{"op":"remove","path":"/g/c"}]`, `{"a":{"b":{"c":1,"f":3}},"d":{"c":1,"e":2},"g":{"e":2}}`, ""},
+		"nested too deeply":                          {`{"a":{}}`, deeper(25, 450), "", "exceeded max depth"},
+		"nested too deeply by moves":                 {`{"a":` + nested(6000) + `,"b":` + nested(6000) + `}`, `[{"op":"move","from":"/a","path":"/b` + strings.Repeat("/a", 6000) + `"}]`, "", "exceeded max depth"},
+		"add below null":                             {`{}`, `[{"op":"add","path":"/foo","value":null},{"op":"add","path":"/foo/x","value":1}]`, "", "doc is missing path"},
+		"many changes of a short list":               {`{"a":[0]}`, times(`{"op":"replace","path":"/a/0","value":1}`, 5000), `{"a":[1]}`, ""},
+		"many changes of a long list":                {fmt.Sprintf(`{"a":%s}`, list(100_000)), times(`{"op":"add","path":"/a/0","value":1}`, 1000), "", jsonpatch.ErrMoved.Error()},
+		"many changes of an added long list":         {`{}`, `[{"op":"add","path":"/a","value":` + list(100_000) + `},` + times(`{"op":"remove","path":"/a/0"}`, 1000)[1:], "", jsonpatch.ErrMoved.Error()},
+		"many moves":                                 {fmt.Sprintf(`{"a":%s,"b":"[,,"}`, list(30_000)), times(`{"op":"move","from":"/a/0","path":"/a/1"}`, 1000), "", jsonpatch.ErrMoved.Error()},
+		"many appends":                               {fmt.Sprintf(`{"a":%s}`, list(100_000)), times(`{"op":"add","path":"/a/-","value":0}`, 1000), fmt.Sprintf(`{"a":%s}`, list(101_000)), ""},
+		"members":                                    {fmt.Sprintf(`{"a":%s}`, list(100_000)), times(`{"op":"add","path":"/b","value":0}`, 1000), fmt.Sprintf(`{"a":%s,"b":0}`, list(100_000)), ""},
+		"few changes of a long list":                 {fmt.Sprintf(`{"a":%s}`, list(100_000)), times(`{"op":"remove","path":"/a/0"}`, 100), fmt.Sprintf(`{"a":%s}`, list(99_900)), ""},
+		"copies":                                     {fmt.Sprintf(`{"a":%q}`, strings.Repeat("x", 100_000)), times(`{"op":"copy","from":"/a","path":"/b"}`, 40), "", "copy"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := jsonpatch.Decode([]byte(c.patch))
@@ -43,27 +43,27 @@ func TestApply(t *testing.T) {
 				t.Fatal(err)
 			}
 			out, err := jsonpatch.Apply([]byte(c.doc), p)
-			if c.failed != "" {
-				if err == nil || !strings.Contains(err.Error(), c.failed) {
-					t.Errorf("%.100s, %v; want %s", out, err, c.failed)
+			if c.err != "" {
+				if err == nil || !strings.Contains(err.Error(), c.err) {
+					t.Errorf("got %.100s, %v, want %s", out, err, c.err)
 				}
 				return
 			}
 			if err != nil || string(out) != c.want {
-				t.Errorf("%.100s, %v", out, err)
+				t.Errorf("got %.100s, %v, want %.100s", out, err, c.want)
 			}
 		})
 	}
 	p, _ := jsonpatch.Decode([]byte(`[{"op":"test","path":"/a","value":1}]`))
 	if _, err := jsonpatch.Apply([]byte(`{"a":2}`), p); !errors.Is(err, jsonpatch.ErrTestFailed) {
-		t.Errorf("a test that does not hold: %v", err)
+		t.Errorf("failing test: got %v, want ErrTestFailed", err)
 	}
 }
 
-// nested is an object in an object, n of them.
+// nested returns n nested objects.
 func nested(n int) string { return strings.Repeat(`{"a":`, n) + "{}" + strings.Repeat("}", n) }
 
-// deeper is a patch that nests objects of a depth in each other.
+// deeper returns a patch that nests n objects of the given depth in each other.
 func deeper(n, depth int) string {
 	ops := make([]string, n)
 	for i := range ops {

@@ -14,7 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/json/jsonpatch"
 )
 
-// byLibrary is what the library makes of a patch, whose word counts where it does not panic.
+// byLibrary returns the result of the library. It counts only if the library does not panic.
 func byLibrary(doc, patch []byte) (out []byte, err error, panics bool) {
 	defer func() { panics = recover() != nil }()
 	p, err := library.DecodePatch(patch)
@@ -33,7 +33,7 @@ func byUs(doc, patch []byte) ([]byte, error) {
 	return jsonpatch.Apply(doc, p)
 }
 
-// compare fails if the library makes another document of a patch, or tells another error.
+// compare fails if the result or error of a patch differs from that of the library.
 func compare(t *testing.T, doc, patch []byte) (made bool) {
 	t.Helper()
 	want, wantErr, panics := byLibrary(doc, patch)
@@ -41,11 +41,11 @@ func compare(t *testing.T, doc, patch []byte) (made bool) {
 	switch {
 	case panics:
 	case (err == nil) != (wantErr == nil), err != nil && err.Error() != wantErr.Error():
-		t.Errorf("%s of %s: %v, want %v", patch, doc, err, wantErr)
+		t.Errorf("%s of %s: got %v, want %v", patch, doc, err, wantErr)
 	case err != nil && errors.Is(wantErr, library.ErrTestFailed) != errors.Is(err, jsonpatch.ErrTestFailed):
-		t.Errorf("%s of %s: %v is another error", patch, doc, err)
+		t.Errorf("%s of %s: got another kind of error: %v", patch, doc, err)
 	case err == nil && !reflect.DeepEqual(tree(t, got), tree(t, want)):
-		t.Errorf("%s of %s: %s, want %s", patch, doc, got, want)
+		t.Errorf("%s of %s: got %s, want %s", patch, doc, got, want)
 	}
 	return err == nil
 }
@@ -60,7 +60,7 @@ func tree(t *testing.T, doc []byte) (v any) {
 	return v
 }
 
-// drawn draws documents and patches that often fit each other.
+// drawn draws documents and patches that often match.
 type drawn struct {
 	*rand.Rand
 	nulls bool
@@ -107,10 +107,10 @@ func (d drawn) path() (path string) {
 	return path
 }
 
-// TestAsTheLibrary: documents and errors are those of the library.
-func TestAsTheLibrary(t *testing.T) {
+// TestApplyMatchesLibrary compares results and errors of random patches with those of the library.
+func TestApplyMatchesLibrary(t *testing.T) {
 	d := drawn{Rand: rand.New(rand.NewPCG(1, 2))}
-	made := 0
+	applied := 0
 	const patches = 40_000
 	for range patches {
 		d.nulls = d.IntN(2) == 0
@@ -133,18 +133,18 @@ func TestAsTheLibrary(t *testing.T) {
 		}
 		patch, _ := json.Marshal(ops)
 		if compare(t, doc, patch) {
-			made++
+			applied++
 		}
 		if t.Failed() {
 			return
 		}
 	}
-	if made < patches/20 {
-		t.Errorf("only %d of %d patches can be applied", made, patches)
+	if applied < patches/20 {
+		t.Errorf("%d of %d patches were applied, want at least 1 in 20", applied, patches)
 	}
 }
 
-// FuzzApply: whatever comes is a document or an error, as by the library.
+// FuzzApply compares results and errors with those of the library.
 func FuzzApply(f *testing.F) {
 	for _, patch := range []string{
 		`[{"op":"add","path":"/a/0","value":{"x":[1]}},{"op":"move","from":"/a/0/x","path":"/b"}]`,
@@ -156,13 +156,13 @@ func FuzzApply(f *testing.F) {
 	f.Fuzz(func(t *testing.T, doc, patch []byte) {
 		if !json.Valid(doc) || doc[0] != '{' && doc[0] != '[' || !json.Valid(patch) || bytes.Contains(doc, []byte("null")) || bytes.Contains(patch, []byte("null")) || len(doc)+len(patch) > 10_000 {
 			_, _ = byUs(doc, patch)
-			return // with nulls the library is another from one operation to the next
+			return // the library treats nulls inconsistently
 		}
 		compare(t, doc, patch)
 	})
 }
 
-// BenchmarkDeep changes something at the bottom of a large document.
+// BenchmarkDeep changes a value deep in a large document.
 func BenchmarkDeep(b *testing.B) {
 	const depth = 480
 	doc := []byte(nestedWith(depth, fmt.Sprintf(`"x":%q`, bytes.Repeat([]byte("x"), 1<<20))))

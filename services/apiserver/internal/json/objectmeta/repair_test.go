@@ -6,9 +6,9 @@ import (
 	"binnacle/services/apiserver/internal/json/tape"
 )
 
-func TestRepairDropsWhatCannotBeDecoded(t *testing.T) {
+func TestRepairDropsUndecodableFields(t *testing.T) {
 	for _, c := range []struct{ name, stored, want string }{
-		{"valid metadata stays as it is", `{"metadata":{ "generation":2,"name":"a","creationTimestamp":"2020-01-01T00:00:00Z","ownerReferences":[{"controller":true,"name":"x"}],"managedFields":[{"fieldsV1":{"f:a":{}},"manager":"m"}]}}`,
+		{"valid metadata is unchanged", `{"metadata":{ "generation":2,"name":"a","creationTimestamp":"2020-01-01T00:00:00Z","ownerReferences":[{"controller":true,"name":"x"}],"managedFields":[{"fieldsV1":{"f:a":{}},"manager":"m"}]}}`,
 			`{"metadata":{ "generation":2,"name":"a","creationTimestamp":"2020-01-01T00:00:00Z","ownerReferences":[{"controller":true,"name":"x"}],"managedFields":[{"fieldsV1":{"f:a":{}},"manager":"m"}]}}`},
 		{"unknown fields, a wrong type and no generation", `{"metadata":{"unknown":42,"name":"a","annotations":{"bar":"abc","foo":42},"generation":null},"x":1}`,
 			`{"metadata":{"generation":1,"name":"a"},"x":1}`},
@@ -24,7 +24,7 @@ func TestRepairDropsWhatCannotBeDecoded(t *testing.T) {
 			t.Fatalf("%s: %v", c.name, err)
 		}
 		if got := string(d.Raw()); got != c.want {
-			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
 		}
 	}
 }

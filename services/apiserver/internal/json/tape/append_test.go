@@ -40,7 +40,7 @@ func randomValue(r *rand.Rand, depth int) any {
 	m := map[string]any{}
 	size := 6
 	if depth == 0 {
-		size = 80 // more than are put in order at once
+		size = 80 // more than one batch of sorted keys
 	}
 	for i := range r.IntN(size) {
 		m[texts[r.IntN(len(texts))]+fmt.Sprint(i)] = randomValue(r, depth+1)
@@ -48,7 +48,7 @@ func randomValue(r *rand.Rand, depth int) any {
 	return m
 }
 
-func TestValuesAreWrittenAsTheLibraryDoes(t *testing.T) {
+func TestAppendValueMatchesLibrary(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261122, 1))
 	for range 1000 {
 		v := randomValue(r, 0)
@@ -57,12 +57,12 @@ func TestValuesAreWrittenAsTheLibraryDoes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := tape.AppendValue([]byte("x"), v); err != nil || string(got) != "x"+string(want) {
-			t.Fatalf("%#v: %s (%v), want %s", v, got, err, want)
+			t.Fatalf("%#v: got %s (%v), want %s", v, got, err, want)
 		}
 	}
 	for _, v := range []any{math.NaN(), map[string]any{"a": []any{math.Inf(1)}}, make(chan int)} {
 		if _, err := tape.AppendValue(nil, v); err == nil {
-			t.Errorf("%v is written", v)
+			t.Errorf("%v: got no error", v)
 		}
 	}
 }
@@ -75,7 +75,7 @@ func TestEqualValues(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 2 { // equal ones among them
+		for range 2 { // includes equal values
 			d, err := tape.Parse(doc)
 			if err != nil {
 				t.Fatal(err)
@@ -87,7 +87,7 @@ func TestEqualValues(t *testing.T) {
 	for _, a := range all {
 		for _, b := range all {
 			if got, want := tape.EqualValues(a, b), reflect.DeepEqual(a, b); got != want {
-				t.Fatalf("%#v and %#v: %t, want %t", a, b, got, want)
+				t.Fatalf("%#v and %#v: got %t, want %t", a, b, got, want)
 			}
 		}
 	}

@@ -68,12 +68,12 @@ type duplicates struct {
 	path  []byte // path of the current value; shared, because it may be nearly as long as the document
 	seen  map[string]bool
 	found []string
-	told  int // size of found in bytes
+	bytes int // size of found in bytes
 	again int // size in bytes of the paths that were found again
 }
 
 func (w *duplicates) full() bool {
-	return len(w.found) >= maxDuplicates || w.told >= maxTold || w.again >= maxAgain
+	return len(w.found) >= maxDuplicates || w.bytes >= maxTold || w.again >= maxAgain
 }
 
 func (w *duplicates) walk(r Ref) {
@@ -122,5 +122,5 @@ func (w *duplicates) report() {
 	path := string(w.path)
 	w.seen[path] = true
 	w.found = append(w.found, path)
-	w.told += len(path)
+	w.bytes += len(path)
 }

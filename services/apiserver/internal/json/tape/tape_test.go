@@ -32,7 +32,7 @@ var texts = []string{
 	`.5`, `+1`, `"`, `"\x"`, `"\u12"`, "\"\n\"", `1 1`, `{} x`, `}`, `]`, `[}`, `{]`, `1e999`, `-01`, `[01]`, `{"a":01}`, `'a'`,
 }
 
-// agree compares with the decoder of the field.
+// agree compares a document with the Kubernetes decoder.
 func agree(t *testing.T, text []byte) {
 	var want any
 	wantErr := kjson.UnmarshalCaseSensitivePreserveInts(text, &want)
@@ -60,20 +60,20 @@ func agree(t *testing.T, text []byte) {
 	}
 	defer clean.Release()
 	if got := clean.Any(tape.Root); !reflect.DeepEqual(got, want) {
-		t.Errorf("%q: cleaned to %s", text, clean.Raw())
+		t.Errorf("%q: got cleaned document %s", text, clean.Raw())
 	}
 	if !tape.Equal(clean, tape.Root, clean, tape.Root) {
 		t.Errorf("%q is not equal to itself", text)
 	}
 }
 
-func TestAgreesWithDecoder(t *testing.T) {
+func TestParseMatchesDecoder(t *testing.T) {
 	for _, text := range texts {
 		agree(t, []byte(text))
 	}
 }
 
-func FuzzAgreesWithDecoder(f *testing.F) {
+func FuzzParseMatchesDecoder(f *testing.F) {
 	for _, text := range texts {
 		f.Add([]byte(text))
 	}
@@ -104,13 +104,13 @@ func TestDuplicates(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(strict) != len(want) {
-			t.Errorf("%s: the field's decoder finds %v", text, strict)
+			t.Errorf("%s: the Kubernetes decoder finds %v", text, strict)
 		}
 	}
 }
 
-// Of long paths there are as many as have room, the first as ever.
-func TestDuplicatesBelowLongKeys(t *testing.T) {
+// The total size of reported paths is limited. The first path is always reported.
+func TestDuplicatePathsAreBounded(t *testing.T) {
 	for keys, most := range map[int]int{0: 100, 1: 21, 4: 6, 30: 1} {
 		var twice []string
 		for i := range 200 {
@@ -123,12 +123,12 @@ func TestDuplicatesBelowLongKeys(t *testing.T) {
 		}
 		got := parse(t, value).Duplicates()
 		if len(got) != most || got[0] != first {
-			t.Errorf("%d keys: %d are told, want %d", keys, len(got), most)
+			t.Errorf("%d keys: got %d duplicates, want %d", keys, len(got), most)
 		}
 	}
 	same := `{"` + strings.Repeat("k", 100_000) + `":{` + strings.Repeat(`"a":1,`, 1000) + `"b":1,"b":2}}`
 	if got := parse(t, same).Duplicates(); len(got) != 1 {
-		t.Errorf("%d are told after many that are the same, want 1", len(got))
+		t.Errorf("got %d duplicates after many equal ones, want 1", len(got))
 	}
 }
 
@@ -150,7 +150,7 @@ func TestEqual(t *testing.T) {
 	}
 	for _, tt := range tests {
 		if got := tape.Equal(parse(t, tt.a), tape.Root, parse(t, tt.b), tape.Root); got != tt.want {
-			t.Errorf("%s and %s: %v", tt.a, tt.b, got)
+			t.Errorf("%s and %s: got %v, want %v", tt.a, tt.b, got, tt.want)
 		}
 	}
 }
@@ -172,23 +172,23 @@ func TestFindAndItem(t *testing.T) {
 	for range 4 {
 		wait.Go(func() {
 			if v := d.Find(tape.Root, "kkk"); v == tape.None || string(d.Text(v)) != "111" {
-				t.Error("a member among many is not found")
+				t.Error("member of a large object not found")
 			}
 			if d.Find(tape.Root, "x") != tape.None {
-				t.Error("what is not there is found")
+				t.Error("missing member found")
 			}
 			if v := d.Item(d.Find(tape.Root, "list"), 200); string(d.Text(v)) != "7" {
-				t.Error("an item among many is not found")
+				t.Error("item of a large array not found")
 			}
 		})
 	}
 	wait.Wait()
 	if d.Find(d.Find(tape.Root, "list"), "a") != tape.None {
-		t.Error("an array has a member")
+		t.Error("member found in an array")
 	}
 	last := parse(t, `{"a":1,"a":2}`)
 	if v := last.Find(tape.Root, "a"); string(last.Text(v)) != "2" {
-		t.Error("the last of two members does not count")
+		t.Error("last of two equal members does not win")
 	}
 }
 
@@ -198,13 +198,13 @@ func TestBounds(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := tape.Parse(deep(tape.MaxDepth + 1)); err == nil || err.Error() != "exceeded max depth" {
-		t.Errorf("too deep: %v", err)
+		t.Errorf("too deep: got %v", err)
 	}
 	if _, err := tape.Parse(make([]byte, tape.MaxBytes+1)); !errors.Is(err, tape.ErrTooLarge) {
-		t.Errorf("too long: %v", err)
+		t.Errorf("too long: got %v", err)
 	}
 	var syntax *tape.SyntaxError
 	if _, err := tape.Parse([]byte(`{"a":x}`)); !errors.As(err, &syntax) || syntax.Offset != 5 {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want a syntax error at offset 5", err)
 	}
 }

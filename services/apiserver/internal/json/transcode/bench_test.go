@@ -15,7 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/json/transcode"
 )
 
-// ownedFields is the set of all fields of a document, as managedFields tell it.
+// ownedFields returns the set of all fields of a document in the form of managedFields.
 func ownedFields(v any) any {
 	out := map[string]any{}
 	switch v := v.(type) {
@@ -36,7 +36,7 @@ func ownedFields(v any) any {
 	return out
 }
 
-// podOf is a pod of some 5.7 KB of JSON, half of which is managedFields.
+// podOf returns a pod of about 5.7 KB of JSON, half of it managedFields.
 func podOf(t testing.TB) *corev1.Pod {
 	t.Helper()
 	env := ""
@@ -94,13 +94,13 @@ func BenchmarkPod(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if buf, ok = s.program.Append(buf[:0], raw, 123456, nil); !ok {
-			b.Fatal("left to others")
+			b.Fatal("not transcoded")
 		}
 	}
 	b.SetBytes(int64(len(buf)))
 }
 
-// BenchmarkSimilarPods: the pods of a list, whose environment differs.
+// BenchmarkSimilarPods transcodes the pods of a list, whose environment differs.
 func BenchmarkSimilarPods(b *testing.B) {
 	s, _ := benchSubject(b)
 	var raws [][]byte
@@ -123,14 +123,14 @@ func BenchmarkSimilarPods(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if buf, ok = s.program.Append(buf[:0], raws[i%100], 123456, &memo); !ok {
-			b.Fatal("left to others")
+			b.Fatal("not transcoded")
 		}
 		i++
 	}
 	b.SetBytes(int64(len(buf)))
 }
 
-// BenchmarkMetadata: the metadata of a long list of pods, more than a processor's cache holds.
+// BenchmarkMetadata transcodes the metadata of a list of pods that exceeds the processor's caches.
 func BenchmarkMetadata(b *testing.B) {
 	p, err := transcode.Compile(reflect.TypeFor[metav1.PartialObjectMetadata]())
 	if err != nil {
@@ -156,7 +156,7 @@ func BenchmarkMetadata(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if buf, ok = p.Append(buf[:0], raws[i*7919%len(raws)], 123456, &memo); !ok {
-			b.Fatal("left to others")
+			b.Fatal("not transcoded")
 		}
 		i++
 	}

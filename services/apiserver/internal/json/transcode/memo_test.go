@@ -13,8 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/json/transcode"
 )
 
-// A memo holds no part of what it was shown: that may be memory that serves others.
-func TestMemoHoldsNothing(t *testing.T) {
+// A memo holds no reference to its input, whose memory may be reused.
+func TestMemoHoldsNoInput(t *testing.T) {
 	program, err := transcode.Compile(reflect.TypeFor[corev1.ConfigMap]())
 	if err != nil {
 		t.Fatal(err)
@@ -30,12 +30,12 @@ func TestMemoHoldsNothing(t *testing.T) {
 		}
 		first, memo := weak.Make(&raw[0]), &transcode.Memo{}
 		if _, ok := program.Append(nil, raw, 1, memo); !ok {
-			t.Fatal("it is not written")
+			t.Fatal("not transcoded")
 		}
 		raw = nil
 		runtime.GC()
 		if first.Value() != nil {
-			t.Errorf("of %d bytes something is held", size)
+			t.Errorf("memo holds a reference to the input of %d bytes", size)
 		}
 		runtime.KeepAlive(memo)
 	}

@@ -23,7 +23,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// message is what is generated for types with a protobuf form.
+// message is a generated type with a protobuf form.
 type message interface {
 	registry.Object
 	Marshal() ([]byte, error)
@@ -40,7 +40,7 @@ type subject struct {
 
 func (s *subject) empty() message { return reflect.New(s.of).Interface().(message) }
 
-// subjects are the stored types of all kinds that have a program.
+// subjects returns the stored types of all kinds that have a program.
 func subjects(t testing.TB) []*subject {
 	t.Helper()
 	catalog, err := builtin.Catalog()
@@ -65,18 +65,18 @@ func subjects(t testing.TB) []*subject {
 		}
 		out = append(out, s)
 	}
-	partial := &subject{name: "metadata alone", of: reflect.TypeFor[metav1.PartialObjectMetadata]()}
+	partial := &subject{name: "metadata only", of: reflect.TypeFor[metav1.PartialObjectMetadata]()}
 	if partial.program, err = transcode.Compile(partial.of); err != nil {
 		t.Fatal(err)
 	}
 	out = append(out, partial)
 	if len(out) < 50 {
-		t.Fatalf("%d programs", len(out))
+		t.Fatalf("got %d programs, want at least 50", len(out))
 	}
 	return out
 }
 
-// decoded is what encoding/json makes of a message.
+// decoded returns the JSON of encoding/json for a message.
 func (s *subject) decoded(raw []byte, version int64) ([]byte, error) {
 	obj := s.empty()
 	if err := obj.Unmarshal(raw); err != nil {
@@ -88,24 +88,24 @@ func (s *subject) decoded(raw []byte, version int64) ([]byte, error) {
 	return json.Marshal(obj)
 }
 
-// agrees tells whether the program made what encoding/json makes; mine is false when
-// it made nothing.
-func (s *subject) agrees(t testing.TB, raw []byte, version int64) (mine bool) {
+// agrees compares the program's output with that of encoding/json. It returns false if the program
+// does not transcode the message.
+func (s *subject) agrees(t testing.TB, raw []byte, version int64) (ok bool) {
 	t.Helper()
-	memo := &s.memo // which remembers what was seen twice
+	memo := &s.memo // keeps values that occurred twice
 	if version == 0 {
 		memo = nil
 	}
-	got, mine := s.program.Append([]byte("before"), raw, version, memo)
+	got, ok := s.program.Append([]byte("before"), raw, version, memo)
 	if version%3 == 0 {
-		s.memo.Done() // and leaves what it saw to the next
+		s.memo.Done() // also keeps them for the next message
 	}
-	if !mine {
+	if !ok {
 		return false
 	}
 	want, err := s.decoded(raw, version)
 	if err != nil {
-		t.Fatalf("%s is refused with %v, and written as\n%.300s", s.name, err, got)
+		t.Fatalf("%s: decoding fails with %v, but it was transcoded to\n%.300s", s.name, err, got)
 	}
 	if want = append([]byte("before"), want...); !bytes.Equal(got, want) {
 		at := 0
@@ -113,12 +113,12 @@ func (s *subject) agrees(t testing.TB, raw []byte, version int64) (mine bool) {
 			at++
 		}
 		at = max(0, at-60)
-		t.Fatalf("%s is\n%.300s, want\n%.300s", s.name, got[min(at, len(got)):], want[min(at, len(want)):])
+		t.Fatalf("%s: got\n%.300s, want\n%.300s", s.name, got[min(at, len(got)):], want[min(at, len(want)):])
 	}
 	return true
 }
 
-// randomObjects fills objects with what is stored, and with what is odd in texts.
+// randomObjects returns a filler with typical stored values and unusual strings.
 func randomObjects(seed int64) *randfill.Filler {
 	texts := []string{
 		"", "a", "web-7d4b9c", `quo"te\`, "<a href='x'>&</a>", "line\nbreak\ttab\b\f\r\x01\x7f", "gr\u00fcn", "\u2028\u2029\u202a", "bad\xff\xe2\x80", "日本語",
@@ -170,50 +170,50 @@ func (s *subject) random(t testing.TB, seed int64) []byte {
 	return raw
 }
 
-// objects is how many random objects of each kind are looked at.
+// objects is the number of random objects of each kind.
 var objects = flag.Int64("objects", 20, "random objects of each kind")
 
-// TestRandomObjects: what was stored is written as encoding/json writes it, and none
-// of it is left to others.
-func TestRandomObjects(t *testing.T) {
+// TestRandomObjectsAreTranscoded checks that all random objects are transcoded and that the output is that of
+// encoding/json.
+func TestRandomObjectsAreTranscoded(t *testing.T) {
 	for _, s := range subjects(t) {
 		t.Run(s.name, func(t *testing.T) {
 			for seed := range *objects {
 				raw := s.random(t, seed)
 				for _, version := range []int64{42, 0, 43, 44} {
 					if !s.agrees(t, raw, version) {
-						t.Fatalf("seed %d is left to others", seed)
+						t.Fatalf("seed %d was not transcoded", seed)
 					}
 				}
 			}
 			if !s.agrees(t, nil, 42) {
-				t.Error("the empty message is left to others")
+				t.Error("empty message was not transcoded")
 			}
 		})
 	}
 }
 
-// TestDamagedMessages: whatever comes, it is written as encoding/json writes it, or
-// left to others.
-func TestDamagedMessages(t *testing.T) {
+// TestDamagedMessagesMatchLibrary checks that damaged messages are either not transcoded or have the output of
+// encoding/json.
+func TestDamagedMessagesMatchLibrary(t *testing.T) {
 	for _, s := range subjects(t) {
 		t.Run(s.name, func(t *testing.T) {
-			mine := 0
+			transcoded := 0
 			rounds := 10 * *objects
 			for seed := range rounds {
 				rnd := rand.New(rand.NewPCG(uint64(seed), 1))
 				if s.agrees(t, damage(rnd, s.random(t, seed/10)), 42) {
-					mine++
+					transcoded++
 				}
 			}
-			if mine == 0 || mine == int(rounds) {
-				t.Errorf("%d of %d are written", mine, rounds)
+			if transcoded == 0 || transcoded == int(rounds) {
+				t.Errorf("%d of %d messages were transcoded, want some but not all", transcoded, rounds)
 			}
 		})
 	}
 }
 
-// damage changes a message in one of several ways.
+// damage returns a message with one of several random changes.
 func damage(rnd *rand.Rand, b []byte) []byte {
 	b = bytes.Clone(b)
 	if len(b) == 0 {
@@ -227,10 +227,10 @@ func damage(rnd *rand.Rand, b []byte) []byte {
 		b[at] ^= 1 << rnd.IntN(8)
 	case 2:
 		b = b[:at]
-	case 3: // a field that is unknown, or known
+	case 3: // an additional field, known or unknown
 		b = binary.AppendUvarint(b, rnd.Uint64()>>rnd.IntN(64))
 		b = binary.AppendUvarint(b, rnd.Uint64()>>rnd.IntN(64))
-	case 4: // everything twice
+	case 4: // all fields twice
 		b = append(b, b...)
 	default: // fields in another order
 		fields := topFields(b)
@@ -260,44 +260,45 @@ func FuzzAppend(f *testing.F) {
 		f.Add(uint8(i), s.random(f, int64(i)), int64(42))
 	}
 	f.Fuzz(func(t *testing.T, kind uint8, raw []byte, version int64) {
-		// The memo keeps what it is shown, and who fuzzes writes the next one over it.
+		// The memo keeps its input, which the fuzzer overwrites.
 		all[int(kind)%len(all)].agrees(t, bytes.Clone(raw), version)
 	})
 }
 
-// TestQuantities: one is written where its text is the canonical one.
-func TestQuantities(t *testing.T) {
+// TestCanonicalQuantitiesAreTranscoded checks that quantities are transcoded only in canonical form.
+func TestCanonicalQuantitiesAreTranscoded(t *testing.T) {
 	p, err := transcode.Compile(reflect.TypeFor[corev1.ResourceQuota]())
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &subject{name: "quota", of: reflect.TypeFor[corev1.ResourceQuota](), program: p}
-	mine := 0
+	transcoded := 0
 	for _, number := range []string{"", "-1", "+1", "0", "00", "01", "1", "5", "999", "1000", "1024", "1500", "2048", "0.5", ".5", "1.", "1e3", "999999999", "1000001", "999999999999999", "999999999999999999", "9223372036854775807", "9223372036854775808"} {
 		for _, suffix := range []string{"", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "e3", "E3", "K", "x"} {
 			q := number + suffix
 			entry := append([]byte{1<<3 | 2, 1, 'c', 2<<3 | 2, byte(len(q) + 2), 1<<3 | 2, byte(len(q))}, q...)
 			spec := append([]byte{1<<3 | 2, byte(len(entry))}, entry...)
 			if s.agrees(t, append([]byte{2<<3 | 2, byte(len(spec))}, spec...), 1) {
-				mine++
+				transcoded++
 			}
 		}
 	}
-	if mine < 40 {
-		t.Errorf("%d quantities are written", mine)
+	if transcoded < 40 {
+		t.Errorf("%d quantities were transcoded, want at least 40", transcoded)
 	}
 }
 
-// TestEmbedded: JSON inside is written where encoding/json would leave it as it is.
-func TestEmbedded(t *testing.T) {
+// TestCanonicalEmbeddedJSONIsTranscoded checks that embedded JSON is transcoded only if encoding/json would leave it
+// unchanged.
+func TestCanonicalEmbeddedJSONIsTranscoded(t *testing.T) {
 	s := &subject{name: "revision", of: reflect.TypeFor[corev1.ConfigMap]()}
 	var err error
 	if s.program, err = transcode.Compile(s.of); err != nil {
 		t.Fatal(err)
 	}
 	tests := []struct {
-		raw  string
-		mine bool
+		raw string
+		ok  bool
 	}{
 		{`{}`, true}, {`{"a":{}}`, true}, {`{"a":{},"b":[]}`, true}, {`{"a":[{},[],"",0,-0,1.5,1e9,1E-9,true]}`, true},
 		{`{"a":"\"\\\/\b\f\n\r\t\u12aB"}`, true}, {"{\"a\":\"\x7f\xff\"}", true},
@@ -313,8 +314,8 @@ func TestEmbedded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if mine := s.agrees(t, raw, 1); mine != test.mine {
-			t.Errorf("%s is written: %v", test.raw, mine)
+		if ok := s.agrees(t, raw, 1); ok != test.ok {
+			t.Errorf("%s: transcoded: got %v, want %v", test.raw, ok, test.ok)
 		}
 	}
 }

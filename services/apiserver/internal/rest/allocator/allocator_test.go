@@ -16,7 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-func TestSpans(t *testing.T) {
+func TestAddressSpans(t *testing.T) {
 	for _, c := range []struct {
 		prefix, first, last string
 		size, static        uint64
@@ -30,7 +30,7 @@ func TestSpans(t *testing.T) {
 	} {
 		s := spanOf(netip.MustParsePrefix(c.prefix))
 		if s.size != c.size || s.static != c.static || s.first.String() != c.first || plus(s.first, s.size-1).String() != c.last {
-			t.Errorf("%s: %d addresses from %s to %s, %d static", c.prefix, s.size, s.first, plus(s.first, s.size-1), s.static)
+			t.Errorf("%s: got %d addresses from %s to %s, %d static, want %d from %s to %s, %d static", c.prefix, s.size, s.first, plus(s.first, s.size-1), s.static, c.size, c.first, c.last, c.static)
 		}
 		if s.contains(s.prefix.Addr()) || !s.contains(s.first) || !s.contains(netip.MustParseAddr(c.last)) || s.contains(netip.MustParseAddr(c.last).Next()) {
 			t.Errorf("%s: wrong bounds", c.prefix)
@@ -38,10 +38,10 @@ func TestSpans(t *testing.T) {
 		n, seen := 0, map[netip.Addr]bool{}
 		for addr := range s.candidates() {
 			if !s.contains(addr) || seen[addr] {
-				t.Fatalf("%s: candidate %s", c.prefix, addr)
+				t.Fatalf("%s: candidate %s is outside the span or repeated", c.prefix, addr)
 			}
 			if static := addr.Compare(plus(s.first, s.static)) < 0; static != (uint64(n) >= s.size-s.static) {
-				t.Fatalf("%s: candidate %d is %s", c.prefix, n, addr)
+				t.Fatalf("%s: candidate %d is %s, want static addresses last", c.prefix, n, addr)
 			}
 			seen[addr] = true
 			if n++; n == 5000 {
@@ -49,7 +49,7 @@ func TestSpans(t *testing.T) {
 			}
 		}
 		if want := min(s.size, 5000); uint64(n) != want {
-			t.Errorf("%s: %d candidates, want %d", c.prefix, n, want)
+			t.Errorf("%s: got %d candidates, want %d", c.prefix, n, want)
 		}
 	}
 }
@@ -67,9 +67,8 @@ func portsOver(store storage.Interface, size int) *ports {
 		newMetrics(prometheus.NewRegistry(), func() map[netip.Prefix]usage { return nil }))
 }
 
-// TestPortsAreStoredAsKubernetesDoes holds the form against what a stock server
-// reads: an envelope, the range, and a big-endian number whose lowest bit is the
-// first port.
+// TestPortsAreStoredAsKubernetesDoes compares the stored form with that of Kubernetes: an
+// envelope, the range, and a big-endian number whose lowest bit is the first port.
 func TestPortsAreStoredAsKubernetesDoes(t *testing.T) {
 	p, ctx := testPorts(t, 2768), context.Background()
 	if _, err := p.take(ctx, []int{30000, 30009}); err != nil {
@@ -80,11 +79,11 @@ func TestPortsAreStoredAsKubernetesDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.HasPrefix(kv.Value, []byte("k8s\x00\n\x15\n\x02v1\x12\x0fRangeAllocation")) {
-		t.Errorf("stored is %q", kv.Value)
+		t.Errorf("got stored value %q", kv.Value)
 	}
 	r, err := p.codec.decode(kv.Value)
-	if err != nil || r.Range != "30000-32767" || !bytes.Equal(r.Data, []byte{0b10, 0b00000101}) { // 30002 was a service's
-		t.Errorf("%+v %v", r, err)
+	if err != nil || r.Range != "30000-32767" || !bytes.Equal(r.Data, []byte{0b10, 0b00000101}) { // 30002 is used by a service
+		t.Errorf("got %+v, %v", r, err)
 	}
 	stock := &corev1.RangeAllocation{Range: "30000-32767", Data: []byte{0x80}} // written by another replica
 	value, err := p.codec.encode(stock)
@@ -95,15 +94,15 @@ func TestPortsAreStoredAsKubernetesDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := p.take(ctx, []int{30007}); !errors.Is(err, errPortTaken) {
-		t.Errorf("a port that another replica took: %v", err)
+		t.Errorf("port allocated by another replica: got %v, want errPortTaken", err)
 	}
 	if got, err := p.take(ctx, []int{30000}); err != nil || got[0] != 30000 {
-		t.Errorf("a port that another replica gave back: %v %v", got, err)
+		t.Errorf("port released by another replica: got %v, %v", got, err)
 	}
 }
 
-// TestPortsOfAnotherReplicaAreFreed gives back at one replica what another took, which
-// the first one has not seen.
+// TestPortsOfAnotherReplicaAreFreed releases at one replica a port that it has not seen another
+// replica allocate.
 func TestPortsOfAnotherReplicaAreFreed(t *testing.T) {
 	one, ctx := testPorts(t, 8), context.Background()
 	other := portsOver(one.store, 8)
@@ -117,36 +116,36 @@ func TestPortsOfAnotherReplicaAreFreed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := other.take(ctx, []int{30001}); err != nil {
-		t.Errorf("a port that was given back elsewhere: %v", err)
+		t.Errorf("port released by another replica: got %v", err)
 	}
 }
 
 func TestPortBands(t *testing.T) {
 	p, ctx := testPorts(t, 64), context.Background()
 	const static = 16
-	for i := range 64 - 1 { // one is a service's from the start
+	for i := range 64 - 1 { // one is used by a service from the start
 		got, err := p.take(ctx, []int{0})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if inStatic := got[0] < 30000+static; inStatic != (i >= 64-static) {
-			t.Fatalf("port %d is given as number %d", got[0], i)
+			t.Fatalf("port %d was allocated as number %d, want static ports last", got[0], i)
 		}
 	}
 	if _, err := p.take(ctx, []int{0}); !errors.Is(err, errFull) {
-		t.Errorf("a full range: %v", err)
+		t.Errorf("full range: got %v, want errFull", err)
 	}
 	if _, err := p.take(ctx, []int{30064}); err == nil || err.Error() != "provided port is not in the valid range. The range of valid ports is 30000-30063" {
-		t.Errorf("a port out of the range: %v", err)
+		t.Errorf("port out of range: got %v", err)
 	}
 	if err := p.free(ctx, []int{30003, 30003, 7}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.take(ctx, []int{0, 0}); !errors.Is(err, errFull) {
-		t.Errorf("two ports where one is free: %v", err)
+		t.Errorf("two ports with one free: got %v, want errFull", err)
 	}
 	if got, err := p.take(ctx, []int{0}); err != nil || got[0] != 30003 {
-		t.Errorf("the port that is free: %v %v", got, err)
+		t.Errorf("last free port: got %v, %v, want 30003", got, err)
 	}
 }
 
@@ -161,7 +160,7 @@ func FuzzRangeAllocation(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if r, err := codec.decode(b); err == nil {
 			if _, err := codec.encode(r); err != nil {
-				t.Errorf("%+v was read and cannot be written: %v", r, err)
+				t.Errorf("%+v was decoded and cannot be encoded: %v", r, err)
 			}
 		}
 	})

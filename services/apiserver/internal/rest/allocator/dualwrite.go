@@ -236,7 +236,7 @@ func (r *run) reportBit(ctx context.Context, b *addressBits, s *corev1.Service, 
 	default:
 		return
 	}
-	r.tell(ctx, aboutService(s), r.metrics.addressRepairKinds, p)
+	r.report(ctx, aboutService(s), r.metrics.addressRepairKinds, p)
 }
 
 // unconfigured reports addresses of families that the cluster has no range for.
@@ -248,7 +248,7 @@ func (r *run) unconfigured(ctx context.Context) error {
 	for _, s := range services {
 		for _, addr := range addressesOf(s) {
 			if family := familyOf(addr); !r.configured(family) {
-				r.tell(ctx, aboutService(s), r.metrics.addressRepairKinds, problem{
+				r.report(ctx, aboutService(s), r.metrics.addressRepairKinds, problem{
 					"invalid", "ClusterIPNotValid", "ClusterIPValidation",
 					fmt.Sprintf("Cluster IP %s(%s) is of ip family that is no longer configured on cluster; please recreate service", addr, family),
 				})

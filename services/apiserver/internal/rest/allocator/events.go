@@ -35,13 +35,13 @@ func aboutAddress(a *networkingv1.IPAddress) about {
 	}}
 }
 
-// tell counts a problem and creates an event for it, unless the previous repair reported the same
+// report counts a problem and creates an event for it, unless the previous repair reported the same
 // problem.
-func (r *run) tell(ctx context.Context, on about, count *prometheus.CounterVec, p problem) {
+func (r *run) report(ctx context.Context, on about, count *prometheus.CounterVec, p problem) {
 	count.WithLabelValues(p.kind).Inc()
 	key := fmt.Sprintf("%s %s %s", on.UID, p.reason, p.note)
 	r.seen[key] = true
-	if r.repairs.told[key] {
+	if r.repairs.reported[key] {
 		return
 	}
 	r.Logger.Warn("service allocation", "kind", on.Kind, "namespace", on.Namespace, "name", on.Name, "reason", p.reason, "note", p.note)

@@ -29,9 +29,9 @@ const (
 
 // repairs holds the state that one repair passes to the next.
 type repairs struct {
-	mu     sync.Mutex
-	leaked map[int]int // how often each port was found without a service
-	told   map[string]bool
+	mu       sync.Mutex
+	leaked   map[int]int // how often each port was found without a service
+	reported map[string]bool
 }
 
 // Repair makes addresses and ports consistent with the existing services. It reports problems that
@@ -55,7 +55,7 @@ func (a *Allocator) Repair(ctx context.Context) error {
 	if ports != nil {
 		a.metrics.portRepairs.Inc()
 	}
-	a.repairs.told = r.seen
+	a.repairs.reported = r.seen
 	return errors.Join(addresses, ports)
 }
 
@@ -110,7 +110,7 @@ func (r *run) addressOf(ctx context.Context, s *corev1.Service, addr netip.Addr)
 		return err
 	}
 	if _, err := containing(spans, addr); err != nil {
-		r.tell(ctx, aboutService(s), r.metrics.addressRepairKinds, problem{
+		r.report(ctx, aboutService(s), r.metrics.addressRepairKinds, problem{
 			"outOfRange", "ClusterIPOutOfRange", "ClusterIPAllocation",
 			fmt.Sprintf("Cluster IP [%v]: %s is not within any configured Service CIDR; please recreate service", family, addr),
 		})
@@ -121,7 +121,7 @@ func (r *run) addressOf(ctx context.Context, s *corev1.Service, addr netip.Addr)
 		return err
 	}
 	if !found {
-		r.tell(ctx, aboutService(s), r.metrics.addressRepairKinds, problem{
+		r.report(ctx, aboutService(s), r.metrics.addressRepairKinds, problem{
 			"repair", "ClusterIPNotAllocated", "ClusterIPAllocation", fmt.Sprintf("Cluster IP [%v]: %s is not allocated; repairing", family, addr),
 		})
 		if err := r.createAddress(ctx, s, addr); !errors.Is(err, errAddressTaken) {
@@ -140,13 +140,13 @@ func (r *run) addressOf(ctx context.Context, s *corev1.Service, addr netip.Addr)
 		return err
 	}
 	if owner != nil && slices.Contains(addressesOf(owner), addr) {
-		r.tell(ctx, aboutService(s), r.metrics.addressRepairKinds, problem{
+		r.report(ctx, aboutService(s), r.metrics.addressRepairKinds, problem{
 			"duplicate", "ClusterIPAlreadyAllocated", "ClusterIPAllocation",
 			fmt.Sprintf("Cluster IP [%v]:%s was assigned to multiple services; please recreate service", family, addr),
 		})
 		return nil
 	}
-	r.tell(ctx, aboutService(s), r.metrics.addressRepairKinds, problem{
+	r.report(ctx, aboutService(s), r.metrics.addressRepairKinds, problem{
 		"repair", "ClusterIPNotAllocated", "ClusterIPAllocation",
 		fmt.Sprintf("the ClusterIP [%v]: %s for Service %s/%s has a wrong reference; repairing", family, addr, s.Namespace, s.Name),
 	})
@@ -193,7 +193,7 @@ func (r *run) deleteSeen(ctx context.Context, seen *networkingv1.IPAddress) erro
 func (r *run) ownerOf(ctx context.Context, addr *networkingv1.IPAddress) error {
 	about := aboutAddress(addr)
 	if !refersToService(addr) {
-		r.tell(ctx, about, r.metrics.addressRepairKinds, problem{
+		r.report(ctx, about, r.metrics.addressRepairKinds, problem{
 			"repair", "IPAddressNotAllocated", "IPAddressAllocation",
 			fmt.Sprintf("IPAddress %s appears to have been modified, not referencing a Service %v: cleaning up", addr.Name, addr.Spec.ParentRef),
 		})
@@ -208,7 +208,7 @@ func (r *run) ownerOf(ctx context.Context, addr *networkingv1.IPAddress) error {
 		if r.Now().Sub(addr.CreationTimestamp.Time) < addressGrace {
 			return nil
 		}
-		r.tell(ctx, about, r.metrics.addressRepairKinds, problem{
+		r.report(ctx, about, r.metrics.addressRepairKinds, problem{
 			"leak", "IPAddressNotAllocated", "IPAddressAllocation",
 			fmt.Sprintf("IPAddress: %s for Service %s/%s appears to have leaked: cleaning up", addr.Name, ref.Namespace, ref.Name),
 		})
@@ -218,7 +218,7 @@ func (r *run) ownerOf(ctx context.Context, addr *networkingv1.IPAddress) error {
 	if err == nil && slices.Contains(addressesOf(owner), ip) || r.Now().Sub(addr.CreationTimestamp.Time) < addressGrace {
 		return nil
 	}
-	r.tell(ctx, about, r.metrics.addressRepairKinds, problem{
+	r.report(ctx, about, r.metrics.addressRepairKinds, problem{
 		"leak", "IPAddressWrongReference", "IPAddressAllocation",
 		fmt.Sprintf("IPAddress: %s for Service %s/%s has a wrong reference; cleaning up", addr.Name, ref.Namespace, ref.Name),
 	})
@@ -269,18 +269,18 @@ func (r *run) portOf(ctx context.Context, s *corev1.Service, port int, old, next
 	at, ok := p.offset(port)
 	switch {
 	case !ok:
-		r.tell(ctx, aboutService(s), r.metrics.portRepairKind, problem{
+		r.report(ctx, aboutService(s), r.metrics.portRepairKind, problem{
 			"outOfRange", "PortOutOfRange", "PortAllocation",
 			fmt.Sprintf("Port %d is not within the port range %s; please recreate service", port, p.span.String()),
 		})
 	case next.has(at):
-		r.tell(ctx, aboutService(s), r.metrics.portRepairKind, problem{
+		r.report(ctx, aboutService(s), r.metrics.portRepairKind, problem{
 			"duplicate", "PortAlreadyAllocated", "PortAllocation",
 			fmt.Sprintf("Port %d was assigned to multiple services; please recreate service", port),
 		})
 	default:
 		if !old.has(at) && !fresh {
-			r.tell(ctx, aboutService(s), r.metrics.portRepairKind, problem{
+			r.report(ctx, aboutService(s), r.metrics.portRepairKind, problem{
 				"repair", "PortNotAllocated", "PortAllocation", fmt.Sprintf("Port %d is not allocated; repairing", port),
 			})
 		}

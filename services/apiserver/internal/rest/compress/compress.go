@@ -81,10 +81,10 @@ func New(budget *memory.Budget, r prometheus.Registerer) (*Cache, error) {
 	c := &Cache{
 		budget: budget, flights: map[Key]*flight{}, seed: maphash.MakeSeed(),
 		hits: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "binnacle_compressed_segment_hits_total", Help: "[ALPHA] Segments of answers that had been compressed before.",
+			Name: "binnacle_compressed_segment_hits_total", Help: "[ALPHA] Segments of responses found in the cache of compressed segments.",
 		}),
 		misses: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "binnacle_compressed_segment_misses_total", Help: "[ALPHA] Segments of answers that had to be compressed.",
+			Name: "binnacle_compressed_segment_misses_total", Help: "[ALPHA] Segments of responses that had to be compressed.",
 		}),
 	}
 	_, _ = rand.Read(c.secret[:]) // does not fail
@@ -102,7 +102,7 @@ func New(budget *memory.Budget, r prometheus.Registerer) (*Cache, error) {
 	}
 	if r != nil {
 		r.MustRegister(c.hits, c.misses, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "binnacle_compressed_segment_bytes", Help: "[ALPHA] Bytes of compressed segments that are kept.",
+			Name: "binnacle_compressed_segment_bytes", Help: "[ALPHA] Size in bytes of cached compressed segments.",
 		}, func() float64 { c.mu.Lock(); defer c.mu.Unlock(); return float64(c.size) }))
 	}
 	return c, nil

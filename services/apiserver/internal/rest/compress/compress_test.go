@@ -36,8 +36,8 @@ func unzip(t interface{ Fatal(...any) }, b []byte) []byte {
 	return out
 }
 
-// TestAnyJoinOfSegmentsIsAValidStream: whatever is joined in whatever order,
-// kept or not, a stock reader reads the text and finds the checksum right.
+// TestAnyJoinOfSegmentsIsAValidStream checks that any sequence of segments and text is a valid
+// gzip stream with the right checksum.
 func TestAnyJoinOfSegmentsIsAValidStream(t *testing.T) {
 	c, err := compress.New(memory.New(1<<16, nil), prometheus.NewRegistry())
 	if err != nil {
@@ -69,7 +69,7 @@ func TestAnyJoinOfSegmentsIsAValidStream(t *testing.T) {
 	})
 }
 
-func TestASegmentIsCompressedOnce(t *testing.T) {
+func TestSegmentIsCompressedOnce(t *testing.T) {
 	c, err := compress.New(memory.New(1<<20, nil), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
@@ -96,20 +96,20 @@ func TestASegmentIsCompressedOnce(t *testing.T) {
 	}
 	wg.Wait()
 	if n := made.Load(); n != 1 {
-		t.Errorf("made %d times", n)
+		t.Errorf("compressed %d times, want 1", n)
 	}
 }
 
-// TestKeysAreSecret: who knows what a segment holds does not know its key, so
-// that nobody can look for two that share one.
+// TestKeysAreSecret checks that keys cannot be computed from the content of segments, so that
+// clients cannot search for collisions.
 func TestKeysAreSecret(t *testing.T) {
 	a, b := newCache(t), newCache(t)
 	text := []byte("the same objects")
 	if a.KeyOf(text) != a.KeyOf(bytes.Clone(text)) || a.KeyOf(text) == a.KeyOf(text[1:]) {
-		t.Error("a key does not name the content")
+		t.Error("key does not identify the content")
 	}
 	if a.KeyOf(text) == b.KeyOf(text) {
-		t.Error("two servers give the same key")
+		t.Error("two servers have the same key")
 	}
 	same, ends := 0, 0
 	for i := range 4096 {
@@ -122,7 +122,7 @@ func TestKeysAreSecret(t *testing.T) {
 		}
 	}
 	if ends < 128 || ends > 512 || same == 4096 {
-		t.Errorf("%d of 4096 end a segment, %d for both servers", ends, same)
+		t.Errorf("%d of 4096 names end a segment, want about 256; %d agree on both servers, want fewer than 4096", ends, same)
 	}
 }
 
@@ -135,7 +135,7 @@ func newCache(t *testing.T) *compress.Cache {
 	return c
 }
 
-func TestAFailureIsNotKept(t *testing.T) {
+func TestFailedSegmentIsNotCached(t *testing.T) {
 	c, err := compress.New(memory.New(1<<20, nil), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
@@ -143,10 +143,10 @@ func TestAFailureIsNotKept(t *testing.T) {
 	bad := errors.New("bad")
 	s := c.NewStream(io.Discard)
 	if err := s.Segment(key(nil), func([]byte) ([]byte, error) { return nil, bad }); !errors.Is(err, bad) {
-		t.Errorf("error is %v", err)
+		t.Errorf("got %v, want %v", err, bad)
 	}
 	if err := s.Segment(key(nil), func(b []byte) ([]byte, error) { return append(b, 'x'), nil }); err != nil {
-		t.Errorf("error is %v", err)
+		t.Errorf("after a failure: got %v", err)
 	}
 }
 

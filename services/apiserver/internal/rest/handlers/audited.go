@@ -54,8 +54,8 @@ const internalMeta = "meta.k8s.io/" + runtime.APIVersionInternal
 // askedDelete records the delete options of the request in the audit event.
 func (c *Call) askedDelete(o *metav1.DeleteOptions) {
 	audit.From(c.Context()).AskedText(func() ([]byte, error) {
-		told := *o
-		told.TypeMeta = metav1.TypeMeta{Kind: "DeleteOptions", APIVersion: internalMeta}
-		return json.Marshal(&told)
+		options := *o
+		options.TypeMeta = metav1.TypeMeta{Kind: "DeleteOptions", APIVersion: internalMeta}
+		return json.Marshal(&options)
 	})
 }

@@ -31,10 +31,10 @@ func NewCarried(most int, r prometheus.Registerer) *Carried {
 	c := &Carried{
 		all: webhookclient.NewShare(most - kept), masters: webhookclient.NewShare(kept),
 		now: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "binnacle_carried_requests", Help: "Requests for logs, commands, forwarded ports and proxies that are carried on to kubelets, pods, services and nodes, or upgraded by extension servers.",
+			Name: "binnacle_carried_requests", Help: "Requests proxied to kubelets, pods, services and nodes, such as logs, exec and port forwarding, and connections upgraded by extension servers.",
 		}),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "binnacle_carried_requests_refused_total", Help: "Requests that were not carried on, as too many are already.",
+			Name: "binnacle_carried_requests_refused_total", Help: "Proxied requests rejected because of too many in progress.",
 		}),
 	}
 	r.MustRegister(c.now, c.refused)

@@ -11,9 +11,9 @@ import (
 	"binnacle/services/apiserver/internal/rest/responsewriters"
 )
 
-// TestPanicsOfWorkers: what panics while several objects are deleted at a time is a panic of the
-// request, which somebody recovers from.
-func TestPanicsOfWorkers(t *testing.T) {
+// TestWorkerPanicFailsRequest checks that a panic of a concurrent deletion becomes a panic of the request,
+// which the server recovers.
+func TestWorkerPanicFailsRequest(t *testing.T) {
 	for workers := range 4 {
 		a := &API{Config: Config{DeleteCollectionWorkers: workers}}
 		p := &page{List: responsewriters.List{Items: make([]*watchcache.Entry, 20), Walk: func(visit func(*watchcache.Entry) error) (err error) {
@@ -30,34 +30,34 @@ func TestPanicsOfWorkers(t *testing.T) {
 					v = f.Value
 				}
 				if v != bug {
-					t.Errorf("%d workers: %v", workers, v)
+					t.Errorf("%d workers: got panic %v, want %v", workers, v, bug)
 				}
 			}()
 			err := a.eachBeside(p, func(*watchcache.Entry) error { panic(bug) })
-			t.Errorf("%d workers: %v", workers, err)
+			t.Errorf("%d workers: got %v, want a panic", workers, err)
 		}()
 	}
 }
 
-// TestWorkersEndWithAWalkThatPanics: nobody goes on beyond the request.
-func TestWorkersEndWithAWalkThatPanics(t *testing.T) {
+// TestWorkersEndWhenWalkPanics checks that no worker continues after the request.
+func TestWorkersEndWhenWalkPanics(t *testing.T) {
 	a := &API{Config: Config{DeleteCollectionWorkers: 3}}
-	works, walks := make(chan struct{}), make(chan struct{})
+	started, finish := make(chan struct{}), make(chan struct{})
 	p := &page{List: responsewriters.List{Items: make([]*watchcache.Entry, 2), Walk: func(visit func(*watchcache.Entry) error) error {
-		_ = visit(nil) // which is told of at the end
-		<-works
-		time.AfterFunc(20*time.Millisecond, func() { close(walks) })
+		_ = visit(nil) // its error is returned at the end
+		<-started
+		time.AfterFunc(20*time.Millisecond, func() { close(finish) })
 		panic("a bug")
 	}}}
 	var ended atomic.Bool
 	defer func() {
 		if v := recover(); v != "a bug" || !ended.Load() {
-			t.Errorf("%v, a worker has ended: %v", v, ended.Load())
+			t.Errorf("got panic %v, worker ended: %v", v, ended.Load())
 		}
 	}()
 	err := a.eachBeside(p, func(*watchcache.Entry) error {
-		close(works)
-		<-walks
+		close(started)
+		<-finish
 		ended.Store(true)
 		return nil
 	})

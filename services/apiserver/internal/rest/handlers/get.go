@@ -47,7 +47,7 @@ func (a *API) get(c *Call) error {
 	if e, err = a.readable(c, e, revision); err != nil {
 		return err
 	}
-	return a.told(e, f.WriteObject(c.W, c.R, 200, responsewriters.Entry(e)))
+	return a.objectError(e, f.WriteObject(c.W, c.R, 200, responsewriters.Entry(e)))
 }
 
 // read returns an object from the cache once the cache has reached a version.

@@ -51,13 +51,13 @@ func (l *lifetime) release() {
 			stop()
 		}
 	}
-	l.tell(nil)
+	l.onEnd(nil)
 	l.end(context.Canceled)
 }
 
-// tell sets the function that is called at the end, or calls it immediately if the lifetime has
+// onEnd sets the function that is called at the end, or calls it immediately if the lifetime has
 // ended. Nil removes the function.
-func (l *lifetime) tell(ended func()) {
+func (l *lifetime) onEnd(ended func()) {
 	l.mu.Lock()
 	l.ended = ended
 	over := l.err != nil

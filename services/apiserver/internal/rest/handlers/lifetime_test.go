@@ -8,24 +8,24 @@ import (
 	"time"
 )
 
-// TestLifetime: a watch ends with whatever ends first, which is told once, also to who asks
-// afterwards; who gives it up is told nothing.
+// TestLifetime checks that a watch ends with the first of its limits, that the end is reported
+// once, also to a later onEnd, and not after release.
 func TestLifetime(t *testing.T) {
 	const lasts = time.Minute
 	for name, tc := range map[string]struct {
 		lasts time.Duration
 		end   func(request, server, kind context.CancelFunc, l *lifetime)
 		want  error
-		told  int
+		calls int
 	}{
 		"its time":    {lasts, func(_, _, _ context.CancelFunc, _ *lifetime) { time.Sleep(lasts) }, context.DeadlineExceeded, 1},
 		"no time":     {-time.Second, func(_, _, _ context.CancelFunc, _ *lifetime) {}, context.DeadlineExceeded, 1},
 		"its request": {lasts, func(request, _, _ context.CancelFunc, _ *lifetime) { request() }, context.Canceled, 1},
 		"the server":  {lasts, func(_, server, _ context.CancelFunc, _ *lifetime) { server() }, context.Canceled, 1},
 		"its kind":    {lasts, func(_, _, kind context.CancelFunc, _ *lifetime) { kind() }, context.Canceled, 1},
-		"nobody":      {lasts, func(_, _, _ context.CancelFunc, _ *lifetime) {}, nil, 0},
-		"who has it":  {lasts, func(_, _, _ context.CancelFunc, l *lifetime) { l.release() }, context.Canceled, 0},
-		"all, one after others": {lasts, func(request, server, kind context.CancelFunc, l *lifetime) {
+		"none":        {lasts, func(_, _, _ context.CancelFunc, _ *lifetime) {}, nil, 0},
+		"release":     {lasts, func(_, _, _ context.CancelFunc, l *lifetime) { l.release() }, context.Canceled, 0},
+		"all in sequence": {lasts, func(request, server, kind context.CancelFunc, l *lifetime) {
 			request()
 			server()
 			kind()
@@ -40,28 +40,28 @@ func TestLifetime(t *testing.T) {
 			defer endServer()
 			defer endKind()
 			l := newLifetime(request, server, kind, tc.lasts)
-			told := 0
-			l.tell(func() { told++ })
+			calls := 0
+			l.onEnd(func() { calls++ })
 			tc.end(endRequest, endServer, endKind, l)
 			synctest.Wait()
-			if err := l.Err(); !errors.Is(err, tc.want) || told != tc.told {
-				t.Errorf("%s: ended with %v, told %d times; want %v, %d", name, err, told, tc.want, tc.told)
+			if err := l.Err(); !errors.Is(err, tc.want) || calls != tc.calls {
+				t.Errorf("%s: got %v after %d calls, want %v, %d", name, err, calls, tc.want, tc.calls)
 			}
 			select {
 			case <-l.Done():
 				if tc.want == nil {
-					t.Errorf("%s: it is done", name)
+					t.Errorf("%s: Done is closed", name)
 				}
 			default:
 				if tc.want != nil {
-					t.Errorf("%s: it is not done", name)
+					t.Errorf("%s: Done is not closed", name)
 				}
 			}
-			l.release() // or goroutines are left, which synctest tells
+			l.release() // otherwise synctest reports leaked goroutines
 			again := 0
-			l.tell(func() { again++ })
+			l.onEnd(func() { again++ })
 			if again != 1 {
-				t.Errorf("%s: who asks afterwards is told %d times", name, again)
+				t.Errorf("%s: onEnd after the end: got %d calls, want 1", name, again)
 			}
 		})
 	}

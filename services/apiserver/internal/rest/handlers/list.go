@@ -42,9 +42,9 @@ func (a *API) list(c *Call) error {
 			}
 			tracing.Event(c.Context(), eventListed)
 			if err := f.StreamList(c.W, c.R, snap, selectionOf(c, o)); err != nil {
-				spells := a.Spells(c.Context())
-				defer spells.End()
-				p, _ := snapshotPage(c, o, snap, "", spells) // the objects up to the error
+				scan := a.ScanLimiter(c.Context())
+				defer scan.End()
+				p, _ := snapshotPage(c, o, snap, "", scan) // the objects up to the error
 				return a.whichUndecodable(c, &p.List, err)
 			}
 			return nil
@@ -146,27 +146,27 @@ func (a *API) page(c *Call, o *listOptions) (*page, error) {
 	if err := c.reachList(o.revision); err != nil {
 		return nil, err
 	}
-	spells := a.Spells(c.Context())
-	defer spells.End()
-	return a.readablePage(c, o, c.Store.Snapshot(), "", spells)
+	scan := a.ScanLimiter(c.Context())
+	defer scan.End()
+	return a.readablePage(c, o, c.Store.Snapshot(), "", scan)
 }
 
 // readablePage returns the objects of a snapshot from a key on, or an error if any of them is
 // unreadable.
-func (a *API) readablePage(c *Call, o *listOptions, snap watchcache.Snapshot, from string, spells *responsewriters.Spells) (*page, error) {
-	if err := a.usable(c, o, snap, from, spells); err != nil {
+func (a *API) readablePage(c *Call, o *listOptions, snap watchcache.Snapshot, from string, scan *responsewriters.ScanLimiter) (*page, error) {
+	if err := a.usable(c, o, snap, from, scan); err != nil {
 		return nil, err
 	}
-	return snapshotPage(c, o, snap, from, spells)
+	return snapshotPage(c, o, snap, from, scan)
 }
 
 // usable returns an error if a snapshot lacks the selected fields or has unreadable objects from a
 // key on.
-func (a *API) usable(c *Call, o *listOptions, snap watchcache.Snapshot, from string, spells *responsewriters.Spells) error {
+func (a *API) usable(c *Call, o *listOptions, snap watchcache.Snapshot, from string, scan *responsewriters.ScanLimiter) error {
 	if err := c.selects(o, snap.Variant()); err != nil {
 		return err
 	}
-	return a.allReadable(c, o, snap, from, spells)
+	return a.allReadable(c, o, snap, from, scan)
 }
 
 // nextPage returns the page after a continue token, at the version of the first page.
@@ -182,9 +182,9 @@ func (a *API) nextPage(c *Call, o *listOptions) (*page, error) {
 		if err := c.reach(c.Context(), -1); err != nil {
 			return nil, err
 		}
-		spells := a.Spells(c.Context())
-		defer spells.End()
-		return a.readablePage(c, o, c.Store.Snapshot(), from, spells)
+		scan := a.ScanLimiter(c.Context())
+		defer scan.End()
+		return a.readablePage(c, o, c.Store.Snapshot(), from, scan)
 	}
 	p, err := a.exactPage(c, o, revision, from)
 	if apierrors.IsResourceExpired(err) {
@@ -221,24 +221,24 @@ func (a *API) exactPage(c *Call, o *listOptions, revision int64, from string) (*
 			return nil, status.TooLargeVersion(revision, now)
 		}
 	}
-	spells := a.Spells(c.Context())
-	defer spells.End()
-	snap, ok := c.Store.SnapshotAt(revision, spells.Pause)
-	if err := spells.Err(); err != nil {
+	scan := a.ScanLimiter(c.Context())
+	defer scan.End()
+	snap, ok := c.Store.SnapshotAt(revision, scan.Pause)
+	if err := scan.Err(); err != nil {
 		return nil, err
 	}
 	if ok {
 		if err := a.kept(c, revision); err != nil {
 			return nil, err
 		}
-		p, err := a.readablePage(c, o, snap, from, spells)
+		p, err := a.readablePage(c, o, snap, from, scan)
 		if err != nil {
 			return nil, err
 		}
 		p.revision = revision
 		return p, nil
 	}
-	spells.End()
+	scan.End()
 	return a.storedPage(c, o, revision, from)
 }
 
@@ -258,8 +258,8 @@ func (a *API) kept(c *Call, revision int64) error {
 	return c.ref().Translate(err)
 }
 
-// snapshotPage returns the objects of a snapshot from a key on. Its error is that of spells.
-func snapshotPage(c *Call, o *listOptions, snap watchcache.Snapshot, from string, spells *responsewriters.Spells) (*page, error) {
+// snapshotPage returns the objects of a snapshot from a key on. Its error is that of scan.
+func snapshotPage(c *Call, o *listOptions, snap watchcache.Snapshot, from string, scan *responsewriters.ScanLimiter) (*page, error) {
 	p := &page{revision: snap.Revision()}
 	limit := o.Limit
 	if limit <= 0 {
@@ -274,7 +274,7 @@ func snapshotPage(c *Call, o *listOptions, snap watchcache.Snapshot, from string
 		}
 	}
 	sel := selectionOf(c, o)
-	sel.Pause = spells.Pause
+	sel.Pause = scan.Pause
 	snap.Select(sel, from, func(e *watchcache.Entry) bool {
 		if int64(len(p.Items)) == limit {
 			p.last = p.Items[limit-1].Key()
@@ -283,5 +283,5 @@ func snapshotPage(c *Call, o *listOptions, snap watchcache.Snapshot, from string
 		p.Items = append(p.Items, e)
 		return true
 	})
-	return p, spells.Err()
+	return p, scan.Err()
 }

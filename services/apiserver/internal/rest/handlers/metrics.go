@@ -48,7 +48,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{}
 	m.deliveries = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "binnacle_watch_delivery_seconds",
-		Help:    "Time from when a change was applied to the watch cache until it was written to a watching client, of the oldest change of each write.",
+		Help:    "Time in seconds from applying a change to the watch cache until it is written to a watching client, for the oldest change of each write.",
 		Buckets: []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30},
 	})
 	deprecated := prometheus.NewGaugeVec(prometheus.GaugeOpts{

@@ -119,16 +119,16 @@ func (o *listOptions) fits(name string) error {
 	return nil
 }
 
-// maxRevisionTold is the maximum length of an invalid resourceVersion that an error repeats, in
+// maxRevisionInError is the maximum length of an invalid resourceVersion that an error repeats, in
 // bytes.
-const maxRevisionTold = 1024
+const maxRevisionInError = 1024
 
 // parseRevision parses a resourceVersion. It returns -1 for "".
 func parseRevision(s string) (int64, error) {
 	if s == "" {
 		return -1, nil
 	}
-	s = s[:min(len(s), maxRevisionTold)]
+	s = s[:min(len(s), maxRevisionInError)]
 	v, err := strconv.ParseUint(s, 10, 63)
 	if err != nil {
 		return 0, apierrors.NewBadRequest(field.Invalid(field.NewPath("resourceVersion"), s, err.Error()).Error())

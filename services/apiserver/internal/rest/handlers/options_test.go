@@ -15,7 +15,7 @@ import (
 )
 
 func TestFieldManager(t *testing.T) {
-	for _, c := range []struct{ asked, agent, want string }{
+	for _, c := range []struct{ requested, agent, want string }{
 		{"me", "kubectl/v1", "me"},
 		{"", "kubectl/v1.33.0 (linux/amd64)", "kubectl"},
 		{"", "no slash", "no slash"},
@@ -26,20 +26,20 @@ func TestFieldManager(t *testing.T) {
 	} {
 		r := httptest.NewRequest(http.MethodPost, "/", nil)
 		r.Header["User-Agent"] = []string{c.agent}
-		if got := fieldManager(r, c.asked); got != c.want {
-			t.Errorf("%q, %q: %q, want %q", c.asked, c.agent, got, c.want)
+		if got := fieldManager(r, c.requested); got != c.want {
+			t.Errorf("%q, %q: got %q, want %q", c.requested, c.agent, got, c.want)
 		}
 	}
 }
 
-func TestNoRevisions(t *testing.T) {
+func TestInvalidRevisionsAreRejected(t *testing.T) {
 	for s, want := range map[string]string{
 		"x":                         `resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax`,
 		"9223372036854775808":       `resourceVersion: Invalid value: "9223372036854775808": strconv.ParseUint: parsing "9223372036854775808": value out of range`,
-		strings.Repeat("9", 500000): `resourceVersion: Invalid value: "` + strings.Repeat("9", maxRevisionTold) + `": strconv.ParseUint: parsing "` + strings.Repeat("9", maxRevisionTold) + `": value out of range`,
+		strings.Repeat("9", 500000): `resourceVersion: Invalid value: "` + strings.Repeat("9", maxRevisionInError) + `": strconv.ParseUint: parsing "` + strings.Repeat("9", maxRevisionInError) + `": value out of range`,
 	} {
 		if _, err := parseRevision(s); err == nil || err.Error() != want {
-			t.Errorf("%.20s: %.200v", s, err)
+			t.Errorf("%.20s: got %.200v, want %.200s", s, err, want)
 		}
 	}
 }
@@ -62,21 +62,19 @@ func TestSelectorsAreBounded(t *testing.T) {
 	} {
 		_, err := parseListOptions(&requestinfo.Info{Query: url.Values{"labelSelector": {c.label}, "fieldSelector": {c.field}}}, coder, false, false, false)
 		if (err == nil) != c.ok || err != nil && !apierrors.IsBadRequest(err) {
-			t.Errorf("%.20s… %.20s…: %v", c.label, c.field, err)
+			t.Errorf("%.20s… %.20s…: got %v", c.label, c.field, err)
 		}
 	}
 }
 
-// mutator is an admission plugin.
-
-// TestFieldLabels: which fields selectors may name, and what is told of others.
+// TestFieldLabels checks which fields selectors may name and the errors for others.
 func TestFieldLabels(t *testing.T) {
 	own := registry.Shown{Selectable: []registry.SelectableField{{Label: "spec.x"}}}
 	const builtIn, ownFields = `"spec.y" is not a known field selector: only "metadata.name", "metadata.namespace"`, "field label not supported: spec.y"
 	for name, c := range map[string]struct {
 		kind registry.Kind
-		ok   bool // to name the namespace
-		told string
+		ok   bool // whether selectors may name the namespace
+		want string
 	}{
 		"namespaced":                          {registry.Kind{Names: registry.Names{Namespaced: true}}, true, builtIn},
 		"of the cluster":                      {registry.Kind{}, true, builtIn},
@@ -91,10 +89,10 @@ func TestFieldLabels(t *testing.T) {
 				return err
 			}
 			if err := read("metadata.namespace=,metadata.name!=x"); (err == nil) != c.ok {
-				t.Errorf("metadata.namespace: %v", err)
+				t.Errorf("metadata.namespace: got %v", err)
 			}
-			if err := read("spec.y=x"); !apierrors.IsBadRequest(err) || err.Error() != c.told {
-				t.Errorf("spec.y: %v, want %s", err, c.told)
+			if err := read("spec.y=x"); !apierrors.IsBadRequest(err) || err.Error() != c.want {
+				t.Errorf("spec.y: got %v, want %s", err, c.want)
 			}
 		})
 	}

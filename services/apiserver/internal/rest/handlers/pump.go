@@ -26,7 +26,7 @@ func (s *stream) pump(ctx *lifetime, w *watchcache.Watcher, end func(failure any
 	asker := request.Principal(ctx)
 	p.resume = func() { s.api.workers.run(asker, work) }
 	s.startBookmarks(ctx, w)
-	ctx.tell(w.Nudge)
+	ctx.onEnd(w.Nudge)
 	p.work()
 }
 
@@ -35,7 +35,7 @@ func (p *pump) work() {
 	parked := false // then another goroutine may already run the pump
 	defer func() {
 		if !parked {
-			p.spells.End()
+			p.scan.End()
 			p.end(serving.Failed(recover()))
 		}
 	}()

@@ -42,7 +42,7 @@ func (a *API) getScale(c *Call) error {
 	}
 	obj, err := c.Coder.DecodeItem(c.Context(), codec.Item{Stored: e.Stored(), Revision: e.Revision})
 	if err != nil {
-		return a.told(e, err)
+		return a.objectError(e, err)
 	}
 	if missing := c.Sub.Scale.Missing; missing != nil {
 		if err := missing(obj); err != nil {

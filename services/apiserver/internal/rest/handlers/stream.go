@@ -36,11 +36,11 @@ type stream struct {
 	sent       watchMetrics
 	socket     *socket // replaces the response body
 	bookmarks  bool
-	initial    bool                    // the watch begins with the initial state
-	spells     *responsewriters.Spells // limits the search for the initial state
-	initialEnd bool                    // a bookmark marks the end of the initial state
-	first      bool                    // no event has been sent
-	told       int64
+	initial    bool                         // the watch begins with the initial state
+	scan       *responsewriters.ScanLimiter // limits the search for the initial state
+	initialEnd bool                         // a bookmark marks the end of the initial state
+	first      bool                         // no event has been sent
+	reported   int64
 	next       time.Time   // time of the next bookmark
 	timer      *time.Timer // for next; nil without bookmarks
 	buf        []byte
@@ -77,7 +77,7 @@ func (s *stream) begin(ctx context.Context) {
 // run sends events until the watch ends.
 func (s *stream) run(ctx context.Context, w *watchcache.Watcher) {
 	s.startBookmarks(ctx, w)
-	defer s.spells.End()
+	defer s.scan.End()
 	events := make([]watchcache.Event, 0, watchBatch)
 	for {
 		got, err := w.Next(ctx, events)
@@ -90,7 +90,7 @@ func (s *stream) run(ctx context.Context, w *watchcache.Watcher) {
 // step sends the events that it got. It returns false when the watch ends: by its timeout, by the
 // client, by an error, which it sends, or because the server stops.
 func (s *stream) step(ctx context.Context, w *watchcache.Watcher, got []watchcache.Event, err error) bool {
-	s.spells.End()
+	s.scan.End()
 	if err != nil {
 		s.end(ctx, err)
 		return false
@@ -295,10 +295,10 @@ func (s *stream) prepare(ctx context.Context, events []watchcache.Event) error {
 }
 
 func (s *stream) bookmark(revision int64, initialEnd bool) bool {
-	if revision <= s.told {
+	if revision <= s.reported {
 		return true
 	}
-	s.told = revision
+	s.reported = revision
 	b, err := s.form.Bookmark(revision, initialEnd)
 	if err != nil {
 		return false

@@ -47,9 +47,9 @@ func (a *API) readable(c *Call, e *watchcache.Entry, revision int64) (*watchcach
 	return nil, a.Damage.OfObject(why)
 }
 
-// told converts the error of an undecodable object to its API error. It returns all other errors
+// objectError converts the error of an undecodable object to its API error. It returns all other errors
 // unchanged.
-func (a *API) told(e *watchcache.Entry, err error) error {
+func (a *API) objectError(e *watchcache.Entry, err error) error {
 	var undecodable *codec.UndecodableError
 	if !errors.As(err, &undecodable) {
 		return err
@@ -65,7 +65,7 @@ func (a *API) leftOut(e *watchcache.Entry) bool {
 
 // allReadable returns an error if a list of a snapshot's objects from a key on, up to its limit,
 // contains unreadable objects that it does not leave out. It searches a limited list in parts.
-func (a *API) allReadable(c *Call, o *listOptions, snap watchcache.Snapshot, from string, spells *responsewriters.Spells) error {
+func (a *API) allReadable(c *Call, o *listOptions, snap watchcache.Snapshot, from string, scan *responsewriters.ScanLimiter) error {
 	sel := selectionOf(c, o)
 	var damaged []*storage.UnreadableError
 	snap.Unreadable(sel, from, func(e *watchcache.Entry) bool {
@@ -77,13 +77,13 @@ func (a *API) allReadable(c *Call, o *listOptions, snap watchcache.Snapshot, fro
 	})
 	if o.Limit > 0 && len(damaged) > 0 {
 		last, left, end := "", o.Limit, damaged[len(damaged)-1].Key
-		sel.Pause = spells.Pause
+		sel.Pause = scan.Pause
 		snap.Select(sel, from, func(e *watchcache.Entry) bool {
 			last = e.Key()
 			left--
 			return left > 0 && last < end // no known unreadable object follows
 		})
-		if err := spells.Err(); err != nil {
+		if err := scan.Err(); err != nil {
 			return err
 		}
 		for n := len(damaged); left == 0 && n > 0 && damaged[n-1].Key > last; n-- {
@@ -104,8 +104,8 @@ func appendDamaged(damaged []*storage.UnreadableError, e *watchcache.Entry) []*s
 	return damaged
 }
 
-// errTold ends a walk that has found enough objects.
-var errTold = errors.New("told")
+// errFound ends a walk that has found enough objects.
+var errFound = errors.New("found")
 
 // whichUndecodable returns the error of a list that found undecodable objects while it was encoded,
 // before anything was sent. It returns all other errors unchanged.
@@ -121,7 +121,7 @@ func (a *API) whichUndecodable(c *Call, l *responsewriters.List, err error) erro
 		if errors.As(failed, &undecodable) {
 			damaged = append(damaged, &storage.UnreadableError{Key: e.Key(), Revision: e.Revision, Undecodable: true, Err: undecodable})
 			if a.Damage.Enough(len(damaged)) {
-				return errTold
+				return errFound
 			}
 		}
 		return nil

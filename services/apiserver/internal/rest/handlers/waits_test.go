@@ -16,8 +16,8 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// Who waits for a version lets others work at what is large.
-func TestVersionsAreWaitedForWithoutATurn(t *testing.T) {
+// A request that waits for a revision releases its limit for large work.
+func TestWaitForRevisionReleasesWorkLimit(t *testing.T) {
 	store := etcdtest.Embedded(t)
 	cache, err := watchcache.New(watchcache.Config{Source: watchcachetest.NewSource(store, "/registry/"), Newest: store, Resources: []watchcache.Resource{{
 		Name: "things", Prefix: "/registry/things/",
@@ -43,18 +43,18 @@ func TestVersionsAreWaitedForWithoutATurn(t *testing.T) {
 			})
 			c := &Call{resource: &apiset.Resource{Store: cache.Store("things")}, R: httptest.NewRequest("GET", "/", nil).WithContext(ctx), api: a}
 			if err := wait(c); err == nil {
-				t.Error("the version is there")
+				t.Error("got no error for a future revision")
 			}
 			if went != 1 || came != 1 {
-				t.Errorf("gave its turn to others %d times, and came back %d times", went, came)
+				t.Errorf("suspended %d times and resumed %d times, want 1 and 1", went, came)
 			}
 		})
 	}
 }
 
-// Who waits for a version that does not come soon has no seats meanwhile, and does not wait where too
-// many do.
-func TestVersionsAreWaitedForWithoutSeats(t *testing.T) {
+// A request that waits longer for a revision releases its seats. It fails if too many requests
+// wait.
+func TestWaitForRevisionReleasesSeats(t *testing.T) {
 	store := etcdtest.Embedded(t)
 	cache, err := watchcache.New(watchcache.Config{Source: watchcachetest.NewSource(store, "/registry/"), Newest: store, Resources: []watchcache.Resource{{
 		Name: "things", Prefix: "/registry/things/",
@@ -63,7 +63,7 @@ func TestVersionsAreWaitedForWithoutSeats(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, room := range map[string]bool{"with room for one more": true, "without": false} {
+	for name, room := range map[string]bool{"below the limit of waiting requests": true, "at the limit": false} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			ctx = requestinfo.Carry(ctx, &requestinfo.Info{})
@@ -78,10 +78,10 @@ func TestVersionsAreWaitedForWithoutSeats(t *testing.T) {
 			c := &Call{resource: &apiset.Resource{Store: cache.Store("things")}, R: httptest.NewRequest("GET", "/", nil).WithContext(ctx), api: &API{}}
 			err := c.await(c.Context(), 999)
 			if room && !errors.Is(err, context.Canceled) || !room && !apierrors.IsTooManyRequests(err) {
-				t.Errorf("ends with %v", err)
+				t.Errorf("got %v", err)
 			}
 			if went != 1 || came != 0 {
-				t.Errorf("gave its seats back %d times, and asked for them %d times", went, came)
+				t.Errorf("released its seats %d times and acquired them %d times, want 1 and 0", went, came)
 			}
 			cancel()
 		})

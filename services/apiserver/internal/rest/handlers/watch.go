@@ -43,14 +43,14 @@ func (a *API) watch(c *Call) error {
 	s := &stream{api: a, form: f, call: c, fields: o.served, sent: a.Metrics.of(c.Kind), bookmarks: o.AllowWatchBookmarks, initialEnd: o.SendInitialEvents != nil && *o.SendInitialEvents}
 	opts.Lost, s.initial = s.cut, opts.Initial == watchcache.InitialState
 	if s.initial {
-		s.spells = a.Spells(ctx)
-		opts.Pause = s.spells.Pause
+		s.scan = a.ScanLimiter(ctx)
+		opts.Pause = s.scan.Pause
 	}
 	start := func() (*watchcache.Watcher, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer s.spells.End()
+		defer s.scan.End()
 		return c.follow(o, opts)
 	}
 	if IsWebSocket(c.R) {

@@ -7,21 +7,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestHowLongAWatchLasts(t *testing.T) {
+func TestWatchTimeout(t *testing.T) {
 	a := &API{Config: Config{MinRequestTimeout: time.Hour}}
 	number := func(n int64) *int64 { return &n }
 	for _, c := range []struct {
-		asked    *int64
-		from, to time.Duration
+		requested *int64
+		from, to  time.Duration
 	}{
 		{nil, time.Hour, 2 * time.Hour},
-		{number(0), time.Hour, 2 * time.Hour}, // as if it was not asked for
+		{number(0), time.Hour, 2 * time.Hour}, // like no timeout
 		{number(5), 5 * time.Second, 5 * time.Second},
 		{number(-5), -5 * time.Second, -5 * time.Second},
 	} {
-		got := a.watchTimeout(&listOptions{ListOptions: metav1.ListOptions{TimeoutSeconds: c.asked}})
+		got := a.watchTimeout(&listOptions{ListOptions: metav1.ListOptions{TimeoutSeconds: c.requested}})
 		if got < c.from || got > c.to {
-			t.Errorf("%v: %v, want %v to %v", c.asked, got, c.from, c.to)
+			t.Errorf("%v: got %v, want %v to %v", c.requested, got, c.from, c.to)
 		}
 	}
 }

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// TestWorkersRun: nobody waits for who waits for something else, and who has run before runs again.
+// TestWorkersRun checks that no work waits for blocked work, that idle workers are reused, and
+// that unneeded ones end.
 func TestWorkersRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 50
@@ -25,40 +26,41 @@ func TestWorkersRun(t *testing.T) {
 			var at atomic.Int32
 			release := make(chan struct{})
 			for range n {
-				w.run("somebody", func() { at.Add(1); <-release })
+				w.run("user", func() { at.Add(1); <-release })
 			}
-			time.Sleep(n * lately) // of which few are needed
+			time.Sleep(n * lately) // few of them are needed
 			synctest.Wait()
 			if at.Load() != n {
-				t.Fatalf("%d of %d run", at.Load(), n)
+				t.Fatalf("%d of %d functions run", at.Load(), n)
 			}
 			close(release)
 			if left := waiting(); left != n {
-				t.Fatalf("%d workers are left of %d", left, n)
+				t.Fatalf("%d workers are idle, want %d", left, n)
 			}
 		}
-		for range 10 { // one is enough
-			w.run("somebody", func() {})
+		for range 10 { // needs one worker
+			w.run("user", func() {})
 			synctest.Wait()
 		}
 		time.Sleep(trimEvery + time.Millisecond)
-		w.run("somebody", func() {})
+		w.run("user", func() {})
 		synctest.Wait()
 		time.Sleep(2 * trimEvery)
 		if left := waiting(); left > 1 {
-			t.Errorf("%d workers wait for work of one", left)
+			t.Errorf("%d workers are idle, want at most 1", left)
 		}
 		time.Sleep(2 * trimEvery)
 		if left := waiting(); left > 0 {
-			t.Errorf("%d workers wait for nothing", left)
+			t.Errorf("%d workers are idle, want 0", left)
 		}
-		w.run("somebody", func() {}) // goes on, and ends with the test
+		w.run("user", func() {}) // runs until the test ends
 		time.Sleep(3 * trimEvery)
 	})
 }
 
-// TestUsersOfWorkersTakeTurns: of many at a time few run, and who has one waits for one of each other user.
-func TestUsersOfWorkersTakeTurns(t *testing.T) {
+// TestWorkersAreSharedFairly checks that the number of running functions is limited and that users
+// with few functions do not wait for all of a user with many.
+func TestWorkersAreSharedFairly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		most := freshPerCPU * runtime.GOMAXPROCS(0)
 		var w workers
@@ -90,14 +92,14 @@ func TestUsersOfWorkersTakeTurns(t *testing.T) {
 		close(release)
 		synctest.Wait()
 		if len(ran) != 1002 || running != 0 {
-			t.Fatalf("%d ran, %d run", len(ran), running)
+			t.Fatalf("%d functions ran and %d are running, want 1002 and 0", len(ran), running)
 		}
 		if highest > most {
-			t.Errorf("%d run at a time, of %d", highest, most)
+			t.Errorf("%d functions ran at a time, want at most %d", highest, most)
 		}
 		for _, user := range []string{"one", "other"} {
 			if at := slices.Index(ran, user); at > 2*most {
-				t.Errorf("%s runs after %d of many", user, at)
+				t.Errorf("%s ran after %d functions, want at most %d", user, at, 2*most)
 			}
 		}
 		time.Sleep(3 * trimEvery)

@@ -17,11 +17,11 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// localhost is where the server's own requests come from.
+// localhost is the source address of internal requests.
 const localhost = "::1"
 
-// audited makes a write that is told like everybody's. It is not told to the record of the
-// client whose request it serves, if there is one.
+// audited performs a write that is audited as a request of its own. It is not added to the audit
+// event of the client request that it serves.
 func (s *Server) audited(ctx context.Context, k *apiset.Resource, c *Call, write func(context.Context) (writes.Result, error)) (writes.Result, error) {
 	op := operationOf(k, c)
 	rec := s.Audit.Open(op, request.Self(), func() audit.Arrival {
@@ -65,13 +65,13 @@ func (s *Server) audited(ctx context.Context, k *apiset.Resource, c *Call, write
 	return res, err
 }
 
-// SelfAgent is what the server calls itself.
+// SelfAgent is the name of the server in its user agent.
 const SelfAgent = "apiserver"
 
-// methods of the verbs.
+// methods maps verbs to HTTP methods.
 var methods = map[Verb]string{Create: http.MethodPost, Update: http.MethodPut, Patch: http.MethodPatch, Delete: http.MethodDelete}
 
-// operationOf is what a client would have asked for.
+// operationOf returns the request info of an equivalent client request.
 func operationOf(k *apiset.Resource, c *Call) *requestinfo.Info {
 	op := &requestinfo.Info{
 		Method: methods[c.Verb], Verb: string(c.Verb), IsResource: true,

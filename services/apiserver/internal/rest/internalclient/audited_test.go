@@ -17,19 +17,19 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// told notes what is told of requests that are over.
-type told struct {
+// recorder records the audit events of completed requests.
+type recorder struct {
 	level audit.Level
 	lines []string
 }
 
-func (s *told) Decide(*requestinfo.Info, *request.User) audit.Decision {
+func (s *recorder) Decide(*requestinfo.Info, *request.User) audit.Decision {
 	return audit.Decision{Level: s.level}
 }
 
-func (s *told) Process(_ context.Context, e *audit.Event) error {
+func (s *recorder) Process(_ context.Context, e *audit.Event) error {
 	if e.Stage != audit.RequestReceived {
-		s.lines = append(s.lines, fmt.Sprintf("%s %s of %q: %d, asked%s, shown%s", e.Verb, e.URI, e.Object.Name, e.Status.Code, kindOf(e.RequestObject), kindOf(e.ResponseObject)))
+		s.lines = append(s.lines, fmt.Sprintf("%s %s of %q: %d, request%s, response%s", e.Verb, e.URI, e.Object.Name, e.Status.Code, kindOf(e.RequestObject), kindOf(e.ResponseObject)))
 	}
 	return nil
 }
@@ -45,9 +45,9 @@ func kindOf(text []byte) string {
 	return " " + of.Kind
 }
 
-// TestWhatIsToldOfTheServersOwnWork is what would be told of a client's.
-func TestWhatIsToldOfTheServersOwnWork(t *testing.T) {
-	w := newWorld(t)
+// TestAuditOfInternalWrites checks that internal requests are audited like requests of clients.
+func TestAuditOfInternalWrites(t *testing.T) {
+	w := newFixture(t)
 	s := &store{}
 	cache := w.cache(t, s, true)
 	m := configs.Named("m")
@@ -63,39 +63,39 @@ func TestWhatIsToldOfTheServersOwnWork(t *testing.T) {
 	}{
 		"create": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
 			return own.Create(ctx, configs, sent("n"))
-		}, "create " + path + ` of "n": 201, asked ConfigMap, shown ConfigMap`},
+		}, "create " + path + ` of "n": 201, request ConfigMap, response ConfigMap`},
 		"create by a name": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
 			return own.Create(ctx, configs.Named("n"), sent("n"))
-		}, "create " + path + ` of "n": 201, asked ConfigMap, shown ConfigMap`},
-		"create of what cannot be": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
+		}, "create " + path + ` of "n": 201, request ConfigMap, response ConfigMap`},
+		"create invalid object": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
 			return own.Create(ctx, configs.Named("n"), make(chan int))
-		}, "create " + path + ` of "": 500, asked, shown Status`},
-		"create below an object": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
+		}, "create " + path + ` of "": 500, request, response Status`},
+		"create subresource": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
 			return own.Create(ctx, internalclient.Of("", "v1", "pods", "ns").Named("p").Under("status"), make(chan int))
-		}, `create /api/v1/namespaces/ns/pods/p/status of "p": 500, asked, shown Status`},
-		"of a group, everywhere": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
+		}, `create /api/v1/namespaces/ns/pods/p/status of "p": 500, request, response Status`},
+		"update cluster-scoped object": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
 			return own.Update(ctx, internalclient.Of("rbac.authorization.k8s.io", "v1", "clusterroles", "").Named("a:b/c"), make(chan int), nil)
-		}, `update /apis/rbac.authorization.k8s.io/v1/clusterroles/a:b%2Fc of "a:b/c": 500, asked, shown Status`},
+		}, `update /apis/rbac.authorization.k8s.io/v1/clusterroles/a:b%2Fc of "a:b/c": 500, request, response Status`},
 		"update": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
 			return own.Update(ctx, m, sent("m"), nil)
-		}, "update " + path + `/m of "m": 200, asked ConfigMap, shown ConfigMap`},
-		"update, of which less is told": {audit.Request, nil, func(ctx context.Context, own *internalclient.Client) error {
+		}, "update " + path + `/m of "m": 200, request ConfigMap, response ConfigMap`},
+		"update at level Request": {audit.Request, nil, func(ctx context.Context, own *internalclient.Client) error {
 			return own.Update(ctx, m, sent("m"), nil)
-		}, "update " + path + `/m of "m": 200, asked ConfigMap, shown`},
+		}, "update " + path + `/m of "m": 200, request ConfigMap, response`},
 		"update that fails": {audit.Request, &storage.PremiseError{}, func(ctx context.Context, own *internalclient.Client) error {
 			return own.Update(ctx, m, sent("m"), nil)
-		}, "update " + path + `/m of "m": 409, asked ConfigMap, shown`},
+		}, "update " + path + `/m of "m": 409, request ConfigMap, response`},
 		"delete": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
 			return own.Delete(ctx, m, nil)
-		}, "delete " + path + `/m of "m": 200, asked, shown`},
+		}, "delete " + path + `/m of "m": 200, request, response`},
 	} {
 		s.written = c.fails
-		sink := &told{level: c.level}
+		sink := &recorder{level: c.level}
 		server := w.server(s, cache, cache)
 		server.Audit = audit.New(audit.Config{Policy: sink, Sinks: []audit.Sink{sink}, Metrics: audit.NewMetrics(prometheus.NewRegistry()), MaxObject: 1 << 20, MaxObjects: 1 << 20})
 		err := c.do(t.Context(), &internalclient.Client{Door: server})
 		if len(sink.lines) != 1 || sink.lines[0] != c.want {
-			t.Errorf("%s: %v, told %q", name, err, sink.lines)
+			t.Errorf("%s: got %v, audited %q, want %q", name, err, sink.lines, c.want)
 		}
 	}
 }

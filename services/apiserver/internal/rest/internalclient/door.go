@@ -30,27 +30,27 @@ import (
 type Call struct {
 	Verb Verb
 	Ref
-	// Manager owns the fields that are written.
+	// Manager is the field manager of a write.
 	Manager string
-	// Sent is what is created, updated, or patched with.
+	// Sent is the object or patch of a write.
 	Sent any
-	// Patch is of which type, Force lets an apply take over what others own.
+	// Patch is the patch type. Force lets an apply take over fields of other managers.
 	Patch types.PatchType
 	Force bool
-	// Delete are the options of a deletion.
+	// Delete holds the options of a deletion.
 	Delete *metav1.DeleteOptions
-	// While are what a write depends on besides.
+	// While holds preconditions of a write on other keys.
 	While []storage.Premise
-	// Labels selects what is listed; nil selects all.
+	// Labels selects the objects of a list. Nil selects all.
 	Labels map[string]string
-	// Known reads what the cache has, without asking whether it is the newest.
+	// Known reads from the cache without confirming that its state is the newest.
 	Known bool
 }
 
-// Verb is what a Call does.
+// Verb is the verb of a Call.
 type Verb string
 
-// The verbs.
+// Verbs of calls.
 const (
 	Get    Verb = "get"
 	List   Verb = "list"
@@ -60,41 +60,41 @@ const (
 	Delete Verb = "delete"
 )
 
-// Door does the server's own calls.
+// Door performs internal requests.
 type Door interface {
-	// Do does a call and reads the answer into out, if that is not nil. Errors of
-	// the API are *apierrors.StatusError.
+	// Do performs a call and decodes the result into out unless it is nil. API errors are of type
+	// *apierrors.StatusError.
 	Do(ctx context.Context, c Call, out any) error
 }
 
-// Server is the door to the server's own kinds: what it writes goes through writes.
+// Server is the Door of this server. Its writes go through package writes.
 type Server struct {
-	// Kinds are what the server keeps, also where clients may not use it.
+	// Kinds holds all kinds that the server stores, including those without client access.
 	Kinds *apiset.Live
 	Cache *watchcache.Cache
 	Codec *codec.Codec
-	// Writes makes all writes. The server's own work begins when it is there.
+	// Writes returns the writer. It is called for each write.
 	Writes func() *writes.Writer
 	Logger *slog.Logger
-	// Audit, if set, tells of writes.
+	// Audit, if set, records writes.
 	Audit *audit.Trail
 	// Metrics may be nil.
 	Metrics *Metrics
-	// Traces, if set, makes spans of writes, also where no request is behind them.
+	// Traces, if set, records spans of writes, also of those outside a client request.
 	Traces *tracing.Provider
 }
 
 var _ Door = (*Server)(nil)
 
-// wait bounds how long a read waits for the newest state.
+// wait is the maximum time that a read waits for the newest state.
 const wait = 3 * time.Second
 
-// Do implements Door. A panic is told and logged as an error: the server's own work
-// must not end the process.
+// Do implements Door. A panic is logged and returned as an error, because an internal request must
+// not end the process.
 func (s *Server) Do(ctx context.Context, c Call, out any) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			s.Logger.Error("panic in a request of the server's own", "verb", c.Verb, "object", c.String(), "panic", r, "stack", string(debug.Stack()))
+			s.Logger.Error("panic in an internal request", "verb", c.Verb, "object", c.String(), "panic", r, "stack", string(debug.Stack()))
 			err = status.Error(500, metav1.StatusReasonInternalError, fmt.Sprintf("%s %s: panic: %v", c.Verb, c.Ref, r), nil)
 		}
 		err = statusError(err)
@@ -255,15 +255,15 @@ func show(k *apiset.Resource, item codec.Item, out any) error {
 	return json.Unmarshal(raw, out)
 }
 
-// statusError is an error as clients know it.
+// statusError converts an error to an API error, except storage.ErrFull.
 func statusError(err error) error {
 	if err == nil {
 		return nil
 	}
-	if errors.Is(err, storage.ErrFull) { // who wrote has to know
+	if errors.Is(err, storage.ErrFull) { // callers must recognize it
 		return err
 	}
-	if err == watchcache.ErrNotReady { //nolint:errorlint // is returned as it is
+	if err == watchcache.ErrNotReady { //nolint:errorlint // returned unwrapped
 		err = status.Reloading()
 	}
 	return &apierrors.StatusError{ErrStatus: *status.Of(err)}

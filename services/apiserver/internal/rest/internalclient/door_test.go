@@ -24,9 +24,8 @@ import (
 	"binnacle/services/apiserver/internal/security/audit"
 )
 
-// TestPanicsOfTheServersOwnWork: one is logged and told as an error of the API, and
-// the process goes on.
-func TestPanicsOfTheServersOwnWork(t *testing.T) {
+// TestPanicsOfInternalRequests checks that a panic is logged and returned as an API error.
+func TestPanicsOfInternalRequests(t *testing.T) {
 	catalog, err := builtin.Everything(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
@@ -43,19 +42,19 @@ func TestPanicsOfTheServersOwnWork(t *testing.T) {
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "m"}}
 	err = client.Create(context.Background(), internalclient.Of("", "v1", "configmaps", "ns"), m)
 	if !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), "out of order") {
-		t.Errorf("told as %v", err)
+		t.Errorf("got %v", err)
 	}
 	if !strings.Contains(log.String(), "out of order") || !strings.Contains(log.String(), "door_test.go") {
-		t.Errorf("logged is %q", log.String())
+		t.Errorf("got log %q", log.String())
 	}
 	for _, ref := range []internalclient.Ref{internalclient.Of("", "v1", "nothings", ""), internalclient.Of("", "v1", "configmaps", "ns").Named("m").Under("nothing")} {
 		if err := client.Update(context.Background(), ref, m, nil); !apierrors.IsNotFound(err) {
-			t.Errorf("%s: %v", ref, err)
+			t.Errorf("%s: got %v, want NotFound", ref, err)
 		}
 	}
 }
 
-// everything is told, by a sink that fails with an error.
+// everything is a policy that audits all requests and a sink that returns the given error.
 type everything struct{ failure error }
 
 func (everything) Decide(*requestinfo.Info, *request.User) audit.Decision {
@@ -64,8 +63,9 @@ func (everything) Decide(*requestinfo.Info, *request.User) audit.Decision {
 
 func (e everything) Process(context.Context, *audit.Event) error { return e.failure }
 
-// TestOwnWorkThatIsTold: a panic in it is one still, and what cannot be told is not done.
-func TestOwnWorkThatIsTold(t *testing.T) {
+// TestAuditOfInternalPanics checks that panics are audited, and that a request whose event cannot
+// be stored fails.
+func TestAuditOfInternalPanics(t *testing.T) {
 	catalog, err := builtin.Everything(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func TestOwnWorkThatIsTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for want, failure := range map[string]error{"out of order": nil, "failed to store audit event": errors.New("no room")} {
+	for want, failure := range map[string]error{"out of order": nil, "failed to store audit event": errors.New("no space")} {
 		sink := everything{failure}
 		client := &internalclient.Client{Door: &internalclient.Server{
 			Kinds: apiset.NewLive(apiset.Builder{Codec: c}.Set(catalog, 1)), Codec: c, Logger: slog.New(slog.DiscardHandler),
@@ -83,7 +83,7 @@ func TestOwnWorkThatIsTold(t *testing.T) {
 		}}
 		err := client.Create(t.Context(), internalclient.Of("", "v1", "configmaps", "ns"), &corev1.ConfigMap{})
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("told as %v, want %s", err, want)
+			t.Errorf("got %v, want %s", err, want)
 		}
 	}
 }

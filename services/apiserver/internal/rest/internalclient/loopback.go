@@ -1,6 +1,6 @@
-// Package internalclient is how the server makes requests of itself: typed calls, which a
-// Door does. Those of the Server go through writes like everybody's: admission, field
-// ownership and the rules of the kind see them. A Client is a Door with a name.
+// Package internalclient sends typed requests of the server to itself without a network connection.
+// A Client passes them to a Door. The Door of the server, Server, performs writes like those of
+// clients, with admission, field ownership and the rules of the kind.
 package internalclient
 
 import (
@@ -19,24 +19,24 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Ref says what a call is about: a collection, an object of it, or a sub-resource.
+// Ref is the target of a call: a collection, an object or a subresource.
 type Ref struct {
 	schema.GroupVersionResource
 	Namespace, Name, Sub string
 }
 
-// Of is a collection; namespace is empty for all, and where there are none.
+// Of returns a collection. namespace is empty for all namespaces and for cluster-scoped resources.
 func Of(group, version, resource, namespace string) Ref {
 	return Ref{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: version, Resource: resource}, Namespace: namespace}
 }
 
-// Named is an object of the collection.
+// Named returns an object of the collection.
 func (r Ref) Named(name string) Ref {
 	r.Name = name
 	return r
 }
 
-// Under is a sub-resource of the object.
+// Under returns a subresource of the object.
 func (r Ref) Under(sub string) Ref {
 	r.Sub = sub
 	return r
@@ -46,14 +46,14 @@ func (r Ref) String() string {
 	return fmt.Sprintf("%s %s/%s/%s", r.GroupResource(), r.Namespace, r.Name, r.Sub)
 }
 
-// Client makes calls as the server's own identity.
+// Client makes calls with the identity of the server.
 type Client struct {
 	Door Door
-	// Manager owns the fields that are written; empty means the server's own name.
+	// Manager is the field manager of writes. The default is the name of the server.
 	Manager string
 }
 
-// As is the same client as another field manager.
+// As returns a client with another field manager.
 func (c *Client) As(manager string) *Client {
 	as := *c
 	as.Manager = manager
@@ -122,8 +122,8 @@ func (c *Client) Ensure(ctx context.Context, collection Ref, obj registry.Object
 	return nil
 }
 
-// Put creates an object or replaces what change makes of it; change returns
-// false when there is nothing to do.
+// Put creates an object, or updates the live object with change. change returns false if there is
+// nothing to update.
 func Put[T registry.Object](ctx context.Context, c *Client, collection Ref, fresh T, change func(live T) bool) error {
 	at := collection.Named(fresh.GetName())
 	for range 5 {
@@ -143,10 +143,10 @@ func Put[T registry.Object](ctx context.Context, c *Client, collection Ref, fres
 			return err
 		}
 	}
-	return fmt.Errorf("%s: somebody else keeps changing it", at)
+	return fmt.Errorf("%s: too many conflicting updates", at)
 }
 
-// LabelSecret sets a label of a secret that exists.
+// LabelSecret sets a label of an existing secret.
 func (c *Client) LabelSecret(ctx context.Context, namespace, name, label, value string) error {
 	at := Of("", "v1", "secrets", namespace).Named(name)
 	for range 5 {
@@ -162,5 +162,5 @@ func (c *Client) LabelSecret(ctx context.Context, namespace, name, label, value 
 			return err
 		}
 	}
-	return fmt.Errorf("%s: somebody else keeps changing it", at)
+	return fmt.Errorf("%s: too many conflicting updates", at)
 }

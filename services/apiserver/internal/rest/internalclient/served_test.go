@@ -30,18 +30,17 @@ import (
 
 var configs = internalclient.Of("", "v1", "configmaps", "ns")
 
-// store keeps one value, which does not change: it only notes what is written. Reads of its revision and writes fail
-// with the errors given.
+// store holds fixed values and only records writes. Confirm and writes return the given errors.
 type store struct {
-	storage.Interface // nil: what is not asked here
+	storage.Interface // nil: methods that are not called
 
 	value     storage.KeyValue
-	more      []storage.KeyValue // after it
+	more      []storage.KeyValue // further values
 	confirmed error
 	written   error
-	// asked are the writes that it was asked for, last is what the last one wrote.
-	asked []string
-	last  []byte
+	// writes lists the writes, last is the value of the last one.
+	writes []string
+	last   []byte
 }
 
 func (s *store) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
@@ -66,11 +65,11 @@ func (s *store) Get(_ context.Context, key string, _ int64) (storage.KeyValue, i
 	return s.value, s.value.ModRevision, nil
 }
 
-// next is the revision that all writes are given.
+// next is the revision that all writes return.
 const next = 6
 
 func (s *store) note(what, key string, value []byte) (int64, error) {
-	s.asked = append(s.asked, what+" "+key[strings.LastIndex(key, "/")+1:])
+	s.writes = append(s.writes, what+" "+key[strings.LastIndex(key, "/")+1:])
 	s.last = value
 	return next, s.written
 }
@@ -87,8 +86,8 @@ func (s *store) Delete(_ context.Context, key string, _ int64, _ ...storage.Prem
 	return s.note("delete", key, nil)
 }
 
-// world makes servers of a store that has the config map "m".
-type world struct {
+// fixture creates servers on a store with the config map "m".
+type fixture struct {
 	catalog *registry.Catalog
 	codec   *codec.Codec
 	kind    *registry.Kind
@@ -96,13 +95,13 @@ type world struct {
 	plugins []admission.Plugin
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	catalog, err := builtin.Everything(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{catalog: catalog}
+	w := &fixture{catalog: catalog}
 	if w.codec, err = codec.New(catalog, builtin.Scheme()); err != nil {
 		t.Fatal(err)
 	}
@@ -119,8 +118,8 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// cache is one of config maps; until it is loaded it is not ready.
-func (w *world) cache(t *testing.T, s *store, loaded bool) *watchcache.Cache {
+// cache returns a cache of config maps. It is not ready unless loaded is true.
+func (w *fixture) cache(t *testing.T, s *store, loaded bool) *watchcache.Cache {
 	t.Helper()
 	s.value = w.value
 	coder := w.codec.Of(w.kind)
@@ -147,8 +146,8 @@ func (w *world) cache(t *testing.T, s *store, loaded bool) *watchcache.Cache {
 	return cache
 }
 
-// server has config maps in a cache of their own.
-func (w *world) server(s *store, cache, own *watchcache.Cache) *internalclient.Server {
+// server returns a server whose config maps are in their own cache.
+func (w *fixture) server(s *store, cache, own *watchcache.Cache) *internalclient.Server {
 	fields := apply.New(w.catalog, time.Now)
 	writer := writes.New(writes.Config{Codec: w.codec, Fields: fields, Store: s, Admission: admission.NewChain(nil, w.plugins...), Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
 	return &internalclient.Server{
@@ -157,21 +156,21 @@ func (w *world) server(s *store, cache, own *watchcache.Cache) *internalclient.S
 	}
 }
 
-// TestReadsOfTheServersOwn are of the newest state, or fail: they are never of an old
-// one in silence, and wait for one that is loaded anew by being told to come again.
-func TestReadsOfTheServersOwn(t *testing.T) {
-	w := newWorld(t)
+// TestInternalReadsReturnNewestState checks that reads return the newest state or an error. During
+// a reload they return TooManyRequests.
+func TestInternalReadsReturnNewestState(t *testing.T) {
+	w := newFixture(t)
 	for name, c := range map[string]struct {
 		loaded, own bool
 		confirmed   error
 		newest      func(error) bool
 		known       func(error) bool
 	}{
-		"all is there":          {true, true, nil, isNil, isNil},
-		"the cache is loaded":   {false, true, nil, apierrors.IsTooManyRequests, apierrors.IsTooManyRequests},
-		"the kind's is":         {true, false, nil, apierrors.IsTooManyRequests, apierrors.IsTooManyRequests},
-		"the store is gone":     {true, true, storage.ErrUnavailable, apierrors.IsInternalError, isNil},
-		"the store is too slow": {true, true, context.DeadlineExceeded, apierrors.IsTimeout, isNil},
+		"all loaded":                       {true, true, nil, isNil, isNil},
+		"the cache is loading":             {false, true, nil, apierrors.IsTooManyRequests, apierrors.IsTooManyRequests},
+		"the cache of the kind is loading": {true, false, nil, apierrors.IsTooManyRequests, apierrors.IsTooManyRequests},
+		"the store is unavailable":         {true, true, storage.ErrUnavailable, apierrors.IsInternalError, isNil},
+		"the store is too slow":            {true, true, context.DeadlineExceeded, apierrors.IsTimeout, isNil},
 	} {
 		s := &store{confirmed: c.confirmed}
 		client := &internalclient.Client{Door: w.server(s, w.cache(t, s, c.loaded), w.cache(t, s, c.own))}
@@ -180,7 +179,7 @@ func TestReadsOfTheServersOwn(t *testing.T) {
 			"list": func(out any) error { return client.List(t.Context(), configs, nil, out) },
 		} {
 			if err := do(&map[string]any{}); !c.newest(err) {
-				t.Errorf("%s, %s of the newest: %v", name, what, err)
+				t.Errorf("%s, %s of the newest state: got %v", name, what, err)
 			}
 		}
 		for what, do := range map[string]func(any) error{
@@ -188,26 +187,25 @@ func TestReadsOfTheServersOwn(t *testing.T) {
 			"list": func(out any) error { return client.ListKnown(t.Context(), configs, nil, out) },
 		} {
 			if err := do(&map[string]any{}); !c.known(err) {
-				t.Errorf("%s, %s of what is known: %v", name, what, err)
+				t.Errorf("%s, %s from the cache: got %v", name, what, err)
 			}
 		}
 	}
-	// That the store was replaced is found by the read itself.
+	// The read itself detects that the store was replaced.
 	s := &store{confirmed: &storage.ReplacedError{}}
 	cache := w.cache(t, s, true)
 	client := &internalclient.Client{Door: w.server(s, cache, cache)}
 	if err := client.Get(t.Context(), configs.Named("m"), &corev1.ConfigMap{}); !apierrors.IsTooManyRequests(err) {
-		t.Errorf("replaced: %v", err)
+		t.Errorf("replaced store: got %v, want TooManyRequests", err)
 	}
 }
 
 func isNil(err error) bool { return err == nil }
 
-// TestWritesOfTheServersOwnThatFail are told as what they are, wanted or not what they
-// would have written: callers try again what is a conflict, and have to know of a store
-// that has no room.
-func TestWritesOfTheServersOwnThatFail(t *testing.T) {
-	w := newWorld(t)
+// TestInternalWriteErrorsKeepTheirType checks that errors are the same whether or not the result
+// is decoded. Callers retry conflicts and must recognize a full store.
+func TestInternalWriteErrorsKeepTheirType(t *testing.T) {
+	w := newFixture(t)
 	s := &store{}
 	cache := w.cache(t, s, true)
 	server := w.server(s, cache, cache)
@@ -219,14 +217,14 @@ func TestWritesOfTheServersOwnThatFail(t *testing.T) {
 		failure error
 		is      func(error) bool
 	}{
-		"changed by another": {&storage.PremiseError{}, apierrors.IsConflict},
-		"no room":            {storage.ErrFull, func(err error) bool { return errors.Is(err, storage.ErrFull) }},
-		"gone":               {storage.ErrUnavailable, func(err error) bool { return apierrors.IsInternalError(err) && !errors.Is(err, storage.ErrFull) }},
+		"changed concurrently": {&storage.PremiseError{}, apierrors.IsConflict},
+		"full":                 {storage.ErrFull, func(err error) bool { return errors.Is(err, storage.ErrFull) }},
+		"unavailable":          {storage.ErrUnavailable, func(err error) bool { return apierrors.IsInternalError(err) && !errors.Is(err, storage.ErrFull) }},
 	} {
 		s.written = c.failure
 		for _, out := range []any{nil, &corev1.ConfigMap{}} {
 			if err := client.Update(t.Context(), configs.Named("m"), changed.DeepCopy(), out); !c.is(err) {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s: got %v", name, err)
 			}
 		}
 	}
@@ -239,56 +237,56 @@ func TestWritesOfTheServersOwnThatFail(t *testing.T) {
 		t.Fatal(families, err)
 	}
 	for _, m := range families[0].GetMetric() {
-		of := ""
+		labels := ""
 		for _, l := range m.GetLabel() {
-			of += l.GetName() + "=" + l.GetValue() + " "
+			labels += l.GetName() + "=" + l.GetValue() + " "
 		}
-		counted[of] = m.GetCounter().GetValue()
+		counted[labels] = m.GetCounter().GetValue()
 	}
 	if len(counted) != 2 || counted["resource=configmaps subresource= verb=PUT "] != 6 || counted["resource=configmaps subresource= verb=GET "] != 1 {
-		t.Errorf("counted are %v", counted)
+		t.Errorf("got counts %v", counted)
 	}
 }
 
-// TestWritesOfTheServersOwn are what was asked for, whether the answer is wanted or not.
-func TestWritesOfTheServersOwn(t *testing.T) {
-	w := newWorld(t)
+// TestInternalWrites checks the stored values with and without decoding the result.
+func TestInternalWrites(t *testing.T) {
+	w := newFixture(t)
 	s := &store{}
 	cache := w.cache(t, s, true)
 	client := &internalclient.Client{Door: w.server(s, cache, cache)}
 	ctx, m := t.Context(), configs.Named("m")
 	sent := func(name, value string) *corev1.ConfigMap {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Data: map[string]string{"said": value}}
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Data: map[string]string{"key": value}}
 	}
 	applied := sent("m", "applied")
 	applied.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}
 	other := types.UID("other")
 	var out corev1.ConfigMap
 	for name, c := range map[string]struct {
-		do          func() error
-		asked, said string
-		is          func(error) bool
+		do           func() error
+		write, value string
+		is           func(error) bool
 	}{
-		"create":         {func() error { return client.Create(ctx, configs, sent("n", "created")) }, "create n", "created", isNil},
-		"update":         {func() error { return client.Update(ctx, m, sent("m", "updated"), nil) }, "update m", "updated", isNil},
-		"update and see": {func() error { return client.Update(ctx, m, sent("m", "seen"), &out) }, "update m", "seen", isNil},
-		"patch":          {func() error { return client.Patch(ctx, m, map[string]any{"data": map[string]any{"said": "patched"}}) }, "update m", "patched", isNil},
-		"apply":          {func() error { return client.Apply(ctx, m, applied) }, "update m", "applied", isNil},
-		"delete":         {func() error { return client.Delete(ctx, m, nil) }, "delete m", "", isNil},
+		"create":             {func() error { return client.Create(ctx, configs, sent("n", "created")) }, "create n", "created", isNil},
+		"update":             {func() error { return client.Update(ctx, m, sent("m", "updated"), nil) }, "update m", "updated", isNil},
+		"update with result": {func() error { return client.Update(ctx, m, sent("m", "seen"), &out) }, "update m", "seen", isNil},
+		"patch":              {func() error { return client.Patch(ctx, m, map[string]any{"data": map[string]any{"key": "patched"}}) }, "update m", "patched", isNil},
+		"apply":              {func() error { return client.Apply(ctx, m, applied) }, "update m", "applied", isNil},
+		"delete":             {func() error { return client.Delete(ctx, m, nil) }, "delete m", "", isNil},
 		"delete another one": {func() error {
 			return client.Delete(ctx, m, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other}})
 		}, "", "", apierrors.IsConflict},
-		"no object":    {func() error { return client.Create(ctx, configs, make(chan int)) }, "", "", isError},
-		"no patch":     {func() error { return client.Patch(ctx, m, "text") }, "", "", isError},
-		"another kind": {func() error { return client.Create(ctx, configs, secret()) }, "", "", isError},
+		"invalid object": {func() error { return client.Create(ctx, configs, make(chan int)) }, "", "", isError},
+		"invalid patch":  {func() error { return client.Patch(ctx, m, "text") }, "", "", isError},
+		"another kind":   {func() error { return client.Create(ctx, configs, secret()) }, "", "", isError},
 	} {
-		s.asked, s.last = nil, nil
-		if err := c.do(); !c.is(err) || strings.Join(s.asked, ", ") != c.asked || !strings.Contains(string(s.last), c.said) {
-			t.Errorf("%s: %v; asked was %q, with %q", name, err, s.asked, s.last)
+		s.writes, s.last = nil, nil
+		if err := c.do(); !c.is(err) || strings.Join(s.writes, ", ") != c.write || !strings.Contains(string(s.last), c.value) {
+			t.Errorf("%s: got %v, writes %q, value %q, want %q with %q", name, err, s.writes, s.last, c.write, c.value)
 		}
 	}
-	if out.Data["said"] != "seen" || out.ResourceVersion != "6" {
-		t.Errorf("seen was %v", out)
+	if out.Data["key"] != "seen" || out.ResourceVersion != "6" {
+		t.Errorf("got %v", out)
 	}
 }
 
@@ -306,10 +304,10 @@ func (s *startups) Validate(ctx context.Context, _ *admission.Request) error {
 	return nil
 }
 
-// TestWebhooksSeeWritesOfTheServersOwn checks that only a write at the start of
+// TestOnlyStartupWritesSkipWebhooks checks that only a write at the start of
 // the server skips webhooks and policies.
-func TestWebhooksSeeWritesOfTheServersOwn(t *testing.T) {
-	w := newWorld(t)
+func TestOnlyStartupWritesSkipWebhooks(t *testing.T) {
+	w := newFixture(t)
 	var seen startups
 	w.plugins = []admission.Plugin{{Name: "recorder", Plugin: &seen}}
 	s := &store{}
@@ -319,13 +317,13 @@ func TestWebhooksSeeWritesOfTheServersOwn(t *testing.T) {
 		_ = client.Create(ctx, configs, &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 	}
 	if !slices.Equal(seen, startups{false, true}) {
-		t.Errorf("seen %v", seen)
+		t.Errorf("got %v, want false, true", seen)
 	}
 }
 
-// TestWhatTheServerLists is what is in the namespace and has the labels.
-func TestWhatTheServerLists(t *testing.T) {
-	w := newWorld(t)
+// TestInternalLists checks lists by namespace and labels.
+func TestInternalLists(t *testing.T) {
+	w := newFixture(t)
 	s := &store{}
 	cache := w.cache(t, s, true)
 	client := &internalclient.Client{Door: w.server(s, cache, cache)}
@@ -345,21 +343,22 @@ func TestWhatTheServerLists(t *testing.T) {
 			names = append(names, m.Name)
 		}
 		if err != nil || !slices.Equal(names, c.want) {
-			t.Errorf("%s with %v: %v, %v", c.at, c.labels, names, err)
+			t.Errorf("%s with %v: got %v, %v, want %v", c.at, c.labels, names, err, c.want)
 		}
 	}
 	for name, is := range map[string]func(error) bool{"m": isNil, "none": apierrors.IsNotFound} {
 		for _, out := range []any{nil, &corev1.ConfigMap{}} {
 			if err := client.Known(t.Context(), configs.Named(name), out); !is(err) {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s: got %v", name, err)
 			}
 		}
 	}
 }
 
-// TestValuesThatCannotBeRead fail what reads them: no list is told without them.
-func TestValuesThatCannotBeRead(t *testing.T) {
-	w := newWorld(t)
+// TestUnreadableValuesFailInternalReads checks that lists fail instead of omitting unreadable
+// objects.
+func TestUnreadableValuesFailInternalReads(t *testing.T) {
+	w := newFixture(t)
 	good := w.value
 	good.Key += "2"
 	w.value.Value = []byte("{")
@@ -368,9 +367,9 @@ func TestValuesThatCannotBeRead(t *testing.T) {
 	client := &internalclient.Client{Door: w.server(s, cache, cache)}
 	var list corev1.ConfigMapList
 	if err := client.List(t.Context(), configs, nil, &list); !apierrors.IsInternalError(err) || strings.Contains(err.Error(), "panic") {
-		t.Errorf("listed are %v, %v", list.Items, err)
+		t.Errorf("list: got %v, %v, want InternalError", list.Items, err)
 	}
 	if err := client.Get(t.Context(), configs.Named("m"), &corev1.ConfigMap{}); !apierrors.IsInternalError(err) || strings.Contains(err.Error(), "panic") {
-		t.Errorf("read: %v", err)
+		t.Errorf("get: got %v, want InternalError", err)
 	}
 }

@@ -34,8 +34,8 @@ func tellAnswer(c *codec.Codec, r *http.Request, obj runtime.Object, gvk schema.
 	rec.Shown(body)
 }
 
-// untold returns the request without its audit event, so that the response is not recorded.
-func untold(r *http.Request) *http.Request {
+// withoutAudit returns the request without its audit event, so that the response is not recorded.
+func withoutAudit(r *http.Request) *http.Request {
 	if audit.From(r.Context()) == nil {
 		return r
 	}

@@ -11,7 +11,7 @@ import (
 // writeCBORList writes a list and sends its elements while they are encoded.
 func (f *Form) writeCBORList(w http.ResponseWriter, r *http.Request, l *List) error {
 	p := newPieces(w, r, f.Media, f.answers.slow(r))
-	defer p.rest()
+	defer p.releaseLimiter()
 	p.slow = true
 	var err error
 	if p.buf, err = codec.AppendCBORListHead(p.buf, append(f.appendListHead(nil, l.Meta), "]}"...), f.elements(), l.size()); err != nil {

@@ -41,7 +41,7 @@ func (f *Form) Prepare(ctx context.Context, entries []*watchcache.Entry) error {
 	defer audit.From(ctx).Track(audit.Transforming).Done()
 	docs, err := f.answers.Conversions.all(ctx, f, entries)
 	f.docs = docs
-	return inTime(err)
+	return asTimeout(err)
 }
 
 // Matching reports which entries a field selector selects in the served version. Errors are those
@@ -53,7 +53,7 @@ func (f *Form) Matching(ctx context.Context, entries []*watchcache.Entry, sel fi
 	defer audit.From(ctx).Track(audit.Transforming).Done()
 	docs, err := f.answers.Conversions.all(ctx, f, entries)
 	if err != nil {
-		return nil, inTime(err)
+		return nil, asTimeout(err)
 	}
 	out := make(map[*watchcache.Entry]bool, len(entries))
 	for e, doc := range docs {
@@ -124,7 +124,7 @@ func (f *Form) prepared(ctx context.Context, s Shown) (Shown, error) {
 	defer audit.From(ctx).Track(audit.Transforming).Done()
 	out, err := f.res.Document.Serve(ctx, [][]byte{s.Stored})
 	if err != nil {
-		return s, inTime(err)
+		return s, asTimeout(err)
 	}
 	s.Stored, s.Served = out[0], true
 	return s, nil

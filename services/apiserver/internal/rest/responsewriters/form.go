@@ -58,21 +58,21 @@ type Answers struct {
 	Compress *compress.Cache
 	// Conversions are shared by all responses.
 	Conversions *Conversions
-	// Turns limits long responses, Slow responses that are slow to encode.
-	Turns Turns
-	Slow  SlowTurns
+	// Limiter limits long responses, Slow responses that are slow to encode.
+	Limiter Limiter
+	Slow    SlowLimiter
 	// Now is the clock that ages are computed from.
 	Now func() time.Time
 }
 
 // slow returns the limiter of a request whose form is slow to encode, or nil. It first calls
 // request.Begun, which releases the limits that the request still holds.
-func (a *Answers) slow(r *http.Request) Turns {
+func (a *Answers) slow(r *http.Request) Limiter {
 	if a.Slow == nil {
 		return nil
 	}
 	request.Begun(r.Context())
-	return &slowly{SlowTurns: a.Slow, request: r}
+	return &slowLimit{SlowLimiter: a.Slow, request: r}
 }
 
 // Form is the representation of a response: a media type, and the object itself, its metadata, or a

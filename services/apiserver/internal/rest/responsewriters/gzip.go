@@ -53,8 +53,8 @@ func (f *Form) zipped(r *http.Request, l *List) bool {
 // writeZipped writes a non-empty list compressed. Compressed segments are shared between requests,
 // except for tables, whose ages differ.
 func (f *Form) writeZipped(w http.ResponseWriter, r *http.Request, head []byte, l *List, item func([]byte, *watchcache.Entry) ([]byte, error), tail string, comma bool) error {
-	p := newPieces(w, r, f.Media, f.answers.Turns)
-	defer p.rest()
+	p := newPieces(w, r, f.Media, f.answers.Limiter)
+	defer p.releaseLimiter()
 	h := w.Header()
 	h.Set("Content-Encoding", "gzip")
 	h.Add("Vary", "Accept-Encoding")

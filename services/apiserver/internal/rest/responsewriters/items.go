@@ -23,7 +23,7 @@ func (l *List) Each(visit func(*watchcache.Entry) error) error {
 	if l.Walk != nil {
 		return l.Walk(visit)
 	}
-	next := ahead{visit: visit}
+	next := prefetcher{visit: visit}
 	for _, e := range l.Items {
 		if err := next.add(e); err != nil {
 			return err

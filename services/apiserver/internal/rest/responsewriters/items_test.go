@@ -9,8 +9,8 @@ import (
 	"binnacle/services/apiserver/internal/rest/responsewriters"
 )
 
-// TestEachGoesThroughAll: in order, and no further than to what fails.
-func TestEachGoesThroughAll(t *testing.T) {
+// TestEachStopsAtError checks that Each visits objects in order and stops at the first error.
+func TestEachStopsAtError(t *testing.T) {
 	for n := range 20 {
 		l := &responsewriters.List{}
 		for i := range n {
@@ -21,7 +21,7 @@ func TestEachGoesThroughAll(t *testing.T) {
 			seen := 0
 			err := l.Each(func(e *watchcache.Entry) error {
 				if e.Key() != fmt.Sprint(seen) {
-					t.Fatalf("%s of %d is number %d", e.Key(), n, seen)
+					t.Fatalf("object %s of %d was visited as number %d", e.Key(), n, seen)
 				}
 				if seen++; seen > fails {
 					return stop
@@ -29,7 +29,7 @@ func TestEachGoesThroughAll(t *testing.T) {
 				return nil
 			})
 			if fails == n && (err != nil || seen != n) || fails < n && (!errors.Is(err, stop) || seen != fails+1) {
-				t.Errorf("%d of %d were seen until number %d failed: %v", seen, n, fails, err)
+				t.Errorf("visited %d of %d with a failure at %d: got %v", seen, n, fails, err)
 			}
 		}
 	}

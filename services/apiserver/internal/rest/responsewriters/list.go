@@ -41,9 +41,9 @@ func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error 
 		item := func(b []byte, e *watchcache.Entry) ([]byte, error) { return f.appendItem(b, f.Entry(e)) }
 		return f.writeZipped(w, r, f.appendListHead(nil, l.Meta), l, item, codec.ListTail, true)
 	}
-	p := newPieces(w, r, f.Media, f.answers.Turns)
-	defer p.rest()
-	p.told = audit.From(r.Context()).Copy()
+	p := newPieces(w, r, f.Media, f.answers.Limiter)
+	defer p.releaseLimiter()
+	p.audited = audit.From(r.Context()).Copy()
 	p.buf = f.appendListHead(p.buf, l.Meta)
 	first := true
 	err := p.each(l, func(e *watchcache.Entry) error {
@@ -70,7 +70,7 @@ func (f *Form) remember() *codec.Memo {
 func (f *Form) writeShownList(w http.ResponseWriter, r *http.Request, l *List) error {
 	layout := codec.NewLayout(f.elements(), f.Media == api.MediaYAML)
 	p := newPieces(w, r, f.Media, f.answers.slow(r))
-	defer p.rest()
+	defer p.releaseLimiter()
 	p.slow = true
 	var err error
 	if p.buf, err = layout.AppendHead(p.buf, append(f.appendListHead(nil, l.Meta), "]}"...), l.size() == 0); err != nil {
@@ -111,8 +111,8 @@ func (f *Form) writeProtoList(w http.ResponseWriter, r *http.Request, l *List) e
 		item := func(dst []byte, e *watchcache.Entry) ([]byte, error) { return f.appendProto(items, dst, e) }
 		return f.writeZipped(w, r, head, l, item, string(codec.ProtoListTail()), false)
 	}
-	p := newPieces(w, r, f.Media, f.answers.Turns)
-	defer p.rest()
+	p := newPieces(w, r, f.Media, f.answers.Limiter)
+	defer p.releaseLimiter()
 	p.buf = append(p.buf, head...)
 	err = p.each(l, func(e *watchcache.Entry) (err error) {
 		p.buf, err = f.appendProto(items, p.buf, e)
@@ -180,13 +180,13 @@ func (f *Form) StreamList(w http.ResponseWriter, r *http.Request, snap watchcach
 	w, done := f.serialize(w, r)
 	defer done()
 	defer f.remember().Done()
-	p := newPieces(w, r, f.Media, f.answers.Turns)
-	defer p.rest()
-	p.told = rec.Copy()
+	p := newPieces(w, r, f.Media, f.answers.Limiter)
+	defer p.releaseLimiter()
+	p.audited = rec.Copy()
 	p.buf = f.appendListHead(p.buf, metav1.ListMeta{ResourceVersion: fmt.Sprint(snap.Revision())})
 	var err error
 	first := true
-	next := ahead{visit: func(e *watchcache.Entry) error {
+	next := prefetcher{visit: func(e *watchcache.Entry) error {
 		if !first {
 			p.buf = append(p.buf, ',')
 		}

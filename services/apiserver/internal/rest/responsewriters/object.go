@@ -33,7 +33,7 @@ func (f *Form) WriteObject(w http.ResponseWriter, r *http.Request, code int, s S
 		return f.writeJSON(w, r, code, s)
 	default:
 		if b, err = f.appendJSON(nil, s); err == nil {
-			b, err = f.dressInTurn(r, b)
+			b, err = f.formatLimited(r, b)
 		}
 	}
 	if err != nil {
@@ -87,26 +87,26 @@ func (f *Form) send(w http.ResponseWriter, r *http.Request, code int, obj []byte
 
 var newline = []byte("\n")
 
-// largeToDress is the size in bytes of JSON from which its conversion to a human-readable form is
+// largeToFormat is the size in bytes of JSON from which its conversion to a human-readable form is
 // limited. The conversion takes about 100 µs a KiB.
-const largeToDress = 8 << 10
+const largeToFormat = 8 << 10
 
-// dressInTurn is dress; a large document acquires the limiter of slow forms.
-func (f *Form) dressInTurn(r *http.Request, b []byte) ([]byte, error) {
-	if len(b) < largeToDress {
-		return f.dress(b)
+// formatLimited is format; a large document acquires the limiter of slow forms.
+func (f *Form) formatLimited(r *http.Request, b []byte) ([]byte, error) {
+	if len(b) < largeToFormat {
+		return f.format(b)
 	}
-	if turns := f.answers.slow(r); turns != nil {
-		if err := turns.Enter(r.Context()); err != nil {
-			return nil, inTime(err)
+	if limiter := f.answers.slow(r); limiter != nil {
+		if err := limiter.Enter(r.Context()); err != nil {
+			return nil, asTimeout(err)
 		}
-		defer turns.Leave()
+		defer limiter.Leave()
 	}
-	return f.dress(b)
+	return f.format(b)
 }
 
-// dress converts JSON to the requested form: YAML, CBOR, indented JSON, or JSON with a newline.
-func (f *Form) dress(b []byte) ([]byte, error) {
+// format converts JSON to the requested form: YAML, CBOR, indented JSON, or JSON with a newline.
+func (f *Form) format(b []byte) ([]byte, error) {
 	switch {
 	case f.Media == api.MediaYAML:
 		return codec.JSONToYAML(b)

@@ -12,29 +12,29 @@ import (
 
 // pieces writes a long response through a pooled buffer.
 type pieces struct {
-	w       http.ResponseWriter
-	r       *http.Request
-	media   string
-	buf     []byte
-	pooled  *[]byte
-	started bool
-	waited  time.Duration // time of waits for the client
-	gone    bool          // the reader has ended
-	late    bool          // because there is no time left
-	refused error         // because there was no turn
-	told    *audit.Copy   // for the audit log
-	turns   Turns
-	works   bool // holds the limiter
-	slow    bool // the first piece needs the limiter too
+	w        http.ResponseWriter
+	r        *http.Request
+	media    string
+	buf      []byte
+	pooled   *[]byte
+	started  bool
+	waited   time.Duration // time of waits for the client
+	gone     bool          // the client has disconnected or the response was abandoned
+	late     bool          // gone because the deadline has passed
+	limitErr error         // of the limiter
+	audited  *audit.Copy   // for the audit log
+	limiter  Limiter
+	acquired bool // holds the limiter
+	slow     bool // the first piece needs the limiter too
 }
 
 var pieceBuffers = sync.Pool{New: func() any { b := make([]byte, 0, pieceSize+16<<10); return &b }}
 
-// newPieces returns a writer. The caller calls rest at the end in every case.
-func newPieces(w http.ResponseWriter, r *http.Request, media string, turns Turns) *pieces {
+// newPieces returns a writer. The caller calls releaseLimiter at the end in every case.
+func newPieces(w http.ResponseWriter, r *http.Request, media string, limiter Limiter) *pieces {
 	b := pieceBuffers.Get().(*[]byte)
-	p := &pieces{w: w, r: r, media: media, turns: turns, buf: (*b)[:0], pooled: b}
-	if s, ok := turns.(*slowly); ok {
+	p := &pieces{w: w, r: r, media: media, limiter: limiter, buf: (*b)[:0], pooled: b}
+	if s, ok := limiter.(*slowLimit); ok {
 		s.begun = &p.started
 	}
 	return p
@@ -47,9 +47,9 @@ func (p *pieces) flush(all bool) bool {
 		return true
 	}
 	p.start()
-	p.told.Write(p.buf)
+	p.audited.Write(p.buf)
 	if !p.gone && p.r.Method != http.MethodHead {
-		p.rest()
+		p.releaseLimiter()
 		begin := time.Now()
 		_, err := p.w.Write(p.buf)
 		p.waited += time.Since(begin)
@@ -58,13 +58,13 @@ func (p *pieces) flush(all bool) bool {
 		}
 	}
 	if p.buf = p.buf[:0]; !all {
-		p.work()
+		p.acquireLimiter()
 	}
 	return !p.gone
 }
 
-// context is that of the request. The time for which the response has waited for its client is added
-// to the deadline: a client may read slowly.
+// context returns the context of the request. The time that the response has waited for its client
+// is added to the deadline: a client may read slowly.
 func (p *pieces) context() context.Context {
 	ctx := p.r.Context()
 	deadline, _ := ctx.Deadline()
@@ -74,15 +74,16 @@ func (p *pieces) context() context.Context {
 	return ctx
 }
 
-// work waits for a turn to make the next piece; the first one needs none, unless it is slow.
-func (p *pieces) work() {
-	if p.turns == nil || p.works || p.gone {
+// acquireLimiter waits for the limiter to encode the next piece. The first piece needs it only if
+// slow is set.
+func (p *pieces) acquireLimiter() {
+	if p.limiter == nil || p.acquired || p.gone {
 		return
 	}
-	err := p.turns.Enter(p.context())
-	if p.works = err == nil; !p.works {
+	err := p.limiter.Enter(p.context())
+	if p.acquired = err == nil; !p.acquired {
 		p.leave()
-		p.refused = err
+		p.limitErr = err
 	}
 }
 
@@ -92,19 +93,19 @@ func (p *pieces) leave() {
 	p.late = errors.Is(p.r.Context().Err(), context.DeadlineExceeded)
 }
 
-// rest releases the limiter.
-func (p *pieces) rest() {
-	if p.works {
-		p.works = false
-		p.turns.Leave()
+// releaseLimiter releases the limiter.
+func (p *pieces) releaseLimiter() {
+	if p.acquired {
+		p.acquired = false
+		p.limiter.Leave()
 	}
 }
 
 // pause releases the limiter and acquires it again. Callers use it after reading many objects, even
 // if none of them is written. It returns false if the rest of the response is not needed.
 func (p *pieces) pause() bool {
-	p.rest()
-	p.work()
+	p.releaseLimiter()
+	p.acquireLimiter()
 	return !p.gone
 }
 
@@ -121,7 +122,7 @@ func (p *pieces) share(b []byte) error {
 	p.buf = b
 	defer func() { p.buf = own }()
 	if p.flush(true) {
-		p.work()
+		p.acquireLimiter()
 	}
 	if p.gone {
 		return errGone
@@ -154,7 +155,7 @@ func (p *pieces) end() error {
 		return p.abort(errGone)
 	}
 	p.flush(true)
-	p.told.Close()
+	p.audited.Close()
 	p.release()
 	return nil
 }
@@ -179,9 +180,9 @@ func (p *pieces) abort(err error) error {
 	switch {
 	case !errors.Is(err, errGone):
 	case p.late:
-		err = inTime(p.r.Context().Err())
-	case p.refused != nil && p.r.Context().Err() == nil:
-		err = p.refused
+		err = asTimeout(p.r.Context().Err())
+	case p.limitErr != nil && p.r.Context().Err() == nil:
+		err = p.limitErr
 	default:
 		return nil
 	}
@@ -193,7 +194,7 @@ func (p *pieces) abort(err error) error {
 }
 
 func (p *pieces) release() {
-	p.told.Drop()
+	p.audited.Drop()
 	if cap(p.buf) <= mostPooled {
 		*p.pooled = p.buf[:0]
 		pieceBuffers.Put(p.pooled)

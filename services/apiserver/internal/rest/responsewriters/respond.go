@@ -39,7 +39,7 @@ func (p Responder) Error(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	choice, ok := p.Media.Accept(r)
 	if !ok {
-		choice, r = negotiation.Choice{Media: api.MediaJSON}, untold(r) // as in Kubernetes
+		choice, r = negotiation.Choice{Media: api.MediaJSON}, withoutAudit(r) // as in Kubernetes
 	}
 	p.Write(w, r, int(st.Code), st, codec.StatusGVK, choice)
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// slowWriter is a response whose client takes its time for each write.
+// slowWriter is a response writer of a client that takes a fixed time for each write.
 type slowWriter struct {
 	*httptest.ResponseRecorder
 	takes time.Duration
@@ -19,17 +19,17 @@ func (w slowWriter) Write(p []byte) (int, error) {
 	return w.ResponseRecorder.Write(p)
 }
 
-// TestDeadlineExcludesWaitingForClient: a long response lasts beyond the deadline of its request for as
-// long as its client has kept it waiting, and not for the server's own work.
+// TestDeadlineExcludesWaitingForClient checks that the time in which a slow client blocks the
+// response does not count towards the deadline of the request.
 func TestDeadlineExcludesWaitingForClient(t *testing.T) {
 	const limit, parts = time.Minute, 5
 	for name, c := range map[string]struct {
-		client, work time.Duration // of each part
+		client, work time.Duration // for each part
 		whole        bool
 	}{
-		"a slow client":  {limit * 2 / 3, time.Second, true},
-		"a slow server":  {time.Second, limit * 2 / 3, false},
-		"both are quick": {time.Second, time.Second, true},
+		"a slow client": {limit * 2 / 3, time.Second, true},
+		"a slow server": {time.Second, limit * 2 / 3, false},
+		"both fast":     {time.Second, time.Second, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestDeadlineExcludesWaitingForClient(t *testing.T) {
 					whole = whole && p.flush(false)
 				}
 				if whole != c.whole {
-					t.Errorf("it is whole: %t, want %t", whole, c.whole)
+					t.Errorf("response complete: got %t, want %t", whole, c.whole)
 				}
 			})
 		})

@@ -45,10 +45,10 @@ func TestErrorAfterDeadlineIsPlainText(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := w.Header().Get("Content-Type"); w.Code != 504 || got != "text/plain; charset=utf-8" {
-				t.Errorf("code %d, content type %q", w.Code, got)
+				t.Errorf("got code %d, content type %q, want 504 as plain text", w.Code, got)
 			}
 			if st.Reason != metav1.StatusReasonTimeout || st.Message != "Timeout: request did not complete within the allotted timeout" {
-				t.Errorf("status %+v", st)
+				t.Errorf("got status %+v", st)
 			}
 		})
 	}

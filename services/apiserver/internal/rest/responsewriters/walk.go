@@ -7,7 +7,7 @@ import "binnacle/services/apiserver/internal/cache/watchcache"
 func (p *pieces) each(l *List, visit func(*watchcache.Entry) error) error {
 	if l.Walk == nil {
 		if p.slow {
-			p.work()
+			p.acquireLimiter()
 		}
 		if p.gone {
 			return errGone
@@ -16,9 +16,9 @@ func (p *pieces) each(l *List, visit func(*watchcache.Entry) error) error {
 	}
 	return l.Walk(func(e *watchcache.Entry) error {
 		if p.started || p.slow {
-			p.work()
+			p.acquireLimiter()
 		}
-		defer p.rest()
+		defer p.releaseLimiter()
 		if p.gone {
 			return errGone
 		}

@@ -36,7 +36,7 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 			return outcome{}, err
 		}
 	}
-	ask := r.asked
+	ask := r.admission
 	if ask == nil {
 		ask = r.Admission(admission.Update, obj, old)
 		if err := w.mutateUpdate(ctx, r, obj, old, ask); err != nil {
@@ -102,8 +102,8 @@ func (w *Writer) mutateUpdate(ctx context.Context, r *Request, obj, old registry
 }
 
 // errOtherUID returns the error of a write that names the uid of another object.
-func errOtherUID(asked, is types.UID) error {
-	return fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", asked, is) //nolint:staticcheck // the wording is the API's
+func errOtherUID(wanted, is types.UID) error {
+	return fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", wanted, is) //nolint:staticcheck // the wording is the API's
 }
 
 // versionFits checks the uid and resourceVersion that the client sent.

@@ -11,8 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestDeclaredRules runs declared rules beside written ones: what both find,
-// what one alone finds, and a panic.
+// TestDeclaredRules runs declarative rules beside handwritten ones: errors that both find, errors
+// that one of them finds, and a panic.
 func TestDeclaredRules(t *testing.T) {
 	path := field.NewPath("spec", "replicas")
 	covered := func() *field.Error {
@@ -29,7 +29,7 @@ func TestDeclaredRules(t *testing.T) {
 		written  field.ErrorList
 		declared func(registry.Object) field.ErrorList
 		want     []string
-		// How often differences and panics are counted.
+		// Expected values of the counters of mismatches and panics.
 		mismatches, panics float64
 	}{
 		{name: "no declared rules", gates: Declared{true, true}, written: field.ErrorList{other}, want: []string{other.Error()}},
@@ -75,27 +75,27 @@ func TestDeclaredRules(t *testing.T) {
 				got = append(got, e.Error())
 			}
 			if len(got) != len(c.want) {
-				t.Fatalf("errors are %q, want %q", got, c.want)
+				t.Fatalf("got errors %q, want %q", got, c.want)
 			}
 			for i := range got {
 				if got[i] != c.want[i] {
-					t.Errorf("error %d is %q, want %q", i, got[i], c.want[i])
+					t.Errorf("error %d: got %q, want %q", i, got[i], c.want[i])
 				}
 			}
 			for name, want := range map[string]float64{
 				"apiserver_validation_declarative_validation_mismatch_total": c.mismatches,
 				"apiserver_validation_declarative_validation_panic_total":    c.panics,
 			} {
-				if n := counted(t, metrics, name); n != want {
-					t.Errorf("%s is %v, want %v", name, n, want)
+				if n := counterValue(t, metrics, name); n != want {
+					t.Errorf("%s: got %v, want %v", name, n, want)
 				}
 			}
 		})
 	}
 }
 
-// counted is a counter without labels.
-func counted(t *testing.T, from prometheus.Gatherer, name string) float64 {
+// counterValue returns the value of a counter without labels.
+func counterValue(t *testing.T, from prometheus.Gatherer, name string) float64 {
 	t.Helper()
 	families, err := from.Gather()
 	if err != nil {

@@ -190,12 +190,12 @@ func (w *Writer) beginDeletion(r *Request, obj registry.Object, o *metav1.Delete
 // deletion. marked reports whether they changed. ends reports whether the grace period allows
 // removing the object now.
 func (r *Request) markGraceful(obj registry.Object, o *metav1.DeleteOptions, now time.Time) (marked, ends bool) {
-	asked := o.GracePeriodSeconds
-	if asked != nil {
-		asked = ptr.To(nonNegativeGrace(*asked))
+	requested := o.GracePeriodSeconds
+	if requested != nil {
+		requested = ptr.To(nonNegativeGrace(*requested))
 	}
 	if obj.GetDeletionTimestamp() == nil {
-		grace := r.Kind.Delete.GracePeriod(obj, asked)
+		grace := r.Kind.Delete.GracePeriod(obj, requested)
 		r.mark(obj, grace, false, now)
 		return true, grace == 0
 	}
@@ -203,11 +203,11 @@ func (r *Request) markGraceful(obj registry.Object, o *metav1.DeleteOptions, now
 	switch {
 	case had == 0:
 		return false, true
-	case asked == nil, *asked >= nonNegativeGrace(had):
+	case requested == nil, *requested >= nonNegativeGrace(had):
 		return false, false
 	}
-	shorten(obj, *asked, had, now)
-	return true, *asked == 0
+	shorten(obj, *requested, had, now)
+	return true, *requested == 0
 }
 
 // nonNegativeGrace returns a grace period in seconds, where a negative one counts as 1.

@@ -26,8 +26,8 @@ import (
 	"binnacle/services/apiserver/internal/rest/writes"
 )
 
-// request for an object of a kind in "ns".
-func (w *world) request(resource, name string) *writes.Request {
+// request returns a request for an object in namespace "ns".
+func (w *fixture) request(resource, name string) *writes.Request {
 	return &writes.Request{Kind: w.kind(resource), Namespace: "ns", Name: name, User: &request.User{Name: "alice"}, Manager: "test"}
 }
 
@@ -35,22 +35,22 @@ func limits(uid, by string) *corev1.LimitRange {
 	return &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "l", UID: types.UID(uid), Labels: map[string]string{"by": by}}}
 }
 
-// TestUpdateCreates: kinds that an update creates where they are not there, whoever
-// is quicker.
-func TestUpdateCreates(t *testing.T) {
+// TestUpdateCreatesMissingObject runs updates of a kind that may be created by update, also with
+// concurrent writes.
+func TestUpdateCreatesMissingObject(t *testing.T) {
 	b := newBase(t)
 	tests := []struct {
 		name    string
 		wanted  *corev1.LimitRange
-		prepare func(*world)
+		prepare func(*fixture)
 		reason  metav1.StatusReason
 		created bool
 		swaps   int
 	}{
-		{"nothing there", limits("", "me"), nil, "", true, 1},
-		{"another object is meant", limits("u", "me"), nil, metav1.StatusReasonConflict, false, 0},
-		{"not allowed", limits("", "me"), func(w *world) { w.forbidden = true }, metav1.StatusReasonForbidden, false, 0},
-		{"somebody else creates it", limits("", "me"), func(w *world) {
+		{"missing", limits("", "me"), nil, "", true, 1},
+		{"UID of another object", limits("u", "me"), nil, metav1.StatusReasonConflict, false, 0},
+		{"not allowed", limits("", "me"), func(w *fixture) { w.forbidden = true }, metav1.StatusReasonForbidden, false, 0},
+		{"created concurrently", limits("", "me"), func(w *fixture) {
 			w.store.before = func(n int, _ string, _ []byte) (bool, error) {
 				if n == 1 {
 					w.put(w.kind("limitranges"), limits("", "you"))
@@ -58,7 +58,7 @@ func TestUpdateCreates(t *testing.T) {
 				return false, nil
 			}
 		}, "", false, 2},
-		{"there, and deleted meanwhile", limits("", "me"), func(w *world) {
+		{"deleted concurrently", limits("", "me"), func(w *fixture) {
 			w.put(w.kind("limitranges"), limits("", "you"))
 			w.store.before = func(n int, _ string, _ []byte) (bool, error) {
 				if n == 1 {
@@ -70,7 +70,7 @@ func TestUpdateCreates(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			w := b.world(t)
+			w := b.fixture(t)
 			if tc.prepare != nil {
 				tc.prepare(w)
 			}
@@ -78,25 +78,26 @@ func TestUpdateCreates(t *testing.T) {
 			r.Object, r.Options = tc.wanted, &metav1.UpdateOptions{}
 			res, err := w.writer.Update(context.Background(), r)
 			if apierrors.ReasonForError(err) != tc.reason && tc.reason != "" || (err != nil) != (tc.reason != "") {
-				t.Fatalf("refused with %v, want %q", err, tc.reason)
+				t.Fatalf("got error %v, want %q", err, tc.reason)
 			}
 			if res.Created != tc.created || w.store.swaps != tc.swaps {
-				t.Errorf("created %v after %d swaps, want %v and %d", res.Created, w.store.swaps, tc.created, tc.swaps)
+				t.Errorf("got created %v after %d swaps, want %v and %d", res.Created, w.store.swaps, tc.created, tc.swaps)
 			}
 			if stored := w.stored(w.kind("limitranges"), "l"); err == nil && stored.GetLabels()["by"] != "me" {
-				t.Errorf("stored is %v", stored)
+				t.Errorf("stored object is %v", stored)
 			}
 		})
 	}
 }
 
-// TestGracefulDeletion: a running pod gets its grace period, which only becomes shorter. A pod
-// that ends now is written with its end (first swap) before it is removed (second swap).
+// TestGracefulDeletion checks that a running pod gets its grace period, which later deletions can
+// only shorten. A pod that ends immediately is written with its deletion time (first swap) before
+// it is removed (second swap).
 func TestGracefulDeletion(t *testing.T) {
 	type step struct {
-		after       time.Duration // since the step before
+		after       time.Duration // since the previous step
 		asked       *int64
-		grace, ends int64 // in seconds, ends since the first step; grace -1: the pod is gone
+		grace, ends int64 // in seconds; ends since the first step, grace -1 if the pod was removed
 		swaps       int
 	}
 	in, start := func(n int64) *int64 { return &n }, now.Truncate(time.Second)
@@ -112,16 +113,16 @@ func TestGracefulDeletion(t *testing.T) {
 		"shortened by a negative period":    {nil, []step{{0, nil, 20, 20, 1}, {0, in(-5), 1, 1, 1}}},
 		"without a node":                    {func(p *corev1.Pod) { p.Spec.NodeName = "" }, []step{{0, nil, -1, 0, 2}}},
 		"finished":                          {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, []step{{0, in(7), -1, 0, 2}}},
-		"written with its end, not removed": {func(p *corev1.Pod) {
+		"already marked with period 0": {func(p *corev1.Pod) {
 			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Unix(1, 0)}, in(0)
 		}, []step{{0, nil, -1, 0, 1}}},
-		"finished while it terminates": {func(p *corev1.Pod) {
+		"finished while terminating": {func(p *corev1.Pod) {
 			p.Status.Phase, p.DeletionTimestamp, p.DeletionGracePeriodSeconds = corev1.PodFailed, &metav1.Time{Time: start.Add(20 * time.Second)}, in(20)
 		}, []step{{0, nil, 20, 20, 0}}},
 		"held by a finalizer": {func(p *corev1.Pod) { p.Finalizers = []string{"a/b"} }, []step{{0, in(0), 0, 0, 1}, {0, in(0), 0, 0, 0}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := b.world(t)
+			w := b.fixture(t)
 			at := start
 			w.writer.Now = func() time.Time { return at }
 			pods := w.kind("pods")
@@ -145,30 +146,30 @@ func TestGracefulDeletion(t *testing.T) {
 					grace, ends = *o.GetDeletionGracePeriodSeconds(), int64(o.GetDeletionTimestamp().Sub(start)/time.Second)
 				}
 				if grace != step.grace || ends != step.ends || res.Removed != (step.grace < 0) || w.store.swaps != step.swaps {
-					t.Errorf("step %d: grace period %d, end %d, removed %v, %d swaps", i, grace, ends, res.Removed, w.store.swaps)
+					t.Errorf("step %d: got grace period %d, end %d, removed %v, %d swaps, want %+v", i, grace, ends, res.Removed, w.store.swaps, step)
 				}
 			}
 		})
 	}
 }
 
-// TestPodIsRemovedAfterItsEndIsWritten: between the two writes another client changes the pod,
-// removes it, or creates another one of its name, which stays.
-func TestPodIsRemovedAfterItsEndIsWritten(t *testing.T) {
+// TestPodDeletionWithConcurrentChange changes, removes or replaces the pod between the two writes
+// of its deletion. A new pod with the same name stays.
+func TestPodDeletionWithConcurrentChange(t *testing.T) {
 	pod := func(uid, label string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: types.UID(uid), Labels: map[string]string{"a": label}}}
 	}
 	b := newBase(t)
 	for name, tc := range map[string]struct {
-		meanwhile func(w *world, pods *apiset.Resource)
+		meanwhile func(w *fixture, pods *apiset.Resource)
 		stays     bool
 	}{
-		"changed": {func(w *world, pods *apiset.Resource) { w.put(pods, pod("u", "2")) }, false},
-		"removed": {func(w *world, pods *apiset.Resource) { w.remove(pods, "p") }, false},
-		"another": {func(w *world, pods *apiset.Resource) { w.put(pods, pod("v", "2")) }, true},
+		"changed": {func(w *fixture, pods *apiset.Resource) { w.put(pods, pod("u", "2")) }, false},
+		"removed": {func(w *fixture, pods *apiset.Resource) { w.remove(pods, "p") }, false},
+		"another": {func(w *fixture, pods *apiset.Resource) { w.put(pods, pod("v", "2")) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := b.world(t)
+			w := b.fixture(t)
 			pods := w.kind("pods")
 			w.put(pods, pod("u", "1"))
 			w.store.before = func(n int, _ string, _ []byte) (bool, error) {
@@ -181,16 +182,17 @@ func TestPodIsRemovedAfterItsEndIsWritten(t *testing.T) {
 			r.Options = &metav1.DeleteOptions{}
 			res, err := w.writer.Delete(context.Background(), r)
 			if err != nil || !res.Removed || res.Object.GetDeletionTimestamp() == nil {
-				t.Errorf("removed %v: %v", res.Removed, err)
+				t.Errorf("got removed %v, %v, want true", res.Removed, err)
 			}
 			if stays := w.stored(pods, "p") != nil; stays != tc.stays {
-				t.Errorf("a pod is there: %v", stays)
+				t.Errorf("pod exists: got %v, want %v", stays, tc.stays)
 			}
 		})
 	}
 }
 
-// versions of a custom resource, of which one is stored. v1 has a default for d.
+// versions returns the versions of a custom resource, one of them the stored one. v1 has a default
+// for d.
 func versions(t *testing.T, stored string) []*registry.Kind {
 	t.Helper()
 	read := func() (*apiextensionsv1.CustomResourceDefinition, error) {
@@ -218,11 +220,11 @@ func versions(t *testing.T, stored string) []*registry.Kind {
 	return (&kind.Maker{Rules: rules.NewCompiler()}).All(d)
 }
 
-// TestDefinitionChangesBetweenReadAndSwap: somebody who knows a newer definition writes
-// an object in another version; the write that began before goes on from that.
-func TestDefinitionChangesBetweenReadAndSwap(t *testing.T) {
+// TestPatchUsesObjectOfNewerDefinition patches an object that a server with a newer definition
+// concurrently writes in another version. The patch is applied to that object.
+func TestPatchUsesObjectOfNewerDefinition(t *testing.T) {
 	b := newBase(t)
-	w := b.world(t, versions(t, "v1")...)
+	w := b.fixture(t, versions(t, "v1")...)
 	things := w.kind("things")
 	thing := func(version, field, value string) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{
@@ -256,25 +258,25 @@ func TestDefinitionChangesBetweenReadAndSwap(t *testing.T) {
 	}
 	u := obj.(*unstructured.Unstructured)
 	if u.Object["a"] != "2" || u.Object["b"] != "1" || u.GetAPIVersion() != "example.com/v1" || w.store.swaps != 2 {
-		t.Errorf("after %d swaps stored is %s", w.store.swaps, res.Stored)
+		t.Errorf("got %s after %d swaps, want both fields in v1 after 2", res.Stored, w.store.swaps)
 	}
-	// What cannot be read in the version that is asked for ends the write.
+	// A value that cannot be decoded in the requested version fails the write.
 	w.store.before = func(int, string, []byte) (bool, error) {
 		_, err := w.store.put(things.Key("ns", "x"), []byte(`[]`), anyRevision)
 		return false, err
 	}
 	w.store.swaps = 0
 	if _, err := merge(`{"b":"2"}`)(w, w.request("things", "x")); err == nil || w.store.swaps != 1 {
-		t.Errorf("a live value that is no object: %v after %d swaps", err, w.store.swaps)
+		t.Errorf("invalid live value: got %v after %d swaps, want an error after 1", err, w.store.swaps)
 	}
 }
 
-// TestPatchedMarksOfConvertedObjects: a patch of labels fills in what the version in which
-// it is written has for defaults, as every other patch does.
-func TestPatchedMarksOfConvertedObjects(t *testing.T) {
+// TestPatchOfLabelsAppliesDefaults checks that a patch of labels applies the defaults of its
+// version, as other patches do.
+func TestPatchOfLabelsAppliesDefaults(t *testing.T) {
 	b := newBase(t)
 	for _, patch := range []string{`{"metadata":{"labels":{"x":"y"}}}`, `{"metadata":{"labels":{"x":"y"}},"a":"1"}`} {
-		w := b.world(t, versions(t, "v2")...)
+		w := b.fixture(t, versions(t, "v2")...)
 		things := w.kind("things")
 		if _, err := w.store.put(things.Key("ns", "x"), []byte(`{"apiVersion":"example.com/v2","kind":"Thing","metadata":{"namespace":"ns","name":"x","uid":"u"},"a":"1"}`), anyRevision); err != nil {
 			t.Fatal(err)
@@ -291,15 +293,16 @@ func TestPatchedMarksOfConvertedObjects(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.APIVersion != "example.com/v2" || got.D != "filled" || got.Metadata.Labels["x"] != "y" {
-			t.Errorf("%s makes %s", patch, res.Stored)
+			t.Errorf("%s: got %s", patch, res.Stored)
 		}
 	}
 }
 
-// TestRulesOfWrongMetadata: what is missing or too long in the metadata of a custom resource keeps its rules from
-// being evaluated, as what is so in the rest of it does; what is else wrong in it does not.
-func TestRulesOfWrongMetadata(t *testing.T) {
-	w := newBase(t).world(t, versions(t, "v1")...)
+// TestMissingOrTooLongMetadataSkipsRules checks that CEL rules of a custom resource are not
+// evaluated if its metadata has missing or too long values, as for other fields. Other invalid
+// metadata does not matter.
+func TestMissingOrTooLongMetadataSkipsRules(t *testing.T) {
+	w := newBase(t).fixture(t, versions(t, "v1")...)
 	long := map[string]any{"long": strings.Repeat("x", 300<<10)}
 	for _, tt := range []struct {
 		name     string
@@ -309,9 +312,9 @@ func TestRulesOfWrongMetadata(t *testing.T) {
 	}{
 		{"no name", false, map[string]any{}, "metadata.name <nil>"},
 		{"long annotations", false, map[string]any{"name": "x", "annotations": long}, "metadata.annotations <nil>"},
-		{"a wrong label", false, map[string]any{"name": "x", "labels": map[string]any{"a": "-"}}, "metadata.labels a"},
+		{"an invalid label", false, map[string]any{"name": "x", "labels": map[string]any{"a": "-"}}, "metadata.labels a"},
 		{"an update with long annotations", true, map[string]any{"name": "x", "annotations": long}, "metadata.annotations <nil>"},
-		{"an update with nothing else", true, map[string]any{"name": "x"}, "a"},
+		{"an update with valid metadata", true, map[string]any{"name": "x"}, "a"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			things := w.kind("things")
@@ -340,14 +343,15 @@ func TestRulesOfWrongMetadata(t *testing.T) {
 				}
 			}
 			if strings.Join(got, " ") != tt.causes {
-				t.Errorf("%q is wrong, want %q", got, tt.causes)
+				t.Errorf("got causes %q, want %q", got, tt.causes)
 			}
 		})
 	}
 }
 
-// TestModifyAndAlter: changes that the server computes begin anew from what is there.
-func TestModifyAndAlter(t *testing.T) {
+// TestModifyAndAlterRetry checks that changes computed by the server are repeated on the current
+// object after a conflict.
+func TestModifyAndAlterRetry(t *testing.T) {
 	b := newBase(t)
 	set := func(o registry.Object) error {
 		o.(*corev1.ConfigMap).Data["b"] = "1"
@@ -357,42 +361,42 @@ func TestModifyAndAlter(t *testing.T) {
 		"Modify": (*writes.Writer).Modify, "Alter": (*writes.Writer).Alter,
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := b.world(t)
+			w := b.fixture(t)
 			w.put(w.kind("configmaps"), config("a", "0"))
-			w.see()
+			w.syncCache()
 			w.store.before = func(n int, key string, _ []byte) (bool, error) {
 				if n == 1 {
-					another(config("a", "5"))(w, key)
+					overwrite(config("a", "5"))(w, key)
 				}
 				return false, nil
 			}
-			if _, err := write(w.writer, context.Background(), w.on("c"), set); err != nil {
+			if _, err := write(w.writer, context.Background(), w.requestFor("c"), set); err != nil {
 				t.Fatal(err)
 			}
-			if got := show(w.stored(w.kind("configmaps"), "c")); got != "a=5 b=1" {
-				t.Errorf("stored is %q", got)
+			if got := summary(w.stored(w.kind("configmaps"), "c")); got != "a=5 b=1" {
+				t.Errorf("got %q, want a=5 b=1", got)
 			}
-			if asked := len(w.asked) > 0; asked != (name == "Modify") {
-				t.Errorf("admission was asked: %v", asked)
+			if called := len(w.requests) > 0; called != (name == "Modify") {
+				t.Errorf("%s called admission: got %v", name, called)
 			}
 			refusal := errors.New("no")
-			if _, err := write(w.writer, context.Background(), w.on("c"), func(registry.Object) error { return refusal }); !errors.Is(err, refusal) {
-				t.Errorf("the change's own error: %v", err)
+			if _, err := write(w.writer, context.Background(), w.requestFor("c"), func(registry.Object) error { return refusal }); !errors.Is(err, refusal) {
+				t.Errorf("got %v, want the error of the change", err)
 			}
-			r := w.on("c")
+			r := w.requestFor("c")
 			r.DryRun = true
 			w.store.swaps = 0
 			if _, err := write(w.writer, context.Background(), r, func(o registry.Object) error { o.(*corev1.ConfigMap).Data["b"] = "2"; return nil }); err != nil || w.store.swaps != 0 {
-				t.Errorf("dry run: %v, %d swaps", err, w.store.swaps)
+				t.Errorf("dry run: got %v, %d swaps, want 0", err, w.store.swaps)
 			}
 		})
 	}
 }
 
-// TestWhoOnlyWaitsForTheStore: while the store does not answer it is said that a request
-// only waits.
-func TestWhoOnlyWaitsForTheStore(t *testing.T) {
-	w := newBase(t).world(t)
+// TestWriteReportsStartedWhileStoreBlocks checks that a write reports that it only waits for the
+// store.
+func TestWriteReportsStartedWhileStoreBlocks(t *testing.T) {
+	w := newBase(t).fixture(t)
 	for name, write := range map[string]func(context.Context, *writes.Request) (writes.Result, error){"create": w.writer.Create, "update": w.writer.Update} {
 		waits := make(chan struct{})
 		w.store.before = func(int, string, []byte) (bool, error) {
@@ -400,7 +404,7 @@ func TestWhoOnlyWaitsForTheStore(t *testing.T) {
 			case <-waits:
 			case <-t.Context().Done():
 			case <-time.After(30 * time.Second):
-				t.Errorf("%s: nobody was told", name)
+				t.Errorf("%s: not reported", name)
 			}
 			return false, nil
 		}
@@ -408,7 +412,7 @@ func TestWhoOnlyWaitsForTheStore(t *testing.T) {
 		wanted := limits("", "me")
 		wanted.Name = name
 		r.Object = wanted
-		if name == "update" { // which creates what is not there
+		if name == "update" { // creates the missing object
 			r.Options = &metav1.UpdateOptions{}
 		} else {
 			r.Options, r.Name = &metav1.CreateOptions{}, ""

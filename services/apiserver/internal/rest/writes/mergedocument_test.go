@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// anyJSON draws a value; objects share their few names, so that they meet.
+// anyJSON draws a value. Objects have few different names, so that names collide.
 func anyJSON(depth int) *rapid.Generator[any] {
 	return rapid.Custom(func(t *rapid.T) any {
 		kinds := 6
@@ -40,7 +40,7 @@ func anyObject(depth int) *rapid.Generator[any] {
 	})
 }
 
-// escaped is a document as encoding/json writes it.
+// escaped returns the document as encoding/json writes it.
 func escaped(t *rapid.T, doc []byte) []byte {
 	b, err := json.Marshal(json.RawMessage(doc))
 	if err != nil {
@@ -49,8 +49,8 @@ func escaped(t *rapid.T, doc []byte) []byte {
 	return b
 }
 
-// What a merge patch makes is what the library makes that Kubernetes has.
-func TestMergedDocuments(t *testing.T) {
+// Merge patches give the same result as the library that Kubernetes uses.
+func TestMergePatchMatchesLibrary(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		doc, err := json.Marshal(anyObject(3).Draw(t, "doc"))
 		if err != nil {
@@ -69,13 +69,13 @@ func TestMergedDocuments(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(escaped(t, got), want) {
-			t.Fatalf("%s into %s: %s, want %s", patch, doc, got, want)
+			t.Fatalf("%s into %s: got %s, want %s", patch, doc, got, want)
 		}
 	})
 }
 
-// Each level is read once, however deep it stands.
-func TestDeepPatchesAreRefused(t *testing.T) {
+// Patches that are nested too deeply or expand aliases too much are rejected.
+func TestDeepPatchesAreRejected(t *testing.T) {
 	deep := strings.Repeat(`{"a":`, 600) + "1" + strings.Repeat("}", 600)
 	for typ, body := range map[string]string{
 		"application/merge-patch+json":           deep,
@@ -84,11 +84,11 @@ func TestDeepPatchesAreRefused(t *testing.T) {
 		"application/json-patch+json":            `[{"op":"add","path":"/a","value":` + deep + `}]`,
 	} {
 		if _, err := DecodePatch(types.PatchType(typ), []byte(body), true); err == nil || !strings.Contains(err.Error(), "nested more than 500 levels deep") {
-			t.Errorf("%s: %v", typ, err)
+			t.Errorf("%s: got %v", typ, err)
 		}
 	}
 	bomb := "a: &a [" + strings.Repeat("x", 1<<20) + "]\nb: [*a, *a, *a, *a]\n"
 	if _, err := DecodePatch("application/apply-patch+yaml", []byte(bomb), true); err == nil || !strings.Contains(err.Error(), "the aliases of the document expand") {
-		t.Errorf("an alias bomb: %v", err)
+		t.Errorf("alias expansion: got %v", err)
 	}
 }

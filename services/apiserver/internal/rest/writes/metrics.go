@@ -31,7 +31,7 @@ func NewMetrics(r prometheus.Registerer) Metrics {
 		panics: counter("declarative_validation_panic_total", "Number of times declarative validation has panicked during validation."),
 	}
 	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "apiserver_request_timestamp_comparison_time", Help: "[ALPHA] How long objects of updates and patches were compared with what they had been, in seconds.",
+		Name: "apiserver_request_timestamp_comparison_time", Help: "[ALPHA] Time in seconds to compare the object of an update or patch with the stored one.",
 		Buckets: []float64{0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 5.0},
 	}, []string{"code_path"})
 	m.fast, m.slow, m.equal = v.WithLabelValues("unequalObjectsFast"), v.WithLabelValues("unequalObjectsSlow"), v.WithLabelValues("equalObjectsSlow")

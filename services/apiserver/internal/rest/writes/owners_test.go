@@ -14,8 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Owner references that are there twice are kept once, in the order that they have, be they few or many.
-func TestUniqueOwners(t *testing.T) {
+// Duplicate owner references are removed, and the order is kept, for few and for many references.
+func TestDuplicateOwnersAreRemoved(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	yes, no := true, false
 	for round := range 60 {
@@ -31,7 +31,7 @@ func TestUniqueOwners(t *testing.T) {
 		for _, o := range obj.OwnerReferences {
 			for _, w := range want {
 				if reflect.DeepEqual(w, o) {
-					uids = append(uids, string(o.UID)) // each time
+					uids = append(uids, string(o.UID)) // once per duplicate
 					continue each
 				}
 			}
@@ -40,11 +40,11 @@ func TestUniqueOwners(t *testing.T) {
 		ctx, warnings := request.WithWarnings(t.Context())
 		uniqueOwners(ctx, obj, false)
 		if !reflect.DeepEqual(obj.OwnerReferences, want) {
-			t.Fatalf("round %d: %v, want %v", round, obj.OwnerReferences, want)
+			t.Fatalf("round %d: got %v, want %v", round, obj.OwnerReferences, want)
 		}
-		told := strings.Join(warnings.Headers(), "")
-		if len(uids) == 0 && told != "" || len(uids) > 0 && !strings.HasSuffix(told, " observed: "+strings.Join(uids, ", ")+`"`) {
-			t.Errorf("round %d: %s, want %v", round, told, uids)
+		warning := strings.Join(warnings.Headers(), "")
+		if len(uids) == 0 && warning != "" || len(uids) > 0 && !strings.HasSuffix(warning, " observed: "+strings.Join(uids, ", ")+`"`) {
+			t.Errorf("round %d: got warning %s, want %v", round, warning, uids)
 		}
 	}
 }

@@ -21,15 +21,15 @@ type mutator func(*admission.Request)
 
 func (m mutator) Admit(_ context.Context, a *admission.Request) error { m(a); return nil }
 
-// What admission makes of managedFields counts where it can be read.
-func TestManagedFieldsAfterAdmission(t *testing.T) {
+// Changes of managedFields by admission are used if they are valid.
+func TestAdmissionMayChangeManagedFields(t *testing.T) {
 	catalog, _ := builtinCodec(t)
 	configMaps := apiset.Builder{Fields: apply.New(catalog, time.Now)}.Set(catalog, 0).Resource(corev1.SchemeGroupVersion.WithResource("configmaps"))
 	for _, c := range []struct {
-		name  string
-		does  func(registry.Object)
-		want  string // the manager afterwards
-		warns bool
+		name   string
+		change func(registry.Object)
+		want   string // the manager afterwards
+		warns  bool
 	}{
 		{"nothing", func(registry.Object) {}, "creator", false},
 		{"another entry", func(o registry.Object) { o.GetManagedFields()[0].Manager = "plugin" }, "plugin", false},
@@ -40,7 +40,7 @@ func TestManagedFieldsAfterAdmission(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := &Writer{Config: Config{Admission: admission.NewChain(nil, admission.Plugin{
-				Name: "plugin", Plugin: mutator(func(a *admission.Request) { c.does(a.Object.(registry.Object)) }),
+				Name: "plugin", Plugin: mutator(func(a *admission.Request) { c.change(a.Object.(registry.Object)) }),
 			})}}
 			ctx, warnings := request.WithWarnings(t.Context())
 			r := &Request{Kind: configMaps, Manager: "creator"}
@@ -52,11 +52,11 @@ func TestManagedFieldsAfterAdmission(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(obj.ManagedFields) != 1 || obj.ManagedFields[0].Manager != c.want || obj.ManagedFields[0].Operation != "Update" {
-				t.Errorf("managedFields %v", obj.ManagedFields)
+				t.Errorf("got managedFields %v, want manager %q", obj.ManagedFields, c.want)
 			}
 			warned := slices.ContainsFunc(warnings.Headers(), func(h string) bool { return strings.Contains(h, "was in an invalid state after admission") })
 			if warned != c.warns {
-				t.Errorf("warnings %q", warnings.Headers())
+				t.Errorf("got warnings %q, want %t", warnings.Headers(), c.warns)
 			}
 		})
 	}

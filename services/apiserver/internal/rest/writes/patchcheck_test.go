@@ -18,7 +18,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// patchedPod has a list of every sort that strategic merges know.
+// patchedPod has one list of each type that strategic merges distinguish.
 func patchedPod() *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"a": "b"}, Finalizers: []string{"a/x", "a/y"},
@@ -38,35 +38,35 @@ func patchedPod() *corev1.Pod {
 func TestStrategicPatchesAreChecked(t *testing.T) {
 	for name, c := range map[string]struct {
 		patch string
-		// refused has the fields that the answer names; none when the patch is taken.
-		refused []string
-		code    int32
+		// rejected lists texts in the error. It is empty if the patch is valid.
+		rejected []string
+		code     int32
 	}{
-		"a usual one":               {`{"spec":{"containers":[{"name":"a","image":"z"},{"name":"b","$patch":"delete"}],"$setElementOrder/containers":[{"name":"a"}]}}`, nil, 0},
-		"finalizers":                {`{"metadata":{"$deleteFromPrimitiveList/finalizers":["a/x"],"$setElementOrder/finalizers":["a/y"]}}`, nil, 0},
-		"a list that is replaced":   {`{"spec":{"tolerations":[{"key":"x"}],"containers":[{"name":"a","args":["3"]}]}}`, nil, 0},
-		"a key that is a list":      {`{"spec":{"containers":[{"name":[null]},{"name":[null]}]}}`, []string{"spec.containers[0].name", "spec.containers[1].name"}, 422},
-		"a key that is an object":   {`{"spec":{"containers":[{"name":{}},{"name":{}}]}}`, []string{"spec.containers[0].name"}, 422},
-		"deeper":                    {`{"spec":{"containers":[{"name":"a","env":[{"name":{}},{"name":{}}]}]}}`, []string{"spec.containers[0].env[0].name"}, 422},
-		"to delete":                 {`{"spec":{"containers":[{"name":["a"],"$patch":"delete"}]}}`, []string{"spec.containers[0].name"}, 422},
-		"to order":                  {`{"spec":{"$setElementOrder/containers":[{"name":[1]},{"name":[1]}],"containers":[{"name":"a"}]}}`, []string{"spec.$setElementOrder/containers[0].name"}, 422},
-		"to order scalars":          {`{"metadata":{"$setElementOrder/finalizers":[{}]}}`, []string{"metadata.$setElementOrder/finalizers[0]"}, 422},
-		"to order what has no key":  {`{"spec":{"$setElementOrder/tolerations":["x"]}}`, []string{"spec.$setElementOrder/tolerations"}, 422},
-		"null elements":             {`{"spec":{"containers":[null]}}`, []string{"spec.containers[0]"}, 422},
-		"null finalizers":           {`{"metadata":{"finalizers":[null]}}`, []string{"metadata.finalizers[0]"}, 422},
-		"objects for finalizers":    {`{"metadata":{"finalizers":[{}]}}`, []string{"metadata.finalizers[0]"}, 422},
-		"objects in an order":       {`{"spec":{"containers":[{"name":"a","args":[{}],"$setElementOrder/args":["1"]}]}}`, []string{"spec.containers[0].args[0]"}, 422},
-		"to delete no list":         {`{"spec":{"$deleteFromPrimitiveList/securityContext":{}}}`, []string{"spec.$deleteFromPrimitiveList/securityContext"}, 422},
-		"to delete null":            {`{"metadata":{"$deleteFromPrimitiveList/finalizers":[null]}}`, []string{"metadata.$deleteFromPrimitiveList/finalizers[0]"}, 422},
-		"to retain objects":         {`{"spec":{"volumes":[{"name":"v","$retainKeys":[{}]}]}}`, []string{"spec.volumes[0].$retainKeys[0]"}, 422},
-		"an unknown directive":      {`{"metadata":{"labels":{"$patch":1}}}`, []string{"metadata.labels.$patch"}, 422},
-		"without a key":             {`{"spec":{"containers":[{"image":"x:1"}]}}`, []string{"does not contain declared merge key: name"}, 422},
-		"lists of lists":            {`{"spec":{"containers":[[1]]}}`, []string{"spec.containers[0]", "must be an object"}, 422},
-		"retained keys of no list":  {`{"spec":{"volumes":[{"name":"v","$retainKeys":1}]}}`, []string{"invalid patch format of retainKeys"}, 400},
-		"an order that is none":     {`{"spec":{"$setElementOrder/containers":1}}`, []string{"expected a"}, 422},
-		"an order of what is not":   {`{"spec":{"$setElementOrder/nothing":["x"]}}`, []string{"nothing"}, 422},
-		"an object for a list":      {`{"spec":{"containers":{"name":"a"}}}`, nil, 0}, // is found when it is decoded
-		"fields that there are not": {`{"spec":{"more":[{"name":[]},null]},"other":{"x":[null]}}`, nil, 0},
+		"a typical patch":                       {`{"spec":{"containers":[{"name":"a","image":"z"},{"name":"b","$patch":"delete"}],"$setElementOrder/containers":[{"name":"a"}]}}`, nil, 0},
+		"finalizers":                            {`{"metadata":{"$deleteFromPrimitiveList/finalizers":["a/x"],"$setElementOrder/finalizers":["a/y"]}}`, nil, 0},
+		"an atomic list":                        {`{"spec":{"tolerations":[{"key":"x"}],"containers":[{"name":"a","args":["3"]}]}}`, nil, 0},
+		"a key that is a list":                  {`{"spec":{"containers":[{"name":[null]},{"name":[null]}]}}`, []string{"spec.containers[0].name", "spec.containers[1].name"}, 422},
+		"a key that is an object":               {`{"spec":{"containers":[{"name":{}},{"name":{}}]}}`, []string{"spec.containers[0].name"}, 422},
+		"deeper":                                {`{"spec":{"containers":[{"name":"a","env":[{"name":{}},{"name":{}}]}]}}`, []string{"spec.containers[0].env[0].name"}, 422},
+		"to delete":                             {`{"spec":{"containers":[{"name":["a"],"$patch":"delete"}]}}`, []string{"spec.containers[0].name"}, 422},
+		"order with a list":                     {`{"spec":{"$setElementOrder/containers":[{"name":[1]},{"name":[1]}],"containers":[{"name":"a"}]}}`, []string{"spec.$setElementOrder/containers[0].name"}, 422},
+		"order of scalars with an object":       {`{"metadata":{"$setElementOrder/finalizers":[{}]}}`, []string{"metadata.$setElementOrder/finalizers[0]"}, 422},
+		"order of a list without a key":         {`{"spec":{"$setElementOrder/tolerations":["x"]}}`, []string{"spec.$setElementOrder/tolerations"}, 422},
+		"null elements":                         {`{"spec":{"containers":[null]}}`, []string{"spec.containers[0]"}, 422},
+		"null finalizers":                       {`{"metadata":{"finalizers":[null]}}`, []string{"metadata.finalizers[0]"}, 422},
+		"objects for finalizers":                {`{"metadata":{"finalizers":[{}]}}`, []string{"metadata.finalizers[0]"}, 422},
+		"objects in an ordered list of scalars": {`{"spec":{"containers":[{"name":"a","args":[{}],"$setElementOrder/args":["1"]}]}}`, []string{"spec.containers[0].args[0]"}, 422},
+		"to delete no list":                     {`{"spec":{"$deleteFromPrimitiveList/securityContext":{}}}`, []string{"spec.$deleteFromPrimitiveList/securityContext"}, 422},
+		"to delete null":                        {`{"metadata":{"$deleteFromPrimitiveList/finalizers":[null]}}`, []string{"metadata.$deleteFromPrimitiveList/finalizers[0]"}, 422},
+		"to retain objects":                     {`{"spec":{"volumes":[{"name":"v","$retainKeys":[{}]}]}}`, []string{"spec.volumes[0].$retainKeys[0]"}, 422},
+		"an unknown directive":                  {`{"metadata":{"labels":{"$patch":1}}}`, []string{"metadata.labels.$patch"}, 422},
+		"without a key":                         {`{"spec":{"containers":[{"image":"x:1"}]}}`, []string{"does not contain declared merge key: name"}, 422},
+		"lists of lists":                        {`{"spec":{"containers":[[1]]}}`, []string{"spec.containers[0]", "must be an object"}, 422},
+		"retained keys of no list":              {`{"spec":{"volumes":[{"name":"v","$retainKeys":1}]}}`, []string{"invalid patch format of retainKeys"}, 400},
+		"an order that is none":                 {`{"spec":{"$setElementOrder/containers":1}}`, []string{"expected a"}, 422},
+		"an order of an unknown field":          {`{"spec":{"$setElementOrder/nothing":["x"]}}`, []string{"nothing"}, 422},
+		"an object for a list":                  {`{"spec":{"containers":{"name":"a"}}}`, nil, 0}, // found by decoding
+		"unknown fields":                        {`{"spec":{"more":[{"name":[]},null]},"other":{"x":[null]}}`, nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := DecodePatch(types.StrategicMergePatchType, []byte(c.patch), true)
@@ -74,7 +74,7 @@ func TestStrategicPatchesAreChecked(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = p.patchTree(t.Context(), patchedPod(), &corev1.Pod{})
-			if len(c.refused) == 0 {
+			if len(c.rejected) == 0 {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -82,19 +82,19 @@ func TestStrategicPatchesAreChecked(t *testing.T) {
 			}
 			status, ok := err.(apierrors.APIStatus)
 			if !ok || status.Status().Code != c.code {
-				t.Fatalf("%v, want a Status of %d", err, c.code)
+				t.Fatalf("got %v, want code %d", err, c.code)
 			}
-			for _, text := range c.refused {
+			for _, text := range c.rejected {
 				if !strings.Contains(err.Error(), text) {
-					t.Errorf("%q does not name %q", err, text)
+					t.Errorf("got error %q, want it to contain %q", err, text)
 				}
 			}
 		})
 	}
 }
 
-// patchOf draws a patch for a type: mostly of its fields, with values that mostly
-// fit, and with directives.
+// patchOf draws a patch for a type. Most of its fields and values fit the type. It also draws
+// directives.
 func patchOf(t *rapid.T, of reflect.Type, depth int) any {
 	for of.Kind() == reflect.Pointer {
 		of = of.Elem()
@@ -157,8 +157,8 @@ func patchOf(t *rapid.T, of reflect.Type, depth int) any {
 	return rapid.SampledFrom([]any{int64(80), int64(443), true}).Draw(t, "scalar")
 }
 
-// TestStrategicPatchesDoNotPanic: what the check lets pass the library can merge,
-// and the converter can read or refuse.
+// TestStrategicPatchesDoNotPanic checks that the library and the converter handle all patches that
+// pass the check.
 func TestStrategicPatchesDoNotPanic(t *testing.T) {
 	objects := []runtime.Object{
 		patchedPod(),
@@ -170,7 +170,7 @@ func TestStrategicPatchesDoNotPanic(t *testing.T) {
 		&corev1.ServiceAccount{Secrets: []corev1.ObjectReference{{Name: "a"}}, ImagePullSecrets: []corev1.LocalObjectReference{{Name: "a"}}},
 		&networkingv1.Ingress{Spec: networkingv1.IngressSpec{Rules: []networkingv1.IngressRule{{Host: "a"}}}},
 	}
-	refused, merged := 0, 0
+	rejected, merged := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		obj := rapid.SampledFrom(objects).Draw(t, "object")
 		tree, ok := patchOf(t, reflect.TypeOf(obj), 7).(map[string]any)
@@ -191,7 +191,7 @@ func TestStrategicPatchesDoNotPanic(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := checkStrategic(p.tree, live, shape); err != nil {
-			refused++
+			rejected++
 			return
 		}
 		out, err := p.mergeTree(live, shape)
@@ -201,13 +201,13 @@ func TestStrategicPatchesDoNotPanic(t *testing.T) {
 		merged++
 		_ = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(out, shape, true)
 	})
-	if refused == 0 || merged == 0 {
-		t.Errorf("%d refused, %d merged: the patches are one-sided", refused, merged)
+	if rejected == 0 || merged == 0 {
+		t.Errorf("%d rejected, %d merged, want some of both", rejected, merged)
 	}
 }
 
-// Lists are merged by the square of their lengths.
-func TestLongListsAreNotMerged(t *testing.T) {
+// The time to merge lists is quadratic in their length, so long lists are rejected.
+func TestLongListsAreRejected(t *testing.T) {
 	names := func(n int) string {
 		var b strings.Builder
 		for i := range n {
@@ -217,16 +217,16 @@ func TestLongListsAreNotMerged(t *testing.T) {
 	}
 	finalizers := func(n int) string { return strings.Repeat(`,"a/b"`, n)[1:] }
 	for name, c := range map[string]struct {
-		patch   string
-		refused bool
+		patch    string
+		rejected bool
 	}{
-		"a long list":                 {`{"spec":{"containers":[` + names(1000) + `]}}`, false},
-		"a longer one":                {`{"spec":{"containers":[` + names(4000) + `]}}`, true},
-		"values":                      {`{"metadata":{"finalizers":[` + finalizers(4000) + `]}}`, true},
-		"values to delete":            {`{"metadata":{"$deleteFromPrimitiveList/finalizers":[` + finalizers(4000) + `]}}`, true},
-		"an order":                    {`{"spec":{"$setElementOrder/containers":[` + names(4000) + `]}}`, true},
-		"many within others":          {`{"spec":{"containers":[` + strings.Repeat(`,{"name":"a","env":[`+names(500)+`]}`, 50)[1:] + `]}}`, true},
-		"a long list that is a whole": {`{"spec":{"tolerations":[` + strings.Repeat(`,{"key":"a"}`, 4000)[1:] + `]}}`, false},
+		"a long list":              {`{"spec":{"containers":[` + names(1000) + `]}}`, false},
+		"a too long list":          {`{"spec":{"containers":[` + names(4000) + `]}}`, true},
+		"values":                   {`{"metadata":{"finalizers":[` + finalizers(4000) + `]}}`, true},
+		"values to delete":         {`{"metadata":{"$deleteFromPrimitiveList/finalizers":[` + finalizers(4000) + `]}}`, true},
+		"an order":                 {`{"spec":{"$setElementOrder/containers":[` + names(4000) + `]}}`, true},
+		"long lists within a list": {`{"spec":{"containers":[` + strings.Repeat(`,{"name":"a","env":[`+names(500)+`]}`, 50)[1:] + `]}}`, true},
+		"a long atomic list":       {`{"spec":{"tolerations":[` + strings.Repeat(`,{"key":"a"}`, 4000)[1:] + `]}}`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := DecodePatch(types.StrategicMergePatchType, []byte(c.patch), true)
@@ -234,8 +234,8 @@ func TestLongListsAreNotMerged(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = p.patchTree(t.Context(), patchedPod(), &corev1.Pod{})
-			if got := apierrors.IsRequestEntityTooLargeError(err); got != c.refused || err != nil && !got {
-				t.Errorf("%.200v", err)
+			if got := apierrors.IsRequestEntityTooLargeError(err); got != c.rejected || err != nil && !got {
+				t.Errorf("got %.200v, want rejected %t", err, c.rejected)
 			}
 		})
 	}

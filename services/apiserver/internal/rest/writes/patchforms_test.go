@@ -25,28 +25,28 @@ func TestDecodePatch(t *testing.T) {
 		name    string
 		typ     types.PatchType
 		raw     string
-		code    int32 // 0: it is one
+		code    int32 // 0: valid
 		unknown []string
 	}{
-		{"as many operations as there may be", types.JSONPatchType, operations(maxPatchOperations), 0, nil},
-		{"one more", types.JSONPatchType, operations(maxPatchOperations + 1), 413, nil},
-		{"operations that are none", types.JSONPatchType, `{"op":"test"}`, 400, nil},
-		{"no JSON", types.JSONPatchType, `[`, 400, nil},
-		{"an operation with more and twice", types.JSONPatchType, `[{"op":"add","path":"/a","value":1,"value":2,"why":"x"}]`, 0,
+		{"maximum number of operations", types.JSONPatchType, operations(maxPatchOperations), 0, nil},
+		{"too many operations", types.JSONPatchType, operations(maxPatchOperations + 1), 413, nil},
+		{"operations that are an object", types.JSONPatchType, `{"op":"test"}`, 400, nil},
+		{"invalid JSON", types.JSONPatchType, `[`, 400, nil},
+		{"an operation with an unknown and a duplicate field", types.JSONPatchType, `[{"op":"add","path":"/a","value":1,"value":2,"why":"x"}]`, 0,
 			[]string{`json patch duplicate field "[0].value"`, `json patch unknown field "[0].why"`}},
 		{"a merge patch", types.MergePatchType, `{"a":{"b":1,"b":2}}`, 0, []string{`duplicate field "a.b"`}},
 		{"a merge patch that is a list", types.MergePatchType, `[]`, 400, nil},
 		{"a merge patch that is null", types.MergePatchType, `null`, 400, nil},
 		{"an empty merge patch", types.MergePatchType, ``, 400, nil},
 		{"a strategic patch", types.StrategicMergePatchType, `{"a":1,"a":2}`, 0, []string{`duplicate field "a"`}},
-		{"a strategic patch that is a text", types.StrategicMergePatchType, `"x"`, 400, nil},
+		{"a strategic patch that is a string", types.StrategicMergePatchType, `"x"`, 400, nil},
 		{"an apply in YAML", types.ApplyYAMLPatchType, "a:\n  b: 1\n  b: 2\n", 0, []string{`error converting YAML to JSON: yaml: unmarshal errors:` + "\n  line 3: key \"b\" already set in map"}},
 		{"an apply in JSON", types.ApplyYAMLPatchType, `{"a":1}`, 0, nil},
 		{"an apply that is a list", types.ApplyYAMLPatchType, `- a`, 400, nil},
-		{"an empty apply, which is of no kind", types.ApplyYAMLPatchType, ``, 0, nil},
-		{"an apply that is no YAML", types.ApplyYAMLPatchType, "a: [\n", 400, nil},
+		{"an empty apply", types.ApplyYAMLPatchType, ``, 0, nil},
+		{"an apply with invalid YAML", types.ApplyYAMLPatchType, "a: [\n", 400, nil},
 		{"an apply in CBOR", types.ApplyCBORPatchType, "\xa1\x41a\x01", 0, nil},
-		{"an apply that is no CBOR", types.ApplyCBORPatchType, "{}", 400, nil},
+		{"an apply with invalid CBOR", types.ApplyCBORPatchType, "{}", 400, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p, err := DecodePatch(c.typ, []byte(c.raw), true)
@@ -57,7 +57,7 @@ func TestDecodePatch(t *testing.T) {
 				t.Fatal(err)
 			}
 			if code != c.code {
-				t.Fatalf("code %d (%v), want %d", code, err, c.code)
+				t.Fatalf("got code %d (%v), want %d", code, err, c.code)
 			}
 			if err != nil {
 				return
@@ -67,25 +67,25 @@ func TestDecodePatch(t *testing.T) {
 				unknown = append(unknown, e.Error())
 			}
 			if strings.Join(unknown, "|") != strings.Join(c.unknown, "|") {
-				t.Errorf("unknown %q, want %q", unknown, c.unknown)
+				t.Errorf("got unknown %q, want %q", unknown, c.unknown)
 			}
 		})
 	}
 }
 
-// What is wrong with a patch is told of the type that Kubernetes has for it.
-func TestPatchesThatAreNoLists(t *testing.T) {
+// Errors name the type that Kubernetes uses for JSON patches.
+func TestJSONPatchErrorsNameKubernetesType(t *testing.T) {
 	for raw, want := range map[string]string{
 		`{"op":"test"}`: "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",
 		`[{"op":1}]`:    "error decoding patch: json: cannot unmarshal number into Go struct field jsonPatchOp.op of type string",
 	} {
 		if _, err := DecodePatch(types.JSONPatchType, []byte(raw), true); err == nil || err.Error() != want {
-			t.Errorf("%s: %v, want %s", raw, err, want)
+			t.Errorf("%s: got %v, want %s", raw, err, want)
 		}
 	}
 }
 
-// A patch that copies what it copied does not grow without end.
+// The growth by repeated copies is bounded.
 func TestCopiesAreBounded(t *testing.T) {
 	var ops []map[string]any
 	for i := range 40 {
@@ -101,7 +101,7 @@ func TestCopiesAreBounded(t *testing.T) {
 	}
 	out, err := p.patchJSON([]byte(`{"data":{"a":"` + strings.Repeat("a", 1000) + `"}}`))
 	if err == nil || len(out) > MaxPatch {
-		t.Errorf("%d bytes, %v", len(out), err)
+		t.Errorf("got %d bytes, %v, want an error", len(out), err)
 	}
 }
 
@@ -112,7 +112,7 @@ func TestFieldWarnings(t *testing.T) {
 		"error converting YAML to JSON: yaml: unmarshal errors:\n  line 2: key \"a\" already set in map":          "line 2: key \"a\" already set in map",
 	} {
 		if got := strings.Join(fieldWarnings(textError(text)), "|"); got != want {
-			t.Errorf("%q: %q", text, got)
+			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
 	}
 }
@@ -121,8 +121,8 @@ type textError string
 
 func (e textError) Error() string { return string(e) }
 
-// fuzzPatch applies whatever a client sends as a patch to a pod: it is decoded
-// to a pod or refused with a 4xx.
+// fuzzPatch applies arbitrary input as a patch to a pod. It must result in a pod or fail with a
+// 4xx error.
 func fuzzPatch(f *testing.F, typ types.PatchType) {
 	catalog, c := builtinCodec(f)
 	k := catalog.Kind(corev1.SchemeGroupVersion.WithKind("Pod"))
@@ -141,7 +141,7 @@ func fuzzPatch(f *testing.F, typ types.PatchType) {
 			err = patchPod(c, k, p, pod, doc, raw)
 		}
 		if status, ok := err.(apierrors.APIStatus); err != nil && (!ok || status.Status().Code < 400 || status.Status().Code >= 500) {
-			t.Fatalf("%q: %v", raw, err)
+			t.Fatalf("%q: got %v, want a 4xx error", raw, err)
 		}
 	})
 }
@@ -166,9 +166,9 @@ func patchPod(c *codec.Codec, k *registry.Kind, p *Patch, pod *corev1.Pod, doc, 
 	d, err := c.Decode(api.MediaJSON, patched, k.GVK(), nil, true)
 	if err != nil || len(d.Unknown) > 0 {
 		if ok {
-			return textError("the merge patch went into the object, but " + string(patched) + " is no pod")
+			return textError("patch was merged directly, but " + string(patched) + " is not a pod")
 		}
-		return invalidPatch("", textError("no pod"))
+		return invalidPatch("", textError("not a pod"))
 	}
 	if !ok {
 		return nil
@@ -182,7 +182,7 @@ func patchPod(c *codec.Codec, k *registry.Kind, p *Patch, pod *corev1.Pod, doc, 
 		return err
 	}
 	if string(a) != string(b) {
-		return textError("merged directly: " + string(a) + ", the long way: " + string(b))
+		return textError("merged directly: " + string(a) + ", by document: " + string(b))
 	}
 	return nil
 }
@@ -213,10 +213,10 @@ func FuzzApplyPatch(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		p, err := DecodePatch(types.ApplyYAMLPatchType, raw, true)
 		if err == nil && p.tree == nil {
-			t.Fatalf("%q is no object", raw)
+			t.Fatalf("%q decoded without an object", raw)
 		}
 		if err != nil && !apierrors.IsBadRequest(err) {
-			t.Fatalf("%q: %v", raw, err)
+			t.Fatalf("%q: got %v, want BadRequest", raw, err)
 		}
 	})
 }

@@ -13,8 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/codec"
 )
 
-// TestPatchedListsAreBounded as those are that are sent whole: no way in which a patch is
-// applied makes more.
+// TestPatchedListsAreBounded checks that patches of all types cannot exceed the limit of list
+// elements that applies to complete objects.
 func TestPatchedListsAreBounded(t *testing.T) {
 	catalog, err := builtin.Catalog()
 	if err != nil {
@@ -36,7 +36,7 @@ func TestPatchedListsAreBounded(t *testing.T) {
 		}
 		_, err = w.patchedObject(t.Context(), &Request{Kind: &apiset.Resource{Kind: k, Coder: c.Of(k)}, Patch: p}, &corev1.Pod{}, false)
 		if !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "the lists of the document take more than 16777216 bytes") {
-			t.Errorf("%s: %.200v", typ, err)
+			t.Errorf("%s: got %.200v", typ, err)
 		}
 	}
 	p, err := DecodePatch(types.MergePatchType, []byte(containers(1_000)), false)
@@ -44,6 +44,6 @@ func TestPatchedListsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := w.patchedObject(t.Context(), &Request{Kind: &apiset.Resource{Kind: k, Coder: c.Of(k)}, Patch: p}, &corev1.Pod{}, false); err != nil {
-		t.Errorf("what is not much: %v", err)
+		t.Errorf("small list: got %v", err)
 	}
 }

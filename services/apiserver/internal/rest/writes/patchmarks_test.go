@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/json/tape"
 )
 
-// anyMarks draws labels or annotations, now and then something else.
+// anyMarks draws labels or annotations, or sometimes another value.
 func anyMarks(values ...any) *rapid.Generator[any] {
 	return rapid.Custom(func(t *rapid.T) any {
 		if rapid.IntRange(0, 7).Draw(t, "odd") == 0 {
@@ -40,9 +40,9 @@ func encoded(t *rapid.T, v any) []byte {
 	return b
 }
 
-// Patches of labels and annotations make what the long way makes, and leave the object
-// that they patch alone.
-func TestPatchedMarks(t *testing.T) {
+// The fast path for patches of labels and annotations gives the same result as the general one and
+// does not change the old object.
+func TestPatchedLabelsMatchGeneralPath(t *testing.T) {
 	short := 0
 	rapid.Check(t, func(t *rapid.T) {
 		meta := map[string]any{"name": "n", "resourceVersion": "7", "finalizers": []any{"f"}}
@@ -64,7 +64,7 @@ func TestPatchedMarks(t *testing.T) {
 		old := &unstructured.Unstructured{Object: decoded(t, doc)}
 		obj, ok := p.mergeMarks(old)
 		if !reflect.DeepEqual(old.Object, decoded(t, doc)) {
-			t.Fatalf("%s changed what it patches", raw)
+			t.Fatalf("%s changed the old object", raw)
 		}
 		if !ok {
 			return
@@ -77,14 +77,14 @@ func TestPatchedMarks(t *testing.T) {
 		want := decoded(t, merged)
 		clean, _, err := objectmeta.Clean(encoded(t, want["metadata"]), false, false)
 		if err != nil {
-			t.Fatalf("%s into %s is refused the long way: %v", raw, doc, err)
+			t.Fatalf("%s into %s is rejected by the general path: %v", raw, doc, err)
 		}
 		want["metadata"] = decoded(t, clean)
 		got := obj.(*unstructured.Unstructured).Object
-		got["metadata"] = withoutNothing(got["metadata"].(map[string]any))
-		want["metadata"] = withoutNothing(want["metadata"].(map[string]any))
+		got["metadata"] = withoutNullTime(got["metadata"].(map[string]any))
+		want["metadata"] = withoutNullTime(want["metadata"].(map[string]any))
 		if !reflect.DeepEqual(got, want) {
-			t.Fatalf("%s into %s: %v, want %v", raw, doc, got, want)
+			t.Fatalf("%s into %s: got %v, want %v", raw, doc, got, want)
 		}
 	})
 	if short == 0 {
@@ -92,8 +92,8 @@ func TestPatchedMarks(t *testing.T) {
 	}
 }
 
-// withoutNothing leaves out the time of creation that cleaning adds as null.
-func withoutNothing(meta map[string]any) map[string]any {
+// withoutNullTime removes a null creationTimestamp, which cleaning adds.
+func withoutNullTime(meta map[string]any) map[string]any {
 	if meta["creationTimestamp"] == nil {
 		delete(meta, "creationTimestamp")
 	}

@@ -34,8 +34,7 @@ func builtinCodec(t testing.TB) (*registry.Catalog, *codec.Codec) {
 	return catalog, c
 }
 
-// part is a part of a tree, with nulls and fields that are not there here and
-// there.
+// part returns a random part of a tree with some nulls and unknown fields.
 func part(r *rand.Rand, v any, depth int) any {
 	m, ok := v.(map[string]any)
 	if !ok {
@@ -55,13 +54,13 @@ func part(r *rand.Rand, v any, depth int) any {
 		}
 	}
 	if r.Intn(40) == 0 {
-		out["fieldOfNone"] = "x"
+		out["unknownField"] = "x"
 	}
 	return out
 }
 
-// What is merged into objects directly is what the long way makes of them.
-func TestMergingIntoObjectsAgreesWithTheLongWay(t *testing.T) {
+// Merging directly into objects gives the same result as merging documents.
+func TestDirectMergeMatchesDocumentMerge(t *testing.T) {
 	catalog, c := builtinCodec(t)
 	direct := 0
 	for _, k := range catalog.Kinds() {
@@ -94,11 +93,11 @@ func TestMergingIntoObjectsAgreesWithTheLongWay(t *testing.T) {
 		})
 	}
 	if direct < 80 {
-		t.Errorf("only %d patches were merged directly", direct)
+		t.Errorf("%d patches were merged directly, want at least 80", direct)
 	}
 }
 
-// sent is an object as it is after being sent.
+// sent returns an object after encoding and decoding.
 func sent(t *testing.T, c *codec.Codec, k *registry.Kind, obj registry.Object) registry.Object {
 	t.Helper()
 	doc, err := c.Of(k).EncodeObject(obj)
@@ -112,7 +111,7 @@ func sent(t *testing.T, c *codec.Codec, k *registry.Kind, obj registry.Object) r
 	return d.Object.(registry.Object)
 }
 
-// agreeOnMerge tells whether the patch was merged directly.
+// agreeOnMerge reports whether the patch was merged directly.
 func agreeOnMerge(t *testing.T, c *codec.Codec, k *registry.Kind, old registry.Object, patch []byte) bool {
 	t.Helper()
 	doc, err := c.Of(k).EncodeObject(old)
@@ -124,7 +123,7 @@ func agreeOnMerge(t *testing.T, c *codec.Codec, k *registry.Kind, old registry.O
 		return false
 	}
 	if again, err := c.Of(k).EncodeObject(old); err != nil || string(again) != string(doc) {
-		t.Fatalf("the live object was changed by %s: %v", patch, err)
+		t.Fatalf("%s changed the live object: %v", patch, err)
 	}
 	p, err := DecodePatch(types.MergePatchType, patch, true)
 	if err != nil || len(p.unknown) > 0 {
@@ -147,13 +146,13 @@ func agreeOnMerge(t *testing.T, c *codec.Codec, k *registry.Kind, old registry.O
 		t.Fatal(err)
 	}
 	if string(a) != string(b) {
-		t.Fatalf("%s makes of\n%s\n%s, want\n%s", patch, doc, a, b)
+		t.Fatalf("%s into\n%s: got\n%s, want\n%s", patch, doc, a, b)
 	}
 	return true
 }
 
-// agreeOnStrategic checks that a strategic patch makes the same of the fields
-// that it names as of the whole object.
+// agreeOnStrategic checks that a strategic patch of only the fields that it names gives the same
+// result as a patch of the whole object.
 func agreeOnStrategic(t *testing.T, c *codec.Codec, k *registry.Kind, old registry.Object, patch []byte) {
 	t.Helper()
 	p, err := DecodePatch(types.StrategicMergePatchType, patch, false)
@@ -170,7 +169,7 @@ func agreeOnStrategic(t *testing.T, c *codec.Codec, k *registry.Kind, old regist
 		wantErr = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(tree, want, false)
 	}
 	if (gotErr == nil) != (wantErr == nil) {
-		t.Fatalf("%s: %v, want %v", patch, gotErr, wantErr)
+		t.Fatalf("%s: got %v, want %v", patch, gotErr, wantErr)
 	}
 	if gotErr != nil {
 		return
@@ -186,6 +185,6 @@ func agreeOnStrategic(t *testing.T, c *codec.Codec, k *registry.Kind, old regist
 	// The order within raw JSON may differ.
 	var xTree, yTree any
 	if json.Unmarshal(x, &xTree) != nil || json.Unmarshal(y, &yTree) != nil || !reflect.DeepEqual(xTree, yTree) {
-		t.Fatalf("%s makes\n%s, want\n%s", patch, x, y)
+		t.Fatalf("%s: got\n%s, want\n%s", patch, x, y)
 	}
 }

@@ -116,7 +116,7 @@ func (w *Writer) writeScale(ctx context.Context, r *Request, want func(*autoscal
 		if err != nil {
 			return outcome{}, err
 		}
-		if parent.asked, err = w.admitScale(ctx, r, sc, now); err != nil {
+		if parent.admission, err = w.admitScale(ctx, r, sc, now); err != nil {
 			return outcome{}, err
 		}
 		// The validation of a document covers its replicas, by its schema and its scale.

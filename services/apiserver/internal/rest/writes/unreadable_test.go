@@ -16,9 +16,9 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// TestOnlyDamageIsDeleted: what could not be opened as nobody was let wait for it, or as the request ended,
-// may be well, and stays.
-func TestOnlyDamageIsDeleted(t *testing.T) {
+// TestDeleteUnreadableKeepsObjectsThatMayBeReadable checks that an object stays if it could not be
+// opened because the request was rejected or ended.
+func TestDeleteUnreadableKeepsObjectsThatMayBeReadable(t *testing.T) {
 	b := newBase(t)
 	ended, end := context.WithCancel(t.Context())
 	end()
@@ -28,13 +28,13 @@ func TestOnlyDamageIsDeleted(t *testing.T) {
 		deleted bool
 		is      func(error) bool
 	}{
-		"damaged":         {t.Context(), errors.New("no such key"), true, func(err error) bool { return err == nil }},
-		"nobody may wait": {t.Context(), fmt.Errorf("open: %w", status.ManyWait()), false, apierrors.IsTooManyRequests},
-		"seats are late":  {t.Context(), fmt.Errorf("open: %w", apierrors.NewTimeoutError("late", 0)), false, apierrors.IsTimeout},
-		"the client left": {ended, context.Canceled, false, func(err error) bool { return errors.Is(err, context.Canceled) }},
+		"damaged":             {t.Context(), errors.New("no such key"), true, func(err error) bool { return err == nil }},
+		"too many waiting":    {t.Context(), fmt.Errorf("open: %w", status.ManyWait()), false, apierrors.IsTooManyRequests},
+		"deadline exceeded":   {t.Context(), fmt.Errorf("open: %w", apierrors.NewTimeoutError("late", 0)), false, apierrors.IsTimeout},
+		"client disconnected": {ended, context.Canceled, false, func(err error) bool { return errors.Is(err, context.Canceled) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := b.world(t)
+			w := b.fixture(t)
 			k := w.kind("configmaps")
 			rev := w.put(k, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}})
 			key := k.Key("n", "c")
@@ -43,10 +43,10 @@ func TestOnlyDamageIsDeleted(t *testing.T) {
 			w.store.values[key] = kv
 			err := w.writer.DeleteUnreadable(c.ctx, &writes.Request{Kind: k, Namespace: "n", Name: "c", User: &request.User{Name: "u"}})
 			if !c.is(err) {
-				t.Errorf("error %v", err)
+				t.Errorf("got error %v", err)
 			}
 			if _, kept := w.store.values[key]; kept == c.deleted {
-				t.Errorf("it is kept: %t", kept)
+				t.Errorf("object kept: got %t, want %t", kept, !c.deleted)
 			}
 		})
 	}

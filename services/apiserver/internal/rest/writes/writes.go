@@ -111,9 +111,9 @@ type Request struct {
 
 	// encoded describes the value that the next write stores, for its span.
 	encoded traced.Value
-	// asked is the admission request of a change if its object is not the written object itself. It
-	// has passed mutating admission and is validated later.
-	asked *admission.Request
+	// admission is the admission request of a change if its object is not the written object
+	// itself. It has passed mutating admission and is validated later.
+	admission *admission.Request
 	// While holds additional preconditions of the write.
 	While []storage.Premise
 	// Unnoted suppresses the call of Written.

@@ -7,11 +7,11 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// BenchmarkProviders seals and opens a value of the size of a secret with a certificate.
+// BenchmarkProviders encrypts and decrypts a value of the size of a secret with a certificate.
 func BenchmarkProviders(b *testing.B) {
 	value := append([]byte("k8s\x00"), bytes.Repeat([]byte("v"), 4<<10)...)
 	for _, p := range providers(b) {
-		s := newShelf()
+		s := newRawStore()
 		store := s.at(open(b, rules(rule("secrets", p.with))))
 		b.Run("create/"+p.name, func(b *testing.B) {
 			b.ReportAllocs()

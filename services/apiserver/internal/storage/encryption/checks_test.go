@@ -14,7 +14,7 @@ func pluginAt(endpoint, name string) string {
 	return fmt.Sprintf("kms: {apiVersion: v2, name: %s, endpoint: '%s', timeout: 5s}", name, endpoint)
 }
 
-// TestAllPluginsAreChecked: health tells of each that is not well, and of nothing else.
+// TestAllPluginsAreChecked checks that the health check reports exactly the unhealthy plugins.
 func TestAllPluginsAreChecked(t *testing.T) {
 	one, two := kmstest.New(t), kmstest.New(t)
 	b := builder(t)
@@ -26,30 +26,31 @@ func TestAllPluginsAreChecked(t *testing.T) {
 	} {
 		one.Say(c.one)
 		two.Say(c.two)
-		told := ""
-		eventually(t, "told", func() bool {
+		got := ""
+		eventually(t, "reported", func() bool {
 			if err := live.CheckAll(httptest.NewRequestWithContext(t.Context(), "GET", "/healthz", nil)); err != nil {
-				told = err.Error()
+				got = err.Error()
 			} else {
-				told = ""
+				got = ""
 			}
-			return told == c.want
+			return got == c.want
 		})
 	}
 }
 
-// TestWhatIsWrongWithKeysOfOneNameIsToldOnce, however many there are.
-func TestWhatIsWrongWithKeysOfOneNameIsToldOnce(t *testing.T) {
-	s := newShelf()
+// TestErrorOfKeysWithSameNameIsReportedOnce checks an error that several keys with one name
+// return.
+func TestErrorOfKeysWithSameNameIsReportedOnce(t *testing.T) {
+	s := newRawStore()
 	create(t, s.at(open(t, rules(rule("secrets", keys("aesgcm", key32))))), secretKey, plain())
 	third := strings.Repeat("A", 43) + "="
 	others := s.at(open(t, rules(rule("secrets", "aesgcm: {keys: [{name: k1, secret: "+other32+"}, {name: k1, secret: "+third+"}]}"))))
 	if _, _, err := get(t, others, secretKey); err == nil || err.Error() != "cipher: message authentication failed" {
-		t.Errorf("told %v", err)
+		t.Errorf("got %v", err)
 	}
 }
 
-// TestMaskedRules names the rule that masks another, as it stands in the file.
+// TestMaskedRules checks that the error names the masking rule as written in the file.
 func TestMaskedRules(t *testing.T) {
 	for _, c := range []struct{ wide, narrow, want string }{
 		{"'*.'", "secrets", `resource "secrets" is masked by earlier rule "*."`},
@@ -66,7 +67,7 @@ func TestMaskedRules(t *testing.T) {
 			s.Close()
 		}
 		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("told %v, want %s", err, c.want)
+			t.Errorf("got %v, want %s", err, c.want)
 		}
 	}
 }

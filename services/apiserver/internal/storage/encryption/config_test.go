@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// recorded reads what was recorded.
+// recorded reads a recording of Kubernetes.
 func recorded(t testing.TB, file string, into any) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", file))
@@ -38,7 +38,7 @@ func builder(t testing.TB) *encryption.Builder {
 	return &encryption.Builder{ServerID: "test", Logger: slog.New(slog.DiscardHandler), Metrics: m}
 }
 
-// TestStartFailures holds what is said of bad configurations against Kubernetes.
+// TestStartFailures compares the errors of invalid configurations with those of Kubernetes.
 func TestStartFailures(t *testing.T) {
 	var cases []struct {
 		Name   string
@@ -59,7 +59,7 @@ func TestStartFailures(t *testing.T) {
 			}
 			file, ok := strings.CutPrefix(c.Flags[0], "--encryption-provider-config=")
 			if !ok {
-				t.Skip("a flag without the file is the affair of who reads flags")
+				t.Skip("case of the flag parser")
 			}
 			want := ""
 			if c.Exit == float64(1) {
@@ -76,56 +76,56 @@ func TestStartFailures(t *testing.T) {
 			}
 			want = address.ReplaceAllString(want, "(0x0)")
 			if got != want {
-				t.Errorf("told\n%s\nwant\n%s", got, want)
+				t.Errorf("got\n%s\nwant\n%s", got, want)
 			}
 		})
 	}
 	if len(cases) < 25 {
-		t.Errorf("only %d cases were read", len(cases))
+		t.Errorf("read %d cases, want at least 25", len(cases))
 	}
 }
 
-// TestValidation is of what was not recorded.
+// TestValidation checks cases that were not recorded.
 func TestValidation(t *testing.T) {
 	const key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 	head := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n"
 	const old = "{kms: {name: 'a:b', endpoint: 'unix:///x'}}"
 	for _, c := range []struct{ name, resources, providers, want string }{
 		{"an old plugin with a colon", "[secrets]", "[" + old + "]", ""},
-		{"an endpoint that is none", "[secrets]", "[{kms: {name: a, endpoint: 'unix:///%zz'}}]", "invalid endpoint for kms provider, error: parse"},
+		{"an invalid endpoint", "[secrets]", "[{kms: {name: a, endpoint: 'unix:///%zz'}}]", "invalid endpoint for kms provider, error: parse"},
 		{"two new plugins of one name", "[secrets]", "[{kms: {apiVersion: v2, name: a, endpoint: 'unix:///x'}}, {kms: {apiVersion: v2, name: a, endpoint: 'unix:///y'}}]", "duplicate KMS provider name a"},
 		{"two old plugins of one name", "[secrets]", "[" + old + ", " + old + "]", ""},
-		{"two old plugins of one name, followed", "[secrets]", "[" + old + ", " + old + "]", "duplicate KMS provider name a:b"},
+		{"two old plugins of one name, reloaded", "[secrets]", "[" + old + ", " + old + "]", "duplicate KMS provider name a:b"},
 		{"all resources and more", "['*.*', secrets]", "[{identity: {}}]", "overlapping resources"},
 		{"all resources", "['*.*']", "[{identity: {}}]", ""},
 		{"core and all of a group", "['*.', '*.apps']", "[{identity: {}}]", ""},
 		{"a resource of all groups", "['secrets.*']", "[{identity: {}}]", "encrypting the same resource across groups is not supported"},
-		{"a lone star, which hides nothing", "['*', secrets]", "[{identity: {}}]", "parsing file: resources[0].resources[0]: Invalid value: \"*\": use '*.'"},
-		{"no API", "[serviceipallocations]", "[{identity: {}}]", "resources which do not have REST API/s cannot be encrypted"},
+		{"a single star", "['*', secrets]", "[{identity: {}}]", "parsing file: resources[0].resources[0]: Invalid value: \"*\": use '*.'"},
+		{"a resource without API", "[serviceipallocations]", "[{identity: {}}]", "resources which do not have REST API/s cannot be encrypted"},
 		{"a plugin without a name", "[secrets]", "[{kms: {apiVersion: v2, endpoint: 'unix:///x'}}]", "name is a mandatory field for a provider"},
 		{"a plugin without an endpoint", "[secrets]", "[{kms: {apiVersion: v2, name: a}}]", "endpoint is a mandatory field for a kms"},
-		{"an old plugin that keeps nothing", "[secrets]", "[{kms: {name: a, cachesize: 0, endpoint: 'unix:///x'}}]", "cachesize should be a positive value, or negative to disable"},
+		{"an old plugin without a cache", "[secrets]", "[{kms: {name: a, cachesize: 0, endpoint: 'unix:///x'}}]", "cachesize should be a positive value, or negative to disable"},
 		{"a key given twice", "[secrets]", "[{aescbc: {keys: [{name: a, name: b, secret: " + key + "}]}}]", "strict decoding error"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := encryption.Parse("f", []byte(head+"- resources: "+c.resources+"\n  providers: "+c.providers+"\n"), strings.HasSuffix(c.name, "followed"))
+			_, err := encryption.Parse("f", []byte(head+"- resources: "+c.resources+"\n  providers: "+c.providers+"\n"), strings.HasSuffix(c.name, "reloaded"))
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
-				t.Errorf("told %v, want %q", err, c.want)
+				t.Errorf("got %v, want %q", err, c.want)
 			}
 			if err != nil && strings.Contains(err.Error(), key) {
-				t.Errorf("a key is told: %v", err)
+				t.Errorf("error contains a key: %v", err)
 			}
 		})
 	}
 }
 
-// TestOldKindOfConfiguration reads a file of the kind that early documentation used.
+// TestOldKindOfConfiguration reads a file with the kind that early documentation used.
 func TestOldKindOfConfiguration(t *testing.T) {
 	text := strings.Replace(rules(rule("secrets", identity)), "EncryptionConfiguration", "EncryptionConfig", 1)
 	for apiVersion, ok := range map[string]bool{"v1": true, "apiserver.config.k8s.io/v1": false, "v2": false} {
 		_, err := encryption.Parse("f", []byte(strings.Replace(text, "apiserver.config.k8s.io/v1", apiVersion, 1)), false)
 		if (err == nil) != ok {
-			t.Errorf("%s: %v", apiVersion, err)
+			t.Errorf("%s: got %v, want success %t", apiVersion, err, ok)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
 )
 
-func counted(t testing.TB) (*prometheus.Registry, *encryption.Builder) {
+func newMetricsBuilder(t testing.TB) (*prometheus.Registry, *encryption.Builder) {
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	m, err := encryption.NewMetrics(reg)
@@ -26,13 +26,13 @@ func counted(t testing.TB) (*prometheus.Registry, *encryption.Builder) {
 	return reg, b
 }
 
-// TestWhatIsCounted: each value that was sealed or opened, by which provider, and how that
-// ended; how long it took, of those that succeeded.
-func TestWhatIsCounted(t *testing.T) {
+// TestOperationsAreCounted checks the counts of encryptions and decryptions by provider and
+// outcome, and the durations of successful ones.
+func TestOperationsAreCounted(t *testing.T) {
 	p := kmstest.New(t)
-	reg, b := counted(t)
+	reg, b := newMetricsBuilder(t)
 	b.Pace = kms.Pace{Well: time.Hour, Ill: time.Hour}
-	s := newShelf()
+	s := newRawStore()
 	const seal, other, lost = "/registry/secrets/default/s", "/registry/configmaps/default/c", "/registry/secrets/default/l"
 	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), lost, plain())
 	p.UseKey("key-2")
@@ -42,19 +42,19 @@ func TestWhatIsCounted(t *testing.T) {
 	create(t, store, seal, plain())
 	create(t, store, other, plain())
 	if _, err := store.Create(t.Context(), other, []byte("k8s:enc:x"), storage.WriteOptions{}); err == nil {
-		t.Error("what looks sealed is stored")
+		t.Error("value with an encryption prefix was stored")
 	}
 	for key, bad := range map[string]bool{seal: false, other: false, lost: true} {
 		if _, _, err := get(t, store, key); (err != nil) != bad {
-			t.Errorf("%s: %v", key, err)
+			t.Errorf("%s: got %v, want error %t", key, err, bad)
 		}
 	}
-	s.values[seal] = []byte("nobody's")
+	s.values[seal] = []byte("no prefix")
 	if _, _, err := get(t, store, seal); err == nil {
-		t.Error("what has no prefix opens")
+		t.Error("value without a prefix was decrypted")
 	}
 	operations := kmstest.Samples(t, reg, "apiserver_storage_transformation_operations_total")
-	want := map[string]float64{ // labels in the order of their names
+	want := map[string]float64{ // labels are in the order of their names
 		"secrets OK to_storage k8s:enc:aesgcm:v1:": 1, "secrets OK to_storage k1:": 1,
 		"secrets OK from_storage k8s:enc:aesgcm:v1:": 1, "secrets OK from_storage k1:": 1,
 		"configmaps OK to_storage identity": 1, "configmaps OK from_storage identity": 1,
@@ -63,7 +63,7 @@ func TestWhatIsCounted(t *testing.T) {
 		"secrets Unknown from_storage unknown":                     1,
 	}
 	if fmt.Sprint(operations) != fmt.Sprint(want) {
-		t.Errorf("counted %v, want %v", operations, want)
+		t.Errorf("got counts %v, want %v", operations, want)
 	}
 	took := kmstest.Samples(t, reg, "apiserver_storage_transformation_duration_seconds")
 	want = map[string]float64{
@@ -71,29 +71,30 @@ func TestWhatIsCounted(t *testing.T) {
 		"to_storage identity": 1, "from_storage identity": 1,
 	}
 	if fmt.Sprint(took) != fmt.Sprint(want) {
-		t.Errorf("took %v, want %v", took, want)
+		t.Errorf("got durations %v, want %v", took, want)
 	}
 }
 
-// TestMetricsOfOthers: one of another form under the same name is an error.
-func TestMetricsOfOthers(t *testing.T) {
+// TestConflictingMetricsFail checks that a registered metric with the same name and another form
+// is an error.
+func TestConflictingMetricsFail(t *testing.T) {
 	for _, name := range []string{"apiserver_storage_transformation_operations_total", "apiserver_envelope_encryption_invalid_key_id_from_status_total"} {
 		reg := prometheus.NewRegistry()
 		reg.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: "Another."}))
 		if _, err := encryption.NewMetrics(reg); err == nil {
-			t.Errorf("%s is registered twice", name)
+			t.Errorf("%s: got no error for a conflicting metric", name)
 		}
 	}
 }
 
-// reloads is how often the configuration was read anew, by outcome.
+// reloads returns the number of reloads of the configuration by outcome.
 func reloads(t testing.TB, reg *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	out := map[string]float64{}
 	for labels, n := range kmstest.Samples(t, reg, "apiserver_encryption_config_controller_automatic_reloads_total") {
 		server, status, _ := strings.Cut(labels, " ")
 		if server != kms.Hash("test") {
-			t.Errorf("counted for %q", server)
+			t.Errorf("got count for server %q", server)
 		}
 		out[status] = n
 	}

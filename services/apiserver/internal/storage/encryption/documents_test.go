@@ -8,17 +8,17 @@ import (
 	"binnacle/services/apiserver/internal/storage/encryption"
 )
 
-// TestDocuments is of what is wrong with a document before anybody looks at its rules.
+// TestDocuments checks errors in documents that are found before their rules are validated.
 func TestDocuments(t *testing.T) {
 	const kind = "kind: EncryptionConfiguration\n"
 	good := rules(rule("secrets", identity))
 	for _, c := range []struct{ name, content, want string }{
-		{"well", good, ""},
-		{"no YAML", "a: b: c", "mapping values are not allowed"},
-		{"no object", "[1]", "cannot unmarshal array"},
+		{"valid", good, ""},
+		{"invalid YAML", "a: b: c", "mapping values are not allowed"},
+		{"a list", "[1]", "cannot unmarshal array"},
 		{"no kind", "apiVersion: apiserver.config.k8s.io/v1\n", "Object 'Kind' is missing"},
 		{"no version", kind, "Object 'apiVersion' is missing"},
-		{"what is no version", "apiVersion: a/b/c\n" + kind, "unexpected GroupVersion string: a/b/c"},
+		{"an invalid version", "apiVersion: a/b/c\n" + kind, "unexpected GroupVersion string: a/b/c"},
 		{"another version", strings.Replace(good, "io/v1", "io/v2", 1), `no kind "EncryptionConfiguration" is registered for version "apiserver.config.k8s.io/v2"`},
 		{"another group", strings.Replace(good, "apiserver.config", "other.config", 1), `is registered for version "other.config.k8s.io/v1"`},
 		{"another kind", strings.Replace(good, "kind: Enc", "kind: Dec", 1), `no kind "DecryptionConfiguration" is registered`},
@@ -30,13 +30,13 @@ func TestDocuments(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := encryption.Parse("f", []byte(c.content), false)
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
-				t.Errorf("told %v, want %q", err, c.want)
+				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})
 	}
 }
 
-// TestDefaults of plugins stand only where nothing is said.
+// TestDefaults checks that defaults of plugins apply only to missing fields.
 func TestDefaults(t *testing.T) {
 	c, err := encryption.Parse("f", []byte(rules(rule("secrets", "kms: {name: a, endpoint: 'unix:///x'}", "kms: {name: b, endpoint: 'unix:///x', cachesize: 7, timeout: 9s}",
 		"kms: {apiVersion: v2, name: c, endpoint: 'unix:///x'}"))), false)
@@ -45,7 +45,7 @@ func TestDefaults(t *testing.T) {
 	}
 	for i, want := range []struct {
 		version string
-		size    int32 // 0: none
+		size    int32 // 0 if unset
 		timeout time.Duration
 	}{{"v1", 1000, 3 * time.Second}, {"v1", 7, 9 * time.Second}, {"v2", 0, 3 * time.Second}} {
 		k := c.Resources[0].Providers[i].KMS
@@ -54,7 +54,7 @@ func TestDefaults(t *testing.T) {
 			size = *k.CacheSize
 		}
 		if k.APIVersion != want.version || size != want.size || k.Timeout.Duration != want.timeout {
-			t.Errorf("%s is %s, keeps %d, takes %s", k.Name, k.APIVersion, size, k.Timeout.Duration)
+			t.Errorf("%s: got version %s, cache size %d, timeout %s", k.Name, k.APIVersion, size, k.Timeout.Duration)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/encryption"
 )
 
-// failing is a store that does nothing.
+// failing is a store whose methods return an error.
 type failing struct {
 	storage.Interface
 	why error
@@ -25,17 +25,17 @@ func (f failing) Resume(context.Context, string, storage.Place) (storage.Watcher
 	return nil, f.why
 }
 
-// TestErrorsFromBelow are those of who asks.
-func TestErrorsFromBelow(t *testing.T) {
+// TestStoreErrorsAreReturned checks that errors of the underlying store are returned unchanged.
+func TestStoreErrorsAreReturned(t *testing.T) {
 	below := errors.New("below")
 	s := encryption.NewStore(failing{why: below}, encryption.Plain(), builtIn(), nil)
 	if _, at, err := s.Get(t.Context(), secretKey, 0); at != 7 || !errors.Is(err, below) {
-		t.Errorf("read at %d: %v", at, err)
+		t.Errorf("Get: got revision %d, %v", at, err)
 	}
 	if w, err := s.Watch(t.Context(), "/registry/", 1); w != nil || !errors.Is(err, below) {
-		t.Errorf("watched: %v, %v", w, err)
+		t.Errorf("Watch: got %v, %v", w, err)
 	}
 	if w, err := s.Resume(t.Context(), "/registry/", storage.Place{}); w != nil || !errors.Is(err, below) {
-		t.Errorf("resumed: %v, %v", w, err)
+		t.Errorf("Resume: got %v, %v", w, err)
 	}
 }

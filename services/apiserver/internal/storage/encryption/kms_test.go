@@ -19,24 +19,24 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// patience bounds waiting for what must happen.
+// patience bounds waits for expected events.
 const patience = 30 * time.Second
 
 func eventually(t testing.TB, what string, check func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !check(); time.Sleep(5 * time.Millisecond) { // between polls
 		if time.Now().After(deadline) {
-			t.Fatalf("not %s in time", what)
+			t.Fatalf("timeout waiting for: %s", what)
 		}
 	}
 }
 
-// kmsRule seals secrets with a plugin.
+// kmsRule returns a configuration that encrypts secrets with a plugin.
 func kmsRule(p *kmstest.Plugin, timeout time.Duration) string {
 	return rules(rule("secrets", fmt.Sprintf("kms: {apiVersion: v2, name: rec, endpoint: '%s', timeout: %s}", p.Endpoint(), timeout), identity))
 }
 
-// openKMS puts a plugin to work that is asked often.
+// openKMS opens a configuration with a plugin that is probed often.
 func openKMS(t testing.TB, p *kmstest.Plugin, timeout time.Duration, change func(*kms.Pace)) *encryption.Live {
 	t.Helper()
 	b := builder(t)
@@ -47,7 +47,7 @@ func openKMS(t testing.TB, p *kmstest.Plugin, timeout time.Duration, change func
 	return openWith(t, b, kmsRule(p, timeout), false)
 }
 
-// keyOf is the id of the key that a value was sealed with.
+// keyOf returns the ID of the key of a stored value.
 func keyOf(t testing.TB, stored []byte) string {
 	t.Helper()
 	for b := bytes.TrimPrefix(stored, []byte("k8s:enc:kms:v2:rec:")); len(b) > 0; {
@@ -59,11 +59,11 @@ func keyOf(t testing.TB, stored []byte) string {
 		}
 		b = b[protowire.ConsumeFieldValue(num, protowire.BytesType, b):]
 	}
-	t.Fatalf("%q has no key", stored)
+	t.Fatalf("%q has no key ID", stored)
 	return ""
 }
 
-// TestStoredByKMS holds what is stored, and what a plugin is asked, against Kubernetes.
+// TestStoredByKMS compares stored values and plugin calls with those of Kubernetes.
 func TestStoredByKMS(t *testing.T) {
 	var cases []struct {
 		Name   string
@@ -78,7 +78,7 @@ func TestStoredByKMS(t *testing.T) {
 	}
 	recorded(t, "kms-v2.json", &cases)
 	p := kmstest.New(t)
-	s := newShelf()
+	s := newRawStore()
 	store := s.at(openKMS(t, p, 5*time.Second, func(pace *kms.Pace) { pace.Well, pace.WellKept = time.Hour, time.Hour }))
 	seen := 0
 	for _, c := range cases {
@@ -86,83 +86,83 @@ func TestStoredByKMS(t *testing.T) {
 			continue
 		}
 		seen++
-		size := c.Stored.ProtobufFields[0].Bytes - 60 // beside the value: info, nonce, tag
+		size := c.Stored.ProtobufFields[0].Bytes - 60 // without info, nonce and tag
 		create(t, store, secretKey, bytes.Repeat([]byte("x"), size))
 		rest, ok := bytes.CutPrefix(s.values[secretKey], []byte(c.Stored.Prefix))
 		if !ok {
-			t.Fatalf("stored as %.40q", s.values[secretKey])
+			t.Fatalf("got stored value %.40q", s.values[secretKey])
 		}
 		for _, f := range c.Stored.ProtobufFields {
 			num, typ, n := protowire.ConsumeTag(rest)
 			if rest = rest[n:]; int(num) != f.Field {
-				t.Fatalf("%s: field %d, want %d", c.Name, num, f.Field)
+				t.Fatalf("%s: got field %d, want %d", c.Name, num, f.Field)
 			}
 			if f.Varint != nil {
 				v, n := protowire.ConsumeVarint(rest)
 				if rest = rest[n:]; v != *f.Varint {
-					t.Errorf("%s: field %d is %d", c.Name, num, v)
+					t.Errorf("%s: field %d: got %d, want %d", c.Name, num, v, *f.Varint)
 				}
 				continue
 			}
 			v, n := protowire.ConsumeBytes(rest)
 			if rest = rest[n:]; typ != protowire.BytesType || len(v) != f.Bytes || f.Text != "" && string(v) != f.Text {
-				t.Errorf("%s: field %d is %q, want %d bytes %q", c.Name, num, v, f.Bytes, f.Text)
+				t.Errorf("%s: field %d: got %q, want %d bytes %q", c.Name, num, v, f.Bytes, f.Text)
 			}
 		}
 		if len(rest) > 0 {
-			t.Errorf("%s: %q is left over", c.Name, rest)
+			t.Errorf("%s: unexpected data %q", c.Name, rest)
 		}
 	}
 	if seen != 2 {
-		t.Errorf("%d values were read", seen)
+		t.Errorf("read %d values, want 2", seen)
 	}
 	if s, e, d := p.Calls("Status"), p.Calls("Encrypt"), p.Calls("Decrypt"); s != 1 || e != 1 || d != 0 {
-		t.Errorf("the plugin was asked for its status %d, to encrypt %d, to decrypt %d times; want 1, 1, 0", s, e, d)
+		t.Errorf("got %d Status, %d Encrypt, %d Decrypt calls, want 1, 1, 0", s, e, d)
 	}
 }
 
-// TestKeyChange: another key is noticed, and what was sealed before is stale.
+// TestKeyChange checks that another key is detected and makes earlier values stale.
 func TestKeyChange(t *testing.T) {
 	p := kmstest.New(t)
-	s := newShelf()
+	s := newRawStore()
 	store := s.at(openKMS(t, p, 5*time.Second, nil))
 	create(t, store, secretKey, plain())
 	p.UseKey("key-2")
 	eventually(t, "stale", func() bool {
 		got, stale, err := get(t, store, secretKey)
 		if got != string(plain()) || err != nil {
-			t.Fatalf("%.9q, %v", got, err)
+			t.Fatalf("got %.9q, %v", got, err)
 		}
 		return stale
 	})
 	if id := keyOf(t, s.values[secretKey]); id != "key-1" {
-		t.Errorf("the value is sealed with %q", id)
+		t.Errorf("value has key %q, want key-1", id)
 	}
 	create(t, store, secretKey, plain())
 	if id := keyOf(t, s.values[secretKey]); id != "key-2" {
-		t.Errorf("a new value is sealed with %q", id)
+		t.Errorf("new value has key %q, want key-2", id)
 	}
 	if _, stale, err := get(t, store, secretKey); stale || err != nil {
-		t.Errorf("stale %t, %v", stale, err)
+		t.Errorf("got stale %t, %v, want false", stale, err)
 	}
 }
 
-// TestPluginInTheMiddleOfAChange: as long as it does not agree with itself, nothing is
-// sealed with the new key, and the old one goes on.
-func TestPluginInTheMiddleOfAChange(t *testing.T) {
+// TestInconsistentPluginKeepsOldKey checks that a new key is not used while Status and Encrypt
+// report different keys.
+func TestInconsistentPluginKeepsOldKey(t *testing.T) {
 	p := kmstest.New(t)
-	s := newShelf()
+	s := newRawStore()
 	live := openKMS(t, p, 5*time.Second, nil)
 	store := s.at(live)
 	p.EncryptWith("key-1")
 	p.UseKey("key-2")
-	eventually(t, "ill", func() bool {
+	eventually(t, "unhealthy", func() bool {
 		err := live.Current().Check(t.Context(), 0)
 		return err != nil && strings.Contains(err.Error(), "failed to rotate DEK")
 	})
 	create(t, store, secretKey, plain())
 	if id := keyOf(t, s.values[secretKey]); id != "key-1" {
-		t.Errorf("a value is sealed with %q", id)
+		t.Errorf("value has key %q, want key-1", id)
 	}
 	p.EncryptWith("")
 	eventually(t, "rotated", func() bool {
@@ -171,19 +171,20 @@ func TestPluginInTheMiddleOfAChange(t *testing.T) {
 	})
 }
 
-// TestPluginGone: reads of what has been opened go on, writes for as long as the last
-// good status allows; both are refused within the time of a call, and come back.
+// TestPluginGone checks that values of known keys can be read, and written as long as the last
+// valid status permits, while the plugin is gone. Other requests fail within the timeout of a call
+// and succeed after it returns.
 func TestPluginGone(t *testing.T) {
 	for _, c := range []struct {
 		name          string
-		begone, again func(*kmstest.Plugin)
+		fail, recover func(*kmstest.Plugin)
 	}{
-		{"dead", (*kmstest.Plugin).Stop, (*kmstest.Plugin).Start},
+		{"stopped", (*kmstest.Plugin).Stop, (*kmstest.Plugin).Start},
 		{"hanging", (*kmstest.Plugin).Hang, (*kmstest.Plugin).Answer},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := kmstest.New(t)
-			s := newShelf()
+			s := newRawStore()
 			others := s.at(openKMS(t, p, 5*time.Second, nil)) // another server, with another seed
 			create(t, others, "/registry/secrets/default/seen", plain())
 			create(t, others, "/registry/secrets/default/unseen", plain())
@@ -194,21 +195,21 @@ func TestPluginGone(t *testing.T) {
 				t.Fatal(err)
 			}
 			create(t, store, secretKey, plain())
-			c.begone(p)
-			eventually(t, "ill", func() bool { return live.Current().Check(t.Context(), 0) != nil })
+			c.fail(p)
+			eventually(t, "unhealthy", func() bool { return live.Current().Check(t.Context(), 0) != nil })
 			for _, key := range []string{secretKey, "/registry/secrets/default/seen"} {
 				if got, _, err := get(t, store, key); got != string(plain()) || err != nil {
-					t.Errorf("%s reads as %.9q, %v", key, got, err)
+					t.Errorf("%s: got %.9q, %v", key, got, err)
 				}
 			}
 			for _, ctx := range []context.Context{t.Context(), kms.Impatient(t.Context())} {
 				_, _, err := store.Get(ctx, "/registry/secrets/default/unseen", 0)
 				var why *storage.UnreadableError
 				if !errors.As(err, &why) || !why.Passing {
-					t.Errorf("a value that the plugin has to open: %v", err)
+					t.Errorf("value of an unknown key: got %v, want a temporary error", err)
 				}
 			}
-			eventually(t, "refused", func() bool {
+			eventually(t, "writes rejected", func() bool {
 				_, err := store.Create(t.Context(), secretKey, plain(), storage.WriteOptions{})
 				var why *storage.SealError
 				if err != nil && (!errors.As(err, &why) || !strings.Contains(err.Error(), " expired at ")) {
@@ -217,60 +218,61 @@ func TestPluginGone(t *testing.T) {
 				return err != nil
 			})
 			if got, _, err := get(t, store, secretKey); got != string(plain()) || err != nil {
-				t.Errorf("when writes are refused it reads as %.9q, %v", got, err)
+				t.Errorf("read while writes are rejected: got %.9q, %v", got, err)
 			}
-			c.again(p)
-			eventually(t, "back", func() bool {
+			c.recover(p)
+			eventually(t, "writes accepted", func() bool {
 				_, err := store.Create(t.Context(), secretKey, plain(), storage.WriteOptions{})
 				return err == nil
 			})
 			if _, _, err := get(t, store, "/registry/secrets/default/unseen"); err != nil {
-				t.Errorf("a value that the plugin has to open: %v", err)
+				t.Errorf("value of an unknown key after the return: got %v", err)
 			}
 		})
 	}
 }
 
-// TestStartWithoutPlugin: nothing is sealed or opened, and that is said.
+// TestStartWithoutPlugin checks that all operations fail with an error.
 func TestStartWithoutPlugin(t *testing.T) {
 	p := kmstest.New(t)
-	s := newShelf()
+	s := newRawStore()
 	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), secretKey, plain())
 	p.Stop()
 	live := openKMS(t, p, 100*time.Millisecond, nil)
 	store := s.at(live)
 	const want = "got unexpected nil transformer"
 	if _, _, err := get(t, store, secretKey); err == nil || err.Error() != want {
-		t.Errorf("read: %v", err)
+		t.Errorf("read: got %v, want %s", err, want)
 	}
 	if _, err := store.Create(t.Context(), secretKey, plain(), storage.WriteOptions{}); err == nil || err.Error() != want {
-		t.Errorf("write: %v", err)
+		t.Errorf("write: got %v, want %s", err, want)
 	}
 	err := live.Current().Check(t.Context(), 0)
 	if err == nil || !strings.Contains(err.Error(), "rpc error: code = DeadlineExceeded") {
-		t.Errorf("health: %v", err)
+		t.Errorf("health: got %v", err)
 	}
 	p.Start()
 	eventually(t, "read", func() bool { _, _, err := get(t, store, secretKey); return err == nil })
 }
 
-// TestPluginThatIsNotWell is told of as Kubernetes does, and goes on sealing.
-func TestPluginThatIsNotWell(t *testing.T) {
+// TestUnhealthyPluginStillEncrypts checks the error of the health check, which is that of
+// Kubernetes.
+func TestUnhealthyPluginStillEncrypts(t *testing.T) {
 	p := kmstest.New(t)
-	s := newShelf()
+	s := newRawStore()
 	live := openKMS(t, p, 5*time.Second, nil)
 	p.Say("broken")
-	eventually(t, "ill", func() bool {
+	eventually(t, "unhealthy", func() bool {
 		err := live.Current().Check(t.Context(), 0)
 		return err != nil && err.Error() == "kmsv2 Provider rec is not healthy, error: got unexpected healthz status: broken"
 	})
 	create(t, s.at(live), secretKey, plain())
 }
 
-// TestLostKey: what was sealed with it cannot be read.
+// TestLostKey checks that values of a lost key cannot be read.
 func TestLostKey(t *testing.T) {
 	p := kmstest.New(t)
-	s := newShelf()
+	s := newRawStore()
 	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), secretKey, plain())
 	p.UseKey("key-2")
 	p.Lose("key-1")
@@ -278,20 +280,20 @@ func TestLostKey(t *testing.T) {
 	for _, c := range []struct {
 		refuse bool
 		code   string
-	}{{false, "InvalidArgument"}, {true, "Internal"}} { // the one for good, the other for now
+	}{{false, "InvalidArgument"}, {true, "Internal"}} { // a permanent and a temporary error
 		p.Refuse(c.refuse)
 		_, _, err := get(t, store, secretKey)
 		var why *storage.UnreadableError
 		if !errors.As(err, &why) || why.Passing != c.refuse || !strings.Contains(err.Error(), "failed to decrypt DEK, error: rpc error: code = "+c.code) {
-			t.Errorf("told %v", err)
+			t.Errorf("got %v", err)
 		}
 	}
 }
 
-// TestOneCallForAll: many who read values of one key wait for one call.
-func TestOneCallForAll(t *testing.T) {
+// TestConcurrentReadersShareCalls checks that concurrent reads with one key share plugin calls.
+func TestConcurrentReadersShareCalls(t *testing.T) {
 	p := kmstest.New(t)
-	s := newShelf()
+	s := newRawStore()
 	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), secretKey, plain())
 	store := s.at(openKMS(t, p, 20*time.Second, nil))
 	p.Hang()
@@ -303,7 +305,7 @@ func TestOneCallForAll(t *testing.T) {
 			done <- err
 		}()
 	}
-	eventually(t, "asked", func() bool { return p.Calls("Decrypt") > 0 })
+	eventually(t, "a Decrypt call", func() bool { return p.Calls("Decrypt") > 0 })
 	p.Answer()
 	for range readers {
 		if err := <-done; err != nil {
@@ -311,11 +313,11 @@ func TestOneCallForAll(t *testing.T) {
 		}
 	}
 	if n := p.Calls("Decrypt"); n == readers {
-		t.Errorf("%d calls", n)
+		t.Errorf("got %d Decrypt calls, want fewer than readers", n)
 	}
 }
 
-// sealedBy is a plugin, and an etcd with a value that was sealed with its key.
+// sealedBy is a plugin and an etcd with a value encrypted by it.
 type sealedBy struct {
 	plugin *kmstest.Plugin
 	raw    storage.Interface
@@ -328,7 +330,8 @@ func newPluginWithValue(t *testing.T) *sealedBy {
 	return s
 }
 
-// TestManyKeysHaveFewSamples: a plugin that makes up ids of keys fills no metrics with them.
+// TestManyKeysHaveFewSamples checks that a plugin that reports many key IDs does not fill the
+// metrics.
 func TestManyKeysHaveFewSamples(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m, err := encryption.NewMetrics(reg)
@@ -337,10 +340,10 @@ func TestManyKeysHaveFewSamples(t *testing.T) {
 	}
 	b := builder(t)
 	b.Metrics, b.Pace = m, pace()
-	b.Pace.Well, b.Pace.WellKept = time.Hour, time.Nanosecond // asked by checks alone
+	b.Pace.Well, b.Pace.WellKept = time.Hour, time.Nanosecond // probed only by checks
 	p := kmstest.New(t)
 	live := openWith(t, b, kmsRule(p, 5*time.Second), false)
-	s := newShelf()
+	s := newRawStore()
 	store := s.at(live)
 	for i := range 120 {
 		p.UseKey(fmt.Sprintf("key-%d", i))
@@ -358,11 +361,11 @@ func TestManyKeysHaveFewSamples(t *testing.T) {
 		if strings.Contains(f.GetName(), "key_id_hash") {
 			seen++
 			if n := len(f.GetMetric()); n != 100 {
-				t.Errorf("%s has %d samples", f.GetName(), n)
+				t.Errorf("%s: got %d samples, want 100", f.GetName(), n)
 			}
 		}
 	}
 	if seen != 3 {
-		t.Errorf("%d metrics", seen)
+		t.Errorf("got %d metrics, want 3", seen)
 	}
 }

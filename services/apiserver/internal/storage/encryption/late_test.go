@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
 )
 
-// lines is a log that somebody waits for.
+// lines is a log that tests can search.
 type lines struct {
 	mu  sync.Mutex
 	all bytes.Buffer
@@ -31,9 +31,9 @@ func (l *lines) count(text string) int {
 	return bytes.Count(l.all.Bytes(), []byte(text))
 }
 
-// TestALatePlugin: a configuration whose plugin comes later than it should is taken up once
-// the plugin is there, without another change of the file; that it was not is told of once.
-func TestALatePlugin(t *testing.T) {
+// TestLatePlugin checks that a configuration whose plugin starts late is applied once the plugin
+// is available, without another change of the file, and that the delay is logged once.
+func TestLatePlugin(t *testing.T) {
 	p := kmstest.New(t)
 	p.Stop()
 	file := filepath.Join(t.TempDir(), "enc.yaml")
@@ -51,16 +51,16 @@ func TestALatePlugin(t *testing.T) {
 	t.Cleanup(func() { cancel(); <-done })
 	first := live.Current()
 	write(t, file, kmsRule(p, 50*time.Millisecond))
-	const failed, again = "cannot be used", "a KMS plugin is not well"
-	eventually(t, "refused", func() bool { return log.count(failed) == 1 })
+	const failed, again = "encryption configuration is invalid", "KMS plugin is unhealthy"
+	eventually(t, "configuration rejected", func() bool { return log.count(failed) == 1 })
 	look := func() { write(t, filepath.Join(filepath.Dir(file), "another"), time.Now().String()) }
-	for range 2 { // it is tried again, twice
+	for range 2 { // wait for two retries
 		n := log.count(again)
-		eventually(t, "looked at", func() bool { look(); return log.count(again) > n })
+		eventually(t, "a retry", func() bool { look(); return log.count(again) > n })
 	}
 	if live.Current() != first || log.count(failed) != 1 {
-		t.Errorf("it was taken, or told of %d times", log.count(failed))
+		t.Errorf("configuration was applied, or logged %d times, want once", log.count(failed))
 	}
 	p.Start()
-	eventually(t, "taken up", func() bool { look(); return live.Current() != first })
+	eventually(t, "configuration applied", func() bool { look(); return live.Current() != first })
 }

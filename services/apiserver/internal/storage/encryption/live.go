@@ -94,10 +94,10 @@ func (l *Live) changed(ctx context.Context, data []byte, err error) (done bool) 
 	}
 	l.builder.Metrics.reloaded(l.builder.ServerID, err)
 	if err != nil {
-		l.log.Error("the configuration of encryption cannot be used; the one before stays", "file", l.file, "tried again", l.awaited != nil, "error", fmt.Errorf("error processing encryption config file %s: %w", l.file, err))
+		l.log.Error("encryption configuration is invalid; keeping the previous one", "file", l.file, "tried again", l.awaited != nil, "error", fmt.Errorf("error processing encryption config file %s: %w", l.file, err))
 		return l.awaited == nil
 	}
-	l.log.Info("the configuration of encryption was taken up", "file", l.file)
+	l.log.Info("encryption configuration applied", "file", l.file)
 	return true
 }
 

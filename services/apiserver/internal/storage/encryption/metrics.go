@@ -26,17 +26,17 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	const store, controller = "apiserver_storage_transformation_", "apiserver_encryption_config_controller_automatic_"
 	m := &Metrics{
 		operations: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: store + "operations_total", Help: "Values that were sealed for the store or opened, by provider and outcome.",
+			Name: store + "operations_total", Help: "Encryptions and decryptions of stored values, by provider and outcome.",
 		}, []string{"resource", "transformation_type", "transformer_prefix", "status"}),
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: store + "duration_seconds", Help: "How long it took to seal or open values.",
+			Name: store + "duration_seconds", Help: "Time in seconds to encrypt or decrypt a value.",
 			Buckets: prometheus.ExponentialBuckets(5e-6, 2, 25),
 		}, []string{"transformation_type", "transformer_prefix"}),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: controller + "reloads_total", Help: "How often the configuration of encryption was read anew, by outcome.",
+			Name: controller + "reloads_total", Help: "Reloads of the encryption configuration, by outcome.",
 		}, []string{"status", "apiserver_id_hash"}),
 		reloadLast: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: controller + "reload_last_timestamp_seconds", Help: "When the configuration of encryption was read anew last, by outcome.",
+			Name: controller + "reload_last_timestamp_seconds", Help: "Time of the last reload of the encryption configuration, by outcome.",
 		}, []string{"status", "apiserver_id_hash"}),
 	}
 	for _, c := range []prometheus.Collector{m.operations, m.durations, m.reloads, m.reloadLast} {

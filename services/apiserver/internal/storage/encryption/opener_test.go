@@ -12,8 +12,8 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// TestResourcesOfKeys: what is of none is stored as it is, whatever rules say of all.
-func TestResourcesOfKeys(t *testing.T) {
+// TestResourceOfKey checks keys of resources and others, which are never encrypted.
+func TestResourceOfKey(t *testing.T) {
 	for key, want := range map[string]string{
 		"/registry/secrets/default/s":            "secrets",
 		"/registry/services/specs/default/s":     "services",
@@ -32,15 +32,16 @@ func TestResourcesOfKeys(t *testing.T) {
 	} {
 		gr, ok := builtIn().Of(key)
 		if ok != (want != "") || ok && gr.String() != want {
-			t.Errorf("%s is of %q, %v", key, gr, ok)
+			t.Errorf("%s: got %q, %v, want %q", key, gr, ok, want)
 		}
 	}
 }
 
-// TestBatchesAreShared: who opens one leaves it as it was, and a deletion has nothing to open.
-func TestBatchesAreShared(t *testing.T) {
+// TestSharedBatchIsNotModified checks that decryption leaves the batch of the source unchanged.
+// Deletions have nothing to decrypt.
+func TestSharedBatchIsNotModified(t *testing.T) {
 	const first, second, open1 = "/registry/secrets/default/a", "/registry/secrets/default/b", "/registry/configmaps/default/c"
-	live, s := open(t, rules(rule("secrets", keys("aesgcm", key32)))), newShelf()
+	live, s := open(t, rules(rule("secrets", keys("aesgcm", key32)))), newRawStore()
 	create(t, s.at(live), first, plain())
 	create(t, s.at(live), second, plain())
 	batch := storage.Batch{Revision: 5, Events: []storage.Event{
@@ -49,7 +50,7 @@ func TestBatchesAreShared(t *testing.T) {
 		{Type: storage.Created, Key: second, Revision: 4, CreateRevision: 4, Value: s.values[second]},
 		{Type: storage.Deleted, Key: first, Revision: 5},
 	}}
-	source := encryption.NewSource(told{batch}, live, builtIn(), nil)
+	source := encryption.NewSource(batchSource{batch}, live, builtIn(), nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	at, err := source.Load(ctx, func([]storage.KeyValue) error { return nil })
@@ -57,67 +58,68 @@ func TestBatchesAreShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	var seen storage.Batch
-	_ = source.Follow(ctx, at, func(b storage.Batch) error { seen = b; cancel(); return nil }) // the context's
+	_ = source.Follow(ctx, at, func(b storage.Batch) error { seen = b; cancel(); return nil }) // the error of the context
 	if len(seen.Events) != 4 {
-		t.Fatalf("%d events are told", len(seen.Events))
+		t.Fatalf("got %d events, want 4", len(seen.Events))
 	}
 	for i, want := range [][]byte{[]byte("open"), plain(), plain(), nil} {
 		e := seen.Events[i]
 		if !bytes.Equal(e.Value, want) || (e.Seal != nil) != (i == 1 || i == 2) {
-			t.Errorf("%d is told as %.20q, %+v", i, e.Value, e.Seal)
+			t.Errorf("event %d: got %.20q, %+v", i, e.Value, e.Seal)
 		}
 	}
 	for i, key := range []string{1: first, 2: second} {
 		if e := batch.Events[i]; key != "" && (e.Seal != nil || !bytes.Equal(e.Value, s.values[key])) {
-			t.Errorf("%d has become %.20q, %+v", i, e.Value, e.Seal)
+			t.Errorf("event %d of the source was changed to %.20q, %+v", i, e.Value, e.Seal)
 		}
 	}
 }
 
-// TestValuesWithoutARule are plain, and what is sealed among them is told as unreadable.
-func TestValuesWithoutARule(t *testing.T) {
-	s := newShelf()
+// TestValuesWithoutRule checks that values without a rule are plain, and that encrypted ones among
+// them are unreadable.
+func TestValuesWithoutRule(t *testing.T) {
+	s := newRawStore()
 	sealed := s.at(open(t, rules(rule("secrets", keys("aesgcm", key32)))))
 	create(t, sealed, secretKey, plain())
 	other := s.at(open(t, rules(rule("configmaps", keys("aesgcm", key32)))))
 	if got, _, err := get(t, other, secretKey); err == nil || got != "" || !strings.Contains(err.Error(), "identity transformer tried to read encrypted data") {
-		t.Errorf("%.20q, %v", got, err)
+		t.Errorf("got %.20q, %v", got, err)
 	}
 	const another = "/registry/secrets/default/plain"
 	create(t, other, another, plain())
 	if got, stale, err := get(t, other, another); got != string(plain()) || stale || err != nil {
-		t.Errorf("%.20q, stale %v, %v", got, stale, err)
+		t.Errorf("got %.20q, stale %v, %v", got, stale, err)
 	}
 }
 
-// TestWhatCannotBeSealedIsNotWritten, neither as it is nor as nothing.
-func TestWhatCannotBeSealedIsNotWritten(t *testing.T) {
+// TestUnencryptableValueIsNotWritten checks that the store is not changed.
+func TestUnencryptableValueIsNotWritten(t *testing.T) {
 	raw := etcdtest.Embedded(t)
 	s := encryption.NewStore(raw, open(t, rules(rule("secrets", "identity: {}"))), builtIn(), nil)
-	var refused *storage.SealError
-	if _, err := s.Create(t.Context(), secretKey, []byte("k8s:enc:x"), storage.WriteOptions{}); !errors.As(err, &refused) {
-		t.Errorf("created: %v", err)
+	var sealError *storage.SealError
+	if _, err := s.Create(t.Context(), secretKey, []byte("k8s:enc:x"), storage.WriteOptions{}); !errors.As(err, &sealError) {
+		t.Errorf("Create: got %v, want SealError", err)
 	}
 	create(t, s, secretKey, plain())
 	kv, _, err := raw.Get(t.Context(), secretKey, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Update(t.Context(), secretKey, []byte("k8s:enc:x"), kv.ModRevision, storage.WriteOptions{}); !errors.As(err, &refused) {
-		t.Errorf("updated: %v", err)
+	if _, err := s.Update(t.Context(), secretKey, []byte("k8s:enc:x"), kv.ModRevision, storage.WriteOptions{}); !errors.As(err, &sealError) {
+		t.Errorf("Update: got %v, want SealError", err)
 	}
 	if now, _, err := raw.Get(t.Context(), secretKey, 0); err != nil || !bytes.Equal(now.Value, plain()) {
-		t.Errorf("stored %.20q, %v", now.Value, err)
+		t.Errorf("got stored value %.20q, %v", now.Value, err)
 	}
 }
 
-// TestPlainValuesAreNotCovered by a configuration that opens sealed ones alone.
+// TestPlainValuesAreNotCovered checks a configuration that reads only encrypted values.
 func TestPlainValuesAreNotCovered(t *testing.T) {
 	before := open(t, rules(rule("configmaps", keys("aesgcm", key32)))).Current()
 	for provider, want := range map[string]bool{keys("secretbox", key32): false, "identity: {}": true} {
 		now := open(t, rules(rule("configmaps", keys("aesgcm", key32)), rule("secrets", provider))).Current()
-		if now.Covers(before) != want {
-			t.Errorf("%s covers plain values: %v", provider, !want)
+		if got := now.Covers(before); got != want {
+			t.Errorf("%s covers plain values: got %v, want %v", provider, got, want)
 		}
 	}
 }

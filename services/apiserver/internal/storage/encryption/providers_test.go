@@ -31,14 +31,14 @@ const (
 
 const secretKey = "/registry/secrets/default/s"
 
-// plain is a value of the size of the recorded secret.
+// plain returns a value of the size of the recorded secret.
 func plain() []byte { return append([]byte("k8s\x00"), bytes.Repeat([]byte("x"), 218)...) }
 
 func rules(lines ...string) string {
 	return "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n" + strings.Join(lines, "")
 }
 
-// rule is one of providers that seal resources.
+// rule returns a rule with providers for resources.
 func rule(resources string, providers ...string) string {
 	return "- resources: [" + resources + "]\n  providers:\n  - " + strings.Join(providers, "\n  - ") + "\n"
 }
@@ -49,7 +49,7 @@ func keys(provider, secret string) string {
 
 const identity = "identity: {}"
 
-// builtIn are some of the built-in resources.
+// builtIn returns some built-in resources.
 func builtIn() *encryption.Resources {
 	return encryption.NewResources("/registry/", map[string]schema.GroupResource{
 		"/registry/secrets/": {Resource: "secrets"}, "/registry/configmaps/": {Resource: "configmaps"}, "/registry/events/": {Resource: "events"},
@@ -61,7 +61,7 @@ func builtIn() *encryption.Resources {
 	})
 }
 
-// open puts a configuration to work.
+// open opens a configuration.
 func open(t testing.TB, configuration string) *encryption.Live {
 	t.Helper()
 	b := builder(t)
@@ -88,13 +88,13 @@ func write(t testing.TB, file, content string) {
 	}
 }
 
-// shelf is a store of one value per key, as it is stored.
-type shelf struct {
+// rawStore is a store with one value per key, as stored.
+type rawStore struct {
 	storage.Interface
 	values map[string][]byte
 }
 
-func (s *shelf) Get(_ context.Context, key string, _ int64) (storage.KeyValue, int64, error) {
+func (s *rawStore) Get(_ context.Context, key string, _ int64) (storage.KeyValue, int64, error) {
 	v, ok := s.values[key]
 	if !ok {
 		return storage.KeyValue{}, 1, storage.ErrNotFound
@@ -102,17 +102,17 @@ func (s *shelf) Get(_ context.Context, key string, _ int64) (storage.KeyValue, i
 	return storage.KeyValue{Key: key, Value: v, ModRevision: 1, CreateRevision: 1}, 1, nil
 }
 
-func (s *shelf) Create(_ context.Context, key string, value []byte, _ storage.WriteOptions) (int64, error) {
+func (s *rawStore) Create(_ context.Context, key string, value []byte, _ storage.WriteOptions) (int64, error) {
 	s.values[key] = value
 	return 1, nil
 }
 
-// at is a store on a shelf with a configuration.
-func (s *shelf) at(live *encryption.Live) *encryption.Store {
+// at returns a Store on the raw store with a configuration.
+func (s *rawStore) at(live *encryption.Live) *encryption.Store {
 	return encryption.NewStore(s, live, builtIn(), nil)
 }
 
-func newShelf() *shelf { return &shelf{values: map[string][]byte{}} }
+func newRawStore() *rawStore { return &rawStore{values: map[string][]byte{}} }
 
 func create(t testing.TB, s *encryption.Store, key string, value []byte) {
 	t.Helper()
@@ -121,18 +121,18 @@ func create(t testing.TB, s *encryption.Store, key string, value []byte) {
 	}
 }
 
-// get reads a value, whether it is stale, and why it cannot be read.
+// get returns a value, whether it is stale, and the reason why it is unreadable.
 func get(t testing.TB, s *encryption.Store, key string) (string, bool, error) {
 	t.Helper()
 	kv, _, err := s.Get(t.Context(), key, 0)
 	if err != nil && kv.Value != nil {
-		t.Error("there is a value that cannot be read")
+		t.Error("got a value with the error")
 	}
 	return string(kv.Value), kv.Stale(), err
 }
 
-// TestStoredValues holds what is stored against what Kubernetes stores: prefix, size,
-// layout, and what reads what was stored before.
+// TestStoredValues compares stored values with those of Kubernetes: prefix, size and layout. Each
+// configuration reads the values of all earlier ones.
 func TestStoredValues(t *testing.T) {
 	var cases []struct {
 		Name, Configuration string
@@ -142,7 +142,7 @@ func TestStoredValues(t *testing.T) {
 		}
 	}
 	recorded(t, "stored-values.json", &cases)
-	s := newShelf()
+	s := newRawStore()
 	seen := 0
 	for i, c := range cases {
 		if c.Stored.Length == 0 {
@@ -157,7 +157,7 @@ func TestStoredValues(t *testing.T) {
 			prefix = *c.Stored.Prefix
 		}
 		if len(stored) != c.Stored.Length || !bytes.HasPrefix(stored, []byte(prefix)) {
-			t.Errorf("%s: %d bytes that begin with %.40q; Kubernetes stores %d that begin with %q", c.Name, len(stored), stored, c.Stored.Length, prefix)
+			t.Errorf("%s: got %d bytes beginning with %.40q, Kubernetes stores %d beginning with %q", c.Name, len(stored), stored, c.Stored.Length, prefix)
 		}
 		for before := range i + 1 {
 			key := fmt.Sprintf("/registry/secrets/default/s%d", before)
@@ -166,17 +166,17 @@ func TestStoredValues(t *testing.T) {
 			}
 			value, stale, err := get(t, s.at(live), key)
 			if value != string(plain()) || err != nil || stale != (before != i) {
-				t.Errorf("%s: the value of configuration %d: %.20q, stale %t, %v", c.Name, before, value, stale, err)
+				t.Errorf("%s: value of configuration %d: got %.20q, stale %t, %v", c.Name, before, value, stale, err)
 			}
 		}
 	}
 	if seen != 5 {
-		t.Errorf("%d configurations were read", seen)
+		t.Errorf("read %d configurations, want 5", seen)
 	}
 }
 
-// TestLayouts opens what is stored beside the server, and has it open what was sealed
-// beside it.
+// TestLayouts decrypts stored values independently, and reads values that were encrypted
+// independently.
 func TestLayouts(t *testing.T) {
 	key := []byte("0123456789abcdef0123456789abcdef")
 	block, err := aes.NewCipher(key)
@@ -188,9 +188,9 @@ func TestLayouts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		provider  string
-		openThere func([]byte) []byte
-		sealThere func([]byte) []byte
+		provider string
+		decrypt  func([]byte) []byte
+		encrypt  func([]byte) []byte
 	}{
 		{"aescbc", func(b []byte) []byte {
 			out := make([]byte, len(b)-16)
@@ -217,22 +217,22 @@ func TestLayouts(t *testing.T) {
 		}},
 	} {
 		t.Run(c.provider, func(t *testing.T) {
-			s := newShelf()
+			s := newRawStore()
 			store := s.at(open(t, rules(rule("secrets", keys(c.provider, key32)))))
 			create(t, store, secretKey, plain())
 			prefix := []byte("k8s:enc:" + c.provider + ":v1:k1:")
-			if got := c.openThere(s.values[secretKey][len(prefix):]); !bytes.Equal(got, plain()) {
-				t.Errorf("opened to %q", got)
+			if got := c.decrypt(s.values[secretKey][len(prefix):]); !bytes.Equal(got, plain()) {
+				t.Errorf("got %q", got)
 			}
-			s.values[secretKey] = append(bytes.Clone(prefix), c.sealThere(plain())...)
+			s.values[secretKey] = append(bytes.Clone(prefix), c.encrypt(plain())...)
 			if got, stale, err := get(t, store, secretKey); got != string(plain()) || stale || err != nil {
-				t.Errorf("%q, %t, %v", got, stale, err)
+				t.Errorf("got %q, stale %t, %v", got, stale, err)
 			}
 		})
 	}
 }
 
-// TestWildcards: which provider seals which resource.
+// TestWildcards checks which provider encrypts which resource.
 func TestWildcards(t *testing.T) {
 	var cases []struct {
 		Name, Configuration string
@@ -246,7 +246,7 @@ func TestWildcards(t *testing.T) {
 		Stored              map[string]any
 	}{last["name"].(string), last["configuration"].(string), last["stored"].(map[string]any)})
 	for _, c := range cases {
-		s := newShelf()
+		s := newRawStore()
 		store := s.at(open(t, c.Configuration))
 		for key, want := range c.Stored {
 			if want == "absent" {
@@ -256,25 +256,25 @@ func TestWildcards(t *testing.T) {
 			prefix, _ := want.(string)
 			if prefix == "" {
 				if !bytes.Equal(s.values[key], plain()) {
-					t.Errorf("%s is stored as %.40q, want it as it is", key, s.values[key])
+					t.Errorf("%s: got stored value %.40q, want it unencrypted", key, s.values[key])
 				}
 			} else if !bytes.HasPrefix(s.values[key], []byte(prefix)) {
-				t.Errorf("%s is stored as %.40q, want %s", key, s.values[key], prefix)
+				t.Errorf("%s: got stored value %.40q, want prefix %s", key, s.values[key], prefix)
 			}
 			if got, stale, err := get(t, store, key); got != string(plain()) || stale || err != nil {
-				t.Errorf("%s reads as %.20q, %t, %v", key, got, stale, err)
+				t.Errorf("%s: got %.20q, stale %t, %v", key, got, stale, err)
 			}
 		}
 	}
 }
 
-// provider is what the suite runs against.
+// provider is a provider for the common tests.
 type provider struct {
 	name   string
-	with   string // in a configuration
-	others string // the same with another key
-	bound  bool   // to the key that a value is stored by
-	safe   bool   // notices every change
+	with   string // its configuration
+	others string // its configuration with another key
+	bound  bool   // authenticates the storage key of the value
+	safe   bool   // authenticates the value
 	plugin *kmstest.Plugin
 }
 
@@ -293,33 +293,33 @@ func providers(t testing.TB) []provider {
 	}
 }
 
-// TestProviders is what holds for all of them.
+// TestProviders checks the common behaviour of all providers.
 func TestProviders(t *testing.T) {
 	for _, p := range providers(t) {
 		t.Run(p.name, func(t *testing.T) {
-			s := newShelf()
+			s := newRawStore()
 			live := open(t, rules(rule("secrets", p.with)))
 			store := s.at(live)
 			for _, size := range []int{0, 1, 15, 16, 17, 4095, 1 << 20} {
 				value := append([]byte("k8s\x00"), bytes.Repeat([]byte{'v'}, size)...)
 				create(t, store, secretKey, value)
 				if p.with != identity && size > 15 && bytes.Contains(s.values[secretKey], value[4:20]) {
-					t.Error("the value can be read in the store")
+					t.Error("stored value is not encrypted")
 				}
 				if got, stale, err := get(t, store, secretKey); got != string(value) || stale || err != nil {
-					t.Errorf("%d bytes read as %d, stale %t, %v", len(value), len(got), stale, err)
+					t.Errorf("value of %d bytes: got %d bytes, stale %t, %v", len(value), len(got), stale, err)
 				}
 			}
 			create(t, store, secretKey, plain())
 			sealed := s.values[secretKey]
 			create(t, store, secretKey, plain())
 			if p.with != identity && bytes.Equal(sealed, s.values[secretKey]) {
-				t.Error("a value is sealed to the same bytes twice")
+				t.Error("two encryptions of a value are equal")
 			}
 			t.Run("moved", func(t *testing.T) {
 				s.values["/registry/secrets/default/other"] = sealed
 				if _, _, err := get(t, store, "/registry/secrets/default/other"); (err != nil) != p.bound {
-					t.Errorf("a value of another key: %v", err)
+					t.Errorf("value copied from another key: got %v", err)
 				}
 			})
 			if p.with == identity {
@@ -327,18 +327,18 @@ func TestProviders(t *testing.T) {
 			}
 			t.Run("another key", func(t *testing.T) {
 				if got, _, err := get(t, s.at(open(t, rules(rule("secrets", p.others, identity)))), secretKey); err == nil && got == string(plain()) {
-					t.Error("it opens")
+					t.Error("value was decrypted with another key")
 				}
 			})
 			t.Run("stale", func(t *testing.T) {
 				first := s.at(open(t, rules(rule("secrets", p.with, identity))))
 				s.values["/registry/secrets/default/plain"] = plain()
 				if got, stale, err := get(t, first, "/registry/secrets/default/plain"); got != string(plain()) || !stale || err != nil {
-					t.Errorf("a plain value: %.9q, stale %t, %v", got, stale, err)
+					t.Errorf("plain value: got %.9q, stale %t, %v", got, stale, err)
 				}
 				second := s.at(open(t, rules(rule("secrets", identity, p.with))))
 				if got, stale, err := get(t, second, secretKey); got != string(plain()) || !stale || err != nil {
-					t.Errorf("a sealed value: %.9q, stale %t, %v", got, stale, err)
+					t.Errorf("encrypted value: got %.9q, stale %t, %v", got, stale, err)
 				}
 			})
 			t.Run("damaged", func(t *testing.T) {
@@ -353,11 +353,11 @@ func TestProviders(t *testing.T) {
 					s.values[secretKey] = bad
 					got, _, err := get(t, store, secretKey)
 					if p.safe && err == nil {
-						t.Fatalf("a changed value opens to %.40q", got)
+						t.Fatalf("damaged value was decrypted to %.40q", got)
 					}
 					var why *storage.UnreadableError
 					if err != nil && (!errors.As(err, &why) || why.Key != secretKey || why.Revision != 1) {
-						t.Fatalf("told %v", err)
+						t.Fatalf("got %v, want UnreadableError", err)
 					}
 				}
 			})
@@ -365,9 +365,10 @@ func TestProviders(t *testing.T) {
 	}
 }
 
-// TestPlainValuesThatLookSealed: nobody can have a value opened that was stored as it is.
-func TestPlainValuesThatLookSealed(t *testing.T) {
-	s := newShelf()
+// TestPlainValueWithPrefixIsRejected checks that clients cannot have a value decrypted that was
+// stored unencrypted.
+func TestPlainValueWithPrefixIsRejected(t *testing.T) {
+	s := newRawStore()
 	sealer := s.at(open(t, rules(rule("secrets", keys("aescbc", key32)))))
 	create(t, sealer, secretKey, plain())
 	look := s.values[secretKey]
@@ -377,30 +378,30 @@ func TestPlainValuesThatLookSealed(t *testing.T) {
 		"identity":                s.at(open(t, rules(rule("secrets", identity, keys("aescbc", key32))))),
 	} {
 		if _, err := store.Create(t.Context(), secretKey, look, storage.WriteOptions{}); err == nil {
-			t.Errorf("%s: a value that looks sealed was stored as it is", name)
+			t.Errorf("%s: value with an encryption prefix was stored unencrypted", name)
 		}
 	}
 	if _, _, err := get(t, s.at(encryption.Plain()), secretKey); err == nil || err.Error() != "identity transformer tried to read encrypted data" {
-		t.Errorf("told %v", err)
+		t.Errorf("got %v", err)
 	}
-	// Sealed in a sealed value, it stays what it is.
+	// Inside an encrypted value the prefix has no meaning.
 	create(t, sealer, secretKey, look)
 	if got, _, err := get(t, sealer, secretKey); got != string(look) || err != nil {
-		t.Errorf("read %.40q, %v", got, err)
+		t.Errorf("got %.40q, %v", got, err)
 	}
 }
 
-// TestKeysOfOneName: the right one is found, as there may be two while one is rotated.
-func TestKeysOfOneName(t *testing.T) {
-	s := newShelf()
+// TestKeysWithSameName checks that the right key is found if a rotation uses the same name twice.
+func TestKeysWithSameName(t *testing.T) {
+	s := newRawStore()
 	create(t, s.at(open(t, rules(rule("secrets", keys("aesgcm", key32))))), secretKey, plain())
 	both := s.at(open(t, rules(rule("secrets", "aesgcm: {keys: [{name: k1, secret: "+other32+"}, {name: k1, secret: "+key32+"}]}"))))
 	if got, stale, err := get(t, both, secretKey); got != string(plain()) || !stale || err != nil {
-		t.Errorf("%.9q, stale %t, %v", got, stale, err)
+		t.Errorf("got %.9q, stale %t, %v", got, stale, err)
 	}
 	apart := s.at(open(t, rules(rule("secrets", keys("aesgcm", other32)), rule("secrets", keys("aesgcm", key32)))))
 	if got, stale, err := get(t, apart, secretKey); got != string(plain()) || !stale || err != nil {
-		t.Errorf("in two rules: %.9q, stale %t, %v", got, stale, err)
+		t.Errorf("in two rules: got %.9q, stale %t, %v", got, stale, err)
 	}
 }
 
@@ -408,7 +409,7 @@ func FuzzOpen(f *testing.F) {
 	plugin := kmstest.New(f)
 	all := []string{keys("aescbc", key32), keys("aesgcm", key32), keys("secretbox", key32),
 		"kms: {apiVersion: v2, name: p, endpoint: '" + plugin.Endpoint() + "'}", "kms: {name: old, endpoint: '" + plugin.Endpoint() + "'}", identity}
-	s := newShelf()
+	s := newRawStore()
 	store := s.at(open(f, rules(rule("secrets", all...))))
 	for _, p := range all {
 		create(f, s.at(open(f, rules(rule("secrets", p)))), secretKey, plain())
@@ -418,12 +419,12 @@ func FuzzOpen(f *testing.F) {
 		s.values[secretKey] = stored
 		value, _, err := get(t, store, secretKey)
 		if err == nil && strings.HasPrefix(value, "k8s:enc:") && bytes.Equal([]byte(value), stored) {
-			t.Errorf("a sealed value is shown as it is")
+			t.Errorf("encrypted value was returned undecrypted")
 		}
 	})
 }
 
-// pace asks plugins often.
+// pace returns short intervals for probes.
 func pace() kms.Pace {
 	return kms.Pace{Well: 20 * time.Millisecond, Ill: 10 * time.Millisecond, WellKept: time.Millisecond, IllKept: time.Millisecond, Doubt: time.Millisecond}
 }

@@ -13,35 +13,35 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// restart lets a plugin be gone for so long that it is noticed.
+// restart stops a plugin until that is detected and starts it again.
 func restart(t *testing.T, p *kmstest.Plugin, live *encryption.Live) {
 	t.Helper()
 	p.Stop()
-	eventually(t, "ill", func() bool { return live.Current().Check(t.Context(), 0) != nil })
+	eventually(t, "unhealthy", func() bool { return live.Current().Check(t.Context(), 0) != nil })
 	p.Start()
 }
 
-// TestAPluginThatThinksAgain: whatever it said of a key, it may answer otherwise once
-// somebody has seen to it, and then values are shown that are the same in the store.
-func TestAPluginThatThinksAgain(t *testing.T) {
+// TestRejectedKeyMayRecover checks that values become readable when a plugin accepts a key that it
+// rejected before, although the values in the store do not change.
+func TestRejectedKeyMayRecover(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		refuse func(p *kmstest.Plugin)
 	}{
 		{"no such key", func(p *kmstest.Plugin) { p.Fail("key-1", codes.NotFound) }},
-		{"it cannot be a key", func(p *kmstest.Plugin) { p.Fail("key-1", codes.InvalidArgument) }},
-		{"the key is disabled", func(p *kmstest.Plugin) { p.Fail("key-1", codes.FailedPrecondition) }},
-		{"the plugin may not use it", func(p *kmstest.Plugin) { p.Fail("key-1", codes.PermissionDenied) }},
-		{"it does not say why", func(p *kmstest.Plugin) { p.Fail("key-1", codes.Unknown) }},
+		{"invalid key", func(p *kmstest.Plugin) { p.Fail("key-1", codes.InvalidArgument) }},
+		{"disabled key", func(p *kmstest.Plugin) { p.Fail("key-1", codes.FailedPrecondition) }},
+		{"no permission", func(p *kmstest.Plugin) { p.Fail("key-1", codes.PermissionDenied) }},
+		{"unknown error", func(p *kmstest.Plugin) { p.Fail("key-1", codes.Unknown) }},
 		{"another key", func(p *kmstest.Plugin) { p.Garble(true) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := newPluginWithValue(t)
 			c.refuse(p.plugin)
 			live := openKMS(t, p.plugin, 500*time.Millisecond, nil)
-			w := joined(t, p.raw, live)
+			w := newFixtureOn(t, p.raw, live)
 			if got, err := w.shows(t, secretKey); err == nil {
-				t.Fatalf("it is shown as %.9q", got)
+				t.Fatalf("got %.9q before the key was accepted", got)
 			}
 			p.plugin.Fail("key-1", codes.OK)
 			p.plugin.Garble(false)
@@ -51,9 +51,9 @@ func TestAPluginThatThinksAgain(t *testing.T) {
 	}
 }
 
-// TestALostKeyHurtsNoOther: values of other keys are shown from the beginning, and the
-// plugin is not asked for the same key with each value.
-func TestALostKeyHurtsNoOther(t *testing.T) {
+// TestLostKeyDoesNotAffectOthers checks that values of other keys are readable from the beginning,
+// and that the plugin is not called for each value of a lost key.
+func TestLostKeyDoesNotAffectOthers(t *testing.T) {
 	for _, code := range []codes.Code{codes.Unknown, codes.Internal, codes.PermissionDenied, codes.InvalidArgument} {
 		t.Run(code.String(), func(t *testing.T) {
 			p, raw := kmstest.New(t), etcdtest.Embedded(t)
@@ -68,27 +68,27 @@ func TestALostKeyHurtsNoOther(t *testing.T) {
 			p.UseKey("key-2")
 			create(t, seal(), secretKey, plain())
 			p.Fail("key-1", code)
-			w := joined(t, raw, openKMS(t, p, 5*time.Second, func(pace *kms.Pace) { pace.Doubt = time.Hour }))
+			w := newFixtureOn(t, raw, openKMS(t, p, 5*time.Second, func(pace *kms.Pace) { pace.Doubt = time.Hour }))
 			const after = "/registry/secrets/default/t"
-			create(t, seal(), after, plain()) // with a seed that is not known here
+			create(t, seal(), after, plain()) // with an unknown seed
 			for _, key := range []string{secretKey, after} {
 				if got, err := w.shows(t, key); err != nil || got != string(plain()) {
-					t.Errorf("%s is shown as %.9q, %v", key, got, err)
+					t.Errorf("%s: got %.9q, %v", key, got, err)
 				}
 			}
 			if _, err := w.shows(t, "/registry/secrets/default/a0"); err == nil {
-				t.Error("a value of the lost key is shown")
+				t.Error("value of the lost key is readable")
 			}
 			if n := p.Calls("Decrypt"); n >= lost {
-				t.Errorf("the plugin was asked %d times to decrypt 3 keys", n)
+				t.Errorf("got %d Decrypt calls for 3 keys", n)
 			}
 		})
 	}
 }
 
-// TestLostKeysHideNoOther: however many keys are lost for good, one that can be had again
-// is noticed.
-func TestLostKeysHideNoOther(t *testing.T) {
+// TestManyLostKeysDoNotHideRecovery checks that a recovered key is detected among permanently lost
+// ones.
+func TestManyLostKeysDoNotHideRecovery(t *testing.T) {
 	p, raw := kmstest.New(t), etcdtest.Embedded(t)
 	for i := range 10 {
 		create(t, encryption.NewStore(raw, openKMS(t, p, 5*time.Second, nil), builtIn(), nil), fmt.Sprintf("/registry/secrets/default/a%d", i), plain())
@@ -98,9 +98,9 @@ func TestLostKeysHideNoOther(t *testing.T) {
 	p.Fail("key-1", codes.Unknown)
 	p.Fail("key-2", codes.Unknown)
 	live := openKMS(t, p, 500*time.Millisecond, nil)
-	w := joined(t, raw, live)
+	w := newFixtureOn(t, raw, live)
 	if _, err := w.shows(t, secretKey); err == nil {
-		t.Fatal("it can be read")
+		t.Fatal("value of a rejected key is readable")
 	}
 	p.Fail("key-2", codes.OK)
 	restart(t, p, live)

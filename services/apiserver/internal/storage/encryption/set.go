@@ -248,7 +248,9 @@ func (s *Set) well(ctx context.Context) error {
 // notWellError means that a plugin of a new configuration is not healthy, possibly temporarily.
 type notWellError struct{ err error }
 
-func (e *notWellError) Error() string { return "the new configuration is not taken: " + e.err.Error() }
+func (e *notWellError) Error() string {
+	return "the new configuration is not applied: " + e.err.Error()
+}
 func (e *notWellError) Unwrap() error { return e.err }
 
 // wellAgain is the interval of checks of an unhealthy plugin.

@@ -14,10 +14,10 @@ import (
 	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
 )
 
-// kept is a stream of values that nobody changes.
+// kept is a source of values that do not change.
 type kept struct {
 	items []storage.KeyValue
-	// ends is called when the stream is to end, and says how it does.
+	// ends is called by Follow and returns its error.
 	ends func(ctx context.Context) error
 }
 
@@ -31,12 +31,12 @@ func (k kept) Follow(ctx context.Context, _ storage.Place, _ func(storage.Batch)
 
 func (kept) Progress(context.Context) error { return nil }
 
-// item is what a shelf has of a key.
-func (s *shelf) item(key string) storage.KeyValue {
+// item returns a stored value.
+func (s *rawStore) item(key string) storage.KeyValue {
 	return storage.KeyValue{Key: key, Value: s.values[key], ModRevision: 1, CreateRevision: 1}
 }
 
-// loaded is a source that has shown all that its stream has.
+// loaded returns a source that has loaded its stream.
 func loaded(t testing.TB, k kept, live *encryption.Live) *encryption.Source {
 	t.Helper()
 	source := encryption.NewSource(k, live, builtIn(), nil)
@@ -46,26 +46,26 @@ func loaded(t testing.TB, k kept, live *encryption.Live) *encryption.Source {
 	return source
 }
 
-func untilTheEnd(ctx context.Context) error {
+func untilCancelled(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// TestHowAStreamEnds: with its own error, with that of the context, or with *storage.ReopenedError
-// when every value is to be decrypted again.
-func TestHowAStreamEnds(t *testing.T) {
+// TestSourceFollowErrors checks that Follow returns the error of its stream, that of the context,
+// or *storage.ReopenedError if all values must be decrypted again.
+func TestSourceFollowErrors(t *testing.T) {
 	own := errors.New("own")
 	reopened := func(err error) bool { return errors.As(err, new(*storage.ReopenedError)) }
 	for _, c := range []struct {
 		name  string
-		lost  bool // the key
-		ended bool // the context, meanwhile
+		lost  bool // the key is lost
+		ended bool // the context ends
 		ends  error
 		want  func(error) bool
 	}{
-		{name: "by itself", ends: own, want: func(err error) bool { return errors.Is(err, own) && !reopened(err) }},
-		{name: "outdated", lost: true, want: reopened},
-		{name: "outdated, at the end of all", lost: true, ended: true, want: func(err error) bool { return errors.Is(err, context.Canceled) && !reopened(err) }},
+		{name: "stream error", ends: own, want: func(err error) bool { return errors.Is(err, own) && !reopened(err) }},
+		{name: "reopened", lost: true, want: reopened},
+		{name: "reopened with an ended context", lost: true, ended: true, want: func(err error) bool { return errors.Is(err, context.Canceled) && !reopened(err) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			live := openWith(t, builder(t), rules(rule("secrets", keys("aesgcm", key32))), true)
@@ -85,46 +85,47 @@ func TestHowAStreamEnds(t *testing.T) {
 				live.Changed(t.Context(), []byte(rules(rule("secrets", keys("aesgcm", other32)))), nil)
 			}
 			if err := source.Follow(ctx, storage.Place{Revision: 1}, nil); !c.want(err) {
-				t.Errorf("ended with %v", err)
+				t.Errorf("got %v", err)
 			}
 		})
 	}
 }
 
-// TestDamageHidesNoPluginThatComesBack: a value that can never be opened comes after one
-// that waits for a plugin.
-func TestDamageHidesNoPluginThatComesBack(t *testing.T) {
-	p, s := kmstest.New(t), newShelf()
+// TestDamageDoesNotHideReturnOfPlugin checks a permanently unreadable value after one that waits
+// for a plugin.
+func TestDamageDoesNotHideReturnOfPlugin(t *testing.T) {
+	p, s := kmstest.New(t), newRawStore()
 	const damaged = "/registry/secrets/default/damaged"
 	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), secretKey, plain())
 	s.values[damaged] = []byte("k8s:enc:nobody:v1:x")
 	p.Stop()
 	live := openKMS(t, p, 100*time.Millisecond, nil)
-	source := loaded(t, kept{[]storage.KeyValue{s.item(secretKey), s.item(damaged)}, untilTheEnd}, live)
+	source := loaded(t, kept{[]storage.KeyValue{s.item(secretKey), s.item(damaged)}, untilCancelled}, live)
 	ended := make(chan error, 1)
 	go func() { ended <- source.Follow(t.Context(), storage.Place{Revision: 1}, nil) }()
 	p.Start()
 	select {
 	case err := <-ended:
 		if !errors.As(err, new(*storage.CompactedError)) {
-			t.Errorf("ended with %v", err)
+			t.Errorf("got %v, want CompactedError", err)
 		}
 	case <-time.After(patience):
-		t.Error("what could not be opened is left so")
+		t.Error("value was not decrypted after the return of the plugin")
 	}
 }
 
-// TestFewSamplesAreTriedAgain, however many keys are lost, and all that there is room for.
-func TestFewSamplesAreTriedAgain(t *testing.T) {
-	const room = 64
-	p, s := kmstest.New(t), newShelf()
+// TestRetriesAreBounded checks that the number of retried samples is limited, and that the limit
+// is fully used.
+func TestRetriesAreBounded(t *testing.T) {
+	const samples = 64
+	p, s := kmstest.New(t), newRawStore()
 	pacing := func(pace *kms.Pace) {
 		*pace = kms.Pace{Well: time.Hour, Ill: time.Hour, WellKept: time.Nanosecond, IllKept: time.Nanosecond, Doubt: time.Nanosecond}
 	}
 	sealing := openKMS(t, p, 5*time.Second, pacing)
 	store := s.at(sealing)
 	var lost []storage.KeyValue
-	for i := range room + 6 { // each with a key of its own
+	for i := range samples + 6 { // each with its own key
 		id, key := fmt.Sprintf("key-%d", i), fmt.Sprintf("/registry/secrets/default/s%d", i)
 		p.UseKey(id)
 		if err := sealing.Current().Check(t.Context(), 0); err != nil {
@@ -138,25 +139,25 @@ func TestFewSamplesAreTriedAgain(t *testing.T) {
 	}
 	p.UseKey("another")
 	for name, items := range map[string][]storage.KeyValue{
-		"more than there is room for":     lost,
-		"as many, one of them ever again": slices.Concat(lost[:room], slices.Repeat(lost[:1], 10)),
+		"more keys than samples":               lost,
+		"as many keys, one of them repeatedly": slices.Concat(lost[:samples], slices.Repeat(lost[:1], 10)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			live := openKMS(t, p, 5*time.Second, pacing)
-			source := loaded(t, kept{items, untilTheEnd}, live)
+			source := loaded(t, kept{items, untilCancelled}, live)
 			before := p.Calls("Decrypt")
 			ended := make(chan error, 1)
 			go func() { ended <- source.Follow(t.Context(), storage.Place{Revision: 1}, nil) }()
-			eventually(t, "tried", func() bool { return p.Calls("Decrypt") >= before+room })
-			// It is through with all of them before it sees that there is another configuration.
+			eventually(t, "retries", func() bool { return p.Calls("Decrypt") >= before+samples })
+			// All retries finish before Follow detects the new configuration.
 			if !live.Changed(t.Context(), []byte(rules(rule("secrets", identity))), nil) {
-				t.Fatal("not taken up")
+				t.Fatal("configuration was not applied")
 			}
 			if err := <-ended; !errors.As(err, new(*storage.ReopenedError)) {
-				t.Errorf("ended with %v", err)
+				t.Errorf("got %v, want ReopenedError", err)
 			}
-			if n := p.Calls("Decrypt") - before; n != room {
-				t.Errorf("%d keys are tried again", n)
+			if n := p.Calls("Decrypt") - before; n != samples {
+				t.Errorf("retried %d keys, want %d", n, samples)
 			}
 		})
 	}

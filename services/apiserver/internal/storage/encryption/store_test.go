@@ -22,10 +22,10 @@ import (
 	"binnacle/services/apiserver/internal/storage/storagetest"
 )
 
-// TestConformance: a store of sealed values is a store as others are.
+// TestConformance runs the conformance suite on a store with encryption.
 func TestConformance(t *testing.T) {
 	if testing.Short() {
-		t.Skip("the suite waits for compactions and leases")
+		t.Skip("slow suite")
 	}
 	all := encryption.NewResources("/registry/", map[string]schema.GroupResource{
 		"/registry/pods/": {Resource: "pods"}, "/registry/nodes/": {Resource: "nodes"},
@@ -35,23 +35,23 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// world is a watch cache and a store of plain values over an etcd.
-type world struct {
+// fixture is a watch cache and an encrypting store on an etcd.
+type fixture struct {
 	raw   storage.Interface
 	live  *encryption.Live
 	store *encryption.Store
 	cache *watchcache.Cache
-	pods  *watchcache.Store // of secrets
+	pods  *watchcache.Store // the cached secrets
 }
 
-func newWorld(t *testing.T, live *encryption.Live) *world {
+func newFixture(t *testing.T, live *encryption.Live) *fixture {
 	t.Helper()
-	return joined(t, etcdtest.Embedded(t), live)
+	return newFixtureOn(t, etcdtest.Embedded(t), live)
 }
 
-func joined(t *testing.T, raw storage.Interface, live *encryption.Live) *world {
+func newFixtureOn(t *testing.T, raw storage.Interface, live *encryption.Live) *fixture {
 	t.Helper()
-	w := &world{raw: raw, live: live, store: encryption.NewStore(raw, live, builtIn(), nil)}
+	w := &fixture{raw: raw, live: live, store: encryption.NewStore(raw, live, builtIn(), nil)}
 	var err error
 	w.cache, err = watchcache.New(watchcache.Config{
 		Source: encryption.NewSource(watchcachetest.NewSource(raw, "/registry/"), live, builtIn(), nil), Newest: raw, Older: w.store,
@@ -80,8 +80,8 @@ func joined(t *testing.T, raw storage.Interface, live *encryption.Live) *world {
 	return w
 }
 
-// shows is what the cache has of a key.
-func (w *world) shows(t *testing.T, key string) (string, error) {
+// shows returns the cached value of a key and why it is unreadable.
+func (w *fixture) shows(t *testing.T, key string) (string, error) {
 	t.Helper()
 	if _, err := w.cache.MostRecent(t.Context()); err != nil {
 		t.Fatal(err)
@@ -93,17 +93,17 @@ func (w *world) shows(t *testing.T, key string) (string, error) {
 	return string(e.Stored()), e.Unreadable()
 }
 
-// TestCacheOfSealedValues: the cache has what is plain, follows histories by what is
-// stored, and has what cannot be read beside what can.
-func TestCacheOfSealedValues(t *testing.T) {
-	w := newWorld(t, open(t, rules(rule("secrets", keys("aesgcm", key32)))))
+// TestCacheOfEncryptedValues checks that the cache has decrypted values, resumes by the stored
+// ones, and has unreadable objects beside readable ones.
+func TestCacheOfEncryptedValues(t *testing.T) {
+	w := newFixture(t, open(t, rules(rule("secrets", keys("aesgcm", key32)))))
 	create(t, w.store, secretKey, plain())
 	if got, err := w.shows(t, secretKey); got != string(plain()) || err != nil {
-		t.Errorf("shows %.20q, %v", got, err)
+		t.Errorf("got %.20q, %v", got, err)
 	}
 	stored, _, err := w.raw.Get(t.Context(), secretKey, 0)
 	if err != nil || bytes.Contains(stored.Value, []byte("xxx")) {
-		t.Fatalf("stored %.40q, %v", stored.Value, err)
+		t.Fatalf("got stored value %.40q, %v", stored.Value, err)
 	}
 	const moved = "/registry/secrets/default/moved"
 	watch, err := w.pods.Watch(watchcache.WatchOptions{Selection: watchcache.Selection{Readable: true}, After: w.cache.Revision()})
@@ -115,14 +115,14 @@ func TestCacheOfSealedValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := w.shows(t, moved); got != "" || err == nil || err.Error() != "cipher: message authentication failed" {
-		t.Errorf("a value of another key: %.20q, %v", got, err)
+		t.Errorf("value copied from another key: got %.20q, %v", got, err)
 	}
 	create(t, w.store, "/registry/secrets/default/after", plain())
 	evs, err := watch.Next(t.Context(), nil)
 	if err != nil || len(evs) != 1 || evs[0].Entry.Name() != "after" {
-		t.Errorf("the watch tells %v, %v", evs, err)
+		t.Errorf("got events %v, %v, want ADDED after", evs, err)
 	}
-	// Nobody was told of it, so nobody is told that it is gone.
+	// The unreadable object was not reported, so neither is its deletion.
 	remove := func(key string) {
 		t.Helper()
 		kv, _, err := w.raw.Get(t.Context(), key, 0)
@@ -137,19 +137,20 @@ func TestCacheOfSealedValues(t *testing.T) {
 	remove("/registry/secrets/default/after")
 	evs, err = watch.Next(t.Context(), nil)
 	if err != nil || len(evs) != 1 || evs[0].Type != watchcache.Deleted || evs[0].Entry.Name() != "after" {
-		t.Errorf("the watch tells %v, %v", evs, err)
+		t.Errorf("got events %v, %v, want DELETED after", evs, err)
 	}
 }
 
-// TestGoneBeforeItWasReadable: an object was there that a watcher may have been told of
-// by others, and nobody can tell any more what it was.
-func TestGoneBeforeItWasReadable(t *testing.T) {
+// TestUnreadableObjectDeletedExpiresWatch checks that the deletion of an object that was never
+// readable expires watches. They may know the object from another replica, and its last state is
+// unknown.
+func TestUnreadableObjectDeletedExpiresWatch(t *testing.T) {
 	raw := etcdtest.Embedded(t)
 	revision, err := raw.Create(t.Context(), secretKey, []byte("k8s:enc:aesgcm:v1:gone:x"), storage.WriteOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := joined(t, raw, open(t, rules(rule("secrets", keys("aesgcm", key32)))))
+	w := newFixtureOn(t, raw, open(t, rules(rule("secrets", keys("aesgcm", key32)))))
 	watch, err := w.pods.Watch(watchcache.WatchOptions{Selection: watchcache.Selection{Readable: true, Namespace: "default"}, After: w.cache.Revision()})
 	if err != nil {
 		t.Fatal(err)
@@ -160,13 +161,14 @@ func TestGoneBeforeItWasReadable(t *testing.T) {
 	}
 	var expired *watchcache.ExpiredError
 	if evs, err := watch.Next(t.Context(), nil); !errors.As(err, &expired) {
-		t.Errorf("when it is gone the watch tells %v, %v", evs, err)
+		t.Errorf("got events %v, %v, want ExpiredError", evs, err)
 	}
 }
 
-// TestDamagedWhileWatched: who watches is told of what can be read, and of the end.
-func TestDamagedWhileWatched(t *testing.T) {
-	w := newWorld(t, open(t, rules(rule("secrets", keys("aesgcm", key32)))))
+// TestObjectDamagedWhileWatched checks that watchers receive the readable versions and the
+// deletion.
+func TestObjectDamagedWhileWatched(t *testing.T) {
+	w := newFixture(t, open(t, rules(rule("secrets", keys("aesgcm", key32)))))
 	create(t, w.store, secretKey, plain())
 	revision, err := w.cache.MostRecent(t.Context())
 	if err != nil {
@@ -197,24 +199,24 @@ func TestDamagedWhileWatched(t *testing.T) {
 	}
 	create(t, w.store, secretKey, []byte("third"))
 	for _, watch := range watchers {
-		var told []string
-		for len(told) < 3 {
+		var got []string
+		for len(got) < 3 {
 			evs, err := watch.Next(t.Context(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, e := range evs {
-				told = append(told, fmt.Sprintf("%s %.5s", e.Type, e.Entry.Stored()))
+				got = append(got, fmt.Sprintf("%s %.5s", e.Type, e.Entry.Stored()))
 			}
 		}
-		if want := "[MODIFIED again DELETED again ADDED third]"; fmt.Sprint(told) != want {
-			t.Errorf("told %v, want %s", told, want)
+		if want := "[MODIFIED again DELETED again ADDED third]"; fmt.Sprint(got) != want {
+			t.Errorf("got %v, want %s", got, want)
 		}
 	}
 }
 
-// TestReload: a new file is taken up, a bad one is not, and what that lets be read, or
-// not any more, is found without a restart.
+// TestReload checks that a valid file is applied and an invalid one is not, and that values become
+// readable or unreadable without a restart.
 func TestReload(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "enc.yaml")
 	first := rules(rule("secrets", keys("aescbc", key32)))
@@ -228,42 +230,42 @@ func TestReload(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- live.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
-	w := newWorld(t, live)
+	w := newFixture(t, live)
 	create(t, w.store, secretKey, plain())
 	const damaged = "/registry/secrets/default/damaged"
-	s := newShelf()
+	s := newRawStore()
 	create(t, s.at(open(t, rules(rule("secrets", keys("secretbox", key32))))), damaged, plain())
 	if _, err := w.raw.Create(t.Context(), damaged, s.values[damaged], storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.shows(t, damaged); err == nil {
-		t.Error("it can be read")
+		t.Error("value of an unknown key is readable")
 	}
-	taken := func(content string) {
+	apply := func(content string) {
 		t.Helper()
 		was := live.Current()
 		write(t, file, content)
-		eventually(t, "taken up", func() bool { return live.Current() != was })
+		eventually(t, "configuration applied", func() bool { return live.Current() != was })
 	}
-	taken(rules(rule("secrets", keys("secretbox", key32), keys("aescbc", key32))))
+	apply(rules(rule("secrets", keys("secretbox", key32), keys("aescbc", key32))))
 	eventually(t, "readable", func() bool { _, err := w.shows(t, damaged); return err == nil })
 	if got, err := w.shows(t, secretKey); got != string(plain()) || err != nil {
-		t.Errorf("shows %.20q, %v", got, err)
+		t.Errorf("got %.20q, %v", got, err)
 	}
 	kept := live.Current()
 	write(t, file, rules(rule("secrets", keys("aescbc", "short"))))
-	taken2 := rules(rule("secrets", identity))
-	// Files are read in their order: once this is taken, the one before was looked at.
+	next := rules(rule("secrets", identity))
+	// Files are read in order: when the next one is applied, this one has been read.
 	create(t, w.store, "/registry/secrets/default/kept", plain())
 	if kept != live.Current() {
-		t.Error("a bad configuration was taken")
+		t.Error("invalid configuration was applied")
 	}
-	taken(taken2)
+	apply(next)
 	eventually(t, "unreadable", func() bool { _, err := w.shows(t, secretKey); return err != nil })
 }
 
-// TestRotationUnderLoad: while keys come and go, every value that is read was written,
-// and no write that was acknowledged is lost.
+// TestRotationUnderLoad checks that during rotations every read returns a written value, and no
+// acknowledged write is lost.
 func TestRotationUnderLoad(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "enc.yaml")
 	one, two := keys("aesgcm", key32), keys("secretbox", other32)
@@ -277,7 +279,7 @@ func TestRotationUnderLoad(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- live.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
-	w := newWorld(t, live)
+	w := newFixture(t, live)
 	var stop atomic.Bool
 	var work sync.WaitGroup
 	const writers = 4
@@ -289,7 +291,7 @@ func TestRotationUnderLoad(t *testing.T) {
 			for n := int64(0); !stop.Load(); {
 				kv, _, err := w.store.Get(ctx, key, 0)
 				if err != nil || string(kv.Value) != fmt.Sprint(n) {
-					t.Errorf("%s is %q, want %d: %v", key, kv.Value, n, err)
+					t.Errorf("%s: got %q, want %d, %v", key, kv.Value, n, err)
 					return
 				}
 				if _, err := w.store.Update(ctx, key, fmt.Append(nil, n+1), kv.ModRevision, storage.WriteOptions{}); err != nil {
@@ -307,7 +309,7 @@ func TestRotationUnderLoad(t *testing.T) {
 				kv, _, err := w.store.Get(ctx, key, 0)
 				var n int64
 				if _, scan := fmt.Sscan(string(kv.Value), &n); err != nil || scan != nil || n < max(last, least) {
-					t.Errorf("%s is %q after %d: %v", key, kv.Value, max(last, least), err)
+					t.Errorf("%s: got %q after %d, %v", key, kv.Value, max(last, least), err)
 					return
 				}
 				last = n
@@ -320,48 +322,49 @@ func TestRotationUnderLoad(t *testing.T) {
 	} {
 		was := live.Current()
 		write(t, file, c)
-		eventually(t, "taken up", func() bool { return live.Current() != was })
+		eventually(t, "configuration applied", func() bool { return live.Current() != was })
 	}
 	stop.Store(true)
 	work.Wait()
 	for i := range writers {
 		key := fmt.Sprintf("/registry/secrets/default/s%d", i)
 		if got, err := w.shows(t, key); got != fmt.Sprint(written[i].Load()) || err != nil {
-			t.Errorf("%s is shown as %q after %d: %v", key, got, written[i].Load(), err)
+			t.Errorf("%s: got %q after %d, %v", key, got, written[i].Load(), err)
 		}
 	}
 }
 
-// TestPluginComesBackUnderCache: what could not be opened as long as it was gone is
-// shown once it is there.
-func TestPluginComesBackUnderCache(t *testing.T) {
+// TestCachedValuesAppearWhenPluginReturns checks values that could not be decrypted while the
+// plugin was gone.
+func TestCachedValuesAppearWhenPluginReturns(t *testing.T) {
 	p := newPluginWithValue(t)
 	p.plugin.Stop()
 	live := openKMS(t, p.plugin, 100*time.Millisecond, nil)
-	w := joined(t, p.raw, live)
+	w := newFixtureOn(t, p.raw, live)
 	create(t, encryption.NewStore(w.raw, encryption.Plain(), builtIn(), nil), "/registry/secrets/default/plain", []byte("plain"))
 	if _, err := w.shows(t, secretKey); err == nil {
-		t.Error("it can be read")
+		t.Error("value is readable without the plugin")
 	}
 	p.plugin.Start()
 	eventually(t, "readable", func() bool { got, err := w.shows(t, secretKey); return err == nil && got == string(plain()) })
 }
 
-// TestADecryptionThatHangsStopsNobody: a plugin that says it is well and opens no key. What
-// needs one is told of as damaged, everything else goes on, and it is opened when it can be.
-func TestADecryptionThatHangsStopsNobody(t *testing.T) {
+// TestHangingDecryptionBlocksNothing checks a plugin that is healthy but does not decrypt. Values
+// with its keys are unreadable, everything else works, and the values become readable when it
+// responds.
+func TestHangingDecryptionBlocksNothing(t *testing.T) {
 	p := newPluginWithValue(t)
 	p.plugin.HangOn("Decrypt")
 	live := openKMS(t, p.plugin, time.Hour, nil)
-	w := joined(t, p.raw, live)
+	w := newFixtureOn(t, p.raw, live)
 	if _, err := w.shows(t, secretKey); err == nil {
-		t.Error("it can be read")
+		t.Error("value is readable without decryption")
 	}
 	other, err := p.raw.Revision(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A change that needs a key comes before one that does not.
+	// A change that needs a key precedes one that does not.
 	stored, _, err := p.raw.Get(t.Context(), secretKey, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -371,35 +374,35 @@ func TestADecryptionThatHangsStopsNobody(t *testing.T) {
 	}
 	create(t, encryption.NewStore(w.raw, encryption.Plain(), builtIn(), nil), "/registry/secrets/default/plain", []byte("plain"))
 	if got, err := w.shows(t, "/registry/secrets/default/plain"); got != "plain" || err != nil {
-		t.Errorf("after %d it shows %.20q, %v", other, got, err)
+		t.Errorf("after revision %d: got %.20q, %v", other, got, err)
 	}
 	if err := live.Current().Check(t.Context(), 0); err != nil {
-		t.Errorf("the plugin says that it is well: %v", err)
+		t.Errorf("Check of a healthy plugin: got %v", err)
 	}
 	p.plugin.Answer()
 	eventually(t, "readable", func() bool { got, err := w.shows(t, secretKey); return err == nil && got == string(plain()) })
 }
 
-// TestANarrowerRuleIsNoticed: what a wider rule sealed cannot be read under a narrower one
-// that does not know its key, though the wider one still stands.
-func TestANarrowerRuleIsNoticed(t *testing.T) {
+// TestNarrowerRuleIsDetected checks that values of a wider rule are unreadable under a narrower
+// one without its key, although the wider rule still exists.
+func TestNarrowerRuleIsDetected(t *testing.T) {
 	for _, c := range []struct {
 		name, before, after string
 		lost                bool
 	}{
 		{"narrower, another key", rules(rule("'*.*'", keys("aescbc", key32))), rules(rule("secrets", keys("secretbox", key32)), rule("'*.*'", keys("aescbc", key32))), true},
 		{"narrower, both keys", rules(rule("'*.*'", keys("aescbc", key32))), rules(rule("secrets", keys("secretbox", key32), keys("aescbc", key32)), rule("'*.*'", keys("aescbc", key32))), false},
-		{"of the group", rules(rule("'*.*'", keys("aescbc", key32))), rules(rule("'*.'", keys("secretbox", key32)), rule("'*.*'", keys("aescbc", key32))), true},
-		{"gone, the wider one knows", rules(rule("secrets", keys("secretbox", key32), keys("aescbc", key32)), rule("'*.*'", keys("secretbox", key32))), rules(rule("'*.*'", keys("secretbox", key32))), true},
-		{"of another resource", rules(rule("'*.*'", keys("aescbc", key32))), rules(rule("configmaps", keys("aescbc", key32), identity), rule("'*.*'", keys("aescbc", key32))), false},
+		{"for the group", rules(rule("'*.*'", keys("aescbc", key32))), rules(rule("'*.'", keys("secretbox", key32)), rule("'*.*'", keys("aescbc", key32))), true},
+		{"removed, and the wider one has fewer keys", rules(rule("secrets", keys("secretbox", key32), keys("aescbc", key32)), rule("'*.*'", keys("secretbox", key32))), rules(rule("'*.*'", keys("secretbox", key32))), true},
+		{"for another resource", rules(rule("'*.*'", keys("aescbc", key32))), rules(rule("configmaps", keys("aescbc", key32), identity), rule("'*.*'", keys("aescbc", key32))), false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before, after := open(t, c.before).Current(), open(t, c.after).Current()
 			if got := !after.Covers(before); got != c.lost {
-				t.Errorf("something is lost: %t, want %t", got, c.lost)
+				t.Errorf("values become unreadable: got %t, want %t", got, c.lost)
 			}
 			if !after.Covers(after) || !before.Covers(before) {
-				t.Error("one does not cover itself")
+				t.Error("configuration does not cover itself")
 			}
 		})
 	}

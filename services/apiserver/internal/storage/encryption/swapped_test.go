@@ -13,14 +13,14 @@ import (
 	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
 )
 
-// told is a stream that tells one batch.
-type told struct{ batch storage.Batch }
+// batchSource is a source with one batch.
+type batchSource struct{ batch storage.Batch }
 
-func (told) Load(context.Context, func([]storage.KeyValue) error) (storage.Place, error) {
+func (batchSource) Load(context.Context, func([]storage.KeyValue) error) (storage.Place, error) {
 	return storage.Place{Revision: 1}, nil
 }
 
-func (s told) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
+func (s batchSource) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
 	if err := apply(s.batch); err != nil {
 		return err
 	}
@@ -28,12 +28,12 @@ func (s told) Follow(ctx context.Context, _ storage.Place, apply func(storage.Ba
 	return ctx.Err()
 }
 
-func (told) Progress(context.Context) error { return nil }
+func (batchSource) Progress(context.Context) error { return nil }
 
-// TestTakenUpWhileABatchIsOpened: what the configuration before could not open, and the
-// next one can, is opened anew, though the next one came before the batch was through.
-func TestTakenUpWhileABatchIsOpened(t *testing.T) {
-	p, s := kmstest.New(t), newShelf()
+// TestConfigurationAppliedDuringDecryption checks that values that the old configuration could not
+// decrypt are decrypted again with the new one, if it is applied while a batch is being decrypted.
+func TestConfigurationAppliedDuringDecryption(t *testing.T) {
+	p, s := kmstest.New(t), newRawStore()
 	const local, far = "/registry/secrets/default/local", "/registry/secrets/default/far"
 	create(t, s.at(open(t, rules(rule("secrets", keys("secretbox", key32))))), local, plain())
 	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), far, plain())
@@ -48,7 +48,7 @@ func TestTakenUpWhileABatchIsOpened(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(live.Close)
-	source := encryption.NewSource(told{storage.Batch{Revision: 3, Events: []storage.Event{
+	source := encryption.NewSource(batchSource{storage.Batch{Revision: 3, Events: []storage.Event{
 		{Type: storage.Created, Key: local, Revision: 2, CreateRevision: 2, Value: s.values[local]},
 		{Type: storage.Created, Key: far, Revision: 3, CreateRevision: 3, Value: s.values[far]},
 	}}}, live, builtIn(), nil)
@@ -65,17 +65,17 @@ func TestTakenUpWhileABatchIsOpened(t *testing.T) {
 	before := p.Calls("Decrypt")
 	ended := make(chan error, 1)
 	go func() { ended <- source.Follow(ctx, at, func(storage.Batch) error { return nil }) }()
-	eventually(t, "opening", func() bool { return p.Calls("Decrypt") > before })
+	eventually(t, "a Decrypt call", func() bool { return p.Calls("Decrypt") > before })
 	was := live.Current()
 	write(t, file, rules(rule("secrets", plugin, keys("secretbox", key32))))
-	eventually(t, "taken up", func() bool { return live.Current() != was })
+	eventually(t, "configuration applied", func() bool { return live.Current() != was })
 	p.Answer()
 	select {
 	case err := <-ended:
 		if !errors.As(err, new(*storage.ReopenedError)) {
-			t.Errorf("ended with %v", err)
+			t.Errorf("got %v, want ReopenedError", err)
 		}
 	case <-time.After(patience):
-		t.Error("what could not be opened is left so")
+		t.Error("value was not decrypted with the new configuration")
 	}
 }

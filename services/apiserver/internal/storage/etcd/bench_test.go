@@ -12,7 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// cpu reports the time that all threads of the process computed per operation.
+// cpu reports the CPU time of the whole process per operation.
 func cpu(b *testing.B, work func()) {
 	b.Helper()
 	used := func() time.Duration {
@@ -33,9 +33,9 @@ func cpu(b *testing.B, work func()) {
 
 func BenchmarkStore(b *testing.B) {
 	server := etcdtest.Server(b)
-	agreeing := server.Config()
-	agreeing.Newest = nil
-	for name, cfg := range map[string]etcd.Config{"single": server.Config(), "agreed": agreeing} {
+	quorum := server.Config()
+	quorum.Newest = nil
+	for name, cfg := range map[string]etcd.Config{"single": server.Config(), "quorum": quorum} {
 		store := etcdtest.Store(b, cfg)
 		ctx, value, n := b.Context(), bytes.Repeat([]byte("0123456789abcdef"), 375), 0
 		b.Run(name+"/Create", func(b *testing.B) {

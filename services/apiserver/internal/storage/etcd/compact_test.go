@@ -15,9 +15,9 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// Two compactors take turns at rounds: each round is begun once, writes the
-// revision that its winner saw a round earlier, and history up to there goes.
-func TestCompactorsAgree(t *testing.T) {
+// Two compactors share the rounds. Each round is won once, writes the revision that its winner saw
+// one round earlier, and compacts history up to it.
+func TestCompactorsShareRounds(t *testing.T) {
 	server := etcdtest.Server(t)
 	store := etcdtest.Store(t, server.Config())
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -38,15 +38,15 @@ func TestCompactorsAgree(t *testing.T) {
 	for versions < 6 {
 		resp, ok := <-rounds
 		if !ok || resp.Err() != nil {
-			t.Fatalf("the watch ended after %d rounds: %v", versions, resp.Err())
+			t.Fatalf("watch ended after %d rounds: %v", versions, resp.Err())
 		}
 		for _, e := range resp.Events {
 			if versions++; e.Kv.Version != versions {
-				t.Fatalf("round %d has version %d", versions, e.Kv.Version)
+				t.Fatalf("round %d: got version %d", versions, e.Kv.Version)
 			}
 			rev, err := strconv.ParseInt(string(e.Kv.Value), 10, 64)
 			if err != nil || rev < before || rev >= e.Kv.ModRevision {
-				t.Fatalf("round %d at revision %d compacts to %q, after %d", versions, e.Kv.ModRevision, e.Kv.Value, before)
+				t.Fatalf("round %d at revision %d compacts to %q after %d", versions, e.Kv.ModRevision, e.Kv.Value, before)
 			}
 			before = rev
 		}
@@ -57,7 +57,7 @@ func TestCompactorsAgree(t *testing.T) {
 	}
 	var gone *storage.CompactedError
 	if _, _, err := store.Get(ctx, "/registry/pods/a", first-1); !errors.As(err, &gone) || gone.Oldest == 0 {
-		t.Fatalf("old history is still there: %v", err)
+		t.Fatalf("read of compacted history: got %v, want CompactedError", err)
 	}
 	if _, _, err := store.Get(ctx, "/registry/pods/a", 0); err != nil {
 		t.Fatal(err)
@@ -72,8 +72,8 @@ func TestCompactorDisabled(t *testing.T) {
 	}
 }
 
-// History begins where the last round compacted to, and can be read from there.
-func TestHistory(t *testing.T) {
+// History reports the revision of the last compaction, from which on reads succeed.
+func TestHistoryStartsAtCompaction(t *testing.T) {
 	store := etcdtest.Embedded(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -82,13 +82,13 @@ func TestHistory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if oldest, newest, err := store.History(ctx); err != nil || oldest != 0 || newest != created {
-		t.Errorf("before any compaction history is from %d to %d, %v", oldest, newest, err)
+		t.Errorf("before any compaction: got history from %d to %d, %v, want from 0 to %d", oldest, newest, err, created)
 	}
 	running, stop := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() { done <- (&etcd.Compactor{Store: store, Interval: 10 * time.Millisecond}).Run(running) }()
 	var oldest, newest int64
-	for oldest < created { // the first rounds compact nothing yet
+	for oldest < created { // the first rounds compact nothing
 		if oldest, _, err = store.History(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +98,7 @@ func TestHistory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if oldest, newest, err = store.History(ctx); err != nil || oldest > newest {
-		t.Fatalf("history is from %d to %d, %v", oldest, newest, err)
+		t.Fatalf("got history from %d to %d, %v", oldest, newest, err)
 	}
 	if _, _, err := store.Get(ctx, "/registry/pods/a", oldest); err != nil {
 		t.Errorf("read at %d: %v", oldest, err)

@@ -35,7 +35,7 @@ func (s *Store) Confirm(ctx context.Context, at storage.Place) (_ int64, err err
 	if !whole {
 		opts = append(opts, clientv3.WithKeysOnly())
 	}
-	resp, err := s.promptly(ctx, m.Key, opts...)
+	resp, err := s.hedgedGet(ctx, m.Key, opts...)
 	if errors.Is(err, rpctypes.ErrCompacted) || errors.Is(err, rpctypes.ErrFutureRev) {
 		return s.confirmNewest(ctx, at)
 	}
@@ -65,7 +65,7 @@ func (s *Store) confirmNewest(ctx context.Context, at storage.Place) (int64, err
 			return newest, err
 		}
 	}
-	resp, err := s.promptly(ctx, s.prefix) // linearizable: after the changes being applied
+	resp, err := s.hedgedGet(ctx, s.prefix) // linearizable: after the changes being applied
 	if err != nil {
 		return 0, s.wrap(ctx, err)
 	}

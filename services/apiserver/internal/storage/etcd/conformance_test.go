@@ -12,16 +12,16 @@ import (
 	"binnacle/services/apiserver/internal/storage/storagetest"
 )
 
-// sideBySide is how many tests run at a time unless -parallel says otherwise. Most of them
-// wait for leases and elections of a real etcd, whose shortest lease lasts a second.
-const sideBySide = 8
+// parallelTests is the number of tests that run at a time without -parallel. Most tests wait for
+// leases and elections of a real etcd, whose shortest lease lasts a second.
+const parallelTests = 8
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
 	if !given {
-		_ = flag.Set("test.parallel", strconv.Itoa(sideBySide))
+		_ = flag.Set("test.parallel", strconv.Itoa(parallelTests))
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -31,12 +31,11 @@ func TestConformanceEmbedded(t *testing.T) {
 	storagetest.Run(t, func(t *testing.T) storage.Interface { return etcdtest.Embedded(t) })
 }
 
-// TestConformanceDialed reaches the same server over the network, as a client
-// of a cluster does.
+// TestConformanceDialed uses the same server over the network, as a client of a cluster does.
 func TestConformanceDialed(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("the same suite as in process")
+		t.Skip("repeats the suite of the embedded server")
 	}
 	open := func(t *testing.T) storage.Interface { return etcdtest.Dial(t, etcdtest.Listening(t).Endpoint()) }
 	storagetest.Run(t, open)

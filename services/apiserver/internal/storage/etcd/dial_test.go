@@ -22,7 +22,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-func TestDialChecksItsOptions(t *testing.T) {
+func TestDialRejectsInvalidOptions(t *testing.T) {
 	dir := t.TempDir()
 	junk := filepath.Join(dir, "junk")
 	if err := os.WriteFile(junk, []byte("junk"), 0o600); err != nil {
@@ -46,14 +46,14 @@ func TestDialChecksItsOptions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := etcd.Dial(c.opts)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Fatalf("error %v, want %q", err, c.want)
+				t.Fatalf("got error %v, want %q", err, c.want)
 			}
 		})
 	}
 }
 
-// The client proves itself with the certificate that is on disk when it
-// connects, and does not talk to a server that its authority does not vouch for.
+// The client uses the certificate that is on disk when it connects, and rejects a server with a
+// certificate of another CA.
 func TestDialTLS(t *testing.T) {
 	dir := t.TempDir()
 	ca, other := newAuthority(t), newAuthority(t)
@@ -93,8 +93,8 @@ func TestDialTLS(t *testing.T) {
 	if _, err := store.Revision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := await(t, "a client", names); got != "client" {
-		t.Fatalf("the client calls itself %q", got)
+	if got := await(t, "a connection", names); got != "client" {
+		t.Fatalf("server got client certificate %q, want client", got)
 	}
 
 	newCert, newKey := ca.issue(t, dir, "renewed")
@@ -108,12 +108,12 @@ func TestDialTLS(t *testing.T) {
 	if _, err := store.Revision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := await(t, "a client", names); got != "renewed" {
-		t.Fatalf("after a renewal the client calls itself %q", got)
+	if got := await(t, "a connection", names); got != "renewed" {
+		t.Fatalf("after renewal the server got client certificate %q, want renewed", got)
 	}
 
 	if err := dial(otherFile).Ping(t.Context()); !errors.Is(err, storage.ErrUnavailable) || !strings.Contains(err.Error(), "certificate") {
-		t.Fatalf("an unknown authority's server was accepted, or the reason is not told: %v", err)
+		t.Fatalf("server of another CA: got %v, want ErrUnavailable with the certificate error", err)
 	}
 }
 
@@ -136,7 +136,7 @@ func (a *authority) write(t *testing.T, dir, name string) string {
 	return writePEM(t, filepath.Join(dir, name+".crt"), "CERTIFICATE", a.cert.Raw)
 }
 
-// issue writes a certificate for this machine.
+// issue writes a certificate for the loopback address.
 func (a *authority) issue(t *testing.T, dir, name string) (certFile, keyFile string) {
 	t.Helper()
 	cert, key := sign(t, &x509.Certificate{
@@ -151,7 +151,7 @@ func (a *authority) issue(t *testing.T, dir, name string) (certFile, keyFile str
 		writePEM(t, filepath.Join(dir, name+".key"), "EC PRIVATE KEY", der)
 }
 
-// sign makes a certificate, self-signed without an authority.
+// sign returns a certificate, which is self-signed if by is nil.
 func sign(t *testing.T, template *x509.Certificate, by *authority) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

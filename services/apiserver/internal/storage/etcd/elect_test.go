@@ -38,7 +38,7 @@ func await[T any](t *testing.T, what string, c <-chan T) T {
 	case v := <-c:
 		return v
 	case <-time.After(patience):
-		t.Fatalf("waited in vain: %s", what)
+		t.Fatalf("timeout waiting for %s", what)
 	}
 	panic("unreachable")
 }
@@ -52,7 +52,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-func TestElectionPassesOnInOrder(t *testing.T) {
+func TestElectionFollowsOrderOfCandidates(t *testing.T) {
 	store := etcdtest.Embedded(t)
 	e := etcd.NewElector(store, 0)
 	first := await(t, "the first", campaign(t.Context(), e, "first"))
@@ -75,16 +75,16 @@ func TestElectionPassesOnInOrder(t *testing.T) {
 	third := campaign(t.Context(), e, "third")
 	candidates(1)
 	if len(second)+len(third) > 0 || isClosed(first.lost) {
-		t.Fatal("two are elected")
+		t.Fatal("two candidates are elected")
 	}
 
 	first.resign()
 	if !isClosed(first.lost) {
-		t.Fatal("who resigned is still elected")
+		t.Fatal("candidate is still elected after it resigned")
 	}
 	two := await(t, "the second", second)
 	if two.err != nil || len(third) > 0 {
-		t.Fatalf("second: %v, third elected: %v", two.err, len(third) > 0)
+		t.Fatalf("second candidate: %v, third elected: %v", two.err, len(third) > 0)
 	}
 	two.resign()
 	two.resign()
@@ -105,7 +105,7 @@ func TestElectionEndsWithItsLease(t *testing.T) {
 	defer first.resign()
 	all, err := server.Client().Leases(t.Context())
 	if err != nil || len(all.Leases) != 1 {
-		t.Fatalf("leases %v, %v", all, err)
+		t.Fatalf("got leases %v, %v, want one", all, err)
 	}
 	if _, err := server.Client().Revoke(t.Context(), all.Leases[0].ID); err != nil {
 		t.Fatal(err)
@@ -122,14 +122,14 @@ func TestElectionWaitEndsWithContext(t *testing.T) {
 	second := campaign(ctx, e, "second")
 	cancel()
 	if got := await(t, "the second", second); !errors.Is(got.err, context.Canceled) {
-		t.Fatalf("error %v", got.err)
+		t.Fatalf("got %v, want context.Canceled", got.err)
 	}
 	if isClosed(first.lost) {
-		t.Fatal("the first lost by it")
+		t.Fatal("cancelled candidate ended the term of the first")
 	}
 }
 
-// Who is cut off knows that the election is lost before another wins it.
+// A candidate that is cut off loses its term before another one is elected.
 func TestElectionIsLostBeforeItIsWonAgain(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Listening(t)
@@ -155,20 +155,20 @@ func TestElectionIsLostBeforeItIsWonAgain(t *testing.T) {
 	}
 	defer two.resign()
 	if !isClosed(first.lost) {
-		t.Fatal("two are elected at once")
+		t.Fatal("two candidates are elected at once")
 	}
 }
 
-// A member of etcd that is stalled, to which every other attempt goes, does not cost the
-// election, as the others answer.
-func TestElectionOutlivesAStalledMember(t *testing.T) {
+// A stalled member of etcd, which gets every second attempt, does not end the term as long as
+// other members respond.
+func TestElectionSurvivesStalledMember(t *testing.T) {
 	t.Parallel()
 	const attempts = 8
-	var asked atomic.Int64
+	var calls atomic.Int64
 	enough := make(chan struct{})
 	stalled := func(ctx context.Context, d *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		if strings.HasSuffix(method, "/LeaseKeepAlive") {
-			n := asked.Add(1)
+			n := calls.Add(1)
 			if n == attempts {
 				close(enough)
 			}
@@ -195,10 +195,10 @@ func TestElectionOutlivesAStalledMember(t *testing.T) {
 	select {
 	case <-enough:
 	case <-first.lost:
-		t.Fatalf("lost after %d attempts", asked.Load())
+		t.Fatalf("term lost after %d attempts", calls.Load())
 	}
 	if isClosed(first.lost) {
-		t.Fatal("lost")
+		t.Fatal("term lost")
 	}
 }
 
@@ -215,6 +215,6 @@ func TestElectionKeysAreReadable(t *testing.T) {
 		t.Fatalf("got %v, %v", resp, err)
 	}
 	if k := string(resp.Kvs[0].Key); !strings.HasPrefix(k, "/binnacle/elections/test/") || string(resp.Kvs[0].Value) != "replica-a" {
-		t.Fatalf("%s=%s", k, resp.Kvs[0].Value)
+		t.Fatalf("got %s=%s", k, resp.Kvs[0].Value)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Judge is what is thought of the members of a client's endpoints.
+// Judge returns the trust in the members at a client's endpoints.
 func Judge(ctx context.Context, c *clientv3.Client, serving uint64) string {
 	t, _ := (&Store{client: c}).judge(ctx, serving)
 	return map[trust]string{unknown: "unknown", trusted: "trusted", distrusted: "distrusted"}[t]

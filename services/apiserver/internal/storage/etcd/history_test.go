@@ -13,9 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// History that is read without a watch is what a watch tells, in whole revisions, however
-// little is read at a time.
-func TestChanges(t *testing.T) {
+// Changes returns the same events as a watch, in whole revisions, with any byte limit.
+func TestChangesMatchWatch(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Server(t)
 	store := etcdtest.Store(t, server.Config())
@@ -28,7 +27,7 @@ func TestChanges(t *testing.T) {
 	key := func(i int) string {
 		return []string{"/registry/nodes/", prefix, prefix, prefix, "/registry/services/"}[i%5] + fmt.Sprint(i)
 	}
-	for range 700 { // more revisions than are looked at at a time
+	for range 700 { // more revisions than one read examines
 		var ops []clientv3.Op
 		for _, i := range r.Perm(40)[:1+r.Intn(4)] {
 			if r.Intn(3) == 0 {
@@ -53,11 +52,11 @@ func TestChanges(t *testing.T) {
 			for after := from; after < until; steps++ {
 				b, ok, err := store.Changes(t.Context(), prefix, after, until, most)
 				if !ok || err != nil || b.Revision <= after || b.Revision > until {
-					t.Fatalf("%d bytes after %d: as far as %d, %t, %v", most, after, b.Revision, ok, err)
+					t.Fatalf("%d bytes after %d: got revision %d, %t, %v", most, after, b.Revision, ok, err)
 				}
 				for _, e := range b.Events {
 					if e.Revision <= after || e.Revision > b.Revision {
-						t.Fatalf("%d bytes after %d up to %d: a change at %d", most, after, b.Revision, e.Revision)
+						t.Fatalf("%d bytes after %d up to %d: got a change at %d", most, after, b.Revision, e.Revision)
 					}
 				}
 				got, after = append(got, b.Events...), b.Revision
@@ -67,10 +66,10 @@ func TestChanges(t *testing.T) {
 				n++
 			}
 			if !reflect.DeepEqual(got, want[:n]) {
-				t.Errorf("%d bytes at a time up to %d: %d changes are not the %d that a watch tells", most, until, len(got), n)
+				t.Errorf("%d bytes at a time up to %d: got %d changes that differ from the %d of a watch", most, until, len(got), n)
 			}
 			if most == 1 && steps < 500 || most == 1<<20 && steps != 1 {
-				t.Errorf("%d bytes at a time took %d steps", most, steps)
+				t.Errorf("%d bytes at a time: got %d steps", most, steps)
 			}
 		}
 	}
@@ -79,22 +78,22 @@ func TestChanges(t *testing.T) {
 	}
 	var gone *storage.CompactedError
 	if _, ok, err := store.Changes(t.Context(), prefix, from+298, newest, 1<<20); !ok || !errors.As(err, &gone) || gone.Oldest != from+300 {
-		t.Errorf("before the compaction: %t, %v", ok, err)
+		t.Errorf("before the compaction: got %t, %v, want CompactedError", ok, err)
 	}
 	if _, ok, err := store.Changes(t.Context(), prefix, from+300, newest, 1<<20); !ok || err != nil {
-		t.Errorf("after the compaction: %t, %v", ok, err)
+		t.Errorf("after the compaction: got %t, %v", ok, err)
 	}
 }
 
-// An etcd elsewhere leaves it to watches.
-func TestChangesElsewhere(t *testing.T) {
+// An external etcd does not support reads of history.
+func TestChangesUnsupportedByExternalEtcd(t *testing.T) {
 	store := etcdtest.External(t)
 	if _, ok, err := store.Changes(t.Context(), "/registry/", 0, 1, 1); ok || err != nil {
-		t.Errorf("%t, %v", ok, err)
+		t.Errorf("got %t, %v, want false", ok, err)
 	}
 }
 
-// watched is what a watch tells.
+// watched returns the events of a watch in (after, until].
 func watched(t *testing.T, store storage.Interface, prefix string, after, until int64) (events []storage.Event) {
 	t.Helper()
 	w, err := store.Watch(t.Context(), prefix, after)

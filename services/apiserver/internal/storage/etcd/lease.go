@@ -19,27 +19,27 @@ type leases struct {
 	reuse   time.Duration
 	objects prometheus.Observer
 
-	// turn is held (by having sent) while the fields below are read, and while a lease is granted,
-	// since waiters want the same lease. It is a channel, so that waiting ends with the caller's
-	// context.
-	turn    chan struct{}
+	// lock is a mutex as a channel of capacity one, so that waiting ends with the caller's context.
+	// It guards the fields below and is held while a lease is granted, because all waiters need the
+	// same lease.
+	lock    chan struct{}
 	id      clientv3.LeaseID
 	expires time.Time
 	count   int
 }
 
 func newLeases(client clientv3.Lease, reuse time.Duration, objects prometheus.Observer) *leases {
-	return &leases{client: client, reuse: reuse, objects: objects, turn: make(chan struct{}, 1)}
+	return &leases{client: client, reuse: reuse, objects: objects, lock: make(chan struct{}, 1)}
 }
 
 // get returns a lease that lives for at least ttl.
 func (l *leases) get(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {
 	select {
-	case l.turn <- struct{}{}:
+	case l.lock <- struct{}{}:
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
-	defer func() { <-l.turn }()
+	defer func() { <-l.lock }()
 
 	now := time.Now()
 	slack := min(ttl/20, l.reuse)
@@ -59,14 +59,14 @@ func (l *leases) get(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, 
 
 // forget drops a lease that etcd no longer knows.
 func (l *leases) forget(id clientv3.LeaseID) {
-	l.turn <- struct{}{}
-	defer func() { <-l.turn }()
+	l.lock <- struct{}{}
+	defer func() { <-l.lock }()
 	if l.id == id {
 		l.retire()
 	}
 }
 
-// retire drops the current lease. The caller holds turn.
+// retire drops the current lease. The caller holds lock.
 func (l *leases) retire() {
 	if l.id != 0 {
 		l.objects.Observe(float64(l.count))

@@ -12,14 +12,14 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// expiring is a context for what does not succeed.
+// expiring returns a context with a short timeout for calls that fail.
 func expiring(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-func TestTheListenerIsForThisUserAlone(t *testing.T) {
+func TestUnixSocketIsPrivate(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "etcd.sock")
 	server, err := embedded.Start(t.Context(), embedded.Options{DataDir: filepath.Join(dir, "data"), ListenClient: "unix://" + socket})
@@ -27,15 +27,15 @@ func TestTheListenerIsForThisUserAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v", info, err)
+		t.Errorf("got socket %v, %v, want mode 0600", info, err)
 	}
 	server.Stop()
 	if _, err := os.Stat(socket); err == nil {
-		t.Error("the socket outlives the server")
+		t.Error("socket exists after the server has stopped")
 	}
 }
 
-func TestAListenerWithTLSAsksForACertificate(t *testing.T) {
+func TestTLSListenerRequiresClientCertificate(t *testing.T) {
 	dir := t.TempDir()
 	a, other := newAuthority(t), newAuthority(t)
 	ca := a.write(t, dir, "ca")
@@ -63,6 +63,6 @@ func TestAListenerWithTLSAsksForACertificate(t *testing.T) {
 		t.Error(err)
 	}
 	if ping(nil) == nil || ping(other) == nil {
-		t.Error("somebody without a certificate of the CA is let in")
+		t.Error("client without a certificate of the CA was accepted")
 	}
 }

@@ -12,8 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// gathered are the series of a registry: their values by name and the values of their
-// labels.
+// gathered returns the values of all series by the metric name and label values.
 func gathered(t *testing.T, r *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := r.Gather()
@@ -37,7 +36,7 @@ func series(f *dto.MetricFamily, m *dto.Metric) string {
 	return name
 }
 
-func TestCallsOfEtcdAreCounted(t *testing.T) {
+func TestEtcdCallsAreCounted(t *testing.T) {
 	r := prometheus.NewRegistry()
 	client, err := etcd.Dial(etcd.DialOptions{Servers: []string{etcdtest.Listening(t).Endpoint()}, Metrics: r})
 	if err != nil {
@@ -46,7 +45,7 @@ func TestCallsOfEtcdAreCounted(t *testing.T) {
 	t.Cleanup(func() { client.Close() })
 	store := etcdtest.Store(t, etcd.Config{Client: client, Metrics: r, Prefix: "/registry"})
 	for _, key := range []string{"/registry/pods/a/b", "/registry/services/specs/a/b", "/registry/ex.test/things/a/b"} {
-		if _, _, err := store.Get(t.Context(), key, 0); err != storage.ErrNotFound { //nolint:errorlint // is returned as it is
+		if _, _, err := store.Get(t.Context(), key, 0); err != storage.ErrNotFound { //nolint:errorlint // returned unwrapped
 			t.Fatal(err)
 		}
 	}
@@ -60,12 +59,12 @@ func TestCallsOfEtcdAreCounted(t *testing.T) {
 		"apiserver_storage_size_bytes etcd-0":                      1,
 	} {
 		if got[name] < least {
-			t.Errorf("%s: %v in %v", name, got[name], got)
+			t.Errorf("%s: got %v, want at least %v in %v", name, got[name], least, got)
 		}
 	}
 }
 
-// TestSizeIsMissingWithoutEtcd: metrics are told all the same.
+// TestSizeIsMissingWithoutEtcd checks that other metrics are still collected.
 func TestSizeIsMissingWithoutEtcd(t *testing.T) {
 	r := prometheus.NewRegistry()
 	client, err := etcd.Dial(etcd.DialOptions{Servers: []string{etcdtest.Listening(t).Endpoint()}})
@@ -74,7 +73,7 @@ func TestSizeIsMissingWithoutEtcd(t *testing.T) {
 	}
 	t.Cleanup(func() { client.Close() })
 	etcdtest.Store(t, etcd.Config{Client: client, Metrics: r, Size: func(context.Context) (int64, error) { return 0, storage.ErrUnavailable }})
-	if _, there := gathered(t, r)["apiserver_storage_size_bytes etcd-0"]; there {
-		t.Error("a size is told of an etcd that did not answer")
+	if _, exists := gathered(t, r)["apiserver_storage_size_bytes etcd-0"]; exists {
+		t.Error("size of an unreachable etcd is reported")
 	}
 }

@@ -33,7 +33,7 @@ func (b *lockedBuffer) String() string {
 	return b.buffer.String()
 }
 
-func TestMonitorWarnsWhileEtcdDoesNotAnswer(t *testing.T) {
+func TestMonitorWarnsWhileEtcdIsUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out lockedBuffer
 		var failing atomic.Bool
@@ -54,23 +54,23 @@ func TestMonitorWarnsWhileEtcdDoesNotAnswer(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if text := out.String(); text != "" {
-			t.Errorf("logged while etcd answers: %s", text)
+			t.Errorf("logged while etcd responds: %s", text)
 		}
 		failing.Store(true)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		text := out.String()
 		if n := strings.Count(text, "etcd does not answer"); n < 6 || n > 12 {
-			t.Errorf("%d warnings in a minute:\n%s", n, text)
+			t.Errorf("got %d warnings in a minute:\n%s", n, text)
 		}
 		if !strings.Contains(text, "https://etcd-0:2379") || !strings.Contains(text, "connection refused") {
-			t.Errorf("no endpoint or reason in\n%s", text)
+			t.Errorf("log lacks the endpoint or the reason\n%s", text)
 		}
 		failing.Store(false)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if n := strings.Count(out.String(), "etcd answers again"); n != 1 {
-			t.Errorf("%d messages of recovery:\n%s", n, out.String())
+			t.Errorf("got %d messages of recovery:\n%s", n, out.String())
 		}
 		cancel()
 		if err := <-done; err != nil {

@@ -16,11 +16,11 @@ import (
 
 const marker = "/registry/binnacle-progress"
 
-// outdated is a store on an etcd that says that it is of a version.
+// outdated returns a store on an etcd that reports the given version, and its log.
 func outdated(t *testing.T, version string) (*etcdtest.Outdated, *etcd.Store, *strings.Builder) {
 	t.Helper()
 	old := etcdtest.NewOutdated(t, etcdtest.Listening(t).Endpoint(), version)
-	log := &strings.Builder{} // written by one watch, read when that has ended
+	log := &strings.Builder{} // written by one watch, read after it has ended
 	client, err := etcd.Dial(etcd.DialOptions{Servers: []string{old.Endpoint()}})
 	if err != nil {
 		t.Fatal(err)
@@ -29,10 +29,10 @@ func outdated(t *testing.T, version string) (*etcdtest.Outdated, *etcd.Store, *s
 	return old, etcdtest.Store(t, etcd.Config{Client: client, Logger: slog.New(slog.NewTextHandler(log, nil))}), log
 }
 
-// TestProgressOfAnOutdatedEtcd: before 3.4.31 and 3.5.13 etcd says that everything
-// was delivered while events are on their way. Believed, that loses them.
-func TestProgressOfAnOutdatedEtcd(t *testing.T) {
-	for version, believed := range map[string]bool{"3.5.12": false, "3.4.30": false, "3.5.13": true, "3.6.2": true} {
+// TestProgressOfOutdatedEtcd checks versions before 3.4.31 and 3.5.13, whose progress
+// notifications may overtake events. Trusting them would lose the events.
+func TestProgressOfOutdatedEtcd(t *testing.T) {
+	for version, trusted := range map[string]bool{"3.5.12": false, "3.4.30": false, "3.5.13": true, "3.6.2": true} {
 		t.Run(version, func(t *testing.T) {
 			old, store, log := outdated(t, version)
 			start, err := store.Create(t.Context(), "/registry/pods/before", nil, storage.WriteOptions{})
@@ -44,7 +44,7 @@ func TestProgressOfAnOutdatedEtcd(t *testing.T) {
 				t.Fatal(err)
 			}
 			if b := await(t, "an event", w.Batches()); len(b.Events) != 1 {
-				t.Fatalf("told %+v", b)
+				t.Fatalf("got %+v, want one event", b)
 			}
 			old.Hold()
 			wrote, err := store.Create(t.Context(), "/registry/pods/a", nil, storage.WriteOptions{})
@@ -54,15 +54,15 @@ func TestProgressOfAnOutdatedEtcd(t *testing.T) {
 			if err := w.Progress(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if believed {
-				// This is the lie: the fake is what it is to be.
+			if trusted {
+				// The notification overtakes the event, as the fake is meant to do.
 				if b := await(t, "progress", w.Batches()); len(b.Events) != 0 || b.Revision < wrote {
-					t.Errorf("told %+v", b)
+					t.Errorf("got %+v, want progress without events", b)
 				}
 				w.Stop()
 				return
 			}
-			// It waits in vain for events, and writes itself.
+			// The store gets no event and writes a marker.
 			marked := make(chan struct{})
 			go func() {
 				for _, _, err := store.Get(t.Context(), marker, 0); err != nil && t.Context().Err() == nil; _, _, err = store.Get(t.Context(), marker, 0) {
@@ -72,17 +72,18 @@ func TestProgressOfAnOutdatedEtcd(t *testing.T) {
 			await(t, "the marker", marked)
 			old.Release()
 			if b := await(t, "the event", w.Batches()); len(b.Events) == 0 || b.Events[0].Key != "/registry/pods/a" || b.Events[0].Revision != wrote {
-				t.Errorf("told %+v", b)
+				t.Errorf("got %+v, want the event of pod a", b)
 			}
 			w.Stop()
 			if text := log.String(); !strings.Contains(text, "UPGRADE ETCD") || !strings.Contains(text, version) {
-				t.Errorf("the log says %q", text)
+				t.Errorf("got log %q", text)
 			}
 		})
 	}
 }
 
-// TestProgressWithoutNotifications: what an outdated etcd does not say is found out.
+// TestProgressWithoutNotifications checks that progress is determined without notifications of an
+// outdated etcd.
 func TestProgressWithoutNotifications(t *testing.T) {
 	_, store, _ := outdated(t, "3.5.1")
 	start, err := store.Create(t.Context(), "/registry/pods/a", nil, storage.WriteOptions{})
@@ -105,7 +106,7 @@ func TestProgressWithoutNotifications(t *testing.T) {
 	}
 	progress(start)
 	if _, _, err := store.Get(t.Context(), marker, 0); err == nil {
-		t.Error("a marker was written though nothing had happened")
+		t.Error("marker written although nothing changed")
 	}
 	elsewhere, err := store.Create(t.Context(), "/elsewhere", nil, storage.WriteOptions{})
 	if err != nil {
@@ -119,9 +120,9 @@ func TestProgressWithoutNotifications(t *testing.T) {
 	progress(inside)
 }
 
-// TestAnEtcdThatIsNotKnownIsNotBelieved: an endpoint may answer for another member
-// than the one that serves a watch, or not at all.
-func TestAnEtcdThatIsNotKnownIsNotBelieved(t *testing.T) {
+// TestUnknownEtcdIsNotTrusted checks endpoints that respond for another member than the one that
+// serves the watch, or not at all.
+func TestUnknownEtcdIsNotTrusted(t *testing.T) {
 	t.Parallel()
 	target := etcdtest.Listening(t).Endpoint()
 	direct, err := etcd.Dial(etcd.DialOptions{Servers: []string{target}})
@@ -135,40 +136,40 @@ func TestAnEtcdThatIsNotKnownIsNotBelieved(t *testing.T) {
 	}
 	self, other := status.Header.MemberId, status.Header.MemberId+1
 	fresh, old := etcdtest.NewOutdated(t, target, "3.6.1").Endpoint(), etcdtest.NewOutdated(t, target, "3.5.3").Endpoint()
-	const nobody = "http://127.0.0.1:1"
-	var asking sync.WaitGroup
+	const unreachable = "http://127.0.0.1:1"
+	var checks sync.WaitGroup
 	for _, c := range []struct {
 		endpoints []string
 		serving   uint64
 		want      string
 	}{
-		{[]string{fresh}, self, "trusted"}, {[]string{old}, self, "distrusted"}, {[]string{fresh, nobody}, self, "trusted"},
+		{[]string{fresh}, self, "trusted"}, {[]string{old}, self, "distrusted"}, {[]string{fresh, unreachable}, self, "trusted"},
 		{[]string{fresh}, other, "trusted"}, {[]string{old}, other, "distrusted"}, {[]string{fresh, old}, other, "distrusted"},
-		{[]string{fresh, nobody}, other, "unknown"}, {[]string{old, nobody}, other, "distrusted"}, {[]string{nobody}, self, "unknown"},
-		{[]string{fresh}, 0, "trusted"}, {[]string{fresh, nobody}, 0, "unknown"},
+		{[]string{fresh, unreachable}, other, "unknown"}, {[]string{old, unreachable}, other, "distrusted"}, {[]string{unreachable}, self, "unknown"},
+		{[]string{fresh}, 0, "trusted"}, {[]string{fresh, unreachable}, 0, "unknown"},
 	} {
-		asking.Go(func() {
+		checks.Go(func() {
 			client, err := etcd.Dial(etcd.DialOptions{Servers: c.endpoints})
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			defer client.Close()
-			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // for who does not answer
+			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // for unreachable endpoints
 			defer cancel()
 			if got := etcd.Judge(ctx, client, c.serving); got != c.want {
-				t.Errorf("%v, served by %d: %s, want %s", c.endpoints, c.serving, got, c.want)
+				t.Errorf("%v, served by %d: got %s, want %s", c.endpoints, c.serving, got, c.want)
 			}
 		})
 	}
-	asking.Wait()
+	checks.Wait()
 }
 
-// TestConformanceOutdated: the contract holds without notifications, too.
+// TestConformanceOutdated runs the conformance suite without progress notifications.
 func TestConformanceOutdated(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("the same suite as in process")
+		t.Skip("repeats the suite of the embedded server")
 	}
 	storagetest.Run(t, func(t *testing.T) storage.Interface {
 		return etcdtest.Dial(t, etcdtest.NewOutdated(t, etcdtest.Listening(t).Endpoint(), "3.5.5").Endpoint())

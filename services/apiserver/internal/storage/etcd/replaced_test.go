@@ -11,22 +11,22 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// world is a store whose etcd can be put in the place of another: both were the same
-// up to some revision, as after the restoration of a backup.
-type world struct {
+// fixture is a store whose etcd can be replaced by another one with the same history up to a
+// revision, as after restoring a backup.
+type fixture struct {
 	*testing.T
 	servers [2]*embedded.Server
 	proxy   *etcdtest.Proxy
 }
 
-func newWorld(t *testing.T) *world {
-	w := &world{T: t, servers: [2]*embedded.Server{etcdtest.Listening(t), etcdtest.Listening(t)}}
+func newFixture(t *testing.T) *fixture {
+	w := &fixture{T: t, servers: [2]*embedded.Server{etcdtest.Listening(t), etcdtest.Listening(t)}}
 	w.proxy = etcdtest.NewProxy(t, w.servers[0].Endpoint())
 	return w
 }
 
-// write changes things in a server, from a revision on that both are at.
-func (w *world) write(server int, values ...string) (last int64) {
+// write changes keys in one server.
+func (w *fixture) write(server int, values ...string) (last int64) {
 	w.Helper()
 	client := w.servers[server].Client()
 	for i, v := range values {
@@ -39,28 +39,28 @@ func (w *world) write(server int, values ...string) (last int64) {
 	return last
 }
 
-// TestRestoredUnderAWatch: a watch that is open while etcd is replaced by an older
-// state of itself ends, whatever was written there before it came back; one whose
-// history is still the store's goes on.
-func TestRestoredUnderAWatch(t *testing.T) {
+// TestWatchEndsWhenEtcdIsRestored checks that a watch ends when etcd is replaced by an older state of
+// itself, whatever is written there before the reconnection. A watch whose history is still that
+// of the store continues.
+func TestWatchEndsWhenEtcdIsRestored(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		same, old, restored []string
 		replaced            bool
 	}{
-		"behind":                            {[]string{"a", "b"}, []string{"c", "d", "e"}, nil, true},
-		"one behind":                        {[]string{"a", "b"}, []string{"c"}, nil, true},
-		"as far, with other values":         {[]string{"a", "b"}, []string{"c", "d"}, []string{"c", "x"}, true},
-		"passed":                            {[]string{"a", "b"}, []string{"c", "d"}, []string{"w", "x", "y", "z"}, true},
-		"passed by the same keys at first":  {[]string{"a", "b"}, []string{"c"}, []string{"x", "y", "z"}, true},
-		"nothing was written after it":      {[]string{"a", "b"}, nil, nil, false},
-		"nothing was told that is lost":     {[]string{"a", "b"}, nil, []string{"x", "y"}, false},
-		"the same was written once more":    {[]string{"a", "b"}, []string{"c"}, []string{"c", "d"}, false},
-		"everything was before the history": {[]string{"a", "b"}, []string{"c"}, nil, true},
+		"behind":                                {[]string{"a", "b"}, []string{"c", "d", "e"}, nil, true},
+		"one behind":                            {[]string{"a", "b"}, []string{"c"}, nil, true},
+		"same revision, other values":           {[]string{"a", "b"}, []string{"c", "d"}, []string{"c", "x"}, true},
+		"beyond":                                {[]string{"a", "b"}, []string{"c", "d"}, []string{"w", "x", "y", "z"}, true},
+		"beyond, beginning with the same keys":  {[]string{"a", "b"}, []string{"c"}, []string{"x", "y", "z"}, true},
+		"nothing written since the backup":      {[]string{"a", "b"}, nil, nil, false},
+		"no lost change was delivered":          {[]string{"a", "b"}, nil, []string{"x", "y"}, false},
+		"the same change was written again":     {[]string{"a", "b"}, []string{"c"}, []string{"c", "d"}, false},
+		"nothing written since the restoration": {[]string{"a", "b"}, []string{"c"}, nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			far := etcdtest.Dial(t, w.proxy.Endpoint()) // empties the first server, which writes nothing
+			w := newFixture(t)
+			far := etcdtest.Dial(t, w.proxy.Endpoint()) // empties the first server without a write
 			w.write(0, c.same...)
 			start := w.write(1, c.same...)
 			if len(c.old) > 0 {
@@ -90,19 +90,19 @@ func TestRestoredUnderAWatch(t *testing.T) {
 				return
 			}
 			for b := range events.Batches() {
-				t.Errorf("told %+v", b)
+				t.Errorf("got %+v after the replacement", b)
 			}
 			if err := events.Err(); !isReplaced(err) {
-				t.Errorf("ended with %v", err)
+				t.Errorf("watch ended with %v, want ReplacedError", err)
 			}
 			if _, err := confirm(t.Context(), far, place); !isReplaced(err) {
-				t.Errorf("confirm: %v", err)
+				t.Errorf("confirm: got %v, want ReplacedError", err)
 			}
 		})
 	}
 }
 
-// confirm asks until the outage is over.
+// confirm retries Confirm until the outage is over.
 func confirm(ctx context.Context, s storage.Interface, at storage.Place) (rev int64, err error) {
 	for {
 		if rev, err = s.Confirm(ctx, at); !errors.Is(err, storage.ErrUnavailable) {
@@ -116,15 +116,15 @@ func isReplaced(err error) bool {
 	return errors.As(err, &r)
 }
 
-// TestToldBeforeItCounts: an etcd in this process tells of a change just before its
-// revision counts, which proves nothing.
-func TestToldBeforeItCounts(t *testing.T) {
+// TestEventBeforeRevisionIsNoReplacement checks that an event of an embedded etcd that arrives
+// just before its revision counts is not taken for a replaced store.
+func TestEventBeforeRevisionIsNoReplacement(t *testing.T) {
 	cfg := etcdtest.Listening(t).Config()
 	counts := cfg.Newest
-	asked := make(chan struct{}, 1)
+	calls := make(chan struct{}, 1)
 	cfg.Newest = func() (int64, error) {
 		select {
-		case asked <- struct{}{}:
+		case calls <- struct{}{}:
 		default:
 		}
 		rev, err := counts()
@@ -148,15 +148,15 @@ func TestToldBeforeItCounts(t *testing.T) {
 	}
 	write("1")
 	if newest, err := store.Confirm(t.Context(), place); err != nil || newest != place.Revision {
-		t.Errorf("confirmed %d, %v at %d", newest, err, place.Revision)
+		t.Errorf("got %d, %v at %d", newest, err, place.Revision)
 	}
-	for len(asked) > 0 {
-		<-asked
+	for len(calls) > 0 {
+		<-calls
 	}
 	if err := events.Progress(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "a look at the newest revision", asked)
+	await(t, "a read of the newest revision", calls)
 	write("2")
 	if err := events.Err(); err != nil {
 		t.Error(err)

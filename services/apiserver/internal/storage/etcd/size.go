@@ -26,7 +26,7 @@ type databaseSize struct {
 }
 
 func sizeDesc() *prometheus.Desc {
-	return prometheus.NewDesc("apiserver_storage_size_bytes", "[STABLE] Size of the file of the store's database in bytes, as one of its servers tells it.", []string{"storage_cluster_id"}, nil)
+	return prometheus.NewDesc("apiserver_storage_size_bytes", "[STABLE] Size in bytes of the store's database file, as reported by one of its servers.", []string{"storage_cluster_id"}, nil)
 }
 
 // Describe implements prometheus.Collector.

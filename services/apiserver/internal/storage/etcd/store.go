@@ -211,7 +211,7 @@ func (s *Store) revision(ctx context.Context) (int64, error) {
 		}
 		return newest, ctx.Err()
 	}
-	resp, err := s.promptly(ctx, s.prefix, s.read...)
+	resp, err := s.hedgedGet(ctx, s.prefix, s.read...)
 	if err != nil {
 		return 0, s.wrap(ctx, err)
 	}

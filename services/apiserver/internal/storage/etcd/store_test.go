@@ -16,14 +16,14 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-func TestNewChecksItsConfig(t *testing.T) {
+func TestNewRejectsInvalidConfig(t *testing.T) {
 	if _, err := etcd.New(etcd.Config{}); err == nil {
-		t.Error("a store without a client was made")
+		t.Error("New without a client returned no error")
 	}
 	cfg := etcdtest.Server(t).Config()
 	cfg.Watch = nil
 	if _, err := etcd.New(cfg); err == nil {
-		t.Error("a store that cannot watch was made")
+		t.Error("New without a watch client returned no error")
 	}
 }
 
@@ -49,15 +49,15 @@ func TestLeasesAreShared(t *testing.T) {
 		create(i, time.Hour)
 	}
 	if n := leases(); n != 1 {
-		t.Fatalf("%d leases for 1000 values", n)
+		t.Fatalf("got %d leases for 1000 values, want 1", n)
 	}
 	create(1000, time.Hour)
 	if n := leases(); n != 2 {
-		t.Fatalf("%d leases for 1001 values, want 2", n)
+		t.Fatalf("got %d leases for 1001 values, want 2", n)
 	}
 	create(1001, time.Minute)
 	if n := leases(); n != 3 {
-		t.Fatalf("a value of another lifetime left %d leases, want 3", n)
+		t.Fatalf("value of another lifetime: got %d leases, want 3", n)
 	}
 	all, err := server.Client().Leases(ctx)
 	if err != nil {
@@ -69,12 +69,12 @@ func TestLeasesAreShared(t *testing.T) {
 			t.Fatal(err)
 		}
 		if g := ttl.GrantedTTL; g != 3660 && g != 63 {
-			t.Errorf("a lease of %d s", g)
+			t.Errorf("got a lease of %d s, want 3660 or 63", g)
 		}
 	}
 }
 
-// A lease that is gone from etcd is replaced, not reported.
+// A lease that no longer exists in etcd is replaced without an error.
 func TestLostLeaseIsReplaced(t *testing.T) {
 	server := etcdtest.Server(t)
 	store := etcdtest.Store(t, server.Config())
@@ -84,7 +84,7 @@ func TestLostLeaseIsReplaced(t *testing.T) {
 		}
 		all, err := server.Client().Leases(t.Context())
 		if err != nil || len(all.Leases) != 1 {
-			t.Fatalf("leases %v, %v", all, err)
+			t.Fatalf("got leases %v, %v, want one", all, err)
 		}
 		if _, err := server.Client().Revoke(t.Context(), all.Leases[0].ID); err != nil {
 			t.Fatal(err)
@@ -133,18 +133,18 @@ func TestWatchResumesAfterBreaks(t *testing.T) {
 		proxy.Heal()
 		take()
 	}
-	// A progress request that is lost with its stream is made again.
+	// A progress request that is lost with its stream is repeated.
 	proxy.Cut()
 	if err := w.Progress(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	proxy.Heal()
 	if b := await(t, "progress", w.Batches()); len(b.Events) != 0 || b.Revision != wrote {
-		t.Fatalf("got %+v", b)
+		t.Fatalf("got %+v, want progress at %d", b, wrote)
 	}
 }
 
-func TestUnreachable(t *testing.T) {
+func TestUnreachableEtcdIsReported(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Listening(t)
 	proxy := etcdtest.NewProxy(t, server.Endpoint())
@@ -158,7 +158,7 @@ func TestUnreachable(t *testing.T) {
 	outage := func(what string, err error) {
 		t.Helper()
 		if !errors.Is(err, storage.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: got %v, want an outage", what, err)
 		}
 	}
 	_, err := store.Create(ctx, "/registry/pods/a", nil, storage.WriteOptions{})
@@ -179,7 +179,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-func TestMetrics(t *testing.T) {
+func TestMetricsAreLabelledByResource(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	cfg := etcdtest.Server(t).Config()
 	cfg.Metrics = reg
@@ -213,7 +213,7 @@ func TestMetrics(t *testing.T) {
 			series[name] = m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		}
 	}
-	for name := range series { // its label is the address of etcd
+	for name := range series { // labelled with the address of etcd
 		if strings.HasPrefix(name, "apiserver_storage_size_bytes ") {
 			delete(series, name)
 			series["apiserver_storage_size_bytes"] = 0
@@ -232,9 +232,9 @@ func TestMetrics(t *testing.T) {
 		want["etcd_request_duration_seconds "+labels] = n
 	}
 	if !reflect.DeepEqual(series, want) {
-		t.Errorf("metrics %v, want %v", series, want)
+		t.Errorf("got metrics %v, want %v", series, want)
 	}
 	if _, err := etcd.New(cfg); err == nil {
-		t.Error("metrics were registered twice")
+		t.Error("second registration of the metrics returned no error")
 	}
 }

@@ -25,11 +25,11 @@ type stream struct {
 	rechecking bool
 	// answers means that etcd's revision has reached from. Before that, etcd does not answer
 	// progress requests, and the newest revision is read instead.
-	answers bool
-	probing bool
-	probed  chan probe
-	asked   storage.Place // the position when the probe began
-	retry   *time.Ticker
+	answers  bool
+	probing  bool
+	probed   chan probe
+	probedAt storage.Place // the position when the probe began
+	retry    *time.Ticker
 	// serving is the member that serves the stream, and trust its rating. Until it is trusted, the
 	// newest revision is read too.
 	serving  uint64
@@ -142,9 +142,9 @@ func (s *stream) startProbe(helpers *sync.WaitGroup) {
 	if s.probing {
 		return
 	}
-	s.probing, s.asked = true, storage.Place{}
+	s.probing, s.probedAt = true, storage.Place{}
 	if s.reached {
-		s.asked = s.place
+		s.probedAt = s.place
 	}
 	helpers.Go(s.probe)
 }
@@ -181,7 +181,7 @@ type probe struct {
 func (s *stream) probe() {
 	var p probe
 	var err error
-	if p.newest, err = s.store.confirmNewest(s.ctx, s.asked); final(err) {
+	if p.newest, err = s.store.confirmNewest(s.ctx, s.probedAt); final(err) {
 		p.replaced = err
 	}
 	s.probed <- p

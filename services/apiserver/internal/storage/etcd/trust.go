@@ -32,8 +32,8 @@ const (
 // distrusted member has delivered: events arrive in order.
 const progressMarker = "binnacle-progress"
 
-// tellsProgress reports whether an etcd version is trusted.
-func tellsProgress(v string) bool {
+// reportsProgress reports whether an etcd version is trusted.
+func reportsProgress(v string) bool {
 	parsed, err := version.ParseGeneric(v)
 	if err != nil || parsed.Major() < 3 {
 		return false
@@ -70,28 +70,28 @@ func (s *Store) judge(ctx context.Context, serving uint64) (t trust, why string)
 		go func() { answers <- askVersion(ctx, s.client, e) }()
 	}
 	t = trusted
-	var told []string
+	var reasons []string
 	for range endpoints {
 		m := <-answers
-		old := m.err == nil && !tellsProgress(m.version)
+		old := m.err == nil && !reportsProgress(m.version)
 		switch {
 		case old:
 			t = distrusted
-			told = append(told, m.endpoint+" is of version "+m.version)
+			reasons = append(reasons, m.endpoint+" has version "+m.version)
 		case m.err != nil:
-			told = append(told, fmt.Sprintf("%s: %v", m.endpoint, m.err))
+			reasons = append(reasons, fmt.Sprintf("%s: %v", m.endpoint, m.err))
 			if t == trusted {
 				t = unknown
 			}
 		}
 		if m.err == nil && m.id == serving && serving != 0 {
 			if old {
-				return distrusted, told[len(told)-1]
+				return distrusted, reasons[len(reasons)-1]
 			}
 			return trusted, ""
 		}
 	}
-	return t, strings.Join(told, "; ")
+	return t, strings.Join(reasons, "; ")
 }
 
 func askVersion(ctx context.Context, c *clientv3.Client, endpoint string) member {

@@ -11,14 +11,14 @@ const (
 
 // audience tracks whether other replicas listen.
 type audience struct {
-	alone bool   // no other process can reach the server
-	heard moment // the last sign of another replica
+	alone       bool   // no other process can reach the server
+	lastRequest moment // of another replica
 }
 
 // note records that another replica listens, or may listen.
-func (a *audience) note() { a.heard.note() }
+func (a *audience) note() { a.lastRequest.note() }
 
-// present reports whether another replica was heard within a time.
+// present reports whether another replica sent a request within a time.
 func (a *audience) present(within time.Duration) bool {
-	return !a.alone && a.heard.age() <= within
+	return !a.alone && a.lastRequest.age() <= within
 }

@@ -11,9 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// A replica that is far behind gets everything once and in order, while more
-// happens; and so it does when revisions have several changes or none below the
-// root, and when its watches break.
+// A replica that is far behind receives every change once and in order, despite concurrent writes,
+// revisions with several changes or none below the root, and broken watches.
 func TestCatchUp(t *testing.T) {
 	s := newSuite(t, 1, 1<<20)
 	from := s.store.newest()
@@ -47,8 +46,8 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
-// etcd tells the same by slices, and without watches, as one watch would, changes of several keys at one
-// revision included.
+// Catching up in slices and from history delivers the same events as one watch, also for several
+// changes at one revision.
 func TestCatchUpOverEtcd(t *testing.T) {
 	store := etcdtest.Embedded(t)
 	from, err := store.Revision(t.Context())
@@ -75,7 +74,7 @@ func TestCatchUpOverEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := history(t, store, from, rev)
-	for name, way := range map[string]struct {
+	for name, source := range map[string]struct {
 		store   storage.Interface
 		batches int
 	}{
@@ -83,7 +82,7 @@ func TestCatchUpOverEtcd(t *testing.T) {
 		"through history": {store, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFeed(way.store, testRoot, 1, quietLog())
+			f := newFeed(source.store, testRoot, 1, quietLog())
 			go f.run(t.Context(), storage.Place{Revision: from})
 			rec := record{applied: from}
 			batches := 0
@@ -94,28 +93,28 @@ func TestCatchUpOverEtcd(t *testing.T) {
 			if err := rec.same(want); err != nil {
 				t.Error(err)
 			}
-			if batches != way.batches {
-				t.Errorf("%d batches, want %d", batches, way.batches)
+			if batches != source.batches {
+				t.Errorf("got %d batches, want %d", batches, source.batches)
 			}
 		})
 	}
 }
 
-// began remembers where watches begin.
-type began struct {
+// resumeRecorder records the revisions from which watches resume.
+type resumeRecorder struct {
 	*etcd.Store
 	after chan int64
 }
 
-func (b began) Resume(ctx context.Context, prefix string, after storage.Place) (storage.Watcher, error) {
+func (b resumeRecorder) Resume(ctx context.Context, prefix string, after storage.Place) (storage.Watcher, error) {
 	b.after <- after.Revision
 	return b.Store.Resume(ctx, prefix, after)
 }
 
-// What is missed is read without a watch, however little it is: etcd leaves a watch that begins
-// in the past waiting for up to 100 ms.
-func TestCatchUpWithLittle(t *testing.T) {
-	store := began{etcdtest.Embedded(t), make(chan int64, 1)}
+// Missed changes are read without a watch, however few they are, because etcd delays a watch that
+// begins in the past by up to 100 ms.
+func TestCatchUpOfFewChangesNeedsNoWatch(t *testing.T) {
+	store := resumeRecorder{etcdtest.Embedded(t), make(chan int64, 1)}
 	from, err := store.Revision(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -133,6 +132,6 @@ func TestCatchUpWithLittle(t *testing.T) {
 		t.Error(err)
 	}
 	if after := <-store.after; after != from+3 {
-		t.Errorf("the watch begins after %d, want %d", after, from+3)
+		t.Errorf("watch resumed after %d, want %d", after, from+3)
 	}
 }

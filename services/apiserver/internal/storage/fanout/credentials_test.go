@@ -42,7 +42,7 @@ func newOperator(t *testing.T) *operator {
 	return o
 }
 
-// credentials writes the file of a user who may reach one cluster's subjects.
+// credentials writes a credentials file of a user with access to the subjects of one cluster.
 func (o *operator) credentials(t *testing.T, cluster string) string {
 	t.Helper()
 	user, err := nkeys.CreateUser()
@@ -84,13 +84,13 @@ func serve(t *testing.T, o *server.Options) *server.Server {
 	}
 	go srv.Start()
 	if !srv.ReadyForConnections(10 * time.Second) {
-		t.Fatal("the NATS server does not start")
+		t.Fatal("NATS server did not start")
 	}
 	return srv
 }
 
-// TestCredentials: a server that wants a user's signed token lets in the
-// replicas that have one, and nobody else; a file that is replaced counts.
+// TestCredentials checks that a server that requires signed user tokens accepts only replicas with
+// one, and that a replaced file is used.
 func TestCredentials(t *testing.T) {
 	trusted := newOperator(t)
 	resolver := &server.MemAccResolver{}
@@ -123,18 +123,18 @@ func TestCredentials(t *testing.T) {
 	second := replica("second", trusted.credentials(t, cluster))
 	second.untilSource(t, sourceNATS)
 
-	stranger := newOperator(t).credentials(t, cluster)
-	third := replica("third", stranger)
+	file := newOperator(t).credentials(t, cluster)
+	third := replica("third", file)
 	store.write(1, 10)
 	third.untilCurrent(t, store)
 	if s := third.State(); s.Connected || s.Source != sourceStore {
-		t.Errorf("a replica of another operator: %+v", s)
+		t.Errorf("replica with credentials of another operator: got %+v", s)
 	}
 	fresh, err := os.ReadFile(trusted.credentials(t, cluster))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(stranger, fresh, 0o600); err != nil {
+	if err := os.WriteFile(file, fresh, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	third.untilSource(t, sourceNATS)

@@ -12,9 +12,9 @@
 // continues without a connection.
 //
 // Messages without listeners are not encoded: none with the embedded server, and no changes if no
-// other replica has sent a request for 30 heartbeats. Each replica sends one every 10 heartbeats, and
-// when it leaves or cannot join the stream. So a new replica is noticed at once; until then heartbeats
-// show it that it misses changes.
+// other replica has sent a request for 30 heartbeats. Each replica sends one every 10 heartbeats,
+// and when it leaves or cannot join the stream. So a new replica is noticed at once; until then
+// heartbeats show it that it misses changes.
 //
 // # Chain
 //
@@ -40,13 +40,14 @@
 //
 // In state store the replica has its own store watch after C. Messages of the chain that answered
 // wait in a bounded queue that drops the oldest. A replica that falls back often waits longer, with
-// jitter, before it joins again. Neither state loses, duplicates or reorders a change; they differ in
-// the load of the store. A subscription that the NATS server rejects is retried (ears.go).
+// jitter, before it joins again. Neither state loses, duplicates or reorders a change; they differ
+// in the load of the store. A subscription that the NATS server rejects is retried
+// (subscriptions.go).
 //
 // # Heartbeats
 //
-// A publisher that has published nothing for a heartbeat interval requests the progress of its store
-// watch and publishes the result as a message without changes. It does the same at the request of a
-// replica. So a heartbeat proves the whole path from the store. A replica that hears nothing for
-// three intervals, or gets no answer within half an interval, reads from the store.
+// A publisher that has published nothing for a heartbeat interval requests the progress of its
+// store watch and publishes the result as a message without changes. It does the same at the
+// request of a replica. So a heartbeat proves the whole path from the store. A replica that hears
+// nothing for three intervals, or gets no answer within half an interval, reads from the store.
 package fanout

@@ -31,7 +31,7 @@ func overEtcd(t *testing.T, store *etcd.Store, id string, servers []string) *pro
 	return p
 }
 
-// history reads what happened in (after, until] from the store itself.
+// history reads the events in (after, until] directly from the store.
 func history(t *testing.T, store *etcd.Store, after, until int64) []storage.Event {
 	t.Helper()
 	w, err := store.Watch(t.Context(), testRoot, after)
@@ -46,12 +46,11 @@ func history(t *testing.T, store *etcd.Store, after, until int64) []storage.Even
 			return all
 		}
 	}
-	t.Fatalf("the watch ended: %v", w.Err())
+	t.Fatalf("watch ended: %v", w.Err())
 	return nil
 }
 
-// churn creates, updates and deletes; the last write is at the revision that
-// it returns.
+// churn creates, updates and deletes objects and returns the revision of the last write.
 func churn(t *testing.T, ctx context.Context, store *etcd.Store, round int) int64 {
 	t.Helper()
 	var rev int64
@@ -73,9 +72,9 @@ func churn(t *testing.T, ctx context.Context, store *etcd.Store, round int) int6
 	return rev
 }
 
-// The replicas see etcd's history, through a change of publisher and a value
-// that NATS does not take; and one etcd watch serves them.
-func TestOverEtcd(t *testing.T) {
+// Replicas receive etcd's history through one etcd watch, also when the publisher changes and a
+// value is too large for NATS.
+func TestReplicasFollowEtcd(t *testing.T) {
 	server := etcdtest.Server(t)
 	store := etcdtest.Store(t, server.Config())
 	srv, url := listen(t, 0)
@@ -110,7 +109,7 @@ func TestOverEtcd(t *testing.T) {
 	}
 }
 
-// A revision outside the root is reached by asking, without any write to it.
+// Progress reaches a revision outside the root without a write to etcd.
 func TestProgressOverEtcd(t *testing.T) {
 	store := etcdtest.Embedded(t)
 	p := overEtcd(t, store, "alone", nil)

@@ -20,7 +20,7 @@ type bus struct {
 
 func newBus(payload int) *bus { return &bus{payload: payload, nodes: map[*busNode]struct{}{}} }
 
-// busNode is one transport, and the faults of what arrives at it.
+// busNode is a transport with faults for the messages that it receives.
 type busNode struct {
 	bus    *bus
 	ev     linkEvents
@@ -35,8 +35,8 @@ type busNode struct {
 	queue    []func() // deliveries and events, in order
 
 	drop, repeat, damage, swap int
-	held                       func()   // a delivery that waits for the next one
-	told                       []func() // the last deliveries
+	held                       func()   // a delivery that is delayed after the next one
+	recent                     []func() // recent deliveries
 }
 
 func newBusNode(b *bus) *busNode {
@@ -102,7 +102,7 @@ func (n *busNode) publish(subject string, data []byte) error {
 	return nil
 }
 
-// send delivers to all nodes but one.
+// send delivers a message to all nodes except one.
 func (b *bus) send(but *busNode, subject string, data []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -134,8 +134,8 @@ func (n *busNode) arrive(subject string, data []byte) {
 		n.held = deliver
 		return
 	}
-	if n.told = append(n.told, deliver); len(n.told) > 100 {
-		n.told = n.told[1:]
+	if n.recent = append(n.recent, deliver); len(n.recent) > 100 {
+		n.recent = n.recent[1:]
 	}
 	n.enqueueLocked(deliver)
 	if n.repeat > 0 {
@@ -155,7 +155,7 @@ func (n *busNode) subscribe(subject string, handle func([]byte)) error {
 	return nil
 }
 
-// connect connects or cuts off.
+// connect restores or cuts the connection.
 func (n *busNode) connect(up bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -172,16 +172,16 @@ func (n *busNode) connect(up bool) {
 	}
 }
 
-// echo delivers the last message but some once more.
+// echo repeats the last delivery, skipping the given number.
 func (n *busNode) echo(but int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.up && !n.closed && len(n.told) > but {
-		n.enqueueLocked(n.told[len(n.told)-1-but])
+	if n.up && !n.closed && len(n.recent) > but {
+		n.enqueueLocked(n.recent[len(n.recent)-1-but])
 	}
 }
 
-// faults sets how many of the next messages are spoilt, and how.
+// faults sets how many of the next messages are dropped, repeated, damaged or swapped.
 func (n *busNode) faults(drop, repeat, damage, swap int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -191,7 +191,7 @@ func (n *busNode) faults(drop, repeat, damage, swap int) {
 	}
 }
 
-// Notes of traces are not carried here.
+// The bus does not deliver trace notes.
 func (n *busNode) publishWith(string, nats.Header, []byte) error         { return nil }
 func (n *busNode) subscribeWith(string, func(nats.Header, []byte)) error { return nil }
 

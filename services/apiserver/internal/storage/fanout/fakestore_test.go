@@ -12,8 +12,8 @@ import (
 
 const testRoot = "/registry/"
 
-// fakeStore is a store in memory that keeps its whole history and can be made
-// to fail. Only what fanout uses is there.
+// fakeStore is an in-memory store with its whole history that can be made to fail. It implements
+// only what fanout uses.
 type fakeStore struct {
 	storage.Interface
 
@@ -24,9 +24,9 @@ type fakeStore struct {
 	down      bool          // every call fails
 	stalled   bool          // watches deliver nothing
 	changed   chan struct{} // closed at the next change of anything above
-	broken    chan struct{} // closed to end the watches that run
+	broken    chan struct{} // closed to end running watches
 	watches   int
-	lives     int // how often it was restored
+	lives     int // number of restorations, which names the history
 }
 
 func newFakeStore() *fakeStore {
@@ -41,7 +41,7 @@ func (s *fakeStore) update(f func()) {
 	s.changed = make(chan struct{})
 }
 
-// write makes one revision that sets n keys to values of a size.
+// write sets n keys to values of the given size at one revision.
 func (s *fakeStore) write(n, size int) int64 {
 	var rev int64
 	s.update(func() {
@@ -56,7 +56,7 @@ func (s *fakeStore) write(n, size int) int64 {
 				e.Type, e.CreateRevision = storage.Updated, rev-1
 			case rev%3 == 2 && size < 1000:
 				e.Type, e.CreateRevision, e.Value = storage.Deleted, 0, nil
-				if s.lives > 0 { // else the same happens in all of them
+				if s.lives > 0 { // otherwise all histories would have the same deletion
 					e.Key = fmt.Sprintf("%s-%d", e.Key, s.lives)
 				}
 			}
@@ -104,7 +104,7 @@ func (s *fakeStore) indexLocked(after int64) int {
 	return sort.Search(len(s.history), func(i int) bool { return s.history[i].Revision > after })
 }
 
-// Confirm compares the place with the history, as far as that is not compacted.
+// Confirm compares the position with the history that is not compacted.
 func (s *fakeStore) Confirm(_ context.Context, at storage.Place) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *fakeStore) confirmLocked(at storage.Place) error {
 	return s.recheckLocked(at, s.compacted)
 }
 
-// recheckLocked compares a place with what happened since a revision.
+// recheckLocked compares a position with the changes since a revision.
 func (s *fakeStore) recheckLocked(at storage.Place, since int64) error {
 	from := max(at.Last.Revision, since)
 	if at.Last.Revision == 0 || from > at.Revision {
@@ -131,14 +131,14 @@ func (s *fakeStore) recheckLocked(at storage.Place, since int64) error {
 	return err
 }
 
-// knows tells whether a place is in the history, compacted or not.
+// knows reports whether a position is in the history, compacted or not.
 func (s *fakeStore) knows(at storage.Place) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return at.Revision <= s.revision && s.recheckLocked(at, 0) == nil
 }
 
-// place is where a replica stands that has just loaded everything.
+// place returns the position after a load.
 func (s *fakeStore) place() storage.Place {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,8 +149,8 @@ func (s *fakeStore) place() storage.Place {
 	return p
 }
 
-// restore makes the store what it was n revisions ago, as a backup does, and writes
-// something else instead of some of what was lost.
+// restore returns the store to its state n revisions ago, as a backup does, and then writes the
+// given number of other changes.
 func (s *fakeStore) restore(n, instead int64) {
 	s.update(func() {
 		s.revision = max(s.revision-n, 11)
@@ -165,7 +165,7 @@ func (s *fakeStore) restore(n, instead int64) {
 	}
 }
 
-// Resume is Watch, and compares the place.
+// Resume is Watch with a check of the position.
 func (s *fakeStore) Resume(ctx context.Context, _ string, from storage.Place) (storage.Watcher, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,8 +184,7 @@ func (s *fakeStore) Revision(context.Context) (int64, error) {
 	return s.revision, nil
 }
 
-// List returns the created and updated values of the history as if each were
-// there still.
+// List returns the created and updated values of the history, including deleted ones.
 func (s *fakeStore) List(_ context.Context, _ string, o storage.ListOptions) (storage.ListResult, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,7 +235,7 @@ type fakeWatcher struct {
 	out    chan storage.Batch
 	cancel context.CancelFunc
 	broken chan struct{}
-	life   int // in which it began
+	life   int // history in which it began
 	after  int64
 	wanted bool  // guarded by s.mu
 	err    error // guarded by s.mu
@@ -294,7 +293,7 @@ func (w *fakeWatcher) next() (b storage.Batch, ok bool, changed chan struct{}, e
 	s := w.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lives != w.life { // whom it watched is no more
+	if s.lives != w.life { // the store was restored since
 		return b, false, nil, storage.ErrUnavailable
 	}
 	if s.stalled {
@@ -320,7 +319,7 @@ func (w *fakeWatcher) next() (b storage.Batch, ok bool, changed chan struct{}, e
 	return storage.Batch{Events: s.history[i:n:n], Revision: w.after}, true, nil, nil
 }
 
-// fakeElector elects by order of arrival, and lets offices be lost.
+// fakeElector elects candidates in order of arrival.
 type fakeElector struct {
 	store *fakeStore
 	seat  chan struct{} // holds a token while the seat is free
@@ -328,7 +327,7 @@ type fakeElector struct {
 	mu   sync.Mutex
 	id   string
 	lost chan struct{}
-	held bool // nobody is elected
+	held bool // no candidate is elected
 }
 
 func newFakeElector(s *fakeStore) *fakeElector {
@@ -350,7 +349,7 @@ func (e *fakeElector) Campaign(ctx context.Context, _, id string) (<-chan struct
 	return lost, func() { e.vacate(lost) }, nil
 }
 
-// vacate ends the office that lost belongs to, once.
+// vacate ends the term of lost, once.
 func (e *fakeElector) vacate(lost chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -365,7 +364,7 @@ func (e *fakeElector) vacate(lost chan struct{}) {
 	}
 }
 
-// hold lets nobody be elected after the one who is, until release.
+// hold prevents the election of a successor until release.
 func (e *fakeElector) hold() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -381,7 +380,7 @@ func (e *fakeElector) release() {
 	}
 }
 
-// depose takes the office away from whoever holds it.
+// depose ends the current term.
 func (e *fakeElector) depose() {
 	e.mu.Lock()
 	lost := e.lost

@@ -114,7 +114,7 @@ func New(cfg Config) (*Fanout, error) {
 		src: sourceNone, from: time.Now(), since: cfg.Since,
 	}
 	if cfg.Alone {
-		f.dial = dialNobody
+		f.dial = dialNoPeers
 	}
 	if f.options.embedded() {
 		f.elector, f.audience.alone = nil, true
@@ -122,7 +122,7 @@ func New(cfg Config) (*Fanout, error) {
 	if f.beat == 0 {
 		f.beat = DefaultHeartbeat
 	}
-	f.audience.heard.begin(time.Now)
+	f.audience.lastRequest.begin(time.Now)
 	f.pos.fresh.begin(time.Now)
 	f.inbox = newInbox()
 	f.changes = "binnacle." + f.cluster + ".changes"
@@ -161,7 +161,7 @@ func (f *Fanout) Run(ctx context.Context) error {
 	if err := t.subscribe(f.changes, f.receive); err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}
-	if err := t.subscribe(f.ask, f.asked); err != nil {
+	if err := t.subscribe(f.ask, f.handleRequest); err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}
 	if f.deliveries != nil {
@@ -237,8 +237,8 @@ func (f *Fanout) receivePart(m *message) {
 	}
 }
 
-// asked handles a replica's request for a heartbeat or for a check of the store.
-func (f *Fanout) asked(data []byte) {
+// handleRequest handles a replica's request for a heartbeat or for a check of the store.
+func (f *Fanout) handleRequest(data []byte) {
 	f.audience.note()
 	switch p := f.publisher.Load(); {
 	case p == nil:

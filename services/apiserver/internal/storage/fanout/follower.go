@@ -174,7 +174,7 @@ func (fo *follower) seek() {
 	if now.Before(fo.rejoin) {
 		return
 	}
-	if still, met := fo.f.inbox.sought(fo.f.silence()); still && (met || now.Sub(fo.requested) > fo.f.beat/2) {
+	if still, isNew := fo.f.inbox.sought(fo.f.silence()); still && (isNew || now.Sub(fo.requested) > fo.f.beat/2) {
 		fo.requested = now
 		fo.f.askForLook(fo.request)
 	}
@@ -251,7 +251,7 @@ func (fo *follower) tick(ctx context.Context) error {
 // The store of its publisher may have been restored from a backup.
 func (fo *follower) outruns() bool {
 	now := time.Now()
-	if told, _ := fo.f.inbox.state(); told >= fo.place.Revision {
+	if published, _ := fo.f.inbox.state(); published >= fo.place.Revision {
 		fo.ahead = time.Time{}
 	} else if fo.ahead.IsZero() {
 		fo.ahead = now

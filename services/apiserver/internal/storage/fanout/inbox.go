@@ -111,19 +111,19 @@ type inbox struct {
 	chain    int64
 	epoch    int64
 	revision int64
-	// other is the highest epoch heard besides that of the chain. stranger is the last chain heard
-	// before one was found, and met means that it is new.
-	other    int64
-	stranger int64
-	met      bool
+	// other is the highest epoch received besides that of the chain. candidate is the last chain
+	// received before one was found, and isNew means that it is new.
+	other     int64
+	candidate int64
+	isNew     bool
 	// local is whether the last message came from this replica's own publisher.
 	local bool
-	// heard is when the last message arrived. It is zero if the stream is known to be broken or
-	// nothing was received.
-	heard time.Time
-	// asked is when the oldest unanswered request was made.
-	asked time.Time
-	alarm reason
+	// lastMessage is when the last message arrived. It is zero if the stream is known to be broken
+	// or nothing was received.
+	lastMessage time.Time
+	// requested is when the oldest unanswered request was made.
+	requested time.Time
+	alarm     reason
 }
 
 func newInbox() *inbox { return &inbox{ready: make(chan struct{}, 1)} }
@@ -151,14 +151,14 @@ func (in *inbox) push(f frame) bool {
 	}
 	in.revision = max(in.revision, f.revision)
 	in.local = f.local
-	in.asked = time.Time{}
+	in.requested = time.Time{}
 	if f.end {
-		in.heard = time.Time{}
+		in.lastMessage = time.Time{}
 		in.alarm = reasonEnd
 		in.wake()
 		return true
 	}
-	in.heard = time.Now()
+	in.lastMessage = time.Now()
 	if !in.keep {
 		return true
 	}
@@ -187,8 +187,8 @@ func (in *inbox) noticeLocked(f *frame) {
 	switch {
 	case f.end:
 	case in.chain == 0:
-		if in.stranger != f.chain {
-			in.stranger, in.met = f.chain, true
+		if in.candidate != f.chain {
+			in.candidate, in.isNew = f.chain, true
 			in.wake()
 		}
 	case f.epoch > max(in.epoch, in.other) && in.alarm == noReason:
@@ -204,21 +204,21 @@ func (in *inbox) seek(request uint64) {
 	defer in.mu.Unlock()
 	in.forgetLocked()
 	in.request, in.chain = request, 0
-	in.stranger, in.met = 0, false
-	in.heard, in.asked = time.Time{}, time.Time{}
+	in.candidate, in.isNew = 0, false
+	in.lastMessage, in.requested = time.Time{}, time.Time{}
 	in.alarm = noReason
 }
 
-// sought reports whether no live chain has answered yet, and whether a chain was heard that may not
-// have received the request.
-func (in *inbox) sought(silence time.Duration) (still, met bool) {
+// sought reports whether no live chain has answered yet, and whether a chain was received that may
+// not have received the request.
+func (in *inbox) sought(silence time.Duration) (still, isNew bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.heard.IsZero() || time.Since(in.heard) > silence {
+	if in.lastMessage.IsZero() || time.Since(in.lastMessage) > silence {
 		in.chain = 0
 	}
-	met, in.met = in.met, false
-	return in.chain == 0, met
+	isNew, in.isNew = in.isNew, false
+	return in.chain == 0, isNew
 }
 
 // forgetLocked drops the waiting messages.
@@ -229,8 +229,8 @@ func (in *inbox) forgetLocked() { in.queue, in.head, in.bytes = nil, 0, 0 }
 func (in *inbox) stillAlive(chain int64) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if chain == in.chain && !in.heard.IsZero() {
-		in.heard = time.Now()
+	if chain == in.chain && !in.lastMessage.IsZero() {
+		in.lastMessage = time.Now()
 	}
 }
 
@@ -287,7 +287,7 @@ func (in *inbox) join(at storage.Place, wanted int64, silence time.Duration) boo
 	if contrary {
 		in.chain = 0 // the publisher must check the store again
 	}
-	if in.chain == 0 || in.heard.IsZero() || time.Since(in.heard) > silence {
+	if in.chain == 0 || in.lastMessage.IsZero() || time.Since(in.lastMessage) > silence {
 		return false
 	}
 	if in.head < len(in.queue) {
@@ -325,7 +325,7 @@ func (in *inbox) broken(r reason) {
 	if in.local {
 		return
 	}
-	in.heard = time.Time{}
+	in.lastMessage = time.Time{}
 	in.alarm = r
 	in.wake()
 }
@@ -334,8 +334,8 @@ func (in *inbox) broken(r reason) {
 func (in *inbox) expect() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.asked.IsZero() {
-		in.asked = time.Now()
+	if in.requested.IsZero() {
+		in.requested = time.Now()
 	}
 }
 
@@ -353,16 +353,16 @@ func (in *inbox) overdue(silence, answer time.Duration) reason {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	switch {
-	case in.heard.IsZero() || time.Since(in.heard) > silence:
+	case in.lastMessage.IsZero() || time.Since(in.lastMessage) > silence:
 		return reasonSilence
-	case !in.asked.IsZero() && time.Since(in.asked) > answer:
+	case !in.requested.IsZero() && time.Since(in.requested) > answer:
 		return reasonUnanswered
 	}
 	return noReason
 }
 
-// state returns the highest revision heard, and whether the last message came from this replica's
-// own publisher.
+// state returns the highest revision received, and whether the last message came from this
+// replica's own publisher.
 func (in *inbox) state() (revision int64, local bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

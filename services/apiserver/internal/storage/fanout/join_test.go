@@ -8,7 +8,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// settled starts replicas and waits until all are on the stream.
+// settled starts replicas and waits until all use the stream.
 func settled(t *testing.T, replicas int) *suite {
 	t.Helper()
 	s := newSuite(t, replicas, 4096)
@@ -22,20 +22,20 @@ func settled(t *testing.T, replicas int) *suite {
 	return s
 }
 
-// now lets all work be done without any time passing.
+// now waits until all goroutines are blocked, without advancing the clock.
 func (s *suite) now() { synctest.Wait() }
 
 func (r *replica) wantRevision(t *testing.T, want int64) {
 	t.Helper()
 	if got := r.rec.revision(); got != want {
-		t.Errorf("%s is at %d, want %d", r.id, got, want)
+		t.Errorf("%s: got revision %d, want %d", r.id, got, want)
 	}
 }
 
 func (r *replica) wantSource(t *testing.T, want string) {
 	t.Helper()
 	if got := r.State().Source; got != want {
-		t.Errorf("%s takes changes from %q, want %q", r.id, got, want)
+		t.Errorf("%s: got source %q, want %q", r.id, got, want)
 	}
 }
 
@@ -73,8 +73,8 @@ func TestHeartbeatsCarryProgress(t *testing.T) {
 	})
 }
 
-// A publisher that hangs without losing office or connection is noticed by its
-// silence, and sooner by whoever waits for an answer.
+// A publisher that hangs without losing its term or connection is detected by its silence, or
+// earlier by a replica that waits for an answer.
 func TestSilentPublisher(t *testing.T) {
 	for name, ask := range map[string]bool{"silence": false, "unanswered": true} {
 		t.Run(name, func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestSilentPublisher(t *testing.T) {
 	}
 }
 
-func TestDamageIsHealedAtOnce(t *testing.T) {
+func TestDamagedMessageIsReadFromStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settled(t, 2)
 		l := s.listener()
@@ -123,7 +123,7 @@ func TestOlderEpochIsIgnored(t *testing.T) {
 		s.bus.send(nil, l.changes, appendMessage(nil, &end))
 		s.now()
 		if after := l.State(); after.Revision != before.Revision || after.Changes != before.Changes {
-			t.Errorf("from %+v to %+v", before, after)
+			t.Errorf("state changed from %+v to %+v", before, after)
 		}
 	})
 }
@@ -137,12 +137,12 @@ func TestOtherClusterIsIgnored(t *testing.T) {
 		s.bus.send(nil, l.changes, appendMessage(nil, &other))
 		s.now()
 		if after := l.State(); after.Revision != before.Revision || after.Changes != before.Changes {
-			t.Errorf("from %+v to %+v", before, after)
+			t.Errorf("state changed from %+v to %+v", before, after)
 		}
 	})
 }
 
-func TestPublisherLeavesInOrder(t *testing.T) {
+func TestPublisherHandsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settled(t, 3)
 		p, l := s.publisher(), s.listener()
@@ -154,13 +154,13 @@ func TestPublisherLeavesInOrder(t *testing.T) {
 		p.wantRevision(t, rev)
 		s.settle(5 * DefaultHeartbeat)
 		if s.publisher() == p || s.publisher() == nil {
-			t.Error("nobody took over")
+			t.Error("no other replica took over")
 		}
 		p.wantSource(t, sourceStore)
 	})
 }
 
-func TestColdJoiner(t *testing.T) {
+func TestNewReplicaJoinsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settled(t, 2)
 		for range 50 {
@@ -184,8 +184,8 @@ func TestColdJoiner(t *testing.T) {
 		current.startFollow(s.store)
 		s.now()
 		current.wantSource(t, sourceNATS)
-		if n := current.State().Changes; n != 2 { // from the store, as everybody begins
-			t.Errorf("a replica that is current changed its source %d times", n)
+		if n := current.State().Changes; n != 2 { // all replicas begin with the store
+			t.Errorf("current replica changed its source %d times, want 2", n)
 		}
 
 		s.replicas = append(s.replicas, behind, current)
@@ -194,13 +194,13 @@ func TestColdJoiner(t *testing.T) {
 			t.Error(err)
 		}
 		if got := s.store.running(); got != watches {
-			t.Errorf("%d store watches, want %d", got, watches)
+			t.Errorf("got %d store watches, want %d", got, watches)
 		}
 	})
 }
 
-// A replica on a bad line does not move between stream and store all the time.
-func TestFallsInARowAreDamped(t *testing.T) {
+// A replica with frequent losses does not switch between stream and store all the time.
+func TestRepeatedLossesAreDamped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settled(t, 2)
 		l := s.listener()
@@ -213,7 +213,7 @@ func TestFallsInARowAreDamped(t *testing.T) {
 			s.settle(DefaultHeartbeat / 2)
 		}
 		if n := l.State().Changes - before; n < 4 || n > falls/10 {
-			t.Errorf("%d changes of the source in %d losses", n, falls)
+			t.Errorf("source changed %d times in %d losses, want 4 to 60", n, falls)
 		}
 		l.node.faults(0, 0, 0, 0)
 		s.settle(40 * DefaultHeartbeat)
@@ -224,8 +224,8 @@ func TestFallsInARowAreDamped(t *testing.T) {
 	})
 }
 
-// A slow replica forgets what waits longest, and reads it from the store.
-func TestSlowReplica(t *testing.T) {
+// A slow replica drops the oldest waiting messages and reads them from the store.
+func TestSlowReplicaReadsFromStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settled(t, 2)
 		l := s.listener()
@@ -249,7 +249,7 @@ func TestSlowReplica(t *testing.T) {
 		waiting := len(l.inbox.queue) - l.inbox.head
 		l.inbox.mu.Unlock()
 		if waiting > inboxFrames {
-			t.Errorf("%d messages wait", waiting)
+			t.Errorf("%d messages wait, want at most %d", waiting, inboxFrames)
 		}
 		close(gate)
 		s.settle(3 * DefaultHeartbeat)
@@ -267,7 +267,7 @@ func TestSplitKeepsTheChain(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer tap.close()
-		var heard []*message
+		var received []*message
 		var parts assembly
 		cut := 0
 		if err := tap.subscribe(s.listener().changes, func(b []byte) {
@@ -288,7 +288,7 @@ func TestSplitKeepsTheChain(t *testing.T) {
 				}
 			}
 			if len(m.events) > 0 || m.withheld {
-				heard = append(heard, m)
+				received = append(received, m)
 			}
 		}); err != nil {
 			t.Fatal(err)
@@ -303,14 +303,14 @@ func TestSplitKeepsTheChain(t *testing.T) {
 		s.store.setStalled(false)
 		s.now()
 		at := first
-		for _, m := range heard {
+		for _, m := range received {
 			if m.previous != at {
 				t.Errorf("message (%d, %d] follows %d", m.previous, m.revision, at)
 			}
 			at = m.revision
 		}
-		if at != last || cut < 2 || len(heard) < 3 {
-			t.Errorf("%d messages up to %d, %d parts; want up to %d", len(heard), at, cut, last)
+		if at != last || cut < 2 || len(received) < 3 {
+			t.Errorf("got %d messages up to %d, %d parts, want up to %d", len(received), at, cut, last)
 		}
 	})
 }

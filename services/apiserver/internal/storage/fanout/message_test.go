@@ -24,7 +24,7 @@ func sample() *message {
 	}
 }
 
-// seal gives bytes a checksum that fits.
+// seal appends a valid checksum.
 func seal(b []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
@@ -80,7 +80,7 @@ func TestMessageRoundTrip(t *testing.T) {
 			size += eventSize(&want.events[i])
 		}
 		if len(b) > size {
-			t.Fatalf("%d bytes are more than the bound %d", len(b), size)
+			t.Fatalf("message has %d bytes, more than the estimate of %d", len(b), size)
 		}
 		got, err := decodeMessage(b)
 		if err != nil {
@@ -92,7 +92,7 @@ func TestMessageRoundTrip(t *testing.T) {
 	})
 }
 
-func TestDamagedMessages(t *testing.T) {
+func TestDamagedMessagesAreRejected(t *testing.T) {
 	good := sample()
 	whole := appendMessage(nil, good)
 	if _, err := decodeMessage(whole); err != nil {
@@ -116,7 +116,7 @@ func TestDamagedMessages(t *testing.T) {
 		return seal(b)
 	}
 	for name, data := range map[string][]byte{
-		"nothing":                    nil,
+		"empty":                      nil,
 		"only a checksum":            seal(nil),
 		"other magic":                set(0, 'x'),
 		"other version":              set(2, formatVersion+1),
@@ -153,17 +153,17 @@ func TestDamagedMessages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if m, err := decodeMessage(data); !errors.Is(err, errDamaged) {
-				t.Errorf("got %+v, %v", m, err)
+				t.Errorf("got %+v, %v, want errDamaged", m, err)
 			}
 		})
 	}
 	for n := range whole {
 		if m, err := decodeMessage(whole[:n]); err == nil {
-			t.Errorf("the first %d bytes give %+v", n, m)
+			t.Errorf("first %d bytes decode to %+v", n, m)
 		}
 		if n < len(whole)-checksumBytes {
 			if m, err := decodeMessage(seal(whole[:n:n])); err == nil {
-				t.Errorf("the first %d bytes with a checksum give %+v", n, m)
+				t.Errorf("first %d bytes with a checksum decode to %+v", n, m)
 			}
 		}
 	}
@@ -180,14 +180,14 @@ func FuzzDecodeMessage(f *testing.F) {
 		m, err := decodeMessage(seal(data[:len(data):len(data)]))
 		if err != nil {
 			if !errors.Is(err, errDamaged) {
-				t.Errorf("error %v", err)
+				t.Errorf("got error %v, want errDamaged", err)
 			}
 			return
 		}
 		last := m.previous
 		for i, e := range m.events {
 			if e.Revision < last || e.Revision > m.revision || e.Revision == m.previous || e.CreateRevision > e.Revision || e.CreateRevision < 0 || e.Key == "" {
-				t.Errorf("event %d of %+v", i, m)
+				t.Errorf("invalid event %d of %+v", i, m)
 			}
 			last = e.Revision
 		}
@@ -197,7 +197,7 @@ func FuzzDecodeMessage(f *testing.F) {
 		}
 		again, err := decodeMessage(encoded)
 		if err != nil || !reflect.DeepEqual(again, m) {
-			t.Errorf("%+v becomes %+v, %v", m, again, err)
+			t.Errorf("%+v after a round trip: got %+v, %v", m, again, err)
 		}
 	})
 }

@@ -30,14 +30,14 @@ func newMetrics(f *Fanout, reg prometheus.Registerer) (*metrics, error) {
 		return prometheus.GaugeOpts{Namespace: ns, Subsystem: sub, Name: name, Help: help}
 	}
 	m := &metrics{
-		source:        prometheus.NewGaugeVec(gauge("source", "1 for the source that this replica takes changes from."), []string{"source"}),
+		source:        prometheus.NewGaugeVec(gauge("source", "1 for the source from which this replica receives changes."), []string{"source"}),
 		changes:       counter("source_changes_total", "Changes of the source, by the new one.", "source"),
 		gaps:          counter("gaps_total", "Falls from the stream to the store, by reason.", "reason"),
 		messages:      counter("messages_total", "Messages that were published and received.", "direction"),
 		bytes:         counter("bytes_total", "Bytes of messages that were published and received.", "direction"),
 		ignored:       counter("messages_ignored_total", "Received messages that were ignored, by reason.", "reason"),
 		publishErrors: prometheus.NewCounter(prometheus.CounterOpts{Namespace: ns, Subsystem: sub, Name: "publish_errors_total", Help: "Messages that could not be published."}),
-		publisher:     prometheus.NewGauge(gauge("publisher", "1 while this replica publishes for all.")),
+		publisher:     prometheus.NewGauge(gauge("publisher", "1 while this replica publishes changes.")),
 	}
 	m.sentMessages, m.receivedMessages = m.messages.WithLabelValues("published"), m.messages.WithLabelValues("received")
 	m.sentBytes, m.receivedBytes = m.bytes.WithLabelValues("published"), m.bytes.WithLabelValues("received")
@@ -47,9 +47,9 @@ func newMetrics(f *Fanout, reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	lag := prometheus.NewGaugeFunc(gauge("lag_revisions", "Revisions between the newest one heard of and the one applied."),
+	lag := prometheus.NewGaugeFunc(gauge("lag_revisions", "Revisions between the newest known one and the applied one."),
 		func() float64 { return float64(f.State().Behind) })
-	age := prometheus.NewGaugeFunc(gauge("lag_seconds", "Time since this replica last knew itself current."),
+	age := prometheus.NewGaugeFunc(gauge("lag_seconds", "Seconds since this replica was last known to be current."),
 		func() float64 {
 			if s := f.State(); s.Source != sourceNone {
 				return s.Age.Seconds()

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// listen starts a NATS server on an address of this machine; port 0 takes any.
+// listen starts a NATS server on the loopback address. Port 0 selects any free port.
 func listen(t testing.TB, port int) (*server.Server, string) {
 	t.Helper()
 	if port == 0 {
@@ -37,7 +37,7 @@ func listen(t testing.TB, port int) (*server.Server, string) {
 	}
 	go srv.Start()
 	if !srv.ReadyForConnections(10 * time.Second) {
-		t.Fatal("the NATS server does not start")
+		t.Fatal("NATS server did not start")
 	}
 	return srv, srv.ClientURL()
 }
@@ -47,7 +47,7 @@ func halt(srv *server.Server) {
 	srv.WaitForShutdown()
 }
 
-// process is a replica on real NATS.
+// process is a replica connected to a NATS server.
 type process struct {
 	*Fanout
 	rec    record
@@ -59,7 +59,7 @@ type process struct {
 	seen chan struct{} // closed after the next batch
 }
 
-// next is closed after the next batch.
+// next returns a channel that is closed after the next batch.
 func (p *process) next() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,7 +90,7 @@ func start(t testing.TB, store *fakeStore, elector Elector, id string, servers [
 	return p
 }
 
-// launch runs a replica until the end of the test.
+// launch runs a replica until the test ends.
 func launch(t testing.TB, p *process) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -114,7 +114,7 @@ func (p *process) stop() {
 	p.done.Wait()
 }
 
-// until waits for something that batches or heartbeats bring.
+// until waits for a condition that batches or heartbeats cause.
 func (p *process) until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(time.Minute)
@@ -127,7 +127,7 @@ func (p *process) until(t testing.TB, what string, ok func() bool) {
 		select {
 		case <-next:
 		case <-deadline.C:
-			t.Fatalf("%s waits in vain: %s; %+v", p.id, what, p.State())
+			t.Fatalf("%s: timeout waiting for %s in state %+v", p.id, what, p.State())
 		}
 	}
 }
@@ -161,12 +161,12 @@ func TestEmbeddedServer(t *testing.T) {
 		p.untilCurrent(t, store)
 	}
 	if n := store.running(); n != 1 {
-		t.Errorf("%d store watches", n)
+		t.Errorf("got %d store watches, want 1", n)
 	}
 	if err := p.Check(t.Context()); err != nil {
 		t.Error(err)
 	}
-	// Nobody can hear anything, so nothing is encoded.
+	// No other process can receive messages, so nothing is encoded.
 	want := map[string]float64{"binnacle_fanout_source": 1, "binnacle_fanout_publisher": 1, "binnacle_fanout_lag_revisions": 0, "binnacle_fanout_bytes_total": 0}
 	families, err := reg.Gather()
 	if err != nil {
@@ -183,11 +183,11 @@ func TestEmbeddedServer(t *testing.T) {
 			sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
 		}
 		if sum != value {
-			t.Errorf("%s is %v, want %v", family.GetName(), sum, value)
+			t.Errorf("%s: got %v, want %v", family.GetName(), sum, value)
 		}
 	}
 	if len(want) > 0 {
-		t.Errorf("metrics are missing: %v", want)
+		t.Errorf("missing metrics: %v", want)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestThreeReplicasAndServerRestart(t *testing.T) {
 			default:
 				rev := store.write(1+i%3, 3000)
 				for _, p := range append(others, first) {
-					p.until(t, "a write", func() bool { return p.rec.revision() >= rev })
+					p.until(t, "the write", func() bool { return p.rec.revision() >= rev })
 				}
 			}
 		}
@@ -233,7 +233,7 @@ func TestThreeReplicasAndServerRestart(t *testing.T) {
 		p.untilStream(t)
 	}
 
-	store.write(1, 1<<20) // more than the server takes
+	store.write(1, 1<<20) // larger than the server's limit
 	elector.depose()
 	store.write(1, 1000)
 	close(stop)
@@ -244,7 +244,7 @@ func TestThreeReplicasAndServerRestart(t *testing.T) {
 	}
 }
 
-func TestUnreachableServersAreNoFailure(t *testing.T) {
+func TestUnreachableServersUseStore(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -259,7 +259,7 @@ func TestUnreachableServersAreNoFailure(t *testing.T) {
 	store.write(1, 10)
 	p.untilCurrent(t, store)
 	if s := p.State(); s.Source != sourceStore || s.Connected {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v, want the store as source, not connected", s)
 	}
 	srv, _ := listen(t, port)
 	defer halt(srv)
@@ -288,7 +288,7 @@ func TestBadFilesFailRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := f.Run(t.Context()); err == nil {
-				t.Error("no error")
+				t.Error("got no error")
 			}
 		})
 	}
@@ -299,10 +299,10 @@ func TestOneFollowAtATime(t *testing.T) {
 	p := start(t, store, nil, "one", nil, nil)
 	p.untilSource(t, sourceLocal)
 	if err := p.Follow(t.Context(), storage.Place{}, p.rec.apply); !errors.Is(err, errFollowing) {
-		t.Errorf("error %v", err)
+		t.Errorf("got %v, want errFollowing", err)
 	}
 	if err := p.Run(t.Context()); err == nil {
-		t.Error("a second Run is allowed")
+		t.Error("second Run returned no error")
 	}
 }
 
@@ -312,16 +312,16 @@ func TestApplyErrorEndsFollow(t *testing.T) {
 	f := mustFanout(store, newFakeElector(store), "x")
 	want := errors.New("enough")
 	if err := f.Follow(t.Context(), storage.Place{Revision: 10}, func(storage.Batch) error { return want }); !errors.Is(err, want) {
-		t.Errorf("error %v", err)
+		t.Errorf("got %v, want %v", err, want)
 	}
 	if f.Check(t.Context()) == nil {
-		t.Error("healthy without following")
+		t.Error("Check succeeds without Follow")
 	}
 }
 
-// TestAClockThatIsSet: a replica that hears nothing finds that out, and one that does is
-// well, whatever its wall clock is set to.
-func TestAClockThatIsSet(t *testing.T) {
+// TestFreshnessIgnoresClockChanges checks that a replica without messages becomes unhealthy and
+// one with messages stays healthy when the wall clock is set.
+func TestFreshnessIgnoresClockChanges(t *testing.T) {
 	store := newFakeStore()
 	store.write(1, 10)
 	f := mustFanout(store, newFakeElector(store), "x")
@@ -331,21 +331,21 @@ func TestAClockThatIsSet(t *testing.T) {
 	err := f.Follow(t.Context(), storage.Place{Revision: 1}, func(storage.Batch) error {
 		for _, ahead = range []time.Duration{3 * time.Hour, -3 * time.Hour} {
 			if err := f.Check(t.Context()); err != nil {
-				t.Errorf("the clock is set by %s: %v", ahead, err)
+				t.Errorf("Check with the clock set by %s: %v", ahead, err)
 			}
 		}
 		passed = time.Hour
 		if f.Check(t.Context()) == nil {
-			t.Error("a clock that was set back hides that nothing is heard")
+			t.Error("Check succeeds after an hour without messages while the clock is set back")
 		}
 		return errors.New("enough")
 	})
 	if err == nil {
-		t.Error("nothing was followed")
+		t.Error("Follow returned no error")
 	}
 }
 
-func TestTheFirstLoadReadsWhereHistoryIsWanted(t *testing.T) {
+func TestFirstLoadReadsAtWantedRevision(t *testing.T) {
 	store := newFakeStore()
 	for range 10 {
 		store.write(1, 10)
@@ -363,16 +363,16 @@ func TestTheFirstLoadReadsWhereHistoryIsWanted(t *testing.T) {
 	f := mustFanout(store, newFakeElector(store), "x")
 	f.since = func(context.Context) int64 { return wanted }
 	if got := load(f); got != wanted {
-		t.Errorf("loaded at %d, want %d", got, wanted)
+		t.Errorf("first load at %d, want %d", got, wanted)
 	}
 	if got := load(f); got != newest {
-		t.Errorf("loaded again at %d, want %d", got, newest)
+		t.Errorf("second load at %d, want %d", got, newest)
 	}
 	store.compact()
 	f = mustFanout(store, newFakeElector(store), "y")
 	f.since = func(context.Context) int64 { return wanted }
 	if got := load(f); got != newest {
-		t.Errorf("what is compacted is loaded at %d, want %d", got, newest)
+		t.Errorf("load of a compacted revision at %d, want %d", got, newest)
 	}
 }
 
@@ -388,7 +388,7 @@ func TestLoadReadsPagesOfOneRevision(t *testing.T) {
 		pages++
 		for _, kv := range items {
 			if kv.Key <= last {
-				t.Fatalf("%s after %s", kv.Key, last)
+				t.Fatalf("key %s after %s", kv.Key, last)
 			}
 			last = kv.Key
 			seen++
@@ -403,11 +403,11 @@ func TestLoadReadsPagesOfOneRevision(t *testing.T) {
 		}
 	}
 	if err != nil || rev.Revision != at || seen != want || pages < 4 {
-		t.Errorf("place %+v, %d of %d values, %d pages, %v", rev, seen, want, pages, err)
+		t.Errorf("got position %+v, %d of %d values, %d pages, %v", rev, seen, want, pages, err)
 	}
 	store.setDown(true)
 	if _, err := f.Load(t.Context(), func([]storage.KeyValue) error { return nil }); !errors.Is(err, storage.ErrUnavailable) {
-		t.Errorf("error %v", err)
+		t.Errorf("got %v, want ErrUnavailable", err)
 	}
 }
 
@@ -431,16 +431,16 @@ func TestOptions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			err := c.o.Validate()
 			if (c.want == "") != (err == nil) || (err != nil && !strings.Contains(err.Error(), c.want)) {
-				t.Errorf("error %v", err)
+				t.Errorf("got error %v, want %q", err, c.want)
 			}
 		})
 	}
 	if _, err := New(Config{Options: NewOptions()}); err == nil {
-		t.Error("an empty configuration is taken")
+		t.Error("New accepted an empty configuration")
 	}
 }
 
-// BenchmarkEvent is one change from the store's watch to a replica's apply.
+// BenchmarkEvent measures one change from the store's watch to the apply of a replica.
 func BenchmarkEvent(b *testing.B) {
 	for _, way := range []string{sourceLocal, sourceNATS, "nats in process"} {
 		for _, burst := range []int{1, 100} {
@@ -482,8 +482,8 @@ func BenchmarkEvent(b *testing.B) {
 	}
 }
 
-// cpuTime is what the process has used; other work on the machine does not
-// disturb it, as it does the time that passes.
+// cpuTime returns the CPU time of the process. Unlike elapsed time, it does not depend on other
+// load.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage
@@ -493,8 +493,7 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// inProcess starts a publisher and a listener on one embedded server, and
-// returns the listener.
+// inProcess starts a publisher and a listener on one embedded server and returns the listener.
 func inProcess(b *testing.B, store *fakeStore) *process {
 	b.Helper()
 	srv, err := startServer(quietLog())
@@ -515,7 +514,7 @@ func inProcess(b *testing.B, store *fakeStore) *process {
 	return p
 }
 
-// BenchmarkEmbeddedServer is the start of the embedded server and its end.
+// BenchmarkEmbeddedServer measures the start and stop of the embedded server.
 func BenchmarkEmbeddedServer(b *testing.B) {
 	for range b.N {
 		srv, err := startServer(quietLog())

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// One tenant's large objects send no replica to the store: what does not fit into a
-// message is sent in parts.
+// Large objects make no replica read from the store, because messages above the limit are sent in
+// parts.
 func TestLargeObjectsStayOnTheStream(t *testing.T) {
 	inSuite(t, 4096, func(t *testing.T, s *suite) {
 		changes := func() (out []int) {
@@ -24,19 +24,19 @@ func TestLargeObjectsStayOnTheStream(t *testing.T) {
 			s.store.write(1, 10)
 			s.settle(10 * time.Millisecond)
 		}
-		s.store.write(50, 2_000) // of one revision
+		s.store.write(50, 2_000) // at one revision
 		s.settle(time.Second)
 		if err := s.converged(); err != nil {
 			t.Error(err)
 		}
 		if after := changes(); fmt.Sprint(after) != fmt.Sprint(before) {
-			t.Errorf("changes of sources %v, before %v", after, before)
+			t.Errorf("source changes: got %v, want %v", after, before)
 		}
 	})
 }
 
-// A part that is lost, doubled, damaged or late is a gap, which the store fills.
-func TestPartsThatAreSpoilt(t *testing.T) {
+// A part that is lost, repeated, damaged or reordered is a gap, which is filled from the store.
+func TestFaultyPartsAreReadFromStore(t *testing.T) {
 	for name, spoil := range map[string]func(*busNode){
 		"lost":    func(n *busNode) { n.faults(2, 0, 0, 0) },
 		"doubled": func(n *busNode) { n.faults(0, 2, 0, 0) },
@@ -56,7 +56,7 @@ func TestPartsThatAreSpoilt(t *testing.T) {
 	}
 }
 
-// Where the server takes hardly anything, the store is read.
+// With a very small payload limit, replicas read from the store.
 func TestTinyPayloads(t *testing.T) {
 	inSuite(t, leastPart-1, func(_ *testing.T, s *suite) {
 		for range 3 {
@@ -94,7 +94,7 @@ func TestAssembly(t *testing.T) {
 		"of another chain":        {[]*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.chain++ })}, false},
 		"of another epoch":        {[]*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.epoch++ })}, false},
 		"larger than any message": {[]*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.part.data = make([]byte, maxMessageBytes) })}, false},
-		"nothing":                 {nil, false},
+		"empty":                   {nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var a assembly
@@ -106,17 +106,17 @@ func TestAssembly(t *testing.T) {
 				}
 			}
 			if done != c.want || c.want && !bytes.Equal(got, whole) {
-				t.Errorf("%t, %d bytes", done, len(got))
+				t.Errorf("got %t, %d bytes, want %t", done, len(got), c.want)
 			}
 			if c.want && a.data != nil {
-				t.Error("something is kept")
+				t.Error("assembly keeps data")
 			}
 		})
 	}
 }
 
-// heardOn counts the changes that are published on a bus.
-func heardOn(t *testing.T, b *bus) func() int {
+// countChanges returns a function that counts the changes published on a bus.
+func countChanges(t *testing.T, b *bus) func() int {
 	tap, n := newBusNode(b), 0
 	if _, err := tap.dial(linkEvents{up: func() {}, down: func(error) {}}); err != nil {
 		t.Fatal(err)
@@ -135,22 +135,22 @@ func heardOn(t *testing.T, b *bus) func() int {
 	}
 }
 
-// A publisher that nobody listens to encodes nothing; who comes is on the stream
-// at once, and is not forgotten however quiet it is.
-func TestChangesAreEncodedForListenersAlone(t *testing.T) {
+// A publisher without listeners encodes nothing. A new replica receives the stream at once and
+// stays on it even if it sends nothing.
+func TestChangesAreEncodedOnlyForListeners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSuite(t, 1, 4096)
-		heard := heardOn(t, s.bus)
+		published := countChanges(t, s.bus)
 		s.start()
 		defer s.stop()
 		s.settle(2 * audienceBeats * DefaultHeartbeat)
-		before := heard()
+		before := published()
 		for range 100 {
 			s.store.write(1, 100)
 			s.settle(100 * time.Millisecond)
 		}
-		if n := heard() - before; n != 0 {
-			t.Errorf("%d messages that nobody hears", n)
+		if n := published() - before; n != 0 {
+			t.Errorf("published %d messages without listeners, want 0", n)
 		}
 		if err := s.onStream(); err != nil {
 			t.Error(err)
@@ -164,8 +164,8 @@ func TestChangesAreEncodedForListenersAlone(t *testing.T) {
 			s.store.write(1, 100)
 			s.settle(100 * time.Millisecond)
 		}
-		if n := heard() - before; n < 900 {
-			t.Errorf("%d messages for somebody who listens", n)
+		if n := published() - before; n < 900 {
+			t.Errorf("published %d messages for a listener, want at least 900", n)
 		}
 		if err := s.converged(); err != nil {
 			t.Error(err)
@@ -174,16 +174,16 @@ func TestChangesAreEncodedForListenersAlone(t *testing.T) {
 			t.Error(err)
 		}
 		if c := other.State().Changes; c > 2 {
-			t.Errorf("the source changed %d times", c)
+			t.Errorf("source changed %d times, want at most 2", c)
 		}
 		other.stop()
 		s.replicas = s.replicas[:1]
 		s.settle(2 * audienceBeats * DefaultHeartbeat)
-		before = heard()
+		before = published()
 		s.store.write(1, 100)
 		s.settle(time.Second)
-		if n := heard() - before; n != 0 {
-			t.Errorf("%d messages after everybody has left", n)
+		if n := published() - before; n != 0 {
+			t.Errorf("published %d messages after the listener left, want 0", n)
 		}
 	})
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// restrict is a NATS server's options with two users, of whom the second one may hear
-// what is allowed.
+// restrict returns options of a NATS server with two users. The second one may subscribe only to
+// allowed.
 func restrict(port int, allowed string) *server.Options {
 	o := &server.Options{Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true}
 	o.Users = []*server.User{{Username: "first", Password: "p"}, {
@@ -18,9 +18,9 @@ func restrict(port int, allowed string) *server.Options {
 	return o
 }
 
-// TestPermissionsThatComeBack: a replica that may not listen for a while reads from the
-// store, and comes back to the stream on the connection that it has.
-func TestPermissionsThatComeBack(t *testing.T) {
+// TestRestoredPermissionResumesStream checks that a replica without permission to subscribe reads from the
+// store, and returns to the stream on the same connection.
+func TestRestoredPermissionResumesStream(t *testing.T) {
 	srv := serve(t, restrict(server.RANDOM_PORT, "binnacle.>"))
 	defer halt(srv)
 	at, err := url.Parse(srv.ClientURL())

@@ -272,13 +272,13 @@ func (p *publisher) split(b storage.Batch) {
 		if size > most || n > maxEvents {
 			m.events, m.withheld = nil, true
 		}
-		told := events[:n]
+		sent := events[:n]
 		events = events[n:]
 		if len(events) == 0 {
 			m.revision = b.Revision
 		}
 		p.send(m)
-		p.chained = p.chained.After(storage.Batch{Events: told, Revision: m.revision})
+		p.chained = p.chained.After(storage.Batch{Events: sent, Revision: m.revision})
 	}
 }
 

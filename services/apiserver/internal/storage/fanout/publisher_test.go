@@ -7,7 +7,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// historian is a fakeStore that tells its history.
+// historian is a fakeStore that returns its history.
 type historian struct{ *fakeStore }
 
 func (h historian) Changes(_ context.Context, _ string, after, until int64, _ int) (storage.Batch, bool, error) {
@@ -23,11 +23,12 @@ func (h historian) Changes(_ context.Context, _ string, after, until int64, _ in
 	return b, true, nil
 }
 
-// TestPublisherKnowsTheLastChange: where a new publisher begins it knows what was before, if it
-// can be read and is near: who stands there goes on with the stream, and has not to ask the store.
-func TestPublisherKnowsTheLastChange(t *testing.T) {
+// TestPublisherStatesLastChange checks that a new publisher states the last change before its
+// start, if that is recent and not compacted. Replicas at that position can then continue with the
+// stream without reading the store.
+func TestPublisherStatesLastChange(t *testing.T) {
 	for name, c := range map[string]struct {
-		later   int // revisions of others
+		later   int // revisions outside the root
 		compact bool
 		blind   bool
 		known   bool
@@ -48,7 +49,7 @@ func TestPublisherKnowsTheLastChange(t *testing.T) {
 			if c.compact {
 				s.compact()
 			}
-			s.write(1, 100) // after what the publisher has seen
+			s.write(1, 100) // after the start of the publisher
 			newest := s.newest() - 1
 			f := &Fanout{store: historian{s}, root: testRoot}
 			if c.blind {
@@ -61,7 +62,7 @@ func TestPublisherKnowsTheLastChange(t *testing.T) {
 				want.Last, want.Quiet = storage.MarkOf(&events[1]), true
 			}
 			if got != want {
-				t.Errorf("it begins at %+v, want %+v", got, want)
+				t.Errorf("got %+v, want %+v", got, want)
 			}
 		})
 	}

@@ -8,9 +8,9 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// What somebody says who was elected later is not taken before he looked at the
-// store, and he disturbs once only.
-func TestAnotherPublisherHasToAnswer(t *testing.T) {
+// A message of a later publisher is not applied before that publisher has checked the store, and
+// makes a replica leave the stream only once.
+func TestLaterPublisherMustAnswerRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settled(t, 2)
 		l := s.listener()
@@ -29,23 +29,23 @@ func TestAnotherPublisherHasToAnswer(t *testing.T) {
 			s.now()
 		}
 		if after := l.State(); after.Revision != at || after.Changes != before.Changes+2 || after.Source != sourceNATS {
-			t.Errorf("from %+v to %+v", before, after)
+			t.Errorf("state changed from %+v to %+v, want two source changes", before, after)
 		}
 	})
 }
 
-// What is on its way when the store goes back is not told to who has loaded anew,
-// though it continues there.
-func TestWhatIsLateIsNotTold(t *testing.T) {
+// A message that was in flight when the store was restored is not applied by a replica that has
+// reloaded, even if its revision continues there.
+func TestLateMessageIsNotAppliedAfterReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settled(t, 3)
 		l := s.listener()
 		s.store.bump()
-		s.store.bump() // of these the first remains
+		s.store.bump() // the first one remains after the restoration
 		s.store.write(1, 10)
 		s.now()
 		l.node.mu.Lock()
-		late := l.node.told[len(l.node.told)-1]
+		late := l.node.recent[len(l.node.recent)-1]
 		l.node.mu.Unlock()
 		s.elector.hold()
 		s.store.restore(2, 0)
@@ -55,7 +55,7 @@ func TestWhatIsLateIsNotTold(t *testing.T) {
 		}
 		s.now()
 		if l.rec.loads != 1 || len(l.rec.events) > 0 {
-			t.Errorf("loaded %d times, told %+v", l.rec.loads, l.rec.events)
+			t.Errorf("loaded %d times with events %+v, want 1 without events", l.rec.loads, l.rec.events)
 		}
 		s.elector.release()
 		s.settle(time.Minute)
@@ -65,8 +65,8 @@ func TestWhatIsLateIsNotTold(t *testing.T) {
 	})
 }
 
-// A message of another history is not applied, though its revisions go on where the
-// replica stands: the store is asked who is right.
+// A message of another history is not applied even if its revisions continue those of the replica.
+// The replica reads from the store.
 func TestAnotherHistoryIsNotApplied(t *testing.T) {
 	for name, change := range map[string]func(m *message, known storage.Event){
 		"the known change is another one": func(m *message, known storage.Event) {
@@ -91,7 +91,7 @@ func TestAnotherHistoryIsNotApplied(t *testing.T) {
 				s.bus.send(nil, l.changes, appendMessage(nil, &next))
 				s.now()
 				if after := l.State(); after.Changes == before.Changes || after.Revision != before.Revision || len(l.rec.events) != events {
-					t.Errorf("from %+v to %+v, with %d events after %d", before, after, len(l.rec.events), events)
+					t.Errorf("state changed from %+v to %+v, events from %d to %d", before, after, events, len(l.rec.events))
 				}
 			})
 		})

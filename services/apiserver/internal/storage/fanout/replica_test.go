@@ -15,7 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// record checks what a Follow delivers while it does, and keeps the events.
+// record checks and keeps the events that a Follow delivers.
 type record struct {
 	mu      sync.Mutex
 	applied int64
@@ -37,7 +37,7 @@ func (r *record) apply(b storage.Batch) error {
 	return nil
 }
 
-// at is where the follower stands.
+// at returns the position of the follower.
 func (r *record) at() storage.Place {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,7 +66,7 @@ func (r *record) revision() int64 {
 	return r.applied
 }
 
-// same compares the events with the history after a revision.
+// same compares the events with the expected history.
 func (r *record) same(want []storage.Event) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,23 +81,23 @@ func (r *record) same(want []storage.Event) error {
 		}
 	}
 	if len(want) != len(r.events) {
-		return fmt.Errorf("%d events, want %d", len(r.events), len(want))
+		return fmt.Errorf("got %d events, want %d", len(r.events), len(want))
 	}
 	return nil
 }
 
-// replica is a Fanout with its follower, as a process would run it.
+// replica is a Fanout with its follower, as in a process.
 type replica struct {
 	*Fanout
 	node *busNode
 	rec  record
-	from int64 // where rec's events begin
+	from int64 // revision before the first event of rec
 
 	cancelRun, cancelFollow context.CancelFunc
 	running                 sync.WaitGroup
 }
 
-// suite is some replicas around one store and one bus.
+// suite is a set of replicas with a common store and bus.
 type suite struct {
 	store    *fakeStore
 	elector  *fakeElector
@@ -117,7 +117,7 @@ func newSuite(t *testing.T, replicas, payload int) *suite {
 	return s
 }
 
-// add makes a replica that does not run yet.
+// add returns a replica that does not run yet.
 func (s *suite) add(t *testing.T, i int) *replica {
 	t.Helper()
 	r := &replica{node: newBusNode(s.bus)}
@@ -148,8 +148,8 @@ func (r *replica) startRun() {
 	})
 }
 
-// startFollow follows from where the replica stands, and from the newest
-// revision on after a compaction, and where the store went back.
+// startFollow follows from the position of the replica. After a compaction or restoration it
+// continues from the newest revision.
 func (r *replica) startFollow(store *fakeStore) {
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancelFollow = cancel
@@ -175,9 +175,9 @@ func (r *replica) stop() {
 	r.running.Wait()
 }
 
-// start runs everything and waits until it rests.
+// start runs all replicas and waits until they are idle.
 func (s *suite) start() {
-	s.store.write(1, 50) // the history of nothing is that of every store
+	s.store.write(1, 50) // an empty history would match every store
 	for _, r := range s.replicas {
 		r.rec.place = s.store.place()
 		r.rec.applied, r.from = r.rec.place.Revision, r.rec.place.Revision
@@ -193,13 +193,13 @@ func (s *suite) stop() {
 	}
 }
 
-// settle lets a time of the bubble's clock pass, and all its work be done.
+// settle advances the clock and waits until all goroutines are blocked.
 func (s *suite) settle(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// converged checks that each replica has the store's whole history.
+// converged returns an error unless each replica has the whole history of the store.
 func (s *suite) converged() error {
 	for i, r := range s.replicas {
 		if got, want := r.rec.revision(), s.store.newest(); got != want {
@@ -212,8 +212,7 @@ func (s *suite) converged() error {
 	return nil
 }
 
-// onStream checks that one replica publishes, the others listen to it, and
-// nobody else reads from the store.
+// onStream returns an error unless one replica publishes and all others receive its stream.
 func (s *suite) onStream() error {
 	local := 0
 	for i, r := range s.replicas {
@@ -226,7 +225,7 @@ func (s *suite) onStream() error {
 		}
 	}
 	if local != 1 || s.store.running() != 1 {
-		return fmt.Errorf("%d publishers, %d store watches", local, s.store.running())
+		return fmt.Errorf("got %d publishers and %d store watches, want 1 and 1", local, s.store.running())
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// step is one thing that happens to a suite.
+// step is an event in a suite.
 type step struct {
 	what    string
 	replica int
@@ -86,8 +86,8 @@ func (s *suite) do(st step) {
 	}
 }
 
-// compact forgets history, unless somebody stands in one that is no more: that cannot
-// be found out then.
+// compact compacts the store unless a replica is in a discarded history, which could not be
+// detected afterwards.
 func (s *suite) compact() {
 	for _, r := range s.replicas {
 		if !s.store.knows(r.rec.at()) {
@@ -97,8 +97,7 @@ func (s *suite) compact() {
 	s.store.compact()
 }
 
-// kill ends a replica without a word to the others, and starts a new one with
-// its history.
+// kill ends a replica without notice to the others and starts a new one with its history.
 func (s *suite) kill(i int) {
 	r := s.replicas[i]
 	r.node.connect(false)
@@ -124,10 +123,9 @@ func (s *suite) heal() {
 	s.settle(time.Minute)
 }
 
-// TestAnySchedule lets faults happen in any order. Whatever they are, each
-// replica has the store's history in the end, in order, without a gap or a
-// repetition, and one store watch serves all again.
-func TestAnySchedule(t *testing.T) {
+// TestReplicasRecoverFromRandomFaults runs faults in random order. After they end, each replica has the store's
+// history in order, without gaps or repetitions, and one store watch serves all.
+func TestReplicasRecoverFromRandomFaults(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		plan := drawSteps(rt)
 		var failure error

@@ -22,7 +22,7 @@ type State struct {
 	Changes int
 	// Revision is the revision up to which everything was applied.
 	Revision int64
-	// Behind is the number of revisions up to the newest one heard of.
+	// Behind is the number of revisions up to the newest known one.
 	Behind int64
 	// Age is the time since the replica last confirmed that it was current.
 	Age time.Duration

@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// inSuite runs a scenario on a clock of its own, with three replicas that are
-// on the stream, and checks at the end that all have the whole history and are
-// on the stream again.
+// inSuite runs a scenario with a fake clock and three replicas on the stream. At the end all must
+// have the whole history and be on the stream again.
 func inSuite(t *testing.T, payload int, scenario func(t *testing.T, s *suite)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -41,7 +40,7 @@ func (s *suite) listener() *replica {
 	return nil
 }
 
-func TestScenarios(t *testing.T) {
+func TestReplicasRecoverFromFaults(t *testing.T) {
 	writes := func(s *suite, n int) {
 		for range n {
 			s.store.write(1, 100)
@@ -73,7 +72,7 @@ func TestScenarios(t *testing.T) {
 			l.node.faults(0, 5, 0, 0)
 			writes(s, 10)
 			if l.State().Changes != before {
-				t.Error("repetitions made a replica leave the stream")
+				t.Error("replica left the stream because of repeated messages")
 			}
 		},
 		"swapped messages": func(_ *testing.T, s *suite) {
@@ -89,7 +88,7 @@ func TestScenarios(t *testing.T) {
 			l.node.connect(false)
 			writes(s, 10)
 			if got := l.State().Source; got != sourceStore || l.rec.revision() != s.store.newest() {
-				t.Errorf("source %s at %d, want store at %d", got, l.rec.revision(), s.store.newest())
+				t.Errorf("got source %s at %d, want store at %d", got, l.rec.revision(), s.store.newest())
 			}
 			l.node.connect(true)
 			writes(s, 3)
@@ -99,7 +98,7 @@ func TestScenarios(t *testing.T) {
 			p.node.connect(false)
 			writes(s, 10)
 			if p.State().Source != sourceLocal || p.rec.revision() != s.store.newest() {
-				t.Error("the publisher's own replica does not go on without the connection")
+				t.Error("publisher's own replica does not continue without a connection")
 			}
 			p.node.connect(true)
 		},
@@ -108,7 +107,7 @@ func TestScenarios(t *testing.T) {
 			p.node.connect(false)
 			s.settle(20 * time.Second)
 			if s.publisher() == p {
-				t.Error("a publisher whom nobody hears keeps the office")
+				t.Error("unreachable publisher is still elected")
 			}
 			writes(s, 3)
 			p.node.connect(true)
@@ -146,7 +145,7 @@ func TestScenarios(t *testing.T) {
 			s.settle(30 * time.Second)
 			for _, r := range s.replicas {
 				if r.Check(t.Context()) == nil {
-					t.Error("a replica without news of the store says that it is healthy")
+					t.Error("replica without contact to the store is healthy")
 				}
 			}
 			s.store.setDown(false)
@@ -161,23 +160,23 @@ func TestScenarios(t *testing.T) {
 				s.store.write(2, 100)
 			}
 		},
-		"the store goes back": func(_ *testing.T, s *suite) {
+		"store restored": func(_ *testing.T, s *suite) {
 			writes(s, 10)
 			s.store.restore(5, 0)
 		},
-		"the store goes back and is as far again": func(t *testing.T, s *suite) {
+		"store restored and at the same revision again": func(t *testing.T, s *suite) {
 			writes(s, 10)
 			s.store.restore(5, 5)
 			s.settle(5 * time.Second)
 			for _, r := range s.replicas {
-				// Who listens learns it by the first message of the new history.
+				// Listeners detect the restoration by the first message of the new history.
 				if r == s.publisher() && r.rec.loads == 0 {
-					t.Error("the publisher did not notice")
+					t.Error("publisher did not detect the restoration")
 				}
 			}
 			writes(s, 10)
 		},
-		"the store goes back and is further at once": func(_ *testing.T, s *suite) {
+		"store restored and further at once": func(_ *testing.T, s *suite) {
 			writes(s, 10)
 			s.store.restore(5, 20)
 		},
@@ -192,7 +191,7 @@ func TestScenarios(t *testing.T) {
 			s.settle(5 * time.Minute)
 			l.node.connect(true)
 			if l.rec.loads == 0 {
-				t.Error("Follow did not tell of the compaction")
+				t.Error("Follow did not return the compaction")
 			}
 		},
 	} {

@@ -19,8 +19,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// writeCertificates makes an authority and a certificate of it that serves for
-// servers on this machine and for clients.
+// writeCertificates writes a CA and a certificate for clients and for servers on the loopback
+// address.
 func writeCertificates(t *testing.T) (ca, cert, key string) {
 	t.Helper()
 	caKey, leafKey := newKey(t), newKey(t)
@@ -68,7 +68,7 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 	return k
 }
 
-// secureServer wants client certificates of the authority.
+// secureServer starts a server that requires client certificates of the CA.
 func secureServer(t *testing.T, ca, cert, key string) (url string) {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(cert, key)
@@ -92,7 +92,7 @@ func secureServer(t *testing.T, ca, cert, key string) (url string) {
 	}
 	go srv.Start()
 	if !srv.ReadyForConnections(10 * time.Second) {
-		t.Fatal("the NATS server does not start")
+		t.Fatal("NATS server did not start")
 	}
 	t.Cleanup(func() { halt(srv) })
 	return "tls://" + srv.Addr().String()
@@ -131,6 +131,6 @@ func TestTLSAndFlags(t *testing.T) {
 		p.untilCurrent(t, store)
 	}
 	if unknown.State().Connected {
-		t.Error("a replica without a certificate is connected")
+		t.Error("replica without a certificate is connected")
 	}
 }

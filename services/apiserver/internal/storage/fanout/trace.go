@@ -69,18 +69,18 @@ func (d *deliveries) have(b storage.Batch, source string) {
 		d.delivered = slices.Delete(d.delivered, 0, maxDelivered/4)
 	}
 	d.delivered = append(d.delivered, at)
-	var told []note
+	var due []note
 	d.notes = slices.DeleteFunc(d.notes, func(n note) bool {
 		if n.revision > at.last {
 			return false
 		}
 		if n.revision >= at.first {
-			told = append(told, n)
+			due = append(due, n)
 		}
 		return true
 	})
 	d.mu.Unlock()
-	for _, n := range told {
+	for _, n := range due {
 		d.span(n, at)
 	}
 }
@@ -148,7 +148,7 @@ func (f *Fanout) Wrote(ctx context.Context, _ string, revision int64, at time.Ti
 		header := nats.Header{}
 		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(header))
 		if err := (*t).publishWith(f.traces, header, body); err != nil {
-			f.log.Debug("a write's trace could not be told to other replicas", "error", err)
+			f.log.Debug("a write's trace could not be sent to other replicas", "error", err)
 		}
 	}
 }

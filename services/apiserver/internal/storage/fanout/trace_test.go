@@ -11,8 +11,9 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// TestDeliveriesMeetTheirNotes in any order, once each, and what has none is bounded.
-func TestDeliveriesMeetTheirNotes(t *testing.T) {
+// TestNotesMatchDeliveries checks that notes and deliveries match in any order, once each, and
+// that unmatched ones are bounded.
+func TestNotesMatchDeliveries(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	d := newDeliveries(sdk.NewTracerProvider(sdk.WithSpanProcessor(spans)), "r")
 	of := func(revision int64) note {
@@ -33,26 +34,26 @@ func TestDeliveriesMeetTheirNotes(t *testing.T) {
 				}
 			}
 			if s.EndTime().Before(s.StartTime()) {
-				t.Errorf("a span ends %s before it begins", s.StartTime().Sub(s.EndTime()))
+				t.Errorf("span ends %s before its start", s.StartTime().Sub(s.EndTime()))
 			}
 		}
 		spans.Reset()
 		if len(got) != len(want) {
-			t.Errorf("spans of %v, want %v", got, want)
+			t.Errorf("got spans of %v, want %v", got, want)
 			return
 		}
 		for i := range got {
 			if got[i] != want[i] {
-				t.Errorf("spans of %v, want %v", got, want)
+				t.Errorf("got spans of %v, want %v", got, want)
 			}
 		}
 	}
 	has(5, 5)
 	has(6, 9)
 	ended()
-	d.take(of(7)) // after the change
+	d.take(of(7)) // after the delivery
 	ended(7)
-	d.take(of(12)) // before it
+	d.take(of(12)) // before the delivery
 	d.take(of(10))
 	ended()
 	has(10, 11)
@@ -60,7 +61,7 @@ func TestDeliveriesMeetTheirNotes(t *testing.T) {
 	has(12, 12)
 	ended(12)
 	has(12, 12)
-	d.take(of(2)) // of what is forgotten
+	d.take(of(2)) // of a forgotten delivery
 	ended()
 	d.take(of(20))
 	d.forget() // another history
@@ -71,10 +72,10 @@ func TestDeliveriesMeetTheirNotes(t *testing.T) {
 		d.take(of(1_000_000 + i))
 	}
 	if len(d.delivered) > maxDelivered || len(d.notes) > maxNotes {
-		t.Errorf("%d changes and %d notes are remembered", len(d.delivered), len(d.notes))
+		t.Errorf("got %d deliveries and %d notes, want at most %d and %d", len(d.delivered), len(d.notes), maxDelivered, maxNotes)
 	}
 	ended()
-	d.take(of(500_000)) // notes whose changes never come keep out nobody's
+	d.take(of(500_000)) // notes without deliveries displace no others
 	has(500_000, 500_000)
 	ended(500_000)
 }

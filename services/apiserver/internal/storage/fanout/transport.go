@@ -50,34 +50,34 @@ const (
 	flusherTimeout  = 5 * time.Second
 )
 
-// nobody is a transport that has no peers. A server without NATS uses it.
-type nobody struct{}
+// noPeers is a transport that has no peers. A server without NATS uses it.
+type noPeers struct{}
 
-func dialNobody(ev linkEvents) (transport, error) {
+func dialNoPeers(ev linkEvents) (transport, error) {
 	ev.up()
-	return nobody{}, nil
+	return noPeers{}, nil
 }
 
-func (nobody) publish(string, []byte) error                          { return nil }
-func (nobody) subscribe(string, func([]byte)) error                  { return nil }
-func (nobody) publishWith(string, nats.Header, []byte) error         { return nil }
-func (nobody) subscribeWith(string, func(nats.Header, []byte)) error { return nil }
-func (nobody) maxPayload() int                                       { return embeddedPayload }
-func (nobody) flush(time.Duration) error                             { return nil }
-func (nobody) close()                                                {}
+func (noPeers) publish(string, []byte) error                          { return nil }
+func (noPeers) subscribe(string, func([]byte)) error                  { return nil }
+func (noPeers) publishWith(string, nats.Header, []byte) error         { return nil }
+func (noPeers) subscribeWith(string, func(nats.Header, []byte)) error { return nil }
+func (noPeers) maxPayload() int                                       { return embeddedPayload }
+func (noPeers) flush(time.Duration) error                             { return nil }
+func (noPeers) close()                                                {}
 
 // natsTransport is a NATS connection.
 type natsTransport struct {
-	conn   *nats.Conn
-	closed chan struct{}
-	ears   ears
+	conn          *nats.Conn
+	closed        chan struct{}
+	subscriptions subscriptions
 }
 
 // natsDialer connects to the servers of the options, or through inProcess. The heartbeat scales the
 // delay between attempts to subscribe.
 func natsDialer(o Options, inProcess nats.InProcessConnProvider, id string, beat time.Duration, log *slog.Logger) dialer {
 	return func(ev linkEvents) (transport, error) {
-		t := &natsTransport{closed: make(chan struct{}), ears: ears{wait: refusedBeats * beat}}
+		t := &natsTransport{closed: make(chan struct{}), subscriptions: subscriptions{wait: refusedBeats * beat}}
 		opts := nats.Options{
 			Servers: o.Servers,
 			Name:    "binnacle apiserver " + id,
@@ -103,7 +103,7 @@ func natsDialer(o Options, inProcess nats.InProcessConnProvider, id string, beat
 			ClosedCB:             func(*nats.Conn) { close(t.closed) },
 			ReconnectErrCB:       reportChanges(log),
 			AsyncErrorCB: func(conn *nats.Conn, _ *nats.Subscription, err error) {
-				if t.ears.refused(conn, err) {
+				if t.subscriptions.refused(conn, err) {
 					return
 				}
 				log.Warn("NATS reports an error", "error", err)
@@ -169,7 +169,7 @@ func (t *natsTransport) publish(subject string, data []byte) error {
 }
 
 func (t *natsTransport) subscribe(subject string, handle func([]byte)) error {
-	return t.ears.listen(t.conn, subject, func(m *nats.Msg) { handle(m.Data) })
+	return t.subscriptions.listen(t.conn, subject, func(m *nats.Msg) { handle(m.Data) })
 }
 
 func (t *natsTransport) publishWith(subject string, header nats.Header, data []byte) error {
@@ -177,7 +177,7 @@ func (t *natsTransport) publishWith(subject string, header nats.Header, data []b
 }
 
 func (t *natsTransport) subscribeWith(subject string, handle func(nats.Header, []byte)) error {
-	return t.ears.listen(t.conn, subject, func(m *nats.Msg) { handle(m.Header, m.Data) })
+	return t.subscriptions.listen(t.conn, subject, func(m *nats.Msg) { handle(m.Header, m.Data) })
 }
 
 func (t *natsTransport) maxPayload() int { return int(t.conn.MaxPayload()) }
@@ -186,7 +186,7 @@ func (t *natsTransport) flush(d time.Duration) error { return t.conn.FlushTimeou
 
 // close returns when no callback runs any more.
 func (t *natsTransport) close() {
-	t.ears.close()
+	t.subscriptions.close()
 	t.conn.Close()
 	<-t.closed
 }

@@ -59,7 +59,7 @@ func TestValuesExpireInOrderOfTheirLifetimes(t *testing.T) {
 			}
 		}
 		if gone[0] != "/registry/a" || gone[1] != "/registry/b" || gone[2] != "/registry/c" {
-			t.Errorf("expired in the order %v", gone)
+			t.Errorf("keys expired in the order %v", gone)
 		}
 	})
 }
@@ -78,14 +78,14 @@ func TestCompactEveryKeepsOneInterval(t *testing.T) {
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			if oldest, newest, err := s.History(t.Context()); err != nil || newest != second {
-				t.Fatalf("history from %d to %d, %v", oldest, newest, err)
+				t.Fatalf("got history from %d to %d, %v", oldest, newest, err)
 			} else if _, _, err := s.Get(t.Context(), "/registry/a", oldest); err != nil {
-				t.Errorf("a value at the oldest revision %d: %v", oldest, err)
+				t.Errorf("read at the oldest revision %d: %v", oldest, err)
 			}
 		}
 		var compacted *storage.CompactedError
 		if _, _, err := s.Get(t.Context(), "/registry/a", first); !errors.As(err, &compacted) || compacted.Oldest != second {
-			t.Errorf("a read at %d, two intervals later: %v", first, err)
+			t.Errorf("read at %d, two intervals later: got %v, want CompactedError", first, err)
 		}
 		time.Sleep(time.Minute) // nothing changed, so there is nothing to compact
 		cancel()
@@ -102,7 +102,7 @@ func TestWatchDeliversChangesThatAreCompactedMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	const n = 20_000 // more than batches that wait for the receiver hold
+	const n = 20_000 // more than the batches that wait for the receiver
 	var last int64
 	for i := range n {
 		key := "/registry/" + string(rune('a'+i%26))
@@ -118,7 +118,7 @@ func TestWatchDeliversChangesThatAreCompactedMeanwhile(t *testing.T) {
 	for next := int64(2); next <= last; {
 		for _, e := range (<-w.Batches()).Events {
 			if e.Revision != next {
-				t.Fatalf("an event at %d, want %d", e.Revision, next)
+				t.Fatalf("got an event at %d, want %d", e.Revision, next)
 			}
 			next++
 		}
@@ -133,7 +133,7 @@ func TestChangesEndWithAWholeRevisionAtTheByteLimit(t *testing.T) {
 	for bytes, want := range map[int]int64{1: first, 1000: last} {
 		b, ok, err := s.Changes(t.Context(), "/registry/pods/", 0, last, bytes)
 		if !ok || err != nil || b.Revision != want || b.Events[len(b.Events)-1].Revision != want {
-			t.Errorf("%d bytes: %+v, %v, %v", bytes, b, ok, err)
+			t.Errorf("%d bytes: got %+v, %v, %v, want up to %d", bytes, b, ok, err, want)
 		}
 	}
 	if err := s.Compact(t.Context(), last); err != nil {
@@ -141,7 +141,7 @@ func TestChangesEndWithAWholeRevisionAtTheByteLimit(t *testing.T) {
 	}
 	var compacted *storage.CompactedError
 	if _, _, err := s.Changes(t.Context(), "/registry/", first, last, 1000); !errors.As(err, &compacted) {
-		t.Errorf("changes after compacted revision: %v", err)
+		t.Errorf("changes after a compacted revision: got %v, want CompactedError", err)
 	}
 }
 
@@ -153,6 +153,6 @@ func TestWrittenValueIsIndependentOfTheCallersBuffer(t *testing.T) {
 	}
 	copy(value, "change")
 	if kv, _, err := s.Get(t.Context(), "/registry/a", 0); err != nil || string(kv.Value) != "before" {
-		t.Errorf("%q, %v", kv.Value, err)
+		t.Errorf("got %q, %v, want before", kv.Value, err)
 	}
 }

@@ -21,7 +21,7 @@ type watch struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	out    chan storage.Batch
-	// asks has an element when progress was asked for.
+	// asks has an element if progress was requested.
 	asks chan struct{}
 	done chan struct{}
 	err  error
@@ -121,20 +121,20 @@ func (w *watch) Progress(ctx context.Context) error {
 // run delivers what follows a change, from the first revision greater than after on.
 func (w *watch) run(at *change, after int64) {
 	defer w.end()
-	for asked := false; ; {
+	for requested := false; ; {
 		var events []storage.Event
 		events, at = w.collect(at, after)
 		switch {
 		case len(events) > 0:
 			w.deliver(storage.Batch{Events: events, Revision: at.revision})
-		case asked && at.revision >= after:
+		case requested && at.revision >= after:
 			w.deliver(storage.Batch{Revision: at.revision})
-			asked = false
+			requested = false
 		default:
 			select {
 			case <-at.followed:
 			case <-w.asks:
-				asked = true
+				requested = true
 			case <-w.ctx.Done():
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/routed"
 )
 
-// TestEachKeyHasItsStore: for every operation, and for nothing else.
+// TestEachKeyHasItsStore checks that all operations use the store of the key and no other one.
 func TestEachKeyHasItsStore(t *testing.T) {
 	main, other := etcdtest.Embedded(t), etcdtest.Embedded(t)
 	s := &routed.Store{Interface: main, Others: map[string]storage.Interface{"/registry/events/": other, "/registry/example.com/wids/": other}}
@@ -39,41 +39,42 @@ func TestEachKeyHasItsStore(t *testing.T) {
 				t.Fatal(err)
 			}
 			if kv, _, err := has.Get(t.Context(), key, 0); err != nil || string(kv.Value) != "2" {
-				t.Errorf("its store has %q, %v", kv.Value, err)
+				t.Errorf("store of the key: got %q, %v, want 2", kv.Value, err)
 			}
 			for b := range w.Batches() {
 				if len(b.Events) > 0 {
 					if b.Events[0].Revision != rev {
-						t.Errorf("watched %+v, wrote %d", b.Events[0], rev)
+						t.Errorf("got event %+v, want revision %d", b.Events[0], rev)
 					}
 					break
 				}
 			}
 			if kv, _, err := s.Get(t.Context(), key, 0); err != nil || string(kv.Value) != "2" {
-				t.Errorf("read %q, %v", kv.Value, err)
+				t.Errorf("got %q, %v, want 2", kv.Value, err)
 			}
 			if l, err := s.List(t.Context(), key, storage.ListOptions{}); err != nil || len(l.Items) != 1 {
-				t.Errorf("listed %+v, %v", l.Items, err)
+				t.Errorf("got list %+v, %v, want one item", l.Items, err)
 			}
 			if _, err := s.Delete(t.Context(), key, rev); err != nil {
 				t.Error(err)
 			}
 			if _, _, err := has.Get(t.Context(), key, 0); !errors.Is(err, storage.ErrNotFound) {
-				t.Errorf("it is still there: %v", err)
+				t.Errorf("deleted key: got %v, want ErrNotFound", err)
 			}
 			if after, err := lacks.Revision(t.Context()); err != nil || after != before {
-				t.Errorf("the other store is at %d after %d, %v", after, before, err)
+				t.Errorf("other store: got revision %d, %v, want %d", after, err, before)
 			}
 		})
 	}
 	if at, err := s.Revision(t.Context()); err != nil {
 		t.Error(err)
 	} else if want, err := main.Revision(t.Context()); err != nil || at != want {
-		t.Errorf("it is at %d, the main one at %d, %v", at, want, err)
+		t.Errorf("got revision %d, main store at %d, %v", at, want, err)
 	}
 }
 
-// TestPremisesElsewhere are not looked at: no transaction goes over several stores.
+// TestPremisesElsewhere checks that preconditions on keys of other stores are ignored, because no
+// transaction spans several stores.
 func TestPremisesElsewhere(t *testing.T) {
 	main, other := etcdtest.Embedded(t), etcdtest.Embedded(t)
 	s := &routed.Store{Interface: main, Others: map[string]storage.Interface{"/registry/events/": other}}
@@ -86,15 +87,15 @@ func TestPremisesElsewhere(t *testing.T) {
 	}
 	premise := new(storage.PremiseError)
 	if _, err := s.Update(t.Context(), "/registry/events/e", []byte("2"), rev, o); !errors.As(err, &premise) {
-		t.Errorf("what does not hold in its own store: %v", err)
+		t.Errorf("failing precondition in the store of the key: got %v, want PremiseError", err)
 	}
 	if _, err := s.Delete(t.Context(), "/registry/events/e", rev, gone); err != nil {
 		t.Error(err)
 	}
 	if _, err := s.Create(t.Context(), "/registry/b", []byte("1"), o); !errors.As(err, &premise) {
-		t.Errorf("what does not hold in the main store: %v", err)
+		t.Errorf("failing precondition in the main store: got %v, want PremiseError", err)
 	}
 	if while[0] != gone || while[1] != here {
-		t.Errorf("the premises are %+v now", while)
+		t.Errorf("preconditions were changed to %+v", while)
 	}
 }

@@ -14,7 +14,7 @@ var placeTests = []test{
 		for i := range 3 {
 			rev := s.create(key(i), "v")
 			if got, err := s.store.Confirm(s.ctx, at); err != nil || got != rev {
-				s.Fatalf("%d, %v, want %d", got, err, rev)
+				s.Fatalf("got %d, %v, want %d", got, err, rev)
 			}
 		}
 	}},
@@ -27,11 +27,11 @@ var placeTests = []test{
 			s.Fatal(err)
 		}
 		if got, err := s.store.Confirm(s.ctx, at); err != nil || got != newest {
-			s.Errorf("%d, %v", got, err)
+			s.Errorf("got %d, %v, want %d", got, err, newest)
 		}
 		at.Revision = newest + 1
 		if _, err := s.store.Confirm(s.ctx, at); !replaced(err) {
-			s.Errorf("beyond the newest revision: %v", err)
+			s.Errorf("beyond the newest revision: got %v, want ReplacedError", err)
 		}
 	}},
 	{"ResumeGoesOn", func(s *suite) {
@@ -45,7 +45,7 @@ var placeTests = []test{
 		c := s.delete(key(0), b)
 		w := s.resume(storage.Place{Revision: b, Last: s.marks(a)[0], Quiet: true})
 		if got := w.first(); got.Revision != c {
-			s.Errorf("went on with %+v", got)
+			s.Errorf("resumed with %+v, want revision %d", got, c)
 		}
 	}},
 	{"ResumeFindsAnotherHistory", func(s *suite) {
@@ -54,7 +54,7 @@ var placeTests = []test{
 		large := s.create(key(1), strings.Repeat("v", 1<<20))
 		for name, at := range s.elsewhere(a, large) {
 			if err := s.resume(at).ended(); !replaced(err) {
-				s.Errorf("%s: %v", name, err)
+				s.Errorf("%s: got %v, want ReplacedError", name, err)
 			}
 		}
 	}},
@@ -65,7 +65,7 @@ var placeTests = []test{
 		at := storage.Place{Revision: s.revision(), Last: s.marks(b - 1)[0]}
 		c := s.create(key(2), "v")
 		if got := s.resume(at).first(); got.Revision != c {
-			s.Errorf("went on with %+v", got)
+			s.Errorf("resumed with %+v, want revision %d", got, c)
 		}
 	}},
 	{"ResumeFindsWhatWasNotThere", func(s *suite) {
@@ -74,16 +74,16 @@ var placeTests = []test{
 		last := s.marks(a - 1)[0]
 		at := storage.Place{Revision: b, Last: last, ReadAt: b}
 		if err := s.resume(at).ended(); !replaced(err) {
-			s.Errorf("a value that was not read: %v", err)
+			s.Errorf("value that was not read: got %v, want ReplacedError", err)
 		}
 		at.Revision = s.delete(key(1), b)
 		if err := s.resume(at).ended(); !replaced(err) {
-			s.Errorf("a deletion after everything was read: %v", err)
+			s.Errorf("deletion after the load: got %v, want ReplacedError", err)
 		}
 		at.ReadAt = at.Revision
 		next := s.create(key(2), "v")
 		if got := s.resume(at).first(); got.Revision != next {
-			s.Errorf("what was gone when everything was read: %+v", got)
+			s.Errorf("deletion before the load: resumed with %+v", got)
 		}
 	}},
 	{"ResumeFindsChangesBehindCompactedHistory", func(s *suite) {
@@ -95,7 +95,7 @@ var placeTests = []test{
 			s.Fatal(err)
 		}
 		if err := s.resume(at).ended(); !replaced(err) {
-			s.Errorf("ended with %v", err)
+			s.Errorf("got %v, want ReplacedError", err)
 		}
 	}},
 	{"ResumeInCompactedHistory", func(s *suite) {
@@ -107,7 +107,7 @@ var placeTests = []test{
 		w := s.resume(at)
 		b := s.update(key(0), "w", a)
 		if got := w.first(); got.Revision != b {
-			s.Errorf("went on with %+v", got)
+			s.Errorf("resumed with %+v, want revision %d", got, b)
 		}
 		s.update(key(0), "x", b)
 		if err := s.store.Compact(s.ctx, s.revision()); err != nil {
@@ -115,7 +115,7 @@ var placeTests = []test{
 		}
 		var gone *storage.CompactedError
 		if err := s.resume(at).ended(); !errors.As(err, &gone) {
-			s.Errorf("from compacted history: %v", err)
+			s.Errorf("from compacted history: got %v, want CompactedError", err)
 		}
 	}},
 }
@@ -129,12 +129,12 @@ var replacedTests = []test{
 		for name, at := range s.elsewhere(a, large) {
 			_, err := s.store.Confirm(s.ctx, at)
 			if !replaced(err) {
-				s.Errorf("%s: %v", name, err)
+				s.Errorf("%s: got %v, want ReplacedError", name, err)
 			}
 		}
 		wrong := storage.Place{Revision: large, Last: storage.Mark{Key: key(1), Revision: a, Sum: 1}, Quiet: true}
 		if _, err := s.store.Confirm(s.ctx, wrong); !replaced(err) {
-			s.Errorf("a key that changed since: %v", err)
+			s.Errorf("key that changed since: got %v, want ReplacedError", err)
 		}
 		for _, m := range s.marks(a - 1) {
 			if _, err := s.store.Confirm(s.ctx, storage.Place{Revision: m.Revision, Last: m, Quiet: true}); err != nil {

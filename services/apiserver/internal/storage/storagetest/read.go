@@ -49,7 +49,7 @@ var readTests = []test{
 		}{{before, "", 0}, {first, "v1", first}, {second, "v2", second}, {deleted, "", 0}} {
 			kv, at, err := s.store.Get(s.ctx, "/registry/pods/a", c.at)
 			if at != c.at {
-				s.Fatalf("asked for revision %d, told %d", c.at, at)
+				s.Fatalf("read at %d, want %d", at, c.at)
 			}
 			if c.mod == 0 {
 				s.wantNotFound(err)
@@ -80,11 +80,11 @@ var readTests = []test{
 	{"RevisionFollowsWrites", func(s *suite) {
 		rev := s.create("/registry/pods/a", "v1")
 		if got := s.revision(); got != rev {
-			s.Fatalf("revision %d after a write at %d", got, rev)
+			s.Fatalf("got revision %d after a write at %d", got, rev)
 		}
 		rev = s.delete("/registry/pods/a", rev)
 		if got := s.revision(); got != rev {
-			s.Fatalf("revision %d after a deletion at %d", got, rev)
+			s.Fatalf("got revision %d after a deletion at %d", got, rev)
 		}
 	}},
 	{"ReadsSeeAcknowledgedWrites", readsSeeWrites},
@@ -93,18 +93,18 @@ var readTests = []test{
 		ctx, cancel := context.WithCancel(s.ctx)
 		cancel()
 		if _, _, err := s.store.Get(ctx, "/registry/pods/a", 0); !errors.Is(err, context.Canceled) {
-			s.Errorf("get: %v, want that of the context", err)
+			s.Errorf("get: got %v, want context.Canceled", err)
 		}
 		if _, err := s.store.List(ctx, "/registry/pods/", storage.ListOptions{}); !errors.Is(err, context.Canceled) {
-			s.Errorf("list: %v, want that of the context", err)
+			s.Errorf("list: got %v, want context.Canceled", err)
 		}
 		if _, err := s.store.Watch(ctx, "/registry/pods/", 0); !errors.Is(err, context.Canceled) {
-			s.Errorf("watch: %v, want that of the context", err)
+			s.Errorf("watch: got %v, want context.Canceled", err)
 		}
 	}},
 }
 
-// readsSeeWrites: every kind of read that begins after an acknowledged write sees it.
+// readsSeeWrites checks that every kind of read that begins after an acknowledged write sees it.
 func readsSeeWrites(s *suite) {
 	var wg sync.WaitGroup
 	for g := range 4 {
@@ -194,7 +194,7 @@ var listTests = []test{
 		res := s.list("/registry/pods/", storage.ListOptions{From: key(2)})
 		s.wantKeys(res, key(2), key(3))
 		if res.Count != 2 {
-			s.Fatalf("count %d, want what is from the first key on: 2", res.Count)
+			s.Fatalf("count %d, want 2, the keys from the first one on", res.Count)
 		}
 		s.wantKeys(s.list("/registry/pods/", storage.ListOptions{From: key(2) + "\x00"}), key(3))
 		s.wantKeys(s.list("/registry/pods/", storage.ListOptions{From: "/registry/a", Limit: 1}), key(0))
@@ -230,8 +230,8 @@ var listTests = []test{
 	{"LongListIsOfOneRevision", listOneRevision},
 }
 
-// listPages: the pages of a list, read as clients do, equal the list, regardless of writes in
-// between.
+// listPages checks that the pages of a list, read as clients do, equal the list, regardless of
+// writes in between.
 func listPages(s *suite) {
 	var want []string
 	for i := range 10 {
@@ -256,8 +256,8 @@ func listPages(s *suite) {
 	s.wantKeys(got, want...)
 }
 
-// listOneRevision: a list that is too long for one request to the store still shows one revision,
-// although a writer moves a mark through it meanwhile.
+// listOneRevision checks that a list that is too long for one request to the store still shows one
+// revision, while a writer moves a key through it.
 func listOneRevision(s *suite) {
 	const items = 1200
 	value := bytes.Repeat([]byte("x"), 100)
@@ -277,7 +277,7 @@ func listOneRevision(s *suite) {
 	done := make(chan struct{})
 	var writer sync.WaitGroup
 	writer.Go(func() {
-		// There is always exactly one extra key, each time at another position.
+		// There is always at most one extra key, each time at another position.
 		for i := 0; ; i++ {
 			select {
 			case <-done:

@@ -144,7 +144,7 @@ func (s *suite) wantConflict(err error, live storage.KeyValue) {
 	got := conflict.Live
 	got.Seal = nil // the stored form is irrelevant
 	if !reflect.DeepEqual(got, live) {
-		s.Fatalf("the conflict's live value is %+v, want %+v", got, live)
+		s.Fatalf("conflict has live value %+v, want %+v", got, live)
 	}
 }
 
@@ -155,7 +155,7 @@ func (s *suite) wantFuture(err error, current int64) {
 		s.Fatalf("error %v, want a future revision", err)
 	}
 	if future.Current != current {
-		s.Fatalf("the newest revision is said to be %d, want %d", future.Current, current)
+		s.Fatalf("error reports newest revision %d, want %d", future.Current, current)
 	}
 }
 

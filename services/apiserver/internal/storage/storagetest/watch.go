@@ -25,10 +25,10 @@ var watchTests = []test{
 			{Type: storage.Created, Key: "/registry/pods/a", Revision: again, CreateRevision: again, Value: []byte("v3")},
 		}
 		if got := w.events(4); !reflect.DeepEqual(got, want) {
-			s.Fatalf("as they happen: %+v, want %+v", got, want)
+			s.Fatalf("new events: got %+v, want %+v", got, want)
 		}
 		if got := s.watch("/registry/pods/", start).events(4); !reflect.DeepEqual(got, want) {
-			s.Fatalf("from history: %+v, want %+v", got, want)
+			s.Fatalf("from history: got %+v, want %+v", got, want)
 		}
 	}},
 	{"StartsAfterRevision", func(s *suite) {
@@ -39,7 +39,7 @@ var watchTests = []test{
 		for i, after := range revs[:3] {
 			got := s.watch("/registry/pods/", after).events(3 - i)
 			if got[0].Revision != revs[i+1] {
-				s.Fatalf("a watch after %d begins at %d, want %d", after, got[0].Revision, revs[i+1])
+				s.Fatalf("watch after %d begins at %d, want %d", after, got[0].Revision, revs[i+1])
 			}
 		}
 	}},
@@ -56,7 +56,7 @@ var watchTests = []test{
 			rev = s.update("/registry/pods/a", fmt.Sprint(i), rev)
 		}
 		if got := w.events(1); got[0].Revision != rev {
-			s.Fatalf("the first event is at %d, want %d", got[0].Revision, rev)
+			s.Fatalf("first event is at %d, want %d", got[0].Revision, rev)
 		}
 	}},
 	{"PrefixBoundaries", func(s *suite) {
@@ -134,7 +134,7 @@ var watchTests = []test{
 		w := s.watch("/registry/pods/", 0)
 		w.Stop()
 		if err := w.ended(); err != nil {
-			s.Fatalf("a stopped watch says %v", err)
+			s.Fatalf("stopped watch ended with %v", err)
 		}
 		w.Stop()
 		if err := w.Progress(s.ctx); err != nil && !errors.Is(err, context.Canceled) {
@@ -148,7 +148,7 @@ var watchTests = []test{
 		}
 		w.Stop()
 		if err := w.ended(); err != nil {
-			s.Fatalf("a stopped watch says %v", err)
+			s.Fatalf("stopped watch ended with %v", err)
 		}
 	}},
 	{"ContextEnds", func(s *suite) {
@@ -159,7 +159,7 @@ var watchTests = []test{
 		}
 		cancel()
 		if err := (&watching{suite: s, Watcher: w}).ended(); err != nil {
-			s.Fatalf("a watch whose context ended says %v", err)
+			s.Fatalf("watch with an ended context ended with %v", err)
 		}
 	}},
 	{"StopOfOneLeavesOthers", func(s *suite) {
@@ -171,8 +171,8 @@ var watchTests = []test{
 	}},
 }
 
-// wantProgress requests progress once and waits for the revision. A watch may deliver other batches
-// meanwhile, and an answer to an earlier request.
+// wantProgress requests progress once and waits for the revision. A watch may deliver other
+// batches first, and the response to an earlier request.
 func (s *suite) wantProgress(w *watching, rev int64) {
 	s.Helper()
 	if err := w.Progress(s.ctx); err != nil {
@@ -185,8 +185,8 @@ func (s *suite) wantProgress(w *watching, rev int64) {
 	w.idle = false
 }
 
-// progressAfterEvents: a batch that claims a revision comes after every event up to it, also during
-// concurrent writes.
+// progressAfterEvents checks that a batch with a revision comes after every event up to it, also
+// during concurrent writes.
 func progressAfterEvents(s *suite) {
 	const n = 300
 	start := s.revision()
@@ -213,8 +213,8 @@ func progressAfterEvents(s *suite) {
 	wg.Wait()
 }
 
-// nothingLost: with many writers and many watchers from different revisions, each watcher sees each
-// revision of its prefix once, in order.
+// nothingLost checks, with many writers and watchers from different revisions, that each watcher
+// receives each revision of its prefix once and in order.
 func nothingLost(s *suite) {
 	const writers, writes = 4, 60
 	start := s.revision()
@@ -262,7 +262,7 @@ func nothingLost(s *suite) {
 			seen[e.Revision] = e.Key
 		}
 		if !reflect.DeepEqual(seen, revs) {
-			s.Fatalf("watch %d saw %d revisions, %d were written", i, len(seen), len(revs))
+			s.Fatalf("watch %d received %d revisions, want %d", i, len(seen), len(revs))
 		}
 	}
 }
@@ -303,7 +303,7 @@ var compactTests = []test{
 		s.wantCompacted(err)
 		var gone *storage.CompactedError
 		if errors.As(err, &gone) && gone.Oldest != rev {
-			s.Fatalf("the oldest is said to be %d, want %d", gone.Oldest, rev)
+			s.Fatalf("error reports oldest revision %d, want %d", gone.Oldest, rev)
 		}
 	}},
 	{"WatchFromKept", func(s *suite) {

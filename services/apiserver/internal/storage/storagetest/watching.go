@@ -9,7 +9,7 @@ type watching struct {
 	*suite
 	storage.Watcher
 	last int64
-	// idle: the last batch was only progress.
+	// idle means that the last batch was only progress.
 	idle bool
 }
 
@@ -30,7 +30,7 @@ func (w *watching) next() storage.Batch {
 	select {
 	case b, ok := <-w.Batches():
 		if !ok {
-			w.Fatalf("the watch ended: %v", w.Err())
+			w.Fatalf("watch ended: %v", w.Err())
 		}
 		previous := w.last
 		for _, e := range b.Events {
@@ -40,12 +40,12 @@ func (w *watching) next() storage.Batch {
 			previous = e.Revision
 		}
 		if b.Revision < previous {
-			w.Fatalf("a batch up to %d holds an event at %d", b.Revision, previous)
+			w.Fatalf("batch up to %d has an event at %d", b.Revision, previous)
 		}
 		w.last = b.Revision
 		return b
 	case <-w.ctx.Done():
-		w.Fatalf("nothing was delivered after revision %d", w.last)
+		w.Fatalf("no batch after revision %d", w.last)
 	}
 	return storage.Batch{}
 }
@@ -58,7 +58,7 @@ func (w *watching) events(n int) []storage.Event {
 		all = append(all, w.next().Events...)
 	}
 	if len(all) > n {
-		w.Fatalf("%d events instead of %d: %+v", len(all), n, all)
+		w.Fatalf("got %d events, want %d: %+v", len(all), n, all)
 	}
 	for i := range all {
 		all[i].Seal = nil // the stored form is irrelevant
@@ -76,7 +76,7 @@ func (w *watching) ended() error {
 				return w.Err()
 			}
 		case <-w.ctx.Done():
-			w.Fatal("the watch did not end")
+			w.Fatal("watch did not end")
 		}
 	}
 }

@@ -26,7 +26,7 @@ var writeTests = []test{
 		_, err := s.store.Create(s.ctx, "/registry/pods/a", []byte("v2"), storage.WriteOptions{})
 		var exists *storage.ExistsError
 		if !errors.As(err, &exists) || exists.Key != "/registry/pods/a" {
-			s.Fatalf("error %v, want that the key exists", err)
+			s.Fatalf("got %v, want ExistsError", err)
 		}
 		s.wantNewest("/registry/pods/a", "v1", rev)
 	}},
@@ -56,7 +56,7 @@ var writeTests = []test{
 			s.wantNotFound(err)
 		}
 		if got := s.revision(); got != rev {
-			s.Fatalf("refused updates moved the revision from %d to %d", rev, got)
+			s.Fatalf("rejected updates moved the revision from %d to %d", rev, got)
 		}
 	}},
 	{"DeleteConflict", func(s *suite) {
@@ -105,50 +105,50 @@ var writeTests = []test{
 	{"ExpiryDeletes", expiryDeletes},
 }
 
-// writesOnPremises: preconditions are checked together with the write. Errors about the written key
-// take precedence.
+// writesOnPremises checks that preconditions are evaluated together with the write. Errors about
+// the written key take precedence.
 func writesOnPremises(s *suite) {
 	const key = "/registry/things/a"
 	definition := s.create("/registry/definitions/things", "v1")
 	s.update("/registry/definitions/things", "v2", definition) // changes no precondition
 	rev := s.create(key, "v1")
 	none := storage.Premise{Key: "/registry/others/", Prefix: true}
-	there := storage.Premise{Key: "/registry/definitions/things", CreateRevision: definition}
+	exists := storage.Premise{Key: "/registry/definitions/things", CreateRevision: definition}
 	for name, c := range map[string]struct {
 		while []storage.Premise
 		holds bool
 	}{
-		"all hold":                       {[]storage.Premise{there, none}, true},
-		"another of the key":             {[]storage.Premise{none, {Key: there.Key, CreateRevision: rev}}, false},
-		"none of the key":                {[]storage.Premise{{Key: there.Key}}, false},
-		"some below a prefix":            {[]storage.Premise{there, {Key: "/registry/definitions/", Prefix: true}}, false},
+		"all hold":                       {[]storage.Premise{exists, none}, true},
+		"another of the key":             {[]storage.Premise{none, {Key: exists.Key, CreateRevision: rev}}, false},
+		"none of the key":                {[]storage.Premise{{Key: exists.Key}}, false},
+		"some below a prefix":            {[]storage.Premise{exists, {Key: "/registry/definitions/", Prefix: true}}, false},
 		"a key that begins like another": {[]storage.Premise{{Key: "/registry/definitions/thing"}}, true},
 	} {
-		refused := func(what string, err error) {
+		wantPremiseError := func(what string, err error) {
 			s.Helper()
 			if premise := new(storage.PremiseError); !errors.As(err, &premise) {
-				s.Errorf("%s, %s: %v", name, what, err)
+				s.Errorf("%s, %s: got %v, want PremiseError", name, what, err)
 			}
 		}
 		o := storage.WriteOptions{While: c.while}
 		before := s.revision()
 		_, err := s.store.Create(s.ctx, key, []byte("other"), o)
-		if exists := new(storage.ExistsError); !errors.As(err, &exists) {
-			s.Errorf("%s: create what exists: %v", name, err)
+		if existing := new(storage.ExistsError); !errors.As(err, &existing) {
+			s.Errorf("%s: create existing key: got %v", name, err)
 		}
 		_, err = s.store.Update(s.ctx, key, []byte("other"), rev+1000, o)
 		if conflict := new(storage.ConflictError); !errors.As(err, &conflict) {
-			s.Errorf("%s: update at another revision: %v", name, err)
+			s.Errorf("%s: update at another revision: got %v", name, err)
 		}
 		if !c.holds {
 			_, err := s.store.Create(s.ctx, key+"b", []byte("b"), o)
-			refused("create", err)
+			wantPremiseError("create", err)
 			_, err = s.store.Update(s.ctx, key, []byte("other"), rev, o)
-			refused("update", err)
+			wantPremiseError("update", err)
 			_, err = s.store.Delete(s.ctx, key, rev, c.while...)
-			refused("delete", err)
+			wantPremiseError("delete", err)
 			if now := s.revision(); now != before {
-				s.Errorf("%s: revision %d after %d", name, now, before)
+				s.Errorf("%s: got revision %d, want %d", name, now, before)
 			}
 			continue
 		}
@@ -165,8 +165,8 @@ func writesOnPremises(s *suite) {
 	}
 }
 
-// noUpdateIsLost: concurrent increments by compare-and-swap add up, starting
-// each attempt from the live value of the conflict before.
+// noUpdateIsLost checks that concurrent increments by compare-and-swap add up if each attempt
+// starts from the live value of the previous conflict.
 func noUpdateIsLost(s *suite) {
 	const workers, increments = 8, 25
 	rev := s.create("/registry/pods/counter", "0")
@@ -218,13 +218,14 @@ func oneCreatorWins(s *suite) {
 		}
 		wg.Wait()
 		if len(won) != 1 {
-			s.Fatalf("%d of 4 created the same key", len(won))
+			s.Fatalf("%d of 4 creations of the same key succeeded", len(won))
 		}
 	}
 }
 
-// expiryDeletes: a value with a lifetime ends by an ordinary deletion that watchers see. Values
-// that share its lease do not expire early, and an update decides again whether the value expires.
+// expiryDeletes checks that an expired value is deleted like any other, visible to watchers.
+// Values that share its lease do not expire early, and an update determines again whether the
+// value expires.
 func expiryDeletes(s *suite) {
 	w := s.watch("/registry/events/", 0)
 	updated, err := s.store.Create(s.ctx, "/registry/events/updated", []byte("v1"), storage.WriteOptions{TTL: time.Second})
@@ -252,13 +253,13 @@ func expiryDeletes(s *suite) {
 				continue
 			}
 			if e.Revision <= last || e.Value != nil || e.CreateRevision != 0 {
-				s.Fatalf("expiry was told as %+v", e)
+				s.Fatalf("got expiry event %+v", e)
 			}
 			seen[e.Key] = true
 		}
 	}
 	if !seen["/registry/events/e0"] || !seen["/registry/events/e1"] || !seen["/registry/events/e2"] {
-		s.Fatalf("what expired is %v", seen)
+		s.Fatalf("got expired keys %v", seen)
 	}
 	s.wantNewest("/registry/events/kept", "v", kept)
 	s.wantNewest("/registry/events/long", "v", long)

@@ -24,26 +24,27 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// fixed is a store in which nothing changes.
-type fixed []storage.KeyValue
+// fixedStore is a store whose values do not change.
+type fixedStore []storage.KeyValue
 
-func (f fixed) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+func (f fixedStore) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
 	return storage.Place{Revision: 1}, page(f)
 }
 
-func (fixed) Follow(ctx context.Context, _ storage.Place, _ func(storage.Batch) error) error {
+func (fixedStore) Follow(ctx context.Context, _ storage.Place, _ func(storage.Batch) error) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-func (fixed) Progress(context.Context) error                        { return nil }
-func (fixed) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
+func (fixedStore) Progress(context.Context) error                        { return nil }
+func (fixedStore) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
 
-// broken stands for a budget whose spec nobody can read.
+// broken selects a budget whose spec cannot be decoded.
 const broken = "broken"
 
-// storedBudgets has budgets of namespace ns, named a, b and so on in the order of their
-// selectors: all are of so many bytes. Beside is one of another namespace.
+// storedBudgets returns the resource of disruption budgets, with one budget per selector in
+// namespace ns, named a, b and so on. Each has the given size in bytes. Another budget is in
+// another namespace.
 func storedBudgets(t *testing.T, size int, selectors []string) *apiset.Resource {
 	t.Helper()
 	catalog, err := builtin.Everything(registry.Settings{})
@@ -56,7 +57,7 @@ func storedBudgets(t *testing.T, size int, selectors []string) *apiset.Resource 
 	}
 	k := catalog.Resource(budgets)
 	prefix := apiset.KeyPrefix("/registry", k)
-	var store fixed
+	var store fixedStore
 	put := func(namespace, name, selector string) {
 		b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{"large": strings.Repeat("x", size)}}}
 		b.Spec.MinAvailable, b.Spec.UnhealthyPodEvictionPolicy = new(intstr.IntOrString), new(policyv1.UnhealthyPodEvictionPolicyType)
@@ -102,25 +103,25 @@ func storedBudgets(t *testing.T, size int, selectors []string) *apiset.Resource 
 	return apiset.Builder{Codec: c, Cache: cache, Root: "/registry"}.Set(catalog, 0).Resource(budgets)
 }
 
-// TestBudgetsOfPods: which budget is a pod's, what looking for it weighs, and how far it goes. None
-// is decoded behind what ends it: a broken one would be told of.
-func TestBudgetsOfPods(t *testing.T) {
+// TestBudgetOfPod checks the budget that is found and the cost of the search. The search stops at
+// the first result that ends it, so a broken budget after it is not decoded.
+func TestBudgetOfPod(t *testing.T) {
 	const size = 100_000
 	for name, tc := range map[string]struct {
 		selectors []string
-		// refused: the work may not begin; left: the client leaves when it may.
-		refused, left bool
-		want          string
+		// rejected: the work is not admitted. disconnected: the client disconnects when it is.
+		rejected, disconnected bool
+		want                   string
 	}{
-		"one":                   {selectors: []string{"y", "x", "z"}, want: "b"},
-		"one of all":            {selectors: []string{"none", "all"}, want: "b"},
-		"none":                  {selectors: []string{"y", "none"}},
-		"no budgets":            {},
-		"two":                   {selectors: []string{"x", "all"}, want: "500 This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."},
-		"two, others behind":    {selectors: []string{"x", "y", "x", broken}, want: "500 This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."},
-		"one that is not read":  {selectors: []string{"x", broken}, want: `read disruption budget "b"`},
-		"others are worked on":  {selectors: []string{broken, "x"}, refused: true, want: "429 Large disruption budgets would be looked at, and others are worked on"},
-		"nobody waits any more": {selectors: []string{broken, "x"}, left: true, want: context.Canceled.Error()},
+		"one":                  {selectors: []string{"y", "x", "z"}, want: "b"},
+		"one for all pods":     {selectors: []string{"none", "all"}, want: "b"},
+		"none":                 {selectors: []string{"y", "none"}},
+		"no budgets":           {},
+		"two":                  {selectors: []string{"x", "all"}, want: "500 This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."},
+		"two, more after them": {selectors: []string{"x", "y", "x", broken}, want: "500 This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."},
+		"one undecodable":      {selectors: []string{"x", broken}, want: `read disruption budget "b"`},
+		"rejected under load":  {selectors: []string{broken, "x"}, rejected: true, want: "429 Large disruption budgets would be looked at, and others are worked on"},
+		"client disconnected":  {selectors: []string{broken, "x"}, disconnected: true, want: context.Canceled.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kind := storedBudgets(t, size, tc.selectors)
@@ -130,13 +131,13 @@ func TestBudgetsOfPods(t *testing.T) {
 			weighed := 0
 			request.SetWeigh(ctx, func(n int) bool {
 				weighed = n
-				if tc.left {
+				if tc.disconnected {
 					leave()
 				}
-				return !tc.refused
+				return !tc.rejected
 			})
 			b, err := budgetOf(ctx, kind, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", Labels: map[string]string{"app": "x"}}})
-			if got := toldOf(b, err); got != tc.want && (tc.want == "" || !strings.HasPrefix(got, tc.want)) {
+			if got := resultOf(b, err); got != tc.want && (tc.want == "" || !strings.HasPrefix(got, tc.want)) {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
 			large := 0
@@ -146,14 +147,14 @@ func TestBudgetsOfPods(t *testing.T) {
 				}
 			}
 			if weighed < large*size || weighed >= (large+1)*size {
-				t.Errorf("%d bytes are weighed of %d budgets of %d", weighed, large, size)
+				t.Errorf("weighed %d bytes for %d budgets of %d bytes", weighed, large, size)
 			}
 		})
 	}
 }
 
-// toldOf is the name of a budget, of which all has to be there that is asked for, or the error.
-func toldOf(b *policyv1.PodDisruptionBudget, err error) string {
+// resultOf returns the name of a complete budget, or the error.
+func resultOf(b *policyv1.PodDisruptionBudget, err error) string {
 	switch {
 	case err != nil && status.Of(err).Code == http.StatusTooManyRequests, err != nil && strings.HasPrefix(err.Error(), "This pod"):
 		return fmt.Sprintf("%d %s", status.Of(err).Code, err)

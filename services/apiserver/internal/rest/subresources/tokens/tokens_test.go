@@ -22,7 +22,8 @@ import (
 	"binnacle/libs/satoken"
 )
 
-// objects are a pod, a secret and a node of a cluster; failure is that of reading any.
+// objects serves all objects except those named "none". failure, if set, is the error of all
+// reads.
 type objects struct{ failure error }
 
 func (o objects) of(kind, name string) (metav1.ObjectMeta, error) {
@@ -40,7 +41,7 @@ func (o objects) ServiceAccount(_ context.Context, _, name string) (*corev1.Serv
 	return &corev1.ServiceAccount{ObjectMeta: m}, err
 }
 
-// Pod has the name of its node in its own: pod-on-x.
+// Pod returns a pod with the node that its name ends with: pod-on-node.
 func (o objects) Pod(_ context.Context, _, name string) (*corev1.Pod, error) {
 	m, err := o.of("pods", name)
 	_, node, _ := strings.Cut(name, "-on-")
@@ -54,7 +55,7 @@ func (o objects) Secret(_ context.Context, _, name string) (*corev1.Secret, erro
 
 func (o objects) Node(_ context.Context, name string) (*corev1.Node, error) {
 	if name == "lost" {
-		return nil, errors.New("no node can be read")
+		return nil, errors.New("cannot read node")
 	}
 	m, err := o.of("nodes", name)
 	return &corev1.Node{ObjectMeta: m}, err
@@ -65,8 +66,8 @@ type private struct {
 	WarnAfter         int64
 }
 
-// issued asks for a token, and returns what it says of what it is bound to, and its life.
-func issued(t *testing.T, i *Issuer, seconds int64, ref *authenticationv1.BoundObjectReference, audiences ...string) (private, int64, error) {
+// issue requests a token. It returns the token's private claims and its lifetime in seconds.
+func issue(t *testing.T, i *Issuer, seconds int64, ref *authenticationv1.BoundObjectReference, audiences ...string) (private, int64, error) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -86,7 +87,7 @@ func issued(t *testing.T, i *Issuer, seconds int64, ref *authenticationv1.BoundO
 	req := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds, BoundObjectRef: ref, Audiences: audiences}}
 	if err := i.issue(t.Context(), account, req, time.Unix(1000, 0)); err != nil {
 		if req.Status.Token != "" {
-			t.Error("there is a token in spite of the error")
+			t.Error("got a token with the error")
 		}
 		return private{}, 0, err
 	}
@@ -102,8 +103,8 @@ func issued(t *testing.T, i *Issuer, seconds int64, ref *authenticationv1.BoundO
 	if err := json.Unmarshal(raw, &claims); err != nil {
 		t.Fatal(err)
 	}
-	if told := req.Status.ExpirationTimestamp.Unix(); told != 1000+*req.Spec.ExpirationSeconds {
-		t.Errorf("it is told to end at %d", told)
+	if expires := req.Status.ExpirationTimestamp.Unix(); expires != 1000+*req.Spec.ExpirationSeconds {
+		t.Errorf("got expiration at %d, want %d", expires, 1000+*req.Spec.ExpirationSeconds)
 	}
 	return claims.Kubernetes, claims.Exp - claims.Iat, nil
 }
@@ -112,23 +113,23 @@ func bound(apiVersion, kind, name, uid string) *authenticationv1.BoundObjectRefe
 	return &authenticationv1.BoundObjectReference{APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID(uid)}
 }
 
-// TestWhatATokenIsBoundTo: to nothing but what is there now, and is what was meant.
-func TestWhatATokenIsBoundTo(t *testing.T) {
+// TestTokenBinding checks that tokens are bound only to existing objects with the requested UID.
+func TestTokenBinding(t *testing.T) {
 	ref := func(name, uid string) *satoken.Ref { return &satoken.Ref{Name: name, UID: uid} }
 	for name, c := range map[string]struct {
 		ref  *authenticationv1.BoundObjectReference
 		want private
 	}{
-		"nothing":                     {nil, private{}},
-		"a pod without a node":        {bound("v1", "Pod", "p", ""), private{Pod: ref("p", "pods-uid")}},
-		"a pod of a node":             {bound("v1", "Pod", "p-on-n", "pods-uid"), private{Pod: ref("p-on-n", "pods-uid"), Node: ref("n", "nodes-uid")}},
-		"a pod of a node that is not": {bound("v1", "Pod", "p-on-none", ""), private{Pod: ref("p-on-none", "pods-uid"), Node: ref("none", "")}},
-		"a secret":                    {bound("v1", "Secret", "s", "secrets-uid"), private{Secret: ref("s", "secrets-uid")}},
-		"a node":                      {bound("v1", "Node", "n", "nodes-uid"), private{Node: ref("n", "nodes-uid")}},
+		"nothing":                 {nil, private{}},
+		"a pod without a node":    {bound("v1", "Pod", "p", ""), private{Pod: ref("p", "pods-uid")}},
+		"a pod of a node":         {bound("v1", "Pod", "p-on-n", "pods-uid"), private{Pod: ref("p-on-n", "pods-uid"), Node: ref("n", "nodes-uid")}},
+		"a pod of a missing node": {bound("v1", "Pod", "p-on-none", ""), private{Pod: ref("p-on-none", "pods-uid"), Node: ref("none", "")}},
+		"a secret":                {bound("v1", "Secret", "s", "secrets-uid"), private{Secret: ref("s", "secrets-uid")}},
+		"a node":                  {bound("v1", "Node", "n", "nodes-uid"), private{Node: ref("n", "nodes-uid")}},
 	} {
-		got, _, err := issued(t, &Issuer{}, 3600, c.ref)
+		got, _, err := issue(t, &Issuer{}, 3600, c.ref)
 		if err != nil || !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%s: %+v, %v", name, got, err)
+			t.Errorf("%s: got %+v, %v, want %+v", name, got, err, c.want)
 		}
 	}
 	failure := apierrors.NewTooManyRequests("later", 1)
@@ -137,29 +138,30 @@ func TestWhatATokenIsBoundTo(t *testing.T) {
 		failure error
 		is      func(error) bool
 	}{
-		"no such pod":              {bound("v1", "Pod", "none", ""), nil, apierrors.IsNotFound},
-		"no such secret":           {bound("v1", "Secret", "none", ""), nil, apierrors.IsNotFound},
-		"no such node":             {bound("v1", "Node", "none", ""), nil, apierrors.IsNotFound},
-		"another pod":              {bound("v1", "Pod", "p", "x"), nil, apierrors.IsConflict},
-		"another secret":           {bound("v1", "Secret", "s", "x"), nil, apierrors.IsConflict},
-		"another node":             {bound("v1", "Node", "n", "x"), nil, apierrors.IsConflict},
-		"a pod of another group":   {bound("apps/v1", "Pod", "p", ""), nil, apierrors.IsBadRequest},
-		"a secret of another one":  {bound("apps/v1", "Secret", "s", ""), nil, apierrors.IsBadRequest},
-		"a node of another one":    {bound("apps/v1", "Node", "n", ""), nil, apierrors.IsBadRequest},
-		"a config map":             {bound("v1", "ConfigMap", "m", ""), nil, apierrors.IsBadRequest},
-		"a pod, unreadable":        {bound("v1", "Pod", "p", ""), failure, apierrors.IsTooManyRequests},
-		"a secret, unreadable":     {bound("v1", "Secret", "s", ""), failure, apierrors.IsTooManyRequests},
-		"a node, unreadable":       {bound("v1", "Node", "n", ""), failure, apierrors.IsTooManyRequests},
-		"a pod, an unreadable one": {bound("v1", "Pod", "p-on-lost", ""), nil, func(err error) bool { return err != nil && err.Error() == "no node can be read" }},
+		"no such pod":                 {bound("v1", "Pod", "none", ""), nil, apierrors.IsNotFound},
+		"no such secret":              {bound("v1", "Secret", "none", ""), nil, apierrors.IsNotFound},
+		"no such node":                {bound("v1", "Node", "none", ""), nil, apierrors.IsNotFound},
+		"another pod":                 {bound("v1", "Pod", "p", "x"), nil, apierrors.IsConflict},
+		"another secret":              {bound("v1", "Secret", "s", "x"), nil, apierrors.IsConflict},
+		"another node":                {bound("v1", "Node", "n", "x"), nil, apierrors.IsConflict},
+		"a pod of another group":      {bound("apps/v1", "Pod", "p", ""), nil, apierrors.IsBadRequest},
+		"a secret of another group":   {bound("apps/v1", "Secret", "s", ""), nil, apierrors.IsBadRequest},
+		"a node of another group":     {bound("apps/v1", "Node", "n", ""), nil, apierrors.IsBadRequest},
+		"a config map":                {bound("v1", "ConfigMap", "m", ""), nil, apierrors.IsBadRequest},
+		"a pod, unreadable":           {bound("v1", "Pod", "p", ""), failure, apierrors.IsTooManyRequests},
+		"a secret, unreadable":        {bound("v1", "Secret", "s", ""), failure, apierrors.IsTooManyRequests},
+		"a node, unreadable":          {bound("v1", "Node", "n", ""), failure, apierrors.IsTooManyRequests},
+		"a pod of an unreadable node": {bound("v1", "Pod", "p-on-lost", ""), nil, func(err error) bool { return err != nil && err.Error() == "cannot read node" }},
 	} {
-		if _, _, err := issued(t, &Issuer{Objects: objects{c.failure}}, 3600, c.ref); !c.is(err) {
-			t.Errorf("%s: %v", name, err)
+		if _, _, err := issue(t, &Issuer{Objects: objects{c.failure}}, 3600, c.ref); !c.is(err) {
+			t.Errorf("%s: got %v", name, err)
 		}
 	}
 }
 
-// TestHowLongATokenLives: no longer than asked for and allowed, but for old clients in pods.
-func TestHowLongATokenLives(t *testing.T) {
+// TestTokenLifetime checks the requested lifetime, the maximum, and the extension for old clients
+// in pods.
+func TestTokenLifetime(t *testing.T) {
 	const year = 365 * 24 * 3600
 	pod := bound("v1", "Pod", "p", "")
 	for name, c := range map[string]struct {
@@ -169,24 +171,24 @@ func TestHowLongATokenLives(t *testing.T) {
 		audiences []string
 		want      int64
 	}{
-		"as asked for":                        {Issuer{}, 1 << 31, nil, nil, 1 << 31},
+		"as requested":                        {Issuer{}, 1 << 31, nil, nil, 1 << 31},
 		"no longer than allowed":              {Issuer{MaxLifetime: time.Hour}, 3601, nil, nil, 3600},
 		"shorter than allowed":                {Issuer{MaxLifetime: time.Hour}, 3599, nil, nil, 3599},
 		"of an old client":                    {Issuer{ExtendLifetime: true, MaxLifetime: 2 * time.Hour}, 3607, pod, nil, year},
-		"of one, where that is not meant":     {Issuer{}, 3607, pod, nil, 3607},
-		"of one, without a pod":               {Issuer{ExtendLifetime: true}, 3607, nil, nil, 3607},
+		"of an old client, without extension": {Issuer{}, 3607, pod, nil, 3607},
+		"of an old client, without a pod":     {Issuer{ExtendLifetime: true}, 3607, nil, nil, 3607},
 		"of a newer client":                   {Issuer{ExtendLifetime: true}, 3608, pod, nil, 3608},
-		"for one of the server's names":       {Issuer{ExtendLifetime: true}, 3607, pod, []string{"own"}, year},
-		"for somebody besides the server":     {Issuer{ExtendLifetime: true}, 3607, pod, []string{"own", "vault"}, 3607},
-		"shortened to that of an old client ": {Issuer{ExtendLifetime: true, MaxLifetime: 3607 * time.Second}, 86400, pod, nil, year},
+		"for one of the server's audiences":   {Issuer{ExtendLifetime: true}, 3607, pod, []string{"own"}, year},
+		"for another audience too":            {Issuer{ExtendLifetime: true}, 3607, pod, []string{"own", "vault"}, 3607},
+		"shortened to that of an old client":  {Issuer{ExtendLifetime: true, MaxLifetime: 3607 * time.Second}, 86400, pod, nil, year},
 	} {
 		i := c.issuer
-		got, life, err := issued(t, &i, c.seconds, c.ref, c.audiences...)
+		got, life, err := issue(t, &i, c.seconds, c.ref, c.audiences...)
 		if err != nil || life != c.want {
-			t.Errorf("%s: %d s, %v", name, life, err)
+			t.Errorf("%s: got %d s, %v, want %d s", name, life, err, c.want)
 		}
-		if wants := c.want == year; wants != (got.WarnAfter == 1000+3607) {
-			t.Errorf("%s: it is to be renewed after %d", name, got.WarnAfter)
+		if extended := c.want == year; extended != (got.WarnAfter == 1000+3607) {
+			t.Errorf("%s: got WarnAfter %d", name, got.WarnAfter)
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 
 var _ = []ciphers.Cipher{(*ciphers.CBC)(nil), (*ciphers.GCM)(nil), (*ciphers.Secretbox)(nil), (*ciphers.Derived)(nil)}
 
-// made are all ciphers by their names, with one key.
-func made(t testing.TB) map[string]ciphers.Cipher {
+// allCiphers returns all ciphers by name, with the same key.
+func allCiphers(t testing.TB) map[string]ciphers.Cipher {
 	t.Helper()
 	key := bytes.Repeat([]byte("k"), 32)
 	cbc, err1 := ciphers.NewCBC(key)
@@ -27,7 +27,7 @@ func made(t testing.TB) map[string]ciphers.Cipher {
 	return map[string]ciphers.Cipher{"CBC": cbc, "GCM": gcm, "Secretbox": box, "Derived": derived}
 }
 
-// padded are blocks as they are before CBC, behind an IV of zeros, sealed with the key of made.
+// padded returns padded blocks encrypted by CBC with a zero IV and the key of allCiphers.
 func padded(t testing.TB, blocks []byte) []byte {
 	t.Helper()
 	block, err := aes.NewCipher(bytes.Repeat([]byte("k"), 32))
@@ -39,35 +39,35 @@ func padded(t testing.TB, blocks []byte) []byte {
 	return out
 }
 
-// TestRoundTrips: what was sealed is appended, and opens again, whatever its size.
-func TestRoundTrips(t *testing.T) {
-	for name, c := range made(t) {
+// TestSealAndOpen checks values of many sizes. Seal appends to its destination.
+func TestSealAndOpen(t *testing.T) {
+	for name, c := range allCiphers(t) {
 		for size := range 50 {
 			value := bytes.Repeat([]byte("v"), size)
 			sealed, err := c.Seal([]byte("before"), value, []byte("of"))
 			rest, ok := bytes.CutPrefix(sealed, []byte("before"))
 			if err != nil || !ok {
-				t.Fatalf("%s: sealed %q, %v", name, sealed, err)
+				t.Fatalf("%s: got %q, %v", name, sealed, err)
 			}
 			if got, err := c.Open(rest, []byte("of")); !bytes.Equal(got, value) || err != nil {
-				t.Errorf("%s: %d bytes open to %q, %v", name, size, got, err)
+				t.Errorf("%s: %d bytes: got %q, %v", name, size, got, err)
 			}
 		}
 	}
 }
 
-// TestWhatDoesNotOpen is told in the words of Kubernetes.
-func TestWhatDoesNotOpen(t *testing.T) {
+// TestOpenErrorsMatchKubernetes checks the errors for invalid data.
+func TestOpenErrorsMatchKubernetes(t *testing.T) {
 	const (
 		short    = "the stored data was shorter than the required size"
 		unpadded = "invalid PKCS7 data (empty or not padded)"
 		padding  = "invalid padding on input"
-		message  = "cipher: message authentication failed"
+		unsigned = "cipher: message authentication failed"
 		box      = "output array was not large enough for encryption"
 	)
 	nothing := make([]byte, 100)
 	last := func(b ...byte) []byte { return append(make([]byte, aes.BlockSize-len(b)), b...) }
-	all := made(t)
+	all := allCiphers(t)
 	for _, c := range []struct {
 		cipher string
 		sealed []byte
@@ -77,23 +77,23 @@ func TestWhatDoesNotOpen(t *testing.T) {
 		{"CBC", nothing[:17], "the stored data is not a multiple of the block size"},
 		{"CBC", padded(t, last(0)), unpadded}, {"CBC", padded(t, last(17)), unpadded}, {"CBC", padded(t, last(2, 3, 3)), padding}, {"CBC", padded(t, last(1)), ""},
 		{"CBC", padded(t, bytes.Repeat([]byte{16}, 16)), ""},
-		{"GCM", nil, short}, {"GCM", nothing[:11], short}, {"GCM", nothing[:12], message}, {"GCM", nothing, message},
+		{"GCM", nil, short}, {"GCM", nothing[:11], short}, {"GCM", nothing[:12], unsigned}, {"GCM", nothing, unsigned},
 		{"Secretbox", nil, short}, {"Secretbox", nothing[:39], short}, {"Secretbox", nothing[:40], box}, {"Secretbox", nothing, box},
-		{"Derived", nil, short}, {"Derived", nothing[:31], short}, {"Derived", nothing[:43], short}, {"Derived", nothing, message},
+		{"Derived", nil, short}, {"Derived", nothing[:31], short}, {"Derived", nothing[:43], short}, {"Derived", nothing, unsigned},
 	} {
 		got, err := all[c.cipher].Open(c.sealed, nil)
-		told := ""
+		message := ""
 		if err != nil {
-			told = err.Error()
+			message = err.Error()
 		}
-		if told != c.want || err != nil && got != nil {
-			t.Errorf("%s: %d bytes open to %q, %v; want %s", c.cipher, len(c.sealed), got, err, c.want)
+		if message != c.want || err != nil && got != nil {
+			t.Errorf("%s: %d bytes: got %q, %v, want %s", c.cipher, len(c.sealed), got, err, c.want)
 		}
 	}
 }
 
-// TestKeysThatAreNone are refused.
-func TestKeysThatAreNone(t *testing.T) {
+// TestInvalidKeySizesAreRejected checks all ciphers.
+func TestInvalidKeySizesAreRejected(t *testing.T) {
 	for name, make := range map[string]func([]byte) error{
 		"CBC":       func(k []byte) error { _, err := ciphers.NewCBC(k); return err },
 		"GCM":       func(k []byte) error { _, err := ciphers.NewGCM(k); return err },
@@ -102,7 +102,7 @@ func TestKeysThatAreNone(t *testing.T) {
 	} {
 		for _, size := range []int{0, 15, 31} {
 			if make(bytes.Repeat([]byte("k"), size)) == nil {
-				t.Errorf("%s: a key of %d bytes is taken", name, size)
+				t.Errorf("%s: key of %d bytes was accepted", name, size)
 			}
 		}
 	}

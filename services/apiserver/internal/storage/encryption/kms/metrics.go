@@ -41,36 +41,36 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	const envelope, store = "apiserver_envelope_encryption_", "apiserver_storage_"
 	m := &Metrics{
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: envelope + "kms_operations_latency_seconds", Help: "How long calls of KMS plugins took, by method and code of gRPC.",
+			Name: envelope + "kms_operations_latency_seconds", Help: "Latency in seconds of calls to KMS plugins, by method and gRPC code.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 19),
 		}, []string{"provider_name", "method_name", "grpc_status_code"}),
 		keyIDs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: envelope + "key_id_hash_total", Help: "How often a key of a KMS plugin was used, by the hash of its id.",
+			Name: envelope + "key_id_hash_total", Help: "Uses of a key of a KMS plugin, by the hash of its ID.",
 		}, []string{"transformation_type", "provider_name", "key_id_hash", "apiserver_id_hash"}),
 		keyIDLast: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: envelope + "key_id_hash_last_timestamp_seconds", Help: "When a key of a KMS plugin was used last.",
+			Name: envelope + "key_id_hash_last_timestamp_seconds", Help: "Time of the last use of a key of a KMS plugin.",
 		}, []string{"transformation_type", "provider_name", "key_id_hash", "apiserver_id_hash"}),
 		statusLast: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: envelope + "key_id_hash_status_last_timestamp_seconds", Help: "When the status of a KMS plugin named a key last.",
+			Name: envelope + "key_id_hash_status_last_timestamp_seconds", Help: "Time when the status of a KMS plugin last contained a key.",
 		}, []string{"provider_name", "key_id_hash", "apiserver_id_hash"}),
 		invalid: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: envelope + "invalid_key_id_from_status_total", Help: "Key ids in statuses of KMS plugins that cannot be, by what is wrong.",
+			Name: envelope + "invalid_key_id_from_status_total", Help: "Invalid key IDs in statuses of KMS plugins, by error.",
 		}, []string{"provider_name", "error"}),
 		sources: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: envelope + "dek_source_cache_size", Help: "Keys of version 2 that are kept open.",
+			Name: envelope + "dek_source_cache_size", Help: "Cached decrypted keys of KMS version 2.",
 		}, []string{"provider_name"}),
 		fill: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: envelope + "dek_cache_fill_percent", Help: "[ALPHA] How full the kept keys of version 1 are.",
+			Name: envelope + "dek_cache_fill_percent", Help: "[ALPHA] Fill level in percent of the key cache of KMS version 1.",
 		}),
 		generation: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: store + "data_key_generation_duration_seconds", Help: "[ALPHA] How long it took to draw a key.",
+			Name: store + "data_key_generation_duration_seconds", Help: "[ALPHA] Time in seconds to generate a data key.",
 			Buckets: prometheus.ExponentialBuckets(5e-6, 2, 14),
 		}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: store + "data_key_generation_failures_total", Help: "[ALPHA] Keys that could not be drawn.",
+			Name: store + "data_key_generation_failures_total", Help: "[ALPHA] Failures to generate a data key.",
 		}),
 		misses: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: store + "envelope_transformation_cache_misses_total", Help: "[ALPHA] Keys of version 1 that a plugin had to open.",
+			Name: store + "envelope_transformation_cache_misses_total", Help: "[ALPHA] Keys of KMS version 1 that a plugin had to decrypt.",
 		}),
 	}
 	var err error

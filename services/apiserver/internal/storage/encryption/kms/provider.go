@@ -106,9 +106,9 @@ func (r *reached) answered(err error) error {
 
 // health is the last known health of a plugin, and when it was checked.
 type health struct {
-	mu    sync.Mutex // held during the call: one caller checks, the other callers wait
-	asked time.Time
-	err   error
+	mu        sync.Mutex // held during the call: one caller checks, the other callers wait
+	checkedAt time.Time
+	err       error
 }
 
 // sectionError names the failed call of a check. It is reported when the check runs. The cached
@@ -132,7 +132,7 @@ func (h *health) check(ctx context.Context, pace Pace, ask func(context.Context)
 	if h.err != nil {
 		kept = pace.IllKept
 	}
-	if !h.asked.IsZero() && time.Since(h.asked) < kept {
+	if !h.checkedAt.IsZero() && time.Since(h.checkedAt) < kept {
 		return h.err
 	}
 	return h.ask(ctx, ask)
@@ -147,7 +147,7 @@ func (h *health) now(ctx context.Context, ask func(context.Context) error) error
 
 func (h *health) ask(ctx context.Context, ask func(context.Context) error) error {
 	err := ask(ctx)
-	h.asked, h.err = time.Now(), err
+	h.checkedAt, h.err = time.Now(), err
 	if section := new(sectionError); errors.As(err, &section) {
 		h.err = section.err
 	}

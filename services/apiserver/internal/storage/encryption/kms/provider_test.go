@@ -11,20 +11,20 @@ import (
 	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
 )
 
-// patience bounds waiting for what must happen.
+// patience bounds waits for expected events.
 const patience = 30 * time.Second
 
-// TestPluginsThatAreSilent: those who must not wait ask no more, until the plugin answers
-// again, and that is told of once.
-func TestPluginsThatAreSilent(t *testing.T) {
-	const silent = "did not answer of late"
+// TestImpatientRequestsSkipSilentPlugin checks that requests that must not wait do not call a
+// silent plugin until it responds again, which is reported once.
+func TestImpatientRequestsSkipSilentPlugin(t *testing.T) {
+	const silent = "did not respond recently"
 	for _, c := range []struct {
 		name, method string
-		check        bool // it is asked for its status, else for a key
-		healed       bool // by a status
+		check        bool // call Status instead of Decrypt
+		healed       bool // recovers by a status
 	}{
-		{name: "of its status", method: "Status", check: true, healed: true},
-		{name: "of keys, whatever it says of itself", method: "Decrypt"},
+		{name: "status", method: "Status", check: true, healed: true},
+		{name: "decryption, with a healthy status", method: "Decrypt"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -39,40 +39,40 @@ func TestPluginsThatAreSilent(t *testing.T) {
 			recovered = 0
 			p.HangOn(c.method)
 			if c.check {
-				says(t, "checked", provider.Check(t.Context()), "DeadlineExceeded")
+				says(t, "Check", provider.Check(t.Context()), "DeadlineExceeded")
 			} else {
 				_, _, err := provider.Open(t.Context(), sealed, storedAt)
-				says(t, "opened", err, "DeadlineExceeded")
-				says(t, "checked", provider.Check(t.Context()), "")
-				recovered = 0 // so it says
+				says(t, "Open", err, "DeadlineExceeded")
+				says(t, "Check", provider.Check(t.Context()), "")
+				recovered = 0 // reported by the status
 			}
 			before := p.Calls("Decrypt")
 			_, _, err := provider.Open(impatient, another, storedAt)
-			if says(t, "opened in haste", err, silent); p.Calls("Decrypt") != before {
-				t.Error("it was asked")
+			if says(t, "impatient Open", err, silent); p.Calls("Decrypt") != before {
+				t.Error("silent plugin was called")
 			}
 			p.Answer()
 			if c.healed {
-				says(t, "checked", provider.Check(t.Context()), "")
+				says(t, "Check", provider.Check(t.Context()), "")
 			} else {
 				_, _, err = provider.Open(t.Context(), sealed, storedAt)
-				says(t, "opened", err, "")
+				says(t, "Open", err, "")
 			}
 			_, _, err = provider.Open(impatient, another, storedAt)
-			says(t, "opened in haste", err, "")
+			says(t, "impatient Open", err, "")
 			if recovered != 1 {
-				t.Errorf("it is told of %d times that it answers again", recovered)
+				t.Errorf("Recovered was called %d times, want 1", recovered)
 			}
 		})
 	}
 }
 
-// TestHealthIsKept for as long as that is wanted of what was found.
-func TestHealthIsKept(t *testing.T) {
+// TestHealthIsCached checks that results are cached as configured.
+func TestHealthIsCached(t *testing.T) {
 	for _, c := range []struct {
 		name, health string
 		well, ill    time.Duration
-		asked        int // with the first time, and two checks
+		calls        int // the first one and two checks
 	}{
 		{"well, kept", "ok", time.Hour, time.Nanosecond, 1}, {"well, not kept", "ok", time.Nanosecond, time.Hour, 3},
 		{"ill, kept", "no", time.Nanosecond, time.Hour, 1}, {"ill, not kept", "no", time.Hour, time.Nanosecond, 3},
@@ -85,18 +85,18 @@ func TestHealthIsKept(t *testing.T) {
 			provider := second(t, cfg)
 			for range 2 {
 				if err := provider.Check(t.Context()); (err != nil) != (c.health == "no") {
-					t.Errorf("checked: %v", err)
+					t.Errorf("Check: got %v", err)
 				}
 			}
-			if n := p.Calls("Status"); n != c.asked {
-				t.Errorf("asked %d times, want %d", n, c.asked)
+			if n := p.Calls("Status"); n != c.calls {
+				t.Errorf("got %d calls, want %d", n, c.calls)
 			}
 		})
 	}
 }
 
-// TestPluginsAreAskedAtTheirPace: one that is ill at another.
-func TestPluginsAreAskedAtTheirPace(t *testing.T) {
+// TestPluginsAreProbedAtInterval checks the different intervals of healthy and unhealthy plugins.
+func TestPluginsAreProbedAtInterval(t *testing.T) {
 	for _, c := range []struct {
 		health    string
 		well, ill time.Duration
@@ -112,7 +112,7 @@ func TestPluginsAreAskedAtTheirPace(t *testing.T) {
 			go func() { provider.Run(ctx); close(done) }()
 			for deadline := time.Now().Add(patience); p.Calls("Status") < 4; time.Sleep(time.Millisecond) { // between polls
 				if time.Now().After(deadline) {
-					t.Error("it is not asked")
+					t.Error("plugin is not probed")
 					break
 				}
 			}
@@ -122,11 +122,12 @@ func TestPluginsAreAskedAtTheirPace(t *testing.T) {
 	}
 }
 
-// TestMetricsOfOthers: one of another form under the same name is an error.
-func TestMetricsOfOthers(t *testing.T) {
+// TestConflictingMetricsFail checks that a registered metric with the same name and another form
+// is an error.
+func TestConflictingMetricsFail(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "apiserver_storage_envelope_transformation_cache_misses_total", Help: "Another."}))
 	if _, err := kms.NewMetrics(reg); err == nil {
-		t.Error("they are registered twice")
+		t.Error("got no error for a conflicting metric")
 	}
 }

@@ -91,7 +91,7 @@ func connect(c *Config) (*connection, error) {
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 		if err != nil {
-			log.Debug("a KMS plugin cannot be reached", "provider", c.Name, "socket", path, "error", err)
+			log.Debug("KMS plugin is unreachable", "provider", c.Name, "socket", path, "error", err)
 		}
 		return conn, err
 	}

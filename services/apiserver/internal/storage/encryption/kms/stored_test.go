@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const storedAt = "/registry/secrets/default/s"
 
-// config is of a plugin that is asked only when somebody wants to know.
+// config returns the configuration of a plugin that is probed only on demand.
 func config(t testing.TB, p *kmstest.Plugin) kms.Config {
 	t.Helper()
 	m, err := kms.NewMetrics(prometheus.NewRegistry())
@@ -42,10 +42,10 @@ func second(t testing.TB, c kms.Config) kms.Provider {
 	return p
 }
 
-// field is one of a stored value.
+// field is a field of a stored value.
 type field struct {
 	num protowire.Number
-	raw []byte // with its tag
+	raw []byte // including its tag
 }
 
 func text(num protowire.Number, v string) field {
@@ -67,20 +67,20 @@ func join(fields ...field) (out []byte) {
 	return out
 }
 
-// fieldsOf takes a stored value apart.
+// fieldsOf splits a stored value into fields.
 func fieldsOf(t testing.TB, b []byte) (out []field) {
 	t.Helper()
 	for len(b) > 0 {
 		num, _, n := protowire.ConsumeField(b)
 		if n < 0 {
-			t.Fatal("no message")
+			t.Fatal("invalid message")
 		}
 		out, b = append(out, field{num, b[:n]}), b[n:]
 	}
 	return out
 }
 
-// TestStoredForms: what a stored value may look like that opens, and what is said of others.
+// TestStoredForms checks which stored values can be decrypted and the errors for others.
 func TestStoredForms(t *testing.T) {
 	p := kmstest.New(t)
 	provider := second(t, config(t, p))
@@ -105,42 +105,42 @@ func TestStoredForms(t *testing.T) {
 		sealed []byte
 		want   string
 	}{
-		{"as it is", sealed, ""},
+		{"unchanged", sealed, ""},
 		{"in another order", join(slices.Concat(good[1:], good[:1])...), ""},
 		{"more fields", with(number(6, 9), text(7, "x"), text(5, "\x00")), ""},
 		{"a field of another type", with(number(1, 3), number(2, 3), number(3, 3), number(4, 3)), ""},
-		{"an annotation twice, of which the last counts", without(4, annotation("local.example", "other"), annotation("local.example", "note")), ""},
-		{"an annotation with more in it", without(4, text(4, string(join(number(1, 3), number(2, 3), text(1, "local.example"), text(2, "note"), text(3, "x"))))), ""},
-		{"an annotation too many, by which it is another key", with(annotation("another.example", "x")), ""},
+		{"a repeated annotation, of which the last one counts", without(4, annotation("local.example", "other"), annotation("local.example", "note")), ""},
+		{"an annotation with unknown fields", without(4, text(4, string(join(number(1, 3), number(2, 3), text(1, "local.example"), text(2, "note"), text(3, "x"))))), ""},
+		{"an additional annotation, which means another key", with(annotation("another.example", "x")), ""},
 		{"the same in another order", without(4, annotation("another.example", "x"), annotation("local.example", "note")), ""},
-		{"nothing", nil, "encrypted data is empty"},
+		{"empty", nil, "encrypted data is empty"},
 		{"no data", without(1), "encrypted data is empty"},
-		{"a tag that is none", with(field{0, []byte{0x80}}), eof},
-		{"a text that breaks off", with(cut(text(3, "xy"))), eof},
-		{"a number that breaks off", with(field{0, []byte{5 << 3, 0x80}}), eof},
-		{"another field that breaks off", with(cut(text(9, "xy"))), eof},
-		{"an annotation with a tag that is none", with(text(4, "\x80")), eof},
-		{"an annotation that breaks off", with(text(4, string(join(cut(text(1, "xy")))))), eof},
+		{"an invalid tag", with(field{0, []byte{0x80}}), eof},
+		{"a truncated string", with(cut(text(3, "xy"))), eof},
+		{"a truncated number", with(field{0, []byte{5 << 3, 0x80}}), eof},
+		{"a truncated unknown field", with(cut(text(9, "xy"))), eof},
+		{"an annotation with an invalid tag", with(text(4, "\x80")), eof},
+		{"a truncated annotation", with(text(4, string(join(cut(text(1, "xy")))))), eof},
 		{"an unknown source", without(5, number(5, 2)), "unknown encryptedDEKSourceType: 2"},
 		{"no source", without(3), "encrypted DEK source is empty"},
 		{"a large source", without(3, text(3, strings.Repeat("x", 1025))), "encrypted DEK source is 1025 bytes, which exceeds the max size of 1024"},
-		{"a source that is just not too large", without(3, text(3, strings.Repeat("x", 1024))), "cipher: message authentication failed"},
+		{"a source of the maximum size", without(3, text(3, strings.Repeat("x", 1024))), "cipher: message authentication failed"},
 		{"no key", without(2), "keyID is empty"},
 		{"a long key", without(2, text(2, strings.Repeat("x", 1025))), "keyID is 1025 bytes, which exceeds the max size of 1024"},
-		{"an annotation of no domain", with(annotation("note", "x")), "failed to validate annotations: annotations: Invalid value: \"note\""},
+		{"an annotation without a domain", with(annotation("note", "x")), "failed to validate annotations: annotations: Invalid value: \"note\""},
 		{"large annotations", with(large...), "total size of annotations is 32"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, stale, err := provider.Open(t.Context(), c.sealed, storedAt)
 			switch {
 			case c.want == "" && (err != nil || string(got) != "value" || stale):
-				t.Errorf("opens to %q, stale %t, %v", got, stale, err)
+				t.Errorf("got %q, stale %t, %v", got, stale, err)
 			case c.want != "" && (err == nil || got != nil || !strings.Contains(err.Error(), c.want)):
-				t.Errorf("opens to %q, %v; want %s", got, err, c.want)
+				t.Errorf("got %q, %v, want %s", got, err, c.want)
 			}
 		})
 	}
-	if n := p.Calls("Decrypt"); n != 2 { // for the annotation, and the source, that are others
-		t.Errorf("the plugin was asked to decrypt %d times", n)
+	if n := p.Calls("Decrypt"); n != 2 { // for the other annotation and the other source
+		t.Errorf("got %d Decrypt calls, want 2", n)
 	}
 }

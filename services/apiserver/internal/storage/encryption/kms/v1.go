@@ -85,7 +85,7 @@ func (p *v1) ping(ctx context.Context) error {
 		return &sectionError{"decrypt", p.Name, err}
 	}
 	if string(back) != text {
-		return fmt.Errorf("failed to decrypt: KMS Provider %s answered with something else than was encrypted", p.Name)
+		return fmt.Errorf("failed to decrypt: KMS Provider %s returned another value than was encrypted", p.Name)
 	}
 	return nil
 }
@@ -119,7 +119,7 @@ func (p *v1) encrypt(ctx context.Context, key []byte) ([]byte, error) {
 		return nil, err
 	}
 	if n := len(answer.GetCipher()); n == 0 || n > maxSource {
-		return nil, fmt.Errorf("KMS provider %s encrypted a key to %d bytes, which are not within 1 and %d", p.Name, n, maxSource)
+		return nil, fmt.Errorf("KMS provider %s encrypted a key to %d bytes, want 1 to %d", p.Name, n, maxSource)
 	}
 	return answer.GetCipher(), nil
 }
@@ -218,7 +218,7 @@ func (p *v1) cipherOf(ctx context.Context, sealed []byte) (*v1Cipher, error) {
 	}
 	p.Metrics.misses.Inc()
 	if isImpatient(ctx) && p.silent() {
-		return nil, &UnavailableError{fmt.Errorf("error while decrypting key: KMS provider %s did not answer of late", p.Name)}
+		return nil, &UnavailableError{fmt.Errorf("error while decrypting key: KMS provider %s did not respond recently", p.Name)}
 	}
 	var c *v1Cipher
 	var err error

@@ -29,7 +29,7 @@ func first(t testing.TB, c kms.Config) kms.Provider {
 	return p
 }
 
-// masked is a key as kmstest encrypts it.
+// masked returns a key as kmstest encrypts it.
 func masked(key []byte) []byte {
 	out := bytes.Clone(key)
 	for i := range out {
@@ -38,22 +38,21 @@ func masked(key []byte) []byte {
 	return out
 }
 
-// oldForm is a stored value of version 1.
+// oldForm returns a stored value of version 1.
 func oldForm(key, sealed []byte) []byte {
 	out := binary.BigEndian.AppendUint16(nil, uint16(len(key)))
 	return append(append(out, masked(key)...), sealed...)
 }
 
-// says checks an error by what it says; "" is none.
+// says checks that an error contains a text. An empty text means no error.
 func says(t testing.TB, what string, err error, want string) {
 	t.Helper()
 	if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-		t.Errorf("%s: told %v, want %q", what, err, want)
+		t.Errorf("%s: got %v, want %q", what, err, want)
 	}
 }
 
-// TestOldForms: what a stored value of version 1 may look like that opens, and what is said
-// of others.
+// TestOldForms checks which stored values of version 1 can be decrypted and the errors for others.
 func TestOldForms(t *testing.T) {
 	provider := first(t, config(t, kmstest.New(t)))
 	key := bytes.Repeat([]byte("d"), 32)
@@ -77,30 +76,30 @@ func TestOldForms(t *testing.T) {
 		stale  bool
 		want   string
 	}{
-		{name: "sealed by GCM", sealed: seal(gcm, "value", storedAt), value: "value"},
-		{name: "of another place", sealed: seal(gcm, "value", "/other"), want: message},
-		{name: "an object, sealed by CBC", sealed: seal(cbc, "k8s\x00value", ""), value: "k8s\x00value", stale: true},
-		{name: "JSON, sealed by CBC", sealed: seal(cbc, "{}", ""), value: "{}", stale: true},
-		{name: "nonsense, sealed by CBC", sealed: seal(cbc, "value", ""), want: message},
-		{name: "nothing", want: "length too short"},
+		{name: "encrypted by GCM", sealed: seal(gcm, "value", storedAt), value: "value"},
+		{name: "of another key", sealed: seal(gcm, "value", "/other"), want: message},
+		{name: "an object, encrypted by CBC", sealed: seal(cbc, "k8s\x00value", ""), value: "k8s\x00value", stale: true},
+		{name: "JSON, encrypted by CBC", sealed: seal(cbc, "{}", ""), value: "{}", stale: true},
+		{name: "another value, encrypted by CBC", sealed: seal(cbc, "value", ""), want: message},
+		{name: "empty", want: "length too short"},
 		{name: "half a length", sealed: []byte{0}, want: "length too short"},
 		{name: "no key", sealed: []byte{0, 0}, want: "a key of 0 bytes in 0"},
 		{name: "no key, but a value", sealed: []byte{0, 0, 'x'}, want: "a key of 0 bytes in 1"},
-		{name: "a key that breaks off", sealed: []byte{0, 5, 'x'}, want: "a key of 5 bytes in 1"},
-		{name: "what is no key", sealed: oldForm(key[:5], nil), want: "error while decrypting key: crypto/aes: invalid key size 5"},
+		{name: "a truncated key", sealed: []byte{0, 5, 'x'}, want: "a key of 5 bytes in 1"},
+		{name: "an invalid key", sealed: oldForm(key[:5], nil), want: "error while decrypting key: crypto/aes: invalid key size 5"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, stale, err := provider.Open(t.Context(), c.sealed, storedAt)
-			says(t, "opened", err, c.want)
+			says(t, "Open", err, c.want)
 			if string(got) != c.value || stale != c.stale {
-				t.Errorf("opens to %q, stale %t", got, stale)
+				t.Errorf("got %q, stale %t, want %q, %t", got, stale, c.value, c.stale)
 			}
 		})
 	}
 }
 
-// TestOldPluginsThatFail: what is said of what a plugin of version 1 does not do.
-func TestOldPluginsThatFail(t *testing.T) {
+// TestOldPluginFailures checks the errors for plugins of version 1 that misbehave.
+func TestOldPluginFailures(t *testing.T) {
 	const internal, late, version = "rpc error: code = Internal", "code = DeadlineExceeded", "KMS provider api version v2 is not supported, only v1beta1 is supported now"
 	const noVersion = "failed get version from remote KMS provider: rpc error: " + late
 	for _, c := range []struct {
@@ -108,17 +107,17 @@ func TestOldPluginsThatFail(t *testing.T) {
 		with              func(*kmstest.Plugin)
 		seal, open, check string
 	}{
-		{"it does all", func(*kmstest.Plugin) {}, "", "", ""},
-		{"it refuses", func(p *kmstest.Plugin) { p.Refuse(true) }, "failed to encrypt DEK, error: " + internal, "error while decrypting key: " + internal,
+		{"works", func(*kmstest.Plugin) {}, "", "", ""},
+		{"rejects all calls", func(p *kmstest.Plugin) { p.Refuse(true) }, "failed to encrypt DEK, error: " + internal, "error while decrypting key: " + internal,
 			"failed to perform encrypt section of the healthz check for KMS Provider rec, error: " + internal},
-		{"it does not decrypt", func(p *kmstest.Plugin) { p.HangOn("Decrypt") }, "", "error while decrypting key: rpc error: " + late,
+		{"hangs in Decrypt", func(p *kmstest.Plugin) { p.HangOn("Decrypt") }, "", "error while decrypting key: rpc error: " + late,
 			"failed to perform decrypt section of the healthz check for KMS Provider rec, error: rpc error: " + late},
-		{"it decrypts to something else", func(p *kmstest.Plugin) { p.Garble(true) }, "", "message authentication failed", "failed to decrypt: KMS Provider rec answered with something else"},
-		{"it encrypts to nothing", func(p *kmstest.Plugin) { p.AnswerWith([]byte{}) }, "encrypted a key to 0 bytes", "", "encrypted a key to 0 bytes"},
-		{"it encrypts to much", func(p *kmstest.Plugin) { p.AnswerWith(make([]byte, 1025)) }, "encrypted a key to 1025 bytes", "", "encrypted a key to 1025 bytes"},
-		{"it encrypts to just not too much", func(p *kmstest.Plugin) { p.AnswerWith(make([]byte, 1024)) }, "", "", "answered with something else"},
-		{"it is of another version", func(p *kmstest.Plugin) { p.SpeakOld("v2") }, version, version, version},
-		{"it does not tell its version", func(p *kmstest.Plugin) { p.HangOn("Version") }, noVersion, noVersion, noVersion},
+		{"decrypts to another key", func(p *kmstest.Plugin) { p.Garble(true) }, "", "message authentication failed", "failed to decrypt: KMS Provider rec returned another value"},
+		{"encrypts to an empty value", func(p *kmstest.Plugin) { p.AnswerWith([]byte{}) }, "encrypted a key to 0 bytes", "", "encrypted a key to 0 bytes"},
+		{"encrypts to a too large value", func(p *kmstest.Plugin) { p.AnswerWith(make([]byte, 1025)) }, "encrypted a key to 1025 bytes", "", "encrypted a key to 1025 bytes"},
+		{"encrypts to a value of maximum size", func(p *kmstest.Plugin) { p.AnswerWith(make([]byte, 1024)) }, "", "", "returned another value"},
+		{"reports another version", func(p *kmstest.Plugin) { p.SpeakOld("v2") }, version, version, version},
+		{"hangs in Version", func(p *kmstest.Plugin) { p.HangOn("Version") }, noVersion, noVersion, noVersion},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -127,7 +126,7 @@ func TestOldPluginsThatFail(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			made := func(want string) kms.Provider { // knows nothing of the plugin yet
+			fresh := func(want string) kms.Provider { // has not called the plugin yet
 				cfg := config(t, p)
 				if strings.Contains(want, late) {
 					cfg.Timeout = time.Second
@@ -135,40 +134,40 @@ func TestOldPluginsThatFail(t *testing.T) {
 				return first(t, cfg)
 			}
 			c.with(p)
-			_, err = made(c.seal).Seal(t.Context(), nil, []byte("value"), storedAt)
-			says(t, "sealed", err, c.seal)
-			_, _, err = made(c.open).Open(t.Context(), sealed, storedAt)
-			says(t, "opened", err, c.open)
-			says(t, "checked", made(c.check).Check(t.Context()), c.check)
+			_, err = fresh(c.seal).Seal(t.Context(), nil, []byte("value"), storedAt)
+			says(t, "Seal", err, c.seal)
+			_, _, err = fresh(c.open).Open(t.Context(), sealed, storedAt)
+			says(t, "Open", err, c.open)
+			says(t, "Check", fresh(c.check).Check(t.Context()), c.check)
 		})
 	}
 }
 
-// TestTheVersionIsAskedOnce, until it is the right one.
-func TestTheVersionIsAskedOnce(t *testing.T) {
+// TestVersionIsRequestedOnce checks that the version is cached once it is supported.
+func TestVersionIsRequestedOnce(t *testing.T) {
 	p := kmstest.New(t)
 	p.SpeakOld("v2")
 	provider := first(t, config(t, p))
 	seal := func(want string) {
 		t.Helper()
 		_, err := provider.Seal(t.Context(), nil, []byte("value"), storedAt)
-		says(t, "sealed", err, want)
+		says(t, "Seal", err, want)
 	}
 	seal("is not supported")
 	p.SpeakOld("v1beta1")
 	seal("")
 	seal("")
 	if n := p.Calls("Version"); n != 2 {
-		t.Errorf("it was asked %d times", n)
+		t.Errorf("got %d Version calls, want 2", n)
 	}
 }
 
-// TestOldKeysAreKept, as many as there is room for.
-func TestOldKeysAreKept(t *testing.T) {
+// TestOldKeysAreCached checks cache sizes.
+func TestOldKeysAreCached(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		room  int
-		calls int // for two values in turn, twice
+		size  int
+		calls int // for two values, read twice in turn
 		fill  float64
 	}{{"none", 0, 4, 0}, {"one", 1, 4, 1}, {"four", 4, 2, 0.5}, {"all", -1, 2, 0.0002}, {"more than all", 20_000, 2, 0.0002}} {
 		t.Run(c.name, func(t *testing.T) {
@@ -187,17 +186,17 @@ func TestOldKeysAreKept(t *testing.T) {
 				t.Fatal(err)
 			}
 			cfg := config(t, p)
-			cfg.Metrics, cfg.CacheSize = m, c.room
+			cfg.Metrics, cfg.CacheSize = m, c.size
 			provider := first(t, cfg)
 			for range 2 {
 				for _, v := range values {
 					if got, _, err := provider.Open(t.Context(), v, storedAt); string(got) != "value" || err != nil {
-						t.Fatalf("opens to %q, %v", got, err)
+						t.Fatalf("got %q, %v", got, err)
 					}
 				}
 			}
 			if n := p.Calls("Decrypt"); n != c.calls {
-				t.Errorf("the plugin was asked %d times, want %d", n, c.calls)
+				t.Errorf("got %d Decrypt calls, want %d", n, c.calls)
 			}
 			families, err := reg.Gather()
 			if err != nil {
@@ -205,15 +204,16 @@ func TestOldKeysAreKept(t *testing.T) {
 			}
 			for _, f := range families {
 				if got := f.GetMetric()[0].GetGauge().GetValue(); f.GetName() == "apiserver_envelope_encryption_dek_cache_fill_percent" && got != c.fill {
-					t.Errorf("filled to %v, want %v", got, c.fill)
+					t.Errorf("fill level: got %v, want %v", got, c.fill)
 				}
 			}
 		})
 	}
 }
 
-// TestWhoMustNotWaitForAnOldPlugin is refused once it is known not to answer; others ask it.
-func TestWhoMustNotWaitForAnOldPlugin(t *testing.T) {
+// TestImpatientRequestsSkipHangingOldPlugin checks that requests that must not wait fail while the
+// plugin is known to hang. Other requests call it.
+func TestImpatientRequestsSkipHangingOldPlugin(t *testing.T) {
 	p := kmstest.New(t)
 	sealed, err := first(t, config(t, p)).Seal(t.Context(), nil, []byte("value"), storedAt)
 	if err != nil {
@@ -222,29 +222,29 @@ func TestWhoMustNotWaitForAnOldPlugin(t *testing.T) {
 	provider := first(t, config(t, p))
 	impatient := kms.Impatient(t.Context())
 	if got, _, err := provider.Open(impatient, sealed, storedAt); string(got) != "value" || err != nil {
-		t.Errorf("opens to %q, %v", got, err)
+		t.Errorf("got %q, %v", got, err)
 	}
 	p.HangOn("Decrypt")
 	ended, end := context.WithCancel(t.Context())
 	end()
 	_, _, err = provider.Open(ended, sealed, storedAt)
-	says(t, "gone", err, "error while decrypting key: KMS provider rec: context canceled")
+	says(t, "ended request", err, "error while decrypting key: KMS provider rec: context canceled")
 	_, _, err = provider.Open(impatient, sealed, storedAt)
-	says(t, "in haste", err, "error while decrypting key: KMS provider rec: the plugin takes too long")
+	says(t, "impatient Open", err, "error while decrypting key: KMS provider rec: the plugin takes too long")
 	before := p.Calls("Decrypt")
 	_, _, err = provider.Open(impatient, sealed, storedAt)
-	says(t, "in haste again", err, "KMS provider rec did not answer of late")
+	says(t, "second impatient Open", err, "KMS provider rec did not respond recently")
 	if !kms.Unavailable(err) || p.Calls("Decrypt") != before {
-		t.Errorf("it was asked again, or told as for good: %v", err)
+		t.Errorf("hanging plugin was called again, or the error is permanent: %v", err)
 	}
 	p.Answer()
 	if got, _, err := provider.Open(t.Context(), sealed, storedAt); string(got) != "value" || err != nil {
-		t.Errorf("opens to %q, %v", got, err)
+		t.Errorf("got %q, %v", got, err)
 	}
 }
 
-// TestEndpointsThatAreNone are refused by both versions.
-func TestEndpointsThatAreNone(t *testing.T) {
+// TestInvalidEndpointsAreRejected checks both versions.
+func TestInvalidEndpointsAreRejected(t *testing.T) {
 	c := config(t, kmstest.New(t))
 	for endpoint, want := range map[string]string{
 		"http://x": `unsupported scheme "http" for remote KMS provider`, "unix:///%zz": "invalid endpoint \"unix:///%zz\" for remote KMS provider, error: parse",
@@ -257,13 +257,14 @@ func TestEndpointsThatAreNone(t *testing.T) {
 	}
 	for endpoint, want := range map[string]string{"unix:///a/b": "/a/b", "unix:///@a": "@a"} {
 		if got, err := kms.Socket(endpoint); got != want || err != nil {
-			t.Errorf("%s is %q, %v", endpoint, got, err)
+			t.Errorf("Socket(%s): got %q, %v, want %q", endpoint, got, err, want)
 		}
 	}
 }
 
-// TestSocketsOfAnyName: what means something in an address of the web is part of the path.
-func TestSocketsOfAnyName(t *testing.T) {
+// TestSocketPathsMayContainURLCharacters checks that special characters of URLs are part of the
+// path.
+func TestSocketPathsMayContainURLCharacters(t *testing.T) {
 	p := kmstest.New(t)
 	cfg := config(t, p)
 	socket := strings.TrimPrefix(cfg.Endpoint, "unix://")
@@ -276,8 +277,9 @@ func TestSocketsOfAnyName(t *testing.T) {
 	says(t, "version 2", second(t, cfg).Check(t.Context()), "")
 }
 
-// TestKeptCheckHasThePluginsErrorAlone asks twice: only the check that runs says which call failed.
-func TestKeptCheckHasThePluginsErrorAlone(t *testing.T) {
+// TestCachedCheckOmitsCall checks that only the check that calls the plugin reports which call
+// failed.
+func TestCachedCheckOmitsCall(t *testing.T) {
 	plugin := kmstest.New(t)
 	plugin.Refuse(true)
 	cfg := config(t, plugin)
@@ -285,7 +287,7 @@ func TestKeptCheckHasThePluginsErrorAlone(t *testing.T) {
 	p := first(t, cfg)
 	for i, want := range []string{"failed to perform encrypt section of the healthz check for KMS Provider rec, error: rpc error: code = Internal", "rpc error: code = Internal"} {
 		if err := p.Check(t.Context()); err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("check %d: %v, want %s", i+1, err, want)
+			t.Errorf("check %d: got %v, want %s", i+1, err, want)
 		}
 	}
 }

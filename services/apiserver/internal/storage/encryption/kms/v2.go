@@ -95,7 +95,7 @@ func NewV2(ctx context.Context, c Config) (Provider, error) {
 		return nil, err
 	}
 	if err := p.health.now(ctx, p.status); err != nil {
-		p.Logger.Warn("a KMS plugin is not well; it is asked again", "provider", c.Name, "error", err)
+		p.Logger.Warn("KMS plugin is unhealthy; retrying", "provider", c.Name, "error", err)
 	}
 	return p, nil
 }
@@ -170,13 +170,13 @@ func (p *v2) useKey(ctx context.Context, id string) error {
 	switch {
 	case err != nil:
 	case next.keyID != id:
-		err = fmt.Errorf("the status names the key %q, and the answer to an encryption %q: they have to agree", Hash(id), Hash(next.keyID))
+		err = fmt.Errorf("the status has key %q, but the response to an encryption has %q", Hash(id), Hash(next.keyID))
 	default:
 		next.expires = expires
 		next.own = p.keep(next.sum, next.cipher)
 		next.own.proven.Store(true)
 		p.state.Store(next)
-		p.Logger.Info("values are sealed with another key of a KMS plugin", "provider", p.Name, "key", next.keyHash)
+		p.Logger.Info("KMS plugin uses a new key", "provider", p.Name, "key", next.keyHash)
 		if had == nil {
 			p.Recovered()
 		}
@@ -196,13 +196,13 @@ func (p *v2) generate(ctx context.Context) (*state, error) {
 		return nil, fmt.Errorf("failed to encrypt DEK, error: %w", err)
 	}
 	if bytes.Equal(answer.GetCiphertext(), seed) {
-		return nil, errors.New("the plugin answered an encryption with what it was to encrypt")
+		return nil, errors.New("the plugin returned the plaintext from an encryption")
 	}
 	s := &state{envelope: envelope{
 		keyID: answer.GetKeyId(), source: slices.Clone(answer.GetCiphertext()), sourceType: typeSeed, annotations: annotationsOf(answer.GetAnnotations()),
 	}}
 	if err := s.validate(); err != nil {
-		return nil, fmt.Errorf("answer to an encryption: %w", err)
+		return nil, fmt.Errorf("response to an encryption: %w", err)
 	}
 	s.sum, s.keyHash = s.envelope.sum(), Hash(s.keyID)
 	s.cipher, err = ciphers.NewDerived(seed)
@@ -316,7 +316,7 @@ func (p *v2) cipherOf(ctx context.Context, s *state, e *envelope, span tracing.S
 func (p *v2) ask(ctx context.Context, id sum, e *envelope, now time.Time) (*opened, error) {
 	if isImpatient(ctx) {
 		if p.silent() {
-			return nil, &UnavailableError{fmt.Errorf("failed to decrypt DEK, error: KMS provider %s did not answer of late", p.Name)}
+			return nil, &UnavailableError{fmt.Errorf("failed to decrypt DEK, error: KMS provider %s did not respond recently", p.Name)}
 		}
 		if r, ok := p.refused.Get(id); ok && now.Sub(r.at) < p.Pace.Doubt {
 			return nil, r.err

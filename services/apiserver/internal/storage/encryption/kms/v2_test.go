@@ -17,26 +17,26 @@ import (
 	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
 )
 
-// TestWhatAPluginSaysOfItself is held against what it may say.
-func TestWhatAPluginSaysOfItself(t *testing.T) {
+// TestPluginStatusIsValidated checks the errors for invalid statuses.
+func TestPluginStatusIsValidated(t *testing.T) {
 	const ill = "kmsv2 Provider rec is not healthy, error: "
 	for _, c := range []struct {
 		name string
 		with func(*kmstest.Plugin)
 		want string
-		word string // in metrics
+		word string // label in metrics
 	}{
-		{name: "well", with: func(*kmstest.Plugin) {}},
-		{name: "a version of before", with: func(p *kmstest.Plugin) { p.Speak("v2beta1") }},
+		{name: "valid", with: func(*kmstest.Plugin) {}},
+		{name: "an earlier version", with: func(p *kmstest.Plugin) { p.Speak("v2beta1") }},
 		{name: "another version", with: func(p *kmstest.Plugin) { p.Speak("v3") }, want: ill + "expected KMSv2 API version v2, got v3"},
-		{name: "another version, and ill", with: func(p *kmstest.Plugin) { p.Speak("v3"); p.Say("no") },
+		{name: "another version and unhealthy", with: func(p *kmstest.Plugin) { p.Speak("v3"); p.Say("no") },
 			want: ill + "[got unexpected healthz status: no, expected KMSv2 API version v2, got v3]"},
 		{name: "no key", with: func(p *kmstest.Plugin) { p.UseKey("") }, want: ill + `got invalid KMSv2 KeyID hash "": keyID is empty`, word: "empty"},
 		{name: "a long key", with: func(p *kmstest.Plugin) { p.UseKey(strings.Repeat("k", 1025)) }, want: "keyID is 1025 bytes", word: "too_long"},
-		{name: "another key than it uses", with: func(p *kmstest.Plugin) { p.EncryptWith("key-9") }, want: "they have to agree"},
-		{name: "what it was to encrypt", with: func(p *kmstest.Plugin) { p.UseKey("key-Z") }, want: "answered an encryption with what it was to encrypt"}, // see mask
-		{name: "nothing", with: func(p *kmstest.Plugin) { p.AnswerWith([]byte{}) }, want: "answer to an encryption: encrypted DEK source is empty"},
-		{name: "no answer", with: func(p *kmstest.Plugin) { p.HangOn("Status") }, want: "failed to perform status section of the healthz check for KMS Provider rec, error: rpc error: code = DeadlineExceeded"},
+		{name: "another key than it uses", with: func(p *kmstest.Plugin) { p.EncryptWith("key-9") }, want: "but the response to an encryption has"},
+		{name: "encryption returns its input", with: func(p *kmstest.Plugin) { p.UseKey("key-Z") }, want: "returned the plaintext from an encryption"}, // see mask
+		{name: "encryption returns nothing", with: func(p *kmstest.Plugin) { p.AnswerWith([]byte{}) }, want: "response to an encryption: encrypted DEK source is empty"},
+		{name: "no response", with: func(p *kmstest.Plugin) { p.HangOn("Status") }, want: "failed to perform status section of the healthz check for KMS Provider rec, error: rpc error: code = DeadlineExceeded"},
 		{name: "no encryption", with: func(p *kmstest.Plugin) { p.Refuse(true) }, want: ill + "failed to rotate DEK of KMS provider rec: failed to encrypt DEK, error: rpc error: code = Internal"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -50,17 +50,18 @@ func TestWhatAPluginSaysOfItself(t *testing.T) {
 			if cfg.Metrics = m; strings.Contains(c.want, "DeadlineExceeded") {
 				cfg.Timeout = 100 * time.Millisecond
 			}
-			says(t, "checked", second(t, cfg).Check(t.Context()), c.want)
+			says(t, "Check", second(t, cfg).Check(t.Context()), c.want)
 			got := kmstest.Samples(t, reg, "apiserver_envelope_encryption_invalid_key_id_from_status_total")
 			if n := got[c.word+" rec"]; len(got) > 1 || (n > 0) != (c.word != "") {
-				t.Errorf("counted %v", got)
+				t.Errorf("got counts %v", got)
 			}
 		})
 	}
 }
 
-// TestSeedsChangeWithKeys alone; that there is one at last is told of.
-func TestSeedsChangeWithKeys(t *testing.T) {
+// TestSeedChangesWithKey checks that a new seed is made only for a new key, and that the first one
+// is reported.
+func TestSeedChangesWithKey(t *testing.T) {
 	p := kmstest.New(t)
 	p.Say("ill")
 	cfg := config(t, p)
@@ -72,15 +73,15 @@ func TestSeedsChangeWithKeys(t *testing.T) {
 		seeds int
 	}{{"key-1", 1}, {"key-1", 1}, {"key-2", 2}, {"key-2", 2}} {
 		p.UseKey(c.key)
-		_ = provider.Check(t.Context()) // it is ill
+		_ = provider.Check(t.Context()) // the plugin is unhealthy
 		if n := p.Calls("Encrypt"); n != c.seeds || recovered != 1 {
-			t.Errorf("%d: %d seeds were encrypted, and %d times it is told that there is one", i, n, recovered)
+			t.Errorf("step %d: got %d seeds and %d calls of Recovered, want %d and 1", i, n, recovered, c.seeds)
 		}
 	}
 }
 
-// TestSeedsExpire, in so far as they seal no more.
-func TestSeedsExpire(t *testing.T) {
+// TestExpiredSeedOnlyDecrypts checks that values can still be decrypted.
+func TestExpiredSeedOnlyDecrypts(t *testing.T) {
 	cfg := config(t, kmstest.New(t))
 	sealed, err := second(t, cfg).Seal(t.Context(), nil, []byte("value"), storedAt)
 	if err != nil {
@@ -89,26 +90,26 @@ func TestSeedsExpire(t *testing.T) {
 	cfg.Pace.Writes = time.Nanosecond
 	provider := second(t, cfg)
 	_, err = provider.Seal(t.Context(), nil, []byte("value"), storedAt)
-	says(t, "sealed", err, "expired at")
+	says(t, "Seal", err, "expired at")
 	if got, _, err := provider.Open(t.Context(), sealed, storedAt); string(got) != "value" || err != nil {
-		t.Errorf("opens to %q, %v", got, err)
+		t.Errorf("got %q, %v", got, err)
 	}
 }
 
-// TestWithoutASeed nothing is sealed or opened, for now.
-func TestWithoutASeed(t *testing.T) {
+// TestWithoutSeedOperationsFail checks that the errors are temporary.
+func TestWithoutSeedOperationsFail(t *testing.T) {
 	p := kmstest.New(t)
 	p.Refuse(true)
 	provider := second(t, config(t, p))
 	_, err := provider.Seal(t.Context(), nil, []byte("value"), storedAt)
-	says(t, "sealed", err, "got unexpected nil transformer")
+	says(t, "Seal", err, "got unexpected nil transformer")
 	_, _, err = provider.Open(t.Context(), nil, storedAt)
-	if says(t, "opened", err, "got unexpected nil transformer"); !kms.Unavailable(err) {
-		t.Errorf("told as for good: %v", err)
+	if says(t, "Open", err, "got unexpected nil transformer"); !kms.Unavailable(err) {
+		t.Errorf("got permanent error %v", err)
 	}
 }
 
-// sealedBySeed is a value of another server, of key-1.
+// sealedBySeed returns a value encrypted by another server with key-1.
 func sealedBySeed(t testing.TB, p *kmstest.Plugin) []byte {
 	t.Helper()
 	sealed, err := second(t, config(t, p)).Seal(t.Context(), nil, []byte("value"), storedAt)
@@ -118,8 +119,9 @@ func sealedBySeed(t testing.TB, p *kmstest.Plugin) []byte {
 	return sealed
 }
 
-// TestValuesOfOtherKeys open, are stale, and counted by their own key.
-func TestValuesOfOtherKeys(t *testing.T) {
+// TestValuesOfOtherKeysAreStale checks that they can be decrypted and are counted by their own
+// key.
+func TestValuesOfOtherKeysAreStale(t *testing.T) {
 	p, reg := kmstest.New(t), prometheus.NewRegistry()
 	other := sealedBySeed(t, p)
 	key := bytes.Repeat([]byte("k"), 32)
@@ -145,7 +147,7 @@ func TestValuesOfOtherKeys(t *testing.T) {
 		stale  bool
 	}{"another key": {other, true}, "another seed": {same, false}, "a key instead of a seed": {keyed, true}} {
 		if got, stale, err := provider.Open(t.Context(), c.sealed, storedAt); string(got) != "value" || stale != c.stale || err != nil {
-			t.Errorf("%s: opens to %q, stale %t, %v", name, got, stale, err)
+			t.Errorf("%s: got %q, stale %t, %v", name, got, stale, err)
 		}
 	}
 	_, _, err = provider.Open(t.Context(), short, storedAt)
@@ -153,7 +155,7 @@ func TestValuesOfOtherKeys(t *testing.T) {
 	used := kmstest.Samples(t, reg, "apiserver_envelope_encryption_key_id_hash_total")
 	label := func(key string) string { return kms.Hash("test") + " " + kms.Hash(key) + " rec " + kms.FromStorage }
 	if used[label("key-1")] != 1 || used[label("key-2")] != 2 {
-		t.Errorf("used %v", used)
+		t.Errorf("got uses %v", used)
 	}
 }
 
@@ -165,14 +167,14 @@ func maskedBy(key []byte, last byte) []byte {
 	return out
 }
 
-// TestKeysThatHaveOpenedNothing are in doubt: the plugin is asked for them again, and what
-// they do not open may open later. One that has opened something is not.
-func TestKeysThatHaveOpenedNothing(t *testing.T) {
+// TestUnprovenKeysAreRequestedAgain checks that a key that has decrypted nothing is requested
+// again, since the plugin may have returned a wrong one. Errors of such a key are temporary.
+func TestUnprovenKeysAreRequestedAgain(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		doubt  time.Duration
 		proven bool
-		asked  int
+		calls  int
 	}{{"in doubt", time.Nanosecond, false, 2}, {"not yet", time.Hour, false, 1}, {"proven", time.Nanosecond, true, 1}} {
 		t.Run(c.name, func(t *testing.T) {
 			p := kmstest.New(t)
@@ -187,43 +189,44 @@ func TestKeysThatHaveOpenedNothing(t *testing.T) {
 			}
 			for range 2 {
 				_, _, err := provider.Open(t.Context(), sealed, "/other")
-				says(t, "opened", err, "message authentication failed")
+				says(t, "Open", err, "message authentication failed")
 				if doubted := errors.As(err, new(*kms.KeyError)); doubted == c.proven {
-					t.Errorf("the key is in doubt: %t", doubted)
+					t.Errorf("key in doubt: got %t, want %t", doubted, !c.proven)
 				}
 			}
-			if n := p.Calls("Decrypt"); n != c.asked {
-				t.Errorf("the plugin was asked %d times", n)
+			if n := p.Calls("Decrypt"); n != c.calls {
+				t.Errorf("got %d Decrypt calls, want %d", n, c.calls)
 			}
 		})
 	}
 }
 
-// TestWhoMustNotWait is refused what was refused of late, and asks no plugin that does not answer.
-func TestWhoMustNotWait(t *testing.T) {
+// TestImpatientRequestsDoNotWait checks that requests that must not wait get the recent rejection
+// of a key, and do not call a plugin that does not respond.
+func TestImpatientRequestsDoNotWait(t *testing.T) {
 	p := kmstest.New(t)
 	sealed, another := sealedBySeed(t, p), sealedBySeed(t, p)
-	open := func(provider kms.Provider, ctx context.Context, sealed []byte, want string, asked bool) {
+	open := func(provider kms.Provider, ctx context.Context, sealed []byte, want string, called bool) {
 		t.Helper()
 		before := p.Calls("Decrypt")
 		_, _, err := provider.Open(ctx, sealed, storedAt)
-		says(t, "opened", err, want)
-		if (p.Calls("Decrypt") > before) != asked {
-			t.Errorf("the plugin was asked: %t", !asked)
+		says(t, "Open", err, want)
+		if (p.Calls("Decrypt") > before) != called {
+			t.Errorf("plugin called: got %t, want %t", !called, called)
 		}
 	}
 	ctx := t.Context()
 	impatient := kms.Impatient(ctx)
-	const refused = "failed to decrypt DEK, error: rpc error: code = PermissionDenied"
-	t.Run("refused", func(t *testing.T) {
+	const rejected = "failed to decrypt DEK, error: rpc error: code = PermissionDenied"
+	t.Run("rejected", func(t *testing.T) {
 		for doubt, again := range map[time.Duration]bool{time.Hour: false, time.Nanosecond: true} {
 			cfg := config(t, p)
 			cfg.Pace.Doubt = doubt
 			provider := second(t, cfg)
 			p.Fail("key-1", codes.PermissionDenied)
-			open(provider, impatient, sealed, refused, true)
-			open(provider, impatient, sealed, refused, again)
-			open(provider, ctx, sealed, refused, true)
+			open(provider, impatient, sealed, rejected, true)
+			open(provider, impatient, sealed, rejected, again)
+			open(provider, ctx, sealed, rejected, true)
 			p.Fail("key-1", codes.OK)
 			open(provider, ctx, sealed, "", true)
 			open(provider, impatient, sealed, "", false)
@@ -235,10 +238,10 @@ func TestWhoMustNotWait(t *testing.T) {
 		ended, end := context.WithCancel(ctx)
 		end()
 		_, _, err := provider.Open(ended, sealed, storedAt)
-		says(t, "gone", err, "failed to decrypt DEK, error: KMS provider rec: context canceled")
+		says(t, "ended request", err, "failed to decrypt DEK, error: KMS provider rec: context canceled")
 		_, _, err = provider.Open(impatient, sealed, storedAt)
-		says(t, "in haste", err, "failed to decrypt DEK, error: KMS provider rec: the plugin takes too long")
-		open(provider, impatient, another, "KMS provider rec did not answer of late", false)
+		says(t, "impatient Open", err, "failed to decrypt DEK, error: KMS provider rec: the plugin takes too long")
+		open(provider, impatient, another, "KMS provider rec did not respond recently", false)
 		p.Answer()
 		open(provider, ctx, another, "", true)
 		open(provider, impatient, another, "", false)

@@ -137,7 +137,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 }
 
 func (s *Server) awaitReady(ctx context.Context) error {
-	if err := hasten(ctx, s.etcd.Server); err != nil {
+	if err := electNow(ctx, s.etcd.Server); err != nil {
 		return err
 	}
 	ticker := time.NewTicker(checkLogEvery)

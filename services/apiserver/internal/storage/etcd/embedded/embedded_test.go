@@ -22,7 +22,8 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/embedded"
 )
 
-// childVariable makes the test binary run a server on the directory it names.
+// childVariable is the environment variable with the directory on which the test binary runs a
+// server.
 const childVariable = "EMBEDDED_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -32,8 +33,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// child writes one value after another and prints each revision that was
-// acknowledged, until it is killed.
+// child writes values and prints each acknowledged revision, until it is killed.
 func child(dir string) {
 	server, err := embedded.Start(context.Background(), embedded.Options{DataDir: dir})
 	if err != nil {
@@ -75,7 +75,7 @@ func open(t *testing.T, dir string) (*embedded.Server, *etcd.Store) {
 	return server, store
 }
 
-func TestDataOutlivesTheServer(t *testing.T) {
+func TestDataSurvivesRestart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "directory")
 	server, store := open(t, dir)
 	var last int64
@@ -91,7 +91,7 @@ func TestDataOutlivesTheServer(t *testing.T) {
 	defer server.Stop()
 	res, err := store.List(t.Context(), "/registry/", storage.ListOptions{})
 	if err != nil || len(res.Items) != 50 || res.Revision != last {
-		t.Fatalf("%d items at %d, %v; want 50 at %d", len(res.Items), res.Revision, err, last)
+		t.Fatalf("got %d items at %d, %v, want 50 at %d", len(res.Items), res.Revision, err, last)
 	}
 	w, err := store.Watch(t.Context(), "/registry/", last-10)
 	if err != nil {
@@ -103,7 +103,7 @@ func TestDataOutlivesTheServer(t *testing.T) {
 	}
 }
 
-func TestKilledServerKeepsWhatItAcknowledged(t *testing.T) {
+func TestKilledServerKeepsAcknowledgedWrites(t *testing.T) {
 	dir := t.TempDir()
 	for round := range 2 {
 		cmd := exec.Command(os.Args[0])
@@ -119,16 +119,16 @@ func TestKilledServerKeepsWhatItAcknowledged(t *testing.T) {
 		var last int64
 		for range 200 {
 			if !lines.Scan() {
-				t.Fatalf("the child ended: %v", lines.Err())
+				t.Fatalf("child ended: %v", lines.Err())
 			}
 			if last, err = strconv.ParseInt(lines.Text(), 10, 64); err != nil {
-				t.Fatalf("the child says %s", lines.Text())
+				t.Fatalf("child printed %s", lines.Text())
 			}
 		}
 		if round == 0 {
 			_, err := embedded.Start(t.Context(), embedded.Options{DataDir: dir})
 			if !errors.Is(err, embedded.ErrInUse) || !strings.Contains(err.Error(), dir) {
-				t.Errorf("a directory in use was opened: %v", err)
+				t.Errorf("start on a directory in use: got %v, want ErrInUse", err)
 			}
 		}
 		if err := cmd.Process.Kill(); err != nil {
@@ -139,18 +139,18 @@ func TestKilledServerKeepsWhatItAcknowledged(t *testing.T) {
 				last = rev
 			}
 		}
-		_ = cmd.Wait() // It was killed.
+		_ = cmd.Wait() // it was killed
 
 		server, store := open(t, dir)
 		newest, err := store.Revision(t.Context())
 		if err != nil || newest < last {
-			t.Fatalf("the newest revision is %d, %v; %d was acknowledged", newest, err, last)
+			t.Fatalf("got newest revision %d, %v, want at least %d", newest, err, last)
 		}
 		res, err := store.List(t.Context(), "/registry/", storage.ListOptions{})
 		if err != nil || len(res.Items) < 200 {
-			t.Fatalf("%d items, %v", len(res.Items), err)
+			t.Fatalf("got %d items, %v, want at least 200", len(res.Items), err)
 		}
-		// The dead child's election is void at once, not when its lease ends.
+		// The election of the killed child is void immediately, not only when its lease expires.
 		ctx, cancel := context.WithTimeout(t.Context(), etcd.DefaultElectionTTL/2)
 		_, resign, err := etcd.NewElector(store, 0).Campaign(ctx, "test", "successor")
 		cancel()
@@ -198,11 +198,11 @@ func TestStopEndsWatches(t *testing.T) {
 func stopped(t *testing.T, what string, err error) {
 	t.Helper()
 	if !errors.Is(err, storage.ErrUnavailable) {
-		t.Errorf("%s at a stopped server: %v", what, err)
+		t.Errorf("%s on a stopped server: got %v, want ErrUnavailable", what, err)
 	}
 }
 
-// Requests that are under way when the server stops end with an answer.
+// Requests in progress fail when the server stops.
 func TestStopUnderLoad(t *testing.T) {
 	server, store := open(t, t.TempDir())
 	var wg sync.WaitGroup
@@ -221,7 +221,7 @@ func TestStopUnderLoad(t *testing.T) {
 					_, err = store.List(t.Context(), "/registry/", storage.ListOptions{})
 				}
 				if err != nil {
-					stopped(t, "a request", err)
+					stopped(t, "request", err)
 					return
 				}
 				select {
@@ -242,7 +242,7 @@ func TestStopUnderLoad(t *testing.T) {
 	wg.Wait()
 }
 
-func TestStartRefusesWhatItCannotUse(t *testing.T) {
+func TestStartRejectsUnusableOptions(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -257,17 +257,17 @@ func TestStartRefusesWhatItCannotUse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if s, err := embedded.Start(t.Context(), opts); err == nil {
 				s.Stop()
-				t.Fatal("it started")
+				t.Fatal("Start returned no error")
 			}
 		})
 	}
-	// A start that failed holds nothing.
+	// A failed start releases all resources.
 	server, _ := open(t, filepath.Join(dir, "b"))
 	server.Stop()
 }
 
-// TestStartTellsThatTheLogIsLost: the database has what is not in the log.
-func TestStartTellsThatTheLogIsLost(t *testing.T) {
+// TestStartReportsLostLog checks a database that is newer than its log.
+func TestStartReportsLostLog(t *testing.T) {
 	dir := t.TempDir()
 	server, store := open(t, dir)
 	for i := range 100 {
@@ -283,7 +283,7 @@ func TestStartTellsThatTheLogIsLost(t *testing.T) {
 	server, err := embedded.Start(t.Context(), embedded.Options{DataDir: dir})
 	if err == nil {
 		server.Stop()
-		t.Fatal("it started")
+		t.Fatal("Start returned no error")
 	}
 	if !strings.Contains(err.Error(), "the end of the log is lost") {
 		t.Errorf("got %v", err)
@@ -297,7 +297,7 @@ func TestStartEndsWithContext(t *testing.T) {
 		if err == nil {
 			s.Stop()
 		}
-		t.Fatalf("error %v", err)
+		t.Fatalf("got %v, want context.Canceled", err)
 	}
 }
 

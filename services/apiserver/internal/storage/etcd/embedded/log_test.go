@@ -18,7 +18,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/zaplog"
 )
 
-// seen is a zap core that waits for a message.
+// seen is a zap core that detects a message.
 type seen struct {
 	zapcore.LevelEnabler
 	message string
@@ -39,10 +39,10 @@ func (s seen) Write(e zapcore.Entry, _ []zapcore.Field) error {
 	return nil
 }
 
-// etcd warns every 30 s of each file of its log that is more than five and that it
-// needs still: that is its normal life when objects are large.
-func TestFilesOfTheLogThatAreNeededAreNoWarning(t *testing.T) {
-	shortSegments() // what Start does once
+// etcd warns every 30 s of each log file beyond five that it still needs. That is normal with
+// large objects.
+func TestNeededLogFilesCauseNoWarning(t *testing.T) {
+	shortSegments() // as Start does
 	size := wal.SegmentSizeBytes
 	wal.SegmentSizeBytes = 64 << 10
 	defer func() { wal.SegmentSizeBytes = size }()
@@ -58,10 +58,10 @@ func TestFilesOfTheLogThatAreNeededAreNoWarning(t *testing.T) {
 	}
 	s.Stop()
 	if files, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal")); err != nil || len(files) <= int(embed.DefaultMaxWALs) {
-		t.Fatalf("%d files, %v", len(files), err)
+		t.Fatalf("got %d files, %v", len(files), err)
 	}
 
-	var log bytes.Buffer // written by etcd alone, read when it has ended
+	var log bytes.Buffer // written only by etcd, read after it has ended
 	slogger := slog.New(slog.NewTextHandler(&log, nil))
 	cfg, err := config(Options{DataDir: dir, Logger: slogger})
 	if err != nil {
@@ -78,10 +78,10 @@ func TestFilesOfTheLogThatAreNeededAreNoWarning(t *testing.T) {
 	select {
 	case <-watch.found:
 	case <-ctx.Done():
-		t.Error("etcd did not look at the files")
+		t.Error("etcd did not check its files")
 	}
 	e.Close()
 	if strings.Contains(log.String(), "lock file") {
-		t.Errorf("it is warned of:\n%s", log.String())
+		t.Errorf("got warnings:\n%s", log.String())
 	}
 }

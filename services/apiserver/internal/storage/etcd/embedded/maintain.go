@@ -152,11 +152,11 @@ func (s *Server) register(reg prometheus.Registerer) error {
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		gauge("size_bytes", "Size of the file of the embedded etcd's database.", func() float64 { return float64(s.etcd.Server.Backend().Size()) }),
-		gauge("used_bytes", "Bytes of the embedded etcd's database that are used.", func() float64 { return float64(s.etcd.Server.Backend().SizeInUse()) }),
-		gauge("resident_bytes", "Pages of the embedded etcd's database that are in this process's memory; the system takes them back when others need it. 0 where that is not known.", func() float64 { return float64(residentFile(s.etcd.Server.Cfg.DataDir)) }),
-		gauge("quota_bytes", "Size at which the embedded etcd refuses writes.", func() float64 { return float64(s.quota) }),
-		gauge("full", "1 while the embedded etcd refuses writes for want of room.", func() float64 {
+		gauge("size_bytes", "Size in bytes of the embedded etcd's database file.", func() float64 { return float64(s.etcd.Server.Backend().Size()) }),
+		gauge("used_bytes", "Used bytes of the embedded etcd's database.", func() float64 { return float64(s.etcd.Server.Backend().SizeInUse()) }),
+		gauge("resident_bytes", "Resident bytes of the embedded etcd's database file, which the kernel can reclaim. 0 if unknown.", func() float64 { return float64(residentFile(s.etcd.Server.Cfg.DataDir)) }),
+		gauge("quota_bytes", "Database size in bytes at which the embedded etcd rejects writes.", func() float64 { return float64(s.quota) }),
+		gauge("full", "1 while the embedded etcd rejects writes because its quota is reached.", func() float64 {
 			if s.full() {
 				return 1
 			}

@@ -16,8 +16,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// small is a server of a small quota, and what it logs; the log is read when
-// nothing is maintained.
+// small returns a server with a small quota, its maintenance and its log. The log may be read
+// while no maintenance runs.
 func small(t *testing.T, dir string, quota int64) (*Server, *maintenance, *bytes.Buffer) {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
@@ -26,13 +26,13 @@ func small(t *testing.T, dir string, quota int64) (*Server, *maintenance, *bytes
 		t.Fatal(err)
 	}
 	if families, err := reg.Gather(); err != nil || len(families) != 5 {
-		t.Errorf("%d metrics, %v", len(families), err)
+		t.Errorf("got %d metrics, %v, want 5", len(families), err)
 	}
 	log := &bytes.Buffer{}
 	return s, &maintenance{server: s, log: slog.New(slog.NewTextHandler(log, nil)), every: time.Hour, leastFree: 1 << 20}, log
 }
 
-// noise does not compress and is never the same.
+// noise returns an incompressible random string.
 func noise(n int) string {
 	b := make([]byte, n)
 	for i := range b {
@@ -43,7 +43,7 @@ func noise(n int) string {
 
 func object(i int) string { return fmt.Sprintf("/registry/secrets/s%04d", i) }
 
-// fill writes objects until the quota is reached, and returns how many there are.
+// fill writes objects until the quota is reached and returns their number.
 func fill(t *testing.T, s *Server, from int) int {
 	t.Helper()
 	for i := from; i < 10_000; i++ {
@@ -54,11 +54,11 @@ func fill(t *testing.T, s *Server, from int) int {
 			return i
 		}
 	}
-	t.Fatal("the quota is not reached")
+	t.Fatal("quota not reached")
 	return 0
 }
 
-func refused(t *testing.T, s *Server) bool {
+func writesRejected(t *testing.T, s *Server) bool {
 	t.Helper()
 	_, err := s.client.Put(t.Context(), "/registry/probe", "v")
 	if err != nil && !errors.Is(err, rpctypes.ErrNoSpace) {
@@ -74,8 +74,8 @@ func look(t *testing.T, m *maintenance) {
 	}
 }
 
-// lookUntil looks until done reports true. bbolt frees pages when the last read transaction
-// that could see them has ended, which may be after a look.
+// lookUntil repeats look until done reports true. bbolt frees pages when the last read transaction
+// that can see them has ended, which may be after a look.
 func lookUntil(t *testing.T, m *maintenance, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {
@@ -84,34 +84,33 @@ func lookUntil(t *testing.T, m *maintenance, done func() bool) {
 		}
 		if time.Now().After(deadline) {
 			size, used := m.server.sizes()
-			t.Fatalf("looking does not help: %d of %d bytes are used", used, size)
+			t.Fatalf("timeout with %d of %d bytes in use", used, size)
 		}
 	}
 }
 
-// A database that has reached its quota takes deletions, and writes again once
-// there is room.
-func TestTheWayOutOfNoSpace(t *testing.T) {
+// A database that has reached its quota accepts deletions, and other writes once there is space.
+func TestFullDatabaseRecoversAfterDeletions(t *testing.T) {
 	s, m, log := small(t, t.TempDir(), 8<<20)
 	defer s.Stop()
 	n := fill(t, s, 0)
-	for look(t, m); !refused(t, s); look(t, m) { // there was some waste
+	for look(t, m); !writesRejected(t, s); look(t, m) { // until compaction frees nothing
 		n = fill(t, s, n)
 	}
 	if !strings.Contains(log.String(), "delete objects, or start with a larger --quota-backend-bytes") {
-		t.Errorf("it does not say what to do:\n%s", log)
+		t.Errorf("log does not say what to do:\n%s", log)
 	}
 	for i := range n / 2 {
 		if _, err := s.client.Delete(t.Context(), object(i)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	look(t, m) // history is kept since the look before
-	lookUntil(t, m, func() bool { return !refused(t, s) })
+	look(t, m) // history since the previous look is kept
+	lookUntil(t, m, func() bool { return !writesRejected(t, s) })
 	if s.full() {
-		t.Error("the alarm is armed still")
+		t.Error("alarm is still active")
 	}
-	// All that was not deleted is there.
+	// All other objects still exist.
 	for i := n / 2; i < n; i++ {
 		if resp, err := s.client.Get(t.Context(), object(i)); err != nil || len(resp.Kvs) != 1 {
 			t.Fatalf("object %d: %v", i, err)
@@ -119,8 +118,8 @@ func TestTheWayOutOfNoSpace(t *testing.T) {
 	}
 }
 
-// History alone can fill a database; it is forgotten.
-func TestHistoryMakesRoom(t *testing.T) {
+// History alone can fill a database. It is compacted.
+func TestFullDatabaseCompactsHistory(t *testing.T) {
 	s, m, _ := small(t, t.TempDir(), 8<<20)
 	defer s.Stop()
 	for i := 0; ; i++ {
@@ -130,25 +129,25 @@ func TestHistoryMakesRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	lookUntil(t, m, func() bool { return !refused(t, s) })
+	lookUntil(t, m, func() bool { return !writesRejected(t, s) })
 }
 
-// A larger quota is room, too.
-func TestARaisedQuotaIsAWayOut(t *testing.T) {
+// A larger quota also ends the alarm.
+func TestRaisedQuotaEndsAlarm(t *testing.T) {
 	dir := t.TempDir()
 	s, _, _ := small(t, dir, 4<<20)
 	fill(t, s, 0)
 	s.Stop()
 	s, m, _ := small(t, dir, 16<<20)
 	defer s.Stop()
-	if !refused(t, s) {
-		t.Error("the alarm is forgotten by itself")
+	if !writesRejected(t, s) {
+		t.Error("alarm ended without maintenance")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	m.every = time.Millisecond
 	done := make(chan error, 1)
 	go func() { done <- m.run(ctx) }()
-	for refused(t, s) {
+	for writesRejected(t, s) {
 	}
 	cancel()
 	if err := <-done; err != nil {
@@ -156,8 +155,8 @@ func TestARaisedQuotaIsAWayOut(t *testing.T) {
 	}
 }
 
-// What was freed is given back, when little is written.
-func TestIdleDatabasesAreDefragmented(t *testing.T) {
+// Free pages are returned to the file system when few writes happen.
+func TestIdleDatabaseIsDefragmented(t *testing.T) {
 	s, m, log := small(t, t.TempDir(), 0)
 	defer s.Stop()
 	const n = 100
@@ -179,10 +178,10 @@ func TestIdleDatabasesAreDefragmented(t *testing.T) {
 		t.Fatal(err)
 	}
 	before, _ := s.sizes()
-	m.at = time.Now() // as if all of it had been written in no time
+	m.at = time.Now() // as after a high rate of writes
 	look(t, m)
 	if size, _ := s.sizes(); size != before {
-		t.Error("it is defragmented while much is written")
+		t.Error("defragmented at a high rate of writes")
 	}
 	lookUntil(t, m, func() bool {
 		size, _ := s.sizes()
@@ -191,6 +190,6 @@ func TestIdleDatabasesAreDefragmented(t *testing.T) {
 	logged := log.Len()
 	look(t, m)
 	if log.Len() != logged {
-		t.Errorf("it is done again:\n%s", log)
+		t.Errorf("defragmented again:\n%s", log)
 	}
 }

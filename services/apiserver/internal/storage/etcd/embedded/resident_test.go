@@ -7,10 +7,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// What is read of the database is told as resident: no less, and nothing else.
-func TestResident(t *testing.T) {
+// The resident size covers the pages of the database that were read, and nothing else.
+func TestResidentSizeCoversReadPages(t *testing.T) {
 	if _, err := os.Stat("/proc/self/smaps"); err != nil {
-		t.Skip("the system does not tell what is resident")
+		t.Skip("no /proc/self/smaps")
 	}
 	dir := t.TempDir()
 	s, _, _ := small(t, dir, 64<<20)
@@ -23,12 +23,12 @@ func TestResident(t *testing.T) {
 	}
 	s.etcd.Server.KV().Commit()
 	if resp, err := s.client.Get(t.Context(), "/registry/", clientv3.WithPrefix()); err != nil || len(resp.Kvs) != objects {
-		t.Fatalf("%v, %v", resp, err)
+		t.Fatalf("got %v, %v", resp, err)
 	}
 	if got, size := residentFile(dir), s.etcd.Server.Backend().Size(); got < objects*each || got > size {
-		t.Errorf("%d bytes are resident of a file of %d, %d of which were read", got, size, objects*each)
+		t.Errorf("got %d resident bytes of a file of %d, want at least the %d that were read", got, size, objects*each)
 	}
 	if got := residentFile(t.TempDir()); got != 0 {
-		t.Errorf("%d bytes are resident of a file that is not there", got)
+		t.Errorf("missing file: got %d resident bytes, want 0", got)
 	}
 }

@@ -17,7 +17,7 @@ func Replay(t testing.TB, from, to *embedded.Server, until int64, other func(val
 	for last := int64(0); last < until; {
 		r, ok := <-watch
 		if !ok || r.Err() != nil {
-			t.Fatalf("the history ends at %d: %v", last, r.Err())
+			t.Fatalf("history ends at %d: %v", last, r.Err())
 		}
 		for _, e := range r.Events {
 			last = e.Kv.ModRevision
@@ -35,7 +35,7 @@ func Replay(t testing.TB, from, to *embedded.Server, until int64, other func(val
 	for revision := int64(2); revision <= until; revision++ {
 		r, err := to.Client().Txn(t.Context()).Then(revisions[revision]...).Commit()
 		if err != nil || r.Header.Revision != revision {
-			t.Fatalf("revision %d is %d there: %v", revision, r.Header.Revision, err)
+			t.Fatalf("change of revision %d got revision %d: %v", revision, r.Header.Revision, err)
 		}
 	}
 }

@@ -57,10 +57,10 @@ func TestSnapshotSavedFromRunningEtcdIsRestored(t *testing.T) {
 	}
 	info, err := os.Stat(path)
 	if err != nil || info.Size() != size || info.Mode().Perm() != 0o600 || size < 500_000 {
-		t.Errorf("%d bytes, %v, %v", size, info, err)
+		t.Errorf("got %d bytes, %v, %v", size, info, err)
 	}
 	if _, err := save(t, socket, path); err == nil || !strings.Contains(err.Error(), "exists already") {
-		t.Errorf("second snapshot with the same name: %v", err)
+		t.Errorf("second snapshot with the same name: got %v", err)
 	}
 	server.Stop()
 
@@ -68,7 +68,7 @@ func TestSnapshotSavedFromRunningEtcdIsRestored(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			saved, err := snapshot.Status(from)
 			if err != nil || saved.Keys < 100 || saved.Revision < 101 || saved.Bytes < 500_000 {
-				t.Errorf("status %+v, %v", saved, err)
+				t.Errorf("got status %+v, %v", saved, err)
 			}
 			restored := filepath.Join(t.TempDir(), "restored")
 			options := snapshot.RestoreOptions{From: from, DataDir: restored, RevisionBump: snapshot.DefaultRevisionBump}
@@ -76,48 +76,48 @@ func TestSnapshotSavedFromRunningEtcdIsRestored(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := snapshot.Restore(options); err == nil || !strings.Contains(err.Error(), "exists already") {
-				t.Errorf("second restoration: %v", err)
+				t.Errorf("second restoration: got %v", err)
 			}
 			again, _ := start(t, restored)
 			defer again.Stop()
 			object, err := etcdtest.Store(t, again.Config()).Create(t.Context(), "/registry/pods/new", []byte("v"), storage.WriteOptions{})
 			if err != nil || object <= saved.Revision+snapshot.DefaultRevisionBump {
-				t.Errorf("revision %d of a write after revision %d was restored, %v", object, saved.Revision, err)
+				t.Errorf("write after restoring revision %d: got revision %d, %v", saved.Revision, object, err)
 			}
 			if _, err := etcdtest.Store(t, again.Config()).Create(t.Context(), key+"7", []byte("v"), storage.WriteOptions{}); err == nil {
-				t.Error("a saved key is absent")
+				t.Error("saved key is missing")
 			}
 		})
 	}
 }
 
-func TestSaveFailsWhereNoEtcdAnswers(t *testing.T) {
+func TestSaveFailsWithoutEtcd(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "none.sock")
 	_, err := save(t, "unix://"+socket, filepath.Join(dir, "snapshot.db"))
 	if err == nil || !strings.Contains(err.Error(), "unix://"+socket) || !strings.Contains(err.Error(), "no such file") {
-		t.Errorf("error %v", err)
+		t.Errorf("got error %v", err)
 	}
 	proxy := etcdtest.NewProxy(t, etcdtest.Listening(t).Endpoint())
 	proxy.Cut()
 	if _, err := save(t, proxy.Endpoint(), filepath.Join(dir, "snapshot.db")); err == nil {
-		t.Error("saved a snapshot over a cut connection")
+		t.Error("Save over a cut connection returned no error")
 	}
 	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
-		t.Errorf("left %v, %v", files, err)
+		t.Errorf("Save left %v, %v", files, err)
 	}
 }
 
-func TestDamagedSnapshotIsRefused(t *testing.T) {
+func TestDamagedSnapshotIsRejected(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "snapshot.db")
 	if err := os.WriteFile(path, []byte("damaged"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := snapshot.Status(path); err == nil {
-		t.Error("status of a damaged snapshot")
+		t.Error("Status of a damaged snapshot returned no error")
 	}
 	if err := snapshot.Restore(snapshot.RestoreOptions{From: path, DataDir: filepath.Join(dir, "restored")}); err == nil {
-		t.Error("restored a damaged snapshot")
+		t.Error("Restore of a damaged snapshot returned no error")
 	}
 }

@@ -26,21 +26,21 @@ func TestFind(t *testing.T) {
 	want := []string{`[10, {"c":"x"}, null]`, `"x"`, "true", `"} \" ]"`, "-1.5e3", "", "null", "", "", "2", "", "", strings.TrimSpace(doc)}
 	for i, w := range want {
 		if string(got[i]) != w {
-			t.Errorf("path %d: %q, want %q", i, got[i], w)
+			t.Errorf("path %d: got %q, want %q", i, got[i], w)
 		}
 	}
 }
 
-func TestMalformed(t *testing.T) {
+func TestMalformedDocumentIsRejected(t *testing.T) {
 	set := pathreader.Compile(pathreader.Fields("a", "b"), pathreader.Path{{Name: "l"}, {Element: true, Index: 3}})
 	for _, doc := range []string{`{`, `{"a"`, `{"a":`, `{"a":{"b":1}`, `{"a":{"b":"1}}`, `{"a" 1}`, `{a:1}`, `{"x":1 "a":2}`, `{"l":[1,,2]}`, `{"l":[1 2]}`, `{"l":[`} {
 		if _, err := set.Find([]byte(doc), nil); err == nil {
-			t.Errorf("%s is taken for JSON", doc)
+			t.Errorf("%s: got no error", doc)
 		}
 	}
 }
 
-// anyJSON draws a value as encoding/json reads it.
+// anyJSON draws a value as decoded by encoding/json.
 func anyJSON(depth int) *rapid.Generator[any] {
 	return rapid.Custom(func(t *rapid.T) any {
 		most := 5
@@ -66,8 +66,8 @@ func anyJSON(depth int) *rapid.Generator[any] {
 
 var name = rapid.SampledFrom([]string{"a", "b", `"`, `\`, "{", "é"})
 
-// TestFindsWhatDecodingFinds compares with a walk through the decoded document.
-func TestFindsWhatDecodingFinds(t *testing.T) {
+// TestFindMatchesDecoding compares with a walk through the decoded document.
+func TestFindMatchesDecoding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		doc := map[string]any(rapid.MapOfN(name, anyJSON(3), 0, 4).Draw(t, "doc"))
 		raw, err := json.Marshal(doc)
@@ -90,7 +90,7 @@ func TestFindsWhatDecodingFinds(t *testing.T) {
 			want, ok := walk(doc, p)
 			if !ok {
 				if got[i] != nil {
-					t.Fatalf("%v in %s: %s, want nothing", p, raw, got[i])
+					t.Fatalf("%v in %s: got %s, want nothing", p, raw, got[i])
 				}
 				continue
 			}
@@ -102,7 +102,7 @@ func TestFindsWhatDecodingFinds(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !reflect.DeepEqual(have, want) {
-				t.Fatalf("%v in %s: %s, want %v", p, raw, got[i], want)
+				t.Fatalf("%v in %s: got %s, want %v", p, raw, got[i], want)
 			}
 		}
 	})
@@ -136,7 +136,7 @@ func FuzzFind(f *testing.F) {
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		got, err := set.Find(doc, nil)
 		if !json.Valid(doc) {
-			return // only that it comes to an end
+			return // must only terminate
 		}
 		if err != nil {
 			t.Fatalf("%q: %v", doc, err)
@@ -174,13 +174,13 @@ func TestPut(t *testing.T) {
 			got = []byte(err.Error())
 		}
 		if string(got) != test.want {
-			t.Errorf("%s at %v: %s, want %s", test.doc, test.path, got, test.want)
+			t.Errorf("%s at %v: got %s, want %s", test.doc, test.path, got, test.want)
 		}
 	}
 }
 
-// TestPutIsFound: what was put is there, and everything else is as it was.
-func TestPutIsFound(t *testing.T) {
+// TestPutChangesOnlyThePath checks that all other values are unchanged.
+func TestPutChangesOnlyThePath(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		doc := map[string]any(rapid.MapOfN(name, anyJSON(3), 0, 4).Draw(t, "doc"))
 		raw, err := json.Marshal(doc)
@@ -203,7 +203,7 @@ func TestPutIsFound(t *testing.T) {
 			}
 		}
 		if (err == nil) != ok {
-			t.Fatalf("%v in %s: %v", path, raw, err)
+			t.Fatalf("%v in %s: got %v", path, raw, err)
 		}
 		if !ok {
 			return
@@ -214,7 +214,7 @@ func TestPutIsFound(t *testing.T) {
 			t.Fatal(err)
 		}
 		if string(got) != string(want) {
-			t.Fatalf("%v in %s: %s, want %s", path, raw, got, want)
+			t.Fatalf("%v in %s: got %s, want %s", path, raw, got, want)
 		}
 	})
 }

@@ -14,13 +14,12 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// A member that is stalled, to which every other read goes, holds up none of the reads of
-// the newest revision.
-func TestNewestRevisionDespiteAStalledMember(t *testing.T) {
+// A stalled member, which gets every second read, does not delay reads of the newest revision.
+func TestNewestRevisionDespiteStalledMember(t *testing.T) {
 	t.Parallel()
-	var asked atomic.Int64
+	var attempts atomic.Int64
 	stalled := func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		if strings.HasSuffix(method, "/Range") && asked.Add(1)%2 == 1 {
+		if strings.HasSuffix(method, "/Range") && attempts.Add(1)%2 == 1 {
 			<-ctx.Done()
 			return ctx.Err()
 		}
@@ -51,7 +50,7 @@ func TestNewestRevisionDespiteAStalledMember(t *testing.T) {
 		},
 	} {
 		if got, err := read(); got != at || err != nil {
-			t.Errorf("%s: %d, %v; want %d", what, got, err, at)
+			t.Errorf("%s: got %d, %v, want %d", what, got, err, at)
 		}
 	}
 }

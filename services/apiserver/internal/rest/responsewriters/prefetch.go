@@ -2,10 +2,10 @@ package responsewriters
 
 import "binnacle/services/apiserver/internal/cache/watchcache"
 
-// ahead passes objects to visit in groups and loads the values of a group from memory at once. The
-// processor loads several values in the time of one, and encoding an object takes little longer
+// prefetcher passes objects to visit in groups and loads the values of a group from memory at once.
+// The processor loads several values in the time of one, and encoding an object takes little longer
 // than such a load.
-type ahead struct {
+type prefetcher struct {
 	visit func(*watchcache.Entry) error
 	group [8]*watchcache.Entry
 	n     int
@@ -13,7 +13,7 @@ type ahead struct {
 }
 
 // add adds an object to the group. It returns the error of visit for a full group, or nil.
-func (a *ahead) add(e *watchcache.Entry) error {
+func (a *prefetcher) add(e *watchcache.Entry) error {
 	a.group[a.n] = e
 	if a.n++; a.n < len(a.group) {
 		return nil
@@ -22,7 +22,7 @@ func (a *ahead) add(e *watchcache.Entry) error {
 }
 
 // flush passes the group to visit, until visit returns an error.
-func (a *ahead) flush() error {
+func (a *prefetcher) flush() error {
 	group := a.group[:a.n]
 	a.n = 0
 	for _, e := range group {

@@ -7,7 +7,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A stalled member of etcd keeps its connections and answers nothing until it is detected
+// A stalled member of etcd keeps its connections and results nothing until it is detected
 // (keepaliveTime and keepaliveTimeout). All consistent reads wait for a read of the newest
 // revision, so that read is repeated in parallel, on another member.
 
@@ -15,25 +15,25 @@ import (
 // attempt.
 const againAfter = 500 * time.Millisecond
 
-type got struct {
+type getResult struct {
 	resp *clientv3.GetResponse
 	err  error
 }
 
-// promptly reads a key in a way that a single stalled member cannot block. All attempts begin after
+// hedgedGet reads a key such that a single stalled member cannot block it. All attempts begin after
 // the call, so any response is valid.
-func (s *Store) promptly(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+func (s *Store) hedgedGet(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
 	if s.newest != nil || len(s.client.Endpoints()) < 2 {
 		return s.kv.Get(ctx, key, opts...)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	answers := make(chan got)
+	results := make(chan getResult)
 	ask := func() {
-		var g got
+		var g getResult
 		g.resp, g.err = s.kv.Get(ctx, key, opts...)
 		select {
-		case answers <- g:
+		case results <- g:
 		case <-ctx.Done():
 		}
 	}
@@ -43,7 +43,7 @@ func (s *Store) promptly(ctx context.Context, key string, opts ...clientv3.OpOpt
 	defer again.Stop()
 	for {
 		select {
-		case g := <-answers:
+		case g := <-results:
 			return g.resp, g.err
 		case <-again.C:
 			go ask()

@@ -5,34 +5,34 @@ import (
 	"net/http"
 )
 
-// Turns limits the number of long responses that are encoded at a time. A response holds the
+// Limiter limits the number of long responses that are encoded at a time. A response holds the
 // limiter for each piece of 128 KiB. Short responses are not limited, so that they do not wait
 // behind long ones. The limiter is not held while a piece is written or the store is read. Nil
 // disables the limit.
-type Turns interface {
+type Limiter interface {
 	// Enter acquires the limiter, which Leave releases. It fails when ctx ends.
 	Enter(ctx context.Context) error
 	Leave()
 }
 
-// SlowTurns limits the number of requests that encode slow forms, fairly between client addresses.
-// Human-readable forms acquire it for some objects at a time, because each object takes longer than
-// a piece of a list in other forms. Nil disables the limit.
-type SlowTurns interface {
+// SlowLimiter limits the number of requests that encode slow forms, fairly between client
+// addresses. Human-readable forms acquire it for some objects at a time, because each object takes
+// longer than a piece of a list in other forms. Nil disables the limit.
+type SlowLimiter interface {
 	// Enter acquires the limiter, which Leave releases. It fails when the request ends. It fails
 	// immediately if too many requests wait and the response has not begun.
 	Enter(r *http.Request, begun bool) error
 	Leave()
 }
 
-// slowly implements Turns for one request with SlowTurns.
-type slowly struct {
-	SlowTurns
+// slowLimit implements Limiter for one request with SlowLimiter.
+type slowLimit struct {
+	SlowLimiter
 	request *http.Request
 	begun   *bool // whether the response has begun; may be nil
 }
 
-// Enter implements Turns.
-func (s *slowly) Enter(context.Context) error {
-	return s.SlowTurns.Enter(s.request, s.begun != nil && *s.begun)
+// Enter implements Limiter.
+func (s *slowLimit) Enter(context.Context) error {
+	return s.SlowLimiter.Enter(s.request, s.begun != nil && *s.begun)
 }

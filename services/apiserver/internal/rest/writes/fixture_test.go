@@ -30,18 +30,18 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// memory is a store in memory, with a hook before each swap.
+// memory is an in-memory store with a hook before each swap.
 type memory struct {
-	storage.Interface // nil: what writes do not need
+	storage.Interface // nil: methods that writes do not call
 
 	mu       sync.Mutex
 	revision int64
 	values   map[string]storage.KeyValue
-	events   []storage.Event // that the cache was not told of
-	// swaps and reads count what was asked of the store.
+	events   []storage.Event // not yet sent to the cache
+	// swaps and reads count calls of the store.
 	swaps, reads int
-	// before, if set, is called before swap n, from 1, of a key. Its error is the
-	// swap's; the swap is done all the same when done is true.
+	// before, if set, is called before swap n, counted from 1. Its error is returned. The swap is
+	// applied if it returns no error or done.
 	before func(n int, key string, value []byte) (done bool, err error)
 }
 
@@ -56,7 +56,7 @@ func (m *memory) Get(_ context.Context, key string, _ int64) (storage.KeyValue, 
 	return kv, m.revision, nil
 }
 
-// fault runs the hook. The swap goes on when more is true.
+// fault runs the hook. The swap is applied if more is true.
 func (m *memory) fault(key string, value []byte) (more bool, err error) {
 	m.mu.Lock()
 	m.swaps++
@@ -96,20 +96,20 @@ func (m *memory) Delete(_ context.Context, key string, expected int64, _ ...stor
 	return rev, errors.Join(err, failed)
 }
 
-// anyRevision is one that put does not compare.
+// anyRevision makes put skip the comparison.
 const anyRevision = -1
 
-// put writes a value, or deletes it when that is nil, if the key is at a revision; 0
-// is none.
+// put writes a value, or deletes the key if value is nil, provided that the key is at the expected
+// revision. 0 means that the key must not exist.
 func (m *memory) put(key string, value []byte, expected int64) (int64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	was, there := m.values[key]
+	was, exists := m.values[key]
 	switch {
 	case expected == anyRevision || expected == was.ModRevision:
 	case expected == 0:
 		return 0, &storage.ExistsError{Key: key}
-	case !there:
+	case !exists:
 		return 0, storage.ErrNotFound
 	default:
 		return 0, &storage.ConflictError{Live: was}
@@ -120,7 +120,7 @@ func (m *memory) put(key string, value []byte, expected int64) (int64, error) {
 		delete(m.values, key)
 	} else {
 		ev.Type, ev.CreateRevision = storage.Updated, was.CreateRevision
-		if !there {
+		if !exists {
 			ev.Type, ev.CreateRevision = storage.Created, m.revision
 		}
 		m.values[key] = storage.KeyValue{Key: key, Value: ev.Value, ModRevision: m.revision, CreateRevision: ev.CreateRevision}
@@ -129,17 +129,17 @@ func (m *memory) put(key string, value []byte, expected int64) (int64, error) {
 	return m.revision, nil
 }
 
-// fed is a source of the cache that tells what it is given.
-type fed struct {
+// manualSource is a source of the cache whose batches tests send.
+type manualSource struct {
 	batches chan storage.Batch
 	applied chan error
 }
 
-func (fed) Load(context.Context, func([]storage.KeyValue) error) (storage.Place, error) {
+func (manualSource) Load(context.Context, func([]storage.KeyValue) error) (storage.Place, error) {
 	return storage.Place{Revision: 1}, nil
 }
 
-func (f fed) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
+func (f manualSource) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
 	for {
 		select {
 		case b := <-f.batches:
@@ -150,23 +150,23 @@ func (f fed) Follow(ctx context.Context, _ storage.Place, apply func(storage.Bat
 	}
 }
 
-func (fed) Progress(context.Context) error { return nil }
+func (manualSource) Progress(context.Context) error { return nil }
 
 func (m *memory) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
 
-// world is a writer with all that it works with.
-type world struct {
+// fixture is a writer with its store, cache, admission and authorizer.
+type fixture struct {
 	*base
 	t      *testing.T
 	store  *memory
-	source fed
+	source manualSource
 	set    *apiset.Set
 	writer *writes.Writer
-	// asked are the requests that admission saw in the validating phase; admit, if
-	// set, is its answer, mutate what it does before.
-	asked         []*admission.Request
+	// requests are those that admission saw in the validating phase. admit, if set, returns its
+	// result. mutate, if set, runs in the mutating phase.
+	requests      []*admission.Request
 	mutate, admit func(*admission.Request) error
-	// kept and dropped count claims; written has what was told.
+	// kept and dropped count claims. written lists the revisions reported to Written.
 	kept, dropped int
 	written       []int64
 	forbidden     bool
@@ -176,7 +176,7 @@ func clock() time.Time { return now }
 
 var now = time.Date(2030, 1, 2, 3, 4, 5, 6, time.UTC)
 
-// base is what worlds share.
+// base is shared by the fixtures of a test.
 type base struct {
 	catalog *registry.Catalog
 	codec   *codec.Codec
@@ -196,10 +196,10 @@ func newBase(t *testing.T) *base {
 	return &base{catalog, c, apply.New(catalog, clock)}
 }
 
-// world begins with an empty store, at revision 1.
-func (b *base) world(t *testing.T, more ...*registry.Kind) *world {
+// fixture returns a fixture with an empty store at revision 1.
+func (b *base) fixture(t *testing.T, more ...*registry.Kind) *fixture {
 	t.Helper()
-	w := &world{t: t, base: b, store: &memory{revision: 1, values: map[string]storage.KeyValue{}}, source: fed{make(chan storage.Batch), make(chan error)}}
+	w := &fixture{t: t, base: b, store: &memory{revision: 1, values: map[string]storage.KeyValue{}}, source: manualSource{make(chan storage.Batch), make(chan error)}}
 	var resources []watchcache.Resource
 	resource := func(k *registry.Kind, coder *codec.Coder) {
 		resources = append(resources, watchcache.Resource{Name: k.GVR().GroupResource().String(), Prefix: apiset.KeyPrefix("/registry", k),
@@ -213,7 +213,7 @@ func (b *base) world(t *testing.T, more ...*registry.Kind) *world {
 			resource(k, w.codec.Of(k))
 		}
 	}
-	for _, k := range more[:min(1, len(more))] { // versions share a store
+	for _, k := range more[:min(1, len(more))] { // all versions share a store
 		coder, err := w.codec.Custom(k)
 		if err != nil {
 			t.Fatal(err)
@@ -253,7 +253,7 @@ func (b *base) world(t *testing.T, more ...*registry.Kind) *world {
 	return w
 }
 
-type plugin world
+type plugin fixture
 
 func (p *plugin) Admit(_ context.Context, r *admission.Request) error {
 	if p.mutate != nil {
@@ -263,14 +263,14 @@ func (p *plugin) Admit(_ context.Context, r *admission.Request) error {
 }
 
 func (p *plugin) Validate(_ context.Context, r *admission.Request) error {
-	p.asked = append(p.asked, r)
+	p.requests = append(p.requests, r)
 	if p.admit != nil {
 		return p.admit(r)
 	}
 	return nil
 }
 
-type authorizer world
+type authorizer fixture
 
 func (a *authorizer) Authorize(context.Context, *authz.Attributes) (authz.Decision, string, error) {
 	if a.forbidden {
@@ -279,8 +279,8 @@ func (a *authorizer) Authorize(context.Context, *authz.Attributes) (authz.Decisi
 	return authz.Allow, "", nil
 }
 
-// allocator claims something for each attempt.
-type allocator world
+// allocator makes a claim for each attempt.
+type allocator fixture
 
 func (a *allocator) Complete(_, _ registry.Object) field.ErrorList { return nil }
 func (a *allocator) Allocate(context.Context, registry.Object, registry.Object, bool) (writes.Claim, error) {
@@ -288,24 +288,24 @@ func (a *allocator) Allocate(context.Context, registry.Object, registry.Object, 
 }
 func (a *allocator) Release(context.Context, registry.Object) {}
 
-type claim world
+type claim fixture
 
 func (c *claim) Keep(context.Context) { c.kept++ }
 func (c *claim) Drop(context.Context) { c.dropped++ }
 
-func (w *world) kind(resource string) *apiset.Resource {
+func (w *fixture) kind(resource string) *apiset.Resource {
 	w.t.Helper()
 	for _, gv := range []schema.GroupVersion{{Version: "v1"}, {Group: "example.com", Version: "v1"}} {
 		if k := w.set.Resource(gv.WithResource(resource)); k != nil {
 			return k
 		}
 	}
-	w.t.Fatalf("no %s", resource)
+	w.t.Fatalf("unknown resource %s", resource)
 	return nil
 }
 
-// see lets the cache see what the store has.
-func (w *world) see() {
+// syncCache applies all writes of the store to the cache.
+func (w *fixture) syncCache() {
 	w.t.Helper()
 	w.store.mu.Lock()
 	b := storage.Batch{Events: w.store.events, Revision: w.store.revision}
@@ -317,8 +317,8 @@ func (w *world) see() {
 	}
 }
 
-// put writes an object beside the writer, and returns its revision.
-func (w *world) put(k *apiset.Resource, obj registry.Object) int64 {
+// put writes an object directly to the store and returns its revision.
+func (w *fixture) put(k *apiset.Resource, obj registry.Object) int64 {
 	w.t.Helper()
 	value, err := k.Coder.EncodeStored(obj)
 	if err != nil {
@@ -331,15 +331,15 @@ func (w *world) put(k *apiset.Resource, obj registry.Object) int64 {
 	return rev
 }
 
-// remove deletes an object beside the writer.
-func (w *world) remove(k *apiset.Resource, name string) {
+// remove deletes an object directly in the store.
+func (w *fixture) remove(k *apiset.Resource, name string) {
 	if _, err := w.store.put(k.Key("ns", name), nil, anyRevision); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-// stored is an object as it is in the store; nil when it is not there.
-func (w *world) stored(k *apiset.Resource, name string) registry.Object {
+// stored returns an object of the store, or nil if it does not exist.
+func (w *fixture) stored(k *apiset.Resource, name string) registry.Object {
 	w.t.Helper()
 	kv, ok := w.store.values[k.Key("ns", name)]
 	if !ok {
@@ -352,14 +352,14 @@ func (w *world) stored(k *apiset.Resource, name string) registry.Object {
 	return obj
 }
 
-// config is a config map that was there before, with data given as pairs.
+// config returns a stored config map with data given as pairs.
 func config(data ...string) *corev1.ConfigMap {
 	c := wanted(data...)
 	c.UID, c.CreationTimestamp = "uid", metav1.NewTime(now.Truncate(time.Second))
 	return c
 }
 
-// wanted is a config map as a client sends it.
+// wanted returns a config map as a client sends it.
 func wanted(data ...string) *corev1.ConfigMap {
 	c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}}
 	for i := 0; i+1 < len(data); i += 2 {
@@ -371,8 +371,8 @@ func wanted(data ...string) *corev1.ConfigMap {
 	return c
 }
 
-// show is an object in a line.
-func show(o registry.Object) string {
+// summary returns data, deletion mark and finalizers in one line.
+func summary(o registry.Object) string {
 	c, ok := o.(*corev1.ConfigMap)
 	if !ok {
 		return "gone"
@@ -387,7 +387,7 @@ func show(o registry.Object) string {
 	return strings.Join(append(out, c.Finalizers...), " ")
 }
 
-// on is a request for the config map, or what it would be called.
-func (w *world) on(name string) *writes.Request {
+// requestFor returns a request for a config map.
+func (w *fixture) requestFor(name string) *writes.Request {
 	return &writes.Request{Kind: w.kind("configmaps"), Namespace: "ns", Name: name, User: &request.User{Name: "alice"}, Manager: "test"}
 }

@@ -14,7 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/cache/valuedict"
 )
 
-// template makes values that differ in a name, an ID and a few settings.
+// template generates values that differ in a name, an ID and a few settings.
 type template struct{ head, middle, tail string }
 
 func newTemplate(r *rand.Rand, size int) template {
@@ -32,42 +32,42 @@ func (t template) value(r *rand.Rand, i int) []byte {
 	return fmt.Appendf(nil, "name-%d %s uid %016x %s setting %08x %s", i, t.head, r.Uint64(), t.middle, r.Uint32(), t.tail)
 }
 
-// packed is a value that was packed, maybe.
+// packed is the result of Pack. The dictionary is nil if packing did not pay.
 type packed struct {
 	value, small []byte
-	book         *valuedict.Book
+	dict         *valuedict.Dictionary
 }
 
-// all is how many bytes all values have, where nothing else is said.
+// all is the total size of values that tests declare unless they vary it.
 const all = 8 << 20
 
-func pack(s *valuedict.Shelf, value []byte) packed {
-	small, book := s.Pack(value, all)
-	return packed{value, small, book}
+func pack(s *valuedict.Pool, value []byte) packed {
+	small, dict := s.Pack(value, all)
+	return packed{value, small, dict}
 }
 
 func (p packed) check(t interface{ Fatalf(string, ...any) }) {
-	if p.book == nil {
+	if p.dict == nil {
 		if p.small != nil {
-			t.Fatalf("packed with no book")
+			t.Fatalf("packed value without a dictionary")
 		}
 		return
 	}
 	if n := valuedict.Size(p.small); n != len(p.value) {
-		t.Fatalf("a value of %d bytes has the size %d", len(p.value), n)
+		t.Fatalf("got size %d, want %d", n, len(p.value))
 	}
 	before := []byte("before")
-	if got := p.book.Append(before, p.small); !bytes.Equal(got, append(before, p.value...)) {
-		t.Fatalf("%q became %q", p.value, got)
+	if got := p.dict.Append(before, p.small); !bytes.Equal(got, append(before, p.value...)) {
+		t.Fatalf("got %q, want %q", got, p.value)
 	}
 }
 
-// Values of one template are a fraction of what they were, from the third on or so.
-func TestTemplates(t *testing.T) {
+// Values of one template shrink to a fraction, after the first few.
+func TestValuesOfOneTemplateArePacked(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261125, 1))
 	for _, n := range []int{1, 3, 20} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			var s valuedict.Shelf
+			var s valuedict.Pool
 			var templates []template
 			for range n {
 				templates = append(templates, newTemplate(r, 4000))
@@ -77,15 +77,15 @@ func TestTemplates(t *testing.T) {
 			for i := range 2000 {
 				p := pack(&s, templates[i%n].value(r, i))
 				if i >= 1000 && len(p.small) > len(p.value)/10 {
-					t.Fatalf("the %d-th value of %d bytes takes %d", i, len(p.value), len(p.small))
+					t.Fatalf("value %d of %d bytes takes %d, want at most a tenth", i, len(p.value), len(p.small))
 				}
-				if p.book == nil {
+				if p.dict == nil {
 					raw++
 				}
 				all = append(all, p)
 			}
 			if raw > 100+10*n {
-				t.Errorf("%d values were kept as they are", raw)
+				t.Errorf("%d values were not packed, want at most %d", raw, 100+10*n)
 			}
 			for _, p := range all {
 				p.check(t)
@@ -94,64 +94,64 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-// What has nothing in common stays as it is, and teaches nothing to the book.
-func TestNoise(t *testing.T) {
+// Values without shared text are not packed and add no phrases.
+func TestRandomValuesAreNotPacked(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261125, 2))
-	var s valuedict.Shelf
+	var s valuedict.Pool
 	for range 3000 {
 		value := make([]byte, 200+r.IntN(2000))
 		for i := range value {
 			value[i] = byte(r.Uint32())
 		}
-		if p := pack(&s, value); p.book != nil {
-			t.Fatalf("noise of %d bytes became %d", len(value), len(p.small))
+		if p := pack(&s, value); p.dict != nil {
+			t.Fatalf("random value of %d bytes was packed to %d", len(value), len(p.small))
 		}
 	}
 	tm := newTemplate(r, 3000)
 	for i := range 2000 {
 		p := pack(&s, tm.value(r, i))
 		p.check(t)
-		if i == 1999 && p.book == nil {
-			t.Error("after noise no template is learnt any more")
+		if i == 1999 && p.dict == nil {
+			t.Error("template is not packed after random values")
 		}
 	}
 }
 
-// Books are followed by others when templates change, what was packed stays good, and no more
-// than a few are in use.
-func TestBooksFollow(t *testing.T) {
+// New dictionaries follow when templates change. Values of older dictionaries stay readable, and
+// the number of dictionaries in use is limited.
+func TestDictionariesFollowTemplates(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261125, 3))
-	var s valuedict.Shelf
+	var s valuedict.Pool
 	var kept []packed
-	books := map[*valuedict.Book]bool{}
+	dicts := map[*valuedict.Dictionary]bool{}
 	for range 1000 { // 4 MB of templates
 		tm := newTemplate(r, 4000)
 		for i := range 4 {
 			p := pack(&s, tm.value(r, i))
-			if p.book != nil && !books[p.book] {
-				books[p.book] = true
+			if p.dict != nil && !dicts[p.dict] {
+				dicts[p.dict] = true
 				kept = append(kept, p)
 			}
 		}
 	}
-	// Two that were small, and four.
-	if len(books) != 6 {
-		t.Errorf("%d books are in use", len(books))
+	// Two small ones and four of full size.
+	if len(dicts) != 6 {
+		t.Errorf("%d dictionaries are in use, want 6", len(dicts))
 	}
 	for _, p := range kept {
 		p.check(t)
 	}
-	if crowd := s.Tidy(all); len(crowd) != 3 {
-		t.Errorf("%d books stand in the way of another", len(crowd))
+	if crowd := s.Compact(all); len(crowd) != 3 {
+		t.Errorf("%d dictionaries prevent a new one, want 3", len(crowd))
 	}
-	if crowd := s.Tidy(all); len(crowd) != 0 {
-		t.Errorf("%d books stand in the way, where no other is wanted", len(crowd))
+	if crowd := s.Compact(all); len(crowd) != 0 {
+		t.Errorf("%d dictionaries prevent a new one that was not requested, want 0", len(crowd))
 	}
-	kept, books = nil, nil
+	kept, dicts = nil, nil
 	runtime.GC()
 	tm, good := newTemplate(r, 4000), 0
 	for i := range 4000 {
-		if p := pack(&s, tm.value(r, i)); p.book != nil {
+		if p := pack(&s, tm.value(r, i)); p.dict != nil {
 			p.check(t)
 			good++
 		}
@@ -161,14 +161,14 @@ func TestBooksFollow(t *testing.T) {
 		}
 	}
 	if good < 2000 {
-		t.Errorf("only %d of 4000 were packed once the old books were not in use any more", good)
+		t.Errorf("%d of 4000 values were packed after the old dictionaries were freed, want at least 2000", good)
 	}
 }
 
-// Two large values that are the same do not fill a book.
-func TestLargePhrases(t *testing.T) {
+// Pairs of equal large values do not fill a dictionary.
+func TestLargeEqualValuesDoNotFillDictionary(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261125, 5))
-	var s valuedict.Shelf
+	var s valuedict.Pool
 	tm, good := newTemplate(r, 4000), 0
 	for i := range 200 {
 		large := newTemplate(r, 50_000)
@@ -176,19 +176,19 @@ func TestLargePhrases(t *testing.T) {
 			pack(&s, large.value(r, i)).check(t)
 		}
 		p := pack(&s, tm.value(r, i))
-		if p.check(t); p.book != nil {
+		if p.check(t); p.dict != nil {
 			good++
 		}
 	}
 	if good < 160 {
-		t.Errorf("%d of 200 of a template were packed", good)
+		t.Errorf("%d of 200 values of a template were packed, want at least 160", good)
 	}
 }
 
-// Whatever values are, they come back.
-func TestRoundTrip(t *testing.T) {
+// Every value is unpacked to its original.
+func TestPackedValuesRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var s valuedict.Shelf
+		var s valuedict.Pool
 		parts := rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), 0, 300), 1, 12).Draw(t, "parts")
 		var all []packed
 		for range rapid.IntRange(1, 60).Draw(t, "values") {
@@ -204,9 +204,9 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// Many pack and read at once.
-func TestAtOnce(t *testing.T) {
-	var s valuedict.Shelf
+// A pool supports concurrent packing and unpacking.
+func TestConcurrentPacking(t *testing.T) {
+	var s valuedict.Pool
 	var all sync.WaitGroup
 	for g := range 4 {
 		all.Go(func() {
@@ -226,10 +226,10 @@ func TestAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-func FuzzShelf(f *testing.F) {
+func FuzzPack(f *testing.F) {
 	f.Add([]byte(strings.Repeat("one of many values\x00", 200)), byte(16))
 	f.Fuzz(func(t *testing.T, text []byte, n byte) {
-		var s valuedict.Shelf
+		var s valuedict.Pool
 		size := max(1, len(text)/max(1, int(n)))
 		for range 3 {
 			for part := text; len(part) > 0; part = part[min(size, len(part)):] {
@@ -240,15 +240,15 @@ func FuzzShelf(f *testing.F) {
 	})
 }
 
-func benchmarkShelf(b *testing.B) (*valuedict.Shelf, [][]byte, []packed) {
+func benchmarkPool(b *testing.B) (*valuedict.Pool, [][]byte, []packed) {
 	r := rand.New(rand.NewPCG(20261125, 9))
-	s := &valuedict.Shelf{}
+	s := &valuedict.Pool{}
 	tm := newTemplate(r, 4400)
 	var values [][]byte
 	var all []packed
 	for i := range 1000 {
 		values = append(values, tm.value(r, i))
-		if p := pack(s, values[i]); p.book != nil {
+		if p := pack(s, values[i]); p.dict != nil {
 			all = append(all, p)
 		}
 	}
@@ -258,17 +258,17 @@ func benchmarkShelf(b *testing.B) (*valuedict.Shelf, [][]byte, []packed) {
 }
 
 func BenchmarkPack(b *testing.B) {
-	s, values, _ := benchmarkShelf(b)
+	s, values, _ := benchmarkPool(b)
 	for i := range b.N {
 		s.Pack(values[i%len(values)], all)
 	}
 }
 
 func BenchmarkAppend(b *testing.B) {
-	_, _, all := benchmarkShelf(b)
+	_, _, all := benchmarkPool(b)
 	var buf []byte
 	for i := range b.N {
 		p := &all[i%len(all)]
-		buf = p.book.Append(buf[:0], p.small)
+		buf = p.dict.Append(buf[:0], p.small)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// inTime replaces a deadline error by the API's timeout error.
-func inTime(err error) error {
+// asTimeout replaces a deadline error by the API's timeout error.
+func asTimeout(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
 	}

@@ -6,15 +6,15 @@ import (
 	"sync/atomic"
 )
 
-// Book is the text that packed values refer to. It only grows. It is safe for concurrent use, and
-// must not be copied.
-type Book struct {
+// Dictionary is the text that packed values refer to. It only grows. It is safe for concurrent use,
+// and must not be copied.
+type Dictionary struct {
 	text []byte // never reallocated
 	used atomic.Int64
 }
 
-// Append appends the unpacked form of a value that was packed with the book.
-func (b *Book) Append(dst, packed []byte) []byte {
+// Append appends the unpacked form of a value that was packed with the dictionary.
+func (b *Dictionary) Append(dst, packed []byte) []byte {
 	size, i := uvarint(packed, 0)
 	dst = slices.Grow(dst, int(size))
 	next := 0
@@ -50,10 +50,10 @@ func uvarint(b []byte, i int) (uint64, int) {
 	return v, i + n
 }
 
-// index finds positions in a book's text by the eight bytes at the position. It may miss some.
-// Lookups run concurrently with additions, so every hit is compared with the text.
+// index finds positions in a dictionary's text by the eight bytes at the position. It may miss
+// some. Lookups run concurrently with additions, so every hit is compared with the text.
 type index struct {
-	book  *Book
+	dict  *Dictionary
 	slots []atomic.Uint32 // position+1 in the low bits, bits of the hash above
 	shift uint
 	every int // distance of the indexed positions
@@ -70,9 +70,9 @@ const (
 	placeMask = 1<<placeBits - 1
 )
 
-// newIndex returns an index with a new book of the given size, a power of two.
+// newIndex returns an index with a new dictionary of the given size, a power of two.
 func newIndex(size, every int) *index {
-	x := &index{book: &Book{text: make([]byte, size)}, slots: make([]atomic.Uint32, size/bytesPerSlot), every: every, shift: 64}
+	x := &index{dict: &Dictionary{text: make([]byte, size)}, slots: make([]atomic.Uint32, size/bytesPerSlot), every: every, shift: 64}
 	for n := len(x.slots); n > 1; n /= 2 {
 		x.shift--
 	}
@@ -87,21 +87,21 @@ func hash(v uint64) uint64 { return v * 0x9e3779b97f4a7c15 }
 func tag(h uint64) uint32 { return uint32(h>>placeBits) &^ placeMask }
 
 // room returns how many bytes can be added.
-func (x *index) room() int { return len(x.book.text) - int(x.book.used.Load()) }
+func (x *index) room() int { return len(x.dict.text) - int(x.dict.used.Load()) }
 
 // add adds text, which must fit. Calls must not be concurrent.
 func (x *index) add(more []byte) {
-	used := int(x.book.used.Load())
-	end := used + copy(x.book.text[used:], more)
-	x.book.used.Store(int64(end))
+	used := int(x.dict.used.Load())
+	end := used + copy(x.dict.text[used:], more)
+	x.dict.used.Store(int64(end))
 	from := max(0, used-word+1)
 	for at := (from + x.every - 1) / x.every * x.every; at+word <= end; at += x.every {
-		h := hash(load(x.book.text[at:]))
+		h := hash(load(x.dict.text[at:]))
 		x.slots[h>>x.shift].Store(tag(h) | uint32(at+1))
 	}
 }
 
-// matches iterates over the parts of a value that are in a book.
+// matches iterates over the parts of a value that are in a dictionary.
 type matches struct {
 	index *index
 	text  []byte
@@ -111,7 +111,7 @@ type matches struct {
 }
 
 func (x *index) matches(value []byte) matches {
-	return matches{index: x, text: x.book.text[:x.book.used.Load()], value: value}
+	return matches{index: x, text: x.dict.text[:x.dict.used.Load()], value: value}
 }
 
 const (
@@ -176,7 +176,8 @@ func (m *matches) step() (start, end, at int, ok bool) {
 // took advances past a match that step returned.
 func (m *matches) took(start, end, at int) { m.own, m.next = end, at+end-start }
 
-// pack appends the packed form of a value. own is the number of its bytes that are not in the book.
+// pack appends the packed form of a value. own is the number of its bytes that are not in the
+// dictionary.
 func (x *index) pack(dst, value []byte) (_ []byte, own int) {
 	dst = binary.AppendUvarint(dst, uint64(len(value)))
 	m := x.matches(value)

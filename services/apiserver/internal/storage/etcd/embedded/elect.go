@@ -13,10 +13,10 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// hasten makes the only member leader without waiting for its election timeout. The timeout can
+// electNow makes the only member leader without waiting for its election timeout. The timeout can
 // then be long, so that an idle server rarely wakes up. It sends the message that a leader sends to
 // its chosen successor; raft ignores it where it does not apply.
-func hasten(ctx context.Context, s *etcdserver.EtcdServer) error {
+func electNow(ctx context.Context, s *etcdserver.EtcdServer) error {
 	id := uint64(s.MemberID())
 	ticker := time.NewTicker(500 * time.Microsecond)
 	defer ticker.Stop()

@@ -13,18 +13,18 @@ import (
 // refusedBeats is the number of heartbeats between a rejection and the next attempt to subscribe.
 const refusedBeats = 5
 
-// ears holds the subscriptions of a connection. The server does not restore a subscription that it
-// rejected, or removed because permissions changed, while the connection lasts. So ears retries it
-// until it succeeds.
-type ears struct {
+// subscriptions holds the subscriptions of a connection. The server does not restore a subscription
+// that it rejected, or removed because permissions changed, while the connection lasts. So
+// subscriptions retries it until it succeeds.
+type subscriptions struct {
 	wait time.Duration // between a rejection and the next attempt
 	mu   sync.Mutex    // a leaf lock, except for the locks of the connection
-	all  map[string]*ear
+	all  map[string]*subscription
 	over bool
 }
 
-// ear is the subscription to one subject.
-type ear struct {
+// subscription is the subscription to one subject.
+type subscription struct {
 	sub    *nats.Subscription
 	handle nats.MsgHandler
 	again  *time.Timer // set while the next attempt is pending
@@ -33,11 +33,11 @@ type ear struct {
 
 // listen subscribes to a subject. Calls of handle do not overlap, even if the subscription is
 // replaced.
-func (e *ears) listen(conn *nats.Conn, subject string, handle nats.MsgHandler) error {
+func (e *subscriptions) listen(conn *nats.Conn, subject string, handle nats.MsgHandler) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var one sync.Mutex
-	in := &ear{handle: func(m *nats.Msg) {
+	in := &subscription{handle: func(m *nats.Msg) {
 		one.Lock()
 		defer one.Unlock()
 		handle(m)
@@ -47,7 +47,7 @@ func (e *ears) listen(conn *nats.Conn, subject string, handle nats.MsgHandler) e
 		return err
 	}
 	if e.all == nil {
-		e.all = map[string]*ear{}
+		e.all = map[string]*subscription{}
 	}
 	e.all[subject] = in
 	return nil
@@ -55,7 +55,7 @@ func (e *ears) listen(conn *nats.Conn, subject string, handle nats.MsgHandler) e
 
 // refused handles an error of the connection. It returns true for a repeated error: the last
 // attempt for the same subscription was rejected too.
-func (e *ears) refused(conn *nats.Conn, err error) (known bool) {
+func (e *subscriptions) refused(conn *nats.Conn, err error) (known bool) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return false
 	}
@@ -73,7 +73,7 @@ func (e *ears) refused(conn *nats.Conn, err error) (known bool) {
 	return known
 }
 
-func (e *ears) listenAgain(conn *nats.Conn, subject string) {
+func (e *subscriptions) listenAgain(conn *nats.Conn, subject string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.over {
@@ -87,7 +87,7 @@ func (e *ears) listenAgain(conn *nats.Conn, subject string) {
 	}
 }
 
-func (e *ears) close() {
+func (e *subscriptions) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.over = true

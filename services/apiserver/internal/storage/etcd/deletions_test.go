@@ -14,23 +14,23 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// answered counts the responses with which a watch is told of changes.
-type answered struct {
+// countedWatch records the sizes of watch responses with events.
+type countedWatch struct {
 	pb.WatchClient
 	events chan int
 }
 
-func (a *answered) Watch(ctx context.Context, opts ...grpc.CallOption) (pb.Watch_WatchClient, error) {
+func (a *countedWatch) Watch(ctx context.Context, opts ...grpc.CallOption) (pb.Watch_WatchClient, error) {
 	stream, err := a.WatchClient.Watch(ctx, opts...)
-	return &answers{stream, a.events}, err
+	return &countedStream{stream, a.events}, err
 }
 
-type answers struct {
+type countedStream struct {
 	pb.Watch_WatchClient
 	events chan int
 }
 
-func (a *answers) Recv() (*pb.WatchResponse, error) {
+func (a *countedStream) Recv() (*pb.WatchResponse, error) {
 	r, err := a.Watch_WatchClient.Recv()
 	if err == nil && len(r.Events) > 0 {
 		a.events <- len(r.Events)
@@ -38,20 +38,21 @@ func (a *answers) Recv() (*pb.WatchResponse, error) {
 	return r, err
 }
 
-// TestMassesGoInOneRevision: etcd tells of all that goes in one revision at once. The time that it
-// takes to cut such a response into fragments grows with the square of their events.
-func TestMassesGoInOneRevision(t *testing.T) {
+// TestManyDeletionsInOneRevision checks that the watch does not let etcd fragment responses. etcd
+// sends all events of a revision at once, and the time to fragment such a response is quadratic in
+// the number of events.
+func TestManyDeletionsInOneRevision(t *testing.T) {
 	const txns, each = 32, 64
 	server := etcdtest.Server(t)
 	cfg := server.Config()
-	watched := &answered{cfg.Watch, make(chan int, txns+1)}
+	watched := &countedWatch{cfg.Watch, make(chan int, txns+1)}
 	cfg.Watch = watched
 	store := etcdtest.Store(t, cfg)
 	start, err := store.Revision(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	long := strings.Repeat("k", 1<<10) // with which a response is larger than etcd sends at a time
+	long := strings.Repeat("k", 1<<10) // makes the response larger than the limit of etcd
 	for i := range txns {
 		var ops []clientv3.Op
 		for j := range each {
@@ -72,9 +73,9 @@ func TestMassesGoInOneRevision(t *testing.T) {
 	defer w.Stop()
 	b := await(t, "the deletions", w.Batches())
 	if len(b.Events) != txns*each || b.Revision != gone.Header.Revision || b.Events[0].Type != storage.Deleted {
-		t.Errorf("%d events up to %d, want %d at %d", len(b.Events), b.Revision, txns*each, gone.Header.Revision)
+		t.Errorf("got %d events up to %d, want %d at %d", len(b.Events), b.Revision, txns*each, gone.Header.Revision)
 	}
 	if n := <-watched.events; n != txns*each {
-		t.Errorf("etcd was asked to tell of %d deletions in pieces, the first with %d", txns*each, n)
+		t.Errorf("%d deletions were fragmented, the first response has %d", txns*each, n)
 	}
 }

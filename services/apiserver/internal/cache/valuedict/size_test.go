@@ -1,0 +1,67 @@
+//go:build !race
+
+package valuedict_test
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"testing"
+
+	"binnacle/services/apiserver/internal/cache/valuedict"
+)
+
+// The size of dictionaries depends on the total size of values. They are dropped when the values
+// are gone.
+func TestDictionarySizeFollowsValues(t *testing.T) {
+	r := rand.New(rand.NewPCG(20261125, 4))
+	for _, c := range []struct{ all, most int64 }{{1 << 10, 0}, {200 << 10, 16 << 10}, {1 << 20, 64 << 10}, {3 << 20, 256 << 10}} {
+		var s valuedict.Pool
+		most := int64(0)
+		for i := range 400 {
+			tm := newTemplate(r, 4000)
+			for range 3 {
+				if _, dict := s.Pack(tm.value(r, i), c.all); dict != nil {
+					most = max(most, dict.Bytes())
+				}
+			}
+		}
+		if most != c.most {
+			t.Errorf("with %d bytes of values: got a dictionary of %d bytes, want %d", c.all, most, c.most)
+		}
+		s.Compact(1 << 10)
+		tm := newTemplate(r, 4000)
+		for i := range 100 {
+			if _, dict := s.Pack(tm.value(r, i), 1<<10); dict != nil {
+				t.Fatalf("with %d bytes left of %d: got a dictionary, want none", 1<<10, c.all)
+			}
+		}
+	}
+}
+
+// A full dictionary is replaced by one of equal size when there are too few values for a larger
+// one.
+func TestDictionaryIsReplacedForFewValues(t *testing.T) {
+	r := rand.New(rand.NewPCG(20261125, 6))
+	for _, all := range []int64{200 << 10, 400 << 10, 3 << 20} {
+		var s valuedict.Pool
+		for i := range 300 {
+			tm := newTemplate(r, 4000)
+			for range 3 {
+				s.Pack(tm.value(r, i), all)
+			}
+		}
+		tm, good := newTemplate(r, 4000), 0
+		for i := range 600 {
+			s.Compact(all)
+			if _, dict := s.Pack(tm.value(r, i), all); dict != nil {
+				good++
+			}
+			if i%20 == 0 {
+				runtime.GC()
+			}
+		}
+		if good < 300 {
+			t.Errorf("with %d bytes of values: %d of 600 values of a new template were packed, want at least 300", all, good)
+		}
+	}
+}

@@ -1,0 +1,324 @@
+package responsewriters
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/codec/negotiation"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// stuck is a response writer that blocks in the second write.
+type stuck struct {
+	http.ResponseWriter
+	pieces  int
+	waits   chan struct{} // closed when the second write blocks
+	proceed chan struct{}
+}
+
+func (s *stuck) Write(b []byte) (int, error) {
+	if s.pieces++; s.pieces == 2 {
+		close(s.waits)
+		<-s.proceed
+	}
+	return len(b), nil
+}
+
+// channel implements Limiter with its capacity as limit.
+type channel chan struct{}
+
+func (c channel) Enter(ctx context.Context) error {
+	select {
+	case c <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (c channel) Leave() { <-c }
+
+// slowChannel implements SlowLimiter.
+type slowChannel struct{ channel }
+
+func (c slowChannel) Enter(r *http.Request, _ bool) error { return c.channel.Enter(r.Context()) }
+
+// TestLongResponsesAreLimited checks with a limit of one that a response releases the limiter
+// while it waits for its client, and when it ends or panics.
+func TestLongResponsesAreLimited(t *testing.T) {
+	limiter := make(channel, 1)
+	answer := func(w http.ResponseWriter, n int, end func(p *pieces)) {
+		p := newPieces(w, httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
+		defer p.releaseLimiter()
+		for range n {
+			if _, err := p.Write(bytes.Repeat([]byte("x"), pieceSize)); err != nil {
+				t.Error(err)
+			}
+		}
+		end(p)
+	}
+	whole := func(p *pieces) {
+		if err := p.end(); err != nil {
+			t.Error(err)
+		}
+	}
+	s := &stuck{ResponseWriter: httptest.NewRecorder(), waits: make(chan struct{}), proceed: make(chan struct{})}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		answer(s, 3, whole)
+	}()
+	<-s.waits
+	w := httptest.NewRecorder()
+	answer(w, 5, whole) // the stuck response does not hold the limiter
+	if n := w.Body.Len(); n != 5*pieceSize {
+		t.Errorf("got %d bytes, want %d", n, 5*pieceSize)
+	}
+	func() {
+		defer func() { _ = recover() }()
+		answer(httptest.NewRecorder(), 2, func(*pieces) {
+			if len(limiter) != 1 {
+				t.Error("piece is encoded without the limiter")
+			}
+			panic("an object that cannot be encoded")
+		})
+	}()
+	close(s.proceed)
+	<-done
+	if n := len(limiter); n != 0 {
+		t.Errorf("limiter is held %d times, want 0", n)
+	}
+}
+
+// TestLimiterIsReleasedWhileStoreIsRead checks that a response that streams from the store holds
+// the limiter while it encodes an object and not while it waits for the next one.
+func TestLimiterIsReleasedWhileStoreIsRead(t *testing.T) {
+	limiter := make(channel, 1)
+	w := httptest.NewRecorder()
+	p := newPieces(w, httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
+	defer p.releaseLimiter()
+	failed := errors.New("store unavailable")
+	const objects = 3
+	l := &List{Walk: func(visit func(*watchcache.Entry) error) error {
+		for n := range objects {
+			if len(limiter) != 0 {
+				t.Errorf("limiter is held while object %d is read", n)
+			}
+			if err := visit(nil); err != nil {
+				return err
+			}
+		}
+		return failed
+	}}
+	made := 0
+	err := p.each(l, func(*watchcache.Entry) error {
+		if want := min(made, 1); len(limiter) != want {
+			t.Errorf("object %d: limiter is held %d times, want %d", made, len(limiter), want)
+		}
+		made++
+		p.buf = append(p.buf, bytes.Repeat([]byte("x"), pieceSize)...)
+		return p.sent(nil)
+	})
+	if !errors.Is(err, failed) || made != objects || w.Body.Len() != objects*pieceSize {
+		t.Errorf("got %d objects, %d bytes, %v", made, w.Body.Len(), err)
+	}
+}
+
+// TestSlowFormsAreLimited checks that slow forms acquire the limiter for the first object of a
+// list and for a single large object.
+func TestSlowFormsAreLimited(t *testing.T) {
+	limiter := make(channel, 1)
+	for _, walked := range []bool{false, true} {
+		p := newPieces(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
+		p.slow = true
+		each := func(visit func(*watchcache.Entry) error) error { return visit(nil) }
+		l := &List{Items: []*watchcache.Entry{watchcache.Apart("k", nil)}}
+		if walked {
+			l.Walk = each
+		}
+		err := p.each(l, func(*watchcache.Entry) error {
+			if len(limiter) != 1 {
+				t.Errorf("walked %t: first object is encoded without the limiter", walked)
+			}
+			return nil
+		})
+		if p.releaseLimiter(); err != nil || len(limiter) != 0 {
+			t.Errorf("got %v, limiter is held %d times, want 0", err, len(limiter))
+		}
+	}
+	for _, c := range []struct {
+		media string
+		size  int
+		waits bool
+	}{
+		{api.MediaYAML, 2 * largeToFormat, true}, {api.MediaCBOR, 2 * largeToFormat, true}, {api.MediaYAML, 100, false},
+	} {
+		f := &Form{Choice: negotiation.Choice{Media: c.media}, answers: &Answers{Slow: slowChannel{limiter}}}
+		ctx, cancel := context.WithCancel(t.Context())
+		limiter <- struct{}{} // held by another request
+		cancel()
+		begun := false
+		ctx = request.WithBegun(ctx, func() { begun = true })
+		_, err := f.formatLimited(httptest.NewRequest("GET", "/", nil).WithContext(ctx), []byte(`{"a":"`+strings.Repeat("x", c.size)+`"}`))
+		if errors.Is(err, context.Canceled) != c.waits || begun != c.waits {
+			t.Errorf("%s of %d bytes: got %v, started: %t", c.media, c.size, err, begun)
+		}
+		if <-limiter; len(limiter) != 0 {
+			t.Error("limiter is still held")
+		}
+	}
+}
+
+// recorder records the slices that are written.
+type recorder struct {
+	*httptest.ResponseRecorder
+	writes [][]byte
+}
+
+func (w *recorder) Write(b []byte) (int, error) {
+	w.writes = append(w.writes, b)
+	return w.ResponseRecorder.Write(b)
+}
+
+// TestLargeItemsAreNotCopied checks that large items are written without a copy and that encoding
+// of the next piece holds the limiter.
+func TestLargeItemsAreNotCopied(t *testing.T) {
+	for _, size := range []int{1, largeItem - 1, largeItem, pieceSize - 1, pieceSize, 3 * pieceSize} {
+		limiter := make(channel, 1)
+		w := &recorder{ResponseRecorder: httptest.NewRecorder()}
+		p := newPieces(w, httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
+		item, whole := bytes.Repeat([]byte("i"), size), []byte(nil)
+		for range 3 {
+			p.buf = append(p.buf, "before"...)
+			if err := p.share(item); err != nil {
+				t.Fatal(err)
+			}
+			whole = append(append(whole, "before"...), item...)
+		}
+		if left := 3*(size+len("before")) >= pieceSize; len(limiter) == 1 != left {
+			t.Errorf("items of %d bytes: limiter is held %d times", size, len(limiter))
+		}
+		if err := p.end(); err != nil {
+			t.Error(err)
+		}
+		p.releaseLimiter()
+		if !bytes.Equal(w.Body.Bytes(), whole) {
+			t.Errorf("items of %d bytes: got %d bytes, want %d", size, w.Body.Len(), len(whole))
+		}
+		shared := 0
+		for _, b := range w.writes {
+			if len(b) > 0 && &b[0] == &item[0] {
+				shared++
+			}
+		}
+		if want := map[bool]int{true: 3}[size >= largeItem]; shared != want {
+			t.Errorf("items of %d bytes: %d were written without a copy, want %d", size, shared, want)
+		}
+	}
+}
+
+// TestListFailsWithoutLimiter checks that a list that cannot acquire the limiter in time fails
+// with a Status or, after the first piece, by closing the connection. A disconnected client gets
+// nothing.
+func TestListFailsWithoutLimiter(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		slow  bool // nothing was written yet
+		leave bool
+		want  string
+	}{
+		{"timeout before the first piece", true, false, "request did not complete within the allotted timeout"},
+		{"timeout after the first piece", false, false, http.ErrAbortHandler.Error()},
+		{"client disconnects", true, true, ""},
+		{"client disconnects after the first piece", false, true, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				limiter := make(channel, 1)
+				limiter <- struct{}{} // held by another request
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+				defer cancel()
+				if c.leave {
+					ctx, cancel = context.WithCancel(t.Context())
+					cancel()
+				}
+				w := httptest.NewRecorder()
+				p := newPieces(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx), "text/plain", limiter)
+				p.slow = c.slow
+				answer := func() (err error) {
+					defer func() {
+						if r := recover(); r != nil {
+							err = r.(error)
+						}
+					}()
+					l := &List{Items: []*watchcache.Entry{watchcache.Apart("a", nil), watchcache.Apart("b", nil)}}
+					err = p.each(l, func(*watchcache.Entry) error {
+						p.buf = append(p.buf, bytes.Repeat([]byte("x"), pieceSize)...)
+						return p.sent(nil)
+					})
+					if err != nil {
+						return p.abort(err)
+					}
+					return p.end()
+				}
+				got := ""
+				if err := answer(); err != nil {
+					got = err.Error()
+				}
+				if !strings.Contains(got, c.want) || c.want == "" && got != "" || c.slow && (p.started || w.Body.Len() > 0) {
+					t.Errorf("got %q and %d bytes, want %q", got, w.Body.Len(), c.want)
+				}
+			})
+		})
+	}
+}
+
+// TestScanLimiter checks that each Pause releases and acquires the limiter, and that failures are
+// reported as API errors.
+func TestScanLimiter(t *testing.T) {
+	limiter := make(channel, 1)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	s := (&Answers{Limiter: limiter}).ScanLimiter(ctx)
+	for range 3 {
+		if len(limiter) > 1 || !s.Pause() || len(limiter) != 1 {
+			t.Fatalf("limiter is held %d times, %v, want 1", len(limiter), s.Err())
+		}
+	}
+	if s.End(); len(limiter) != 0 {
+		t.Error("End did not release the limiter")
+	}
+	limiter <- struct{}{} // held by another request
+	cancel(nil)
+	if s.Pause() || !errors.Is(s.Err(), context.Canceled) {
+		t.Errorf("cancelled request: got %v, want context.Canceled", s.Err())
+	}
+	late, end := context.WithDeadline(t.Context(), time.Unix(1, 0))
+	defer end()
+	s = (&Answers{Limiter: limiter}).ScanLimiter(late)
+	if s.Pause() || !apierrors.IsTimeout(s.Err()) {
+		t.Errorf("deadline: got %v, want Timeout", s.Err())
+	}
+	if s.End(); len(limiter) != 1 {
+		t.Error("End released the limiter of another request")
+	}
+}
+
+// TestNilScanLimiter checks that a nil ScanLimiter never blocks.
+func TestNilScanLimiter(t *testing.T) {
+	var s *ScanLimiter
+	if !s.Pause() || s.Err() != nil {
+		t.Error("nil ScanLimiter returned false or an error")
+	}
+	s.End()
+}

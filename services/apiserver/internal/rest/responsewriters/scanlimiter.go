@@ -1,0 +1,47 @@
+package responsewriters
+
+import "context"
+
+// ScanLimiter limits work that reads many objects before it writes any. The work before the first
+// Pause is not limited. Its methods may be called from one goroutine at a time. A nil ScanLimiter
+// has no limit.
+type ScanLimiter struct {
+	limiter  Limiter
+	ctx      context.Context
+	acquired bool // holds the limiter
+	err      error
+}
+
+// ScanLimiter returns the ScanLimiter of a request. Its waits end with ctx. The caller calls End at
+// the end.
+func (a *Answers) ScanLimiter(ctx context.Context) *ScanLimiter {
+	return &ScanLimiter{limiter: a.Limiter, ctx: ctx}
+}
+
+// Pause releases the limiter and acquires it again. It returns false if it cannot be acquired in
+// time; Err then returns the reason.
+func (s *ScanLimiter) Pause() bool {
+	s.End()
+	if s == nil || s.limiter == nil {
+		return true
+	}
+	s.err = asTimeout(s.limiter.Enter(s.ctx))
+	s.acquired = s.err == nil
+	return s.acquired
+}
+
+// Err returns the error of the last Pause, or nil.
+func (s *ScanLimiter) Err() error {
+	if s == nil {
+		return nil
+	}
+	return s.err
+}
+
+// End releases the limiter.
+func (s *ScanLimiter) End() {
+	if s != nil && s.acquired {
+		s.acquired = false
+		s.limiter.Leave()
+	}
+}
