@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/rest/internalclient"
 )
 
-// script is a door that answers as it is told, the last answer for ever, and notes what it is asked.
+// script is a Doer with prepared results. It repeats the last result of a verb, and records calls.
 type script struct {
 	answers map[internalclient.Verb][]error
 	asked   []internalclient.Verb
@@ -31,8 +31,9 @@ func (s *script) Do(_ context.Context, c internalclient.Call, _ any) error {
 	return all[0]
 }
 
-// TestWhatIsTriedAgain is what others were faster with, a few times; other failures are told at once.
-func TestWhatIsTriedAgain(t *testing.T) {
+// TestConflictsAreRetried checks that the client retries conflicts a few times, and returns other
+// errors at once.
+func TestConflictsAreRetried(t *testing.T) {
 	const get, create, update = internalclient.Get, internalclient.Create, internalclient.Update
 	at := internalclient.Of("", "v1", "secrets", "ns")
 	none, there := apierrors.NewNotFound(corev1.Resource("secrets"), "s"), apierrors.NewAlreadyExists(corev1.Resource("secrets"), "s")
@@ -75,14 +76,14 @@ func TestWhatIsTriedAgain(t *testing.T) {
 		"not labelled":              {label, answers{update: {odd}}, []internalclient.Verb{get, update}, odd},
 	} {
 		s := &script{answers: c.answers}
-		if err := c.do(t.Context(), &internalclient.Client{Door: s}); !errors.Is(err, c.err) || !slices.Equal(s.asked, c.asked) {
-			t.Errorf("%s: %v, asked was %v", name, err, s.asked)
+		if err := c.do(t.Context(), &internalclient.Client{Doer: s}); !errors.Is(err, c.err) || !slices.Equal(s.asked, c.asked) {
+			t.Errorf("%s: got %v, calls %v; want %v, %v", name, err, s.asked, c.err, c.asked)
 		}
 	}
 	for name, do := range map[string]func(context.Context, *internalclient.Client) error{"put": put, "label": label} {
 		s := &script{answers: answers{update: {conflict}}}
-		if err := do(t.Context(), &internalclient.Client{Door: s}); err == nil || len(s.asked) != 10 {
-			t.Errorf("%s: %v after %s", name, err, fmt.Sprint(s.asked))
+		if err := do(t.Context(), &internalclient.Client{Doer: s}); err == nil || len(s.asked) != 10 {
+			t.Errorf("%s: got %v after calls %s", name, err, fmt.Sprint(s.asked))
 		}
 	}
 }

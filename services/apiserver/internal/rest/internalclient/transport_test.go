@@ -13,7 +13,7 @@ import (
 
 type contextKey struct{}
 
-// send sends a request with a body to a handler by a Transport.
+// send sends a request with a body to a handler through a Transport.
 func send(t *testing.T, ctx context.Context, h http.HandlerFunc, body string) (*http.Response, error) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://kubernetes.default.svc:443/a/b?c=d", strings.NewReader(body))
