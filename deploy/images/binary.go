@@ -9,7 +9,7 @@ import (
 	"runtime/debug"
 )
 
-// machines are the architectures of binaries, by Go's names.
+// machines maps GOARCH to the machine type of ELF files.
 func machines() map[string]elf.Machine {
 	return map[string]elf.Machine{
 		"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "arm": elf.EM_ARM, "386": elf.EM_386,
@@ -17,11 +17,11 @@ func machines() map[string]elf.Machine {
 	}
 }
 
-// checkStatic refuses a binary that an empty image cannot run.
+// checkStatic rejects a binary that needs a dynamic loader or is for another architecture.
 func checkStatic(path, arch string) error {
 	f, err := elf.Open(path)
 	if err != nil {
-		return fmt.Errorf("%s is no Linux binary: %w", path, err)
+		return fmt.Errorf("%s is not a Linux binary: %w", path, err)
 	}
 	defer f.Close()
 	if want, ok := machines()[arch]; !ok || f.Machine != want {
@@ -35,7 +35,7 @@ func checkStatic(path, arch string) error {
 	return nil
 }
 
-// bill is a bill of materials, as CycloneDX 1.5 has it.
+// bill is a bill of materials in the CycloneDX 1.5 format.
 type bill struct {
 	Format      string      `json:"bomFormat"`
 	SpecVersion string      `json:"specVersion"`
@@ -61,11 +61,11 @@ type property struct {
 	Value string `json:"value"`
 }
 
-// writeBill writes what a binary was built from, as the binary itself says.
+// writeBill writes the bill of materials from the build information in a binary.
 func writeBill(binary, service, path string) error {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
-		return fmt.Errorf("what %s was built from: %w", binary, err)
+		return fmt.Errorf("build information of %s: %w", binary, err)
 	}
 	data, err := json.MarshalIndent(newBill(service, info), "", "  ")
 	if err != nil {

@@ -10,17 +10,17 @@ import (
 	"strings"
 )
 
-// none is the builder that builds nothing.
+// none selects no builder.
 const none = "none"
 
-// builder is a program that makes images.
+// builder is a program that builds images.
 type builder struct {
 	name string
-	// probe tells that it works here, not only that it is there.
+	// probe is a command that succeeds only if the builder works.
 	probe []string
-	// build is its command that reads a Dockerfile.
+	// command builds an image from a Dockerfile.
 	command string
-	// lists tells whether it makes manifest lists without a registry.
+	// lists reports whether it creates manifest lists without a registry.
 	lists bool
 }
 
@@ -32,8 +32,7 @@ func builders() []builder {
 	}
 }
 
-// findBuilder returns the one that was asked for, or the first that works; nil
-// for none.
+// findBuilder returns the requested builder, or the first that works; nil for none.
 func findBuilder(ctx context.Context, wanted string) (*builder, error) {
 	if wanted == none {
 		return nil, nil
@@ -52,25 +51,25 @@ func findBuilder(ctx context.Context, wanted string) (*builder, error) {
 	if len(errs) == 0 {
 		return nil, fmt.Errorf("--builder %q is not docker, podman, buildah or none", wanted)
 	}
-	return nil, fmt.Errorf("no program that makes images works here: %w", errors.Join(errs...))
+	return nil, fmt.Errorf("no image builder works: %w", errors.Join(errs...))
 }
 
-// build makes an image from a folder that has a Dockerfile.
+// build builds an image from a directory with a Dockerfile.
 func (b *builder) build(ctx context.Context, dir, arch, tag string) error {
 	args := []string{b.command, "--file=" + filepath.Join(dir, "Dockerfile"), "--build-arg=TARGETARCH=" + arch, "--tag=" + tag}
 	if arch != runtime.GOARCH {
-		args = append(args, "--platform=linux/"+arch) // which not every builder knows
+		args = append(args, "--platform=linux/"+arch) // not supported by every builder
 	}
 	_, err := b.run(ctx, append(args, dir)...)
 	return err
 }
 
-// join makes a manifest list of images. It tells whether it did.
+// join creates a manifest list, and reports whether the builder supports that.
 func (b *builder) join(ctx context.Context, name string, images []string) (bool, error) {
 	if !b.lists {
 		return false, nil
 	}
-	// One of an earlier run would be added to.
+	// Remove the list of an earlier run.
 	_, _ = b.run(ctx, "manifest", "rm", name)
 	if _, err := b.run(ctx, "manifest", "create", name); err != nil {
 		return false, err

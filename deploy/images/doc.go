@@ -1,16 +1,13 @@
-// Command images makes the container images of the suite, for `make images`, and
-// those of what it needs besides, for `make compose` where no registry can be
-// reached.
+// Command images builds the container images of the suite for `make images`, and images of its
+// dependencies for `make compose` without a registry.
 //
-// It goes through these steps: a static binary of each service for each
-// architecture, built here or taken from a folder; a bill of materials of each,
-// from what the Go toolchain recorded in the binary (`go version -m`), as
-// CycloneDX JSON; a build context for each, of its binaries and the CA bundle; and one
-// image per service and architecture, by whichever of docker, podman and buildah
-// works on this machine. An image of more than 60 MB, packed as registries keep it, is
-// an error. No step needs a network when the binaries are there.
+// Its steps are: build a static binary of each service for each architecture, or copy it from a
+// directory; write a bill of materials for each binary as CycloneDX JSON, from the information that
+// the Go toolchain records (`go version -m`); create a build context with the binaries and the CA
+// bundle; and build an image per service and architecture with docker, podman or buildah, whichever
+// works. It prints the size of each image. No step needs a
+// network if the binaries exist.
 //
-// An image is named PREFIX/SERVICE:TAG, with -ARCH after the tag when there are
-// several architectures; then a manifest list PREFIX/SERVICE:TAG joins them, where
-// the builder is podman or buildah.
+// Images are named PREFIX/SERVICE:TAG. With several architectures, the tag ends with -ARCH, and
+// podman and buildah also create a manifest list PREFIX/SERVICE:TAG.
 package main

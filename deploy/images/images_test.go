@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// binary builds a program of a few lines.
+// binary builds a minimal program.
 func binary(t *testing.T, dir, name string) string {
 	t.Helper()
 	source := filepath.Join(t.TempDir(), "main.go")
@@ -47,11 +47,11 @@ func TestContextHoldsBinariesAndBills(t *testing.T) {
 		}
 	}
 	if !strings.Contains(log.String(), "tokencleaner for "+runtime.GOARCH+": ") {
-		t.Errorf("the size is not printed: %s", &log)
+		t.Errorf("got log %s, want the size", &log)
 	}
 	recipe, err := os.ReadFile(filepath.Join(out, "context", "tokencleaner", "Dockerfile"))
 	if err != nil || strings.Contains(string(recipe), "@") || !strings.Contains(string(recipe), `ENTRYPOINT ["/tokencleaner"]`) || !strings.Contains(string(recipe), "EXPOSE 6446") {
-		t.Errorf("recipe %s, %v", recipe, err)
+		t.Errorf("got Dockerfile %s, %v", recipe, err)
 	}
 	data, err := os.ReadFile(filepath.Join(out, "tokencleaner-"+runtime.GOARCH+".cdx.json"))
 	if err != nil {
@@ -62,7 +62,7 @@ func TestContextHoldsBinariesAndBills(t *testing.T) {
 		t.Fatal(err)
 	}
 	if b.Format != "CycloneDX" || b.Metadata.Component.Name != "tokencleaner" || len(b.Components) == 0 || b.Components[0].PURL != "pkg:golang/std@"+runtime.Version() {
-		t.Errorf("bill %+v", b)
+		t.Errorf("got bill %+v", b)
 	}
 }
 
@@ -81,15 +81,15 @@ func TestSizeOfImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if size.unpacked != 4<<20 || size.packed < 1<<20 || size.packed > 5<<18 {
-		t.Errorf("%s for one MiB of noise and three of zeros", size)
+		t.Errorf("got %s for 1 MiB of noise and 3 MiB of zeros", size)
 	}
 	if _, err := measure(filepath.Join(dir, "none")); err == nil {
-		t.Error("an absent file has a size")
+		t.Error("missing file: got no error")
 	}
 }
 
-func TestABillListsModules(t *testing.T) {
-	self, err := os.Executable() // was built from some
+func TestBillListsModules(t *testing.T) {
+	self, err := os.Executable() // has dependencies
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,11 +102,11 @@ func TestABillListsModules(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(data), `"purl": "pkg:golang/github.com/spf13/pflag@v`) {
-		t.Errorf("%s", data)
+		t.Errorf("got bill %s", data)
 	}
 }
 
-func TestWhatAnEmptyImageCannotRunIsRefused(t *testing.T) {
+func TestCheckStaticRejectsUnsuitableBinaries(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "text")
 	if err := os.WriteFile(text, []byte("#!/bin/sh\n"), 0o700); err != nil {
@@ -115,7 +115,7 @@ func TestWhatAnEmptyImageCannotRunIsRefused(t *testing.T) {
 	static := binary(t, dir, "static")
 	tests := []struct{ name, path, arch, want string }{
 		{"static", static, runtime.GOARCH, ""},
-		{"a script", text, runtime.GOARCH, "no Linux binary"},
+		{"a script", text, runtime.GOARCH, "not a Linux binary"},
 		{"for another architecture", static, "s390x", "not for s390x"},
 		{"for an unknown architecture", static, "vax", "not for vax"},
 	}
@@ -123,21 +123,21 @@ func TestWhatAnEmptyImageCannotRunIsRefused(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			err := checkStatic(tt.path, tt.arch)
 			if (tt.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("%v, want %q", err, tt.want)
+				t.Errorf("got %v, want %q", err, tt.want)
 			}
 		})
 	}
 }
 
-func TestAnUnknownProgramIsAnError(t *testing.T) {
+func TestUnknownProgramFails(t *testing.T) {
 	c := config{Out: t.TempDir(), Builder: none, Services: []string{"kubelet"}, Dockerfile: "Dockerfile", Architectures: []string{runtime.GOARCH}, log: io.Discard}
 	if err := c.run(t.Context()); err == nil || !strings.Contains(err.Error(), `"kubelet" is none of apiserver, `) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v", err)
 	}
 }
 
-func TestAnUnknownBuilderIsAnError(t *testing.T) {
+func TestUnknownBuilderFails(t *testing.T) {
 	if _, err := findBuilder(t.Context(), "kaniko"); err == nil || !strings.Contains(err.Error(), "not docker, podman, buildah or none") {
-		t.Errorf("%v", err)
+		t.Errorf("got %v", err)
 	}
 }

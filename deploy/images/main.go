@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// config is what the command line says.
+// config holds the command line options.
 type config struct {
 	BinDir, Out, Builder, Prefix, Tag, CABundle string
 	Services, Architectures                     []string
@@ -26,14 +26,14 @@ type config struct {
 
 func main() {
 	c := config{log: os.Stdout}
-	pflag.StringVar(&c.BinDir, "bin-dir", "", "folder of static binaries, with a folder per architecture if there are several; binaries that it lacks are built")
-	pflag.StringVar(&c.Out, "out", "bin/images", "folder of the build context and the bills of materials")
-	pflag.StringVar(&c.Builder, "builder", "", "docker, podman or buildah; if empty, the first that works; none makes the context and bills alone")
-	pflag.StringVar(&c.Prefix, "prefix", "localhost/binnacle", "what the names of images begin with")
+	pflag.StringVar(&c.BinDir, "bin-dir", "", "directory of static binaries, with a subdirectory per architecture if there are several; missing binaries are built")
+	pflag.StringVar(&c.Out, "out", "bin/images", "directory of the build contexts and the bills of materials")
+	pflag.StringVar(&c.Builder, "builder", "", "docker, podman or buildah; if empty, the first that works; none creates only contexts and bills of materials")
+	pflag.StringVar(&c.Prefix, "prefix", "localhost/binnacle", "prefix of image names")
 	pflag.StringVar(&c.Tag, "tag", "latest", "tag of the images")
-	pflag.StringVar(&c.CABundle, "ca-bundle", "/etc/ssl/certs/ca-certificates.crt", "public CAs that the services believe, for OpenID Connect providers for instance")
-	pflag.StringVar(&c.Dockerfile, "dockerfile", "deploy/images/Dockerfile", "the recipe")
-	pflag.StringSliceVar(&c.Services, "service", append(suite(), "balancer"), "what to make images of; kube-apiserver, for kubeadm, etcd and nats-server are known as well")
+	pflag.StringVar(&c.CABundle, "ca-bundle", "/etc/ssl/certs/ca-certificates.crt", "public CAs that the services trust, for example for OpenID Connect providers")
+	pflag.StringVar(&c.Dockerfile, "dockerfile", "deploy/images/Dockerfile", "template of the Dockerfiles")
+	pflag.StringSliceVar(&c.Services, "service", append(suite(), "balancer"), "services to build; also kube-apiserver (for kubeadm), etcd and nats-server")
 	pflag.StringSliceVar(&c.Architectures, "arch", []string{runtime.GOARCH}, "architectures: amd64, arm64, ...")
 	pflag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -67,7 +67,7 @@ func (c *config) run(ctx context.Context) error {
 	return nil
 }
 
-// stage makes the build contexts and the bills of materials.
+// stage creates the build contexts and the bills of materials.
 func (c *config) stage(ctx context.Context, stage string) error {
 	if err := os.RemoveAll(stage); err != nil {
 		return err
@@ -99,7 +99,7 @@ func (c *config) stage(ctx context.Context, stage string) error {
 	return nil
 }
 
-// stageProgram puts the binaries of a program into its context.
+// stageProgram adds the binaries of a program to its build context.
 func (c *config) stageProgram(ctx context.Context, p program, dir string) error {
 	for _, arch := range c.Architectures {
 		if err := os.MkdirAll(filepath.Join(dir, arch), 0o755); err != nil {
@@ -133,8 +133,7 @@ func (c *config) reportSize(p program, dir, ca string) error {
 	return nil
 }
 
-// binary puts the binary of a program into the context. It builds the binary if the
-// folder of finished binaries does not have it.
+// binary copies the binary of a program from BinDir, or builds it if it does not exist there.
 func (c *config) binary(ctx context.Context, p program, arch, path string) error {
 	if c.BinDir != "" {
 		from := filepath.Join(c.BinDir, p.name)
@@ -150,10 +149,10 @@ func (c *config) binary(ctx context.Context, p program, arch, path string) error
 	return p.build(ctx, arch, path)
 }
 
-// image makes the images of a service, and joins those of several architectures.
+// image builds the images of a service, and a manifest list for several architectures.
 func (c *config) image(ctx context.Context, b *builder, stage, service string) error {
 	name := strings.TrimSuffix(c.Prefix, "/") + "/" + service + ":" + c.Tag
-	var made []string
+	var images []string
 	for _, arch := range c.Architectures {
 		tag := name
 		if len(c.Architectures) > 1 {
@@ -163,12 +162,12 @@ func (c *config) image(ctx context.Context, b *builder, stage, service string) e
 			return err
 		}
 		fmt.Fprintln(c.log, tag)
-		made = append(made, tag)
+		images = append(images, tag)
 	}
-	if len(made) < 2 {
+	if len(images) < 2 {
 		return nil
 	}
-	joined, err := b.join(ctx, name, made)
+	joined, err := b.join(ctx, name, images)
 	if err == nil && joined {
 		fmt.Fprintln(c.log, name)
 	}

@@ -13,21 +13,20 @@ import (
 	"binnacle/deploy/certs"
 )
 
-// program is what an image holds.
+// program is the content of an image.
 type program struct {
 	name string
-	// module is the folder of its module and pkg its package there.
+	// module is the directory of the Go module, pkg the package in it.
 	module, pkg string
-	// path is where it is in the image, for which there is only one name.
+	// path is the path of the binary in the image.
 	path string
 	port int
-	// root tells that it runs as root.
+	// root reports whether it runs as root.
 	root bool
 }
 
-// programs are all that images can be made of. Those of etcd and NATS take the
-// place of the stock images where no registry can be reached: the same programs,
-// of the versions in e2e/go.mod, at the same paths.
+// programs returns all supported programs. etcd and nats-server replace the stock images where no
+// registry is reachable: the same programs, in the versions of e2e/go.mod, at the same paths.
 func programs() []program {
 	var out []program
 	for i, s := range suite() {
@@ -35,15 +34,14 @@ func programs() []program {
 	}
 	return append(out,
 		program{name: "balancer", pkg: "./deploy/balancer", path: "/balancer", port: 6443},
-		// For the static pod that kubeadm writes, which names the program so, and whose
-		// keys root alone may read.
+		// For the static pod of kubeadm, which expects this name and keys that only root may read.
 		program{name: "kube-apiserver", pkg: "./services/apiserver", path: "/usr/local/bin/kube-apiserver", port: 6443, root: true},
 		program{name: "etcd", module: "e2e", pkg: "./cmd/etcd", path: "/usr/local/bin/etcd", port: 2379},
 		program{name: "nats-server", module: "e2e", pkg: "./cmd/nats-server", path: "/nats-server", port: 4222},
 	)
 }
 
-// suite are the suite's services, in the order of their ports.
+// suite returns the services of the suite in the order of their ports.
 func suite() []string { return append([]string{"apiserver"}, certs.Services()...) }
 
 func findProgram(name string) (program, error) {
@@ -59,8 +57,8 @@ func findProgram(name string) (program, error) {
 	return all[i], nil
 }
 
-// build makes a static binary. The tag leaves out an encoding of the HTTP library that
-// nothing here speaks, and with it some MiB.
+// build builds a static binary. The tag nomsgpack excludes an unused encoding of gin, which saves
+// some MiB.
 func (p program) build(ctx context.Context, arch, path string) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -75,7 +73,7 @@ func (p program) build(ctx context.Context, arch, path string) error {
 	return nil
 }
 
-// recipe is the Dockerfile of its image.
+// recipe returns the Dockerfile for a program.
 func (p program) recipe(template string) string {
 	user := "65532:65532"
 	if p.root {

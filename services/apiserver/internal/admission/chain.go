@@ -30,11 +30,11 @@ type Claim interface {
 	Drop(ctx context.Context) // the object was not and will not be written
 }
 
-// Outsider is a plugin that calls services outside of the server.
-type Outsider interface {
-	// Asks reports whether the plugin may call a service for such a request. Only the operation and
-	// the resource of the request are known yet.
-	Asks(ctx context.Context, r *Request) bool
+// ExternalCaller is a plugin that calls services outside of the server.
+type ExternalCaller interface {
+	// CallsExternal reports whether the plugin may call a service for such a request. Only the
+	// operation and the resource of the request are known yet.
+	CallsExternal(ctx context.Context, r *Request) bool
 }
 
 // Plugin is a named member of the chain. It is a Mutator, a Validator, a Claimer, or several of
@@ -46,11 +46,11 @@ type Plugin struct {
 
 // Chain calls its plugins in order. The first rejection ends a phase.
 type Chain struct {
-	mutators   []member[Mutator]
-	validators []member[Validator]
-	claimers   []member[Claimer]
-	outsiders  []Outsider
-	metrics    *Metrics
+	mutators        []member[Mutator]
+	validators      []member[Validator]
+	claimers        []member[Claimer]
+	externalCallers []ExternalCaller
+	metrics         *Metrics
 }
 
 type member[T any] struct {
@@ -71,18 +71,18 @@ func NewChain(m *Metrics, plugins ...Plugin) *Chain {
 		if x, ok := p.Plugin.(Claimer); ok {
 			c.claimers = append(c.claimers, member[Claimer]{p.Name, x})
 		}
-		if x, ok := p.Plugin.(Outsider); ok {
-			c.outsiders = append(c.outsiders, x)
+		if x, ok := p.Plugin.(ExternalCaller); ok {
+			c.externalCallers = append(c.externalCallers, x)
 		}
 	}
 	return c
 }
 
-// Outside reports whether a plugin may call a service outside of the server for such a request.
-// Such a call should happen only once; see Outsider.
-func (c *Chain) Outside(ctx context.Context, r *Request) bool {
-	for _, o := range c.outsiders {
-		if o.Asks(ctx, r) {
+// CallsExternal reports whether a plugin may call a service outside of the server for such a
+// request. Such a call should happen only once per request; see ExternalCaller.
+func (c *Chain) CallsExternal(ctx context.Context, r *Request) bool {
+	for _, o := range c.externalCallers {
+		if o.CallsExternal(ctx, r) {
 			return true
 		}
 	}
@@ -91,7 +91,7 @@ func (c *Chain) Outside(ctx context.Context, r *Request) bool {
 
 // Mutate runs the mutating phase. It runs it a second time if a plugin asked for that.
 func (c *Chain) Mutate(ctx context.Context, r *Request) error {
-	defer r.tell(ctx)
+	defer r.recordAnnotations(ctx)
 	ctx, span := tracing.Start(ctx, "Mutating admission", nil)
 	defer span.End()
 	r.again, r.reinvoked = false, false
@@ -104,17 +104,17 @@ func (c *Chain) Mutate(ctx context.Context, r *Request) error {
 
 // Validate runs the validating phase.
 func (c *Chain) Validate(ctx context.Context, r *Request) error {
-	defer r.tell(ctx)
+	defer r.recordAnnotations(ctx)
 	ctx, span := tracing.Start(ctx, "Validating admission", nil)
 	defer span.End()
 	return each(ctx, c, r, validate, c.validators, Validator.Validate)
 }
 
 // each calls members until one rejects the request.
-func each[T any](ctx context.Context, c *Chain, r *Request, step string, members []member[T], ask func(T, context.Context, *Request) error) error {
+func each[T any](ctx context.Context, c *Chain, r *Request, step string, members []member[T], call func(T, context.Context, *Request) error) error {
 	if c.metrics == nil {
 		for _, m := range members {
-			if err := ask(m.plugin, ctx, r); err != nil {
+			if err := call(m.plugin, ctx, r); err != nil {
 				return err
 			}
 		}
@@ -123,7 +123,7 @@ func each[T any](ctx context.Context, c *Chain, r *Request, step string, members
 	begin := time.Now()
 	at := begin
 	for _, m := range members {
-		err := ask(m.plugin, ctx, r)
+		err := call(m.plugin, ctx, r)
 		now := time.Now()
 		c.metrics.plugin(m.name, r.Operation, step, err != nil, now.Sub(at))
 		if at = now; err != nil {

@@ -10,18 +10,19 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// plugin writes down what it is asked; it refuses, asks again or claims as told.
+// plugin records its calls. It rejects the phase in refuse, and requests reinvocation if again is
+// set.
 type plugin struct {
 	name   string
-	told   *[]string
+	calls  *[]string
 	again  bool
-	refuse string // the phase that it refuses in
+	refuse string // the phase to reject
 }
 
 var errRefused = errors.New("refused")
 
 func (p *plugin) say(phase string) error {
-	*p.told = append(*p.told, p.name+" "+phase)
+	*p.calls = append(*p.calls, p.name+" "+phase)
 	if p.refuse == phase {
 		return errRefused
 	}
@@ -30,7 +31,7 @@ func (p *plugin) say(phase string) error {
 
 func (p *plugin) Admit(_ context.Context, r *admission.Request) error {
 	if p.again && !r.Reinvoked() {
-		r.AskAgain()
+		r.RequestReinvocation()
 	}
 	return p.say(fmt.Sprintf("admit %t", r.Reinvoked()))
 }
@@ -47,41 +48,41 @@ func (p *plugin) Claim(context.Context, *admission.Request) (admission.Claim, er
 func (p *plugin) Keep(context.Context) { _ = p.say("keep") }
 func (p *plugin) Drop(context.Context) { _ = p.say("drop") }
 
-func TestChainAsksInOrder(t *testing.T) {
+func TestChainCallsPluginsInOrder(t *testing.T) {
 	for name, c := range map[string]struct {
 		a, b    plugin
 		refused bool
 		want    []string
 	}{
-		"all agree": {
+		"all plugins agree": {
 			want: []string{"a admit false", "b admit false", "a validate", "b validate", "a claim", "b claim", "b keep", "a keep"},
 		},
-		"a mutator asks again, once": {
+		"a mutator requests reinvocation": {
 			b: plugin{again: true},
 			want: []string{"a admit false", "b admit false", "a admit true", "b admit true",
 				"a validate", "b validate", "a claim", "b claim", "b keep", "a keep"},
 		},
-		"a mutator refuses": {
+		"a mutator rejects": {
 			a: plugin{refuse: "admit false", again: true}, refused: true, want: []string{"a admit false"},
 		},
-		"a validator refuses": {
+		"a validator rejects": {
 			b: plugin{refuse: "validate"}, refused: true, want: []string{"a admit false", "b admit false", "a validate", "b validate"},
 		},
-		"a claim is refused: what was taken before is given back": {
+		"a claimer rejects": {
 			b: plugin{refuse: "claim"}, refused: true,
 			want: []string{"a admit false", "b admit false", "a validate", "b validate", "a claim", "b claim", "a drop"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var told []string
-			c.a.name, c.b.name, c.a.told, c.b.told = "a", "b", &told, &told
+			var calls []string
+			c.a.name, c.b.name, c.a.calls, c.b.calls = "a", "b", &calls, &calls
 			chain := admission.NewChain(nil, admission.Plugin{Name: "a", Plugin: &c.a}, admission.Plugin{Name: "b", Plugin: &c.b})
 			r := &admission.Request{Operation: admission.Create}
 			if err := run(t.Context(), chain, r); (err != nil) != c.refused {
-				t.Errorf("error %v, want one: %t", err, c.refused)
+				t.Errorf("got error %v, want an error: %t", err, c.refused)
 			}
-			if !slices.Equal(told, c.want) {
-				t.Errorf("asked\n%q, want\n%q", told, c.want)
+			if !slices.Equal(calls, c.want) {
+				t.Errorf("got calls\n%q, want\n%q", calls, c.want)
 			}
 		})
 	}
@@ -101,11 +102,11 @@ func run(ctx context.Context, c *admission.Chain, r *admission.Request) error {
 	return err
 }
 
-func TestFirstAnnotationCounts(t *testing.T) {
+func TestFirstAnnotationWins(t *testing.T) {
 	var r admission.Request
 	r.Annotate("a", "1")
 	r.Annotate("a", "2")
 	if got := r.Annotations(); got["a"] != "1" || len(got) != 1 {
-		t.Errorf("annotations %v", got)
+		t.Errorf("got annotations %v", got)
 	}
 }

@@ -5,7 +5,7 @@
 //
 // A Request passes the phases of the chain in this order:
 //
-//	Mutate    in order; a second time if a plugin asked for it (AskAgain) because
+//	Mutate    in order; a second time if a plugin calls RequestReinvocation because
 //	          of later changes
 //	Validate  in order, on the object as it will be stored
 //	Claim     in order; claims are kept or dropped after the write, and made

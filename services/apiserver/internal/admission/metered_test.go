@@ -11,9 +11,9 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// TestMetered: expressions that cost a lot together have the request take its turn, once, whichever
-// plugin asks; those of another request count for themselves.
-func TestMetered(t *testing.T) {
+// TestExpensiveExpressionsAcquireLimiter checks that the expressions of one request acquire the
+// limiter once their total cost is high, and only once.
+func TestExpensiveExpressionsAcquireLimiter(t *testing.T) {
 	env, err := celenv.New(map[string]*cel.Type{"numbers": cel.ListType(cel.IntType)})
 	if err != nil {
 		t.Fatal(err)
@@ -22,12 +22,12 @@ func TestMetered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	many := make([]int64, 45) // squared, more than half of what is cheap
+	many := make([]int64, 45) // the cost of two evaluations is expensive
 	weighed := 0
 	ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{})
 	request.SetWeigh(ctx, func(size int) bool {
 		weighed++
-		return size < request.LargeBody // no turn comes in time: it goes on all the same
+		return size < request.LargeBody // a rejection does not matter
 	})
 	for range 2 {
 		weighed = 0
@@ -37,7 +37,7 @@ func TestMetered(t *testing.T) {
 				t.Fatalf("%v, %v", ok, err)
 			}
 			if want := min(i, 1); weighed != want {
-				t.Errorf("after %d expressions %d turns, want %d", i+1, weighed, want)
+				t.Errorf("after %d expressions: got %d acquisitions, want %d", i+1, weighed, want)
 			}
 		}
 	}

@@ -87,8 +87,8 @@ func (r *Request) Detail(key, value string) {
 // Details returns a copy of the annotations set by Detail.
 func (r *Request) Details() map[string]string { return maps.Clone(r.details) }
 
-// tell adds the annotations to the audit event.
-func (r *Request) tell(ctx context.Context) {
+// recordAnnotations adds the annotations to the audit event.
+func (r *Request) recordAnnotations(ctx context.Context) {
 	if rec := audit.From(ctx); rec != nil {
 		rec.AnnotateAll(r.annotations)
 		if rec.Wants(audit.Request) {
@@ -97,23 +97,23 @@ func (r *Request) tell(ctx context.Context) {
 	}
 }
 
-// cheap is the cost from which the expressions of one request count as costly: about two
+// expensiveCost is the CEL cost from which the expressions of one request are expensive: about two
 // milliseconds.
-const cheap = 20_000
+const expensiveCost = 20_000
 
 // Metered returns a context for expressions that decide on the request. Once their total cost is
 // high, they acquire the limiter for large requests. They continue even if it rejects them, because
 // their cost is bounded.
 func (r *Request) Metered(ctx context.Context) context.Context {
 	if r.expense == nil {
-		r.expense = celenv.NewExpense(cheap, func() { request.Weigh(ctx, request.LargeBody) })
+		r.expense = celenv.NewExpense(expensiveCost, func() { request.Weigh(ctx, request.LargeBody) })
 	}
 	return r.expense.With(ctx)
 }
 
-// AskAgain requests a second run of the mutating phase, because the object changed in a way that
-// earlier plugins may need to see.
-func (r *Request) AskAgain() { r.again = true }
+// RequestReinvocation requests a second run of the mutating phase, because the object changed in a
+// way that earlier plugins may need to see.
+func (r *Request) RequestReinvocation() { r.again = true }
 
 // Reinvoked reports whether the mutating phase runs for the second time.
 func (r *Request) Reinvoked() bool { return r.reinvoked }

@@ -8,7 +8,7 @@ import (
 	"binnacle/libs/serving/health"
 )
 
-// boundPort is the port that the server listens at, also when any would do.
+// boundPort returns the port that the server listens on, also if the configured port is 0.
 func (p *parts) boundPort() int {
 	if a, ok := p.server.Addr().(*net.TCPAddr); ok {
 		return a.Port
@@ -16,7 +16,7 @@ func (p *parts) boundPort() int {
 	return p.options.Serving.SecurePort
 }
 
-// address is where clients reach this server.
+// address returns host:port at which clients reach this server.
 func (p *parts) address() string {
 	if host := p.options.ExternalHostname; host != "" {
 		if _, _, err := net.SplitHostPort(host); err == nil {
@@ -27,7 +27,7 @@ func (p *parts) address() string {
 	return net.JoinHostPort(p.options.AdvertiseAddress.String(), strconv.Itoa(p.boundPort()))
 }
 
-// paths are what is served beside the API.
+// paths returns the paths that are served in addition to the API.
 func (p *parts) paths() []string {
 	paths := []string{"/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"}
 	for _, e := range health.Endpoints() {

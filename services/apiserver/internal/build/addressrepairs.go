@@ -11,8 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
-// addressRepairs creates IPAddress objects that services lack, as soon as a service or the deletion of
-// an IPAddress shows it. The periodic repair covers what fails here.
+// addressRepairs returns tasks that create missing IPAddress objects of services. They run when a
+// service changes or an IPAddress is deleted. The periodic repair covers what fails here.
 func (p *parts) addressRepairs() []task.Task {
 	if !p.options.Features.Enabled(features.MultiCIDRServiceAllocator) {
 		return nil
@@ -26,7 +26,7 @@ func (p *parts) addressRepairs() []task.Task {
 	addresses := p.lookup(networkingv1.SchemeGroupVersion.WithResource("ipaddresses")).Store
 	return []task.Task{
 		{Name: "repair of addresses of services", Run: func(ctx context.Context) error {
-			return tellSelected(ctx, services, watchcache.Selection{}, func(events []watchcache.Event) {
+			return followSelected(ctx, services, watchcache.Selection{}, func(events []watchcache.Event) {
 				for _, e := range events {
 					if (e.Type == watchcache.Added || e.Type == watchcache.Modified) && p.allocator.LacksAddress(e.Entry) {
 						report(e.Entry, p.allocator.RepairService(ctx, e.Entry.Namespace(), e.Entry.Name()))
@@ -35,7 +35,7 @@ func (p *parts) addressRepairs() []task.Task {
 			})
 		}},
 		{Name: "repair of deleted addresses", Run: func(ctx context.Context) error {
-			return tellSelected(ctx, addresses, watchcache.Selection{}, func(events []watchcache.Event) {
+			return followSelected(ctx, addresses, watchcache.Selection{}, func(events []watchcache.Event) {
 				for _, e := range events {
 					if e.Type == watchcache.Deleted {
 						report(e.Entry, p.allocator.RepairOwner(ctx, e.Entry))

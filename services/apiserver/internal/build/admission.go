@@ -57,8 +57,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// pluginNames are the admission plugins of Kubernetes 1.33 in their order, which
-// no configuration changes.
+// pluginNames returns the admission plugins of Kubernetes 1.33 in their fixed order.
 func pluginNames() []string {
 	return []string{
 		alwaysadmit.Name, namespaceautoprovision.Name, namespacelifecycle.Name, namespaceexists.Name, antiaffinity.Name, limitranger.Name,
@@ -71,11 +70,11 @@ func pluginNames() []string {
 	}
 }
 
-// maker makes a plugin of its configuration, which is nil where there is none.
-type maker func(configuration []byte) (any, error)
+// pluginFactory creates a plugin from its configuration, which is nil if there is none.
+type pluginFactory func(configuration []byte) (any, error)
 
-// plain makes a plugin that has no configuration.
-func plain(plugin any) maker {
+// withoutConfiguration returns the factory of a plugin that accepts no configuration.
+func withoutConfiguration(plugin any) pluginFactory {
 	return func(configuration []byte) (any, error) {
 		if configuration != nil {
 			return nil, errors.New("it takes no configuration")
@@ -84,8 +83,8 @@ func plain(plugin any) maker {
 	}
 }
 
-// plugins are the ones that this server has, by name.
-func (p *parts) plugins() map[string]maker {
+// pluginFactories returns the factories of the plugins of this server, by name.
+func (p *parts) pluginFactories() map[string]pluginFactory {
 	o := p.objects(true)
 	gates := p.options.Features
 	classes := func(g, v, r string) lister.Kind {
@@ -95,12 +94,12 @@ func (p *parts) plugins() map[string]maker {
 	storage := classes(storagev1.GroupName, "v1", "storageclasses")
 	prio := classes(schedulingv1.GroupName, "v1", "priorityclasses")
 	hooks := p.webhooks()
-	out := map[string]maker{
+	out := map[string]pluginFactory{
 		webhooks.MutatingName:   func(c []byte) (any, error) { return p.mutatingWebhooks(hooks("mutatingwebhookconfigurations", c)) },
 		webhooks.ValidatingName: func(c []byte) (any, error) { return p.validatingWebhooks(hooks("validatingwebhookconfigurations", c)) },
 		policies.ValidatingName: p.validatingPolicies,
 		policies.MutatingName:   p.mutatingPolicies,
-		namespacelifecycle.Name: plain(&namespacelifecycle.Plugin{Namespaces: &namespaces{p}}),
+		namespacelifecycle.Name: withoutConfiguration(&namespacelifecycle.Plugin{Namespaces: &namespaces{p}}),
 		limitranger.Name:        p.limitRanger,
 		podsecurity.Name: func(configuration []byte) (any, error) {
 			pods, err := newPodObjects(o, p.lookup(corev1.SchemeGroupVersion.WithResource("namespaces")))
@@ -109,52 +108,51 @@ func (p *parts) plugins() map[string]maker {
 			}
 			return podsecurity.New(configuration, pods, podsecurity.NewMetrics(p.metrics))
 		},
-		serviceaccount.Name:                plain(&serviceaccount.Plugin{Accounts: o}),
-		noderestriction.Name:               plain(p.nodeRestriction()),
-		nodetaint.Name:                     plain(nodetaint.Plugin{}),
-		priority.Name:                      plain(&priority.Plugin{Classes: newClasses(o, prio, priority.Default)}),
-		defaulttolerationseconds.Name:      plain(defaulttolerationseconds.Plugin{NotReady: p.options.Admission.NotReadySeconds, Unreachable: p.options.Admission.UnreachableSeconds}),
-		defaultstorageclass.Name:           plain(&defaultstorageclass.Plugin{Classes: newClasses(o, storage, defaultstorageclass.Default)}),
-		storageprotection.Name:             plain(storageprotection.Plugin{AttributesClasses: gates.Enabled(features.VolumeAttributesClass)}),
-		claimresize.Name:                   plain(&claimresize.Plugin{Classes: &lookups[*storagev1.StorageClass]{o, storage}}),
-		runtimeclass.Name:                  plain(&runtimeclass.Plugin{Classes: &lookups[*nodev1.RuntimeClass]{o, classes(nodev1.GroupName, "v1", "runtimeclasses")}}),
-		certificateapproval.Name:           plain(&certificateapproval.Plugin{Authorizer: p.authz.chain}),
-		certificatesigning.Name:            plain(&certificatesigning.Plugin{Authorizer: p.authz.chain}),
-		certificatesubjectrestriction.Name: plain(certificatesubjectrestriction.Plugin{}),
+		serviceaccount.Name:                withoutConfiguration(&serviceaccount.Plugin{Accounts: o}),
+		noderestriction.Name:               withoutConfiguration(p.nodeRestriction()),
+		nodetaint.Name:                     withoutConfiguration(nodetaint.Plugin{}),
+		priority.Name:                      withoutConfiguration(&priority.Plugin{Classes: newClasses(o, prio, priority.Default)}),
+		defaulttolerationseconds.Name:      withoutConfiguration(defaulttolerationseconds.Plugin{NotReady: p.options.Admission.NotReadySeconds, Unreachable: p.options.Admission.UnreachableSeconds}),
+		defaultstorageclass.Name:           withoutConfiguration(&defaultstorageclass.Plugin{Classes: newClasses(o, storage, defaultstorageclass.Default)}),
+		storageprotection.Name:             withoutConfiguration(storageprotection.Plugin{AttributesClasses: gates.Enabled(features.VolumeAttributesClass)}),
+		claimresize.Name:                   withoutConfiguration(&claimresize.Plugin{Classes: &clusterGetter[*storagev1.StorageClass]{o, storage}}),
+		runtimeclass.Name:                  withoutConfiguration(&runtimeclass.Plugin{Classes: &clusterGetter[*nodev1.RuntimeClass]{o, classes(nodev1.GroupName, "v1", "runtimeclasses")}}),
+		certificateapproval.Name:           withoutConfiguration(&certificateapproval.Plugin{Authorizer: p.authz.chain}),
+		certificatesigning.Name:            withoutConfiguration(&certificatesigning.Plugin{Authorizer: p.authz.chain}),
+		certificatesubjectrestriction.Name: withoutConfiguration(certificatesubjectrestriction.Plugin{}),
 		resourcequota.Name:                 p.resourceQuota,
-		defaultingressclass.Name:           plain(&defaultingressclass.Plugin{Classes: newClasses(o, ingress, defaultingressclass.Default)}),
-		clustertrustbundleattest.Name:      plain(&clustertrustbundleattest.Plugin{Authorizer: p.authz.chain}),
-		podtopologylabels.Name:             plain(&podtopologylabels.Plugin{Nodes: o, Enabled: gates.Enabled(features.PodTopologyLabelsAdmission)}),
+		defaultingressclass.Name:           withoutConfiguration(&defaultingressclass.Plugin{Classes: newClasses(o, ingress, defaultingressclass.Default)}),
+		clustertrustbundleattest.Name:      withoutConfiguration(&clustertrustbundleattest.Plugin{Authorizer: p.authz.chain}),
+		podtopologylabels.Name:             withoutConfiguration(&podtopologylabels.Plugin{Nodes: o, Enabled: gates.Enabled(features.PodTopologyLabelsAdmission)}),
 	}
 	maps.Copy(out, p.optionalPlugins())
 	return out
 }
 
-// initializer is a plugin that finds out only when it has all that it needs
-// whether it can work.
+// initializer is a plugin that can check its configuration only once it has all its dependencies.
 type initializer interface{ ValidateInitialization() error }
 
-// admission are the plugins in their order, those that are switched off left
-// out, and behind them those that cannot be.
+// admission returns the chain of the enabled plugins in their order, followed by those that cannot
+// be disabled.
 func (p *parts) admission() (*admission.Chain, error) {
 	o := &p.options.Admission
 	file, err := configuration.Load(o.ConfigFile, pluginNames())
 	if err != nil {
 		return nil, fmt.Errorf("failed to apply admission: failed to read plugin config: %w", err)
 	}
-	have := p.plugins()
+	factories := p.pluginFactories()
 	var on []admission.Plugin
 	for _, name := range pluginNames() {
 		if !o.enabled(name) {
 			continue
 		}
-		if have[name] == nil {
+		if factories[name] == nil {
 			if slices.Contains(o.Enable, name) || slices.Contains(o.Only, name) {
 				return nil, fmt.Errorf("failed to apply admission: this server does not have the admission plugin %q", name)
 			}
 			continue
 		}
-		plugin, err := newPlugin(have[name], name, file)
+		plugin, err := newPlugin(factories[name], name, file)
 		if err != nil {
 			return nil, fmt.Errorf("failed to apply admission: %w", err)
 		}
@@ -163,13 +161,14 @@ func (p *parts) admission() (*admission.Chain, error) {
 	return admission.NewChain(admission.NewMetrics(p.metrics), append(on, p.escalation(), p.deviceAdmin(), p.policyParams(), admission.Plugin{Name: suiteidentity.Name, Plugin: suiteidentity.Plugin{}})...), nil
 }
 
-// deviceAdmin keeps administrators' access to devices to namespaces that allow it.
+// deviceAdmin returns the plugin that restricts administrative access to devices to namespaces that
+// allow it.
 func (p *parts) deviceAdmin() admission.Plugin {
 	return admission.Plugin{Name: deviceadmin.Name, Plugin: &deviceadmin.Plugin{Namespaces: &newestNamespaces{namespaces{p}}}}
 }
 
-// newestNamespaces are as they are now, also where another replica has just taken a
-// label away.
+// newestNamespaces confirms that the cache is current before it reads a namespace. A label that
+// another replica has just removed is not seen.
 type newestNamespaces struct{ namespaces }
 
 // Labels implements deviceadmin.Namespaces.
@@ -180,12 +179,12 @@ func (n *newestNamespaces) Labels(ctx context.Context, name string) (map[string]
 	return n.namespaces.Labels(ctx, name)
 }
 
-func newPlugin(make maker, name string, file *configuration.File) (any, error) {
+func newPlugin(factory pluginFactory, name string, file *configuration.File) (any, error) {
 	data, err := file.For(name)
 	if err != nil {
 		return nil, err
 	}
-	plugin, err := make(data)
+	plugin, err := factory(data)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't init admission plugin %q: %w", name, err)
 	}
@@ -197,33 +196,34 @@ func newPlugin(make maker, name string, file *configuration.File) (any, error) {
 	return plugin, nil
 }
 
-// lookups gets objects of one kind that have no namespace.
-type lookups[T registry.Object] struct {
+// clusterGetter gets cluster-scoped objects of one kind.
+type clusterGetter[T registry.Object] struct {
 	objects *lister.Objects
 	kind    lister.Kind
 }
 
-func (l *lookups[T]) Get(ctx context.Context, name string) (T, error) {
+func (l *clusterGetter[T]) Get(ctx context.Context, name string) (T, error) {
 	return lister.Get[T](ctx, l.objects, &l.kind, "", name)
 }
 
-// limitRanger sees of limit ranges what they limit.
+// limitRanger creates the plugin LimitRanger, which decodes only the name and the spec of limit
+// ranges.
 func (p *parts) limitRanger(configuration []byte) (any, error) {
 	ranges, err := lister.NewKept[*corev1.LimitRange](p.objects(true), p.lookup(corev1.SchemeGroupVersion.WithResource("limitranges")), "metadata.name", "spec")
 	if err != nil {
 		return nil, err
 	}
-	return plain(&limitranger.Plugin{Ranges: ranges, PodLevel: p.options.Features.Enabled(features.PodLevelResources)})(configuration)
+	return withoutConfiguration(&limitranger.Plugin{Ranges: ranges, PodLevel: p.options.Features.Enabled(features.PodLevelResources)})(configuration)
 }
 
-// classes are lookups of a kind of which one may be the default.
+// classes is a clusterGetter for a kind that may have a default object.
 type classes[T registry.Object, V any] struct {
-	lookups[T]
+	clusterGetter[T]
 	derived *lister.Derived[T, V]
 }
 
 func newClasses[T registry.Object, V any](o *lister.Objects, k lister.Kind, def func([]T) V) *classes[T, V] {
-	return &classes[T, V]{lookups[T]{o, k}, &lister.Derived[T, V]{Objects: o, Kind: k, Derive: def}}
+	return &classes[T, V]{clusterGetter[T]{o, k}, &lister.Derived[T, V]{Objects: o, Kind: k, Derive: def}}
 }
 
 func (c *classes[T, V]) Default(ctx context.Context) (V, error) { return c.derived.Get(ctx) }

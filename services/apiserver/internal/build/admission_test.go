@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// refusal is why a server does not start with the options.
-func refusal(t *testing.T, change func(dir string, o *Options)) string {
+// startError returns the error of a start with changed options.
+func startError(t *testing.T, change func(dir string, o *Options)) string {
 	t.Helper()
 	dir := t.TempDir()
 	o := testOptions(t, dir)
@@ -32,7 +32,7 @@ func refusal(t *testing.T, change func(dir string, o *Options)) string {
 	return err.Error()
 }
 
-func TestAdmissionFlagsThatDoNotFit(t *testing.T) {
+func TestInvalidAdmissionFlags(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		admission AdmissionOptions
@@ -69,7 +69,7 @@ func TestAdmissionFlagsThatDoNotFit(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := refusal(t, func(dir string, o *Options) {
+			got := startError(t, func(dir string, o *Options) {
 				o.Admission.Enable, o.Admission.Disable, o.Admission.Only = c.admission.Enable, c.admission.Disable, c.admission.Only
 				if c.config != "" {
 					o.Admission.ConfigFile = filepath.Join(dir, "admission.yaml")
@@ -85,19 +85,19 @@ func TestAdmissionFlagsThatDoNotFit(t *testing.T) {
 	}
 }
 
-// admissionConfig configures one plugin.
+// admissionConfig returns an AdmissionConfiguration for one plugin.
 func admissionConfig(plugin, configuration string) string {
 	return "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins: [{name: " + plugin + ", configuration: " + configuration + "}]\n"
 }
 
-func TestWhichPluginsAreOn(t *testing.T) {
+func TestEnabledAdmissionPlugins(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		o       AdmissionOptions
 		on, off []string
 	}{
 		"the default":        {on: []string{"LimitRanger", "ResourceQuota"}, off: []string{"AlwaysPullImages", "NodeRestriction"}},
-		"with nodes":         {o: AdmissionOptions{nodes: true}, on: []string{"NodeRestriction"}},
+		"with nodes":         {o: AdmissionOptions{mayAuthorizeNodes: true}, on: []string{"NodeRestriction"}},
 		"with one more":      {o: AdmissionOptions{Enable: []string{"AlwaysPullImages"}}, on: []string{"AlwaysPullImages", "LimitRanger"}},
 		"with one less":      {o: AdmissionOptions{Disable: []string{"LimitRanger"}}, off: []string{"LimitRanger"}},
 		"only one, old flag": {o: AdmissionOptions{Only: []string{"LimitRanger"}}, on: []string{"LimitRanger"}, off: []string{"ResourceQuota"}},
@@ -112,14 +112,15 @@ func TestWhichPluginsAreOn(t *testing.T) {
 	}
 }
 
-// TestEveryPluginCanBeOn names all that there are, but the one that is missing.
-func TestEveryPluginCanBeOn(t *testing.T) {
+// TestEveryAdmissionPluginCanBeEnabled enables all plugins of Kubernetes except the one that is
+// missing.
+func TestEveryAdmissionPluginCanBeEnabled(t *testing.T) {
 	t.Parallel()
 	config := "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n" +
 		"- {name: ImagePolicyWebhook, configuration: {imagePolicy: {kubeConfigFile: <dir>/images}}}\n" +
 		"- {name: EventRateLimit, configuration: {apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: Server, qps: 1000, burst: 1000}]}}\n"
 	images := "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:1/x'}}]\ncontexts: [{name: x, context: {cluster: c}}]\ncurrent-context: x\n"
-	got := refusal(t, func(dir string, o *Options) {
+	got := startError(t, func(dir string, o *Options) {
 		for _, name := range pluginNames() {
 			if name != "MutatingAdmissionPolicy" {
 				o.Admission.Enable = append(o.Admission.Enable, name)

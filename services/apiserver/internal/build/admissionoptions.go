@@ -11,25 +11,25 @@ import (
 	"binnacle/services/apiserver/internal/admission/plugins/noderestriction"
 )
 
-// AdmissionOptions switch and configure plugins.
+// AdmissionOptions enable, disable and configure admission plugins.
 type AdmissionOptions struct {
 	Enable, Disable []string
-	// Only, if not empty, are the plugins that are on, instead of the two lists.
+	// Only, if not empty, lists the enabled plugins and replaces the two lists above.
 	Only []string
-	// ConfigFile configures plugins.
+	// ConfigFile holds the configuration of plugins.
 	ConfigFile string
-	// TypeChecks tells in the statuses of policies what is wrong with their types.
+	// TypeChecks reports type errors of expressions in the statuses of policies.
 	TypeChecks bool
-	// NotReadySeconds and UnreachableSeconds are how long pods stay on a node
-	// that is not ready, or cannot be reached, unless they say so themselves.
+	// NotReadySeconds and UnreachableSeconds are how long pods without their own toleration stay on
+	// a node that is not ready or unreachable.
 	NotReadySeconds, UnreachableSeconds int64
-	// nodes tells that kubelets may be authorized.
-	nodes bool
+	// mayAuthorizeNodes reports whether an authorizer may recognize kubelets.
+	mayAuthorizeNodes bool
 }
 
 func (o *AdmissionOptions) addFlags(s *options.Sections) {
 	d := s.Set("admission")
-	d.StringSliceVar(&o.Enable, "enable-admission-plugins", nil, "Admission plugins to switch on beside the default ones, which are on unless they are switched off. Off by default: "+strings.Join(offPlugins(), ", ")+". NodeRestriction is on by default where nodes may be authorized: by Node or Webhook of --authorization-mode, or by --authorization-config.")
+	d.StringSliceVar(&o.Enable, "enable-admission-plugins", nil, "Admission plugins to switch on beside the default ones, which are on unless they are switched off. Off by default: "+strings.Join(defaultOffPlugins(), ", ")+". NodeRestriction is on by default where nodes may be authorized: by Node or Webhook of --authorization-mode, or by --authorization-config.")
 	d.Int64Var(&o.NotReadySeconds, "default-not-ready-toleration-seconds", defaulttolerationseconds.DefaultSeconds, "How long, in seconds, pods stay on a node that is not ready, unless they say so themselves (taint not-ready:NoExecute).")
 	d.Int64Var(&o.UnreachableSeconds, "default-unreachable-toleration-seconds", defaulttolerationseconds.DefaultSeconds, "How long, in seconds, pods stay on a node that cannot be reached, unless they say so themselves (taint unreachable:NoExecute).")
 	d.StringSliceVar(&o.Only, "admission-control", nil, "Deprecated: the admission plugins that are on, in whatever order; use --enable-admission-plugins and --disable-admission-plugins.")
@@ -64,12 +64,12 @@ func (o *AdmissionOptions) validate() (errs []error) {
 	return errs
 }
 
-// enabled tells whether a plugin is on.
+// enabled reports whether a plugin is enabled.
 func (o *AdmissionOptions) enabled(name string) bool {
 	if len(o.Only) > 0 {
 		return slices.Contains(o.Only, name)
 	}
-	if name == noderestriction.Name && !o.nodes || slices.Contains(offPlugins(), name) {
+	if name == noderestriction.Name && !o.mayAuthorizeNodes || slices.Contains(defaultOffPlugins(), name) {
 		return slices.Contains(o.Enable, name)
 	}
 	return !slices.Contains(o.Disable, name)

@@ -16,7 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/rest/writes"
 )
 
-// serviceAllocator lets writes see the allocator as theirs.
+// serviceAllocator adapts the allocator to writes.Allocator.
 type serviceAllocator struct{ *allocator.Allocator }
 
 // Allocate implements writes.Allocator.
@@ -28,14 +28,14 @@ func (s serviceAllocator) Allocate(ctx context.Context, obj, old registry.Object
 	return claim, nil
 }
 
-// viewOf shows the objects of a kind that is always served.
+// viewOf returns the cached objects of a built-in kind.
 func viewOf[T registry.Object](p *parts, gvr schema.GroupVersionResource) allocator.View[T] {
 	kind := p.catalog.Resource(gvr)
 	return allocator.View[T]{Store: p.cached(apiset.KeyPrefix(p.root(), kind)), Coder: p.codec.Of(kind)}
 }
 
-// newAllocator makes what gives services their addresses and node ports. It
-// writes through the API that asks it.
+// newAllocator creates the allocator of cluster IPs and node ports. It writes through the same API
+// that calls it.
 func (p *parts) newAllocator(identity string) *allocator.Allocator {
 	var prefixes []netip.Prefix
 	for _, r := range p.options.serviceRanges {
@@ -44,7 +44,7 @@ func (p *parts) newAllocator(identity string) *allocator.Allocator {
 		}
 	}
 	return allocator.New(allocator.Config{
-		API:   p.loopback,
+		API:   p.client,
 		Store: p.store, Root: p.root(), Cache: p.cache,
 		Services:  viewOf[*corev1.Service](p, corev1.SchemeGroupVersion.WithResource("services")),
 		Addresses: viewOf[*networkingv1.IPAddress](p, networkingv1.SchemeGroupVersion.WithResource("ipaddresses")),

@@ -28,7 +28,7 @@ func service(name, spec string) string {
 
 const onePort = `"selector":{"a":"b"},"ports":[{"port":80}]`
 
-// texts of a list in an answer.
+// texts returns the strings of a decoded list.
 func texts(v any) (out []string) {
 	list, _ := v.([]any)
 	for _, x := range list {
@@ -37,7 +37,7 @@ func texts(v any) (out []string) {
 	return out
 }
 
-// names of the objects of a collection.
+// names returns the names of the objects of a collection.
 func (a *api) names(path string) map[string]bool {
 	out := map[string]bool{}
 	items, _ := a.get(path).at("items").([]any)
@@ -47,7 +47,7 @@ func (a *api) names(path string) map[string]bool {
 	return out
 }
 
-// nodePort of the first port of a service.
+// nodePort returns the node port of the first port of a service.
 func nodePort(r answer) int {
 	ports, _ := r.at("spec", "ports").([]any)
 	if len(ports) == 0 {
@@ -61,7 +61,7 @@ func nodePort(r answer) int {
 // addresses and ports than there are.
 func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
 	t.Parallel()
-	const addresses, nodePorts, asked = 29, 28, 40 // a /27, of which the kubernetes service has one
+	const addresses, nodePorts, asked = 29, 28, 40 // a /27 minus the address of the kubernetes service
 	etcd := etcdtest.Listening(t)
 	var replicas []*api
 	for i := range 3 {
@@ -126,7 +126,7 @@ func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
 	}
 }
 
-func TestServicesTakeAndGiveBack(t *testing.T) {
+func TestServicesAllocateAndRelease(t *testing.T) {
 	t.Parallel()
 	a := start(t, func(o *Options) {
 		o.ServiceClusterIPRange = "10.0.0.0/24,fd00::/112"
@@ -195,7 +195,7 @@ func TestServicesTakeAndGiveBack(t *testing.T) {
 	if r := a.want(500, "POST", servicesPath, service("g", `"type":"NodePort",`+onePort)); r.at("message") != "Internal error occurred: failed to allocate a nodePort: range is full" {
 		t.Errorf("message %v", r.at("message"))
 	}
-	patch(200, "l", `"externalTrafficPolicy":"Cluster"`) // gives its health check port back
+	patch(200, "l", `"externalTrafficPolicy":"Cluster"`) // releases its health check port
 	a.want(201, "POST", servicesPath, service("g", `"type":"NodePort",`+onePort))
 	a.want(200, "DELETE", servicesPath+"/f", "")
 	if r := a.want(201, "POST", servicesPath, service("h", `"type":"NodePort",`+onePort)); nodePort(r) != nodePort(full) {
@@ -238,8 +238,8 @@ func TestClusterIPRules(t *testing.T) {
 	}
 }
 
-// TestRepair breaks what the allocator keeps, in every way a crash could.
-func TestRepair(t *testing.T) {
+// TestRepairFixesAllocations breaks allocations in every way that a crash can.
+func TestRepairFixesAllocations(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
 	p := *a.parts
@@ -258,7 +258,7 @@ func TestRepair(t *testing.T) {
 		return fmt.Sprintf(`{"apiVersion":"networking.k8s.io/v1","kind":"IPAddress","metadata":{"name":%q,"labels":{"ipaddress.kubernetes.io/ip-family":"IPv4","ipaddress.kubernetes.io/managed-by":%q}},"spec":{"parentRef":{"resource":"services","namespace":"default","name":%q}}}`, ip, by, name)
 	}
 	a.want(201, "POST", addressesPath, address("10.0.0.50", "gone", "ipallocator.k8s.io")) // leaked
-	a.want(201, "POST", addressesPath, address("10.0.0.51", "a", "ipallocator.k8s.io"))    // not what the service has
+	a.want(201, "POST", addressesPath, address("10.0.0.51", "a", "ipallocator.k8s.io"))    // not the address of the service
 	a.want(201, "POST", addressesPath, address("10.0.0.52", "gone", "somebody"))
 	a.want(200, "DELETE", addressesPath+"/10.0.0.40", "") // lost
 	key := a.parts.root() + "/ipaddresses/10.0.0.41"      // has another owner
@@ -292,10 +292,10 @@ func TestRepair(t *testing.T) {
 	}
 	told := events()
 	if told < 4 {
-		t.Errorf("%d events were told", told)
+		t.Errorf("got %d events", told)
 	}
 	repair()
 	if again := events(); again != told {
-		t.Errorf("a repair of nothing told %d events", again-told)
+		t.Errorf("a repair without errors created %d events", again-told)
 	}
 }

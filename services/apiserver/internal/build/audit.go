@@ -14,49 +14,48 @@ import (
 	"binnacle/services/apiserver/internal/security/audit/policy"
 )
 
-// Bounds of what is told of objects, in bytes: of one, and of all requests under way.
+// Bounds in bytes of the objects in audit events: of one object, and of all requests in progress.
 const (
 	maxAuditedObject  = 10 << 20
 	maxAuditedObjects = 128 << 20
 )
 
-// auditing is what tells of requests.
+// auditing holds the parts of the audit log.
 type auditing struct {
-	trail    *audit.Trail // nil when nothing is told
+	auditor  *audit.Trail // nil if auditing is off
 	file     string
-	known    []byte
+	policy   []byte // content of file
 	backends []*backends.Backend
 }
 
-// buildAudit reads the policy and opens the backends. One without the other tells nothing,
-// as in Kubernetes.
+// buildAudit reads the policy and opens the backends. Auditing needs both, as in Kubernetes.
 func (p *parts) buildAudit(context.Context) error {
 	o := &p.options.Audit
 	var decides *policy.Policy
 	if o.PolicyFile != "" {
 		var err error
-		if p.audit.known, err = filewatch.Read(o.PolicyFile); err != nil {
+		if p.audit.policy, err = filewatch.Read(o.PolicyFile); err != nil {
 			return fmt.Errorf("loading audit policy file: failed to read file path %q: %w", o.PolicyFile, err)
 		}
-		if decides, err = p.auditPolicy(p.audit.known); err != nil {
+		if decides, err = p.auditPolicy(p.audit.policy); err != nil {
 			return fmt.Errorf("loading audit policy file: %w", err)
 		}
 	}
 	metrics := audit.NewMetrics(p.metrics)
-	made := backends.Config{Metrics: metrics, Logger: p.log, Dial: p.egress.To(egress.ControlPlane), Turns: auditTurns{p}}
+	made := backends.Config{Metrics: metrics, Logger: p.log, Dial: p.egress.To(egress.ControlPlane), Turns: auditLimiter{p}}
 	if o.Log.Enabled() && decides != nil {
 		b, err := backends.NewLog(&o.Log, made, os.Stdout)
 		if err != nil {
 			return err
 		}
-		p.audits(b)
+		p.addAuditBackend(b)
 	}
 	if o.Webhook.Enabled() && decides != nil {
 		b, err := backends.NewWebhook(&o.Webhook, made)
 		if err != nil {
 			return fmt.Errorf("initializing audit webhook: %w", err)
 		}
-		p.audits(b)
+		p.addAuditBackend(b)
 	}
 	if len(p.audit.backends) == 0 {
 		if o.Log.Enabled() || o.Webhook.Enabled() {
@@ -70,47 +69,49 @@ func (p *parts) buildAudit(context.Context) error {
 		sinks = append(sinks, b)
 	}
 	p.audit.file = o.PolicyFile
-	p.audit.trail = audit.New(audit.Config{
-		Policy: decides, Sinks: sinks, Metrics: metrics, Logger: p.log, MaxObject: min(most, maxAuditedObject), MaxObjects: maxAuditedObjects, Turns: auditTurns{p}, Slow: p.options.slowAudit,
+	p.audit.auditor = audit.New(audit.Config{
+		Policy: decides, Sinks: sinks, Metrics: metrics, Logger: p.log, MaxObject: min(most, maxAuditedObject), MaxObjects: maxAuditedObjects, Turns: auditLimiter{p}, Slow: p.options.auditLatencyThreshold,
 	})
 	return nil
 }
 
-// auditTurns are those of long answers, once there is a server that has some.
-type auditTurns struct{ p *parts }
+// auditLimiter is the limiter of large responses. The server, which owns the limiter, is built
+// after the audit log.
+type auditLimiter struct{ p *parts }
 
 // Enter implements audit.Turns.
-func (t auditTurns) Enter(ctx context.Context) error {
+func (t auditLimiter) Enter(ctx context.Context) error {
 	if t.p.server == nil {
-		return errors.New("there are no turns yet")
+		return errors.New("the server is not built yet")
 	}
 	return t.p.server.LongAnswers().Enter(ctx)
 }
 
 // Leave implements audit.Turns.
-func (t auditTurns) Leave() { t.p.server.LongAnswers().Leave() }
+func (t auditLimiter) Leave() { t.p.server.LongAnswers().Leave() }
 
-func (p *parts) audits(b *backends.Backend) {
+// addAuditBackend adds a backend, which release closes.
+func (p *parts) addAuditBackend(b *backends.Backend) {
 	p.audit.backends = append(p.audit.backends, b)
 	p.close = append(p.close, func() {
 		if err := b.Close(); err != nil {
-			p.log.Warn("closing the audit log", "error", err)
+			p.log.Warn("failed to close the audit log", "error", err)
 		}
 	})
 }
 
-// ends tells that the last request has been answered: what the server does itself then must not
-// wait for whoever does not read its log.
-func (a *auditing) ends() {
+// shuttingDown limits how long requests wait for the delivery of their events from now on. A slow
+// reader of the log must not delay the shutdown.
+func (a *auditing) shuttingDown() {
 	for _, b := range a.backends {
 		b.Ends()
 	}
 }
 
-// auditPolicy reads a policy; its errors name the file.
+// auditPolicy parses a policy. Its errors name the file.
 func (p *parts) auditPolicy(data []byte) (*policy.Policy, error) {
 	decides, err := policy.Parse(data, func(why string) {
-		p.log.Warn("the audit policy has fields that nobody knows, or has them twice; they are ignored", "file", p.options.Audit.PolicyFile, "error", why)
+		p.log.Warn("the audit policy has unknown or duplicate fields, which are ignored", "file", p.options.Audit.PolicyFile, "error", why)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: from file %s", err, p.options.Audit.PolicyFile)
@@ -118,22 +119,22 @@ func (p *parts) auditPolicy(data []byte) (*policy.Policy, error) {
 	return decides, nil
 }
 
-// auditTasks deliver what waits, until the last request has ended, and follow the policy.
+// auditTasks returns tasks that deliver queued events and reload the policy when its file changes.
 func (p *parts) auditTasks() (tasks []task.Task) {
 	for _, b := range p.audit.backends {
 		tasks = append(tasks, task.Task{Name: "audit", Run: b.Run})
 	}
-	if p.audit.trail == nil {
+	if p.audit.auditor == nil {
 		return nil
 	}
 	return append(tasks, task.Task{Name: "audit policy", Run: func(ctx context.Context) error {
-		return filewatch.Follow(ctx, p.log, p.audit.file, p.audit.known, func(_ context.Context, data []byte, err error) {
+		return filewatch.Follow(ctx, p.log, p.audit.file, p.audit.policy, func(_ context.Context, data []byte, err error) {
 			if err != nil {
-				p.audit.trail.Follow(nil, err)
+				p.audit.auditor.Follow(nil, err)
 				return
 			}
 			decides, err := p.auditPolicy(data)
-			p.audit.trail.Follow(decides, err)
+			p.audit.auditor.Follow(decides, err)
 		})
 	}})
 }

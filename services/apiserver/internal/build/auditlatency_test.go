@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// auditEvent is what tests look at of one.
+// auditEvent holds the tested fields of an audit event.
 type auditEvent struct {
 	AuditID, Stage, Verb, RequestURI string
 	User                             struct{ Username string }
@@ -19,8 +19,8 @@ type auditEvent struct {
 	Annotations                      map[string]string
 }
 
-// tellingAll runs a server that tells everything of everybody.
-func tellingAll(t *testing.T, change func(*Options)) (*api, func(id string) []auditEvent) {
+// startAuditingAll starts a server that audits all requests at the highest level.
+func startAuditingAll(t *testing.T, change func(*Options)) (*api, func(id string) []auditEvent) {
 	t.Helper()
 	log := filepath.Join(t.TempDir(), "audit.log")
 	a := start(t, func(o *Options) {
@@ -45,10 +45,11 @@ func tellingAll(t *testing.T, change func(*Options)) (*api, func(id string) []au
 	}
 }
 
-// TestWhereTimeWentIsTold: of slow requests, in the parts that Kubernetes tells.
-func TestWhereTimeWentIsTold(t *testing.T) {
+// TestLatencyIsAudited checks that events of slow requests have the latency annotations of
+// Kubernetes.
+func TestLatencyIsAudited(t *testing.T) {
 	t.Parallel()
-	a, told := tellingAll(t, func(o *Options) { o.slowAudit = time.Nanosecond })
+	a, told := startAuditingAll(t, func(o *Options) { o.auditLatencyThreshold = time.Nanosecond })
 	a.want(201, "POST", configMaps, configMap("c"), "Audit-Id", "create")
 	a.want(200, "GET", configMaps+"/c", "", "Audit-Id", "get")
 	a.want(200, "GET", configMaps, "", "Audit-Id", "list")
@@ -59,28 +60,29 @@ func TestWhereTimeWentIsTold(t *testing.T) {
 		"list":   "total authentication authorization apf-queue-wait etcd serialize-response-object response-write",
 		"patch":  "total authentication authorization apf-queue-wait etcd decode-response-object serialize-response-object response-write",
 	} {
-		a.eventually("told of "+id, func() bool { e := told(id); return len(e) > 0 && e[len(e)-1].Stage == "ResponseComplete" })
+		a.eventually("audited: "+id, func() bool { e := told(id); return len(e) > 0 && e[len(e)-1].Stage == "ResponseComplete" })
 		events := told(id)
 		got := events[len(events)-1].Annotations
 		want := map[string]bool{}
 		for _, part := range strings.Fields(parts) {
 			want["apiserver.latency.k8s.io/"+part] = true
 			if _, err := time.ParseDuration(got["apiserver.latency.k8s.io/"+part]); err != nil {
-				t.Errorf("%s: %s is not told: %v", id, part, got)
+				t.Errorf("%s: annotation %s is missing: %v", id, part, got)
 			}
 		}
 		for key := range got {
 			if strings.HasPrefix(key, "apiserver.latency.k8s.io/") && !want[key] {
-				t.Errorf("%s: %s is told", id, key)
+				t.Errorf("%s: got annotation %s", id, key)
 			}
 		}
 	}
 }
 
-// TestRequestsForOthersAreTold: without objects, under the id that the other server sees.
-func TestRequestsForOthersAreTold(t *testing.T) {
+// TestProxiedRequestsAreAudited checks that requests for extension servers are audited without
+// objects, under the ID that the extension server sees.
+func TestProxiedRequestsAreAudited(t *testing.T) {
 	t.Parallel()
-	a, told := tellingAll(t, nil)
+	a, told := startAuditingAll(t, nil)
 	e := extend(t, a, false)
 	a.eventually("available", func() bool { return a.available() == "True Passed all checks passed" })
 	const path = "/apis/ext.test/v1/namespaces/n/things"
@@ -98,7 +100,7 @@ func TestRequestsForOthersAreTold(t *testing.T) {
 		if seen := e.last(); seen.Header.Get("Audit-Id") != c.id {
 			t.Errorf("%s: the other server sees the id %q", c.id, seen.Header.Get("Audit-Id"))
 		}
-		a.eventually("told of "+c.id, func() bool { return len(told(c.id)) == 2 })
+		a.eventually("audited: "+c.id, func() bool { return len(told(c.id)) == 2 })
 		events := told(c.id)
 		if events[0].Stage != "RequestReceived" || events[1].Stage != "ResponseComplete" || events[1].ResponseStatus == nil || events[1].ResponseStatus.Code != c.code {
 			t.Errorf("%s: %+v", c.id, events)
@@ -112,8 +114,8 @@ func TestRequestsForOthersAreTold(t *testing.T) {
 	}
 	e.Close()
 	a.eventually("gone", func() bool { return a.send("GET", path, "", "Audit-Id", "gone").code == 503 })
-	a.eventually("told", func() bool { return len(told("gone")) > 1 })
+	a.eventually("audited", func() bool { return len(told("gone")) > 1 })
 	if events := told("gone"); events[len(events)-1].ResponseStatus.Code != 503 && events[len(events)-1].ResponseStatus.Code != 200 {
-		t.Errorf("told: %+v", events)
+		t.Errorf("got events %+v", events)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/security/audit/backends"
 )
 
-// AuditOptions say what is told of requests, and where.
+// AuditOptions configure the audit policy and its backends.
 type AuditOptions struct {
 	PolicyFile string
 	Log        backends.LogOptions
@@ -57,7 +57,7 @@ func (o *AuditOptions) addFlags(s *options.Sections) {
 	addBackendFlags(f, "webhook", &w.Options)
 }
 
-// addBackendFlags adds the flags that both sorts of backends have.
+// addBackendFlags adds the flags that both kinds of backends share.
 func addBackendFlags(f *pflag.FlagSet, name string, o *backends.Options) {
 	flag := func(s string) string { return "audit-" + name + "-" + s }
 	f.StringVar(&o.Mode, flag("mode"), o.Mode, "When events are delivered, one of "+strings.Join(backends.Modes(), ", ")+". Blocking has each request wait for its events; blocking-strict also refuses a request whose first event cannot be delivered.")

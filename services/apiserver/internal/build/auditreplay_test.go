@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// recorded is a request and what kube-apiserver 1.33.13 told of it.
+// recorded is a request and the audit events of kube-apiserver 1.33.13.
 type recorded struct {
 	Name   string
 	Policy string
@@ -30,7 +30,7 @@ type recorded struct {
 	Lines  []json.RawMessage
 }
 
-// recordings reads what was recorded; testdata/audit/README.md says how.
+// recordings reads a file of recordings; see testdata/audit/README.md.
 func recordings(t *testing.T, name string) (out []recorded) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", "audit", name))
@@ -43,25 +43,25 @@ func recordings(t *testing.T, name string) (out []recorded) {
 	return out
 }
 
-// auditWorld is a server that audits into a file, and clients of it.
-type auditWorld struct {
+// auditFixture is a server that audits to a file, and its clients.
+type auditFixture struct {
 	*api
 	file    string
 	anon    *http.Client
 	own     *http.Client
-	known   map[string]int // ids of what was asked, and how many lines each has; -1 is not known
-	account string         // token of a/default
+	known   map[string]int // number of lines by audit ID; -1 means unknown
+	account string         // token of the service account a/default
 	replace *strings.Replacer
 }
 
-// auditUsers are in a file of tokens.
+// auditUsers is the content of the token file.
 const auditUsers = "t-bob,bob,u-bob\nt-alice,alice,u-alice\nt-admin,tokenadmin,u-ta,system:masters\n"
 
-// startAudited runs a server under the policy that recordings were made under.
-func startAudited(t *testing.T, change func(*Options)) *auditWorld {
+// startAudited starts a server with the policy of the recordings.
+func startAudited(t *testing.T, change func(*Options)) *auditFixture {
 	t.Helper()
 	dir := t.TempDir()
-	w := &auditWorld{file: filepath.Join(dir, "audit.log"), known: map[string]int{}, replace: strings.NewReplacer()}
+	w := &auditFixture{file: filepath.Join(dir, "audit.log"), known: map[string]int{}, replace: strings.NewReplacer()}
 	files := map[string]string{"policy.yaml": recordings(t, "1-verbs.json")[0].Policy, "tokens.csv": auditUsers}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -94,16 +94,16 @@ func startAudited(t *testing.T, change func(*Options)) *auditWorld {
 	return w
 }
 
-// preparing is the user agent of what no recording has.
+// preparing is the User-Agent of requests that are not in the recordings.
 const preparing = "preparing"
 
-func (w *auditWorld) prepare(code int, method, path, body string, header ...string) answer {
+func (w *auditFixture) prepare(code int, method, path, body string, header ...string) answer {
 	w.t.Helper()
 	return w.want(code, method, path, body, append(header, "User-Agent", preparing)...)
 }
 
-// ask makes a recorded request and returns its code and the id that it was told under.
-func (w *auditWorld) ask(r *recorded) (int, string) {
+// ask sends a recorded request. It returns the status code and the audit ID.
+func (w *auditFixture) ask(r *recorded) (int, string) {
 	w.t.Helper()
 	c := r.Client
 	body := []byte(c.Body)
@@ -135,7 +135,7 @@ func (w *auditWorld) ask(r *recorded) (int, string) {
 	if len(c.User) > 0 {
 		client = w.anon
 		var user string
-		_ = json.Unmarshal(c.User, &user) // null is nobody
+		_ = json.Unmarshal(c.User, &user) // null means no user
 		if token, ok := strings.CutPrefix(user, "token:"); ok {
 			req.Header.Set("Authorization", "Bearer "+token)
 		} else if user != "" {
@@ -157,7 +157,7 @@ func (w *auditWorld) ask(r *recorded) (int, string) {
 }
 
 // read returns the complete lines of the log. The last line may be half written.
-func (w *auditWorld) read() string {
+func (w *auditFixture) read() string {
 	data, err := os.ReadFile(w.file)
 	if err != nil && !os.IsNotExist(err) {
 		w.t.Fatal(err)
@@ -165,14 +165,14 @@ func (w *auditWorld) read() string {
 	return string(data[:bytes.LastIndexByte(data, '\n')+1])
 }
 
-// logged reads the log: the lines of each request in order.
-func (w *auditWorld) logged() map[string][]json.RawMessage {
+// logged returns the lines of each request in order.
+func (w *auditFixture) logged() map[string][]json.RawMessage {
 	w.t.Helper()
 	out := map[string][]json.RawMessage{}
 	for _, line := range bytes.SplitAfter([]byte(w.read()), []byte("\n")) {
 		var e struct{ AuditID, UserAgent string }
 		if !bytes.HasSuffix(line, []byte("\n")) {
-			continue // it is being written
+			continue // incomplete
 		}
 		if err := json.Unmarshal(line, &e); err != nil {
 			w.t.Fatalf("%v in line %q", err, line)
@@ -184,19 +184,19 @@ func (w *auditWorld) logged() map[string][]json.RawMessage {
 	return out
 }
 
-// replay asks what was recorded and compares what is told of it. Known differences must
-// be there: a list that has too much is as wrong as one that lacks something.
-func (w *auditWorld) replay(r *recorded, known string) {
+// replay sends a recorded request and compares its events. Known differences must occur: an
+// obsolete exception is an error, too.
+func (w *auditFixture) replay(r *recorded, known string) {
 	w.t.Helper()
 	code, id := w.ask(r)
 	var got []json.RawMessage
-	w.eventually("told of "+r.Name, func() bool {
+	w.eventually("audited: "+r.Name, func() bool {
 		all := w.logged()
-		if id == "" { // what another server answered to an upgrade has none
+		if id == "" { // upgrade responses of other servers have no ID
 			id = w.unknown(all)
 		}
 		got = all[id]
-		return len(got) >= len(r.Lines) && (known == "" || ended(got))
+		return len(got) >= len(r.Lines) && (known == "" || isComplete(got))
 	})
 	w.known[id] = len(r.Lines)
 	if known != "" {
@@ -226,18 +226,18 @@ func (w *auditWorld) replay(r *recorded, known string) {
 	}
 }
 
-// strange are requests that nobody made.
-func (w *auditWorld) strange() {
+// checkUnexpected reports events of requests that the test did not send.
+func (w *auditFixture) checkUnexpected() {
 	w.t.Helper()
 	for id, lines := range w.logged() {
 		if n, ok := w.known[id]; !ok || n >= 0 && n != len(lines) {
-			w.t.Errorf("nobody asked, or wants only %d of %s", n, lines)
+			w.t.Errorf("unexpected events, want %d: %s", n, lines)
 		}
 	}
 }
 
-// unknown is an id that was not seen yet.
-func (w *auditWorld) unknown(all map[string][]json.RawMessage) string {
+// unknown returns an audit ID that was not seen before.
+func (w *auditFixture) unknown(all map[string][]json.RawMessage) string {
 	for id := range all {
 		if _, ok := w.known[id]; !ok {
 			return id
@@ -246,8 +246,8 @@ func (w *auditWorld) unknown(all map[string][]json.RawMessage) string {
 	return ""
 }
 
-// ended tells whether the last stage of a request was told.
-func ended(lines []json.RawMessage) bool {
+// isComplete reports whether the last stage of a request was recorded.
+func isComplete(lines []json.RawMessage) bool {
 	return len(lines) > 0 && bytes.Contains(lines[len(lines)-1], []byte(`"stage":"ResponseComplete"`))
 }
 
@@ -260,11 +260,11 @@ var scrubs = []struct{ pattern, with string }{
 	{`JTI=<[a-z0-9-]+>`, "JTI=<uid>"},
 	{`"eyJ2IjoibWV0YS[A-Za-z0-9_-]+"`, `"<continue>"`},
 	{`"[0-9.]+(ns|µs|ms|s)"`, `"<duration>"`},
-	{`"apiserver\.latency\.k8s\.io/[a-z-]+":"<duration>",`, ""}, // of those that took long
+	{`"apiserver\.latency\.k8s\.io/[a-z-]+":"<duration>",`, ""}, // slow requests
 	{`127\.0\.0\.1:(\d+|<port>)`, "127.0.0.1:<port>"},
 }
 
-// scrubbed is a line without what differs from run to run. The order of fields stays.
+// scrubbed replaces the parts of a line that differ between runs. It keeps the order of fields.
 func scrubbed(t *testing.T, line string) string {
 	t.Helper()
 	dec := json.NewDecoder(strings.NewReader(line))
@@ -276,10 +276,10 @@ func scrubbed(t *testing.T, line string) string {
 	return scrub(text)
 }
 
-// latencies begin the names of annotations that requests of more than half a second have.
+// latencies is the prefix of annotations of requests that take more than half a second.
 const latencies = "apiserver.latency.k8s.io/"
 
-// inTime is a line as a faster machine would have written it.
+// inTime removes the annotations of slow requests.
 func inTime(line string) string {
 	line = regexp.MustCompile(`"`+regexp.QuoteMeta(latencies)+`[a-z-]+":"<duration>",?`).ReplaceAllString(line, "")
 	return strings.NewReplacer(`,}`, `}`, `"annotations":{},`, ``, `,"annotations":{}`, ``).Replace(line)
@@ -292,7 +292,7 @@ func scrub(text string) string {
 	return text
 }
 
-// ordered writes a value anew, in the order that it has.
+// ordered encodes a value again in the same order.
 func ordered(dec *json.Decoder) (string, error) {
 	token, err := dec.Token()
 	if err != nil {
@@ -325,7 +325,7 @@ func ordered(dec *json.Decoder) (string, error) {
 	return delim.String() + strings.Join(parts, ",") + fmt.Sprint(end), err
 }
 
-// differences are what is told otherwise than recorded, each with its reason.
+// differences returns the intended differences from the recordings, with reasons.
 func differences() map[string]string {
 	const lost = "it is told that the request has ended, which an apply in YAML is not there"
 	const kubelet = "requests for a node go to its kubelet, wherever that is"
@@ -344,22 +344,22 @@ func differences() map[string]string {
 	}
 }
 
-// unsteady are requests whose recording hangs on chance.
-func unsteady(name string) bool {
-	return name == "request timeout=1ms" // it may be in time
+// isUnsteady reports whether the result of a request depends on timing.
+func isUnsteady(name string) bool {
+	return name == "request timeout=1ms" // may complete in time
 }
 
-func replayFile(w *auditWorld, name string, before func(i int, r *recorded)) {
+func replayFile(w *auditFixture, name string, before func(i int, r *recorded)) {
 	known := differences()
 	for i, r := range recordings(w.t, name) {
 		if before != nil {
 			before(i, &r)
 		}
-		if r.Client != nil && !unsteady(r.Name) {
+		if r.Client != nil && !isUnsteady(r.Name) {
 			w.replay(&r, known[name+": "+r.Name])
 		}
 	}
-	w.strange()
+	w.checkUnexpected()
 }
 
 func TestAuditRecordings(t *testing.T) {
@@ -376,15 +376,15 @@ func TestAuditRecordings(t *testing.T) {
 	}
 }
 
-func (w *auditWorld) metricsLines() (names []string) {
+func (w *auditFixture) metricsLines() (names []string) {
 	for line := range strings.Lines(string(w.get("/metrics").body)) {
 		names = append(names, strings.Fields(line)[0])
 	}
 	return names
 }
 
-// stage has what requests of a recording found there.
-func (w *auditWorld) stage(file string, r *recorded) {
+// stage creates the objects that the requests of a recording need.
+func (w *auditFixture) stage(file string, r *recorded) {
 	switch file + ": " + r.Name {
 	case "2-refusals-and-identities.json: already exists (409)":
 		w.prepare(201, "POST", "/api/v1/namespaces/a/configmaps?fieldManager=recorder", `{"metadata":{"name":"ex"},"data":{"k":"v"}}`)

@@ -22,7 +22,7 @@ import (
 	"binnacle/libs/options"
 )
 
-// TestAuditStartFailures replays policies and flags that end the process at its start.
+// TestAuditStartFailures replays policies and flags that prevent the start.
 func TestAuditStartFailures(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile(filepath.Join("testdata", "audit", "8-start-failures.json"))
@@ -75,7 +75,7 @@ func TestAuditStartFailures(t *testing.T) {
 	}
 }
 
-// messages are the errors of a line, which are in brackets when they are several.
+// messages returns the errors of a line. Several errors are in brackets.
 func messages(t *testing.T, quoted, dir string) []string {
 	t.Helper()
 	text, err := strconv.Unquote(quoted)
@@ -89,7 +89,8 @@ func messages(t *testing.T, quoted, dir string) []string {
 	return []string{text}
 }
 
-// TestAuditWebhook: what is told at the end of a server arrives, and the policy is followed.
+// TestAuditWebhook checks that queued events are delivered at the end, and that the policy is
+// reloaded.
 func TestAuditWebhook(t *testing.T) {
 	t.Parallel()
 	hook := newPosted(t)
@@ -129,8 +130,9 @@ func TestAuditWebhook(t *testing.T) {
 	}
 }
 
-// TestThePolicyIsFollowed by a server that runs; a bad one changes nothing.
-func TestThePolicyIsFollowed(t *testing.T) {
+// TestAuditPolicyIsReloaded checks that a running server uses a changed policy and ignores an
+// invalid one.
+func TestAuditPolicyIsReloaded(t *testing.T) {
 	t.Parallel()
 	var file string
 	w := startAudited(t, func(o *Options) { file = o.Audit.PolicyFile })
@@ -151,13 +153,12 @@ func TestThePolicyIsFollowed(t *testing.T) {
 	w.eventually("followed", func() bool { return count("success") })
 	_, id := w.ask(&get)
 	if lines := w.logged()[id]; len(lines) != 0 {
-		t.Errorf("told at level None: %s", lines)
+		t.Errorf("got events at level None: %s", lines)
 	}
 }
 
-// TestSecretsAreNotToldAtMetadata: neither tokens that come in bodies and headers nor those
-// that are made.
-func TestSecretsAreNotToldAtMetadata(t *testing.T) {
+// TestAuditMetadataContainsNoSecrets covers tokens in bodies and headers, and issued tokens.
+func TestAuditMetadataContainsNoSecrets(t *testing.T) {
 	t.Parallel()
 	w := startAudited(t, func(o *Options) {
 		if err := os.WriteFile(o.Audit.PolicyFile, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"), 0o600); err != nil {
@@ -174,7 +175,7 @@ func TestSecretsAreNotToldAtMetadata(t *testing.T) {
 		mergePatch:                               `{"data":{"m":"!"}}`,
 		"application/json-patch+json":            `[{"op":"add","path":"/data/m","value":"!"}]`,
 		"application/strategic-merge-patch+json": `{"data":"` + secret + `"}`,
-	} { // what is made of the whole secret is answered
+	} { // responses contain the whole secret
 		r := w.want(422, "PATCH", "/api/v1/namespaces/a/secrets/s", patch, "Content-Type", media)
 		if text := fmt.Sprint(r.at("message")); !strings.Contains(text, secret) && !strings.Contains(text, kept) {
 			t.Errorf("%s: %s", media, text)
@@ -190,17 +191,17 @@ func TestSecretsAreNotToldAtMetadata(t *testing.T) {
 		t.Fatalf("%d lines only", n)
 	}
 	if n := strings.Count(text, `"message":" \"\" is invalid: patch: Invalid value: \"\u003ccontents redacted\u003e\": `); n != 3 {
-		t.Errorf("%d of 3 refused patches are told", n)
+		t.Errorf("got %d events of 3 rejected patches", n)
 	}
 	for _, s := range []string{secret, kept, token, token[strings.LastIndex(token, ".")+1:], "requestObject", "responseObject"} {
 		if strings.Contains(text, s) {
-			t.Errorf("%q is told", s)
+			t.Errorf("%q was audited", s)
 		}
 	}
 }
 
-// TestTheServersOwnWritesAreTold as those of its own user.
-func TestTheServersOwnWritesAreTold(t *testing.T) {
+// TestInternalWritesAreAudited checks that they are attributed to the server's own user.
+func TestInternalWritesAreAudited(t *testing.T) {
 	t.Parallel()
 	w := startAudited(t, func(o *Options) {
 		if err := os.WriteFile(o.Audit.PolicyFile, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Request}]\n"), 0o600); err != nil {
@@ -222,11 +223,11 @@ func TestTheServersOwnWritesAreTold(t *testing.T) {
 		if e.User.Username == "system:apiserver" && e.Stage == "ResponseComplete" && e.ObjectRef.Name == "kube-system" && e.ObjectRef.Resource == "namespaces" {
 			found = e.Verb == "create" && e.RequestURI == "/api/v1/namespaces" && e.ResponseStatus.Code == 201 && e.RequestObject.Kind == "Namespace"
 			if !found {
-				t.Errorf("told as %s", line)
+				t.Errorf("got event %s", line)
 			}
 		}
 	}
 	if !found {
-		t.Error("nobody is told who made kube-system")
+		t.Error("the creation of kube-system was not audited")
 	}
 }

@@ -23,28 +23,28 @@ import (
 	"binnacle/services/apiserver/internal/security/externaljwt"
 )
 
-// failureTTL is how long a refusal of a token is kept.
+// failureTTL is how long the rejection of a token is cached.
 const failureTTL = 10 * time.Second
 
-// authentication is who knows users, and who makes tokens.
+// authentication holds the authenticators and the issuer of tokens.
 type authentication struct {
 	tokens  authn.Tokens
-	reviews *reviews.Cache // nil where no token is known
+	reviews *reviews.Cache // nil without token authenticators
 	issuer  *tokens.Issuer
-	foreign *authnconfig.Source // of the tokens of other issuers; nil without
-	// documents of the issuer of tokens; nil where it has none.
+	jwt     *authnconfig.Source // tokens of other issuers; nil if not configured
+	// documents serves the discovery documents of the token issuer; nil if it has none.
 	documents http.Handler
-	// signer is the external signer of tokens, if there is one.
+	// signer is the external signer of tokens; nil if not configured.
 	signer *externaljwt.Signer
 }
 
-// buildAuthentication makes the authenticators of bearer tokens.
+// buildAuthentication creates the authenticators of bearer tokens.
 func (p *parts) buildAuthentication(ctx context.Context) error {
 	o := &p.options.Authentication
 	p.authn.tokens = authn.NoTokens{}
 	var union authenticator.Union
 	ofAccounts := func() (authenticator.Token, error) { return p.serviceAccountTokens(ctx) }
-	for _, add := range []func() (authenticator.Token, error){p.tokenFile, ofAccounts, p.bootstrapTokens, p.foreignTokens, p.tokenWebhook} {
+	for _, add := range []func() (authenticator.Token, error){p.tokenFile, ofAccounts, p.bootstrapTokens, p.jwtTokens, p.tokenWebhook} {
 		t, err := add()
 		if err != nil {
 			return err
@@ -71,7 +71,8 @@ func (p *parts) buildAuthentication(ctx context.Context) error {
 	return nil
 }
 
-// objects looks up what tokens depend on.
+// objects returns listers of the kinds that tokens depend on. With confirm, a lister confirms that
+// the cache is current before it reports that an object does not exist.
 func (p *parts) objects(confirm bool) *lister.Objects {
 	kind := func(resource string) lister.Kind { return p.lookup(corev1.SchemeGroupVersion.WithResource(resource)) }
 	return &lister.Objects{
@@ -80,15 +81,16 @@ func (p *parts) objects(confirm bool) *lister.Objects {
 	}
 }
 
-// lookup is where objects of a kind are found.
+// lookup returns the lister of a built-in kind.
 func (p *parts) lookup(gvr schema.GroupVersionResource) lister.Kind {
 	k := p.catalog.Resource(gvr)
 	prefix := apiset.KeyPrefix(p.root(), k)
-	return lister.Kind{Resource: gvr.GroupResource(), Prefix: prefix, Store: p.cached(prefix), Coder: p.codec.Of(k), Written: p.written[gvr.GroupResource()]}
+	return lister.Kind{Resource: gvr.GroupResource(), Prefix: prefix, Store: p.cached(prefix), Coder: p.codec.Of(k), Written: p.kindWrites[gvr.GroupResource()]}
 }
 
-// followTokens is the work that goes on beside the requests.
-func (p *parts) followTokens() []task.Task {
+// tokenTasks returns tasks that invalidate cached reviews and follow the keys and configuration of
+// token issuers.
+func (p *parts) tokenTasks() []task.Task {
 	if p.authn.reviews == nil {
 		return nil
 	}
@@ -102,14 +104,14 @@ func (p *parts) followTokens() []task.Task {
 	if p.authn.signer != nil {
 		tasks = append(tasks, task.Task{Name: "keys of the external token signer", Run: p.authn.signer.Run})
 	}
-	if p.authn.foreign != nil {
-		tasks = append(tasks, task.Task{Name: "issuers of tokens", Run: p.authn.foreign.Run})
+	if p.authn.jwt != nil {
+		tasks = append(tasks, task.Task{Name: "issuers of tokens", Run: p.authn.jwt.Run})
 	}
 	return tasks
 }
 
-// users of requests: the methods in the order in which they are tried.
-func (p *parts) users() (authn.Authenticator, error) {
+// authenticator returns the authenticators of requests in the order in which they are tried.
+func (p *parts) authenticator() (authn.Authenticator, error) {
 	o := &p.options.Authentication
 	chain := authn.Chain{internalclient.Authenticator{}}
 	if o.proxyCAs != nil {
@@ -126,8 +128,8 @@ func (p *parts) users() (authn.Authenticator, error) {
 	certs.Measure(p.metrics)
 	chain = append(chain, certs, authn.Bearer{Tokens: p.authn.tokens}, authn.WebSocket{Tokens: p.authn.tokens})
 	switch {
-	case p.authn.foreign != nil:
-		chain = append(chain, authn.Anonymous{Allowed: p.mayBeAnonymous})
+	case p.authn.jwt != nil:
+		chain = append(chain, authn.Anonymous{Allowed: p.anonymousAllowed})
 	case o.Anonymous:
 		chain = append(chain, authn.Anonymous{})
 	}
@@ -137,13 +139,12 @@ func (p *parts) users() (authn.Authenticator, error) {
 	return authn.NewMeasured(chain, p.metrics), nil
 }
 
-// mayBeAnonymous tells whether a path may be asked for anonymously by the
-// configuration file, or the flag where the file does not say. Where everything is
-// allowed, a file that names no paths would give the cluster away, and does not
-// count.
-func (p *parts) mayBeAnonymous(path string) bool {
+// anonymousAllowed reports whether anonymous requests may access a path. The configuration file
+// decides, or the flag if the file says nothing. With an authorizer that allows everything, a file
+// without conditions would open the whole cluster to anonymous requests, and is ignored.
+func (p *parts) anonymousAllowed(path string) bool {
 	o := &p.options.Authentication
-	c := p.authn.foreign.Anonymous()
+	c := p.authn.jwt.Anonymous()
 	if c == nil {
 		return o.Anonymous
 	}

@@ -26,7 +26,7 @@ import (
 
 const accounts = "/api/v1/namespaces/default/serviceaccounts"
 
-// signingKey makes the key of service account tokens and writes it to a file.
+// signingKey creates a key for service account tokens and writes it to a file.
 func signingKey(t *testing.T) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -52,7 +52,7 @@ func issuing(key string) func(*Options) {
 	}
 }
 
-// bearer is a client that has no certificate, only a token.
+// bearer returns a client without a certificate.
 func (a *api) bearer() *api {
 	tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
 	a.t.Cleanup(tr.CloseIdleConnections)
@@ -70,7 +70,7 @@ func (a *api) token(account, spec string) string {
 	return fmt.Sprint(r.at("status", "token"))
 }
 
-// claims of a token, unverified.
+// claims returns the unverified claims of a token.
 func claims(t *testing.T, token string) map[string]any {
 	t.Helper()
 	raw, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])
@@ -88,7 +88,7 @@ func object(kind, name, rest string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"metadata":{"name":%q}%s}`, kind, name, rest)
 }
 
-func TestTokensEndWithWhatTheyAreBoundTo(t *testing.T) {
+func TestTokenEndsWithBoundObject(t *testing.T) {
 	t.Parallel()
 	a := start(t, issuing(signingKey(t)))
 	b := a.bearer()
@@ -190,7 +190,7 @@ func TestTokenRequest(t *testing.T) {
 	}
 }
 
-func TestNoIssuerNoTokens(t *testing.T) {
+func TestTokenRequestNeedsIssuer(t *testing.T) {
 	t.Parallel()
 	a := shared(t)
 	accounts := a.own("serviceaccounts")
@@ -202,7 +202,7 @@ func TestNoIssuerNoTokens(t *testing.T) {
 	}
 }
 
-func TestBootstrapTokensAndTheTokenFile(t *testing.T) {
+func TestBootstrapTokensAndTokenFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens.csv")
 	if err := os.WriteFile(file, []byte("static-token,alice,u1,\"dev,ops\"\n"), 0o600); err != nil {
@@ -250,7 +250,7 @@ func TestBootstrapTokensAndTheTokenFile(t *testing.T) {
 	}
 }
 
-// A front end whose tokens are reviewed by a service.
+// TestTokenWebhook starts a server whose bearer tokens a webhook reviews.
 func TestTokenWebhook(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
@@ -279,7 +279,7 @@ func TestTokenWebhook(t *testing.T) {
 	if r := b.whoami("alices"); r.code != http.StatusUnauthorized {
 		t.Errorf("a token that the service does not know: %d", r.code)
 	}
-	// The server makes such tokens, and has no key of its own to verify them with.
+	// The server issues such tokens, but has no key to verify them.
 	a.want(http.StatusCreated, http.MethodPost, accounts, object("ServiceAccount", "sa", ""))
 	before := asked.Load()
 	if r := b.whoami(a.token("sa", `{}`)); r.code != http.StatusUnauthorized || asked.Load() == before {
@@ -326,7 +326,7 @@ func TestFrontProxy(t *testing.T) {
 	if r := proxy.send(http.MethodPost, path, body); r.code != http.StatusUnauthorized {
 		t.Errorf("a proxy on its own behalf: %d", r.code)
 	}
-	a.eventually("told", func() bool {
+	a.eventually("published", func() bool {
 		r := a.get("/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication")
 		return r.at("data", "requestheader-username-headers") == `["X-Remote-User"]` && r.at("data", "requestheader-client-ca-file") != nil
 	})

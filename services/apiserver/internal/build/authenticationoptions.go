@@ -21,7 +21,7 @@ import (
 	"binnacle/services/apiserver/internal/security/authn/webhook"
 )
 
-// AuthenticationOptions say how users are known.
+// AuthenticationOptions configure the authentication of requests.
 type AuthenticationOptions struct {
 	Anonymous       bool
 	Audiences       []string
@@ -43,19 +43,19 @@ type AuthenticationOptions struct {
 
 	proxyCAs *tlsfiles.Bundle
 	flags    *pflag.FlagSet
-	// everythingAllowed tells that whoever is let in may do everything;
-	// anonymousReset that Anonymous was switched off for that reason.
+	// everythingAllowed reports whether the authorizer allows everything. anonymousReset reports
+	// whether Anonymous was disabled for that reason.
 	everythingAllowed, anonymousReset bool
 }
 
-// TokenWebhookOptions say which service reviews bearer tokens.
+// TokenWebhookOptions configure the service that reviews bearer tokens.
 type TokenWebhookOptions struct {
 	Kubeconfig string
 	Version    string
 	CacheTTL   time.Duration
 }
 
-// ProxyOptions say which proxies are believed what they tell of users.
+// ProxyOptions configure the authenticating proxies whose headers are trusted.
 type ProxyOptions struct {
 	CAFile  string
 	Names   []string
@@ -99,13 +99,13 @@ func (o *AuthenticationOptions) addFlags(s *options.Sections) {
 
 const anonymousFlag = "anonymous-auth"
 
-// anonymousGiven tells whether the flag was given, whatever its value.
+// anonymousGiven reports whether the flag --anonymous-auth was set, to any value.
 func (o *AuthenticationOptions) anonymousGiven() bool {
 	return o.flags != nil && o.flags.Changed(anonymousFlag)
 }
 
-// complete fills what follows from other options and loads the proxies' CAs,
-// which are named to clients.
+// complete sets options that default to others. It returns the CAs of proxies, which the server
+// names to clients in TLS handshakes.
 func (o *AuthenticationOptions) complete() (hinted []*tlsfiles.Bundle, err error) {
 	if len(o.Audiences) == 0 {
 		o.Audiences = slices.Clone(o.ServiceAccountIssuers)
@@ -119,8 +119,8 @@ func (o *AuthenticationOptions) complete() (hinted []*tlsfiles.Bundle, err error
 	return []*tlsfiles.Bundle{o.proxyCAs}, nil
 }
 
-// restrictAnonymous switches anonymous requests off where everything is allowed:
-// anybody who reaches the port would own the cluster.
+// restrictAnonymous disables anonymous requests if the authorizer allows everything. Otherwise
+// every client with network access would have full control of the cluster.
 func (o *AuthenticationOptions) restrictAnonymous(z *AuthorizationOptions) {
 	o.everythingAllowed = z.allowsEverything()
 	if o.everythingAllowed && o.Anonymous {
@@ -183,7 +183,7 @@ func (o *AuthenticationOptions) validate() (errs []error) {
 	return append(errs, o.Proxy.validate()...)
 }
 
-// validateGates refuses what the feature gates switch off.
+// validateGates rejects options whose feature gates are disabled.
 func (o *AuthenticationOptions) validateGates(g *features.Gates) (errs []error) {
 	errs = o.JWT.ValidateGates(g)
 	if o.ServiceAccountSigningEndpoint != "" && !g.Enabled(features.ExternalServiceAccountTokenSigner) {
@@ -207,7 +207,8 @@ func (o *ProxyOptions) validate() (errs []error) {
 	return errs
 }
 
-// proxyConfig is what extension servers need to know of authenticating proxies.
+// proxyConfig returns the configuration of authenticating proxies that is published for extension
+// servers.
 func (o *AuthenticationOptions) proxyConfig() map[string]string {
 	if o.proxyCAs == nil {
 		return nil

@@ -30,10 +30,10 @@ import (
 	"binnacle/services/apiserver/internal/security/authz/webhook"
 )
 
-// AuthorizationOptions say who may do what.
+// AuthorizationOptions configure the authorizers.
 type AuthorizationOptions struct {
 	config.Flags
-	// ConfigFile takes the place of the flags.
+	// ConfigFile replaces the flags.
 	ConfigFile string
 
 	flagsGiven func() []string
@@ -80,32 +80,32 @@ func (o *AuthorizationOptions) validate() []error {
 	return nil
 }
 
-// allowsEverything tells whether whoever is known may do everything. A file cannot
-// say so.
+// allowsEverything reports whether the authorizer AlwaysAllow is enabled, which only the flag can
+// do.
 func (o *AuthorizationOptions) allowsEverything() bool {
 	return o.ConfigFile == "" && slices.Contains(o.Modes, config.AlwaysAllow)
 }
 
-// admitsNodes tells whether nodes may be authorized as such: here, or by a service
-// that is asked. A file may come to say so at any time.
-func (o *AuthorizationOptions) admitsNodes() bool {
+// mayAuthorizeNodes reports whether an authorizer may recognize nodes, in process or in a webhook.
+// A configuration file may enable one at any time.
+func (o *AuthorizationOptions) mayAuthorizeNodes() bool {
 	return o.ConfigFile != "" || slices.Contains(o.Modes, config.Node) || slices.Contains(o.Modes, config.Webhook)
 }
 
-// authorization is what is made of the options.
+// authorization holds the authorizers.
 type authorization struct {
 	policy  *authz.Policy
 	chain   *modes.Reloadable
 	metrics *authz.Metrics
-	changed chan struct{} // receives after changes of the policy
-	// known is the content of the file in use, if there is one.
-	known   []byte
-	reloads *modes.ReloadMetrics
-	// roles reports whether requests are judged by roles, in process or by a webhook.
-	roles bool
+	changed chan struct{} // receives after changes of RBAC objects
+	// fileData is the content of the configuration file in use; nil without a file.
+	fileData []byte
+	reloads  *modes.ReloadMetrics
+	// usesRBAC reports whether roles decide on requests, in process or in a webhook.
+	usesRBAC bool
 }
 
-// load reads the file, or takes the flags.
+// load returns the configuration from the file, with its content, or from the flags.
 func (o *AuthorizationOptions) load(conditions config.Conditions) (*config.Configuration, []byte, error) {
 	if o.ConfigFile == "" {
 		return config.FromFlags(o.Flags), nil, nil
@@ -125,12 +125,12 @@ func rbacResource(name string) schema.GroupResource {
 	return schema.GroupResource{Group: rbacv1.GroupName, Resource: name}
 }
 
-// policySettled waits until this server decides by what was written: who grants or revokes
-// something sees what comes of it.
-func (p *parts) policySettled(ctx context.Context, revision int64) {
+// waitForPolicy waits until the authorizer has seen a revision, so that clients that grant or
+// revoke permissions see the effect at once.
+func (p *parts) waitForPolicy(ctx context.Context, revision int64) {
 	ctx, cancel := context.WithTimeout(ctx, policySettleTime)
 	defer cancel()
-	_ = p.authz.policy.WaitFor(ctx, revision) // bounded: it counts later then
+	_ = p.authz.policy.WaitFor(ctx, revision) // best effort: after the timeout, the change takes effect later
 }
 
 const policySettleTime = 2 * time.Second
@@ -139,16 +139,16 @@ func (p *parts) buildAuthorization(context.Context) error {
 	o, a, gates := &p.options.Authorization, &p.authz, p.options.Features
 	var conditions *webhook.Compiler
 	var err error
-	if o.ConfigFile != "" { // flags have no match conditions, and the environment takes its time
+	if o.ConfigFile != "" { // flags have no match conditions, and the CEL environment is expensive
 		if conditions, err = webhook.NewCompiler(); err != nil {
 			return err
 		}
 	}
-	c, known, err := o.load(conditions)
+	c, data, err := o.load(conditions)
 	if err != nil {
 		return err
 	}
-	a.known, a.roles = known, c.Has(config.RBAC) || c.Has(config.Webhook)
+	a.fileData, a.usesRBAC = data, c.Has(config.RBAC) || c.Has(config.Webhook)
 	policy, err := p.policyConfig(c.Has(config.Node))
 	if err != nil {
 		return err
@@ -158,14 +158,14 @@ func (p *parts) buildAuthorization(context.Context) error {
 	a.policy.OnChange(func(rbac.Change) {
 		select {
 		case a.changed <- struct{}{}:
-		default: // one is due already
+		default: // a notification is pending
 		}
 	})
 	a.metrics = authz.NewMetrics(p.metrics)
 	a.chain, err = modes.New(&modes.Builder{
 		Policy: a.policy, Nodes: c.Has(config.Node), FeatureEnabled: gates.Enabled,
 		Conditions: conditions, Metrics: a.metrics,
-		WebhookMetrics: webhook.NewMetrics(p.metrics), Calls: p.calls, Dial: p.egress.To(egress.ControlPlane), Logger: p.log,
+		WebhookMetrics: webhook.NewMetrics(p.metrics), Calls: p.webhookMetrics, Dial: p.egress.To(egress.ControlPlane), Logger: p.log,
 	}, c)
 	if err != nil {
 		return err
@@ -177,7 +177,7 @@ func (p *parts) buildAuthorization(context.Context) error {
 	return nil
 }
 
-// policyConfig says what the policy in process follows.
+// policyConfig returns the sources of the objects that RBAC and the node authorizer follow.
 func (p *parts) policyConfig(nodes bool) (authz.PolicyConfig, error) {
 	source := func(gvr schema.GroupVersionResource) authz.Source {
 		kind := p.catalog.Resource(gvr)
@@ -223,35 +223,36 @@ func (p *parts) policyConfig(nodes bool) (authz.PolicyConfig, error) {
 	return c, nil
 }
 
-// escalation keeps users from granting what they do not hold, whatever plugins
-// are switched off.
+// escalation returns the plugin that prevents users from granting permissions that they do not
+// have. It cannot be disabled.
 func (p *parts) escalation() admission.Plugin {
 	return admission.Plugin{
 		Name: rbacescalation.Name, Plugin: &rbacescalation.Plugin{Policy: p.authz.policy.Engine, Authorizer: p.authz.chain},
 	}
 }
 
-// policyTasks follow the policy, keep aggregated roles and follow the
-// configuration's file.
+// policyTasks returns tasks that follow the objects of the authorizers and reload the configuration
+// file.
 func (p *parts) policyTasks() []task.Task {
 	a := &p.authz
 	tasks := []task.Task{{Name: "policy", Run: a.policy.Run}}
 	if a.reloads != nil {
 		tasks = append(tasks, task.Task{Name: "authorization configuration", Run: func(ctx context.Context) error {
-			return a.chain.Follow(ctx, p.options.Authorization.ConfigFile, a.known, a.reloads, p.log)
+			return a.chain.Follow(ctx, p.options.Authorization.ConfigFile, a.fileData, a.reloads, p.log)
 		}})
 	}
 	return tasks
 }
 
-func (p *parts) aggregator() task.Task {
-	g := &bootstrap.Aggregator{API: p.loopback, Policy: p.authz.policy.Engine, Logger: p.log, Changed: p.authz.changed}
+// roleAggregator returns the task that updates aggregated cluster roles.
+func (p *parts) roleAggregator() task.Task {
+	g := &bootstrap.Aggregator{API: p.client, Policy: p.authz.policy.Engine, Logger: p.log, Changed: p.authz.changed}
 	return task.Task{Name: "aggregated cluster roles", Run: g.Run}
 }
 
-// policySeen waits until the policy has what was written; the wait is bounded,
-// because bootstrapping is tried again.
-func (p *parts) policySeen(ctx context.Context) error {
+// policySynced waits until the authorizer has seen all RBAC objects. The wait is bounded, because
+// bootstrapping is retried.
+func (p *parts) policySynced(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	return p.authz.policy.MostRecent(ctx)

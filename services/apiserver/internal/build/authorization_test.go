@@ -36,8 +36,8 @@ func bindingOf(name, kind, role, user string) string {
 
 const readsPods = `{"apiGroups":[""],"resources":["pods"],"verbs":["get","list"]}`
 
-// TestTheDefaultsHoldFromTheStart looks at a server the moment it is ready.
-func TestTheDefaultsHoldFromTheStart(t *testing.T) {
+// TestBootstrapPolicyExistsWhenReady checks a server as soon as it is ready.
+func TestBootstrapPolicyExistsWhenReady(t *testing.T) {
 	t.Parallel()
 	a := start(t, withRBAC)
 	for resource, want := range map[string]int{"clusterroles": 66, "clusterrolebindings": 47, "roles": 7, "rolebindings": 7} {
@@ -57,7 +57,7 @@ func TestTheDefaultsHoldFromTheStart(t *testing.T) {
 	}
 }
 
-func TestChangesOfThePolicyCountAtOnce(t *testing.T) {
+func TestRBACChangesApplyAtOnce(t *testing.T) {
 	t.Parallel()
 	a := start(t, withRBAC)
 	a.want(201, "POST", rbacPath+"/clusterroles", role("reader", readsPods))
@@ -79,7 +79,7 @@ func TestChangesOfThePolicyCountAtOnce(t *testing.T) {
 	}
 }
 
-func TestAggregatedRolesAreKept(t *testing.T) {
+func TestAggregatedRolesAreUpdated(t *testing.T) {
 	t.Parallel()
 	a := start(t, withRBAC)
 	total := strings.Replace(role("total", ""), `"rules":[]`, `"aggregationRule":{"clusterRoleSelectors":[{"matchLabels":{"to":"total"}}]}`, 1)
@@ -101,9 +101,9 @@ func TestAggregatedRolesAreKept(t *testing.T) {
 	count(0)
 }
 
-// TestAggregatedRolesOfOddNames: the role that is written is the one whose rules are
-// meant, whatever its name looks like in a path.
-func TestAggregatedRolesOfOddNames(t *testing.T) {
+// TestAggregatedRolesWithUnusualNames checks that the aggregated rules are written to the right
+// role, whatever its name looks like in a path.
+func TestAggregatedRolesWithUnusualNames(t *testing.T) {
 	t.Parallel()
 	a := start(t, withRBAC)
 	const roles = rbacPath + "/clusterroles"
@@ -123,7 +123,7 @@ func TestAggregatedRolesOfOddNames(t *testing.T) {
 	}
 }
 
-func TestDefaultsAreReconciledAtEachStart(t *testing.T) {
+func TestBootstrapPolicyIsReconciledAtStart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	on := func(o *Options) { withRBAC(o); o.Etcd.Backend, o.Etcd.DataDir = backendEtcd, dir }
@@ -174,7 +174,7 @@ func TestDefaultsAreReconciledAtEachStart(t *testing.T) {
 	}
 }
 
-func TestReviews(t *testing.T) {
+func TestAccessReviews(t *testing.T) {
 	t.Parallel()
 	a := start(t, withRBAC)
 	a.want(201, "POST", rbacPath+"/clusterroles", role("reader", readsPods))
@@ -220,7 +220,7 @@ func TestReviews(t *testing.T) {
 	}
 }
 
-func TestNobodyGrantsWhatHeDoesNotHold(t *testing.T) {
+func TestPrivilegeEscalationIsRejected(t *testing.T) {
 	t.Parallel()
 	a := start(t, withRBAC)
 	a.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("admin", "ClusterRole", "admin", "carl"))

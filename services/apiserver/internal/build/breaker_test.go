@@ -13,9 +13,9 @@ import (
 	"testing"
 )
 
-// refuser is a validating webhook that refuses everything, and cuts the connection of
-// whoever asks about an object that is labelled poison.
-func refuser(t *testing.T, at string) (server *httptest.Server, asked *atomic.Int64) {
+// newRejectingWebhook starts a validating webhook that rejects everything. It aborts the connection
+// of requests about objects that are labeled poison.
+func newRejectingWebhook(t *testing.T, at string) (server *httptest.Server, asked *atomic.Int64) {
 	t.Helper()
 	asked = &atomic.Int64{}
 	server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -57,12 +57,12 @@ func hookFor(name, url, policy string, server *httptest.Server) string {
 
 const hooksPath = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 
-// TestNobodySilencesAWebhookForOthers: questions that are the fault of who asks them
-// are answered by the failurePolicy for the namespace that they come from alone.
-func TestNobodySilencesAWebhookForOthers(t *testing.T) {
+// TestBreakerOfWebhookIsPerNamespace checks that requests that make a webhook fail affect only the
+// namespace that they come from.
+func TestBreakerOfWebhookIsPerNamespace(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
-	hook, asked := refuser(t, "")
+	hook, asked := newRejectingWebhook(t, "")
 	for _, ns := range []string{"one", "two"} {
 		a.want(201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"`+ns+`"}}`)
 	}
@@ -86,15 +86,15 @@ func TestNobodySilencesAWebhookForOthers(t *testing.T) {
 	}
 }
 
-// failuresThatOpen is how many questions in a row have to fail.
+// failuresThatOpen is the number of consecutive failures that open the breaker.
 const failuresThatOpen = 3
 
-// TestAWebhookThatIsGone: nobody waits for it any more once that is known, and
-// everybody asks it again when it is back.
-func TestAWebhookThatIsGone(t *testing.T) {
+// TestUnreachableWebhookIsSkippedUntilItReturns checks that requests do not wait for a webhook that
+// is known to be unreachable, and that it is called again when it is back.
+func TestUnreachableWebhookIsSkippedUntilItReturns(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
-	other, _ := refuser(t, "") // for its certificate, which is that of all
+	other, _ := newRejectingWebhook(t, "") // all test servers have the same certificate
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -112,12 +112,12 @@ func TestAWebhookThatIsGone(t *testing.T) {
 	a.want(200, "DELETE", hooksPath+"/gone", "")
 	a.want(201, "POST", "/api/v1/namespaces/default/configmaps", configMap("x"))
 
-	// It comes back where it was.
+	// The webhook returns at the same address.
 	a.want(201, "POST", hooksPath, hookFor("back", "https://"+at, "Fail", other))
 	for range failuresThatOpen {
 		a.want(500, "POST", "/api/v1/namespaces/default/configmaps", configMap("y"))
 	}
-	_, asked := refuser(t, at)
+	_, asked := newRejectingWebhook(t, at)
 	a.eventually("asking it again", func() bool {
 		return a.send("POST", "/api/v1/namespaces/default/configmaps", configMap("y")).code == 400
 	})

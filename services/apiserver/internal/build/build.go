@@ -60,7 +60,6 @@ import (
 	"binnacle/services/apiserver/internal/storage/fanout"
 )
 
-// The fan-out is what the watch cache is fed from.
 var _ watchcache.Source = (*fanout.Fanout)(nil)
 
 // parts is the assembled server.
@@ -68,95 +67,96 @@ type parts struct {
 	options *Options
 	log     *slog.Logger
 	metrics *prometheus.Registry
-	// calls are those of services that the server asks.
-	calls *webhookclient.Metrics
-	// answers are those of admission webhooks.
-	answers *webhookclient.Answers
-	// egress leads to other networks; nil goes straight there.
+	// webhookMetrics measures requests to webhooks and other services.
+	webhookMetrics *webhookclient.Metrics
+	// admissionResponses bounds the concurrent large responses of admission webhooks.
+	admissionResponses *webhookclient.ResponseLimiter
+	// egress selects the proxies to other networks; nil connects directly.
 	egress *egress.Selector
 	health *health.Registry
 
 	etcd  *embedded.Server // nil with external etcd and with the memory store
 	store objectStore
-	// values is the store above encryption, sealing the configuration of that.
-	values      storage.Interface
-	sealing     *encryption.Live
-	traces      *tracing.Provider // nil when none are made
-	resourcesOf *encryption.Resources
-	older       *olderversions.Converter
-	compact     func(context.Context) error
-	monitor     func(context.Context) error // logs failures of an external etcd; nil without one
-	elector     fanout.Elector              // nil with the memory store
-	// others are clusters beside the main one, keepers those of them by what they keep.
-	others  []*cluster
-	keepers map[schema.GroupResource]*cluster
-	fanout  *fanout.Fanout
-	memory  *memory.Budget
-	cache   *watchcache.Cache
-	// catalog has all built-in kinds, served the ones that clients may use. What
-	// the server itself keeps in a kind that is not served it still keeps.
+	// values is the store above encryption.
+	values              storage.Interface
+	encryptionConfig    *encryption.Live
+	encryptionResources *encryption.Resources
+	traces              *tracing.Provider // nil if tracing is off
+	olderVersions       *olderversions.Converter
+	compact             func(context.Context) error
+	monitor             func(context.Context) error // logs failures of an external etcd; nil without one
+	elector             fanout.Elector              // nil with the memory store
+	// overrideClusters are the etcd clusters of --etcd-servers-overrides; resourceClusters maps
+	// the resources that they store to them.
+	overrideClusters []*cluster
+	resourceClusters map[schema.GroupResource]*cluster
+	fanout           *fanout.Fanout
+	memory           *memory.Budget
+	cache            *watchcache.Cache
+	// catalog holds all built-in kinds, served those that clients may use. The server itself may
+	// use a kind that is not served.
 	catalog *registry.Catalog
 	served  *registry.Catalog
-	// kinds are the served ones as requests see them, all those of the catalog.
-	kinds, all *apiset.Live
-	fields     *apply.Fields
-	// written is how far this server wrote the kinds that writes are judged by.
-	written map[schema.GroupResource]*lister.Written
-	// acknowledged is how far this server wrote at all.
-	acknowledged *lister.Written
-	// compiler of expressions, made when it is first needed.
-	compiler  func() (*expressions.Compiler, error)
-	loopback  *internalclient.Client
-	codec     *codec.Codec
-	authn     authentication
-	authz     authorization
-	audit     auditing
-	allocator *allocator.Allocator
-	writes    *writes.Writer
-	api       *handlers.API
-	keeper    *definition.Keeper
-	follower  *crdinformer.Follower
-	described *described
-	// registered are the group versions of custom resources.
-	registered *registrations
-	// authenticationDue is told that extension servers may need to know something else.
-	authenticationDue chan struct{}
-	remotes           *aggregation.Aggregator
-	proxyPair         *tlsfiles.Pair // nil without
-	// presence tells peers where this replica is, peers has them asked for what it does not
-	// serve; nil when they are off.
+	// kinds is the API set of clients, allKinds that of the server itself.
+	kinds, allKinds *apiset.Live
+	fields          *apply.Fields
+	// kindWrites are read-your-writes barriers of the kinds that admission reads.
+	kindWrites map[schema.GroupResource]*lister.Written
+	// allWrites is the read-your-writes barrier of all kinds in the main etcd.
+	allWrites *lister.Written
+	// compiler returns the compiler of CEL expressions, created at the first call.
+	compiler func() (*expressions.Compiler, error)
+	// client sends requests of the server to itself.
+	client               *internalclient.Client
+	codec                *codec.Codec
+	authn                authentication
+	authz                authorization
+	audit                auditing
+	allocator            *allocator.Allocator
+	writes               *writes.Writer
+	api                  *handlers.API
+	definitionController *definition.Keeper
+	definitionInformer   *crdinformer.Follower
+	documents            *documents
+	// customVersions are the group versions of custom resources.
+	customVersions *customVersions
+	// authConfigChanged receives when the configuration for extension servers may have changed.
+	authConfigChanged chan struct{}
+	extensions        *aggregation.Aggregator
+	proxyClientCert   *tlsfiles.Pair // nil if not configured
+	// presence publishes the address of this replica; peers proxies requests to other replicas.
+	// Both are nil if they are disabled.
 	presence  *peers.Presence
 	peers     *peers.Peers
-	peerTrust *tlsfiles.Bundle
+	peerCAs   *tlsfiles.Bundle
 	bootstrap *bootstrap.Bootstrap
-	// held tells of resources whose writes have to wait; nil when none has.
-	held func(context.Context, schema.GroupResource, bool) (error, bool)
-	// storing says in which versions this replica stores what; nil when nobody wants to know.
-	storing *storageversions.Manager
-	// leaders chooses who leads; nil when it is off.
-	leaders    *leaderelection.Keeper
-	flow       *flowcontrol.Controller // nil when it is off
-	flowConfig *flowConfig
-	server     *serving.Server
-	handler    http.Handler
-	// typeChecks are made before the follower, which tells them of definitions.
-	typeChecks *typeChecks
-	close      []func()
+	// writesBlocked reports whether writes of a resource must wait for other replicas; nil if the
+	// feature is disabled.
+	writesBlocked func(context.Context, schema.GroupResource, bool) (error, bool)
+	// storageVersions publishes the storage versions of this replica; nil if disabled.
+	storageVersions *storageversions.Manager
+	leaderElection  *leaderelection.Keeper  // nil if disabled
+	flow            *flowcontrol.Controller // nil if disabled
+	flowConfig      *flowConfig
+	server          *serving.Server
+	handler         http.Handler
+	typeChecks      *typeChecks
+	close           []func()
 }
 
-// build makes the parts in the order in which they need each other. What was
-// made is released by release, also after an error.
+// build creates the parts in the order of their dependencies. After an error it releases what it
+// has created; otherwise the caller calls release.
 func build(ctx context.Context, o *Options, log *slog.Logger) (*parts, error) {
-	p := &parts{options: o, log: log, metrics: metrics.New(), described: newDescribed(), registered: newRegistrations(), written: newWritten(), authenticationDue: make(chan struct{}, 1), acknowledged: &lister.Written{}, compiler: sync.OnceValues(expressions.New)}
+	p := &parts{options: o, log: log, metrics: metrics.New(), documents: newDocuments(), customVersions: newCustomVersions(), kindWrites: newKindWrites(), authConfigChanged: make(chan struct{}, 1), allWrites: &lister.Written{}, compiler: sync.OnceValues(expressions.New)}
 	o.Features.Warn(log)
 	o.Compatibility.warn(log)
 	if err := o.Features.Register(p.metrics); err != nil {
 		return nil, err
 	}
-	p.answers = webhookclient.NewAnswers()
-	p.calls = webhookclient.NewMetrics(p.metrics)
+	p.admissionResponses = webhookclient.NewResponseLimiter()
+	p.webhookMetrics = webhookclient.NewMetrics(p.metrics)
 	p.health = health.New(health.Config{LivezGracePeriod: o.Serving.LivezGracePeriod, Logger: log})
-	for _, step := range []func(context.Context) error{p.buildEgress, p.buildAudit, p.buildKinds, p.buildServer, p.buildTracing, p.buildStore, p.buildOthers, p.buildEncryption, p.buildCache, p.buildAuthentication, p.buildAuthorization, p.buildAPI, p.buildHandler} {
+	for _, step := range []func(context.Context) error{p.buildEgress, p.buildAudit, p.buildKinds, p.buildServer, p.buildTracing, p.buildStore, p.buildOverrideClusters, p.buildEncryption, p.buildCache, p.buildAuthentication, p.buildAuthorization, p.buildAPI, p.buildHandler} {
 		if err := step(ctx); err != nil {
 			p.release()
 			return nil, err
@@ -171,8 +171,7 @@ func (p *parts) release() {
 	}
 }
 
-// buildServer binds the port before anything is opened: a port that is taken is
-// found out at once.
+// buildServer binds the port first, so that a port in use fails the start at once.
 func (p *parts) buildServer(context.Context) error {
 	clients, err := p.options.clientCertificates()
 	if err != nil {
@@ -206,23 +205,23 @@ func (p *parts) buildCache(context.Context) (err error) {
 	p.fanout.Traced(p.traces)
 	p.memory = memory.New(memory.Limit(int64(p.options.Memory.Caches)), p.metrics)
 	if p.cache, err = watchcache.New(watchcache.Config{
-		Memory: p.memory, HistoryBytes: int64(p.options.Memory.History), Source: p.feed(), LoadsHistory: true, Newest: p.store, Older: p.values, Root: p.root() + "/", Resources: p.keptIn(nil, all), Logger: p.log, Registerer: p.metrics,
+		Memory: p.memory, HistoryBytes: int64(p.options.Memory.History), Source: p.cacheSource(), LoadsHistory: true, Newest: p.store, Older: p.values, Root: p.root() + "/", Resources: p.resourcesIn(nil, all), Logger: p.log, Registerer: p.metrics,
 	}); err != nil {
 		return err
 	}
-	if err := p.buildOtherCaches(id, all); err != nil {
+	if err := p.buildOverrideCaches(id, all); err != nil {
 		return err
 	}
 	return p.serveKinds()
 }
 
-// feed is what the cache is fed by.
-func (p *parts) feed() watchcache.Source {
-	opened := encryption.NewSource(p.fanout, p.sealing, p.resourcesOf, p.older)
-	if p.options.between != nil {
-		return p.options.between(opened)
+// cacheSource returns the decrypted change stream that feeds the cache.
+func (p *parts) cacheSource() watchcache.Source {
+	source := encryption.NewSource(p.fanout, p.encryptionConfig, p.encryptionResources, p.olderVersions)
+	if p.options.wrapSource != nil {
+		return p.options.wrapSource(source)
 	}
-	return opened
+	return source
 }
 
 func (p *parts) buildAPI(context.Context) error {
@@ -255,26 +254,26 @@ func (p *parts) buildAPI(context.Context) error {
 	p.writes = writes.New(writes.Config{
 		Codec: p.codec, Fields: p.fields, Store: p.values, Admission: chain, Authorizer: p.authz.chain, Declared: p.declared(), Damage: p.damage(), EventTTL: p.options.EventTTL,
 		Allocators: map[schema.GroupResource]writes.Allocator{{Resource: "services"}: serviceAllocator{p.allocator}},
-		Written:    p.noted,
-		// The keeper writes too, and is made after this.
+		Written:    p.recordWrite,
+		// Methods of p, because these parts are created after this one.
 		Settled: map[schema.GroupResource]func(context.Context, int64){
-			definitions().GroupResource(): p.settled, flowResource("flowschemas"): p.flowSettled, flowResource("prioritylevelconfigurations"): p.flowSettled,
-			rbacResource("roles"): p.policySettled, rbacResource("clusterroles"): p.policySettled,
-			rbacResource("rolebindings"): p.policySettled, rbacResource("clusterrolebindings"): p.policySettled,
+			definitions().GroupResource(): p.waitForDefinitions, flowResource("flowschemas"): p.waitForFlowConfig, flowResource("prioritylevelconfigurations"): p.waitForFlowConfig,
+			rbacResource("roles"): p.waitForPolicy, rbacResource("clusterroles"): p.waitForPolicy,
+			rbacResource("rolebindings"): p.waitForPolicy, rbacResource("clusterrolebindings"): p.waitForPolicy,
 		},
 		NoGarbageCollector: !p.options.GarbageCollector,
 		Now:                time.Now, Logger: p.log, Metrics: writes.NewMetrics(p.metrics),
 	})
 	p.api = handlers.New(handlers.Config{
-		Kinds: p.all, Answers: responsewriters.Answers{Responder: p.responder(), Compress: zip, Limiter: p.server.LongAnswers(), Slow: server.Rested{LargeRequests: p.server.LargeRequests()}, Conversions: responsewriters.NewConversions(), Now: time.Now}, Store: p.values, Root: p.root(), Writes: p.writes,
+		Kinds: p.allKinds, Answers: responsewriters.Answers{Responder: p.responder(), Compress: zip, Limiter: p.server.LongAnswers(), Slow: server.Rested{LargeRequests: p.server.LargeRequests()}, Conversions: responsewriters.NewConversions(), Now: time.Now}, Store: p.values, Root: p.root(), Writes: p.writes,
 		Operations: p.operations(up), Components: p.components(), DeleteCollectionWorkers: p.options.DeleteCollectionWorkers,
 		MinRequestTimeout: time.Duration(p.options.MinRequestTimeout) * time.Second, BookmarkInterval: time.Minute,
 		Damage:    p.damage(),
-		WatchList: p.options.Features.Enabled(features.WatchList), LimitCached: !p.options.Compatibility.WatchCache, Stopping: stopping, Carried: p.carried(), Logger: p.log, Metrics: p.watchMetrics(),
+		WatchList: p.options.Features.Enabled(features.WatchList), LimitCached: !p.options.Compatibility.WatchCache, Stopping: stopping, Carried: p.proxyLimit(), Logger: p.log, Metrics: p.watchMetrics(),
 	})
-	p.keeper = p.newKeeper()
-	p.leaders = p.newLeaders(host)
-	if p.remotes, err = p.newRemotes(); err != nil {
+	p.definitionController = p.newDefinitionController()
+	p.leaderElection = p.newLeaderElection(host)
+	if p.extensions, err = p.newExtensions(); err != nil {
 		return err
 	}
 	if err := p.buildPeers(host); err != nil {
@@ -283,13 +282,13 @@ func (p *parts) buildAPI(context.Context) error {
 	return p.buildBootstrap(host)
 }
 
-// declared says what the gates let declared rules do.
+// declared returns the gates of declarative validation.
 func (p *parts) declared() writes.Declared {
 	on := p.options.Features.Enabled
 	return writes.Declared{Enabled: on(features.DeclarativeValidation), Takeover: on(features.DeclarativeValidationTakeover)}
 }
 
-// responder speaks the media types that the gates leave on.
+// responder returns a response writer for the enabled media types.
 func (p *parts) responder() responsewriters.Responder {
 	return responsewriters.Responder{Codec: p.codec, Media: negotiation.Media{CBOR: p.options.Features.Enabled(features.CBORServingAndStorage)}}
 }
@@ -298,12 +297,12 @@ func (p *parts) buildBootstrap(host string) error {
 	endpointsKind := p.codec.Of(p.catalog.Resource(corev1.SchemeGroupVersion.WithResource("endpoints")))
 	o := p.options
 	p.bootstrap = bootstrap.New(bootstrap.Config{
-		API: p.loopback, Store: p.store, Root: p.root(), Logger: p.log, Now: time.Now,
+		API: p.client, Store: p.store, Root: p.root(), Logger: p.log, Now: time.Now,
 		EncodeEndpoints: func(e *corev1.Endpoints) ([]byte, error) { return endpointsKind.EncodeStored(e) },
 		Identity:        bootstrap.Identity(host), Instance: uuid.NewString(), Hostname: host,
 		AdvertiseAddress: o.AdvertiseAddress, SecurePort: p.boundPort(), ServiceRanges: o.serviceRanges, NoIdentity: !o.Features.Enabled(features.APIServerIdentity), NoServiceCIDR: !o.Features.Enabled(features.MultiCIDRServiceAllocator), NodePort: o.KubernetesNodePort, ForeignEndpoints: o.EndpointReconciler == reconcileNone,
-		AuthenticationConfig: p.authenticationConfig, AuthenticationConfigDue: p.authenticationDue, APIServices: apiServices(p.served), Loaded: p.cache.WaitReady, FeatureEnabled: o.Features.Enabled, PolicySeen: p.policySeen,
-		RepairAllocations: p.allocator.Repair, RepairInterval: allocator.RepairInterval, StorageVersions: p.sayStorageVersions(bootstrap.Identity(host)),
+		AuthenticationConfig: p.authenticationConfig, AuthenticationConfigDue: p.authConfigChanged, APIServices: apiServices(p.served), Loaded: p.cache.WaitReady, FeatureEnabled: o.Features.Enabled, PolicySeen: p.policySynced,
+		RepairAllocations: p.allocator.Repair, RepairInterval: allocator.RepairInterval, StorageVersions: p.newStorageVersions(bootstrap.Identity(host)),
 	})
 	return nil
 }
@@ -321,10 +320,10 @@ func (p *parts) buildHandler(context.Context) error {
 	if p.authn.documents != nil {
 		spec.DescribeIssuer()
 	}
-	p.described.serve(docs, spec, p.remotes)
+	p.documents.attach(docs, spec, p.extensions)
 	p.buildFlow()
-	p.checks()
-	shown, err := p.options.Metrics.Gatherer(p.gathered(), p.log)
+	p.addHealthChecks()
+	shown, err := p.options.Metrics.Gatherer(p.gatherer(), p.log)
 	if err != nil {
 		return err
 	}
@@ -335,16 +334,16 @@ func (p *parts) buildHandler(context.Context) error {
 	if p.options.LogFiles {
 		mux.LogFiles = "/var/log"
 	}
-	users, err := p.users()
+	users, err := p.authenticator()
 	if err != nil {
 		return err
 	}
 	h, err := server.Handler(server.Config{
-		Mux: p.described.before(mux), Responder: responder, Authenticator: users, Authorizer: p.authz.metrics.Requests(p.authz.chain),
-		Metrics: server.NewMetrics(p.metrics), Kinds: p.kinds, Foreign: p.foreign(), Reloading: p.reloading, Newest: func(ctx context.Context) *apiset.Set { return p.follower.Newest(ctx, p.kinds) }, Logger: p.log, RequestTimeout: p.options.Serving.RequestTimeout,
+		Mux: p.documents.withRefresh(mux), Responder: responder, Authenticator: users, Authorizer: p.authz.metrics.Requests(p.authz.chain),
+		Metrics: server.NewMetrics(p.metrics), Kinds: p.kinds, Foreign: p.foreign(), Reloading: p.reloading, Newest: func(ctx context.Context) *apiset.Set { return p.definitionInformer.Newest(ctx, p.kinds) }, Logger: p.log, RequestTimeout: p.options.Serving.RequestTimeout,
 		Flow: p.flow, Width: width.Of, MaxInFlight: p.options.MaxInFlight, MaxMutatingInFlight: p.options.MaxMutatingInFlight,
 		StrictTransportSecurity: p.options.HSTS, GoawayChance: p.options.GoawayChance, AllowedOrigins: p.options.AllowedOrigins,
-		Audit: p.audit.trail, Traces: p.traces, Held: p.held, LargeRequests: p.server.LargeRequests(),
+		Audit: p.audit.auditor, Traces: p.traces, Held: p.writesBlocked, LargeRequests: p.server.LargeRequests(),
 	})
 	if err != nil {
 		return err
@@ -353,11 +352,11 @@ func (p *parts) buildHandler(context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The API's paths are data, not routes: the chain finds who answers.
+	// The paths of the API are data, not routes: the handler chain resolves them.
 	engine.NoRoute(func(c *gin.Context) {
-		c.Status(http.StatusOK) // gin takes an answer to an unknown route for a 404
+		c.Status(http.StatusOK) // gin presets 404 for unknown routes
 		h.ServeHTTP(c.Writer, c.Request)
-		c.Writer.WriteHeaderNow() // gin would give a 404 without a body one of its own
+		c.Writer.WriteHeaderNow() // gin would add its own body to a 404 without one
 	})
 	p.handler = engine
 	return nil

@@ -10,15 +10,16 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// protectedDefinition defines a version v9 of a resource of Kubernetes.
+// protectedDefinition returns a definition of version v9 of a resource of Kubernetes.
 func protectedDefinition(group, plural, kind string) string {
 	return fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"%[2]s.%[1]s","annotations":{"api-approved.kubernetes.io":"https://example.com"}},
 		"spec":{"group":%[1]q,"scope":"Cluster","names":{"plural":%[2]q,"singular":%[4]q,"kind":%[3]q},"versions":[{"name":"v9","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`,
 		group, plural, kind, strings.ToLower(kind))
 }
 
-// TestDefinitionsOfBuiltInResources checks that a definition of another version of a built-in group is
-// established but serves nothing, and that its deletion keeps the objects of the built-in resource.
+// TestDefinitionsOfBuiltInResources checks that a definition of another version of a built-in group
+// is established but serves nothing, and that its deletion keeps the objects of the built-in
+// resource.
 func TestDefinitionsOfBuiltInResources(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
@@ -53,9 +54,9 @@ func TestDefinitionsOfBuiltInResources(t *testing.T) {
 	a.want(200, "GET", "/apis/example.com/v1/others", "")
 }
 
-// TestAForgedDefinition stands in the store as nobody can write it through the API:
-// it serves nothing, and its end does not end what others have there.
-func TestAForgedDefinition(t *testing.T) {
+// TestForgedDefinitionServesNothing writes a definition into the store that the API rejects. It
+// serves nothing, and its deletion keeps the objects of other resources.
+func TestForgedDefinitionServesNothing(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
 	victim := "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings"
@@ -76,9 +77,9 @@ func TestAForgedDefinition(t *testing.T) {
 	a.want(200, "GET", victim+"/victim", "")
 }
 
-// TestPlacesOfBuiltInKinds: what is kept in the store beside custom resources is
-// taken by none of them.
-func TestPlacesOfBuiltInKinds(t *testing.T) {
+// TestCustomResourceKeysDoNotCollide checks that no definition can claim the keys of built-in
+// kinds.
+func TestCustomResourceKeysDoNotCollide(t *testing.T) {
 	t.Parallel()
 	for _, k := range shared(t).parts.catalog.Kinds() {
 		group, resource, _ := strings.Cut(k.Stored.Prefix, "/")

@@ -35,7 +35,7 @@ func startCBOR(t *testing.T) *api {
 	})
 }
 
-// inCBOR encodes as the clients of the field do.
+// inCBOR encodes as Go clients do.
 func inCBOR(t *testing.T, v any) string {
 	t.Helper()
 	b, err := direct.Marshal(v)
@@ -45,7 +45,7 @@ func inCBOR(t *testing.T, v any) string {
 	return string(b)
 }
 
-// readCBOR decodes as the clients of the field do.
+// readCBOR decodes as Go clients do.
 func readCBOR[T any](t *testing.T, b []byte) *T {
 	t.Helper()
 	if !bytes.HasPrefix(b, []byte{0xd9, 0xd9, 0xf7}) {
@@ -73,11 +73,11 @@ func TestCBOR(t *testing.T) {
 	if made.Kind != "Secret" || made.Type != corev1.SecretTypeOpaque || !reflect.DeepEqual(made.Data, in.Data) || made.CreationTimestamp.IsZero() {
 		t.Errorf("created %+v", made)
 	}
-	for i := range 30 { // more than the short form of a length says
+	for i := range 30 { // exceeds the short encoding of a length
 		a.want(201, "POST", secrets, fmt.Sprintf(`{"metadata":{"name":"n%d"}}`, i))
 	}
 
-	// The field's own decoder takes each form.
+	// The decoder of apimachinery accepts each form.
 	decoder := cbor.NewSerializer(scheme.Scheme, scheme.Scheme, cbor.Strict(true))
 	obj, _, err := decoder.Decode(a.get(secrets+"/s", "Accept", cborType).body, nil, nil)
 	if got, ok := obj.(*corev1.Secret); err != nil || !ok || !reflect.DeepEqual(got.Data, in.Data) {

@@ -18,7 +18,7 @@ const (
 	clientSigner = "kubernetes.io/kube-apiserver-client"
 )
 
-// requestFor is a CertificateSigningRequest for a subject.
+// requestFor returns a CertificateSigningRequest for a subject.
 func requestFor(t *testing.T, name, signer string, subject pkix.Name) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -46,9 +46,10 @@ const (
 	denied        = `{"status":{"conditions":[{"type":"Denied","status":"True","reason":"r","message":"m"}]}}`
 )
 
-// TestNobodyMakesHimselfAnAdministrator: who may write requests for certificates
-// needs permissions on their signers too, and gets none for the administrators.
-func TestNobodyMakesHimselfAnAdministrator(t *testing.T) {
+// TestCertificateRequestsNeedSignerPermission checks that users who may write
+// CertificateSigningRequests need permissions on the signers, too, and get no certificate of an
+// administrator.
+func TestCertificateRequestsNeedSignerPermission(t *testing.T) {
 	t.Parallel()
 	a := start(t, withRBAC)
 	a.grant("bob", `{"apiGroups":["certificates.k8s.io"],"resources":["*"],"verbs":["*"]}`)
@@ -82,7 +83,7 @@ func TestNobodyMakesHimselfAnAdministrator(t *testing.T) {
 	}
 }
 
-// patchFor leaves the media type of patches away from other requests.
+// patchFor drops the media type of patches for other methods.
 func patchFor(method string, header []string) []string {
 	if method == "PATCH" {
 		return header
@@ -90,9 +91,9 @@ func patchFor(method string, header []string) []string {
 	return header[:len(header)-2]
 }
 
-// TestTheSuitesIdentitiesCannotBeRequested: not even by administrators, whatever
-// plugins are off.
-func TestTheSuitesIdentitiesCannotBeRequested(t *testing.T) {
+// TestSuiteIdentitiesCannotBeRequested checks that even administrators cannot request them,
+// whatever plugins are disabled.
+func TestSuiteIdentitiesCannotBeRequested(t *testing.T) {
 	t.Parallel()
 	a := start(t, func(o *Options) {
 		withRBAC(o)

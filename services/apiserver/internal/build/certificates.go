@@ -8,9 +8,8 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 )
 
-// clientCertificates are those that this server shows to others, and the CAs by
-// which it knows them. Whoever connects reads the files by itself; here they are
-// loaded so that their ends are known.
+// clientCertificates returns the client certificates of this server and the CAs that it trusts, for
+// expiry metrics. Clients read the files on their own.
 func (o *Options) clientCertificates() ([]serving.Certificate, error) {
 	var out []serving.Certificate
 	for _, c := range []struct{ use, ca, cert, key string }{

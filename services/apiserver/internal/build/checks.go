@@ -10,40 +10,41 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
-// Anybody may ask for health, so asking etcd is shared.
-const etcdCheckKept = time.Second
+// etcdCheckTTL is how long a result of the etcd check is shared. Anonymous clients may request the
+// health checks.
+const etcdCheckTTL = time.Second
 
-// checks adds the health checks in the order in which clients see them.
-func (p *parts) checks() {
+// addHealthChecks adds the health checks in the order in which clients see them.
+func (p *parts) addHealthChecks() {
 	p.health.Add("log", func(*http.Request) error { return nil })
 	o := p.options.Etcd
-	etcd := health.Shared(o.HealthTimeout, etcdCheckKept, p.store.Ping)
+	etcd := health.Shared(o.HealthTimeout, etcdCheckTTL, p.store.Ping)
 	p.health.Add("etcd", etcd)
 	if o.ReadyTimeout != o.HealthTimeout {
-		etcd = health.Shared(o.ReadyTimeout, etcdCheckKept, p.store.Ping)
+		etcd = health.Shared(o.ReadyTimeout, etcdCheckTTL, p.store.Ping)
 	}
 	p.health.Add("etcd-readiness", etcd, health.Readyz)
-	p.otherChecks()
+	p.addOverrideChecks()
 	p.encryptionChecks()
-	p.health.Add("informer-sync", func(r *http.Request) error { return errors.Join(p.synced(), p.othersSynced(r)) }, health.Readyz)
+	p.health.Add("informer-sync", func(r *http.Request) error { return errors.Join(p.synced(), p.overridesSynced(r)) }, health.Readyz)
 	p.health.Add("fan-out", func(r *http.Request) error { return p.fanout.Check(r.Context()) }, health.Readyz)
 	p.startChecks()
 }
 
-// synced tells what of the store's content is not loaded yet.
+// synced returns an error until the content of the store is loaded.
 func (p *parts) synced() error {
-	if !p.cache.Ready() || !p.follower.Synced() {
+	if !p.cache.Ready() || !p.definitionInformer.Synced() {
 		return watchcache.ErrNotReady
 	}
 	return p.authz.policy.Check(nil)
 }
 
-// reloading tells that the store went back, and what it has now is not loaded yet: the main
-// one, on which everything hangs, or that of what a request is about.
+// reloading reports whether a store went back to an older revision and is not loaded again yet. It
+// considers the main store and the store of the requested resource.
 func (p *parts) reloading(op *requestinfo.Info) bool {
 	if p.cache.Era() > 0 && p.synced() != nil {
 		return true
 	}
-	c := p.keepers[op.GVR().GroupResource()]
+	c := p.resourceClusters[op.GVR().GroupResource()]
 	return c != nil && c.cache.Era() > 0 && !c.cache.Ready()
 }

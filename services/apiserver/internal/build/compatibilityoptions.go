@@ -14,46 +14,47 @@ import (
 	"binnacle/services/apiserver/internal/proxy/egress"
 )
 
-// CompatibilityOptions are flags of kube-apiserver of which little is left here: most
-// have no effect, and say so when they are set.
+// CompatibilityOptions are flags of kube-apiserver that have little or no effect here. The server
+// logs a warning if a flag without effect is set.
 type CompatibilityOptions struct {
 	StorageMediaType string
 	WatchCache       bool
 	Emulated         EmulationOptions
 	EgressSelector   string
 
-	idle []*pflag.Flag
+	noEffect []*pflag.Flag
 }
 
-// idleFlag is accepted and does nothing.
-type idleFlag struct {
+// noEffectFlag is accepted and ignored.
+type noEffectFlag struct {
 	section, name string
-	// sample has the flag's type and default.
+	// sample has the type and the default of the flag.
 	sample any
-	why    string
+	// reason completes "Has no effect: ...".
+	reason string
 	// deprecated hides the flag from --help, as kube-apiserver does.
 	deprecated bool
 }
 
-func idleFlags() []idleFlag {
+func noEffectFlags() []noEffectFlag {
 	const (
 		counted = "what is stored is counted as it changes, and sizes are read when metrics are"
 		logging = "each line is written as it comes"
 	)
-	return []idleFlag{
-		{section: "etcd", name: "watch-cache-sizes", sample: []string(nil), why: "history is kept for five minutes, within --watch-history-memory"},
-		{section: "etcd", name: "etcd-count-metric-poll-period", sample: time.Minute, why: counted},
-		{section: "etcd", name: "etcd-db-metric-poll-interval", sample: 30 * time.Second, why: counted},
-		{section: "etcd", name: "default-watch-cache-size", sample: 100, why: "the watch cache grows with what it holds", deprecated: true},
-		{section: "misc", name: apiserverCount, sample: 1, why: "the endpoints of the kubernetes service are the servers that renew their lease", deprecated: true},
-		{section: "misc", name: "kubelet-read-only-port", sample: uint(10255), why: "no request is sent to that port", deprecated: true},
-		{section: "generic", name: "storage-initialization-timeout", sample: time.Minute, why: "the server is ready when everything is loaded, not before"},
-		{section: "logs", name: "log-flush-frequency", sample: 5 * time.Second, why: logging},
-		{section: "logs", name: "log-text-info-buffer-size", sample: "", why: logging},
-		{section: "logs", name: "log-text-split-stream", sample: false, why: logging},
-		{section: "logs", name: "log-json-info-buffer-size", sample: "", why: logging},
-		{section: "logs", name: "log-json-split-stream", sample: false, why: logging},
-		{section: "logs", name: "vmodule", sample: "", why: "--v counts for all of the process"},
+	return []noEffectFlag{
+		{section: "etcd", name: "watch-cache-sizes", sample: []string(nil), reason: "history is kept for five minutes, within --watch-history-memory"},
+		{section: "etcd", name: "etcd-count-metric-poll-period", sample: time.Minute, reason: counted},
+		{section: "etcd", name: "etcd-db-metric-poll-interval", sample: 30 * time.Second, reason: counted},
+		{section: "etcd", name: "default-watch-cache-size", sample: 100, reason: "the watch cache grows with what it holds", deprecated: true},
+		{section: "misc", name: apiserverCount, sample: 1, reason: "the endpoints of the kubernetes service are the servers that renew their lease", deprecated: true},
+		{section: "misc", name: "kubelet-read-only-port", sample: uint(10255), reason: "no request is sent to that port", deprecated: true},
+		{section: "generic", name: "storage-initialization-timeout", sample: time.Minute, reason: "the server is ready when everything is loaded, not before"},
+		{section: "logs", name: "log-flush-frequency", sample: 5 * time.Second, reason: logging},
+		{section: "logs", name: "log-text-info-buffer-size", sample: "", reason: logging},
+		{section: "logs", name: "log-text-split-stream", sample: false, reason: logging},
+		{section: "logs", name: "log-json-info-buffer-size", sample: "", reason: logging},
+		{section: "logs", name: "log-json-split-stream", sample: false, reason: logging},
+		{section: "logs", name: "vmodule", sample: "", reason: "--v counts for all of the process"},
 	}
 }
 
@@ -64,8 +65,8 @@ func (o *CompatibilityOptions) addFlags(s *options.Sections) {
 	g := s.Set("generic")
 	o.Emulated.addFlags(g)
 	g.StringVar(&o.EgressSelector, "egress-selector-config-file", "", "File that says how the networks of the control plane, of etcd and of the cluster are reached: directly, or through a proxy (EgressSelectorConfiguration, apiserver.k8s.io/v1beta1).")
-	for _, i := range idleFlags() {
-		set, usage := s.Set(i.section), "Has no effect: "+i.why+"."
+	for _, i := range noEffectFlags() {
+		set, usage := s.Set(i.section), "Has no effect: "+i.reason+"."
 		switch v := i.sample.(type) {
 		case bool:
 			set.Bool(i.name, v, usage)
@@ -81,13 +82,13 @@ func (o *CompatibilityOptions) addFlags(s *options.Sections) {
 			set.String(i.name, "", usage)
 		}
 		if i.deprecated {
-			_ = set.MarkDeprecated(i.name, "it has no effect: "+i.why)
+			_ = set.MarkDeprecated(i.name, "it has no effect: "+i.reason)
 		}
-		o.idle = append(o.idle, set.Lookup(i.name))
+		o.noEffect = append(o.noEffect, set.Lookup(i.name))
 	}
 }
 
-// apiserverCount is the name of a flag without effect whose value is checked.
+// apiserverCount is the name of a flag without effect whose value is validated.
 const apiserverCount = "apiserver-count"
 
 func (o *CompatibilityOptions) validate() (errs []error) {
@@ -102,7 +103,7 @@ func (o *CompatibilityOptions) validate() (errs []error) {
 			bad("--egress-selector-config-file: %w", err)
 		}
 	}
-	for _, f := range o.idle {
+	for _, f := range o.noEffect {
 		if n, err := strconv.Atoi(f.Value.String()); f.Name == apiserverCount && err == nil && n <= 0 {
 			bad("--%s should be a positive number, but value '%d' provided", f.Name, n)
 		}
@@ -110,15 +111,15 @@ func (o *CompatibilityOptions) validate() (errs []error) {
 	return append(errs, o.Emulated.validate()...)
 }
 
-// warn tells of the flags that were set and have no effect.
+// warn logs the flags that were set and have no effect.
 func (o *CompatibilityOptions) warn(log *slog.Logger) {
-	why := map[string]string{}
-	for _, i := range idleFlags() {
-		why[i.name] = i.why
+	reasons := map[string]string{}
+	for _, i := range noEffectFlags() {
+		reasons[i.name] = i.reason
 	}
-	for _, f := range o.idle {
+	for _, f := range o.noEffect {
 		if f.Changed {
-			log.Warn("A flag has no effect here", "flag", "--"+f.Name, "why", why[f.Name])
+			log.Warn("A flag has no effect here", "flag", "--"+f.Name, "why", reasons[f.Name])
 		}
 	}
 }

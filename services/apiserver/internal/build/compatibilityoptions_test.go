@@ -23,7 +23,7 @@ import (
 	"binnacle/libs/options"
 )
 
-// asProgram runs the command line as the program does, up to the start of the server.
+// asProgram runs the command line up to the start of the server.
 func asProgram(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -35,12 +35,11 @@ func asProgram(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// notHere are flags of kube-apiserver that this server does not know, by the beginnings
-// of their names, and why.
-var notHere = map[string]string{}
+// unsupportedFlags lists flags of kube-apiserver that this server does not have, by prefix, with reasons.
+var unsupportedFlags = map[string]string{}
 
-// TestFlagsOfKubernetes: every flag of kube-apiserver is known, with its default where
-// that was recorded.
+// TestFlagsOfKubernetes checks that every flag of kube-apiserver is known and has the recorded
+// default.
 func TestFlagsOfKubernetes(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile(filepath.Join("testdata", "kube-apiserver-flags.txt"))
@@ -48,7 +47,7 @@ func TestFlagsOfKubernetes(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, help, _ := asProgram(t, "--help")
-	// A flag's text goes on in the next lines.
+	// The help of a flag may have several lines.
 	help = regexp.MustCompile(`\n {10,}`).ReplaceAllString(help, " ")
 	known := map[string]string{}
 	for _, line := range strings.Split(help, "\n") {
@@ -66,7 +65,7 @@ func TestFlagsOfKubernetes(t *testing.T) {
 		is, ok := known[name]
 		if !ok {
 			listed := false
-			for prefix := range notHere {
+			for prefix := range unsupportedFlags {
 				if strings.HasPrefix(name, prefix) {
 					listed, missing[prefix] = true, true
 				}
@@ -81,7 +80,7 @@ func TestFlagsOfKubernetes(t *testing.T) {
 			t.Errorf("--%s is %q when it is not given, in Kubernetes %q", name, is, want)
 		}
 	}
-	for prefix, why := range notHere {
+	for prefix, why := range unsupportedFlags {
 		if !missing[prefix] {
 			t.Errorf("--%s… are all known, and listed as what is not: %s", prefix, why)
 		}
@@ -91,8 +90,9 @@ func TestFlagsOfKubernetes(t *testing.T) {
 	}
 }
 
-// TestStartLines: what installers start kube-apiserver with is accepted as it is.
-func TestStartLines(t *testing.T) {
+// TestCommandLinesOfInstallers checks that the command lines that installers use for kube-apiserver
+// are accepted.
+func TestCommandLinesOfInstallers(t *testing.T) {
 	t.Parallel()
 	ca, _ := clientPair(t)
 	dir := t.TempDir()
@@ -142,8 +142,8 @@ func TestStartLines(t *testing.T) {
 	}
 }
 
-// TestFlagsThatDoNothing are accepted, and it is told.
-func TestFlagsThatDoNothing(t *testing.T) {
+// TestFlagsWithoutEffectAreLogged checks that they are accepted with a warning.
+func TestFlagsWithoutEffectAreLogged(t *testing.T) {
 	t.Parallel()
 	code, _, errs := asProgram(t, "--watch-cache-sizes=pods#1", "--vmodule=a=1", "--log-text-split-stream")
 	if code != 0 || strings.Count(errs, "has no effect") != 3 || !strings.Contains(errs, "flag=--watch-cache-sizes") {
@@ -154,8 +154,8 @@ func TestFlagsThatDoNothing(t *testing.T) {
 	}
 }
 
-// TestAcceptedFlags: the command line of kube-apiserver 1.33 starts the server.
-func TestAcceptedFlags(t *testing.T) {
+// TestKubernetesCommandLineStarts starts the server with the command line of kube-apiserver 1.33.
+func TestKubernetesCommandLineStarts(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
 		{"--apiserver-count=3"},
@@ -182,8 +182,8 @@ func TestAcceptedFlags(t *testing.T) {
 	}
 }
 
-// TestFlagsThatAreRefused: what would not be done is not promised.
-func TestFlagsThatAreRefused(t *testing.T) {
+// TestUnsupportedFlagsAreRejected checks that a flag whose effect is not implemented is an error.
+func TestUnsupportedFlagsAreRejected(t *testing.T) {
 	t.Parallel()
 	selector := func(protocol string) string {
 		path := filepath.Join(t.TempDir(), "egress.yaml")
@@ -216,8 +216,8 @@ func TestFlagsThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestLessUsualFlags: what they say is what happens.
-func TestLessUsualFlags(t *testing.T) {
+// TestUncommonFlags checks the effect of flags that are rarely set.
+func TestUncommonFlags(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "debug")
 	a := start(t, func(o *Options) {

@@ -11,39 +11,40 @@ import (
 	"binnacle/services/apiserver/internal/rest/handlers"
 )
 
-// The parts of the control plane are asked where they listen on this machine
-// unless somebody moved them, as every API server does: nobody can say otherwise.
+// Other components are probed at their default ports on this machine, as kube-apiserver does. No
+// flag changes that.
 const (
 	controllerManagerHealth = "https://127.0.0.1:10257/healthz"
 	schedulerHealth         = "https://127.0.0.1:10259/healthz"
 	componentTimeout        = 5 * time.Second
-	// componentAnswer bounds what is read of an answer, in bytes.
-	componentAnswer = 10 << 10
+	// maxComponentResponse bounds the response body that is read, in bytes.
+	maxComponentResponse = 10 << 10
 )
 
-// components are what componentstatuses tells of.
+// components returns the checks of componentstatuses.
 func (p *parts) components() []handlers.Component {
 	client := &http.Client{
 		Timeout: componentTimeout,
 		Transport: &http.Transport{
-			// The certificates are the components' own, and nothing is told them.
-			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, //nolint:gosec // as told above
+			// The components have self-signed certificates, and the probes send nothing
+			// confidential.
+			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, //nolint:gosec // see above
 			DisableKeepAlives: true,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	asking := func(url string) func(context.Context) (string, bool, error) {
-		return func(ctx context.Context) (string, bool, error) { return askHealth(ctx, client, url) }
+	probe := func(url string) func(context.Context) (string, bool, error) {
+		return func(ctx context.Context) (string, bool, error) { return probeHealth(ctx, client, url) }
 	}
 	return append([]handlers.Component{
-		{Name: "controller-manager", Check: asking(controllerManagerHealth)},
-		{Name: "etcd-0", Check: asEtcd(p.store)},
-		{Name: "scheduler", Check: asking(schedulerHealth)},
-	}, p.otherComponents()...)
+		{Name: "controller-manager", Check: probe(controllerManagerHealth)},
+		{Name: "etcd-0", Check: etcdCheck(p.store)},
+		{Name: "scheduler", Check: probe(schedulerHealth)},
+	}, p.overrideComponents()...)
 }
 
-// asEtcd returns a check that asks a store whether it answers.
-func asEtcd(s objectStore) func(context.Context) (string, bool, error) {
+// etcdCheck returns a check that pings a store.
+func etcdCheck(s objectStore) func(context.Context) (string, bool, error) {
 	return func(ctx context.Context) (string, bool, error) {
 		ctx, cancel := context.WithTimeout(ctx, componentTimeout)
 		defer cancel()
@@ -54,8 +55,9 @@ func asEtcd(s objectStore) func(context.Context) (string, bool, error) {
 	}
 }
 
-// askHealth asks for what an address says of its health.
-func askHealth(ctx context.Context, client *http.Client, url string) (string, bool, error) {
+// probeHealth requests a health endpoint. It returns the response body and whether the component is
+// healthy.
+func probeHealth(ctx context.Context, client *http.Client, url string) (string, bool, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return "", false, err
@@ -67,7 +69,7 @@ func askHealth(ctx context.Context, client *http.Client, url string) (string, bo
 		return err.Error(), false, nil
 	}
 	defer answer.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(answer.Body, componentAnswer))
+	body, err := io.ReadAll(io.LimitReader(answer.Body, maxComponentResponse))
 	if err != nil {
 		return "", false, err
 	}

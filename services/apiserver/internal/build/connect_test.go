@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// node makes a node whose kubelet is at a URL.
+// node creates a node whose kubelet has a URL.
 func (a *api) node(name, at string) {
 	a.t.Helper()
 	u, err := url.Parse(at)
@@ -21,7 +21,7 @@ func (a *api) node(name, at string) {
 	a.want(201, "POST", "/api/v1/nodes", fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q},"status":{"addresses":[{"type":"InternalIP","address":%q}],"daemonEndpoints":{"kubeletEndpoint":{"Port":%s}}}}`, name, u.Hostname(), u.Port()))
 }
 
-// echo answers with what it was asked.
+// echo responds with the request.
 func echo(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	if r.URL.Path == "/moved" {
@@ -42,8 +42,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%s %s %s auth=%q", r.Method, r.URL.RequestURI(), body, told)
 }
 
-// outside is an address of this machine that others can reach; tests of targets
-// need one, as those on the machine itself are refused.
+// outside returns a non-loopback address of this machine, which proxy targets need.
 func outside(t *testing.T) string {
 	t.Helper()
 	addrs, err := net.InterfaceAddrs()
@@ -59,7 +58,7 @@ func outside(t *testing.T) string {
 	return ""
 }
 
-func TestLogsComeFromTheKubelet(t *testing.T) {
+func TestLogsAreProxiedToKubelet(t *testing.T) {
 	t.Parallel()
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
 	defer kubelet.Close()
@@ -150,7 +149,7 @@ func TestSplitLogStreams(t *testing.T) {
 	}
 }
 
-func TestProxies(t *testing.T) {
+func TestProxySubresources(t *testing.T) {
 	t.Parallel()
 	host := outside(t)
 	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
@@ -193,7 +192,7 @@ func TestProxies(t *testing.T) {
 	a.want(201, "POST", endpointsPath, endpoints("unsaid", `,"targetRef":{"namespace":"default","name":"p"}`))
 	a.want(201, "POST", servicesPath, service("alone", `"ports":[{"name":"web","port":80}]`))
 	a.pod("elsewhere", "n", `{"phase":"Running","podIP":"10.99.99.99","podIPs":[{"ip":"10.99.99.99"}]}`)
-	// Whoever writes endpoints could name any address: it must be that of a pod here.
+	// Endpoints may contain any address, but it must be that of a pod.
 	for name, ref := range map[string]string{
 		"forged": `,"targetRef":{"kind":"Pod","namespace":"default","name":"elsewhere"}`, "foreign": `,"targetRef":{"kind":"Pod","namespace":"other","name":"p"}`,
 		"lost": `,"targetRef":{"kind":"Pod","namespace":"default","name":"absent"}`, "odd": `,"targetRef":{"kind":"Node","namespace":"default","name":"p"}`,
@@ -257,20 +256,20 @@ func TestProxies(t *testing.T) {
 			t.Errorf("%s %s: the target saw other headers: %v", c.method, c.path, r.header)
 		}
 	}
-	// A target would believe the server who the user is.
+	// A target must not receive user headers that it may trust.
 	for _, path := range []string{"nodes/n", "namespaces/default/pods/p:" + port, "namespaces/default/services/s:web"} {
 		r := a.want(200, "GET", "/api/v1/"+path+"/proxy/x", "", "Authorization", "Bearer secret",
 			"X-Remote-User", "root", "X-Remote-Group", "system:masters", "X-Remote-Uid", "0", "X-Remote-Extra-Scopes", "all",
 			"X_Remote_User", "root")
 		if !strings.HasSuffix(string(r.body), ` auth=""`) {
-			t.Errorf("%s: the target was told the user: %s", path, r.body)
+			t.Errorf("%s: the target received user headers: %s", path, r.body)
 		}
 	}
 	r := a.want(302, "GET", "/api/v1/namespaces/default/pods/p:"+port+"/proxy/moved", "")
 	if to := r.header.Get("Location"); to != "/api/v1/namespaces/default/pods/p:"+port+"/proxy/there" {
 		t.Errorf("redirected to %s", to)
 	}
-	// What admission refuses is not connected.
+	// Connections that admission rejects are not opened.
 	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration",
 		"metadata":{"name":"no"},"webhooks":[{"name":"no.example.com","clientConfig":{"url":"https://127.0.0.1:1/"},"failurePolicy":"Fail","sideEffects":"None","admissionReviewVersions":["v1"],
 		"rules":[{"operations":["CONNECT"],"apiGroups":[""],"apiVersions":["v1"],"resources":["nodes/proxy","pods/proxy","services/proxy"]}]}]}`)
@@ -282,9 +281,9 @@ func TestProxies(t *testing.T) {
 	}
 }
 
-// TestTargetsThatAreNone: ports that clients name and addresses that nodes say may be
-// any text, and the answer says so.
-func TestTargetsThatAreNone(t *testing.T) {
+// TestInvalidProxyTargets checks that invalid ports in requests and invalid addresses of nodes
+// cause an error response.
+func TestInvalidProxyTargets(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
 	a.account()

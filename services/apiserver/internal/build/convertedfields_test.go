@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// TestFieldSelectorsUseTheRequestedVersion selects by a field that only the requested version has,
-// because a webhook makes it of a field of the stored version.
-func TestFieldSelectorsUseTheRequestedVersion(t *testing.T) {
+// TestFieldSelectorsUseRequestedVersion selects by a field that exists only in the requested
+// version, because a webhook computes it from a field of the stored version.
+func TestFieldSelectorsUseRequestedVersion(t *testing.T) {
 	t.Parallel()
 	a, c := start(t, nil), newConverters(t)
 	c.convert = func(o map[string]any) {

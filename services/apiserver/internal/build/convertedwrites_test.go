@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// converters is a conversion webhook that says what was asked for, and can leave it unanswered.
+// converters is a conversion webhook that records requested versions and can block.
 type converters struct {
 	*httptest.Server
-	asked chan string // the version
+	asked chan string // requested versions
 
-	convert func(object map[string]any) // besides apiVersion, if set
+	convert func(object map[string]any) // additional change, if set
 
 	mu   sync.Mutex
-	hold chan struct{} // nil: it answers at once
+	hold chan struct{} // nil: responds at once
 }
 
 func newConverters(t *testing.T) *converters {
@@ -67,7 +67,7 @@ func (c *converters) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}})
 }
 
-// holding leaves questions unanswered until what it returns is called.
+// holding blocks responses until release is called.
 func (c *converters) holding() (release func()) {
 	hold := make(chan struct{})
 	c.mu.Lock()
@@ -81,7 +81,7 @@ func (c *converters) holding() (release func()) {
 	})
 }
 
-// forget takes the questions that were asked.
+// forget drops the recorded requests.
 func (c *converters) forget() (n int) {
 	for {
 		select {
@@ -97,7 +97,7 @@ func (c *converters) ca() string {
 	return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate().Raw}))
 }
 
-// definition of a resource whose four versions the webhook converts; v1 is stored.
+// definition returns a definition with four versions that the webhook converts; v1 is stored.
 func (c *converters) definition(plural, kind string) string {
 	var versions []string
 	for i := range 4 {
@@ -108,9 +108,9 @@ func (c *converters) definition(plural, kind string) string {
 		plural, kind, strings.Join(versions, ","), c.URL, c.ca())
 }
 
-// TestWritesDoNotOutlastWhatConverts: whatever has an object converted in the middle of a write,
-// the write ends in its time, and others have turns meanwhile.
-func TestWritesDoNotOutlastWhatConverts(t *testing.T) {
+// TestWriteEndsInTimeDuringConversion checks that a write whose object is converted by a hanging
+// webhook times out, and releases its seats meanwhile.
+func TestWriteEndsInTimeDuringConversion(t *testing.T) {
 	t.Parallel()
 	a, c := start(t, nil), newConverters(t)
 	const things, maps = "/apis/example.com/v1/namespaces/default/things", "/api/v1/namespaces/default/configmaps"

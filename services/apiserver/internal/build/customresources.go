@@ -24,8 +24,8 @@ func definitions() schema.GroupVersionResource {
 	return apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 }
 
-// definable tells of the resources that definitions may define: none that is built in,
-// in whatever version, and none that would stand where built-in ones do.
+// definable returns a predicate of the resources that definitions may define. It excludes all
+// built-in resources, in any version, and resources whose keys would collide with built-in ones.
 func (p *parts) definable() func(group, resource string) bool {
 	builtIn := map[schema.GroupResource]bool{}
 	for _, k := range p.catalog.Kinds() {
@@ -36,12 +36,12 @@ func (p *parts) definable() func(group, resource string) bool {
 	}
 }
 
-// newKeeper keeps the statuses of the definitions of custom resources, and
-// cleans up after those that are deleted.
-func (p *parts) newKeeper() *definition.Keeper {
+// newDefinitionController creates the controller that maintains the statuses of definitions and
+// deletes the objects of deleted ones.
+func (p *parts) newDefinitionController() *definition.Keeper {
 	return definition.NewKeeper(definition.Config{
-		Definitions: p.all.Current().Resource(definitions()).Store,
-		Client:      definitionStatuses{p.loopback},
+		Definitions: p.allKinds.Current().Resource(definitions()).Store,
+		Client:      definitionStatuses{p.client},
 		Instances:   &definition.Stored{Store: p.values, Root: p.root(), Now: time.Now},
 		Definable:   p.definable(),
 		Logger:      p.log, Now: time.Now,
@@ -57,23 +57,23 @@ func (s definitionStatuses) PatchStatus(ctx context.Context, name string, patch 
 	return s.client.Patch(ctx, internalclient.Of(gvr.Group, gvr.Version, gvr.Resource, "").Named(name).Under("status"), patch, while...)
 }
 
-// conversions asks the webhooks of definitions.
+// conversions returns a function that creates the conversion webhook of a definition.
 func (p *parts) conversions() (func(*kind.Definition) kind.Conversion, error) {
-	asker, err := conversion.NewAsker(p.services(), p.ways(), webhookclient.NewAnswers(), p.calls)
+	caller, err := conversion.NewCaller(p.services(), p.webhookDialers(), webhookclient.NewResponseLimiter(), p.webhookMetrics)
 	if err != nil {
 		return nil, err
 	}
-	p.close = append(p.close, asker.Close)
+	p.close = append(p.close, caller.Close)
 	return func(d *kind.Definition) kind.Conversion {
-		if w := conversion.New(asker, d.CustomResourceDefinition); w != nil {
+		if w := conversion.New(caller, d.CustomResourceDefinition); w != nil {
 			return w
 		}
 		return nil
 	}, nil
 }
 
-// servable returns whether definitions of a resource are served. As in Kubernetes, all paths of a group
-// with built-in kinds are those of the built-in kinds.
+// servable returns a predicate of the resources whose definitions are served. As in Kubernetes, all
+// paths of a group with built-in kinds belong to the built-in kinds.
 func (p *parts) servable() func(group, resource string) bool {
 	definable := p.definable()
 	return func(group, resource string) bool {
@@ -81,9 +81,9 @@ func (p *parts) servable() func(group, resource string) bool {
 	}
 }
 
-// newFollower serves what is defined.
-func (p *parts) newFollower(b apiset.Builder) (*crdinformer.Follower, error) {
-	k := p.all.Current().Resource(definitions())
+// newDefinitionInformer creates the informer that serves the defined resources.
+func (p *parts) newDefinitionInformer(b apiset.Builder) (*crdinformer.Follower, error) {
+	k := p.allKinds.Current().Resource(definitions())
 	convert, err := p.conversions()
 	if err != nil {
 		return nil, err
@@ -106,20 +106,20 @@ func (p *parts) newFollower(b apiset.Builder) (*crdinformer.Follower, error) {
 			}
 			return d, nil
 		},
-		Live:     []*apiset.Live{p.kinds, p.all},
-		Swapping: p.storeAsDefined,
+		Live:     []*apiset.Live{p.kinds, p.allKinds},
+		Swapping: p.updateStorageVersions,
 		Swapped: func(s crdinformer.Swap) {
-			p.described.set(s.Changed)
-			p.registered.set(s.Changed, s.Complete)
+			p.documents.set(s.Changed)
+			p.customVersions.set(s.Changed, s.Complete)
 			p.typeChecks.set(s)
 		},
 		Logger: p.log,
 	}), nil
 }
 
-// settled waits until what was written of definitions is acted on: the keeper
-// has given it a status, and requests see what that means.
-func (p *parts) settled(ctx context.Context, revision int64) {
-	p.keeper.Settled(ctx, revision)
-	p.follower.Settled(ctx, revision)
+// waitForDefinitions waits until a write of a definition is processed: the controller has set its
+// status, and requests see the resulting API set.
+func (p *parts) waitForDefinitions(ctx context.Context, revision int64) {
+	p.definitionController.Settled(ctx, revision)
+	p.definitionInformer.Settled(ctx, revision)
 }

@@ -15,15 +15,15 @@ import (
 	"binnacle/services/apiserver/internal/server"
 )
 
-// debugSocket serves profiles at a socket of this machine, without asking who reads
-// them: the file's permissions say who may.
+// debugSocket returns the task that serves profiles on a Unix socket. The permissions of the file
+// are the only access control.
 func (p *parts) debugSocket() []task.Task {
 	path := p.options.DebugSocket
 	if path == "" {
 		return nil
 	}
 	return []task.Task{{Name: "debug socket", Run: func(ctx context.Context) error {
-		l, err := listenPrivately(path)
+		l, err := listenPrivate(path)
 		if err != nil {
 			return fmt.Errorf("--debug-socket-path: %w", err)
 		}
@@ -37,15 +37,15 @@ func (p *parts) debugSocket() []task.Task {
 	}}}
 }
 
-// listenPrivately listens at a socket that only this user may open. One that a killed
-// process left is taken over; anything else at the path is left alone.
-func listenPrivately(path string) (net.Listener, error) {
+// listenPrivate listens on a socket that only the current user may open. It replaces the socket of
+// a killed process, and fails if the path is any other file.
+func listenPrivate(path string) (net.Listener, error) {
 	switch info, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return nil, err
 	case info.Mode().Type() != fs.ModeSocket:
-		return nil, fmt.Errorf("%s is there and no socket", path)
+		return nil, fmt.Errorf("%s exists and is not a socket", path)
 	default:
 		if err := os.Remove(path); err != nil {
 			return nil, err
@@ -62,7 +62,7 @@ func listenPrivately(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// countContention lets profiles tell where goroutines wait for each other.
+// countContention enables the block and mutex profiles.
 func (o *Options) countContention() {
 	if o.Profiling && o.ContentionProfiling {
 		runtime.SetBlockProfileRate(1)

@@ -22,7 +22,7 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 )
 
-// given are the options of a command line, completed.
+// given returns the completed options of a command line.
 func given(t *testing.T, args ...string) *Options {
 	t.Helper()
 	o, dir := NewOptions(), t.TempDir()
@@ -35,9 +35,9 @@ func given(t *testing.T, args ...string) *Options {
 	return o
 }
 
-// TestNobodyIsAnonymousWhereEverythingIsAllowed: without a word on authorization
-// everything is allowed, to those who are known.
-func TestNobodyIsAnonymousWhereEverythingIsAllowed(t *testing.T) {
+// TestAlwaysAllowDisablesAnonymousAuth checks that without authorization flags everything is
+// allowed, but only to authenticated users.
+func TestAlwaysAllowDisablesAnonymousAuth(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		args []string
@@ -53,14 +53,14 @@ func TestNobodyIsAnonymousWhereEverythingIsAllowed(t *testing.T) {
 			o.Authentication.Anonymous, o.Authorization.Modes = true, from.Authorization.Modes
 		})
 		for _, path := range []string{"/version", "/livez"} {
-			if code := a.asAnybody(path); code != c.code {
+			if code := a.getAnonymously(path); code != c.code {
 				t.Errorf("%v: %s without a credential: %d, want %d", c.args, path, code, c.code)
 			}
 		}
 	}
 }
 
-func TestThatAnonymousIsOffIsSaid(t *testing.T) {
+func TestDisabledAnonymousAuthIsLogged(t *testing.T) {
 	t.Parallel()
 	for mode, said := range map[string]bool{"AlwaysAllow": true, "RBAC": false} {
 		o := given(t, "--authorization-mode="+mode)
@@ -76,8 +76,8 @@ func TestThatAnonymousIsOffIsSaid(t *testing.T) {
 	}
 }
 
-// TestThatKubeletsAreNotVerifiedIsSaid: the flag is empty by default, as in Kubernetes.
-func TestThatKubeletsAreNotVerifiedIsSaid(t *testing.T) {
+// TestUnverifiedKubeletsAreLogged checks the warning for the default, which is that of Kubernetes.
+func TestUnverifiedKubeletsAreLogged(t *testing.T) {
 	t.Parallel()
 	ca := writeFile(t, filepath.Join(t.TempDir(), "ca.crt"), string(httptestCA(t)))
 	for flag, said := range map[string]bool{"": true, ca: false} {
@@ -94,7 +94,7 @@ func TestThatKubeletsAreNotVerifiedIsSaid(t *testing.T) {
 	}
 }
 
-// httptestCA is the certificate of a server of a test.
+// httptestCA returns the certificate of a test server.
 func httptestCA(t *testing.T) []byte {
 	t.Helper()
 	s := httptest.NewTLSServer(nil)
@@ -102,9 +102,9 @@ func httptestCA(t *testing.T) []byte {
 	return tlsfiles.EncodeCertificate(s.Certificate().Raw)
 }
 
-// TestAFileGivesNoClusterAway: where everything is allowed, the file of
-// --authentication-config lets anybody in at the paths alone that it names.
-func TestAFileGivesNoClusterAway(t *testing.T) {
+// TestAuthenticationConfigDoesNotOpenCluster checks that with an authorizer that allows everything,
+// the file of --authentication-config allows anonymous requests only for the paths that it names.
+func TestAuthenticationConfigDoesNotOpenCluster(t *testing.T) {
 	t.Parallel()
 	provider := oidctest.New(t)
 	for anonymous, codes := range map[string][2]int{
@@ -115,13 +115,13 @@ func TestAFileGivesNoClusterAway(t *testing.T) {
 		a := start(t, func(o *Options) {
 			o.Authentication.JWT.File = writeFile(t, file, authenticationFile(t, provider, "p:", `,"anonymous":`+anonymous))
 		})
-		if got := [2]int{a.asAnybody("/livez"), a.asAnybody("/api/v1/secrets")}; got != codes {
+		if got := [2]int{a.getAnonymously("/livez"), a.getAnonymously("/api/v1/secrets")}; got != codes {
 			t.Errorf("%s: %v, want %v", anonymous, got, codes)
 		}
 	}
 }
 
-func TestNodesAreRestrictedWhereTheyMayCome(t *testing.T) {
+func TestNodeRestrictionDefaultFollowsAuthorizers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		args []string
@@ -142,8 +142,8 @@ func TestNodesAreRestrictedWhereTheyMayCome(t *testing.T) {
 	}
 }
 
-// TestShippedServersRestrictNodes reads the flags that the project ships.
-func TestShippedServersRestrictNodes(t *testing.T) {
+// TestShippedConfigurationsRestrictNodes reads the flags of the manifests in this repository.
+func TestShippedConfigurationsRestrictNodes(t *testing.T) {
 	t.Parallel()
 	deploy := filepath.Join("..", "..", "..", "..", "deploy")
 	var compose struct {
@@ -178,7 +178,7 @@ func TestShippedServersRestrictNodes(t *testing.T) {
 		t.Fatalf("API servers %v", shipped)
 	}
 	for name, args := range shipped {
-		args = slices.DeleteFunc(args, func(a string) bool { // files that are not here, and what needs them
+		args = slices.DeleteFunc(args, func(a string) bool { // files that do not exist, and flags that need them
 			return strings.Contains(a, "/certs/") || strings.HasPrefix(a, "--requestheader-")
 		})
 		o := given(t, args...)
@@ -188,8 +188,8 @@ func TestShippedServersRestrictNodes(t *testing.T) {
 	}
 }
 
-// TestUnanchoredOriginsAreRefused: the server does not start with them.
-func TestUnanchoredOriginsAreRefused(t *testing.T) {
+// TestUnanchoredOriginsAreRejected checks that the server does not start with them.
+func TestUnanchoredOriginsAreRejected(t *testing.T) {
 	t.Parallel()
 	for pattern, want := range map[string]int{`example.com`: options.ExitUsage, `//example\.com(:|$)`: options.ExitOK} {
 		var said strings.Builder

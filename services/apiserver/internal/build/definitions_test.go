@@ -15,13 +15,13 @@ import (
 
 const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-// definitionOf makes a definition of a resource with a kind.
+// definitionOf returns a definition of a resource with a kind.
 func definitionOf(plural, kind, more string) string {
 	return fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"%[1]s.example.com"},"spec":{"group":"example.com","scope":"Namespaced",
 		"names":{"plural":%[1]q,"singular":%[1]q,"kind":%[2]q}%[3]s,"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`, plural, kind, more)
 }
 
-// conditions of a definition: type=status and reason.
+// conditions returns the conditions of a definition: type=status and reason.
 func (r answer) conditions() map[string]string {
 	out := map[string]string{}
 	list, _ := r.at("status", "conditions").([]any)
@@ -32,7 +32,7 @@ func (r answer) conditions() map[string]string {
 	return out
 }
 
-// replicas of one cluster.
+// replicasOn starts n replicas of one cluster.
 func replicasOn(t *testing.T, n int) []*api {
 	t.Helper()
 	etcd := etcdtest.Listening(t)
@@ -46,10 +46,9 @@ func replicasOn(t *testing.T, n int) []*api {
 	return out
 }
 
-// TestDefinitionsCompete lets replicas create definitions of one kind at the
-// same time. Each is decided on when its creator is answered, and the oldest
-// has the kind.
-func TestDefinitionsCompete(t *testing.T) {
+// TestConcurrentDefinitionsOfOneKind lets replicas create definitions of one kind at the same time.
+// Each is decided when its request completes, and the oldest one gets the kind.
+func TestConcurrentDefinitionsOfOneKind(t *testing.T) {
 	t.Parallel()
 	const each = 5
 	replicas := replicasOn(t, 2)
@@ -96,7 +95,7 @@ func TestDefinitionsCompete(t *testing.T) {
 			t.Errorf("%s (first is %s): %v", m.name, first.name, got)
 		}
 	}
-	// What it gives back the next one gets.
+	// The next definition gets the released names.
 	replicas[1].want(200, "DELETE", definitionsPath+"/"+first.name+".example.com", "")
 	replicas[0].eventually("one of the others established", func() bool {
 		established := 0
@@ -109,9 +108,9 @@ func TestDefinitionsCompete(t *testing.T) {
 	})
 }
 
-// TestDefinitionsGoWithTheirObjects: objects without finalizers go at once,
-// others when they are released, and the definition goes last.
-func TestDefinitionsGoWithTheirObjects(t *testing.T) {
+// TestDefinitionDeletionDeletesObjects checks that objects without finalizers are deleted at once,
+// others when they are released, and the definition last.
+func TestDefinitionDeletionDeletesObjects(t *testing.T) {
 	t.Parallel()
 	replicas := replicasOn(t, 2)
 	a, store := replicas[0], replicas[0].parts.store
@@ -161,8 +160,8 @@ func TestDefinitionsGoWithTheirObjects(t *testing.T) {
 	a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 }
 
-// TestDefinitionThatWasNeverEstablished goes without looking for objects.
-func TestDefinitionThatWasNeverEstablished(t *testing.T) {
+// TestDeletionOfUnestablishedDefinition checks that its deletion does not look for objects.
+func TestDeletionOfUnestablishedDefinition(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
 	a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
@@ -174,12 +173,13 @@ func TestDefinitionThatWasNeverEstablished(t *testing.T) {
 	a.want(200, "DELETE", definitionsPath+"/others.example.com", "")
 	a.eventually("gone", func() bool { return a.get(definitionsPath+"/others.example.com").code == 404 })
 	if _, _, err := a.parts.store.Get(context.Background(), key, 0); err != nil {
-		t.Errorf("what somebody else stored there: %v", err)
+		t.Errorf("object of another owner: got %v", err)
 	}
 }
 
-// TestCleanupIsTakenUp: what a replica that is gone began another one ends.
-func TestCleanupIsTakenUp(t *testing.T) {
+// TestDefinitionCleanupIsResumed checks that a replica completes the cleanup that another one
+// began.
+func TestDefinitionCleanupIsResumed(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Listening(t)
 	on := func(o *Options) { o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()} }
@@ -201,7 +201,7 @@ func TestCleanupIsTakenUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// It is as if the mark had never been written.
+	// Remove the mark.
 	if _, err := a.parts.store.Update(context.Background(), key, []byte(`{"metadata":{"name":"held"}}`), kv.ModRevision, storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -211,8 +211,9 @@ func TestCleanupIsTakenUp(t *testing.T) {
 	}
 }
 
-// TestCreationAtAPath: who may create an object of one name creates none of another.
-func TestCreationAtAPath(t *testing.T) {
+// TestCreateChecksNameInPath checks that a permission to create an object of one name does not
+// create another one.
+func TestCreateChecksNameInPath(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
 	a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// step is a request and what its answer has; has and lacks look at the body.
+// step is a request and the expected response. has and lacks check the body.
 type step struct {
 	what               string
 	method, path, body string
@@ -53,8 +53,8 @@ const (
 	leasePath      = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 )
 
-// TestDetailsOfWrites that typed clients and controllers lean on.
-func TestDetailsOfWrites(t *testing.T) {
+// TestWriteDetails covers details that typed clients and controllers depend on.
+func TestWriteDetails(t *testing.T) {
 	t.Parallel()
 	key := signingKey(t)
 	a := start(t, func(o *Options) { withRBAC(o); issuing(key)(o) })
@@ -94,8 +94,8 @@ func TestDetailsOfWrites(t *testing.T) {
 	})
 }
 
-// TestManagedFieldsOfWhatIsReset are those that Kubernetes records.
-func TestManagedFieldsOfWhatIsReset(t *testing.T) {
+// TestManagedFieldsOfResetFields expects the managed fields that Kubernetes records.
+func TestManagedFieldsOfResetFields(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
 	const policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
@@ -106,15 +106,15 @@ func TestManagedFieldsOfWhatIsReset(t *testing.T) {
 	})
 	request := strings.Replace(requestFor(t, "r", "example.com/s", pkix.Name{CommonName: "x"}), `"name":"r"`, `"name":"r","labels":{"c":"d"}`, 1)
 	if r := a.want(201, "POST", requestsPath, request); strings.Contains(string(r.body), "f:spec") {
-		t.Errorf("somebody owns what is asked for: %s", r.body)
+		t.Errorf("got managed fields: %s", r.body)
 	}
 	a.steps(t, []step{
 		{what: "what a request asks for changes nobody", method: "PATCH", path: requestsPath + "/r?fieldManager=m", body: `{"metadata":{"labels":{"a":"b"}},"spec":{"expirationSeconds":7777}}`, code: 200, has: []string{`"f:a":{}`}, lacks: []string{"7777", `"f:expirationSeconds"`}},
 	})
 }
 
-// TestCausesOfMetadata are all told, as often as Kubernetes tells them.
-func TestCausesOfMetadata(t *testing.T) {
+// TestMetadataErrorCauses checks that all causes are returned, as often as in Kubernetes.
+func TestMetadataErrorCauses(t *testing.T) {
 	t.Parallel()
 	a := shared(t)
 	configMaps := a.own("configmaps")
@@ -141,8 +141,8 @@ func TestCausesOfMetadata(t *testing.T) {
 	}
 }
 
-// TestDetailsOfDeletion and of what ends with its namespace.
-func TestDetailsOfDeletion(t *testing.T) {
+// TestDeletionDetails covers the deletion of objects and of namespaces.
+func TestDeletionDetails(t *testing.T) {
 	t.Parallel()
 	key := signingKey(t)
 	a := start(t, issuing(key))
@@ -181,8 +181,8 @@ func TestDetailsOfDeletion(t *testing.T) {
 	})
 }
 
-// TestDetailsOfReads and of reviews.
-func TestDetailsOfReads(t *testing.T) {
+// TestReadDetails covers reads and access reviews.
+func TestReadDetails(t *testing.T) {
 	t.Parallel()
 	key := signingKey(t)
 	a := start(t, func(o *Options) { withRBAC(o); issuing(key)(o) })

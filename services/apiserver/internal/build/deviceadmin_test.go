@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestDeviceAdminAccess: a label of the namespace decides about claims, templates and
-// allocations, in every version; what drivers told of devices goes with them.
+// TestDeviceAdminAccess checks that a label of the namespace decides on claims, templates and
+// allocations in every version. The device status that drivers report follows the allocation.
 func TestDeviceAdminAccess(t *testing.T) {
 	t.Parallel()
 	a := start(t, func(o *Options) {

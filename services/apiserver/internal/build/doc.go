@@ -1,6 +1,6 @@
-// Package build assembles the API server from its options: store, fan-out, watch
-// cache, endpoints, filters, and the work that goes on beside the requests.
+// Package build assembles the API server from its options: store, fan-out, watch cache, endpoints,
+// filters and background tasks.
 //
-// options.go parses, completes and validates; build.go makes the parts and says
-// who knows whom; run.go runs them. main calls it.
+// options.go parses, completes and validates options. build.go creates the parts and connects them.
+// run.go runs them. main calls Run.
 package build

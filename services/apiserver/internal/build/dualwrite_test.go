@@ -17,7 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// takenBits reads a range allocation as a server does that knows no IPAddress objects.
+// takenBits reads a range allocation like a server without IPAddress objects.
 func (a *api) takenBits(name string) (span string, taken []int, revision int64) {
 	a.t.Helper()
 	kv, _, err := a.parts.store.Get(context.Background(), a.parts.root()+"/ranges/"+name, 0)
@@ -40,7 +40,7 @@ func (a *api) takenBits(name string) (span string, taken []int, revision int64) 
 	return r.Range, taken, kv.ModRevision
 }
 
-// setBits writes one as such a server does.
+// setBits writes a range allocation like such a server.
 func (a *api) setBits(name, span string, taken []int, revision int64) {
 	a.t.Helper()
 	bits := new(big.Int)
@@ -66,9 +66,9 @@ func (a *api) wantBits(what, name, span string, taken ...int) {
 	}
 }
 
-// TestAddressesForOlderServers: addresses of the configured ranges are also told to, and
-// taken from, servers that know no IPAddress objects.
-func TestAddressesForOlderServers(t *testing.T) {
+// TestDualWriteForOlderServers checks that addresses of the configured ranges are also recorded in,
+// and read from, the range allocations of servers without IPAddress objects.
+func TestDualWriteForOlderServers(t *testing.T) {
 	t.Parallel()
 	const first, second = "serviceips", "secondaryserviceips"
 	etcd := etcdtest.Listening(t)
@@ -96,7 +96,7 @@ func TestAddressesForOlderServers(t *testing.T) {
 	a.wantBits("after a dry run and a refusal", first, "10.0.0.0/29", 0, 2, 5)
 
 	span, taken, revision := a.takenBits(first)
-	a.setBits(first, span, append(taken, 3), revision) // another server's, which makes no IPAddress objects
+	a.setBits(first, span, append(taken, 3), revision) // of a server without IPAddress objects
 	r := a.want(422, "POST", servicesPath, service("taken", `"clusterIP":"10.0.0.4",`+onePort))
 	if got := fmt.Sprint(r.at("message")); !strings.Contains(got, "failed to allocate IP 10.0.0.4: provided IP is already allocated") {
 		t.Errorf("message %s", got)
@@ -113,7 +113,7 @@ func TestAddressesForOlderServers(t *testing.T) {
 	a.wantBits("when all are taken", first, "10.0.0.0/29", 0, 1, 2, 3, 4, 5)
 
 	_, taken, revision = a.takenBits(first)
-	a.setBits(first, span, append(taken[:3:3], 4, 5), revision) // the other one gives it back
+	a.setBits(first, span, append(taken[:3:3], 4, 5), revision) // the other server releases it
 	if ip := a.want(201, "POST", servicesPath, service("z", onePort)).at("spec", "clusterIP"); ip != "10.0.0.4" {
 		t.Errorf("the address that is free is not given, but %v", ip)
 	}
@@ -123,8 +123,8 @@ func TestAddressesForOlderServers(t *testing.T) {
 	a.wantBits("after all were deleted", first, "10.0.0.0/29", 0)
 	a.wantBits("after all were deleted", second, "fd00::/112")
 
-	// What a crash left taken is given back once it is sure to be nobody's, and what a
-	// service has is taken again.
+	// A leaked address is released once it is certain to be unused, and the address of a
+	// service is allocated again.
 	a.want(201, "POST", servicesPath, service("kept", `"clusterIP":"10.0.0.5",`+onePort))
 	_, _, revision = a.takenBits(first)
 	a.setBits(first, span, []int{0, 3}, revision)
@@ -143,14 +143,14 @@ func TestAddressesForOlderServers(t *testing.T) {
 		a.wantBits(fmt.Sprintf("repair %d", i), first, span, want...)
 	}
 	_, _, revision = a.takenBits(first)
-	a.setBits(first, "10.1.0.0/29", []int{1, 2}, revision) // another range's
+	a.setBits(first, "10.1.0.0/29", []int{1, 2}, revision) // of another range
 	a.want(201, "POST", servicesPath, service("after", `"clusterIP":"10.0.0.2",`+onePort))
 	a.wantBits("after another range", first, span, 0, 1, 4)
 }
 
-// TestAddressesWithoutServiceCIDRs turns MultiCIDRServiceAllocator off: addresses are
-// kept in range allocations alone.
-func TestAddressesWithoutServiceCIDRs(t *testing.T) {
+// TestAllocationWithoutServiceCIDRs disables MultiCIDRServiceAllocator. Addresses are then recorded
+// only in range allocations.
+func TestAllocationWithoutServiceCIDRs(t *testing.T) {
 	t.Parallel()
 	const first = "serviceips"
 	a := start(t, func(o *Options) {
@@ -160,7 +160,7 @@ func TestAddressesWithoutServiceCIDRs(t *testing.T) {
 		}
 	})
 	a.want(404, "GET", "/apis/networking.k8s.io/v1/servicecidrs/kubernetes", "")
-	a.wantBits("after the start", first, "10.0.0.0/29", 0) // of the kubernetes service
+	a.wantBits("after the start", first, "10.0.0.0/29", 0) // the kubernetes service
 	a.want(201, "POST", servicesPath, service("chosen", `"clusterIP":"10.0.0.3",`+onePort))
 	a.want(404, "GET", addressesPath+"/10.0.0.3", "")
 	for range 2 {

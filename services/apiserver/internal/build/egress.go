@@ -9,7 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
 )
 
-// buildEgress finds the ways to other networks, before anything connects.
+// buildEgress reads the egress configuration before anything connects.
 func (p *parts) buildEgress(context.Context) error {
 	file := p.options.Compatibility.EgressSelector
 	if file == "" {
@@ -25,11 +25,11 @@ func (p *parts) buildEgress(context.Context) error {
 	return nil
 }
 
-// toCluster leads to services of the cluster; nil goes straight there. This server is one
-// of them, and no proxy knows the way back.
-func (p *parts) toCluster() webhookclient.Dial {
-	through := p.egress.To(egress.Cluster)
-	if through == nil {
+// clusterDial returns the dialer for services of the cluster; nil dials directly. This server is
+// such a service, and dials itself directly, because the proxy may not reach it.
+func (p *parts) clusterDial() webhookclient.Dial {
+	dial := p.egress.To(egress.Cluster)
+	if dial == nil {
 		return nil
 	}
 	self := p.address()
@@ -37,11 +37,11 @@ func (p *parts) toCluster() webhookclient.Dial {
 		if addr == self {
 			return (&net.Dialer{}).DialContext(ctx, network, addr)
 		}
-		return through(ctx, network, addr)
+		return dial(ctx, network, addr)
 	}
 }
 
-// ways lead to webhooks that objects name.
-func (p *parts) ways() webhookclient.Ways {
-	return webhookclient.Ways{Cluster: p.toCluster(), URLs: p.egress.To(egress.ControlPlane)}
+// webhookDialers returns the dialers for webhooks that API objects name.
+func (p *parts) webhookDialers() webhookclient.Dialers {
+	return webhookclient.Dialers{Cluster: p.clusterDial(), URLs: p.egress.To(egress.ControlPlane)}
 }

@@ -20,7 +20,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// host is host:port of a URL.
+// host returns host:port of a URL.
 func host(t *testing.T, at string) string {
 	t.Helper()
 	u, err := url.Parse(at)
@@ -30,9 +30,9 @@ func host(t *testing.T, at string) string {
 	return u.Host
 }
 
-// TestProxiesStandBeforeNetworks: a server whose networks are behind proxies finds names
-// there that nobody here knows, and goes nowhere else.
-func TestProxiesStandBeforeNetworks(t *testing.T) {
+// TestEgressProxies checks that a server with egress proxies resolves names through them, and makes
+// no direct connection.
+func TestEgressProxies(t *testing.T) {
 	t.Parallel()
 	var toEtcd, toCluster, toControl egresstest.Proxy
 	etcdListener, etcdSocket := egresstest.Socket(t)
@@ -44,7 +44,7 @@ func TestProxiesStandBeforeNetworks(t *testing.T) {
 	toControl.Connect(t, controlListener)
 
 	toEtcd.Leads("etcd.invalid:2379", host(t, etcdtest.Listening(t).Endpoint()))
-	z := newAuthority(t)
+	z := newAuthorizerWebhook(t)
 	z.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 	kubeconfig, err := clientcmd.LoadFromFile(z.file)
 	if err != nil {
@@ -72,7 +72,7 @@ egressSelections:
 	})
 	a.want(201, "POST", configMaps, configMap("kept"))
 	a.want(200, "GET", configMaps, "", as("alice")...)
-	if len(z.questions()) != 1 {
+	if len(z.reviews()) != 1 {
 		t.Error("the authority was not asked")
 	}
 

@@ -9,10 +9,10 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/embedded"
 )
 
-// leastQuota is less than which no control plane fits into.
-const leastQuota = 16 << 20
+// minQuota is the smallest valid quota of the embedded etcd, in bytes.
+const minQuota = 16 << 20
 
-// EmbeddedEtcdOptions say how the etcd in this process is kept.
+// EmbeddedEtcdOptions configure the embedded etcd.
 type EmbeddedEtcdOptions struct {
 	QuotaBytes                       int64
 	ListenClientURL                  string
@@ -32,8 +32,7 @@ func (o *EmbeddedEtcdOptions) addFlags(s *options.Sections) {
 	f.StringVar(&o.TrustedCAFile, "embedded-etcd-trusted-ca-file", "", "CA of the client certificates that --embedded-etcd-listen-client-url asks for, with https.")
 }
 
-// validate returns everything that is wrong; external tells that another etcd is
-// used.
+// validate returns all errors. external reports whether --etcd-servers is set.
 func (o *EmbeddedEtcdOptions) validate(external bool) (errs []error) {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if external {
@@ -42,8 +41,8 @@ func (o *EmbeddedEtcdOptions) validate(external bool) (errs []error) {
 		}
 		return errs
 	}
-	if o.QuotaBytes < leastQuota {
-		bad("--quota-backend-bytes %d is less than %d", o.QuotaBytes, leastQuota)
+	if o.QuotaBytes < minQuota {
+		bad("--quota-backend-bytes %d is less than %d", o.QuotaBytes, minQuota)
 	}
 	certificates := o.CertFile != "" || o.KeyFile != "" || o.TrustedCAFile != ""
 	if o.ListenClientURL == "" {

@@ -12,7 +12,7 @@ func TestEmbeddedEtcdOptions(t *testing.T) {
 	for name, c := range map[string]struct {
 		change   func(*EmbeddedEtcdOptions)
 		external bool
-		want     string // "" is good
+		want     string // "" means valid
 	}{
 		"defaults":     {func(*EmbeddedEtcdOptions) {}, false, ""},
 		"another etcd": {func(*EmbeddedEtcdOptions) {}, true, ""},
@@ -46,12 +46,12 @@ func TestEmbeddedEtcdOptions(t *testing.T) {
 	}
 }
 
-// TestAFullDatabase: clients are told what is wrong, and may delete.
-func TestAFullDatabase(t *testing.T) {
+// TestFullDatabase checks that clients get a clear error, and may delete.
+func TestFullDatabase(t *testing.T) {
 	t.Parallel()
 	a := start(t, func(o *Options) {
 		onEtcd(t)(o)
-		o.Etcd.Embedded.QuotaBytes = leastQuota
+		o.Etcd.Embedded.QuotaBytes = minQuota
 	})
 	for i := range 40 {
 		r := a.send("POST", configMaps, configMap(fmt.Sprint("c", i), "k", strings.Repeat("v", 900_000)))

@@ -12,14 +12,14 @@ import (
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
 )
 
-// EmulationOptions say which version of Kubernetes the server behaves as.
+// EmulationOptions select the Kubernetes version that the server emulates.
 type EmulationOptions struct {
-	// Versions as the flag has them.
+	// Versions holds the values of the flag.
 	Versions []string
-	// Forward and Named serve more than that version had.
+	// Forward and Named serve more APIs than the emulated version had.
 	Forward, Named bool
 
-	version *utilversion.Version // nil is the server's own
+	version *utilversion.Version // nil means the server's own version
 }
 
 func (o *EmulationOptions) addFlags(f *pflag.FlagSet) {
@@ -28,7 +28,7 @@ func (o *EmulationOptions) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.Named, "runtime-config-emulation-forward-compatible", false, "With an older --emulated-version, also serve newer APIs that --runtime-config names by group and version. Without it, naming a newer resource is an error.")
 }
 
-// complete reads the version, which the gates go by.
+// complete parses the version. Feature gates depend on it.
 func (o *EmulationOptions) complete() error {
 	for _, given := range o.Versions {
 		name, number, named := strings.Cut(given, "=")
@@ -51,7 +51,7 @@ func (o *EmulationOptions) complete() error {
 	return nil
 }
 
-// component is whose version is emulated.
+// component is the name of the component whose version is emulated.
 const component = "kube"
 
 func (o *EmulationOptions) validate() (errs []error) {
@@ -70,7 +70,7 @@ func (o *EmulationOptions) validate() (errs []error) {
 	return errs
 }
 
-// emulation is which APIs are served.
+// emulation returns which APIs are served.
 func (o *CompatibilityOptions) emulation() builtin.Emulation {
 	e := builtin.Emulation{Minor: version.MinorNumber, Forward: o.Emulated.Forward, Named: o.Emulated.Named}
 	if o.Emulated.version != nil {

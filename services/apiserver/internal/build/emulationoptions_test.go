@@ -8,8 +8,8 @@ import (
 	apiversion "k8s.io/apimachinery/pkg/version"
 )
 
-// TestAnOlderVersionIsEmulated: what clients see of it.
-func TestAnOlderVersionIsEmulated(t *testing.T) {
+// TestEmulatedVersion checks what clients see of an emulated version.
+func TestEmulatedVersion(t *testing.T) {
 	t.Parallel()
 	a := start(t, func(o *Options) { o.Compatibility.Emulated.Versions = []string{"1.32"} })
 	var v apiversion.Info
@@ -17,7 +17,7 @@ func TestAnOlderVersionIsEmulated(t *testing.T) {
 		t.Fatal(err)
 	}
 	if v.Major != "1" || v.Minor != "33" || v.EmulationMajor != "1" || v.EmulationMinor != "32" || v.MinCompatibilityMajor != "1" || v.MinCompatibilityMinor != "31" || !strings.HasPrefix(v.GitVersion, "v1.33.") {
-		t.Errorf("told %+v", v)
+		t.Errorf("got version %+v", v)
 	}
 	a.want(200, "GET", "/apis/networking.k8s.io/v1/networkpolicies", "")
 	a.want(404, "GET", "/apis/networking.k8s.io/v1/servicecidrs", "")
@@ -27,14 +27,14 @@ func TestAnOlderVersionIsEmulated(t *testing.T) {
 	if r := a.get("/openapi/v3/apis/networking.k8s.io/v1"); strings.Contains(string(r.body), "servicecidrs") {
 		t.Error("what is not served is documented")
 	}
-	a.want(201, "POST", servicesPath, service("s", onePort)) // whose address nobody sees
+	a.want(201, "POST", servicesPath, service("s", onePort)) // its IPAddress is not served
 	metrics := string(a.get("/metrics").body)
 	if !strings.Contains(metrics, `kubernetes_feature_enabled{name="WatchList",stage="BETA"} 1`) || strings.Contains(metrics, `name="DeclarativeValidation"`) {
 		t.Error("gates are not those of the version")
 	}
 }
 
-func TestVersionsThatCannotBeEmulated(t *testing.T) {
+func TestInvalidEmulatedVersions(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"--emulated-version=1.33":                                             "",

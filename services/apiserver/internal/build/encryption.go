@@ -19,7 +19,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/encryption"
 )
 
-// EncryptionOptions say which values are sealed in the store.
+// EncryptionOptions select the resources that are stored encrypted.
 type EncryptionOptions struct {
 	ConfigFile string
 	Reload     bool
@@ -38,10 +38,10 @@ func (o *EncryptionOptions) validate() []error {
 	return nil
 }
 
-// buildEncryption puts the store of plain values over that of sealed ones.
+// buildEncryption wraps the store with encryption.
 func (p *parts) buildEncryption(ctx context.Context) error {
-	p.resourcesOf = encryption.NewResources(p.root()+"/", p.stored())
-	p.sealing = encryption.Plain()
+	p.encryptionResources = encryption.NewResources(p.root()+"/", p.stored())
+	p.encryptionConfig = encryption.Plain()
 	metrics, err := encryption.NewMetrics(p.metrics)
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func (p *parts) buildEncryption(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if p.sealing, err = encryption.Open(ctx, o.ConfigFile, o.Reload, &encryption.Builder{
+		if p.encryptionConfig, err = encryption.Open(ctx, o.ConfigFile, o.Reload, &encryption.Builder{
 			KMSv1:    p.options.Features.Enabled(features.KMSv1),
 			ServerID: bootstrap.Identity(host),
 			Wait: func(ctx context.Context, wait func(context.Context) error) error {
@@ -61,15 +61,15 @@ func (p *parts) buildEncryption(ctx context.Context) error {
 		}); err != nil {
 			return err
 		}
-		p.close = append(p.close, p.sealing.Close)
+		p.close = append(p.close, p.encryptionConfig.Close)
 	}
-	p.older = olderversions.New(p.catalog, p.codec)
-	p.values = p.traced(encryption.NewStore(p.timed(p.sealed()), p.sealing, p.resourcesOf, p.older))
+	p.olderVersions = olderversions.New(p.catalog, p.codec)
+	p.values = p.traced(encryption.NewStore(p.timed(p.encryptedStore()), p.encryptionConfig, p.encryptionResources, p.olderVersions))
 	return nil
 }
 
-// stored are the resources of the built-in kinds by what their keys begin with. Of those
-// that share a place, the one counts that is stored as it is served.
+// stored returns the resources of the built-in kinds by their key prefixes. Of kinds that share a
+// prefix, it returns the kind that is stored in its served form.
 func (p *parts) stored() map[string]schema.GroupResource {
 	out := map[string]schema.GroupResource{}
 	for _, k := range p.catalog.Kinds() {
@@ -81,25 +81,25 @@ func (p *parts) stored() map[string]schema.GroupResource {
 	return out
 }
 
-// encryptionTasks follow the configuration.
+// encryptionTasks returns the task that reloads the configuration.
 func (p *parts) encryptionTasks() []task.Task {
 	if !p.options.Encryption.Reload {
 		return nil
 	}
-	return []task.Task{{Name: "encryption configuration", Run: p.sealing.Run}}
+	return []task.Task{{Name: "encryption configuration", Run: p.encryptionConfig.Run}}
 }
 
-// encryptionChecks adds the health checks of KMS plugins. Plugins have one check each if they stay
-// the same and one of them is of version 1, else one together. The liveness of the server does not
-// depend on them.
+// encryptionChecks adds the health checks of KMS plugins. Each plugin has its own check if the
+// configuration is not reloaded and one of the plugins has version 1. Otherwise all plugins share
+// one check. The liveness of the server does not depend on them.
 func (p *parts) encryptionChecks() {
-	set := p.sealing.Current()
+	set := p.encryptionConfig.Current()
 	switch {
 	case set == nil:
 	case p.options.Encryption.Reload:
-		p.health.Add("kms-providers", p.sealing.CheckAll, health.Healthz, health.Readyz)
+		p.health.Add("kms-providers", p.encryptionConfig.CheckAll, health.Healthz, health.Readyz)
 	case set.Together():
-		p.health.Add("kms-providers", p.sealing.CheckAll, health.Healthz, health.Readyz)
+		p.health.Add("kms-providers", p.encryptionConfig.CheckAll, health.Healthz, health.Readyz)
 	default:
 		for i := range set.Plugins() {
 			p.health.Add("kms-provider-"+strconv.Itoa(i), func(r *http.Request) error { return set.Check(r.Context(), i) }, health.Healthz, health.Readyz)
@@ -107,7 +107,7 @@ func (p *parts) encryptionChecks() {
 	}
 }
 
-// damage says how objects are told of that cannot be read.
+// damage returns how corrupt objects are reported.
 func (p *parts) damage() status.Damage {
 	return status.Damage{Named: p.options.Features.Enabled(features.AllowUnsafeMalformedObjectDeletion), Root: p.root()}
 }

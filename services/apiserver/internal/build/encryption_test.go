@@ -24,7 +24,7 @@ const (
 	secondSecret = "ZmVkY2JhOTg3NjU0MzIxMGZlZGNiYTk4NzY1NDMyMTA="
 )
 
-// encrypting is a configuration with one rule; providers are in YAML.
+// encrypting returns a configuration with one rule; providers are in YAML.
 func encrypting(resources string, providers ...string) string {
 	return "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [" + resources + "]\n  providers:\n  - " + strings.Join(providers, "\n  - ") + "\n"
 }
@@ -33,7 +33,7 @@ func keyed(provider, name, secret string) string {
 	return fmt.Sprintf("%s: {keys: [{name: %s, secret: %s}]}", provider, name, secret)
 }
 
-// replaceFile writes a file as operators should.
+// replaceFile replaces a file atomically.
 func replaceFile(t testing.TB, file, content string) {
 	t.Helper()
 	if err := os.WriteFile(file+".next", []byte(content), 0o600); err != nil {
@@ -44,7 +44,7 @@ func replaceFile(t testing.TB, file, content string) {
 	}
 }
 
-// encrypted is a server with a configuration, whose file it returns.
+// encrypted starts a server with a configuration, and returns the file.
 func encrypted(t *testing.T, configuration string, change func(*Options)) (*api, string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "enc.yaml")
@@ -63,7 +63,7 @@ func secret(name, value string) string {
 	return fmt.Sprintf(`{"metadata":{"name":%q},"data":{"k":%q}}`, name, base64.StdEncoding.EncodeToString([]byte(value)))
 }
 
-// stored is what the store has.
+// stored returns the stored value of a key.
 func (a *api) stored(key string) []byte {
 	a.t.Helper()
 	kv, _, err := a.parts.store.Get(a.t.Context(), key, 0)
@@ -73,17 +73,17 @@ func (a *api) stored(key string) []byte {
 	return kv.Value
 }
 
-// reconfigured waits until a configuration is taken up.
+// reconfigured writes a configuration and waits until it is loaded.
 func (a *api) reconfigured(file, configuration string) {
 	a.t.Helper()
-	was := a.parts.sealing.Current()
+	was := a.parts.encryptionConfig.Current()
 	replaceFile(a.t, file, configuration)
-	a.eventually("taken up", func() bool { return a.parts.sealing.Current() != was })
+	a.eventually("taken up", func() bool { return a.parts.encryptionConfig.Current() != was })
 }
 
-// TestReadErrors replays what is told of values that do not open. What differs: our
-// cache is ready and has what can be read, so a list is told what a deletion of a
-// collection is, instead of 429.
+// TestReadErrors replays the errors for values that cannot be decrypted. One difference is
+// intended: our cache is ready and has all readable objects, so a list gets the error of a
+// collection deletion instead of 429.
 func TestReadErrors(t *testing.T) {
 	t.Parallel()
 	const at = "/registry/secrets/default/"
@@ -101,7 +101,7 @@ func TestReadErrors(t *testing.T) {
 		const loads = `apiserver_watch_cache_initializations_total{resource="secrets"}`
 		before := a.sample(loads)
 		a.reconfigured(file, configuration)
-		a.eventually("opened anew", func() bool { return a.sample(loads) > before })
+		a.eventually("reloaded", func() bool { return a.sample(loads) > before })
 	}
 	openedAnew(encrypting("secrets", keyed("aescbc", "k1", firstSecret)))
 	openedAnew(encrypting("secrets", keyed("aescbc", "k1", firstSecret), "identity: {}"))
@@ -110,15 +110,15 @@ func TestReadErrors(t *testing.T) {
 		case x.Configuration != "":
 			configuration := x.Configuration
 			if strings.Contains(x.Name, "no identity") {
-				a.behind(at+"plain", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"plain","namespace":"default"}}`)
+				a.overwrite(at+"plain", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"plain","namespace":"default"}}`)
 			}
 			openedAnew(configuration)
 			if strings.Contains(x.Name, "other secrets") {
-				a.behind(at+"bad1", "k8s:enc:aescbc:v1:k1:")
-				a.behind(at+"bad2", "k8s:enc:aescbc:v1:k1:short")
-				a.behind(at+"bad3", "k8s:enc:rot13:v1:k1:x")
-				a.behind(at+"bad4", "\xffnonsense")
-				a.behind(at+"bad5", "k8s:enc:kms:v2:none:x")
+				a.overwrite(at+"bad1", "k8s:enc:aescbc:v1:k1:")
+				a.overwrite(at+"bad2", "k8s:enc:aescbc:v1:k1:short")
+				a.overwrite(at+"bad3", "k8s:enc:rot13:v1:k1:x")
+				a.overwrite(at+"bad4", "\xffnonsense")
+				a.overwrite(at+"bad5", "k8s:enc:kms:v2:none:x")
 			}
 			continue
 		case x.Name == "readyz":
@@ -136,15 +136,15 @@ func TestReadErrors(t *testing.T) {
 			}}
 		}
 		if x.Name == "get aescbc" && strings.Contains(string(a.get(x.Client.Path).body), "invalid PKCS7 data") {
-			continue // what another key makes of the last byte is left to chance
+			continue // the result of decrypting with another key is random
 		}
 		a.replay(t, x)
 	}
 	a.eventually("ready", func() bool { return a.get("/readyz").code == http.StatusOK })
 }
 
-// TestReload replays how a configuration is followed.
-func TestReloadOfEncryption(t *testing.T) {
+// TestEncryptionConfigIsReloaded replays reloads of the configuration.
+func TestEncryptionConfigIsReloaded(t *testing.T) {
 	t.Parallel()
 	a, file := encrypted(t, encrypting("secrets", keyed("aescbc", "k1", firstSecret), "identity: {}"), reloading)
 	checks := func(path string, want bool) {
@@ -179,14 +179,14 @@ func TestReloadOfEncryption(t *testing.T) {
 		t.Errorf("after a bad file stored %.40q", got)
 	}
 	newest := a.want(200, "GET", secrets, "").version()
-	var watches []*watched // which go on when objects cannot be decrypted any more
+	var watches []*watched // continue when objects cannot be decrypted any more
 	for _, query := range []string{"", "&fieldSelector=type%3DOpaque", "&labelSelector=!none"} {
 		watches = append(watches, watchOf(a, secrets+"?watch=true&resourceVersion="+newest+query), watchOf(a, "/api/v1/secrets?watch=true&resourceVersion="+newest+query))
 	}
 	a.reconfigured(file, encrypting("secrets", "identity: {}"))
 	a.eventually("read no more", func() bool { return a.get(secrets+"/first").code == 500 })
 	if text := fmt.Sprint(a.get(secrets + "/first").at("message")); text != "Internal error occurred: no matching prefix found" {
-		t.Errorf("told %s", text)
+		t.Errorf("got %s", text)
 	}
 	a.want(201, "POST", secrets, secret("fourth", "value"))
 	if got := a.stored("/registry/secrets/default/fourth"); !bytes.HasPrefix(got, []byte("k8s\x00")) {
@@ -205,7 +205,7 @@ func TestReloadOfEncryption(t *testing.T) {
 	a.want(200, "GET", secrets+"/fourth", "")
 }
 
-// serverHash is the name of this server in metrics.
+// serverHash returns the ID of this server in metrics.
 func (a *api) serverHash() string {
 	for line := range strings.Lines(string(a.get("/metrics").body)) {
 		if _, rest, ok := strings.Cut(line, `apiserver_id_hash="`); ok {
@@ -216,9 +216,9 @@ func (a *api) serverHash() string {
 	return ""
 }
 
-// TestStaleValuesAreWrittenAnew by an update that changes nothing, which is not
-// written otherwise.
-func TestStaleValuesAreWrittenAnew(t *testing.T) {
+// TestUpdateRewritesStaleEncryption checks that an update without changes is written if the value
+// was encrypted with an old key, and only then.
+func TestUpdateRewritesStaleEncryption(t *testing.T) {
 	t.Parallel()
 	a, file := encrypted(t, encrypting("secrets", "identity: {}"), reloading)
 	a.want(201, "POST", secrets, secret("s", "value"))
@@ -252,9 +252,9 @@ func TestStaleValuesAreWrittenAnew(t *testing.T) {
 	}
 }
 
-// TestNothingIsPlainOutside looks for plain text in what the server keeps in files and
-// in what replicas tell each other.
-func TestNothingIsPlainOutside(t *testing.T) {
+// TestEncryptedDataIsNotStoredInPlainText searches files and messages between replicas for plain
+// text.
+func TestEncryptedDataIsNotStoredInPlainText(t *testing.T) {
 	t.Parallel()
 	bus, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true})
 	if err != nil {
@@ -281,7 +281,7 @@ func TestNothingIsPlainOutside(t *testing.T) {
 		o.Fanout.Servers = []string{bus.ClientURL()}
 		data = o.Etcd.DataDir
 	})
-	// Somebody has to ask for changes, or none is told.
+	// Changes are published only on request.
 	ask := func() { _ = listener.Publish("binnacle."+a.parts.options.Fanout.ClusterID+".ask", nil) }
 	ask()
 	a.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"wids.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"wids","kind":"Wid"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`)
@@ -290,8 +290,8 @@ func TestNothingIsPlainOutside(t *testing.T) {
 	a.want(201, "POST", configMaps, configMap("c", "k", plain))
 	a.want(201, "POST", secrets, secret("s", plain))
 	a.want(201, "POST", "/api/v1/namespaces/default/events", `{"metadata":{"name":"e"},"involvedObject":{"namespace":"default"},"message":"`+plain+`"}`)
-	// What is sealed is as long as what is said of it: the search itself has to find something.
-	a.behind("/registry/marker", marker)
+	// Verify that the search itself works.
+	a.overwrite("/registry/marker", marker)
 	found := 0
 	count := func(where string, b []byte) {
 		if bytes.Contains(b, []byte(plain)) || bytes.Contains(b, []byte(base64.StdEncoding.EncodeToString([]byte(plain)))) {
@@ -301,7 +301,7 @@ func TestNothingIsPlainOutside(t *testing.T) {
 			found++
 		}
 	}
-	a.eventually("told", func() bool {
+	a.eventually("published", func() bool {
 		ask()
 		for {
 			select {
@@ -334,8 +334,8 @@ func TestNothingIsPlainOutside(t *testing.T) {
 	}
 }
 
-// TestStartWithoutKMS: the server starts and says what is missing; what needs no plugin
-// goes on, and the rest comes back with it.
+// TestStartWithoutKMS checks that the server starts and reports missing plugins, that other
+// resources work, and that the rest recovers with the plugin.
 func TestStartWithoutKMS(t *testing.T) {
 	t.Parallel()
 	plugin := kmstest.New(t)
@@ -350,7 +350,7 @@ func TestStartWithoutKMS(t *testing.T) {
 	}
 	refused := a.want(500, "POST", secrets, secret("s", "value"))
 	if text := fmt.Sprint(refused.at("message")); text != "Internal error occurred: got unexpected nil transformer" {
-		t.Errorf("told %s", text)
+		t.Errorf("got %s", text)
 	}
 	a.want(201, "POST", configMaps, configMap("c"))
 	plugin.Start()
@@ -361,8 +361,8 @@ func TestStartWithoutKMS(t *testing.T) {
 	}
 }
 
-// TestMetricsOfEncryption are there by their names, as recorded.
-func TestMetricsOfEncryption(t *testing.T) {
+// TestEncryptionMetrics checks that the recorded metrics exist.
+func TestEncryptionMetrics(t *testing.T) {
 	t.Parallel()
 	a, _ := encrypted(t, encrypting("secrets", keyed("aescbc", "k1", firstSecret)), nil)
 	a.want(201, "POST", secrets, secret("s", "value"))
@@ -380,7 +380,7 @@ func TestMetricsOfEncryption(t *testing.T) {
 	}
 }
 
-func TestReloadNeedsAFile(t *testing.T) {
+func TestEncryptionReloadNeedsFile(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, t.TempDir())
 	o.Encryption.Reload = true

@@ -7,8 +7,8 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// TestKubernetesEndpointSliceFollowsIPFamily starts a server with an advertised address of the other
-// family, as a migration of a cluster does.
+// TestKubernetesEndpointSliceFollowsIPFamily starts a server with an advertised address of the
+// other family, as in a migration of a cluster.
 func TestKubernetesEndpointSliceFollowsIPFamily(t *testing.T) {
 	etcd := etcdtest.Listening(t)
 	for _, c := range []struct{ address, family string }{{"192.0.2.1", "IPv4"}, {"2001:db8::1", "IPv6"}, {"192.0.2.1", "IPv4"}} {

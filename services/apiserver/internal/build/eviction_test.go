@@ -11,13 +11,13 @@ const (
 	budgetsPath = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 )
 
-// account makes the service account that pods have who name none.
+// account creates the service account default.
 func (a *api) account() {
 	a.t.Helper()
 	a.want(201, "POST", "/api/v1/namespaces/default/serviceaccounts", `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}`)
 }
 
-// pod makes a pod on a node, with a status.
+// pod creates a pod on a node, with a status.
 func (a *api) pod(name, node, status string) {
 	a.t.Helper()
 	a.want(201, "POST", podsPath, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"labels":{"app":"x"}},"spec":{"nodeName":%q,"automountServiceAccountToken":false,"containers":[{"name":"c","image":"x:1","ports":[{"containerPort":8080}]}]}}`, name, node))
@@ -74,7 +74,7 @@ func TestEvictionRespectsBudgets(t *testing.T) {
 	if text := fmt.Sprint(r.at("message")); !strings.HasPrefix(text, `DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: `) {
 		t.Errorf("message %s", text)
 	}
-	evict(201, "free", "") // nothing protects it yet
+	evict(201, "free", "") // no budget selects it
 	gone("free")
 	if text := fmt.Sprint(a.get(podsPath+"/free").at("status", "conditions")); !strings.Contains(text, "EvictionByEvictionAPI") {
 		t.Errorf("conditions %s", text)
@@ -100,7 +100,7 @@ func TestEvictionRespectsBudgets(t *testing.T) {
 		t.Errorf("the budget is %s", b.body)
 	}
 	if text := fmt.Sprint(b.at("metadata", "managedFields")); !strings.Contains(text, "manager:kube-apiserver operation:Update subresource:status") || !strings.Contains(text, "f:disruptedPods") {
-		t.Errorf("nobody owns what the eviction wrote: %s", text)
+		t.Errorf("the eviction recorded no managed fields: %s", text)
 	}
 	r = evict(429, "b", "")
 	if text := string(r.body); !strings.Contains(text, "Cannot evict pod as it would violate the pod's disruption budget.") || !strings.Contains(text, "does not allow evicting pods currently") {
@@ -110,7 +110,7 @@ func TestEvictionRespectsBudgets(t *testing.T) {
 	if r = evict(429, "b", ""); !strings.Contains(string(r.body), "The disruption budget b needs 2 healthy pods and has 2 currently") {
 		t.Errorf("%s", r.body)
 	}
-	evict(201, "bad", "") // is not counted, and there are enough others
+	evict(201, "bad", "") // unhealthy, and enough others are healthy
 	gone("bad")
 	evict(201, "done", "")
 	gone("done")

@@ -13,19 +13,19 @@ import (
 	"binnacle/services/apiserver/internal/controllers/bootstrap"
 )
 
-// extensionInfo tells when what extension servers need to know is to be looked at: when somebody
-// changed it, and when a file changed that it is made of.
+// extensionInfo returns tasks that trigger an update of the ConfigMap
+// extension-apiserver-authentication when the object or one of the CA files changes.
 func (p *parts) extensionInfo() []task.Task {
 	due := func() {
 		select {
-		case p.authenticationDue <- struct{}{}:
-		default: // it is due already
+		case p.authConfigChanged <- struct{}{}:
+		default: // a notification is pending
 		}
 	}
 	store := p.lookup(corev1.SchemeGroupVersion.WithResource("configmaps")).Store
 	object := watchcache.Selection{Namespace: metav1.NamespaceSystem, Name: bootstrap.AuthenticationConfigName}
-	tasks := []task.Task{{Name: "what extension servers need to know", Run: func(ctx context.Context) error {
-		return tellSelected(ctx, store, object, func([]watchcache.Event) { due() })
+	tasks := []task.Task{{Name: "authentication configuration for extension servers", Run: func(ctx context.Context) error {
+		return followSelected(ctx, store, object, func([]watchcache.Event) { due() })
 	}}}
 	var files []string
 	var bundles []*tlsfiles.Bundle
@@ -37,9 +37,9 @@ func (p *parts) extensionInfo() []task.Task {
 	if len(files) == 0 {
 		return tasks
 	}
-	return append(tasks, task.Task{Name: "authorities that extension servers need to know", Run: func(ctx context.Context) error {
+	return append(tasks, task.Task{Name: "certificate authorities for extension servers", Run: func(ctx context.Context) error {
 		return filewatch.Look(ctx, p.log, files, func(context.Context) {
-			for _, b := range bundles { // others, who follow them too, say what is wrong with them
+			for _, b := range bundles { // the owners of the bundles log errors
 				if changed, err := b.Reload(); err == nil && changed {
 					p.log.Info("certificate files reloaded", "files", b.Files())
 				}

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestWhatExtensionServersNeedToKnow is kept complete, whoever changes it, and follows
-// the files that it is made of.
-func TestWhatExtensionServersNeedToKnow(t *testing.T) {
+// TestExtensionAuthenticationConfigMap checks that the ConfigMap is repaired after any change, and
+// follows the CA files.
+func TestExtensionAuthenticationConfigMap(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "front-proxy-ca.crt")
@@ -28,7 +28,7 @@ func TestWhatExtensionServersNeedToKnow(t *testing.T) {
 		d, _ := a.get(at).at("data").(map[string]any)
 		return d
 	}
-	a.eventually("told", func() bool { return len(data()) == 7 })
+	a.eventually("published", func() bool { return len(data()) == 7 })
 	d := data()
 	for key, want := range map[string]string{
 		"requestheader-client-ca-file": string(first), "requestheader-allowed-names": `["front-proxy-client"]`, "requestheader-username-headers": `["X-Remote-User"]`,
@@ -48,7 +48,7 @@ func TestWhatExtensionServersNeedToKnow(t *testing.T) {
 		b, _ := json.Marshal(map[string]any{"data": data})
 		a.want(200, "PATCH", at, string(b), "Content-Type", mergePatch)
 	}
-	// What others know stays, what is nonsense or missing is mended.
+	// Additional CAs stay; invalid and missing data is repaired.
 	patch(map[string]any{
 		"requestheader-allowed-names": `["theirs"]`, "requestheader-group-headers": "nonsense", "requestheader-client-ca-file": "nonsense",
 		"requestheader-username-headers": nil, "client-ca-file": string(first), "more": "x",
@@ -73,11 +73,11 @@ func TestWhatExtensionServersNeedToKnow(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.want(200, "DELETE", at, "")
-	a.eventually("made anew", func() bool { return data()["requestheader-client-ca-file"] == string(second)+string(first) })
+	a.eventually("repaired", func() bool { return data()["requestheader-client-ca-file"] == string(second)+string(first) })
 }
 
-// TestAuthoritiesWhoseFileIsDamaged are told as they are in use.
-func TestAuthoritiesWhoseFileIsDamaged(t *testing.T) {
+// TestDamagedCAFileKeepsPublishedCAs checks that the published CAs are those in use.
+func TestDamagedCAFileKeepsPublishedCAs(t *testing.T) {
 	t.Parallel()
 	var file string
 	a := start(t, func(o *Options) { file = o.Serving.ClientCAFile })
@@ -95,12 +95,12 @@ func TestAuthoritiesWhoseFileIsDamaged(t *testing.T) {
 		"empty": func() error { return os.WriteFile(file, nil, 0o600) },
 		"gone":  func() error { return os.Remove(file) },
 	} {
-		a.eventually("told", func() bool { return told() == string(good) })
+		a.eventually("published", func() bool { return told() == string(good) })
 		if err := damage(); err != nil {
 			t.Fatal(err)
 		}
 		a.want(200, "DELETE", at, "")
-		a.eventually(what+", told anew", func() bool { return a.get(at).code == 200 })
+		a.eventually(what+", published again", func() bool { return a.get(at).code == 200 })
 		if got := told(); got != string(good) {
 			t.Errorf("%s: %q", what, got)
 		}
@@ -111,8 +111,8 @@ func TestAuthoritiesWhoseFileIsDamaged(t *testing.T) {
 	}
 }
 
-// TestPathsThatAreListedAreThere, each health check with the endpoints that have it.
-func TestPathsThatAreListedAreThere(t *testing.T) {
+// TestListedPathsAreServed requests every path of the root document, including each health check.
+func TestListedPathsAreServed(t *testing.T) {
 	t.Parallel()
 	a := shared(t)
 	listed := map[string]bool{}

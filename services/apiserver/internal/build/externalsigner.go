@@ -52,8 +52,8 @@ func (p *parts) externalTokens(ctx context.Context) (authenticator.Token, error)
 	return p.verifier(satoken.Config{Source: signer.Candidates})
 }
 
-// followSigner publishes the keys of the external signer and follows their changes: tokens
-// that were reviewed by other keys are reviewed again.
+// followSigner publishes the keys of the external signer and follows their changes. Cached reviews
+// are dropped when the keys change.
 func (p *parts) followSigner() error {
 	var current atomic.Pointer[issuerDocuments]
 	signer, issuer, uri := p.authn.signer, p.options.Authentication.ServiceAccountIssuers[0], p.jwksURI()

@@ -12,7 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/security/externaljwt/externaljwttest"
 )
 
-// external configures a server with an external signer.
+// external configures an external signer.
 func external(t *testing.T, s *externaljwttest.Signer) func(*Options) {
 	return func(o *Options) {
 		o.Authentication.ServiceAccountIssuers = []string{"https://issuer"}
@@ -92,7 +92,7 @@ func TestExternalSigner(t *testing.T) {
 	}
 }
 
-// TestExternalSignerBoundsLifetimes by its own maximum and by the flag.
+// TestExternalSignerBoundsLifetimes checks the maximum of the signer and of the flag.
 func TestExternalSignerBoundsLifetimes(t *testing.T) {
 	signer := externaljwttest.New(t)
 	signer.Change(func(s *externaljwttest.State) { s.MaxLifetime = 7200 })
@@ -105,8 +105,8 @@ func TestExternalSignerBoundsLifetimes(t *testing.T) {
 	}
 }
 
-// TestExternalSignerThatDoesNotFitEndsTheStart compares the errors with those of Kubernetes.
-func TestExternalSignerThatDoesNotFitEndsTheStart(t *testing.T) {
+// TestIncompatibleExternalSignerFailsStart expects the errors of Kubernetes.
+func TestIncompatibleExternalSignerFailsStart(t *testing.T) {
 	signer := externaljwttest.New(t)
 	signer.Change(func(s *externaljwttest.State) { s.MaxLifetime = 7200 })
 	signer.Start()

@@ -14,29 +14,28 @@ import (
 	"binnacle/services/apiserver/internal/server"
 )
 
-// flowConfig has flow control, and the status of flow schemas, go by the objects that
-// the cache has. Requests go on by what was made last while what changed is compiled,
-// by one at a time.
+// flowConfig configures flow control and the statuses of flow schemas from the cached objects. One
+// update runs at a time. Requests use the previous configuration until an update completes.
 type flowConfig struct {
 	levels   *lister.Follower[*flowcontrolv1.PriorityLevelConfiguration]
 	schemas  *lister.Follower[*flowcontrolv1.FlowSchema]
 	compiler *flowcontrol.Compiler
-	control  *flowcontrol.Controller // nil when it is off
+	control  *flowcontrol.Controller // nil if flow control is off
 	dangling *bootstrap.Dangling
-	turn     chan struct{} // of who compiles
+	updating chan struct{} // capacity 1; held during an update
 }
 
-// update returns when what the cache had at its call counts. An object that cannot be
-// decoded counts as it was before, which is the error.
+// update applies everything that the cache had when it was called. An object that cannot be decoded
+// keeps its previous configuration and causes an error.
 func (f *flowConfig) update(ctx context.Context) error {
 	select {
-	case f.turn <- struct{}{}:
+	case f.updating <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { <-f.turn }()
+	defer func() { <-f.updating }()
 	err := f.levels.Update(ctx)
-	if f.levels.Begun() { // else schemas would lead nowhere
+	if f.levels.Begun() { // schemas refer to levels
 		err = errors.Join(err, f.schemas.Update(ctx))
 	}
 	if f.control != nil && f.levels.Begun() && f.schemas.Begun() {
@@ -45,14 +44,14 @@ func (f *flowConfig) update(ctx context.Context) error {
 	return err
 }
 
-// follow takes up what comes with the stream until ctx ends.
+// follow updates after each change until ctx ends.
 func (f *flowConfig) follow(ctx context.Context, changed <-chan struct{}) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
-			_ = f.update(ctx) // what cannot be read is told of where it is read
+			_ = f.update(ctx) // the reader of an object logs errors
 		}
 	}
 }
@@ -61,7 +60,7 @@ func flowResource(name string) schema.GroupResource {
 	return schema.GroupResource{Group: flowcontrolv1.GroupName, Resource: name}
 }
 
-// buildFlow makes what shares the server among its clients, unless it is off.
+// buildFlow creates flow control, unless it is disabled.
 func (p *parts) buildFlow() {
 	kind := func(name string) lister.Kind {
 		return p.lookup(flowcontrolv1.SchemeGroupVersion.WithResource(name))
@@ -69,7 +68,7 @@ func (p *parts) buildFlow() {
 	f := &flowConfig{
 		levels:   &lister.Follower[*flowcontrolv1.PriorityLevelConfiguration]{Objects: p.objects(false), Kind: kind("prioritylevelconfigurations")},
 		schemas:  &lister.Follower[*flowcontrolv1.FlowSchema]{Objects: p.objects(false), Kind: kind("flowschemas")},
-		compiler: flowcontrol.NewCompiler(), dangling: bootstrap.NewDangling(p.loopback, p.log), turn: make(chan struct{}, 1),
+		compiler: flowcontrol.NewCompiler(), dangling: bootstrap.NewDangling(p.client, p.log), updating: make(chan struct{}, 1),
 	}
 	f.levels.Put = func(l *flowcontrolv1.PriorityLevelConfiguration) {
 		f.compiler.PutLevel(l)
@@ -99,11 +98,11 @@ func (p *parts) buildFlow() {
 	p.flow = f.control
 }
 
-// flowSettled waits until requests are judged by what was written.
-func (p *parts) flowSettled(ctx context.Context, revision int64) {
+// waitForFlowConfig waits until flow control has applied a revision.
+func (p *parts) waitForFlowConfig(ctx context.Context, revision int64) {
 	ctx, cancel := context.WithTimeout(ctx, flowSettleTime)
 	defer cancel()
-	// Both are bounded: it counts later then.
+	// Best effort: after the timeout, the change takes effect later.
 	if p.cache.WaitFor(ctx, revision) == nil {
 		_ = p.flowConfig.update(ctx)
 	}

@@ -15,7 +15,7 @@ const (
 	flowLevels  = "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations"
 )
 
-// flowOf makes a level with few seats, and a schema that leads a user there.
+// flowOf creates a priority level with few seats, and a flow schema for a user.
 func (a *api) flowOf(user, level, response string, shares int) {
 	a.t.Helper()
 	a.want(201, "POST", flowLevels, fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"type":"Limited","limited":{"nominalConcurrencyShares":%d,"borrowingLimitPercent":0,"limitResponse":%s}}}`, level, shares, response))
@@ -25,12 +25,13 @@ func (a *api) flowOf(user, level, response string, shares int) {
 		"nonResourceRules":[{"verbs":["*"],"nonResourceURLs":["*"]}]}]}}`, user, level, user))
 }
 
-// TestOneClientIsKeptFromTheOthers: a level that was made counts soon, and who is in it
-// has no more than its seats. Health has none, although the level is asked for before that of probes.
-func TestOneClientIsKeptFromTheOthers(t *testing.T) {
+// TestPriorityLevelLimitsClient checks that a new priority level applies soon, and that its
+// requests have no more than its seats. Health checks need no seats, although the level precedes
+// that of probes.
+func TestPriorityLevelLimitsClient(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
-	a.flowOf("alice", "tiny", `{"type":"Reject"}`, 0) // one at a time
+	a.flowOf("alice", "tiny", `{"type":"Reject"}`, 0) // one seat
 	uid := func(path string) any { return a.get(path).at("metadata", "uid") }
 	var first answer
 	a.eventually("the schema counts", func() bool {
@@ -49,7 +50,7 @@ func TestOneClientIsKeptFromTheOthers(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 10 {
-				// A version of the future keeps the request for its time-out.
+				// A list of a future version blocks until its timeout.
 				r := a.get(configMaps+"?resourceVersion=999999999&timeout=200ms", as("alice")...)
 				mu.Lock()
 				codes[r.code]++
@@ -76,8 +77,9 @@ func TestOneClientIsKeptFromTheOthers(t *testing.T) {
 	})
 }
 
-// TestWatchesHoldNoSeats: a watch has its seat until it has told of what there was.
-func TestWatchesHoldNoSeats(t *testing.T) {
+// TestWatchReleasesSeatsAfterInitialState checks that a watch holds its seats until it has sent the
+// initial objects.
+func TestWatchReleasesSeatsAfterInitialState(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
 	a.want(201, "POST", configMaps, configMap("a"))
@@ -96,14 +98,14 @@ func TestWatchesHoldNoSeats(t *testing.T) {
 		if resp.StatusCode != 200 {
 			t.Fatalf("a watch: %d", resp.StatusCode)
 		}
-		if _, err := resp.Body.Read(make([]byte, 1)); err != nil { // what there was
+		if _, err := resp.Body.Read(make([]byte, 1)); err != nil { // the initial objects
 			t.Fatal(err)
 		}
 		a.eventually("a free seat", func() bool { return a.get(configMaps, as("alice")...).code == 200 })
 	}
 }
 
-func TestFlowControlIsShown(t *testing.T) {
+func TestFlowControlDebugPages(t *testing.T) {
 	t.Parallel()
 	a := shared(t)
 	const path = "/debug/api_priority_and_fairness/"
@@ -125,33 +127,33 @@ func TestFlowControlIsShown(t *testing.T) {
 	}
 }
 
-// TestOneFlowSchemaIsMadeAnew: what a change costs does not grow with the number of
-// schemas.
-func TestOneFlowSchemaIsMadeAnew(t *testing.T) {
+// TestFlowSchemaChangeIsIncremental checks that the cost of a change does not grow with the number
+// of schemas.
+func TestFlowSchemaChangeIsIncremental(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
 	a.flowOf("alice", "tiny", `{"type":"Reject"}`, 0)
 	const mine = flowSchemas + "/of-alice"
-	a.eventually("its status was told of", func() bool { return a.get(mine).at("status", "conditions") != nil })
+	a.eventually("the status was set", func() bool { return a.get(mine).at("status", "conditions") != nil })
 	f, made := a.parts.flowConfig, map[string]int{}
-	f.turn <- struct{}{}
+	f.updating <- struct{}{}
 	schema, level := f.schemas.Put, f.levels.Put
 	f.schemas.Put = func(s *flowcontrolv1.FlowSchema) { made[s.Name]++; schema(s) }
 	f.levels.Put = func(l *flowcontrolv1.PriorityLevelConfiguration) { made[l.Name]++; level(l) }
-	<-f.turn
+	<-f.updating
 	for i := range 3 {
 		a.want(200, "PATCH", mine, fmt.Sprintf(`{"spec":{"matchingPrecedence":%d}}`, 60+i), "Content-Type", "application/merge-patch+json")
 	}
-	f.turn <- struct{}{}
-	defer func() { <-f.turn }()
+	f.updating <- struct{}{}
+	defer func() { <-f.updating }()
 	if made["of-alice"] == 0 || len(made) != 1 {
-		t.Errorf("made anew: %v", made)
+		t.Errorf("got recompiled schemas %v", made)
 	}
 }
 
-// TestRequestsGoOnWhileSchemasAreMade: they are judged by what was before, and the change
-// counts when its request was answered.
-func TestRequestsGoOnWhileSchemasAreMade(t *testing.T) {
+// TestRequestsContinueDuringFlowUpdate checks that requests use the previous configuration during
+// an update, and that the change applies once its request has completed.
+func TestRequestsContinueDuringFlowUpdate(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
 	judge := func() string { return a.get(configMaps, as("alice")...).header.Get("X-Kubernetes-Pf-Flowschema-Uid") }
@@ -159,7 +161,7 @@ func TestRequestsGoOnWhileSchemasAreMade(t *testing.T) {
 	f := a.parts.flowConfig
 	a.want(201, "POST", flowLevels, `{"metadata":{"name":"wide"},"spec":{"type":"Limited","limited":{"limitResponse":{"type":"Reject"}}}}`)
 	making, goOn := make(chan struct{}), make(chan struct{})
-	f.turn <- struct{}{}
+	f.updating <- struct{}{}
 	put, once := f.schemas.Put, sync.Once{}
 	f.schemas.Put = func(s *flowcontrolv1.FlowSchema) {
 		if s.Name == "of-alice" {
@@ -167,7 +169,7 @@ func TestRequestsGoOnWhileSchemasAreMade(t *testing.T) {
 		}
 		put(s)
 	}
-	<-f.turn
+	<-f.updating
 	made := make(chan answer)
 	go func() {
 		made <- a.send("POST", flowSchemas, `{"metadata":{"name":"of-alice"},"spec":{"matchingPrecedence":50,"priorityLevelConfiguration":{"name":"wide"},"rules":[{

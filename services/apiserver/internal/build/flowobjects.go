@@ -7,43 +7,44 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
-// flowTasks take up flow schemas and priority levels as they change, and keep the
-// status of schemas.
+// flowTasks returns tasks that apply changed flow schemas and priority levels, and maintain the
+// statuses of schemas.
 func (p *parts) flowTasks() []task.Task {
 	changed := make(chan struct{}, 1)
 	wake := func() {
 		select {
 		case changed <- struct{}{}:
-		default: // one is due already
+		default: // an update is pending
 		}
 	}
 	f := p.flowConfig
 	tasks := []task.Task{
 		{Name: "flow schemas", Run: f.dangling.Run},
-		{Name: "flow control's objects", Run: func(ctx context.Context) error { return f.follow(ctx, changed) }},
+		{Name: "flow control configuration", Run: func(ctx context.Context) error { return f.follow(ctx, changed) }},
 	}
 	for _, store := range []*watchcache.Store{f.schemas.Kind.Store, f.levels.Kind.Store} {
-		tasks = append(tasks, task.Task{Name: "changes of flow control's objects", Run: func(ctx context.Context) error { return wakeAtChanges(ctx, store, wake) }})
+		tasks = append(tasks, task.Task{Name: "changes of flow control objects", Run: func(ctx context.Context) error { return wakeOnChanges(ctx, store, wake) }})
 	}
 	return tasks
 }
 
-// wakeAtChanges wakes at every change of a resource until ctx ends.
-func wakeAtChanges(ctx context.Context, store *watchcache.Store, wake func()) error {
-	return tellChanges(ctx, store, func([]watchcache.Event) { wake() })
+// wakeOnChanges calls wake after every change of a resource until ctx ends.
+func wakeOnChanges(ctx context.Context, store *watchcache.Store, wake func()) error {
+	return followChanges(ctx, store, func([]watchcache.Event) { wake() })
 }
 
-// tellChanges tells of every change of a resource, and of what there is, until ctx ends.
-func tellChanges(ctx context.Context, store *watchcache.Store, tell func([]watchcache.Event)) error {
-	return tellSelected(ctx, store, watchcache.Selection{}, tell)
+// followChanges calls handle with the current objects and then with every change of a resource
+// until ctx ends.
+func followChanges(ctx context.Context, store *watchcache.Store, handle func([]watchcache.Event)) error {
+	return followSelected(ctx, store, watchcache.Selection{}, handle)
 }
 
-// tellSelected is tellChanges for what a selection has.
-func tellSelected(ctx context.Context, store *watchcache.Store, sel watchcache.Selection, tell func([]watchcache.Event)) error {
-	return watchcache.Follow(ctx, func(ctx context.Context) error { return tellUntilLost(ctx, store, sel, tell) })
+// followSelected is followChanges for the objects of a selection.
+func followSelected(ctx context.Context, store *watchcache.Store, sel watchcache.Selection, handle func([]watchcache.Event)) error {
+	return watchcache.Follow(ctx, func(ctx context.Context) error { return followUntilError(ctx, store, sel, handle) })
 }
 
-func tellUntilLost(ctx context.Context, store *watchcache.Store, sel watchcache.Selection, tell func([]watchcache.Event)) error {
+func followUntilError(ctx context.Context, store *watchcache.Store, sel watchcache.Selection, handle func([]watchcache.Event)) error {
 	w, err := store.Watch(watchcache.WatchOptions{Selection: sel, Initial: watchcache.InitialState})
 	if err != nil {
 		return err
@@ -55,7 +56,7 @@ func tellUntilLost(ctx context.Context, store *watchcache.Store, sel watchcache.
 			return err
 		}
 		if len(buf) > 0 {
-			tell(buf)
+			handle(buf)
 		}
 	}
 }

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Flow schemas and priority levels are there from the start; their status follows.
+// TestFlowObjects checks that flow schemas and priority levels exist from the start, and that their
+// statuses are updated.
 func TestFlowObjects(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
@@ -35,7 +36,8 @@ func TestFlowObjects(t *testing.T) {
 	})
 }
 
-// Component statuses are asked for when they are read, in every form.
+// TestComponentStatuses checks that components are probed when the statuses are read, in every
+// form.
 func TestComponentStatuses(t *testing.T) {
 	t.Parallel()
 	a := shared(t)

@@ -5,24 +5,23 @@ import (
 	"log/slog"
 )
 
-// maxReplay bounds how many revisions a replica takes up that starts: it reads
-// some 100,000 in a second, and is not ready before.
+// maxReplay bounds how many revisions a starting replica replays. It reads about 100,000 revisions
+// per second, and is not ready before.
 const maxReplay = 50_000
 
-// historyOf tells the revision from which a replica that starts takes up history:
-// the one to which the store was compacted last, which was the newest one 5 to 10
-// minutes ago. So clients whose watches were ended by the end of another replica,
-// or of its own predecessor, go on with it from where they are (specification: "A
-// watch from the last received resourceVersion loses no events"). It is 0 when
-// that cannot be known.
+// historyOf returns a function that returns the revision at which a starting replica begins its
+// watch history: the last compaction, 5 to 10 minutes ago. Clients can then resume watches that
+// they had on another replica without a loss of events (specification: "A watch from the last
+// received resourceVersion loses no events"). The function returns 0 if the revision cannot be
+// determined.
 func historyOf(store objectStore, log *slog.Logger) func(context.Context) int64 {
 	return func(ctx context.Context) int64 {
 		oldest, newest, err := store.History(ctx)
 		if err != nil {
-			log.Warn("history begins now: the last compaction cannot be read", "error", err)
+			log.Warn("watch history starts at the current revision: cannot read the last compaction", "error", err)
 			return 0
 		}
-		if oldest > newest { // told of another history
+		if oldest > newest { // the answers belong to different histories
 			return 0
 		}
 		return max(oldest, newest-maxReplay, 1)

@@ -42,24 +42,24 @@ func (p *parts) buildKinds(context.Context) (err error) {
 	return err
 }
 
-// serveKinds makes the sets that requests see.
+// serveKinds creates the API sets that requests see.
 func (p *parts) serveKinds() (err error) {
 	p.fields = apply.New(p.catalog, time.Now)
-	b := apiset.Builder{Codec: p.codec, Cache: p.cache, Elsewhere: p.elsewhereCached(), Root: p.root(), Fields: p.fields}
+	b := apiset.Builder{Codec: p.codec, Cache: p.cache, Elsewhere: p.overrideCaches(), Root: p.root(), Fields: p.fields}
 	all := b.Set(p.catalog, 0)
-	p.all, p.kinds = apiset.NewLive(all), apiset.NewLive(all.Only(p.served))
-	p.loopback = &internalclient.Client{Door: &internalclient.Server{
-		Kinds: p.all, Cache: p.cache, Codec: p.codec, Writes: func() *writes.Writer { return p.writes }, Logger: p.log, Audit: p.audit.trail,
+	p.allKinds, p.kinds = apiset.NewLive(all), apiset.NewLive(all.Only(p.served))
+	p.client = &internalclient.Client{Doer: &internalclient.Server{
+		Kinds: p.allKinds, Cache: p.cache, Codec: p.codec, Writes: func() *writes.Writer { return p.writes }, Logger: p.log, Audit: p.audit.auditor,
 		Metrics: internalclient.NewMetrics(p.metrics), Traces: p.traces,
 	}}
-	p.keepSeries()
+	p.pruneSeries()
 	p.typeChecks = p.newTypeChecks()
-	p.follower, err = p.newFollower(b)
+	p.definitionInformer, err = p.newDefinitionInformer(b)
 	return err
 }
 
-// resources tells the cache of every stored kind. Of kinds that share a place in
-// the store, the one that is stored as it is served says what selectors see.
+// resources returns the cached resources, one for each stored kind. Of kinds that share a key
+// prefix, it uses the kind that is stored in its served form, because selectors see that form.
 func (p *parts) resources() []watchcache.Resource {
 	var out []watchcache.Resource
 	seen := map[string]bool{}
@@ -73,7 +73,7 @@ func (p *parts) resources() []watchcache.Resource {
 			Name: k.GVR().GroupResource().String(), Prefix: apiset.KeyPrefix(p.root(), k),
 			Attributes: func(key string, value []byte) (watchcache.Attributes, error) {
 				a, err := coder.Attributes(value)
-				if errors.As(err, new(*codec.ValueError)) { // its text has no name
+				if errors.As(err, new(*codec.ValueError)) { // its text does not name the object
 					err = fmt.Errorf("stored value of %s cannot be served: %w", key, err)
 				}
 				return watchcache.Attributes{
@@ -89,14 +89,14 @@ func (p *parts) resources() []watchcache.Resource {
 		if k.GVR() == definitions() {
 			r.Outline, r.Defines, r.Packed = new(definition.Outliner).Unowned, crdinformer.Defines(p.codec, p.root(), p.definable(), !p.options.Features.Enabled(features.CustomResourceFieldSelectors)), true
 		}
-		// Nothing of a secret is in a text that outlives it.
+		// No part of a secret may enter the value dictionary, which outlives the object.
 		r.Verbatim = k.GVR() == corev1.SchemeGroupVersion.WithResource("secrets")
 		out = append(out, r)
 	}
 	return out
 }
 
-// sharesStore tells whether another kind is stored at the same place.
+// sharesStore reports whether another kind is stored under the same prefix.
 func (p *parts) sharesStore(k *registry.Kind) bool {
 	for _, other := range p.catalog.Kinds() {
 		if other != k && !other.Virtual && other.Stored.Prefix == k.Stored.Prefix {

@@ -8,9 +8,9 @@ import (
 	"binnacle/libs/features"
 )
 
-// TestKindsOnTheWire: what kinds declare reaches clients as causes, warnings
-// and metrics, as the server's settings have it.
-func TestKindsOnTheWire(t *testing.T) {
+// TestKindSettingsReachClients checks causes, warnings and metrics that kinds declare, with
+// different settings.
+func TestKindSettingsReachClients(t *testing.T) {
 	t.Parallel()
 	a := start(t, func(o *Options) {
 		o.AllowPrivileged = true

@@ -9,7 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/rest/handlers"
 )
 
-// kubelets makes the connections to what runs on nodes.
+// kubelets creates the client of kubelets and pods.
 func (p *parts) kubelets() (*kubeletproxy.Upstream, error) {
 	if p.options.Upstream.CAFile == "" {
 		p.log.Warn("kubelets are not verified: --kubelet-certificate-authority is not given")
@@ -22,13 +22,14 @@ func (p *parts) kubelets() (*kubeletproxy.Upstream, error) {
 	return up.Traced(p.traces), nil
 }
 
-// carried bounds what is carried on, as Upstream.MaxCarried says: half of the files that the process
-// may have open, as each has two connections, and no more than there is memory for.
-func (p *parts) carried() *handlers.Carried {
+// proxyLimit returns the limit of concurrent proxied requests (Options.MaxProxied or its default).
+// Each request has two connections, so the default is a quarter of the file limit of the process, within
+// bounds.
+func (p *parts) proxyLimit() *handlers.Carried {
 	var files syscall.Rlimit
-	_ = syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) // of none, the least
-	return handlers.NewCarried(cmp.Or(p.options.Upstream.MaxCarried, int(min(max(files.Cur/4, leastCarried), mostCarried))), p.metrics)
+	_ = syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) // without a limit, the minimum
+	return handlers.NewCarried(cmp.Or(p.options.Upstream.MaxProxied, int(min(max(files.Cur/4, minProxied), maxProxied))), p.metrics)
 }
 
-// Requests that are carried on at a time, whatever number of files there may be.
-const leastCarried, mostCarried = 100, 2000
+// Bounds of the default limit of concurrent proxied requests.
+const minProxied, maxProxied = 100, 2000

@@ -15,8 +15,8 @@ import (
 	"binnacle/libs/satoken"
 )
 
-// A token that lives in a secret: its use is noted in the secret, once a day, and
-// a mark in the secret withdraws it.
+// TestLegacyTokens checks that the use of a token in a secret is recorded once a day, and that a
+// label invalidates it.
 func TestLegacyTokens(t *testing.T) {
 	t.Parallel()
 	file := signingKey(t)
@@ -84,8 +84,8 @@ func TestLegacyTokens(t *testing.T) {
 	}
 	for _, want := range []string{`"authentication.k8s.io/legacy-token":"system:serviceaccount:default:sa"`, `"authentication.k8s.io/legacy-token-manual-secret":"home"`,
 		`"authentication.k8s.io/legacy-token-invalidated":"home/default"`} {
-		if n := strings.Count(string(told), want); n < 2 { // of a review that is kept, too
-			t.Errorf("%s is told %d times", want, n)
+		if n := strings.Count(string(told), want); n < 2 { // also for a cached review
+			t.Errorf("%s was recorded %d times", want, n)
 		}
 	}
 	metrics := string(a.get("/metrics").body)

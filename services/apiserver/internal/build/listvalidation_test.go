@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestContinueTokenIsCheckedBeforeResourceVersion has the order of kube-apiserver.
+// TestContinueTokenIsCheckedBeforeResourceVersion expects the order of kube-apiserver.
 func TestContinueTokenIsCheckedBeforeResourceVersion(t *testing.T) {
 	for _, cached := range []bool{true, false} {
 		t.Run(fmt.Sprintf("watch cache %t", cached), func(t *testing.T) {

@@ -13,16 +13,16 @@ import (
 	"binnacle/services/apiserver/internal/admission/plugins/serviceaccount"
 )
 
-// sideBySide is how many tests run at a time unless -parallel says otherwise. Most of
-// them wait for a server, so there are more than processors.
-const sideBySide = 8
+// parallelTests is the default of -parallel. Most tests wait for a server, so it exceeds the number
+// of processors.
+const parallelTests = 8
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
 	if !given {
-		_ = flag.Set("test.parallel", strconv.Itoa(sideBySide))
+		_ = flag.Set("test.parallel", strconv.Itoa(parallelTests))
 	}
 	code := m.Run()
 	if err := common.close(); err != nil {

@@ -10,12 +10,11 @@ import (
 	"binnacle/services/apiserver/internal/cache/memory"
 )
 
-// MemoryOptions bound what the server keeps and could do without.
+// MemoryOptions bound the memory of caches.
 type MemoryOptions struct {
-	// Caches is the size of the whole; 0 derives it from the runtime's limit.
+	// Caches bounds all caches together; 0 derives the bound from GOMEMLIMIT.
 	Caches quantity
-	// History is the part of it that the history of watches may take; 0 means
-	// two thirds.
+	// History bounds the part of Caches that the watch history may use; 0 means two thirds.
 	History quantity
 }
 
@@ -33,7 +32,7 @@ func (o *MemoryOptions) validate() (errs []error) {
 	return errs
 }
 
-// quantity is a flag that counts bytes as quantities do.
+// quantity is a flag whose value is a number of bytes, written as a Kubernetes quantity.
 type quantity int64
 
 // String implements pflag.Value.

@@ -15,7 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/cache/lister"
 )
 
-// nodeRestriction keeps kubelets to what is theirs.
+// nodeRestriction creates the plugin that restricts kubelets to their own objects.
 func (p *parts) nodeRestriction() *noderestriction.Plugin {
 	gates := p.options.Features
 	return &noderestriction.Plugin{
@@ -31,7 +31,7 @@ func (p *parts) nodeRestriction() *noderestriction.Plugin {
 	}
 }
 
-// nodeObjects looks up what kubelets are judged by.
+// nodeObjects implements noderestriction.Objects.
 type nodeObjects struct {
 	*lister.Objects
 	claims, volumes, drivers lister.Kind
@@ -57,8 +57,8 @@ func (o *nodeObjects) Node(ctx context.Context, name string) (*corev1.Node, erro
 	return singular(o.Objects.Node(ctx, name))
 }
 
-// singular names the kind of an object that does not exist in the singular, as
-// kube-apiserver does in the messages of this plugin.
+// singular changes the plural resource in a NotFound error to the singular, as kube-apiserver does
+// in messages of this plugin.
 func singular[T any](found T, err error) (T, error) {
 	var status *apierrors.StatusError
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) || status.ErrStatus.Details == nil {

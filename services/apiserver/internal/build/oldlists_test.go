@@ -16,8 +16,8 @@ import (
 
 var ages = regexp.MustCompile(`"(\d+[hms])+"`)
 
-// TestListsOfOldVersions: a list is the same, in every form, whether it comes from
-// the cache or, once that has forgotten the version, from the store in parts.
+// TestListsOfOldVersions checks that a list is the same in every form, whether it comes from the
+// cache or, once the cache has dropped the version, from the store in pages.
 func TestListsOfOldVersions(t *testing.T) {
 	t.Parallel()
 	a := start(t, func(o *Options) {
@@ -85,7 +85,7 @@ func TestListsOfOldVersions(t *testing.T) {
 	}
 	for _, f := range forms {
 		got, want := read(f.query, f.accept, f.encoding), cached[f.name]
-		if f.accept == cborType { // the order of its fields is any
+		if f.accept == cborType { // field order is undefined
 			same := reflect.DeepEqual(readCBOR[any](t, got), readCBOR[any](t, want))
 			if !same {
 				t.Errorf("%s: another list", f.name)

@@ -12,7 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/rest/subresources/tokens"
 )
 
-// operations are all that is answered beside reading and writing what is stored.
+// operations returns the handlers of operations other than reads and writes of stored objects.
 func (p *parts) operations(up *kubeletproxy.Upstream) []handlers.Operation {
 	on, respond := p.options.Features.Enabled, p.responder()
 	return slices.Concat(

@@ -13,9 +13,9 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// TestWhatIsAllowedInANamespaceStaysThere tries paths that once were judged as
-// one thing and acted on another.
-func TestWhatIsAllowedInANamespaceStaysThere(t *testing.T) {
+// TestNamespacePermissionsStayInNamespace requests paths that were once authorized as one thing and
+// executed as another.
+func TestNamespacePermissionsStayInNamespace(t *testing.T) {
 	t.Parallel()
 	a := start(t, withRBAC)
 	for _, ns := range []string{"mine", "yours"} {
@@ -59,7 +59,7 @@ func TestWhatIsAllowedInANamespaceStaysThere(t *testing.T) {
 
 		{"proxy", "GET /api/v1/watch/namespaces/yours/pods?timeoutSeconds=1", 200},
 		{"proxy", "GET /api/v1/watch/namespaces/yours/pods/p?timeoutSeconds=1", 200},
-		{"proxy", "GET /api/v1/watch/namespaces/yours/pods/p/log?timeoutSeconds=1", 403}, // judged as watch of pods/log
+		{"proxy", "GET /api/v1/watch/namespaces/yours/pods/p/log?timeoutSeconds=1", 403}, // authorized as a watch of pods/log
 		{"alice", "GET /api/v1/watch/namespaces/mine/pods/p/log?timeoutSeconds=1", 404},
 		{"alice", "POST /api/v1/watch/namespaces/mine/pods", 405},
 
@@ -88,16 +88,16 @@ func contentType(method string) string {
 	return "application/json"
 }
 
-// TestNothingHappensThatWasNotAuthorized makes requests of all shapes, notes what
-// the authority is asked, and looks at what is shown and what changes.
-func TestNothingHappensThatWasNotAuthorized(t *testing.T) {
+// TestOnlyAuthorizedActionsHappen sends requests of all shapes, records the access reviews, and
+// compares them with what is returned and changed.
+func TestOnlyAuthorizedActionsHappen(t *testing.T) {
 	t.Parallel()
-	z := newAuthority(t)
+	z := newAuthorizerWebhook(t)
 	z.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 	a := start(t, func(o *Options) {
 		o.Authorization.Modes, o.Authorization.WebhookConfigFile = []string{"Webhook"}, z.file
 	})
-	w := &world{api: a, shown: map[string]string{}}
+	w := &clusterState{api: a, shown: map[string]string{}}
 	w.fill()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	pick := func(of ...string) string { return of[rnd.IntN(len(of))] }
@@ -121,11 +121,11 @@ func TestNothingHappensThatWasNotAuthorized(t *testing.T) {
 		if method == http.MethodPost || method == http.MethodPut {
 			body = fmt.Sprintf(`{"metadata":{"name":%q,"labels":{"of":"x%d"}}}`, pick("a", "b", "new"), i)
 		}
-		z.questions()
+		z.reviews()
 		r := a.send(method, path+"?"+query, body, append(as(fmt.Sprint("user", i)), "Content-Type", contentType(method))...)
-		asked := z.questions()
+		asked := z.reviews()
 		if len(asked) == 0 || asked[0].ResourceAttributes == nil {
-			t.Fatalf("%s %s: nobody was asked", method, path)
+			t.Fatalf("%s %s: got no access review", method, path)
 		}
 		done[r.code]++
 		w.check(t, method+" "+path+"?"+query, r, asked)
@@ -138,15 +138,15 @@ func TestNothingHappensThatWasNotAuthorized(t *testing.T) {
 	}
 }
 
-// world is what the requests of a test can see and change.
-type world struct {
+// clusterState is the state that the requests of a test can see and change.
+type clusterState struct {
 	*api
 	shown map[string]string // resource/namespace/name → resourceVersion
 }
 
-var worldKinds = map[string]string{"ConfigMap": "configmaps", "ServiceAccount": "serviceaccounts", "Namespace": "namespaces", "PriorityClass": "priorityclasses", "Pod": "pods"}
+var clusterStateKinds = map[string]string{"ConfigMap": "configmaps", "ServiceAccount": "serviceaccounts", "Namespace": "namespaces", "PriorityClass": "priorityclasses", "Pod": "pods"}
 
-func (w *world) fill() {
+func (w *clusterState) fill() {
 	w.t.Helper()
 	for _, n := range []string{"a", "b"} {
 		meta := fmt.Sprintf(`"metadata":{"name":%q,"labels":{"of":%q}}`, n, n)
@@ -162,8 +162,8 @@ func (w *world) fill() {
 	w.shown = w.now()
 }
 
-// now is the state of all objects.
-func (w *world) now() map[string]string {
+// now returns the state of all objects.
+func (w *clusterState) now() map[string]string {
 	out := map[string]string{}
 	for _, list := range []string{"/api/v1/configmaps", "/api/v1/serviceaccounts", "/api/v1/namespaces", "/apis/scheduling.k8s.io/v1/priorityclasses", "/api/v1/pods"} {
 		items, _ := w.get(list).at("items").([]any)
@@ -176,8 +176,8 @@ func (w *world) now() map[string]string {
 	return out
 }
 
-// check that what a request shows or changes is what somebody was asked about.
-func (w *world) check(t *testing.T, what string, r answer, asked []authorizationv1.SubjectAccessReviewSpec) {
+// check verifies that everything that a request shows or changes was authorized.
+func (w *clusterState) check(t *testing.T, what string, r answer, asked []authorizationv1.SubjectAccessReviewSpec) {
 	t.Helper()
 	covers := func(verbs []string, resource, ns, name string) bool {
 		return slices.ContainsFunc(asked, func(s authorizationv1.SubjectAccessReviewSpec) bool {
@@ -198,14 +198,14 @@ func (w *world) check(t *testing.T, what string, r answer, asked []authorization
 				m, _ := o["metadata"].(map[string]any)
 				name, _ := m["name"].(string)
 				ns, _ := m["namespace"].(string)
-				if resource := worldKinds[fmt.Sprint(o["kind"])]; resource != "" && !covers([]string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}, resource, ns, name) {
+				if resource := clusterStateKinds[fmt.Sprint(o["kind"])]; resource != "" && !covers([]string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}, resource, ns, name) {
 					t.Errorf("%s: shows %s %s/%s, asked was %+v", what, resource, ns, name, *asked[0].ResourceAttributes)
 				}
 			}
 		}
 	}
 	if strings.HasPrefix(what, "GET") && len(asked) == 1 && slices.Contains([]string{"get", "list", "watch"}, asked[0].ResourceAttributes.Verb) {
-		return // a read, and judged as one: what others write is not its
+		return // an authorized read
 	}
 	now := w.now()
 	for key := range now {
@@ -228,7 +228,7 @@ func (w *world) check(t *testing.T, what string, r answer, asked []authorization
 	w.shown = now
 }
 
-// objectsIn are the objects of an answer: one, those of a list, or an event's.
+// objectsIn returns the objects of a response: one, those of a list, or that of an event.
 func objectsIn(line string) []map[string]any {
 	var o map[string]any
 	if json.Unmarshal([]byte(line), &o) != nil {

@@ -25,9 +25,9 @@ import (
 	"binnacle/services/apiserver/internal/rest/internalclient"
 )
 
-// offPlugins are those that count only when they are switched on. Whether
-// NodeRestriction does hangs on the authorizers.
-func offPlugins() []string {
+// defaultOffPlugins returns the plugins that are disabled by default. NodeRestriction is not among
+// them; its default depends on the authorizers.
+func defaultOffPlugins() []string {
 	return []string{
 		alwaysadmit.Name, alwaysdeny.Name, alwayspullimages.Name, denyserviceexternalips.Name, eventratelimit.Name, extendedresourcetoleration.Name,
 		imagepolicy.Name, antiaffinity.Name, namespaceautoprovision.Name, namespaceexists.Name,
@@ -35,19 +35,19 @@ func offPlugins() []string {
 	}
 }
 
-// optionalPlugins make those of offPlugins.
-func (p *parts) optionalPlugins() map[string]maker {
+// optionalPlugins returns the factories of defaultOffPlugins.
+func (p *parts) optionalPlugins() map[string]pluginFactory {
 	o := &podObjects{Objects: p.objects(true), namespaces: p.lookup(corev1.SchemeGroupVersion.WithResource("namespaces"))}
-	return map[string]maker{
-		alwaysadmit.Name:                plain(alwaysadmit.Plugin{}),
-		alwaysdeny.Name:                 plain(alwaysdeny.Plugin{}),
-		alwayspullimages.Name:           plain(alwayspullimages.Plugin{}),
-		antiaffinity.Name:               plain(antiaffinity.Plugin{}),
-		denyserviceexternalips.Name:     plain(denyserviceexternalips.Plugin{}),
-		extendedresourcetoleration.Name: plain(extendedresourcetoleration.Plugin{}),
-		namespaceautoprovision.Name:     plain(&namespaceautoprovision.Plugin{Namespaces: &namespaces{p}}),
-		namespaceexists.Name:            plain(&namespaceexists.Plugin{Namespaces: &namespaces{p}}),
-		ownerreferences.Name:            plain(&ownerreferences.Plugin{Authorizer: p.authz.chain, KindOf: p.storedKind}),
+	return map[string]pluginFactory{
+		alwaysadmit.Name:                withoutConfiguration(alwaysadmit.Plugin{}),
+		alwaysdeny.Name:                 withoutConfiguration(alwaysdeny.Plugin{}),
+		alwayspullimages.Name:           withoutConfiguration(alwayspullimages.Plugin{}),
+		antiaffinity.Name:               withoutConfiguration(antiaffinity.Plugin{}),
+		denyserviceexternalips.Name:     withoutConfiguration(denyserviceexternalips.Plugin{}),
+		extendedresourcetoleration.Name: withoutConfiguration(extendedresourcetoleration.Plugin{}),
+		namespaceautoprovision.Name:     withoutConfiguration(&namespaceautoprovision.Plugin{Namespaces: &namespaces{p}}),
+		namespaceexists.Name:            withoutConfiguration(&namespaceexists.Plugin{Namespaces: &namespaces{p}}),
+		ownerreferences.Name:            withoutConfiguration(&ownerreferences.Plugin{Authorizer: p.authz.chain, KindOf: p.storedKind}),
 		podnodeselector.Name:            func(c []byte) (any, error) { return podnodeselector.New(c, o) },
 		podtolerationrestriction.Name:   func(c []byte) (any, error) { return podtolerationrestriction.New(c, o) },
 		eventratelimit.Name: func(data []byte) (any, error) {
@@ -74,7 +74,7 @@ func (p *parts) imagePolicy(data []byte) (any, error) {
 	return plugin, nil
 }
 
-// storedKind is what is served of a kind; nil when nothing is.
+// storedKind returns the served kind that stores a kind; nil if none is served.
 func (p *parts) storedKind(gvk schema.GroupVersionKind) *registry.Kind {
 	if r := p.kinds.Current().StoredKind(gvk); r != nil {
 		return r.Kind
@@ -85,5 +85,5 @@ func (p *parts) storedKind(gvk schema.GroupVersionKind) *registry.Kind {
 // Create implements namespaceautoprovision.Namespaces.
 func (n *namespaces) Create(ctx context.Context, name string) error {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	return n.p.loopback.Create(ctx, internalclient.Of("", "v1", "namespaces", ""), ns)
+	return n.p.client.Create(ctx, internalclient.Of("", "v1", "namespaces", ""), ns)
 }

@@ -26,10 +26,10 @@ import (
 	"binnacle/services/apiserver/internal/storage/fanout"
 )
 
-// Name is the service's name: of its binary and its certificate.
+// Name is the name of the service, its binary and its certificate.
 const Name = "apiserver"
 
-// Short says what the service is, in one line.
+// Short is a one-line description of the service.
 const Short = "The Kubernetes API server of binnacle."
 
 // Values of --endpoint-reconciler-type.
@@ -68,47 +68,49 @@ type Options struct {
 	GoawayChance          float64
 	HSTS                  []string
 	AllowPrivileged       bool
-	// AggregatorRouting reaches services at their endpoints.
+	// AggregatorRouting connects to the endpoints of services instead of their cluster IPs.
 	AggregatorRouting bool
 	Peers             PeerOptions
-	// ProxyClient shows extension servers and peers who asks; RejectRedirects refuses theirs.
+	// ProxyClient is the client certificate for extension servers and peers. RejectRedirects
+	// rejects redirects of extension servers.
 	ProxyClient     struct{ CertFile, KeyFile string }
 	RejectRedirects bool
 	Profiling       bool
-	// ContentionProfiling counts waits for locks; DebugSocket serves profiles to
-	// whoever may open it; LogFiles serves /logs.
+	// ContentionProfiling enables the block and mutex profiles. DebugSocket is the Unix socket that
+	// serves profiles. LogFiles serves /logs.
 	ContentionProfiling bool
 	DebugSocket         string
 	LogFiles            bool
 	ExternalHostname    string
-	// EndpointReconciler says how the endpoints of the kubernetes service are kept.
+	// EndpointReconciler selects how the endpoints of the kubernetes service are maintained.
 	EndpointReconciler      string
 	GarbageCollector        bool
 	DeleteCollectionWorkers int
 	Compatibility           CompatibilityOptions
 
 	serviceRanges []*net.IPNet
-	// host is the name of this machine; empty means that of the operating
-	// system. Tests give replicas on one machine different names.
+	// host is the name of this machine; empty means the hostname of the operating system. Tests
+	// give replicas on one machine different names.
 	host string
-	// slowAudit is when the time of requests is told to the audit log; 0 means half a second.
-	slowAudit time.Duration
-	// between, if set, stands between the stream of changes and the cache.
-	between func(watchcache.Source) watchcache.Source
+	// auditLatencyThreshold is the duration from which the latency of a request is recorded in its
+	// audit event; 0 means half a second.
+	auditLatencyThreshold time.Duration
+	// wrapSource, if set, wraps the change stream that feeds the cache.
+	wrapSource func(watchcache.Source) watchcache.Source
 
 	flags *options.Sections // set by AddFlags; /flagz shows them
 }
 
-// EtcdOptions say where objects are stored.
+// EtcdOptions configure the storage of objects.
 type EtcdOptions struct {
 	Backend                   string // backendEtcd or backendMemory
 	Servers                   []string
-	Overrides                 []string // as the flag has them
+	Overrides                 []string // values of the flag
 	CAFile, CertFile, KeyFile string
 	Prefix                    string
 	CompactionInterval        time.Duration
 	LeaseReuseSeconds         int
-	// HealthTimeout and ReadyTimeout bound how long etcd may take to answer.
+	// HealthTimeout and ReadyTimeout bound the response time of etcd in health checks.
 	HealthTimeout, ReadyTimeout time.Duration
 	DataDir                     string
 	Embedded                    EmbeddedEtcdOptions // without Servers
@@ -128,7 +130,7 @@ func NewOptions() *Options {
 		Features:       features.New(),
 		Upstream:       kubeletproxy.NewOptions(),
 		Audit:          newAuditOptions(),
-		// Below the ports that systems give to outgoing connections.
+		// Below the ephemeral ports of common systems.
 		ServiceNodePorts: utilnet.PortRange{Base: 30000, Size: 2768},
 		EventTTL:         time.Hour, MinRequestTimeout: 1800, MaxInFlight: 400, MaxMutatingInFlight: 200, PriorityAndFairness: true,
 		GarbageCollector: true, DeleteCollectionWorkers: 1, EndpointReconciler: reconcileLease,
@@ -218,7 +220,7 @@ func (o *Options) Complete() error {
 		o.AdvertiseAddress = advertised(o.Serving.BindAddress)
 	}
 	o.Authentication.restrictAnonymous(&o.Authorization)
-	o.Admission.nodes = o.Authorization.admitsNodes()
+	o.Admission.mayAuthorizeNodes = o.Authorization.mayAuthorizeNodes()
 	hinted, err := o.Authentication.complete()
 	if err != nil {
 		return err
@@ -246,21 +248,21 @@ func (o *Options) primaryFamily() corev1.IPFamily {
 	return corev1.IPv4Protocol
 }
 
-// serviceAddress is the first address of a range, which the kubernetes service
-// has.
+// serviceAddress returns the first address of a range, which is the cluster IP of the kubernetes
+// service.
 func serviceAddress(n *net.IPNet) string {
 	ip := slices.Clone(n.IP)
 	ip[len(ip)-1]++
 	return ip.String()
 }
 
-// advertised is the address that members of the cluster reach the server at: the
-// one it listens on where others can reach that, else one of this host's.
+// advertised returns the address at which members of the cluster reach the server: the bind address
+// if it is reachable, otherwise an address of this host.
 func advertised(bind net.IP) net.IP {
 	if bind != nil && !bind.IsUnspecified() && !bind.IsLoopback() {
 		return bind
 	}
-	// No packet is sent; the kernel says which interface it would take.
+	// No packet is sent; the kernel only selects the interface.
 	if c, err := net.Dial("udp", "192.0.2.1:9"); err == nil {
 		defer c.Close()
 		if a, ok := c.LocalAddr().(*net.UDPAddr); ok && a.IP.IsGlobalUnicast() {
@@ -275,7 +277,7 @@ func advertised(bind net.IP) net.IP {
 			}
 		}
 	}
-	return net.IPv4(127, 0, 0, 1) // there is nobody else
+	return net.IPv4(127, 0, 0, 1) // no other host can connect
 }
 
 // Validate implements options.Options.

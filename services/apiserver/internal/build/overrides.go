@@ -10,15 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// override is one value of --etcd-servers-overrides: the servers of a resource.
+// override is one value of --etcd-servers-overrides: a resource and its servers.
 type override struct {
-	of      schema.GroupResource // Resource may be "*"
-	servers []string
+	resource schema.GroupResource // Resource may be "*"
+	servers  []string
 }
 
 var errOverride = errors.New("--etcd-servers-overrides invalid, must be of format: group/resource#servers, where servers are URLs, semicolon separated")
 
-// overrides reads the flag; later values count more than earlier ones.
+// overrides parses the flag. Later values take precedence.
 func (o *EtcdOptions) overrides() (out []override, errs []error) {
 	for _, value := range o.Overrides {
 		resource, servers, ok := strings.Cut(value, "#")
@@ -35,8 +35,8 @@ func (o *EtcdOptions) overrides() (out []override, errs []error) {
 func (o *EtcdOptions) validateOverrides() []error {
 	list, errs := o.overrides()
 	for _, each := range list {
-		if anchored(each.of) {
-			errs = append(errs, fmt.Errorf("--etcd-servers-overrides: %s are what the server itself goes by, and stay with --etcd-servers", each.of))
+		if mainEtcdOnly(each.resource) {
+			errs = append(errs, fmt.Errorf("--etcd-servers-overrides: %s are what the server itself goes by, and stay with --etcd-servers", each.resource))
 		}
 		for _, s := range each.servers {
 			if scheme, rest, ok := strings.Cut(s, "://"); !ok || rest == "" || !slices.Contains([]string{"http", "https", "unix", "unixs"}, scheme) {
@@ -47,10 +47,10 @@ func (o *EtcdOptions) validateOverrides() []error {
 	return errs
 }
 
-// anchored tells of resources that stay with the main etcd: who asks, who may, what is
-// served, and what writes are judged by is decided on one history, and must not hang on
-// whether another cluster lives.
-func anchored(r schema.GroupResource) bool {
+// mainEtcdOnly reports whether a resource must be stored in the main etcd. Authentication,
+// authorization, the API set and admission depend on a single history, and must not depend on the
+// availability of another cluster.
+func mainEtcdOnly(r schema.GroupResource) bool {
 	switch r.Group {
 	case "rbac.authorization.k8s.io", "admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "flowcontrol.apiserver.k8s.io":
 		return true
@@ -69,17 +69,17 @@ func anchored(r schema.GroupResource) bool {
 	}, r)
 }
 
-// elsewhere is which resources are kept by which servers: prefixes of keys by what names
-// the servers. A resource counts more than its group.
-func (p *parts) elsewhere() map[string][]string {
-	list, _ := p.options.Etcd.overrides() // checked before
+// overridePrefixes returns the key prefixes of the resources in other clusters, by the servers of
+// the cluster. An override of a resource takes precedence over one of its group.
+func (p *parts) overridePrefixes() map[string][]string {
+	list, _ := p.options.Etcd.overrides() // validated before
 	exact, groups := map[schema.GroupResource]string{}, map[string]string{}
 	for _, o := range list {
 		servers := strings.Join(slices.Compact(slices.Sorted(slices.Values(o.servers))), ";")
-		if o.of.Resource == "*" {
-			groups[o.of.Group] = servers
+		if o.resource.Resource == "*" {
+			groups[o.resource.Group] = servers
 		} else {
-			exact[o.of] = servers
+			exact[o.resource] = servers
 		}
 	}
 	out := map[string][]string{}
@@ -101,9 +101,10 @@ func (p *parts) elsewhere() map[string][]string {
 	return out
 }
 
-// others are the clusters beside the main one, in the order of what they keep.
-func (p *parts) otherClusters() (out []*cluster) {
-	by := p.elsewhere()
+// newOverrideClusters returns the clusters of --etcd-servers-overrides in the order of their key
+// prefixes.
+func (p *parts) newOverrideClusters() (out []*cluster) {
+	by := p.overridePrefixes()
 	for _, servers := range slices.SortedFunc(maps.Keys(by), func(a, b string) int { return strings.Compare(by[a][0], by[b][0]) }) {
 		out = append(out, &cluster{servers: strings.Split(servers, ";"), prefixes: by[servers]})
 	}
@@ -113,9 +114,9 @@ func (p *parts) otherClusters() (out []*cluster) {
 	return out
 }
 
-// keptBy is the cluster that keeps a kind's prefix, nil for the main one.
-func (p *parts) keptBy(prefix string) *cluster {
-	for _, c := range p.others {
+// clusterOf returns the cluster that stores the keys of a prefix; nil is the main cluster.
+func (p *parts) clusterOf(prefix string) *cluster {
+	for _, c := range p.overrideClusters {
 		if slices.Contains(c.prefixes, prefix) {
 			return c
 		}

@@ -16,7 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/fanout"
 )
 
-func TestOverridesAsTheFlagHasThem(t *testing.T) {
+func TestParseEtcdOverrides(t *testing.T) {
 	t.Parallel()
 	const form = "--etcd-servers-overrides invalid, must be of format: group/resource#servers, where servers are URLs, semicolon separated"
 	for _, c := range []struct{ name, value, want string }{
@@ -42,7 +42,7 @@ func TestOverridesAsTheFlagHasThem(t *testing.T) {
 	}
 }
 
-// second starts an etcd that a test can end, and start again with what it had.
+// second starts an etcd that a test can stop and start again with the same data.
 func second(t *testing.T, socket, data string) *embedded.Server {
 	t.Helper()
 	s, err := embedded.Start(t.Context(), embedded.Options{DataDir: data, ListenClient: "unix://" + socket, Logger: etcdtest.Logger(t)})
@@ -62,9 +62,9 @@ func eventOf(name string) string {
 	return fmt.Sprintf(`{"metadata":{"name":%q},"involvedObject":{"namespace":"default"},"message":"m"}`, name)
 }
 
-// TestSeveralEtcds: two replicas on two clusters, one stream for each. What each keeps,
-// what its versions are, and who suffers when one is gone.
-func TestSeveralEtcds(t *testing.T) {
+// TestEtcdOverrides runs two replicas on two etcd clusters with one stream each. It checks the
+// stored objects, their versions, and the effect of an unavailable cluster.
+func TestEtcdOverrides(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	socket, data := filepath.Join(dir, "s"), filepath.Join(dir, "data")
@@ -80,7 +80,7 @@ func TestSeveralEtcds(t *testing.T) {
 		})
 	}
 	a, b := replica(), replica()
-	if n := len(a.parts.others); n != 1 {
+	if n := len(a.parts.overrideClusters); n != 1 {
 		t.Fatalf("%d clusters beside the main one", n)
 	}
 	keeps := func(s storage.Interface, key string) []byte {
@@ -93,7 +93,7 @@ func TestSeveralEtcds(t *testing.T) {
 	event := a.want(201, "POST", eventsPath, eventOf("e"))
 	a.want(201, "POST", deploymentsPath, deploymentOne)
 	a.want(201, "POST", configMaps, configMap("c"))
-	second1 := a.parts.others[0].store
+	second1 := a.parts.overrideClusters[0].store
 	for key, there := range map[string]bool{"/registry/events/default/e": true, "/registry/deployments/default/d": true, "/registry/configmaps/default/c": false} {
 		if got := keeps(second1, key) != nil; got != there {
 			t.Errorf("%s is in the other cluster: %t", key, got)
@@ -105,7 +105,7 @@ func TestSeveralEtcds(t *testing.T) {
 	if v := keeps(second1, "/registry/deployments/default/d"); !strings.HasPrefix(string(v), "k8s:enc:aesgcm:v1:k1:") {
 		t.Errorf("a deployment is stored as %.30q", v)
 	}
-	// The same objects at the other replica, in each form of reading.
+	// The other replica returns the same objects in each kind of read.
 	for _, path := range []string{eventsPath + "/e", "/apis/events.k8s.io/v1/namespaces/default/events/e", deploymentsPath + "/d"} {
 		b.want(200, "GET", path, "")
 	}
@@ -114,10 +114,10 @@ func TestSeveralEtcds(t *testing.T) {
 		t.Errorf("a list is at %s, its event at %s, the cluster at %d", list.version(), event.version(), revision)
 	}
 	b.eventually("fed by the stream", func() bool {
-		s := b.parts.others[0].fanout.State().Source
+		s := b.parts.overrideClusters[0].fanout.State().Source
 		return s == "nats" || s == "local"
 	})
-	// A watch goes on over the cluster's own versions.
+	// A watch resumes from versions of the other cluster.
 	events := watchOf(b, eventsPath+"?watch=true&resourceVersion="+list.version())
 	a.want(201, "POST", eventsPath, eventOf("f"))
 	if got := events.next(); got != "ADDED f" {
@@ -136,7 +136,7 @@ func TestSeveralEtcds(t *testing.T) {
 
 	other.Stop()
 	for _, r := range []*api{a, b} {
-		r.eventually("told of", func() bool { return r.get("/readyz/etcd-override-0").code == http.StatusInternalServerError })
+		r.eventually("health check fails", func() bool { return r.get("/readyz/etcd-override-0").code == http.StatusInternalServerError })
 		if got := r.get("/readyz?verbose"); got.code != 200 || !strings.Contains(string(got.body), "[-]etcd-override-0 failed: reason withheld, does not count") {
 			t.Errorf("readyz: %d %s", got.code, got.body)
 		}
@@ -163,8 +163,9 @@ func TestSeveralEtcds(t *testing.T) {
 	b.want(200, "GET", eventsPath+"/g", "")
 }
 
-// TestAnotherEtcdIsNotThere when a server starts: what it keeps is not taken for nothing.
-func TestAnotherEtcdIsNotThere(t *testing.T) {
+// TestUnavailableOverrideAtStart checks that the resources of a missing cluster do not appear
+// empty.
+func TestUnavailableOverrideAtStart(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")
 	a := start(t, func(o *Options) {
@@ -182,7 +183,7 @@ func TestAnotherEtcdIsNotThere(t *testing.T) {
 	a.want(201, "POST", policiesPath, `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":"p"},"spec":{"paramKind":{"apiVersion":"apps/v1","kind":"Deployment"},"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]},"validations":[{"expression":"false"}]}}`)
 	a.want(201, "POST", bindingsPath, policyBinding("p", denies+`,"paramRef":{"name":"d","parameterNotFoundAction":"Allow"}`))
 	if r := a.send("POST", configMaps, configMap("c")); r.code < 400 {
-		t.Errorf("a policy whose parameters nobody knows lets through: %d", r.code)
+		t.Errorf("a policy with unknown parameters allowed a request: %d", r.code)
 	}
 	again := second(t, socket, filepath.Join(t.TempDir(), "data"))
 	t.Cleanup(again.Stop)
@@ -191,9 +192,9 @@ func TestAnotherEtcdIsNotThere(t *testing.T) {
 	a.want(201, "POST", podsPath+"/p/eviction", eviction("p", ""))
 }
 
-// TestOneEtcdForSeveralStreams: each stream has a publisher where one etcd keeps the
-// resources of several.
-func TestOneEtcdForSeveralStreams(t *testing.T) {
+// TestStreamsOfOneEtcdHaveOwnPublishers checks that each stream has a publisher if one etcd stores
+// the resources of several.
+func TestStreamsOfOneEtcdHaveOwnPublishers(t *testing.T) {
 	t.Parallel()
 	main, bus := etcdtest.Listening(t), startBus(t)
 	a := start(t, func(o *Options) {
@@ -202,13 +203,13 @@ func TestOneEtcdForSeveralStreams(t *testing.T) {
 		o.Fanout.Servers = []string{bus.ClientURL()}
 	})
 	a.eventually("published", func() bool {
-		return a.parts.fanout.State().Publisher && a.parts.others[0].fanout.State().Publisher
+		return a.parts.fanout.State().Publisher && a.parts.overrideClusters[0].fanout.State().Publisher
 	})
 }
 
-// TestAnotherEtcdWentBack: only what it keeps is loaded anew, and only those who watch that
-// are told.
-func TestAnotherEtcdWentBack(t *testing.T) {
+// TestRestoredOverrideReloadsItsResources checks that only its resources are reloaded, and that
+// only their watches end.
+func TestRestoredOverrideReloadsItsResources(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "s")
@@ -226,24 +227,24 @@ func TestAnotherEtcdWentBack(t *testing.T) {
 	other.Stop()
 	again := second(t, socket, filepath.Join(dir, "empty"))
 	t.Cleanup(again.Stop)
-	a.eventually("noticed", func() bool { return a.parts.others[0].cache.Era() == 1 })
-	a.eventually("loaded anew", func() bool {
+	a.eventually("noticed", func() bool { return a.parts.overrideClusters[0].cache.Era() == 1 })
+	a.eventually("reloaded", func() bool {
 		r := a.get(eventsPath)
 		items, _ := r.at("items").([]any)
 		return r.code == 200 && len(items) == 0
 	})
 	if got := events.next(); got != "ERROR " {
-		t.Errorf("who watches what is gone is told %s", got)
+		t.Errorf("watch of a reloaded resource: got %s", got)
 	}
 	a.want(201, "POST", configMaps, configMap("d"))
 	if got := others.next(); got != "ADDED d" || a.parts.cache.Era() != 0 {
-		t.Errorf("others are told %s, in era %d", got, a.parts.cache.Era())
+		t.Errorf("other watch: got %s, era %d", got, a.parts.cache.Era())
 	}
 	a.want(201, "POST", eventsPath, eventOf("e"))
 }
 
-// TestStreamsAreNamedApart: by what the clusters keep, within what NATS's subjects take.
-func TestStreamsAreNamedApart(t *testing.T) {
+// TestStreamNames checks that names are distinct and valid in NATS subjects.
+func TestStreamNames(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for _, prefix := range []string{"/registry/events/", "/registry/leases/", "/registry/services/specs/", "/registry/" + strings.Repeat("x", 70) + "/", "/registry/" + strings.Repeat("x", 70) + "y/"} {
@@ -264,7 +265,7 @@ func atoi(t *testing.T, s string) int64 {
 	return n
 }
 
-// watched are the events of a watch that runs.
+// watched holds the events of a running watch.
 type watched struct {
 	api     *api
 	decoder *json.Decoder
@@ -281,7 +282,7 @@ func watchOf(a *api, path string) *watched {
 	return &watched{a, json.NewDecoder(r.Body)}
 }
 
-// next is the type of the next event and its object's name.
+// next returns the type of the next event and the name of its object.
 func (w *watched) next() string {
 	var e struct {
 		Type   string

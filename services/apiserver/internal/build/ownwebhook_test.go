@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestWebhookOfTheServerItself registers webhooks that are the API server itself: they are called
+// TestWebhookOfTheServerItself registers webhooks that are the API server itself. They are called
 // as its own user, without a certificate authority.
 func TestWebhookOfTheServerItself(t *testing.T) {
 	t.Parallel()
@@ -46,5 +46,5 @@ func TestWebhookOfTheServerItself(t *testing.T) {
 			t.Errorf("%s is called as %q", path, called[path])
 		}
 	}
-	w.want(404, "GET", "/webhook-url", "", "Authorization", "Bearer t-admin") // others get no more
+	w.want(404, "GET", "/webhook-url", "", "Authorization", "Bearer t-admin") // other users get 404
 }

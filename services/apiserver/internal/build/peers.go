@@ -25,7 +25,7 @@ import (
 	"binnacle/services/apiserver/internal/server/peers"
 )
 
-// PeerOptions are the flags of asking other replicas.
+// PeerOptions configure requests to other API servers.
 type PeerOptions struct {
 	CAFile, AdvertiseIP, AdvertisePort string
 }
@@ -65,7 +65,8 @@ func (o *Options) validatePeers() (errs []error) {
 	return errs
 }
 
-// buildPeers makes what tells peers of this replica, and what asks them, behind its gate.
+// buildPeers creates the publisher of this replica's address and the client of other replicas, if
+// the gate is enabled.
 func (p *parts) buildPeers(host string) (err error) {
 	o := p.options
 	if !o.Features.Enabled(features.UnknownVersionInteroperabilityProxy) {
@@ -97,15 +98,15 @@ func (p *parts) buildPeers(host string) (err error) {
 	if o.Peers.CAFile == "" {
 		return nil
 	}
-	if p.peerTrust, err = tlsfiles.LoadBundle(o.Peers.CAFile); err != nil {
+	if p.peerCAs, err = tlsfiles.LoadBundle(o.Peers.CAFile); err != nil {
 		return fmt.Errorf("--peer-ca-file: %w", err)
 	}
-	said := p.lookup(apiserverinternalv1alpha1.SchemeGroupVersion.WithResource("storageversions"))
+	versions := p.lookup(apiserverinternalv1alpha1.SchemeGroupVersion.WithResource("storageversions"))
 	leases, responder := p.lookup(coordinationv1.SchemeGroupVersion.WithResource("leases")), p.responder()
 	p.peers = peers.New(peers.Config{
-		Identity: p.presence.Identity, Store: said.Store, Addresses: p.presence.Addresses, Authorities: p.peerTrust.Pool,
+		Identity: p.presence.Identity, Store: versions.Store, Addresses: p.presence.Addresses, Authorities: p.peerCAs.Pool,
 		Decode: func(e *watchcache.Entry) (*apiserverinternalv1alpha1.StorageVersion, error) {
-			obj, err := said.Coder.DecodeStored(e.Stored(), e.Revision)
+			obj, err := versions.Coder.DecodeStored(e.Stored(), e.Revision)
 			if err != nil {
 				return nil, err
 			}
@@ -115,18 +116,19 @@ func (p *parts) buildPeers(host string) (err error) {
 			}
 			return v, nil
 		},
-		Exists: func(identity string) bool { // as long as it has a lease
+		Exists: func(identity string) bool { // a replica exists while it has a lease
 			_, ok := leases.Store.Get(leases.Prefix + metav1.NamespaceSystem + "/" + identity)
 			return ok
 		},
-		Certificate: func() *tls.Certificate { return p.proxyPair.Certificate() },
-		MaxRequests: p.share(), Refuse: responder.Error,
+		Certificate: func() *tls.Certificate { return p.proxyClientCert.Certificate() },
+		MaxRequests: p.maxRequestsPerServer(), Refuse: responder.Error,
 		Metrics: peers.NewMetrics(p.metrics), Traces: p.traces, Logger: p.log,
 	})
 	return nil
 }
 
-// peer is who else answers for a resource that this server does not serve.
+// peer returns a handler that proxies a request to a replica that serves its resource; nil if there
+// is none.
 func (p *parts) peer(r *http.Request, op *requestinfo.Info) http.Handler {
 	if p.peers == nil {
 		return nil
@@ -134,7 +136,7 @@ func (p *parts) peer(r *http.Request, op *requestinfo.Info) http.Handler {
 	return p.peers.Handler(r, op)
 }
 
-// peerTasks tell peers of this replica, and end what asks them.
+// peerTasks returns tasks that publish this replica's address and follow other replicas.
 func (p *parts) peerTasks() (tasks []task.Task) {
 	if p.presence == nil {
 		return nil
@@ -142,7 +144,7 @@ func (p *parts) peerTasks() (tasks []task.Task) {
 	tasks = append(tasks, task.Task{Name: "presence for peers", Run: p.presence.Run})
 	if p.peers != nil {
 		tasks = append(tasks, task.Task{Name: "peers", Run: p.peers.Run},
-			task.Task{Name: "authorities of peers", Run: func(ctx context.Context) error { return tlsfiles.Watch(ctx, p.log, p.peerTrust) }})
+			task.Task{Name: "authorities of peers", Run: func(ctx context.Context) error { return tlsfiles.Watch(ctx, p.log, p.peerCAs) }})
 	}
 	return tasks
 }

@@ -32,23 +32,23 @@ import (
 
 const cronJobs = "/apis/batch/v1/namespaces/default/cronjobs"
 
-// peerWorld is one etcd, and certificates by which replicas know each other.
-type peerWorld struct {
+// peerFixture is an etcd, and certificates for replicas.
+type peerFixture struct {
 	t     *testing.T
 	etcd  string
 	files certs.Layout
 }
 
-func newPeerWorld(t *testing.T) *peerWorld {
+func newPeerFixture(t *testing.T) *peerFixture {
 	dir := t.TempDir()
 	if _, err := certs.Ensure(certs.Options{Dir: dir}); err != nil {
 		t.Fatal(err)
 	}
-	return &peerWorld{t, etcdtest.Listening(t).Endpoint(), certs.Layout{Dir: dir}}
+	return &peerFixture{t, etcdtest.Listening(t).Endpoint(), certs.Layout{Dir: dir}}
 }
 
-// replica starts one, of which config says what it serves.
-func (w *peerWorld) replica(config string, change ...func(*Options)) *api {
+// replica starts a replica; config is its --runtime-config.
+func (w *peerFixture) replica(config string, change ...func(*Options)) *api {
 	return start(w.t, func(o *Options) {
 		w.t.Helper()
 		if err := errors.Join(o.Features.Set("StorageVersionAPI=true,APIServerIdentity=true,UnknownVersionInteroperabilityProxy=true"),
@@ -69,7 +69,7 @@ func (w *peerWorld) replica(config string, change ...func(*Options)) *api {
 	})
 }
 
-// serves waits until a replica's storage versions are said and its address is known.
+// waitForPeers waits until the storage versions and the address of a replica are published.
 func (a *api) serves() {
 	a.t.Helper()
 	for _, hook := range []string{"built-in-resources-storage-version-updater", "peer-endpoint-reconciler-controller"} {
@@ -85,11 +85,11 @@ func cronJob(name string) string {
 	return fmt.Sprintf(`{"apiVersion":"batch/v1","kind":"CronJob","metadata":{"name":%q},"spec":{"schedule":"* * * * *","jobTemplate":{"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}}}}`, name)
 }
 
-// TestPeersAnswerForWhatIsNotServed: reads, watches and writes of what another replica
-// serves go on to it, and only those.
-func TestPeersAnswerForWhatIsNotServed(t *testing.T) {
+// TestUnservedRequestsAreProxiedToPeers checks reads, watches and writes of resources that only
+// another replica serves.
+func TestUnservedRequestsAreProxiedToPeers(t *testing.T) {
 	t.Parallel()
-	w := newPeerWorld(t)
+	w := newPeerFixture(t)
 	b := w.replica("")
 	b.serves()
 	a := w.replica("batch/v1=false,certificates.k8s.io/v1=false")
@@ -122,11 +122,11 @@ func TestPeersAnswerForWhatIsNotServed(t *testing.T) {
 	a.want(404, "GET", "/apis/batch/v9/namespaces/default/cronjobs", "")
 	a.want(404, "GET", "/apis/apps/v1/namespaces/default/cronjobs", "")
 	a.want(200, "GET", "/api/v1/namespaces/default", "")
-	if n := a.rerouted(404); n != 1 { // the one that there is none of, over there
-		t.Errorf("%v requests went on though nobody serves them", n-1)
+	if n := a.rerouted(404); n != 1 { // the object does not exist at the peer
+		t.Errorf("%v requests without a serving peer were proxied", n-1)
 	}
 
-	// The peer knows who asks, whatever he says of himself.
+	// The peer authenticates the user, whatever headers the client sends.
 	who := a.want(201, "POST", requestsPath, requestFor(t, "carols", "ex.test/any", pkix.Name{CommonName: "any"}), append(as("carol", "dev"), "Impersonate-Uid", "7", "Impersonate-Extra-Scope", "x",
 		"X-Remote-User", "root", "X-Remote-Group", "system:masters", "X_Remote_User", "root", "X-Remote-Extra-Scope", "all",
 		"X-Our-User", "root", "X-Our-Group", "system:masters", "X-Our-Extra-Scope", "all")...)
@@ -134,21 +134,21 @@ func TestPeersAnswerForWhatIsNotServed(t *testing.T) {
 		t.Errorf("the peer takes him for %s", got)
 	}
 
-	// Who claims to come from a peer is not carried on.
+	// A request that claims to come from a peer is not proxied.
 	a.want(404, "GET", cronJobs+"/one", "", peers.Header, "true")
 	b.want(200, "GET", cronJobs+"/one", "", peers.Header, "true", "X-Remote-User", "root")
 
 	b.stop()
-	a.eventually("told that nobody is there to ask", func() bool {
+	a.eventually("the peer is unreachable", func() bool {
 		r := a.get(cronJobs + "/one")
 		return r.code == http.StatusServiceUnavailable && r.at("reason") == "ServiceUnavailable" && r.at("message") == "Error getting ip and port info of the remote server while proxying"
 	})
 }
 
-// TestPeersJudgeThemselves: a request has to be allowed here and there.
-func TestPeersJudgeThemselves(t *testing.T) {
+// TestPeerAuthorizesProxiedRequest checks that both replicas must allow a request.
+func TestPeerAuthorizesProxiedRequest(t *testing.T) {
 	t.Parallel()
-	w := newPeerWorld(t)
+	w := newPeerFixture(t)
 	b := w.replica("", withRBAC)
 	b.serves()
 	lax, strict := w.replica("batch/v1=false"), w.replica("batch/v1=false", withRBAC)
@@ -161,17 +161,18 @@ func TestPeersJudgeThemselves(t *testing.T) {
 		}
 	}
 	if n := strict.rerouted(403); n != 0 {
-		t.Error("what is not allowed here goes on")
+		t.Error("a forbidden request was proxied")
 	}
 	b.grant("carol", `{"apiGroups":["batch"],"resources":["cronjobs"],"verbs":["get"]}`)
 	strict.eventually("allowed", func() bool { return strict.get(cronJobs+"/one", as("carol")...).code == 200 })
 	strict.want(403, "DELETE", cronJobs+"/one", "", as("carol")...)
 }
 
-// TestNothingGoesInCircles, where replicas say of each other what is not so.
-func TestNothingGoesInCircles(t *testing.T) {
+// TestProxiedRequestIsNotProxiedAgain starts replicas that publish wrong storage versions about
+// each other.
+func TestProxiedRequestIsNotProxiedAgain(t *testing.T) {
 	t.Parallel()
-	w := newPeerWorld(t)
+	w := newPeerFixture(t)
 	a, b := w.replica("autoscaling/v1=false"), w.replica("autoscaling/v1=false")
 	a.serves()
 	b.serves()
@@ -189,10 +190,10 @@ func TestNothingGoesInCircles(t *testing.T) {
 	}
 }
 
-// TestWhatNobodyServesIsNotFound, whatever stays of those who did.
-func TestWhatNobodyServesIsNotFound(t *testing.T) {
+// TestUnservedResourceIsNotFound checks that stale records of former replicas do not matter.
+func TestUnservedResourceIsNotFound(t *testing.T) {
 	t.Parallel()
-	w := newPeerWorld(t)
+	w := newPeerFixture(t)
 	b := w.replica("")
 	b.serves()
 	a := w.replica("batch/v1=false")
@@ -200,7 +201,7 @@ func TestWhatNobodyServesIsNotFound(t *testing.T) {
 	const things = "/apis/example.com/v1/namespaces/default/things"
 	b.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 	b.want(201, "POST", things, `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`)
-	b.eventually("told of", func() bool { return b.get(storageVersionsPath+"/example.com.things").code == 200 })
+	b.eventually("published", func() bool { return b.get(storageVersionsPath+"/example.com.things").code == 200 })
 	b.want(200, "DELETE", definitionsPath+"/things.example.com", "")
 	b.eventually("not defined", func() bool { return b.get(definitionsPath+"/things.example.com").code == 404 })
 	identity := b.parts.presence.Identity
@@ -213,11 +214,10 @@ func TestWhatNobodyServesIsNotFound(t *testing.T) {
 	a.eventually("not to be expected", func() bool { return a.get(cronJobs+"/one").code == http.StatusNotFound })
 }
 
-// TestPeersThatAreNotThere, or not who they say they are: the request is refused, and tells
-// nobody anything.
-func TestPeersThatAreNotThere(t *testing.T) {
+// TestUnreachableOrForgedPeers checks that the request is rejected and discloses nothing.
+func TestUnreachableOrForgedPeers(t *testing.T) {
 	t.Parallel()
-	w := newPeerWorld(t)
+	w := newPeerFixture(t)
 	b := w.replica("")
 	b.serves()
 	a := w.replica("batch/v1=false")
@@ -240,7 +240,7 @@ func TestPeersThatAreNotThere(t *testing.T) {
 		end()
 	}
 	if asked.Load() != 0 {
-		t.Error("somebody else was asked")
+		t.Error("another server received the request")
 	}
 	c := w.replica("")
 	c.serves()
@@ -255,7 +255,7 @@ func TestPeersThatAreNotThere(t *testing.T) {
 	})
 }
 
-// pretend says of a replica where it is, until it is ended.
+// pretend publishes the address of a replica until end is called.
 func (a *api) pretend(identity, port string) (end func()) {
 	p := a.parts.presence
 	is := &peers.Presence{Store: p.Store, Root: p.Root, Encode: p.Encode, Decode: p.Decode, Identity: identity, IP: net.IPv4(127, 0, 0, 1), Logger: slog.New(slog.DiscardHandler)}
@@ -267,10 +267,10 @@ func (a *api) pretend(identity, port string) (end func()) {
 	return func() { cancel(); <-done }
 }
 
-// TestAddressesThatAreNone: what is said of peers that cannot be one is left out.
-func TestAddressesThatAreNone(t *testing.T) {
+// TestInvalidPeerAddressesAreIgnored publishes invalid addresses.
+func TestInvalidPeerAddressesAreIgnored(t *testing.T) {
 	t.Parallel()
-	a := newPeerWorld(t).replica("")
+	a := newPeerFixture(t).replica("")
 	a.serves()
 	p := a.parts.presence
 	at := func(id, ip string, port int32) string {
@@ -286,7 +286,7 @@ func TestAddressesThatAreNone(t *testing.T) {
 		"garbage": "k8s\x00what", "empty": "", "other": at("another", "10.0.0.1", 1), "any": at("any", "0.0.0.0", 1), "many": at("many", "224.0.0.1", 1),
 		"name": at("name", "example.com", 1), "port": at("port", "10.0.0.1", 0), "far": at("far", "10.0.0.1", 65536), "good": at("good", "fd00::1", 6443),
 	} {
-		a.behind(p.Root+"/peerserverleases/"+key, value)
+		a.overwrite(p.Root+"/peerserverleases/"+key, value)
 	}
 	got, err := p.Addresses(t.Context())
 	if err != nil || len(got) != 2 || got["good"] != "[fd00::1]:6443" || got[p.Identity] != strings.TrimPrefix(a.url, "https://") {
@@ -294,15 +294,15 @@ func TestAddressesThatAreNone(t *testing.T) {
 	}
 }
 
-// TestConnectionsThroughPeers: commands in pods, by both protocols.
-func TestConnectionsThroughPeers(t *testing.T) {
+// TestUpgradedConnectionsThroughPeers runs commands in pods over both protocols.
+func TestUpgradedConnectionsThroughPeers(t *testing.T) {
 	t.Parallel()
 	kubelet := httptest.NewTLSServer(kubelettest.Kubelet{Run: func(_ context.Context, command []string, streams kubelettest.Streams) *metav1.Status {
 		_, _ = io.Copy(streams[corev1.StreamTypeStdout], streams[corev1.StreamTypeStdin])
 		return &metav1.Status{Status: metav1.StatusSuccess}
 	}}.Handler())
 	defer kubelet.Close()
-	w := newPeerWorld(t)
+	w := newPeerFixture(t)
 	b := w.replica("")
 	b.serves()
 	b.account()
@@ -333,7 +333,7 @@ func TestConnectionsThroughPeers(t *testing.T) {
 	a.eventually("counted", func() bool { return a.rerouted(101) == 2 })
 }
 
-// clientTLS is how its client proves who it is.
+// clientTLS returns the client certificate.
 func (a *api) clientTLS() rest.TLSClientConfig {
 	a.t.Helper()
 	pair := a.client.Transport.(*http.Transport).TLSClientConfig.Certificates[0]
@@ -349,8 +349,8 @@ func keyPEM(t *testing.T, pair tls.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
-// TestPeerFlags that cannot be meant.
-func TestPeerFlags(t *testing.T) {
+// TestInvalidPeerFlags covers flags that contradict each other.
+func TestInvalidPeerFlags(t *testing.T) {
 	t.Parallel()
 	const gates = "--feature-gates=UnknownVersionInteroperabilityProxy=true,StorageVersionAPI=true"
 	for name, c := range map[string]struct {

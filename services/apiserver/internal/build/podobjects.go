@@ -12,7 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// podReader decodes a part of a pod.
+// podReader decodes parts of a pod.
 type podReader func(codec.Item) (registry.Object, error)
 
 // podObjects looks up namespaces and their pods.

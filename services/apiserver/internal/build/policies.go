@@ -41,13 +41,13 @@ func (p *parts) costed(strict features.Gate) func() (*expressions.Compiler, erro
 	})
 }
 
-// policies is what both plugins of admission policies have in common.
+// policies returns the common configuration of both plugins for admission policies.
 func (p *parts) policies(sort policies.Sort, compiler func() (*expressions.Compiler, error)) (policies.Config, error) {
 	namespaceKind := p.lookup(corev1.SchemeGroupVersion.WithResource("namespaces"))
 	o := p.objects(true)
 	parameters, err := policies.NewParameters(
 		func(gvk schema.GroupVersionKind) *apiset.Resource { return p.kinds.Current().StoredKind(gvk) },
-		p.seen,
+		p.waitForWrites,
 	)
 	programs := sync.OnceValues(func() (*expressions.Programs, error) {
 		c, err := compiler()
@@ -74,8 +74,8 @@ func (p *parts) policies(sort policies.Sort, compiler func() (*expressions.Compi
 	}, err
 }
 
-// policiesKnown tells whether all policies and bindings are there: where one cannot be
-// read, nobody knows what it forbids.
+// policiesKnown reports whether all policies and bindings are loaded and readable. An unreadable
+// policy may forbid anything.
 func (p *parts) policiesKnown() bool {
 	if !p.cache.Ready() {
 		return false
@@ -88,23 +88,22 @@ func (p *parts) policiesKnown() bool {
 	return true
 }
 
-// lastKnown reads an object or, if it cannot be read, what it was before.
-func lastKnown(c *codec.Coder, e *watchcache.Entry) (metav1.Object, error) {
+// lastReadable decodes an object or, if it is unreadable, its last readable state.
+func lastReadable(c *codec.Coder, e *watchcache.Entry) (metav1.Object, error) {
 	if before := e.LastReadable(); before != nil {
 		e = before
 	}
 	return c.DecodeStored(e.Stored(), e.Revision)
 }
 
-// policySource reads a kind of the group of policies.
+// policySource returns the source of a kind of the group admissionregistration.k8s.io.
 func (p *parts) policySource(version, resource string) policies.Source {
 	k := p.lookup(schema.GroupVersionResource{Group: admissionregistrationv1.GroupName, Version: version, Resource: resource})
 	return policies.Source{Store: k.Store, Seen: k.Seen, Decode: func(e *watchcache.Entry) (metav1.Object, error) {
-		return lastKnown(k.Coder, e)
+		return lastReadable(k.Coder, e)
 	}}
 }
 
-// validatingPolicies makes the plugin.
 func (p *parts) validatingPolicies(configuration []byte) (any, error) {
 	if configuration != nil {
 		return nil, errors.New("it takes no configuration")
@@ -116,8 +115,7 @@ func (p *parts) validatingPolicies(configuration []byte) (any, error) {
 	return policies.NewValidating(c, p.policySource("v1", "validatingadmissionpolicies"), p.policySource("v1", "validatingadmissionpolicybindings")), nil
 }
 
-// mutatingPolicies makes the plugin. Without its gate there is nothing that it could
-// do.
+// mutatingPolicies creates the plugin. It does nothing if its gate is disabled.
 func (p *parts) mutatingPolicies(configuration []byte) (any, error) {
 	if configuration != nil {
 		return nil, errors.New("it takes no configuration")
@@ -139,7 +137,8 @@ func (p *parts) mutatingPolicies(configuration []byte) (any, error) {
 	return policies.NewMutating(c, p.policySource("v1alpha1", "mutatingadmissionpolicies"), p.policySource("v1alpha1", "mutatingadmissionpolicybindings")), nil
 }
 
-// policyParams keeps users from reading by policies, whatever plugins are switched off.
+// policyParams returns the plugin that prevents users from reading parameters through policies. It
+// cannot be disabled.
 func (p *parts) policyParams() admission.Plugin {
 	validating := p.lookup(admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"))
 	mutating := p.lookup(schema.GroupVersionResource{Group: admissionregistrationv1.GroupName, Version: "v1alpha1", Resource: "mutatingadmissionpolicies"})

@@ -13,7 +13,7 @@ const (
 	changersBound = "/apis/admissionregistration.k8s.io/v1alpha1/mutatingadmissionpolicybindings"
 )
 
-// admissionPolicy is a policy for a resource, with more in its spec.
+// admissionPolicy returns a policy for a resource; more is added to its spec.
 func admissionPolicy(name, group, resource, more string) string {
 	return fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":[%q],"apiVersions":["v1"],"operations":["CREATE","UPDATE"],"resources":[%q]}]},%s}}`, name, group, resource, more)
 }
@@ -24,9 +24,8 @@ func policyBinding(name, more string) string {
 
 const denies = `,"validationActions":["Deny"]`
 
-// TestPoliciesCountAtOnce lets each write that decides on others be followed by one
-// that it decides on.
-func TestPoliciesCountAtOnce(t *testing.T) {
+// TestPoliciesApplyAtOnce follows each write that affects policies by a request that depends on it.
+func TestPoliciesApplyAtOnce(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
 	a.want(201, "POST", definitionsPath, definitionOf("limits", "Limit", ""))
@@ -83,8 +82,8 @@ func TestPoliciesCountAtOnce(t *testing.T) {
 	}
 }
 
-// TestPoliciesCanBeMended whatever they say.
-func TestPoliciesCanBeMended(t *testing.T) {
+// TestPoliciesCannotBlockTheirOwnRepair checks that a policy can be changed whatever it says.
+func TestPoliciesCannotBlockTheirOwnRepair(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
 	everything := strings.Replace(admissionPolicy("all", "*", "*", `"validations":[{"expression":"false","message":"nothing goes"}]`), `"v1"`, `"*"`, 1)
@@ -102,9 +101,9 @@ func TestPoliciesCanBeMended(t *testing.T) {
 	})
 }
 
-// TestPoliciesOfOtherVersions are asked in the version that they name, and of
-// sub-resources that they name.
-func TestPoliciesOfOtherVersions(t *testing.T) {
+// TestPoliciesMatchOtherVersions checks that policies see the version and the subresources that
+// they name.
+func TestPoliciesMatchOtherVersions(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
 	const scalers, deployments = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers", "/apis/apps/v1/namespaces/default/deployments"
@@ -126,8 +125,8 @@ func TestPoliciesOfOtherVersions(t *testing.T) {
 	})
 }
 
-// TestMutatingPoliciesCountAtOnce: see TestPoliciesCountAtOnce.
-func TestMutatingPoliciesCountAtOnce(t *testing.T) {
+// TestMutatingPoliciesApplyAtOnce is TestPoliciesApplyAtOnce for mutating policies.
+func TestMutatingPoliciesApplyAtOnce(t *testing.T) {
 	t.Parallel()
 	a := start(t, func(o *Options) {
 		_ = o.RuntimeConfig.Set("admissionregistration.k8s.io/v1alpha1=true")

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestParametersAreNotLeaked: who may write policies reads nothing by them that he may
-// not read otherwise.
-func TestParametersAreNotLeaked(t *testing.T) {
+// TestPolicyParametersAreNotLeaked checks that a user who may write policies cannot read parameters
+// through them.
+func TestPolicyParametersAreNotLeaked(t *testing.T) {
 	t.Parallel()
 	a := start(t, func(o *Options) { o.Authorization.Modes = []string{"RBAC"} })
 	const roles, grants = "/apis/rbac.authorization.k8s.io/v1/clusterroles", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"

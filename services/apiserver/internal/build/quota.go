@@ -19,7 +19,7 @@ import (
 	"binnacle/services/apiserver/internal/server"
 )
 
-// resourceQuota charges what is written to quotas.
+// resourceQuota creates the plugin that charges writes to quotas.
 func (p *parts) resourceQuota(configuration []byte) (any, error) {
 	c, err := resourcequota.Load(configuration)
 	if err != nil {
@@ -40,25 +40,25 @@ func (p *parts) resourceQuota(configuration []byte) (any, error) {
 	}), nil
 }
 
-// quotas are those of the cluster. The server writes their status as everybody
-// does.
+// quotas implements resourcequota.Quotas. It writes statuses through admission and storage as any
+// client does.
 type quotas struct {
 	*lister.Kept[*corev1.ResourceQuota]
 	p   *parts
 	gvr schema.GroupVersionResource
 }
 
-// Change implements resourcequota.Quotas. It is done for several requests, so that it has a turn of its own
-// when the quota is large.
+// Change implements resourcequota.Quotas. One call serves several requests, so it acquires the
+// limiter for large requests on its own.
 func (q *quotas) Change(ctx context.Context, namespace, name string, change func(*corev1.ResourceQuota)) (int64, error) {
 	ctx, end := server.WithTurn(ctx, q.p.server.LargeRequests())
 	defer end()
-	kind := q.p.all.Current().Resource(q.gvr)
+	kind := q.p.allKinds.Current().Resource(q.gvr)
 	r := &writes.Request{
 		Kind: kind, Sub: kind.Subresource("status"), Namespace: namespace, Name: name, Manager: resourcequota.Manager,
 		User:    &request.User{Name: "system:apiserver", Groups: []string{names.GroupMasters, names.GroupAuthenticated}},
 		Options: &metav1.UpdateOptions{},
-		// The next in the lane starts from what the store has anyway.
+		// The next change of the same quota reads from the store anyway.
 		Unnoted: true,
 	}
 	res, err := q.p.writes.Modify(ctx, r, func(obj registry.Object) error {

@@ -13,7 +13,7 @@ import (
 
 const quotaPath = "/api/v1/namespaces/default/resourcequotas"
 
-// limit makes a quota that counts.
+// limit creates a quota and waits until it applies.
 func (a *api) limit(name, hard, used string) {
 	a.t.Helper()
 	a.want(201, "POST", quotaPath, fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"hard":%s}}`, name, hard))
@@ -25,8 +25,8 @@ func (a *api) used(quota, name string) string {
 	return fmt.Sprint(a.want(200, "GET", quotaPath+"/"+quota, "").at("status", "used", name))
 }
 
-// TestQuotaHoldsAcrossReplicas lets three replicas compete for more than there is,
-// with writes that fail and dry runs among them.
+// TestQuotaHoldsAcrossReplicas lets three replicas compete for a quota, with failing writes and dry
+// runs among them.
 func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 	t.Parallel()
 	const limit, asked = 40, 90
@@ -43,7 +43,7 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 	a.limit("q", `{"count/configmaps":"`+fmt.Sprint(limit+1)+`"}`, `{"count/configmaps":"1"}`)
 	a.limit("other", `{"configmaps":"1000"}`, `{"configmaps":"1"}`)
 	for _, r := range replicas {
-		r.want(200, "GET", quotaPath, "") // the replica has them now
+		r.want(200, "GET", quotaPath, "") // waits until the replica has them
 	}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -87,7 +87,7 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 	if stored > limit+1 || created != stored-1 || created+refused != asked {
 		t.Errorf("%d are stored, %d were created, %d refused", stored, created, refused)
 	}
-	// A charge may be on its way back still; what was given back is free again.
+	// Released charges become available again, possibly with a delay.
 	a.eventually("counted right", func() bool {
 		return a.used("q", "count/configmaps") == fmt.Sprint(stored) && a.used("other", "configmaps") == fmt.Sprint(stored)
 	})
@@ -97,8 +97,8 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 	a.want(403, "POST", configMaps, `{"metadata":{"name":"one-too-many"}}`)
 }
 
-// Custom resources are counted like built-in kinds.
-func TestCustomResourcesAreCounted(t *testing.T) {
+// TestQuotaCountsCustomResources checks that custom resources are counted like built-in kinds.
+func TestQuotaCountsCustomResources(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
 	a.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"metadata":{"name":"widgets.example.com"},"spec":{"group":"example.com","scope":"Namespaced",
@@ -111,7 +111,7 @@ func TestCustomResourcesAreCounted(t *testing.T) {
 	if got := fmt.Sprint(refused.at("message")); got != want {
 		t.Errorf("refused: %s", got)
 	}
-	// A write that fails after the charge is not charged.
+	// A write that fails after the charge releases it.
 	a.limit("r", `{"configmaps":"2"}`, `{"configmaps":"0"}`)
 	a.want(201, "POST", configMaps, `{"metadata":{"name":"a"}}`)
 	a.want(409, "POST", configMaps, `{"metadata":{"name":"a"}}`)
@@ -120,8 +120,9 @@ func TestCustomResourcesAreCounted(t *testing.T) {
 	}
 }
 
-// TestLargeQuotas: who is charged to quotas that are large work waits for others, and they for him; none waits for himself.
-func TestLargeQuotas(t *testing.T) {
+// TestLargeQuotasUseLimiter checks that large quotas acquire the limiter for large requests, and
+// that a request does not wait for itself.
+func TestLargeQuotasUseLimiter(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
 	var hard strings.Builder
@@ -154,7 +155,8 @@ func TestLargeQuotas(t *testing.T) {
 	a.eventually("counted right", func() bool { return a.used("a", "configmaps") == "7" && a.used("b", "configmaps") == "7" })
 }
 
-// TestLargeLimitRanges: each counts, in the order of their creation, also where they are too large to be kept.
+// TestLargeLimitRanges checks that all apply, in the order of their creation, also if they are too
+// large to be cached.
 func TestLargeLimitRanges(t *testing.T) {
 	t.Parallel()
 	a := shared(t)

@@ -26,10 +26,10 @@ import (
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// TestRandomObjects writes random objects of every kind, and random changes of valid
-// ones: whatever they are, they are taken or refused with what is wrong, and what was
-// taken can be read in every form. BINNACLE_RANDOM_SEED and BINNACLE_RANDOM_ROUNDS make
-// it longer; a seed that failed fails again.
+// TestRandomObjects writes random objects of every kind, and random changes of valid ones. Each is
+// accepted or rejected with a reason, and accepted objects can be read in every form.
+// BINNACLE_RANDOM_SEED and BINNACLE_RANDOM_ROUNDS select other or longer runs; a seed reproduces a
+// failure.
 func TestRandomObjects(t *testing.T) {
 	t.Parallel()
 	seed, rounds := number("BINNACLE_RANDOM_SEED", 1), number("BINNACLE_RANDOM_ROUNDS", 1)
@@ -62,7 +62,7 @@ func number(name string, otherwise int) int {
 	return otherwise
 }
 
-// minimalObjects are valid objects by the names of their kinds.
+// minimalObjects returns valid objects by kind.
 func minimalObjects(t *testing.T) map[string]map[string]any {
 	t.Helper()
 	files, err := filepath.Glob("../registry/builtin/testdata/kinds/*.yaml")
@@ -97,8 +97,8 @@ type randomWriter struct {
 	codes   map[int]int
 }
 
-// telling are kinds whose objects change what becomes of other requests.
-var telling = []string{
+// influential lists kinds whose objects affect other requests.
+var influential = []string{
 	"validatingwebhookconfigurations", "mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
 	"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "apiservices", "customresourcedefinitions", "flowschemas",
 	"prioritylevelconfigurations", "namespaces", "resourcequotas", "limitranges", "priorityclasses", "servicecidrs",
@@ -117,7 +117,7 @@ func (r *randomWriter) collection() string {
 
 func (r *randomWriter) run() {
 	query := ""
-	if slices.Contains(telling, r.kind.Resource) {
+	if slices.Contains(influential, r.kind.Resource) {
 		query = "?dryRun=All"
 	}
 	filled := r.filled()
@@ -160,7 +160,7 @@ func (r *randomWriter) run() {
 	r.write(http.MethodDelete, at+"?gracePeriodSeconds=0", nil)
 }
 
-// write sends an object, and looks at the answer.
+// write sends an object and checks the response.
 func (r *randomWriter) write(method, path string, object map[string]any) answer {
 	text, err := json.Marshal(object)
 	if err != nil {
@@ -178,7 +178,7 @@ func (r *randomWriter) write(method, path string, object map[string]any) answer 
 	return got
 }
 
-// misfit says what is wrong with an answer.
+// misfit returns what is wrong with a response.
 func misfit(got answer) string {
 	switch {
 	case got.code >= 200 && got.code < 300:
@@ -205,7 +205,7 @@ func misfit(got answer) string {
 	return ""
 }
 
-// valid is the minimal object of the kind, in the default namespace.
+// valid returns the minimal object of the kind in the namespace default.
 func (r *randomWriter) valid() map[string]any {
 	if r.minimal == nil {
 		return nil
@@ -218,7 +218,7 @@ func (r *randomWriter) valid() map[string]any {
 	return out
 }
 
-// mixed is an object with some of what another one has at the same places.
+// mixed returns an object with some values of another one at the same places.
 func (r *randomWriter) mixed(base, other map[string]any, name string) map[string]any {
 	out := runtime.DeepCopyJSON(jsonOf(r.t, base))
 	for range 1 + r.rand.IntN(3) {
@@ -237,7 +237,7 @@ func (r *randomWriter) mixed(base, other map[string]any, name string) map[string
 	return out
 }
 
-// graft takes over one value, at any depth.
+// graft copies one value, at any depth.
 func (r *randomWriter) graft(to, from map[string]any) {
 	var names []string
 	for name := range from {
@@ -273,7 +273,7 @@ func (r *randomWriter) graft(to, from map[string]any) {
 	to[name] = runtime.DeepCopyJSONValue(from[name])
 }
 
-// filled is an object with anything in it.
+// filled returns an object with random content.
 func (r *randomWriter) filled() map[string]any {
 	texts := []string{
 		"", "a", "a-b", "example.com/a", "10.0.0.1", "10.0.0.0/8", "fd00::1", "::/0", "*/5 * * * *", "1", "-1", "self.a == 1", "{", "{}", "[]",

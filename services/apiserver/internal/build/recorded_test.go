@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// exchange is a request and its answer as they were recorded from kube-apiserver
-// 1.33.13. Texts in angle brackets stand for what differs from run to run.
+// exchange is a recorded request and response of kube-apiserver 1.33.13. Texts in angle brackets
+// replace values that differ between runs.
 type exchange struct {
 	Name   string
 	Client *struct {
@@ -40,8 +40,7 @@ func recording(t *testing.T, path ...string) (out []exchange) {
 	return out
 }
 
-// replay sends what was recorded and compares the answers; header are further pairs of
-// its header.
+// replay sends a recorded request and compares the response. header holds additional header pairs.
 func (a *api) replay(t *testing.T, x exchange, header ...string) {
 	t.Helper()
 	body := string(x.Client.Body)
@@ -62,7 +61,7 @@ func (a *api) replay(t *testing.T, x exchange, header ...string) {
 
 var revisions = regexp.MustCompile(`revision=[1-9][0-9]*`)
 
-// differs tells where a value is not what was recorded.
+// differs returns where a value differs from the recording.
 func differs(is, want any, at string) string {
 	switch want := want.(type) {
 	case string:
@@ -113,7 +112,7 @@ func differs(is, want any, at string) string {
 	return fmt.Sprintf("%s is %s, recorded %s", at, text, wanted)
 }
 
-// recordedMetric is one, with its samples.
+// recordedMetric is a metric with its samples.
 type recordedMetric struct {
 	Name, Type string
 	Samples    []string

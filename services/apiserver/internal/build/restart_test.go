@@ -10,10 +10,9 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// TestWatchAcrossARestart: a watch of custom resources goes on after a restart from
-// where it was before, as one of a built-in kind does, also when the restarted server
-// learns of the definition from history.
-func TestWatchAcrossARestart(t *testing.T) {
+// TestWatchResumesAfterRestart checks that a watch of custom resources resumes like that of a
+// built-in kind, also if the restarted server reads the definition from the history.
+func TestWatchResumesAfterRestart(t *testing.T) {
 	t.Parallel()
 	servers := []string{etcdtest.Listening(t).Endpoint()}
 	on := func(o *Options) { o.Etcd.Backend, o.Etcd.Servers = backendEtcd, servers }
@@ -26,7 +25,7 @@ func TestWatchAcrossARestart(t *testing.T) {
 		a := start(t, on)
 		a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 		a.want(201, "POST", things, object("Thing", "first"))
-		forgetHistory(t, a) // what the next one loads has the definition of things
+		forgetHistory(t, a) // the history after this contains the definition
 		oldest := a.want(201, "POST", configMaps, configMap("first")).version()
 		from[things], from[configMaps] = oldest, oldest
 		a.want(201, "POST", definitionsPath, definitionOf("others", "Other", ""))
@@ -52,7 +51,7 @@ func TestWatchAcrossARestart(t *testing.T) {
 	}
 }
 
-// forgetHistory compacts the store up to about now.
+// forgetHistory compacts the store up to the current revision.
 func forgetHistory(t *testing.T, a *api) {
 	t.Helper()
 	_, before, err := a.parts.store.History(t.Context())
@@ -71,9 +70,9 @@ func forgetHistory(t *testing.T, a *api) {
 	})
 }
 
-// TestSelectableFieldsChange: objects are selected by what the newest definition says,
-// as soon as it was answered.
-func TestSelectableFieldsChange(t *testing.T) {
+// TestSelectableFieldsFollowDefinition checks that field selectors use the newest definition as
+// soon as its update completes.
+func TestSelectableFieldsFollowDefinition(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
 	definition := func(fields string) string {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestWhatIsNoReview is refused, and what is asked stays within the namespace it is asked in.
-func TestWhatIsNoReview(t *testing.T) {
+// TestInvalidReviewsAreRejected also checks that a local review stays in its namespace.
+func TestInvalidReviewsAreRejected(t *testing.T) {
 	t.Parallel()
 	a := start(t, withRBAC)
 	const reviews, local = "/apis/authorization.k8s.io/v1", "/namespaces/default/localsubjectaccessreviews"
@@ -41,12 +41,12 @@ func TestWhatIsNoReview(t *testing.T) {
 	who := a.send("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`,
 		append(as("alice"), "Impersonate-Extra-Of", "a", "Impersonate-Extra-Other", "c")...)
 	if got := fmt.Sprint(who.at("status", "userInfo", "extra")); got != "map[of:[a] other:[c]]" {
-		t.Errorf("%d: more of who asks is %s", who.code, got)
+		t.Errorf("%d: got user info %s", who.code, got)
 	}
 }
 
-// TestTokensThatAreNotMade: for no account, in no form, or when a hook does not want them.
-func TestTokensThatAreNotMade(t *testing.T) {
+// TestTokenRequestIsRejected covers missing accounts, invalid requests, and rejections of webhooks.
+func TestTokenRequestIsRejected(t *testing.T) {
 	t.Parallel()
 	a := start(t, issuing(signingKey(t)))
 	a.want(201, "POST", accounts, object("ServiceAccount", "sa", ""))

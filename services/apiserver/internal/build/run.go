@@ -38,13 +38,13 @@ func (p *parts) run(ctx context.Context) error {
 		{Name: "fan-out", Run: p.fanout.Run},
 		{Name: "watch cache", Run: p.cache.Run},
 		{Name: "compactor", Run: p.compact},
-		{Name: "custom resources", Run: p.follower.Run},
+		{Name: "custom resources", Run: p.definitionInformer.Run},
 		{Name: "memory release", Run: memory.ReleaseWhenIdle},
 	}
-	background = append(background, p.otherTasks()...)
+	background = append(background, p.overrideTasks()...)
 	background = append(background, p.policyTasks()...)
 	background = append(background, p.auditTasks()...)
-	background = append(background, p.followTokens()...)
+	background = append(background, p.tokenTasks()...)
 	background = append(background, p.encryptionTasks()...)
 	if p.flow != nil {
 		background = append(background, task.Task{Name: "flow control", Run: p.flow.Run})
@@ -55,32 +55,32 @@ func (p *parts) run(ctx context.Context) error {
 	if p.etcd != nil {
 		background = append(background, task.Task{Name: "embedded etcd", Run: p.watchEtcd}, task.Task{Name: "embedded etcd's maintenance", Run: p.etcd.Maintain})
 	}
-	// The initial objects are kept as long as requests are accepted, and this
-	// replica leaves the kubernetes service while the caches still work.
+	// The server task maintains the bootstrap objects while it accepts requests, and removes this
+	// replica from the kubernetes service while the caches still run.
 	return task.Around(ctx, task.Task{Name: "server", Run: p.serve}, background...)
 }
 
 func (p *parts) serve(ctx context.Context) error {
-	return task.Run(ctx, append(slices.Concat(p.flowTasks(), p.storageVersionTasks(), p.leaderTasks(), p.remoteTasks(), p.extensionInfo(), p.addressRepairs(), p.peerTasks(), p.debugSocket(), p.typeChecks.tasks(p.options.Admission.TypeChecks)),
+	return task.Run(ctx, append(slices.Concat(p.flowTasks(), p.storageVersionTasks(), p.leaderElectionTasks(), p.extensionTasks(), p.extensionInfo(), p.addressRepairs(), p.peerTasks(), p.debugSocket(), p.typeChecks.tasks(p.options.Admission.TypeChecks)),
 		task.Task{Name: "https", Run: func(ctx context.Context) error {
-			over := make(chan struct{})
-			defer close(over)
-			go func() { // requests that end are not to wait for a log that nobody reads
+			done := make(chan struct{})
+			defer close(done)
+			go func() { // requests must not wait for a slow audit log during shutdown
 				select {
 				case <-p.server.LongRunningStop():
-				case <-over:
+				case <-done:
 				}
-				p.audit.ends()
+				p.audit.shuttingDown()
 			}()
 			return p.server.Run(ctx, p.handler)
 		}},
 		task.Task{Name: "initial objects", Run: p.bootstrap.Run},
-		p.aggregator(), p.registrations(),
-		task.Task{Name: "definitions", Run: p.keeper.Run},
+		p.roleAggregator(), p.registrationTask(),
+		task.Task{Name: "definitions", Run: p.definitionController.Run},
 	)...)
 }
 
-// watchEtcd ends the process when the etcd in it does.
+// watchEtcd returns an error when the embedded etcd stops, which ends the process.
 func (p *parts) watchEtcd(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -90,8 +90,8 @@ func (p *parts) watchEtcd(ctx context.Context) error {
 	}
 }
 
-// namespaces looks namespaces up for admission: in the cache, and once more
-// after confirming the newest state before one is said not to exist.
+// namespaces looks up namespaces for admission. It confirms that the cache is current before it
+// reports that a namespace does not exist.
 type namespaces struct{ p *parts }
 
 func (n *namespaces) Phase(ctx context.Context, name string) (exists, terminating bool, err error) {
@@ -114,8 +114,8 @@ func (n *namespaces) Labels(ctx context.Context, name string) (map[string]string
 	return maps.Collect(e.Labels().All()), nil
 }
 
-// find is nil when there is no such namespace. What one says that cannot be read nobody
-// knows, which is an error: labels that are missing would let objects in.
+// find returns nil if the namespace does not exist. An unreadable namespace is an error: missing
+// labels could admit objects that the labels forbid.
 func (n *namespaces) find(ctx context.Context, name string) (*watchcache.Entry, error) {
 	kind := n.p.lookup(corev1.SchemeGroupVersion.WithResource("namespaces"))
 	if err := kind.Seen(ctx); err != nil {
@@ -136,8 +136,7 @@ func (n *namespaces) find(ctx context.Context, name string) (*watchcache.Entry, 
 	return e, nil
 }
 
-// apiServices are the built-in group versions as the aggregator's kind shows
-// them.
+// apiServices returns the APIServices of the built-in group versions.
 func apiServices(served *registry.Catalog) (out []bootstrap.APIService) {
 	for _, g := range served.Groups() {
 		if g.Name == apiregistrationv1.GroupName {

@@ -67,8 +67,8 @@ func TestRuntimeConfig(t *testing.T) {
 	}
 }
 
-// TestAlphaVersions starts a server with every version, and asks for what one version
-// stored in another.
+// TestAlphaVersions starts a server with every version, and reads objects in versions other than
+// the stored one.
 func TestAlphaVersions(t *testing.T) {
 	t.Parallel()
 	a := start(t, func(o *Options) {
@@ -92,7 +92,7 @@ func TestAlphaVersions(t *testing.T) {
 	}
 	rule := a.want(201, "POST", group+"v1alpha3/devicetaintrules", `{"apiVersion":"resource.k8s.io/v1alpha3","kind":"DeviceTaintRule","metadata":{"name":"r"},"spec":{"taint":{"key":"a","effect":"NoExecute"}}}`)
 	if rule.at("spec", "taint", "timeAdded") == nil {
-		t.Errorf("nobody knows since when: %s", rule.body)
+		t.Errorf("the creation time is missing: %s", rule.body)
 	}
 	const migrations = "/apis/storagemigration.k8s.io/v1alpha1/storageversionmigrations"
 	a.want(201, "POST", migrations, `{"apiVersion":"storagemigration.k8s.io/v1alpha1","kind":"StorageVersionMigration","metadata":{"name":"m"},"spec":{"resource":{"version":"v1","resource":"secrets"}}}`)
@@ -106,9 +106,9 @@ func TestAlphaVersions(t *testing.T) {
 	}
 }
 
-// TestFewGroups starts a server that serves the core group alone, and keeps what
-// it needs itself in the others.
-func TestFewGroups(t *testing.T) {
+// TestServerWithoutOptionalGroups starts a server that serves only the core group, but uses others
+// itself.
+func TestServerWithoutOptionalGroups(t *testing.T) {
 	t.Parallel()
 	a := start(t, func(o *Options) { _ = o.RuntimeConfig.Set("api/all=false,api/v1=true") })
 	a.want(404, "GET", addressesPath, "")

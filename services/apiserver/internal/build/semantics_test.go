@@ -18,8 +18,8 @@ import (
 	"binnacle/libs/features"
 )
 
-// TestConcurrentWritersLoseNothing: increments by compare-and-swap from many
-// clients, and unconditional patches of different keys, all arrive.
+// TestConcurrentWritersLoseNothing checks that increments by compare-and-swap, and patches of
+// different keys, are all applied.
 func TestConcurrentWritersLoseNothing(t *testing.T) {
 	t.Parallel()
 	a := shared(t)
@@ -55,8 +55,7 @@ func TestConcurrentWritersLoseNothing(t *testing.T) {
 	}
 }
 
-// TestReadsSeeAcknowledgedWrites: right after a write, every kind of most recent
-// read shows it.
+// TestReadsSeeAcknowledgedWrites checks every kind of consistent read directly after a write.
 func TestReadsSeeAcknowledgedWrites(t *testing.T) {
 	t.Parallel()
 	a := shared(t)
@@ -76,9 +75,9 @@ func TestReadsSeeAcknowledgedWrites(t *testing.T) {
 	}
 }
 
-// TestPagesAreOfOneVersion follows tokens while the list changes, and goes on
-// after the token's version is gone.
-func TestPagesAreOfOneVersion(t *testing.T) {
+// TestPagesHaveOneVersion follows continue tokens while the list changes, and after the version of
+// a token was compacted.
+func TestPagesHaveOneVersion(t *testing.T) {
 	t.Parallel()
 	a := shared(t)
 	configMaps := a.own("configmaps")
@@ -104,7 +103,7 @@ func TestPagesAreOfOneVersion(t *testing.T) {
 	if err := json.Unmarshal(raw, &content); err != nil || content["v"] != "meta.k8s.io/v1" || content["start"] != "c03\x00" {
 		t.Errorf("token holds %s", raw)
 	}
-	content["rv"] = 1 // a version that is gone, or never was
+	content["rv"] = 1 // a compacted or invalid version
 	raw, _ = json.Marshal(content)
 	old := a.get(configMaps + "?limit=4&continue=" + base64.RawURLEncoding.EncodeToString(raw))
 	if old.code == 410 {
@@ -112,7 +111,7 @@ func TestPagesAreOfOneVersion(t *testing.T) {
 		if len(again.at("items").([]any)) != 6 {
 			t.Errorf("the rest after 410 is %s", again.body)
 		}
-	} else if old.code != 200 { // version 1 may still be known to a fresh store
+	} else if old.code != 200 { // a new store may still have version 1
 		t.Errorf("an old token: %d %s", old.code, old.body)
 	}
 	for _, bad := range []string{"x", "e30", base64.RawURLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":5,"start":"../secrets/"}`))} {
@@ -122,7 +121,7 @@ func TestPagesAreOfOneVersion(t *testing.T) {
 	}
 }
 
-// bothWays is a list as it is, and what it was compressed from.
+// bothWays returns a list without compression, and the same list decompressed.
 func (a *api) bothWays(accept string) (plain, unzipped []byte) {
 	a.t.Helper()
 	plain = a.want(200, "GET", configMaps, "", "Accept", accept).body
@@ -140,9 +139,8 @@ func (a *api) bothWays(accept string) (plain, unzipped []byte) {
 	return plain, unzipped
 }
 
-// TestCompressedListsAreTheLists: what a client that accepts gzip reads is what
-// others read, in each form, again and after changes.
-func TestCompressedListsAreTheLists(t *testing.T) {
+// TestCompressedListEqualsPlainList checks each form, repeatedly and after changes.
+func TestCompressedListEqualsPlainList(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
 	for i := range 120 {
@@ -151,7 +149,7 @@ func TestCompressedListsAreTheLists(t *testing.T) {
 	for round := range 2 {
 		for _, accept := range []string{"application/json", "application/vnd.kubernetes.protobuf", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "application/json;as=Table;g=meta.k8s.io;v=v1"} {
 			plain, unzipped := a.bothWays(accept)
-			for range 5 { // the version of a list is that of the store, to which others write
+			for range 5 { // the version of a list changes with other writes
 				if bytes.Equal(unzipped, plain) {
 					break
 				}
@@ -169,7 +167,7 @@ func TestCompressedListsAreTheLists(t *testing.T) {
 	}
 }
 
-// events reads a watch until n events came or the stream ended.
+// events reads a watch until n events have arrived or the stream ends.
 func (a *api) events(path string, n int) (out []map[string]any) {
 	a.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
@@ -195,9 +193,8 @@ func (a *api) events(path string, n int) (out []map[string]any) {
 	return out
 }
 
-// TestStreamedInitialState: with the gate, a watch begins with the state and a
-// bookmark that tells its end.
-func TestStreamedInitialState(t *testing.T) {
+// TestWatchListStreamsInitialState checks the initial objects and the bookmark that follows them.
+func TestWatchListStreamsInitialState(t *testing.T) {
 	t.Parallel()
 	a := start(t, func(o *Options) {
 		if err := o.Features.Set(string(features.WatchList) + "=true"); err != nil {
@@ -219,13 +216,12 @@ func TestStreamedInitialState(t *testing.T) {
 	}
 	meta := got[3]["object"].(map[string]any)["metadata"].(map[string]any)
 	if got[3]["type"] != "BOOKMARK" || meta["annotations"].(map[string]any)["k8s.io/initial-events-end"] != "true" {
-		t.Errorf("the end is told as %v", got[3])
+		t.Errorf("got final event %v", got[3])
 	}
 }
 
-// TestABookmarkComesBeforeTheTimeout: an idle watch that asked for bookmarks
-// learns how far it came before it ends.
-func TestABookmarkComesBeforeTheTimeout(t *testing.T) {
+// TestBookmarkPrecedesTimeout checks that an idle watch receives a bookmark before it ends.
+func TestBookmarkPrecedesTimeout(t *testing.T) {
 	t.Parallel()
 	a := shared(t)
 	configMaps := a.own("configmaps")
@@ -241,8 +237,8 @@ func TestABookmarkComesBeforeTheTimeout(t *testing.T) {
 	}
 }
 
-// TestWatchesEndWhenTheServerStops: a graceful stop does not wait for watches.
-func TestWatchesEndWhenTheServerStops(t *testing.T) {
+// TestWatchesEndAtShutdown checks that a graceful shutdown does not wait for watches.
+func TestWatchesEndAtShutdown(t *testing.T) {
 	t.Parallel()
 	ended := make(chan int, 1)
 	t.Run("server", func(t *testing.T) {
@@ -272,8 +268,8 @@ func TestWatchesEndWhenTheServerStops(t *testing.T) {
 	}
 }
 
-// TestTooManyRequests: beyond the bound clients are told to come again; the
-// administrators' own are let through.
+// TestTooManyRequests checks that requests beyond the limit get 429, except those of
+// administrators.
 func TestTooManyRequests(t *testing.T) {
 	t.Parallel()
 	a := start(t, func(o *Options) { o.MaxInFlight, o.PriorityAndFairness = 1, false })
@@ -283,8 +279,8 @@ func TestTooManyRequests(t *testing.T) {
 	for range 16 {
 		wg.Go(func() {
 			for range 20 {
-				// A version of the future keeps the request waiting for 3 s, or
-				// until its own time-out.
+				// A list of a future version blocks for 3 s, or
+				// until its own timeout.
 				r := a.get(configMaps+"?resourceVersion=999999999&timeout=200ms", as("alice")...)
 				mu.Lock()
 				codes[r.code]++
@@ -299,8 +295,8 @@ func TestTooManyRequests(t *testing.T) {
 	a.want(200, "GET", configMaps, "")
 }
 
-// TestNothingPanics sends what no client should.
-func TestNothingPanics(t *testing.T) {
+// TestInvalidRequestsDoNotPanic sends requests that no client should send.
+func TestInvalidRequestsDoNotPanic(t *testing.T) {
 	t.Parallel()
 	a := shared(t)
 	configMaps := a.own("configmaps")
@@ -346,10 +342,9 @@ func TestNothingPanics(t *testing.T) {
 	a.want(200, "GET", "/healthz", "")
 }
 
-// TestEventsThatExpireTogether: etcd deletes all that shares a lease at one
-// revision. A client that is cut off in the middle, and goes on from the last
-// version that it saw, is told of every one.
-func TestEventsThatExpireTogether(t *testing.T) {
+// TestObjectsOfOneLeaseExpire checks that a client that is disconnected while etcd deletes all
+// objects of a lease at one revision receives each deletion after it resumes.
+func TestObjectsOfOneLeaseExpire(t *testing.T) {
 	t.Parallel()
 	const n, cut = 150, 20
 	const path = "/api/v1/namespaces/default/events"
@@ -365,7 +360,7 @@ func TestEventsThatExpireTogether(t *testing.T) {
 	}
 	for _, l := range leases.Leases {
 		if keys, err := store.TimeToLive(t.Context(), l.ID); err != nil || keys.GrantedTTL < 3600 {
-			continue // of an election
+			continue // leader election
 		}
 		if _, err := store.Revoke(t.Context(), l.ID); err != nil {
 			t.Fatal(err)
@@ -380,7 +375,7 @@ func TestEventsThatExpireTogether(t *testing.T) {
 	last := ""
 	for _, e := range first {
 		if e["type"] != "DELETED" {
-			t.Fatalf("told %v", e)
+			t.Fatalf("got event %v", e)
 		}
 		who, at := name(e)
 		seen[who], last = true, at
@@ -390,6 +385,6 @@ func TestEventsThatExpireTogether(t *testing.T) {
 		seen[who] = true
 	}
 	if len(seen) != n {
-		t.Errorf("told of %d of %d", len(seen), n)
+		t.Errorf("got %d of %d deletions", len(seen), n)
 	}
 }

@@ -7,14 +7,15 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd"
 )
 
-// keepSeries has the metrics of etcd follow the resources that are served.
-func (p *parts) keepSeries() {
+// pruneSeries removes metrics of etcd for resources that are no longer served.
+func (p *parts) pruneSeries() {
 	if s, ok := p.store.(*etcd.Store); ok {
-		s.KeepSeriesWhile(func() func(schema.GroupResource) bool { return p.all.Current().ServesResource })
+		s.KeepSeriesWhile(func() func(schema.GroupResource) bool { return p.allKinds.Current().ServesResource })
 	}
 }
 
-// watchMetrics returns the metrics of watches, which follow the resources that are served.
+// watchMetrics returns the metrics of watches. Series of resources that are no longer served are
+// removed.
 func (p *parts) watchMetrics() *handlers.Metrics {
 	m := handlers.NewMetrics(p.metrics)
 	m.KeepWhileServed(p.kinds)

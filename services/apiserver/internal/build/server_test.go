@@ -29,7 +29,7 @@ import (
 	"binnacle/services/apiserver/internal/admission/plugins/serviceaccount"
 )
 
-// api is a running server and an administrator's client of it.
+// api is a running server and a client with an administrator's certificate.
 type api struct {
 	t      *testing.T
 	parts  *parts
@@ -37,11 +37,11 @@ type api struct {
 	client *http.Client
 	// ns is the namespace of the test on the shared server.
 	ns string
-	// stop ends the server, which the end of the test does otherwise.
+	// stop ends the server before the end of the test.
 	stop func()
 }
 
-// testOptions keep all that a server writes in a folder.
+// testOptions returns options that keep all files in a directory.
 func testOptions(t *testing.T, dir string) *Options {
 	t.Helper()
 	o, _, err := newTestOptions(dir)
@@ -66,18 +66,18 @@ func newTestOptions(dir string) (*Options, tls.Certificate, error) {
 	return o, admin, os.WriteFile(o.Serving.ClientCAFile, ca, 0o600)
 }
 
-// onEtcd has a server use the embedded etcd, with its data in a folder of the test.
+// onEtcd selects the embedded etcd, with its data in a directory of the test.
 func onEtcd(t *testing.T) func(*Options) {
 	dir := t.TempDir()
 	return func(o *Options) { o.Etcd.Backend, o.Etcd.DataDir = backendEtcd, dir }
 }
 
-// hosts counts the servers of the tests. Each has a host of its own, so that
-// replicas have different identities.
+// hosts counts the servers of the tests. Each has its own hostname, so that replicas have different
+// identities.
 var hosts atomic.Int64
 
-// start runs a whole server in process, with a store in memory unless change says
-// otherwise, until it is ready.
+// start starts a server and waits until it is ready. Its store is in memory unless change says
+// otherwise.
 func start(t *testing.T, change func(*Options)) *api {
 	t.Helper()
 	a := startUnready(t, change)
@@ -94,14 +94,14 @@ func start(t *testing.T, change func(*Options)) *api {
 	return a
 }
 
-// startUnready runs a server that need not become ready.
+// startUnready starts a server without waiting until it is ready.
 func startUnready(t *testing.T, change func(*Options)) *api {
 	t.Helper()
 	o, admin, err := newTestOptions(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Nothing makes the service accounts that pods would need.
+	// No controller creates the service accounts that pods need.
 	o.Admission.Disable = []string{serviceaccount.Name}
 	if change != nil {
 		change(o)
@@ -112,7 +112,7 @@ func startUnready(t *testing.T, change func(*Options)) *api {
 	}
 	a.t, a.stop = t, sync.OnceFunc(func() {
 		if err := stop(); err != nil {
-			t.Errorf("the server ended with %v", err)
+			t.Errorf("the server ended with error %v", err)
 		}
 	})
 	t.Cleanup(a.stop)
@@ -149,7 +149,7 @@ func run(o *Options, admin tls.Certificate) (a *api, stop func() error, err erro
 	}, nil
 }
 
-// clientPair makes a CA and a client certificate in system:masters.
+// clientPair creates a CA and a client certificate in system:masters.
 func clientPair(t *testing.T) ([]byte, tls.Certificate) {
 	t.Helper()
 	ca, admin, err := newClientPair()
@@ -195,20 +195,20 @@ func (a *api) eventually(what string, check func() bool) {
 	}
 }
 
-// answer is a response that was read.
+// answer is a complete response.
 type answer struct {
 	code   int
 	header http.Header
 	body   []byte
 }
 
-// object decodes the answer.
+// object returns the decoded body.
 func (r answer) object() (o map[string]any) {
 	_ = json.Unmarshal(r.body, &o)
 	return o
 }
 
-// at walks down the decoded answer.
+// at returns the value at a path of the decoded body.
 func (r answer) at(path ...string) any {
 	var v any = r.object()
 	for _, p := range path {
@@ -220,7 +220,7 @@ func (r answer) at(path ...string) any {
 
 func (r answer) version() string { return fmt.Sprint(r.at("metadata", "resourceVersion")) }
 
-// send makes a request; header pairs follow the body.
+// send sends a request; header pairs follow the body.
 func (a *api) send(method, path, body string, header ...string) answer {
 	a.t.Helper()
 	req, err := http.NewRequest(method, a.url+path, bytes.NewBufferString(body))
@@ -248,7 +248,7 @@ func (a *api) get(path string, header ...string) answer {
 	return a.send(http.MethodGet, path, "", header...)
 }
 
-// want sends a request and checks the code of its answer.
+// want sends a request and checks the status code.
 func (a *api) want(code int, method, path, body string, header ...string) answer {
 	a.t.Helper()
 	r := a.send(method, path, body, header...)

@@ -13,10 +13,9 @@ import (
 	"binnacle/services/apiserver/internal/rest/subresources/tokens"
 )
 
-// serviceAccountTokens makes who knows the tokens of service accounts and, where
-// there is a key for that, who makes them and tells others how to verify them.
-// Where a service reviews tokens and no key to verify with is given, to know them
-// is left to the service.
+// serviceAccountTokens creates the authenticator of service account tokens. With a signing key, it
+// also creates the issuer and the published keys. If a webhook reviews tokens and no verification
+// key is configured, it returns nil and leaves these tokens to the webhook.
 func (p *parts) serviceAccountTokens(ctx context.Context) (authenticator.Token, error) {
 	o := &p.options.Authentication
 	if len(o.ServiceAccountIssuers) == 0 {
@@ -33,7 +32,7 @@ func (p *parts) serviceAccountTokens(ctx context.Context) (authenticator.Token, 
 			return nil, err
 		}
 	}
-	found := p.objects(true)
+	objects := p.objects(true)
 	if o.ServiceAccountSigner != "" {
 		key, err := satoken.LoadPrivateKey(o.ServiceAccountSigner)
 		if err != nil {
@@ -43,12 +42,12 @@ func (p *parts) serviceAccountTokens(ctx context.Context) (authenticator.Token, 
 		if err != nil {
 			return nil, fmt.Errorf("--service-account-signing-key-file: %w", err)
 		}
-		// What is issued here is accepted here.
+		// The server accepts the tokens that it issues.
 		if public := signer.PublicKey(); !slices.ContainsFunc(keys, func(k satoken.PublicKey) bool { return k.ID == public.ID }) {
 			keys = append(keys, public)
 		}
 		p.authn.issuer = &tokens.Issuer{
-			Name: signer.Issuer(), Signer: signer, Audiences: o.Audiences, MaxLifetime: o.ServiceAccountMaxExpiration, ExtendLifetime: o.ServiceAccountExtend, Objects: found,
+			Name: signer.Issuer(), Signer: signer, Audiences: o.Audiences, MaxLifetime: o.ServiceAccountMaxExpiration, ExtendLifetime: o.ServiceAccountExtend, Objects: objects,
 		}
 	}
 	if len(keys) > 0 {
@@ -70,9 +69,8 @@ func (p *parts) verifier(c satoken.Config) (authenticator.Token, error) {
 	return satoken.New(c)
 }
 
-// verifyingKeys of tokens: those of the files or, where none is given, the one of
-// the server's certificate, which need not be of a kind that signs tokens where
-// there is a signing key.
+// verifyingKeys returns the keys of the configured files or, without files, the key of the server's
+// certificate. With a signing key, the certificate may have a key type that cannot sign tokens.
 func (o *AuthenticationOptions) verifyingKeys(serving string) ([]satoken.PublicKey, error) {
 	if len(o.ServiceAccountKeyFiles) > 0 {
 		keys, err := satoken.LoadPublicKeys(o.ServiceAccountKeyFiles...)
@@ -88,8 +86,8 @@ func (o *AuthenticationOptions) verifyingKeys(serving string) ([]satoken.PublicK
 	return keys, nil
 }
 
-// publishKeys makes the documents that let others verify tokens. An issuer that
-// is no https URL cannot be discovered, and has none.
+// publishKeys creates the discovery documents for verifiers of tokens. An issuer that is not an
+// https URL has none.
 func (p *parts) publishKeys(keys []satoken.PublicKey) error {
 	discovery, err := satoken.Discovery(p.options.Authentication.ServiceAccountIssuers[0], p.jwksURI(), keys)
 	if err != nil {
@@ -105,7 +103,7 @@ func (p *parts) publishKeys(keys []satoken.PublicKey) error {
 	return nil
 }
 
-// jwksURI is the URL of the published keys.
+// jwksURI returns the URL of the published keys.
 func (p *parts) jwksURI() string {
 	if uri := p.options.Authentication.ServiceAccountJWKSURI; uri != "" {
 		return uri
@@ -116,10 +114,11 @@ func (p *parts) jwksURI() string {
 // fixedKeysAge is how long clients may cache keys from files.
 const fixedKeysAge = time.Hour
 
-// issuerDocuments are the documents of the issuer of tokens.
+// issuerDocuments holds the encoded documents of the token issuer.
 type issuerDocuments struct{ discovery, jwks []byte }
 
-// serveIssuer serves GET of documents, which clients may cache for a time.
+// serveIssuer returns a handler that serves the documents. current also returns how long clients
+// may cache them.
 func serveIssuer(current func() (*issuerDocuments, time.Duration)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d, age := current()
@@ -130,11 +129,11 @@ func serveIssuer(current func() (*issuerDocuments, time.Duration)) http.Handler 
 		h := w.Header()
 		h.Set("Content-Type", media)
 		h.Set("Cache-Control", fmt.Sprintf("public, max-age=%d", int(age.Seconds())))
-		_, _ = w.Write(body) // the client may have gone
+		_, _ = w.Write(body) // the client may have disconnected
 	})
 }
 
-// issuerPaths are the paths of those documents, where they are served.
+// issuerPaths returns the paths of the issuer documents if they are served.
 func (p *parts) issuerPaths() []string {
 	if p.authn.documents == nil {
 		return nil
@@ -147,7 +146,7 @@ func jsonList(list []string) string {
 		return "[]"
 	}
 	b, err := json.Marshal(list)
-	if err != nil { // a list of texts always has a form
+	if err != nil { // cannot happen for strings
 		return "[]"
 	}
 	return string(b)

@@ -59,24 +59,24 @@ func (p *parts) loaded() bool { return p.cache.Ready() || p.cache.Era() > 0 }
 // cacheChecks returns the checks of the watch cache, its readers, and the limits on requests.
 func (p *parts) cacheChecks() []startCheck {
 	return []startCheck{
-		{"start-apiserver-admission-initializer", after(func() bool { return p.loaded() && p.follower.Loaded() })},
-		{"start-encryption-provider-config-automatic-reload", afterIf(p.options.Encryption.Reload, p.sealing.Following)},
+		{"start-apiserver-admission-initializer", after(func() bool { return p.loaded() && p.definitionInformer.Loaded() })},
+		{"start-encryption-provider-config-automatic-reload", afterIf(p.options.Encryption.Reload, p.encryptionConfig.Following)},
 		{"generic-apiserver-start-informers", after(p.loaded)},
 		{"priority-and-fairness-config-consumer", afterIf(p.flow != nil, p.flow.Configured)},
 		{"priority-and-fairness-filter", afterIf(p.flow != nil, p.flow.Running)},
 		{"max-in-flight-filter", afterIf(p.flow == nil, func() bool { return p.handler != nil })},
 		{"storage-object-count-tracker-hook", after(p.loaded)},
 		{"start-apiextensions-informers", after(p.loaded)},
-		{"start-apiextensions-controllers", after(p.keeper.Started)},
-		{"crd-informer-synced", after(p.follower.Loaded)},
+		{"start-apiextensions-controllers", after(p.definitionController.Started)},
+		{"crd-informer-synced", after(p.definitionInformer.Loaded)},
 	}
 }
 
 // controllerChecks returns the checks of controllers behind feature gates.
 func (p *parts) controllerChecks() []startCheck {
 	var election, presence health.Check
-	if p.leaders != nil {
-		election = p.leaders.Check
+	if p.leaderElection != nil {
+		election = p.leaderElection.Check
 	}
 	if p.presence != nil {
 		presence = p.presence.Check
@@ -86,7 +86,7 @@ func (p *parts) controllerChecks() []startCheck {
 		{"start-system-namespaces-controller", namespaces},
 		{"start-kube-apiserver-coordinated-leader-election-controller", election},
 		{"peer-endpoint-reconciler-controller", presence},
-		{"local-discovery-cache-sync", afterIf(peers, p.follower.Loaded)},
+		{"local-discovery-cache-sync", afterIf(peers, p.definitionInformer.Loaded)},
 		{"peer-discovery-cache-sync", afterIf(peers, p.loaded)},
 		{"mixed-version-proxy-handler", afterIf(peers, p.loaded)},
 	}
@@ -95,7 +95,7 @@ func (p *parts) controllerChecks() []startCheck {
 // objectChecks returns the checks of the objects that the server creates at its start.
 func (p *parts) objectChecks() (out []startCheck) {
 	made := p.bootstrap.Checks()
-	if !p.authz.roles { // the server creates roles, and serves without them
+	if !p.authz.usesRBAC { // the server creates roles, and serves without them
 		delete(made, "rbac/bootstrap-roles")
 	}
 	for _, name := range []string{
@@ -118,14 +118,14 @@ func (p *parts) objectChecks() (out []startCheck) {
 // aggregationChecks returns the checks of APIServices, discovery and OpenAPI.
 func (p *parts) aggregationChecks() []startCheck {
 	made := p.bootstrap.Checks()
-	documents := after(func() bool { return p.described.serving() && p.follower.Loaded() })
+	documents := after(func() bool { return p.documents.attached() && p.definitionInformer.Loaded() })
 	return []startCheck{
-		{"aggregator-reload-proxy-client-cert", afterIf(p.proxyPair != nil, func() bool { return p.proxyPair.Certificate() != nil })},
+		{"aggregator-reload-proxy-client-cert", afterIf(p.proxyClientCert != nil, func() bool { return p.proxyClientCert.Certificate() != nil })},
 		{"start-kube-aggregator-informers", after(p.loaded)},
-		{"apiservice-status-local-available-controller", after(p.remotes.LocalStarted)},
-		{"apiservice-status-remote-available-controller", after(p.remotes.RemoteStarted)},
-		{"apiservice-registration-controller", after(p.remotes.RemoteStarted)},
-		{"apiservice-discovery-controller", after(func() bool { return p.remotes.RemoteStarted() && p.described.serving() })},
+		{"apiservice-status-local-available-controller", after(p.extensions.LocalStarted)},
+		{"apiservice-status-remote-available-controller", after(p.extensions.RemoteStarted)},
+		{"apiservice-registration-controller", after(p.extensions.RemoteStarted)},
+		{"apiservice-discovery-controller", after(func() bool { return p.extensions.RemoteStarted() && p.documents.attached() })},
 		{"built-in-resources-storage-version-updater", made["built-in-resources-storage-version-updater"]},
 		{"kube-apiserver-autoregistration", made["kube-apiserver-autoregistration"]},
 		{"apiservice-openapi-controller", documents},
@@ -142,7 +142,7 @@ func (p *parts) registeredCheck() health.Check {
 			return nil
 		}
 		available := map[string]bool{}
-		for s := range p.remotes.Registered() {
+		for s := range p.extensions.Registered() {
 			available[s.Name] = aggregation.Available(s)
 		}
 		var missing []string

@@ -11,7 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// startedByDefault are the checks of /livez of kube-apiserver 1.33.13 with
+// startedByDefault lists the checks of /livez of kube-apiserver 1.33.13 with
 // --authorization-mode=RBAC, in order.
 const startedByDefault = `ping log etcd
 poststarthook/start-apiserver-admission-initializer poststarthook/generic-apiserver-start-informers
@@ -102,7 +102,7 @@ func TestHealthChecksFailUntilTheirPartsAreUp(t *testing.T) {
 	u := &unloaded{open: make(chan struct{})}
 	a := startUnready(t, func(o *Options) {
 		withRBAC(o)
-		o.between = func(s watchcache.Source) watchcache.Source {
+		o.wrapSource = func(s watchcache.Source) watchcache.Source {
 			u.Source = s
 			return u
 		}

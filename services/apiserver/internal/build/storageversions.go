@@ -11,32 +11,33 @@ import (
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// sayStorageVersions makes what says which versions this replica stores, behind its gates.
-func (p *parts) sayStorageVersions(identity string) func(context.Context) error {
+// newStorageVersions creates the manager of StorageVersion objects of this replica, and returns its
+// update function. It returns nil if a required gate is disabled.
+func (p *parts) newStorageVersions(identity string) func(context.Context) error {
 	if on := p.options.Features.Enabled; !on(features.StorageVersionAPI) || !on(features.APIServerIdentity) {
 		return nil
 	}
-	m := storageversions.New(p.loopback, identity, p.catalog, p.served, time.Now)
-	p.held, p.storing = m.Held, m
+	m := storageversions.New(p.client, identity, p.catalog, p.served, time.Now)
+	p.writesBlocked, p.storageVersions = m.Held, m
 	return m.Update
 }
 
-// storeAsDefined takes up what is defined, before it is served.
-func (p *parts) storeAsDefined(s crdinformer.Swap) {
-	if p.storing == nil {
+// updateStorageVersions passes changed definitions to the manager before they are served.
+func (p *parts) updateStorageVersions(s crdinformer.Swap) {
+	if p.storageVersions == nil {
 		return
 	}
 	var definitions []*apiextensionsv1.CustomResourceDefinition
 	for d := range s.All {
 		definitions = append(definitions, d.CustomResourceDefinition)
 	}
-	p.storing.Define(definitions)
+	p.storageVersions.Define(definitions)
 }
 
-// storageVersionTasks say in which versions custom resources are stored.
+// storageVersionTasks returns the task that writes the storage versions of custom resources.
 func (p *parts) storageVersionTasks() []task.Task {
-	if p.storing == nil {
+	if p.storageVersions == nil {
 		return nil
 	}
-	return []task.Task{{Name: "storage versions of custom resources", Run: func(ctx context.Context) error { return p.storing.Run(ctx, p.log) }}}
+	return []task.Task{{Name: "storage versions of custom resources", Run: func(ctx context.Context) error { return p.storageVersions.Run(ctx, p.log) }}}
 }

@@ -20,8 +20,9 @@ func sayingVersions(t *testing.T, o *Options) {
 	}
 }
 
-// TestReplicasSayWhatTheyStore, each by its name, and whether they agree.
-func TestReplicasSayWhatTheyStore(t *testing.T) {
+// TestReplicasPublishStorageVersions checks the versions of each replica and the condition that
+// they agree.
+func TestReplicasPublishStorageVersions(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Listening(t)
 	replica := func() *api {
@@ -64,21 +65,21 @@ func TestReplicasSayWhatTheyStore(t *testing.T) {
 		}
 	}
 	if got := a.get(storageVersionsPath + "/events.k8s.io.events"); got.code != http.StatusNotFound {
-		t.Errorf("what is stored at one place is told of twice: %d", got.code)
+		t.Errorf("resources with the same key prefix were published twice: %d", got.code)
 	}
-	silent := start(t, func(o *Options) { // without the gates nothing is said
+	silent := start(t, func(o *Options) { // publishes nothing without the gates
 		if err := o.RuntimeConfig.Set("internal.apiserver.k8s.io/v1alpha1=true"); err != nil {
 			t.Fatal(err)
 		}
 	})
 	if items, _ := silent.get(storageVersionsPath).at("items").([]any); len(items) != 0 {
-		t.Errorf("without the gates %d are told of", len(items))
+		t.Errorf("without the gates: got %d storage versions", len(items))
 	}
 }
 
-// TestUpdatesRewriteWhatIsStored: an update that changes nothing is what those who migrate
-// stored objects send.
-func TestUpdatesRewriteWhatIsStored(t *testing.T) {
+// TestUpdateWithoutChangeMigratesStorage checks that an update without changes rewrites an object
+// in the storage version.
+func TestUpdateWithoutChangeMigratesStorage(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
 	const scaler = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
@@ -88,7 +89,7 @@ func TestUpdatesRewriteWhatIsStored(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := &api{t: t, parts: a.parts, url: a.url, client: a.client}
-			a.behind(c.key, c.stored)
+			a.overwrite(c.key, c.stored)
 			var before answer
 			a.eventually("there", func() bool { before = a.get(c.path); return before.code == 200 })
 			after := a.want(200, "PUT", c.path, string(before.body))
@@ -108,9 +109,9 @@ func TestUpdatesRewriteWhatIsStored(t *testing.T) {
 	})
 }
 
-// TestCustomResourcesAreToldOfToo: by each replica, as their definition says now, and owned
-// by it. Who defined one may write it at once.
-func TestCustomResourcesAreToldOfToo(t *testing.T) {
+// TestCustomStorageVersionsArePublished checks that replicas publish the versions of custom
+// resources, and that a client may write one right after it was defined.
+func TestCustomStorageVersionsArePublished(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Listening(t)
 	replica := func() *api {
@@ -156,19 +157,19 @@ func TestCustomResourcesAreToldOfToo(t *testing.T) {
 			return common == version && len(said) == replicas
 		}
 	}
-	if !wanted("example.com/v1", 1)() { // it was said before the object was written
+	if !wanted("example.com/v1", 1)() { // published before the object was written
 		t.Error(said())
 	}
 	replica()
-	a.eventually("told of by both", wanted("example.com/v1", 2))
+	a.eventually("published by both", wanted("example.com/v1", 2))
 	a.want(200, "PATCH", definitionsPath+"/things.example.com", fmt.Sprintf(`{"spec":%s}`, strings.TrimSuffix(definition("v2")[strings.Index(definition("v2"), `"spec":`)+len(`"spec":`):], "}")), "Content-Type", mergePatch)
-	a.eventually("told of as it is stored now", wanted("example.com/v2", 2))
+	a.eventually("published with the new version", wanted("example.com/v2", 2))
 }
 
-// TestWebhooksDoNotKeepReplicasFromStarting checks that a replica registers the versions of
-// built-in resources in spite of a policy and a webhook that reject them. Those of custom
-// resources wait until the webhook is gone.
-func TestWebhooksDoNotKeepReplicasFromStarting(t *testing.T) {
+// TestWebhooksDoNotPreventStart checks that a replica registers the versions of built-in resources
+// in spite of a policy and a webhook that reject them. Those of custom resources wait until the
+// webhook is gone.
+func TestWebhooksDoNotPreventStart(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Listening(t)
 	replica := func() *api {
@@ -204,8 +205,9 @@ func TestWebhooksDoNotKeepReplicasFromStarting(t *testing.T) {
 	b.eventually("registered without them", func() bool { return create() == 201 })
 }
 
-// TestWhatIsServedNoMoreIsTakenBack: a replica that is started anew with less says so.
-func TestWhatIsServedNoMoreIsTakenBack(t *testing.T) {
+// TestStorageVersionsAreWithdrawn checks that a replica that restarts with fewer resources
+// withdraws the others.
+func TestStorageVersionsAreWithdrawn(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Listening(t)
 	replica := func(host, config string) *api {
@@ -236,7 +238,7 @@ func TestWhatIsServedNoMoreIsTakenBack(t *testing.T) {
 		t.Errorf("%d say that they serve it", n)
 	}
 	if r := b.get(nodes); r.code != http.StatusNotFound {
-		t.Errorf("what nobody serves: %d %s", r.code, r.body)
+		t.Errorf("unserved resource: got %d %s", r.code, r.body)
 	}
 }
 
@@ -246,7 +248,7 @@ func objectsOfOlderVersions(a *api) {
 	const budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 	const label = "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match"
 	before := a.get(budgets).version()
-	a.behind("/registry/poddisruptionbudgets/default/old", `{"kind":"PodDisruptionBudget","apiVersion":"policy/v1beta1","metadata":{"name":"old","namespace":"default","uid":"u-1"},"spec":{"minAvailable":1,"selector":{}}}`)
+	a.overwrite("/registry/poddisruptionbudgets/default/old", `{"kind":"PodDisruptionBudget","apiVersion":"policy/v1beta1","metadata":{"name":"old","namespace":"default","uid":"u-1"},"spec":{"minAvailable":1,"selector":{}}}`)
 	a.eventually("seen", func() bool { return a.get(budgets+"/old").code == http.StatusOK })
 	for _, path := range []string{budgets + "/old", budgets, budgets + "?resourceVersion=0", budgets + "?watch=true&timeoutSeconds=1&resourceVersion=" + before} {
 		if text := string(a.want(200, "GET", path, "").body); !strings.Contains(text, label) {
@@ -263,14 +265,14 @@ func objectsOfOlderVersions(a *api) {
 
 	// A claim that was stored without dataSourceRef can be changed.
 	const claims = "/api/v1/namespaces/default/persistentvolumeclaims"
-	a.behind("/registry/persistentvolumeclaims/default/old", `{"kind":"PersistentVolumeClaim","apiVersion":"v1","metadata":{"name":"old","namespace":"default","uid":"u-2","finalizers":["kubernetes.io/pvc-protection"]},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}},"dataSource":{"kind":"PersistentVolumeClaim","name":"other"},"volumeMode":"Filesystem"},"status":{"phase":"Pending"}}`)
+	a.overwrite("/registry/persistentvolumeclaims/default/old", `{"kind":"PersistentVolumeClaim","apiVersion":"v1","metadata":{"name":"old","namespace":"default","uid":"u-2","finalizers":["kubernetes.io/pvc-protection"]},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}},"dataSource":{"kind":"PersistentVolumeClaim","name":"other"},"volumeMode":"Filesystem"},"status":{"phase":"Pending"}}`)
 	a.eventually("seen", func() bool { return a.get(claims+"/old").at("spec", "dataSourceRef", "name") == "other" })
 	a.want(200, "PATCH", claims+"/old", `{"metadata":{"finalizers":null}}`, "Content-Type", mergePatch)
 	a.want(200, "DELETE", claims+"/old", "")
 	a.want(404, "GET", claims+"/old", "")
 
-	// A version that is not known is not decoded.
-	a.behind("/registry/configmaps/default/unknown", `{"kind":"ConfigMap","apiVersion":"v7","metadata":{"name":"unknown","namespace":"default"},"data":{"a":"b"}}`)
+	// Unknown versions are not decoded.
+	a.overwrite("/registry/configmaps/default/unknown", `{"kind":"ConfigMap","apiVersion":"v7","metadata":{"name":"unknown","namespace":"default"},"data":{"a":"b"}}`)
 	for _, path := range []string{configMaps + "/unknown", configMaps} {
 		if text := string(a.want(500, "GET", path, "").body); !strings.Contains(text, `no kind \"ConfigMap\" is registered for version \"v7\"`) {
 			a.t.Errorf("%s: %s", path, text)

@@ -12,14 +12,14 @@ import (
 	"binnacle/services/apiserver/internal/storage/memstore"
 )
 
-// Values of --storage-backend. Empty is etcd, too.
+// Values of --storage-backend. Empty means etcd, too.
 const (
 	backendEtcd   = "etcd3"
 	backendMemory = "memory"
 )
 
-// objectStore is what the server needs of the main store: the contract, a health check
-// and the bounds of history.
+// objectStore is the main store: the storage contract, a health check and the bounds of its
+// history.
 type objectStore interface {
 	storage.Interface
 	Ping(ctx context.Context) error
@@ -72,8 +72,8 @@ func (p *parts) buildEtcdStore(ctx context.Context) (err error) {
 	return nil
 }
 
-// validateBackend returns what is wrong with --storage-backend, and the options that
-// contradict a store in memory, which no other replica shares.
+// validateBackend validates --storage-backend and rejects options that contradict a memory store,
+// which no other replica shares.
 func (o *Options) validateBackend() (errs []error) {
 	switch o.Etcd.Backend {
 	case backendEtcd, "":

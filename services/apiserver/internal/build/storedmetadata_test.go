@@ -9,8 +9,8 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// TestStoredMetadataIsRepaired reads a custom resource whose stored metadata clients cannot decode, in each
-// form, and changes it.
+// TestStoredMetadataIsRepaired reads a custom resource whose stored metadata clients cannot decode,
+// in each form, and changes it.
 func TestStoredMetadataIsRepaired(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)

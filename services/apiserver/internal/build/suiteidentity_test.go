@@ -14,10 +14,9 @@ import (
 	"binnacle/libs/oidctoken/oidctest"
 )
 
-// TestNoTokenMakesASuitesService: whoever reviews tokens, a provider, a file and
-// another's service can name anybody but the suite's own services, which are known
-// by their certificates.
-func TestNoTokenMakesASuitesService(t *testing.T) {
+// TestTokensCannotImpersonateSuite checks that tokens of providers, files and webhooks can name any
+// user except the services of the suite, which authenticate with certificates.
+func TestTokensCannotImpersonateSuite(t *testing.T) {
 	t.Parallel()
 	service := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review struct{ Spec struct{ Token string } }

@@ -2,9 +2,9 @@ package build
 
 import "testing"
 
-// TestTheEndOfItsTimeIsNoErrorOfTheServer: wherever a request notices that its time is
-// over, it is told that.
-func TestTheEndOfItsTimeIsNoErrorOfTheServer(t *testing.T) {
+// TestRequestTimeoutIsReported checks that a request gets a timeout error wherever its deadline
+// passes.
+func TestRequestTimeoutIsReported(t *testing.T) {
 	t.Parallel()
 	a := shared(t)
 	for path, body := range map[string]string{

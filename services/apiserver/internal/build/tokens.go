@@ -35,14 +35,14 @@ func (p *parts) bootstrapTokens() (authenticator.Token, error) {
 	return authenticator.ForAudiences(o.Audiences, bootstraptoken.New(p.objects(false), nil)), nil
 }
 
-// foreignTokens are those of the issuers of --oidc-issuer-url or
+// jwtTokens returns the authenticator for the issuers of --oidc-issuer-url or
 // --authentication-config.
-func (p *parts) foreignTokens() (authenticator.Token, error) {
+func (p *parts) jwtTokens() (authenticator.Token, error) {
 	o := &p.options.Authentication
 	if !o.JWT.Given() {
 		return nil, nil
 	}
-	// What is kept was found by the rules, or the keys, of before.
+	// Cached reviews used the previous rules or keys.
 	forget := func() { p.authn.reviews.Forget() }
 	source, err := o.JWT.Source(authnconfig.Config{
 		DisallowedIssuers: o.ServiceAccountIssuers, AnonymousFixed: p.anonymousFixed(),
@@ -52,12 +52,12 @@ func (p *parts) foreignTokens() (authenticator.Token, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.authn.foreign = source
+	p.authn.jwt = source
 	return authenticator.ForAudiences(o.Audiences, source), nil
 }
 
-// anonymousFixed tells why the file must not say who may stay anonymous, if it
-// must not.
+// anonymousFixed returns why the configuration file must not configure anonymous requests; empty if
+// it may.
 func (p *parts) anonymousFixed() string {
 	if p.options.Authentication.anonymousGiven() {
 		return "must not be set when the flag --anonymous-auth is given"
@@ -72,7 +72,7 @@ func (p *parts) tokenWebhook() (authenticator.Token, error) {
 	}
 	c, err := webhook.New(webhook.Config{
 		Logger:     p.log,
-		Kubeconfig: o.Webhook.Kubeconfig, Version: o.Webhook.Version, Audiences: o.Audiences, Registerer: p.metrics, Calls: p.calls, Dial: p.egress.To(egress.ControlPlane),
+		Kubeconfig: o.Webhook.Kubeconfig, Version: o.Webhook.Version, Audiences: o.Audiences, Registerer: p.metrics, Calls: p.webhookMetrics, Dial: p.egress.To(egress.ControlPlane),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--authentication-token-webhook-config-file: %w", err)

@@ -72,9 +72,9 @@ func unsampled(t *testing.T, c *tracingtest.Collector) string {
 // traceparent returns a header for a sampled trace.
 func traceparent(trace string) string { return "00-" + trace + "-b7ad6b7169203331-01" }
 
-// TestSpansOfRequestsAreThoseOfKubernetes sends the requests of TestAPIServerTracing of
-// Kubernetes and expects its spans.
-func TestSpansOfRequestsAreThoseOfKubernetes(t *testing.T) {
+// TestRequestSpansMatchKubernetes sends the requests of TestAPIServerTracing of Kubernetes and
+// expects its spans.
+func TestRequestSpansMatchKubernetes(t *testing.T) {
 	collector, etcd := tracingtest.Start(t), etcdtest.Listening(t)
 	a := start(t, func(o *Options) {
 		o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
@@ -172,10 +172,10 @@ func TestSpansOfRequestsAreThoseOfKubernetes(t *testing.T) {
 	}
 }
 
-// TestSpansOfEncryptionAreThoseOfKubernetes expects the spans of TestAPIServerTracingWithKMSv2
-// of Kubernetes. Reads are answered from memory: a request decrypts only if it reads the store,
-// as an update that changes nothing does.
-func TestSpansOfEncryptionAreThoseOfKubernetes(t *testing.T) {
+// TestEncryptionSpansMatchKubernetes expects the spans of TestAPIServerTracingWithKMSv2 of
+// Kubernetes. Reads come from memory, so a request decrypts only if it reads the store, as an
+// update without changes does.
+func TestEncryptionSpansMatchKubernetes(t *testing.T) {
 	collector, plugin := tracingtest.Start(t), kmstest.New(t)
 	a, _ := encrypted(t, encrypting("secrets", "kms: {apiVersion: v2, name: kms-provider, endpoint: "+plugin.Endpoint()+"}"), func(o *Options) {
 		o.Tracing.ConfigFile = unsampled(t, collector)

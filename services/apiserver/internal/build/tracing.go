@@ -14,8 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/storage/traced"
 )
 
-// buildTracing reads the configuration of traces. Without one there is no provider, and
-// nothing below is ever put in the way of a request.
+// buildTracing creates the trace provider. Without a configuration there is none, and requests have
+// no overhead.
 func (p *parts) buildTracing(ctx context.Context) error {
 	config, err := p.options.Tracing.Read()
 	if config == nil || err != nil {
@@ -34,7 +34,7 @@ func (p *parts) buildTracing(ctx context.Context) error {
 		return err
 	}
 	p.close = append(p.close, p.traces.Close)
-	p.calls.Traced(p.traces)
+	p.webhookMetrics.Traced(p.traces)
 	return nil
 }
 
@@ -50,7 +50,7 @@ func (p *parts) traced(s storage.Interface) storage.Interface {
 
 // timed returns a store that reports its times to the audit log, if there is one.
 func (p *parts) timed(s storage.Interface) storage.Interface {
-	if p.audit.trail == nil {
+	if p.audit.auditor == nil {
 		return s
 	}
 	return &traced.Timed{Interface: s, Took: func(ctx context.Context, d time.Duration) { audit.From(ctx).Spent(audit.Store, d) }}

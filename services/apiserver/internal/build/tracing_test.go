@@ -21,7 +21,7 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
-// startBus starts a NATS server, until the test ends.
+// startBus starts a NATS server until the test ends.
 func startBus(t *testing.T) *server.Server {
 	t.Helper()
 	bus, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true})
@@ -36,9 +36,9 @@ func startBus(t *testing.T) *server.Server {
 	return bus
 }
 
-// TestAWriteIsOneTrace: through filters, admission, a webhook, the store and its call of
-// etcd, to its delivery at every replica.
-func TestAWriteIsOneTrace(t *testing.T) {
+// TestWriteIsOneTrace follows a write through filters, admission, a webhook, the store and etcd to
+// its delivery at every replica.
+func TestWriteIsOneTrace(t *testing.T) {
 	t.Parallel()
 	collector, etcd, bus := tracingtest.Start(t), etcdtest.Listening(t), startBus(t)
 	replica := func() *api {
@@ -50,7 +50,7 @@ func TestAWriteIsOneTrace(t *testing.T) {
 	}
 	a, b := replica(), replica()
 	var mu sync.Mutex
-	var asked []string // traceparents that the webhook saw
+	var asked []string // traceparent headers at the webhook
 	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		asked = append(asked, r.Header.Get("Traceparent"))
@@ -109,10 +109,10 @@ func TestAWriteIsOneTrace(t *testing.T) {
 				replicas[s.Attributes["replica"]] = s.Instance
 			}
 			if s.Name == "Create" && (s.Attributes["audit-id"] != "the-one" || s.Attributes["resource"] != "configmaps" || s.Attributes["verb"] != "POST" || len(s.Events) == 0) {
-				t.Errorf("what is told of the operation: %+v", s)
+				t.Errorf("got span of the operation %+v", s)
 			}
 			if s.Name == "Call validating webhook" && (s.Attributes["configuration"] != "h" || s.Attributes["webhook"] != "h.ex.test" || s.Attributes["operation"] != "CREATE") {
-				t.Errorf("what is told of the webhook: %+v", s)
+				t.Errorf("got span of the webhook %+v", s)
 			}
 		}
 	}
@@ -127,7 +127,7 @@ func TestAWriteIsOneTrace(t *testing.T) {
 	if len(replicas) != 2 {
 		t.Errorf("delivered at %v", replicas)
 	}
-	// What the server writes by itself has traces of its own.
+	// Internal writes have their own traces.
 	collector.Wait(t, func(spans []tracingtest.Span) bool {
 		own := map[string]bool{}
 		for _, s := range spans {
@@ -142,8 +142,8 @@ func TestAWriteIsOneTrace(t *testing.T) {
 	}
 }
 
-// TestTracingThatCannotBe ends the start.
-func TestTracingThatCannotBe(t *testing.T) {
+// TestInvalidTracingConfigFailsStart covers configurations that prevent the start.
+func TestInvalidTracingConfigFailsStart(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, content, want string
@@ -175,7 +175,7 @@ func TestTracingThatCannotBe(t *testing.T) {
 	}
 }
 
-// reviewUID is what a webhook has to answer to.
+// reviewUID returns the UID that a webhook must return.
 func reviewUID(r *http.Request) string {
 	var body bytes.Buffer
 	if _, err := body.ReadFrom(r.Body); err != nil {

@@ -23,18 +23,18 @@ import (
 	"binnacle/services/apiserver/internal/rest/internalclient"
 )
 
-// typeChecks keep what the statuses of admission policies tell of types.
+// typeChecks maintains the type-checking results in the statuses of admission policies.
 type typeChecks struct {
 	keeper *typecheck.Keeper
 
 	mu sync.Mutex // a leaf
-	// defined are the definitions that are served.
+	// defined holds the served definitions.
 	defined iter.Seq[*kind.Definition]
 }
 
 func (p *parts) newTypeChecks() *typeChecks {
 	t := &typeChecks{defined: slices.Values[[]*kind.Definition](nil)}
-	k := p.all.Current().Resource(admissionv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"))
+	k := p.allKinds.Current().Resource(admissionv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"))
 	t.keeper = typecheck.New(typecheck.Config{
 		Policies: k.Store,
 		Decode: func(e *watchcache.Entry) (*admissionv1.ValidatingAdmissionPolicy, error) {
@@ -49,13 +49,13 @@ func (p *parts) newTypeChecks() *typeChecks {
 			return policy, nil
 		},
 		Schemas:  func() typecheck.Schemas { return p.typeSchemas(t) },
-		Settled:  func(ctx context.Context, revision int64) { p.follower.Settled(ctx, revision) },
-		Compiler: p.compiler, Client: policyStatuses{p.loopback}, Logger: p.log,
+		Settled:  func(ctx context.Context, revision int64) { p.definitionInformer.Settled(ctx, revision) },
+		Compiler: p.compiler, Client: policyStatuses{p.client}, Logger: p.log,
 	})
 	return t
 }
 
-// tasks of the checks; none when they are off.
+// tasks returns the task of the checks; none if they are off.
 func (t *typeChecks) tasks(on bool) []task.Task {
 	if !on {
 		return nil
@@ -63,7 +63,7 @@ func (t *typeChecks) tasks(on bool) []task.Task {
 	return []task.Task{{Name: "types of admission policies", Run: t.keeper.Run}}
 }
 
-// set takes up which definitions are served.
+// set applies changed definitions.
 func (t *typeChecks) set(s crdinformer.Swap) {
 	t.mu.Lock()
 	t.defined = s.All
@@ -74,7 +74,7 @@ func (t *typeChecks) set(s crdinformer.Swap) {
 		if d == nil {
 			d = c.Before
 		} else if c.Before != nil && c.Before.Same(d) {
-			continue // it was only read again
+			continue // unchanged
 		}
 		other = append(other, schema.GroupResource{Group: d.Spec.Group, Resource: d.Status.AcceptedNames.Plural})
 	}
@@ -90,7 +90,7 @@ func (s policyStatuses) ApplyStatus(ctx context.Context, name string, wanted *ad
 	return s.client.As(typecheck.Manager).Apply(ctx, at, wanted)
 }
 
-// typeSchemas are the schemas of what clients may use now.
+// typeSchemas holds the schemas of the resources that are served now.
 type typeSchemas struct {
 	*openapi.Schemas
 	kinds   []*registry.Kind

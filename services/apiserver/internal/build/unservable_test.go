@@ -39,8 +39,8 @@ func metaOf(name string) metav1.ObjectMeta {
 // unservableValue is a stored value that JSON cannot express.
 type unservableValue struct {
 	key, value string
-	text       string // in the error of reads
-	good       string // the rest of an object of the kind that can be served
+	text       string // part of the error of reads
+	good       string // a valid object of the kind
 }
 
 const podSpec = `{"containers":[{"name":"a","image":"b"}]}`
@@ -82,7 +82,7 @@ func TestUnservableObjectDoesNotFailOtherReads(t *testing.T) {
 	for path, bad := range unservable(a) {
 		a.want(201, "POST", path, `{"metadata":{"name":"good"},`+bad.good+`}`)
 		version := a.get(path).version()
-		a.behind("/registry/"+bad.key, bad.value)
+		a.overwrite("/registry/"+bad.key, bad.value)
 		a.eventually("the value to arrive", func() bool { return a.get(path).code == 500 })
 		for _, accept := range readForms {
 			one := strings.Replace(accept, "MetadataList", "Metadata", 1)
@@ -92,7 +92,7 @@ func TestUnservableObjectDoesNotFailOtherReads(t *testing.T) {
 			if r := a.get(path+"?resourceVersion=0", "Accept", accept); r.code != 200 || !bytes.Contains(r.body, []byte("good")) || bytes.Contains(r.body, []byte("unservable")) {
 				t.Errorf("list %s as %s: %d %s", path, accept, r.code, r.body)
 			}
-			if accept == "application/yaml" { // is no form of a watch
+			if accept == "application/yaml" { // not supported by watches
 				continue
 			}
 			for _, query := range []string{"resourceVersion=0", "resourceVersion=" + version, "sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan"} {
@@ -115,7 +115,7 @@ func TestUnservableObjectDoesNotFailOtherReads(t *testing.T) {
 func TestUnservableObjectIsDeletedByUnsafeDelete(t *testing.T) {
 	a := start(t, withUnsafeDelete)
 	for path, bad := range unservable(a) {
-		a.behind("/registry/"+bad.key, bad.value)
+		a.overwrite("/registry/"+bad.key, bad.value)
 		a.eventually("the value to arrive", func() bool { return a.get(path).code == 500 })
 		if r := a.want(500, "GET", path, ""); !strings.Contains(string(r.body), `"field":"/registry/`+bad.key+`"`) {
 			t.Errorf("the list of %s: %s", path, r.body)
@@ -126,15 +126,16 @@ func TestUnservableObjectIsDeletedByUnsafeDelete(t *testing.T) {
 	}
 }
 
-// Go clients cannot read a number beyond a float.
-func TestUnservableNumberOfACustomResourceDoesNotFailOtherReads(t *testing.T) {
+// TestUnservableNumberDoesNotFailOtherReads stores a number in a custom resource that Go clients
+// cannot decode.
+func TestUnservableNumberDoesNotFailOtherReads(t *testing.T) {
 	a := start(t, nil)
 	const path = "/apis/ex.test/v1/namespaces/default/wids"
 	a.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"metadata":{"name":"wids.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"wids","kind":"Wid"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`)
 	a.eventually("served", func() bool { return a.get(path).code == 200 })
 	a.want(400, "POST", path, `{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"unservable"},"n":1e999}`)
 	a.want(201, "POST", path, `{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"good"}}`)
-	a.behind("/registry/ex.test/wids/default/unservable", `{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"unservable","namespace":"default"},"n":1e999}`)
+	a.overwrite("/registry/ex.test/wids/default/unservable", `{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"unservable","namespace":"default"},"n":1e999}`)
 	a.eventually("the value to arrive", func() bool { return a.get(path).code == 500 })
 	a.want(500, "GET", path+"/unservable", "")
 	for _, query := range []string{"?resourceVersion=0", "?watch=1&timeoutSeconds=1&resourceVersion=0"} {
@@ -144,11 +145,12 @@ func TestUnservableNumberOfACustomResourceDoesNotFailOtherReads(t *testing.T) {
 	}
 }
 
-// TestInvalidUTF8InTheStoreIsServed: JSON shows the replacement character, as in Kubernetes.
-func TestInvalidUTF8InTheStoreIsServed(t *testing.T) {
+// TestStoredInvalidUTF8IsServed checks that JSON contains the replacement character, as in
+// Kubernetes.
+func TestStoredInvalidUTF8IsServed(t *testing.T) {
 	a := start(t, nil)
 	pod := &corev1.Pod{ObjectMeta: metaOf("odd"), Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a\xff"}}}}
-	a.behind("/registry/pods/default/odd", a.storedAs(pod, "v1", "Pod"))
+	a.overwrite("/registry/pods/default/odd", a.storedAs(pod, "v1", "Pod"))
 	a.eventually("the value to arrive", func() bool { return a.get("/api/v1/namespaces/default/pods/odd").code == 200 })
 	for _, path := range []string{"/api/v1/namespaces/default/pods/odd", "/api/v1/pods", "/api/v1/pods?watch=1&timeoutSeconds=1&resourceVersion=0"} {
 		if r := a.want(200, "GET", path, ""); !bytes.Contains(r.body, []byte("a\ufffd")) && !bytes.Contains(r.body, []byte(`a\ufffd`)) {

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// sample is the value of a metric's line, given as it is written.
+// sample returns the value of a metric line.
 func (a *api) sample(line string) float64 {
 	a.t.Helper()
 	scanner := bufio.NewScanner(bytes.NewReader(a.get("/metrics").body))
@@ -28,8 +28,7 @@ func (a *api) sample(line string) float64 {
 	return -1
 }
 
-// TestConsistentReadsAreCounted: a read of the most recent state counts for its
-// resource; one of any state does not.
+// TestConsistentReadsAreCounted checks that only consistent reads count, by resource.
 func TestConsistentReadsAreCounted(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
@@ -46,9 +45,9 @@ func TestConsistentReadsAreCounted(t *testing.T) {
 	}
 }
 
-// TestClientThatDoesNotReadIsCut: a watch whose client does not read ends when the
-// history that it needs is gone, over each protocol, and others go on.
-func TestClientThatDoesNotReadIsCut(t *testing.T) {
+// TestWatchOfSlowReaderEnds checks that a watch ends, over each protocol, when the history that it
+// needs is gone, and that others continue.
+func TestWatchOfSlowReaderEnds(t *testing.T) {
 	t.Parallel()
 	a := start(t, func(o *Options) { o.Memory.History = 1 << 20 })
 	const path, n = "/api/v1/namespaces/default/configmaps", 16
@@ -87,8 +86,9 @@ func TestClientThatDoesNotReadIsCut(t *testing.T) {
 	}
 }
 
-// What config maps have in common is kept once; of secrets nothing is in a text that outlives them.
-func TestSecretsAreKeptForThemselves(t *testing.T) {
+// TestSecretsAreNotInDictionary checks that parts of ConfigMaps are shared, and that parts of
+// secrets are not kept after their deletion.
+func TestSecretsAreNotInDictionary(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
 	text := strings.Repeat("says much the same as others do. ", 200)

@@ -21,10 +21,10 @@ import (
 	"binnacle/services/apiserver/internal/rest/internalclient"
 )
 
-// webhooks makes what both plugins of webhooks have in common.
+// webhooks returns a function that returns the configuration of a plugin for webhooks.
 func (p *parts) webhooks() func(resource string, configuration []byte) (webhooks.Config, error) {
 	metrics := webhooks.NewMetrics(p.metrics)
-	services, ways := p.services(), p.ways()
+	services, dialers := p.services(), p.webhookDialers()
 	compiler := p.costed(features.StrictCostEnforcementForWebhooks)
 	return func(resource string, configuration []byte) (webhooks.Config, error) {
 		credentials, err := webhooks.LoadCredentials(configuration)
@@ -34,11 +34,11 @@ func (p *parts) webhooks() func(resource string, configuration []byte) (webhooks
 		k := p.lookup(admissionregistrationv1.SchemeGroupVersion.WithResource(resource))
 		return webhooks.Config{
 			Configurations: webhooks.Source{Store: k.Store, Seen: k.Seen, Decode: func(e *watchcache.Entry) (metav1.Object, error) {
-				return lastKnown(k.Coder, e)
+				return lastReadable(k.Coder, e)
 			}},
 			Ready: func() bool { return p.cache.Ready() && k.Store.Known() }, Family: p.family, Namespaces: &namespaces{p}, Authorizer: p.authz.chain,
-			Compiler: compiler, Codec: p.codec, Shapes: &views.Shapes{}, Credentials: credentials, Services: services, Ways: ways, Calls: p.calls, Answers: p.answers,
-			Notify: p.noteWebhook, Metrics: metrics, Logger: p.log.With("kind", k.Resource.Resource),
+			Compiler: compiler, Codec: p.codec, Shapes: &views.Shapes{}, Credentials: credentials, Services: services, Dialers: dialers, Calls: p.webhookMetrics, Responses: p.admissionResponses,
+			Notify: p.recordWebhookEvent, Metrics: metrics, Logger: p.log.With("kind", k.Resource.Resource),
 		}, nil
 	}
 }
@@ -67,11 +67,11 @@ func (p *parts) validatingWebhooks(c webhooks.Config, err error) (any, error) {
 	return v, nil
 }
 
-// family are the versions in which a resource is served now.
+// family returns the versions in which a resource is served now.
 func (p *parts) family(k *registry.Kind) []*apiset.Resource { return p.kinds.Current().Family(k) }
 
-// noteWebhook leaves an event about a webhook on its configuration.
-func (p *parts) noteWebhook(ctx context.Context, n webhooks.Notice) {
+// recordWebhookEvent creates an Event about a webhook for its configuration.
+func (p *parts) recordWebhookEvent(ctx context.Context, n webhooks.Notice) {
 	now := metav1.NewTime(time.Now().UTC().Truncate(time.Second))
 	e := &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{GenerateName: "admission-webhook-", Namespace: metav1.NamespaceDefault},
@@ -80,20 +80,20 @@ func (p *parts) noteWebhook(ctx context.Context, n webhooks.Notice) {
 		Message: fmt.Sprintf("admission webhook %q is not called until it answers again: %s", n.Webhook, n.Reason),
 		Source:  corev1.EventSource{Component: "binnacle-apiserver"}, FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}
-	if n.Answers {
+	if n.Reachable {
 		e.Type, e.Reason, e.Message = corev1.EventTypeNormal, "WebhookAnswers", fmt.Sprintf("admission webhook %q answers again", n.Webhook)
 	}
-	if err := p.loopback.Create(ctx, internalclient.Of("", "v1", "events", metav1.NamespaceDefault), e); err != nil && ctx.Err() == nil {
-		p.log.Warn("the event of a webhook could not be written", "configuration", n.Configuration, "webhook", n.Webhook, "error", err)
+	if err := p.client.Create(ctx, internalclient.Of("", "v1", "events", metav1.NamespaceDefault), e); err != nil && ctx.Err() == nil {
+		p.log.Warn("failed to write the event of a webhook", "configuration", n.Configuration, "webhook", n.Webhook, "error", err)
 	}
 }
 
-// services finds where services of the cluster are.
+// services returns the resolver for services of the cluster.
 func (p *parts) services() *webhookclient.Services {
 	o := &lister.Objects{Cache: p.cache}
 	services := p.lookup(corev1.SchemeGroupVersion.WithResource("services"))
-	own := internalclient.Transport{Handler: func() http.Handler { return p.handler }}
-	s := &webhookclient.Services{Self: p.address(), Own: own, Get: func(ctx context.Context, namespace, name string) (*corev1.Service, error) {
+	internal := internalclient.Transport{Handler: func() http.Handler { return p.handler }}
+	s := &webhookclient.Services{Self: p.address(), Internal: internal, Get: func(ctx context.Context, namespace, name string) (*corev1.Service, error) {
 		return lister.Get[*corev1.Service](ctx, o, &services, namespace, name)
 	}}
 	if p.options.AggregatorRouting {

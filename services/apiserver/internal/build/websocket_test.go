@@ -19,13 +19,13 @@ import (
 	media "binnacle/libs/api"
 )
 
-// message is one of WebSocket.
+// message is a WebSocket message.
 type message struct {
 	kind byte
 	data []byte
 }
 
-// readMessages reads a message as it is.
+// readMessages reads raw messages.
 var readMessages = websocket.Codec{Unmarshal: func(data []byte, kind byte, v any) error {
 	*v.(*message) = message{kind, bytes.Clone(data)}
 	return nil
@@ -130,7 +130,7 @@ func TestLogsOverWebSocket(t *testing.T) {
 	watchOverWebSocket(a)
 }
 
-// watchOverWebSocket checks that a message is an event in the form of the reference.
+// watchOverWebSocket checks that a message is an event in the form of kube-apiserver.
 func watchOverWebSocket(a *api) {
 	t := a.t
 	t.Helper()

@@ -11,9 +11,9 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol/width"
 )
 
-// TestWhatRequestsAreWorth asks a server with 250 config maps in one of two
-// namespaces, and thirteen watchers.
-func TestWhatRequestsAreWorth(t *testing.T) {
+// TestRequestWidths uses a server with 250 ConfigMaps in one of two namespaces, and thirteen
+// watches.
+func TestRequestWidths(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
 	for i := range 250 {
@@ -51,7 +51,7 @@ func TestWhatRequestsAreWorth(t *testing.T) {
 		{"PUT", "/api/v1/namespaces/default/secrets/s", flowcontrol.Width{Seats: 1, Final: 2, After: 5 * time.Millisecond}},
 		{"PUT", "/api/v1/namespaces/kube-system/secrets/s", flowcontrol.Width{Seats: 1, Final: 1, After: 5 * time.Millisecond}},
 		{"PUT", "/api/v1/namespaces/default/pods/p/status", flowcontrol.Width{Seats: 1, Final: 1, After: 5 * time.Millisecond}},
-		{"POST", "/api/v1/namespaces/default/pods/p/exec", flowcontrol.Width{Seats: 1}}, // writes nothing
+		{"POST", "/api/v1/namespaces/default/pods/p/exec", flowcontrol.Width{Seats: 1}}, // no write
 	} {
 		r := httptest.NewRequest(c.method, c.path, nil)
 		if got := width.Of(requestinfo.Resolve(r, a.parts.kinds.Current()), 10); got != c.want {
@@ -64,7 +64,7 @@ func TestWhatRequestsAreWorth(t *testing.T) {
 	}
 }
 
-// watching opens a watch that lasts as long as the test.
+// watching opens a watch for the duration of the test.
 func (a *api) watching(path string) {
 	a.t.Helper()
 	req := httptest.NewRequest("GET", a.url+path, nil).WithContext(a.t.Context())

@@ -13,9 +13,9 @@ const (
 	jsonPatch  = "application/json-patch+json"
 )
 
-// TestApplyNeedsLeaveToCreate: patch alone does not create (specification:
-// "Field ownership", rule 9), and neither does update.
-func TestApplyNeedsLeaveToCreate(t *testing.T) {
+// TestApplyNeedsCreatePermission checks that the permissions patch and update do not suffice to
+// create (specification: "Field ownership", rule 9).
+func TestApplyNeedsCreatePermission(t *testing.T) {
 	t.Parallel()
 	a := start(t, withRBAC)
 	a.want(201, "POST", rbacPath+"/clusterroles", role("patcher", `{"apiGroups":["","coordination.k8s.io"],"resources":["configmaps","leases"],"verbs":["patch","update"]}`))
@@ -37,8 +37,8 @@ func TestApplyNeedsLeaveToCreate(t *testing.T) {
 	a.want(200, "PUT", leases, strings.Replace(lease, `"name":"l"`, `"name":"l","resourceVersion":"`+version+`"`, 1), as("alice")...)
 }
 
-// TestAppliersDoNotLoseEachOther: whoever is slower starts anew.
-func TestAppliersDoNotLoseEachOther(t *testing.T) {
+// TestConcurrentAppliesLoseNothing checks that a conflicting apply is retried.
+func TestConcurrentAppliesLoseNothing(t *testing.T) {
 	t.Parallel()
 	a := shared(t)
 	configMaps := a.own("configmaps")
@@ -64,8 +64,8 @@ func TestAppliersDoNotLoseEachOther(t *testing.T) {
 	}
 }
 
-// TestWhatChangesNothingIsNotWritten by any kind of write.
-func TestWhatChangesNothingIsNotWritten(t *testing.T) {
+// TestNoOpWritesAreNotStored covers all kinds of writes.
+func TestNoOpWritesAreNotStored(t *testing.T) {
 	t.Parallel()
 	a := shared(t)
 	configMaps := a.own("configmaps")
@@ -86,7 +86,7 @@ func TestWhatChangesNothingIsNotWritten(t *testing.T) {
 	}
 }
 
-func TestPatchesThatAreRefused(t *testing.T) {
+func TestInvalidPatches(t *testing.T) {
 	t.Parallel()
 	a := shared(t)
 	configMaps := a.own("configmaps")
@@ -128,8 +128,8 @@ func TestPatchesThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestFieldValidation in every form of a write: what is unknown is told, or
-// refused, or neither.
+// TestFieldValidation covers every kind of write: unknown fields cause a warning, an error, or
+// nothing.
 func TestFieldValidation(t *testing.T) {
 	t.Parallel()
 	a := shared(t)
@@ -166,7 +166,7 @@ func TestFieldValidation(t *testing.T) {
 	}
 }
 
-func TestOwnersAreThereOnce(t *testing.T) {
+func TestDuplicateOwnerReferences(t *testing.T) {
 	t.Parallel()
 	a := shared(t)
 	configMaps := a.own("configmaps")
@@ -177,8 +177,8 @@ func TestOwnersAreThereOnce(t *testing.T) {
 	}
 }
 
-// TestLargeObjectsGoWithoutManagedFields where they do not fit with them.
-func TestLargeObjectsGoWithoutManagedFields(t *testing.T) {
+// TestLargeObjectsDropManagedFields checks objects that are too large with managed fields.
+func TestLargeObjectsDropManagedFields(t *testing.T) {
 	t.Parallel()
 	a := shared(t)
 	configMaps := a.own("configmaps")
@@ -198,7 +198,8 @@ func TestLargeObjectsGoWithoutManagedFields(t *testing.T) {
 	}
 }
 
-// TestApplyInCBOR is an apply like any other, and belongs to apply alone.
+// TestApplyInCBOR checks that CBOR apply patches work like others, and that other patches cannot
+// use CBOR.
 func TestApplyInCBOR(t *testing.T) {
 	t.Parallel()
 	a := startCBOR(t)

@@ -9,7 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/server"
 )
 
-// zpages adds /flagz and /statusz to the mux where their gates are on.
+// zpages adds /flagz and /statusz to the mux if their gates are enabled.
 func (p *parts) zpages(mux *server.Mux) {
 	const name = "kube-apiserver"
 	if p.options.Features.Enabled("ComponentFlagz") {

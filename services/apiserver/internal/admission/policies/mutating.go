@@ -41,7 +41,7 @@ func NewMutating(c Config, policies, bindings Source) *Mutating {
 	return m
 }
 
-type turnsKey struct{}
+type reinvocationKey struct{}
 
 // Admit implements admission.Mutator. It first determines the matching policies. Then they change
 // the object in order. Each policy sees the changes of earlier ones.
@@ -51,7 +51,7 @@ func (m *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 		return err
 	}
 	ctx = r.Metered(ctx)
-	c := &changing{asking: asking{config: &m.Config, ctx: ctx, request: r, views: m.views(ctx, r)}, turns: r.Turns(turnsKey{})}
+	c := &changing{asking: asking{config: &m.Config, ctx: ctx, request: r, views: m.views(ctx, r)}, reinvocation: r.Reinvocation(reinvocationKey{})}
 	for i := range found {
 		if err := c.gather(&found[i]); err != nil {
 			return err
@@ -66,19 +66,19 @@ func (m *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 		return err
 	}
 	if c.changed { // including policies that were evaluated after the last change
-		c.turns.Changed()
+		c.reinvocation.Changed()
 	}
-	c.turns.End()
+	c.reinvocation.End()
 	return c.conclude()
 }
 
 // changing is the evaluation of one request by all mutating policies.
 type changing struct {
 	asking
-	turns       *admission.Turns
-	invocations []invocation
-	refusals    []refusal
-	changed     bool
+	reinvocation *admission.Reinvocation
+	invocations  []invocation
+	refusals     []refusal
+	changed      bool
 }
 
 // invocation is a matching policy with one of its bindings and one parameter.
@@ -157,7 +157,7 @@ func (c *changing) invoke(i *invocation) error {
 	case err != nil:
 		c.refuse(i.policy, i.binding, metav1.StatusReasonInvalid, err)
 		return nil
-	case !ok || !c.turns.Asks(i.key()):
+	case !ok || !c.reinvocation.ShouldCall(i.key()):
 		return nil
 	}
 	for n := range rules.mutations {
@@ -177,7 +177,7 @@ func (c *changing) invoke(i *invocation) error {
 		}
 	}
 	if i.policy.again {
-		c.turns.Asked(i.key())
+		c.reinvocation.WantsReinvocation(i.key())
 	}
 	return nil
 }

@@ -17,8 +17,9 @@ import (
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
 )
 
-// TestWhoTheServerIs to webhooks: the user of the name that fits best, by host and port.
-func TestWhoTheServerIs(t *testing.T) {
+// TestCredentialsForHostPreferMostSpecificName covers exact names, wildcards, ports and the current
+// context.
+func TestCredentialsForHostPreferMostSpecificName(t *testing.T) {
 	users := func(names ...string) *Credentials {
 		c := clientcmdapi.NewConfig()
 		for _, n := range names {
@@ -56,12 +57,12 @@ func TestWhoTheServerIs(t *testing.T) {
 	odd := users("*")
 	odd.users.AuthInfos["*"].AuthProvider = &clientcmdapi.AuthProviderConfig{Name: "x"}
 	if _, err := odd.forHost("h:443"); err == nil {
-		t.Error("an auth provider is passed over")
+		t.Error("auth provider: got no error")
 	}
 }
 
-// TestWhereWebhooksAre: what is dialed for a configuration, and for whom the certificate has to be.
-func TestWhereWebhooksAre(t *testing.T) {
+// TestClientDialsConfiguredAddress covers services, URLs and invalid configurations.
+func TestClientDialsConfiguredAddress(t *testing.T) {
 	text := func(s string) *string { return &s }
 	odd := &Credentials{clientcmdapi.NewConfig()}
 	odd.users.AuthInfos["h.ns.svc:443"] = &clientcmdapi.AuthInfo{AuthProvider: &clientcmdapi.AuthProviderConfig{Name: "x"}}
@@ -86,14 +87,14 @@ func TestWhereWebhooksAre(t *testing.T) {
 		"certificates that are not": {config: admissionv1.WebhookClientConfig{URL: text("https://h/q"), CABundle: []byte("x")}, wrong: "certificate"},
 	} {
 		dialed := ""
-		way := func(name string) webhookclient.Dial {
+		dial := func(name string) webhookclient.Dial {
 			return func(_ context.Context, _, addr string) (net.Conn, error) {
 				dialed = name + " " + addr
 				return nil, io.ErrUnexpectedEOF
 			}
 		}
 		clients, err := newClients(&Config{
-			Credentials: c.users, Ways: webhookclient.Ways{Cluster: way("cluster"), URLs: way("url")},
+			Credentials: c.users, Dialers: webhookclient.Dialers{Cluster: dial("cluster"), URLs: dial("url")},
 			Services: &webhookclient.Services{Get: func(_ context.Context, namespace, name string) (*corev1.Service, error) {
 				if namespace != "ns" || name != "h" {
 					return nil, errors.New("no such service")
@@ -109,15 +110,15 @@ func TestWhereWebhooksAre(t *testing.T) {
 		if err == nil {
 			again, _ := caller.connect()
 			if again != client {
-				t.Errorf("%s: it is connected twice", name)
+				t.Errorf("%s: the second call created another client", name)
 			}
 			if path := client.Post().URL().Path; path != c.path && path != c.path+"/" {
-				t.Errorf("%s: the path is %s", name, path)
+				t.Errorf("%s: got path %s, want %s", name, path, c.path)
 			}
 			err = client.Post().Do(t.Context()).Error()
 		}
 		if c.wrong == "" && dialed != c.dials || c.wrong != "" && (dialed != "" || err == nil || !strings.Contains(err.Error(), c.wrong)) {
-			t.Errorf("%s: dialed %q, %v", name, dialed, err)
+			t.Errorf("%s: dialed %q, %v; want %q, error %q", name, dialed, err, c.dials, c.wrong)
 		}
 		clients.retain(nil)
 	}

@@ -17,8 +17,9 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// TestAnswersOfManyValues are not decoded: the webhook has failed, and its failurePolicy says what that means.
-func TestAnswersOfManyValues(t *testing.T) {
+// TestResponseWithTooManyValuesFails checks that such a response is a failure, to which the
+// failurePolicy applies.
+func TestResponseWithTooManyValuesFails(t *testing.T) {
 	many := strings.Repeat(",{}", 300_000)
 	for name, response := range map[string]string{
 		"causes":   `"allowed":true,"status":{"details":{"causes":[{}` + many + `]}}`,
@@ -36,8 +37,8 @@ func TestAnswersOfManyValues(t *testing.T) {
 	}
 }
 
-// TestWhatIsToldIsBounded: of causes, warnings and audit annotations.
-func TestWhatIsToldIsBounded(t *testing.T) {
+// TestResponseExtrasAreBounded covers causes, warnings and audit annotations.
+func TestResponseExtrasAreBounded(t *testing.T) {
 	var annotations strings.Builder
 	for i := range 5000 {
 		fmt.Fprintf(&annotations, `,"k%d":"v"`, i)
@@ -57,53 +58,54 @@ func TestWhatIsToldIsBounded(t *testing.T) {
 	}
 	st := status.Status()
 	if n := len(st.Details.Causes); n != 1001 || !strings.Contains(st.Details.Causes[n-1].Message, "4000 more") && !strings.Contains(st.Details.Causes[n-1].Message, "4001 more") {
-		t.Errorf("%d causes are told", n)
+		t.Errorf("got %d causes, want 1001", n)
 	}
 	if len(st.Reason) > 10<<10 || len(st.Details.UID) > 10<<10 || !strings.Contains(st.Message, "no") {
 		t.Errorf("a reason of %d bytes, a UID of %d", len(st.Reason), len(st.Details.UID))
 	}
-	told := r.Annotations()
-	if n := len(told); n > 1001 || told["a.ex.test/annotations-left-out"] != "4001" || told["a.ex.test/a"] != "b" {
-		t.Errorf("%d annotations, of which are left out %s", n, told["a.ex.test/annotations-left-out"])
+	annotated := r.Annotations()
+	if n := len(annotated); n > 1001 || annotated["a.ex.test/annotations-left-out"] != "4001" || annotated["a.ex.test/a"] != "b" {
+		t.Errorf("got %d annotations, %s omitted", n, annotated["a.ex.test/annotations-left-out"])
 	}
 	size := 0
 	for _, w := range warnings.Headers() {
 		size += len(w)
 	}
 	if size > 8<<10 || size == 0 {
-		t.Errorf("%d bytes of warnings", size)
+		t.Errorf("got %d bytes of warnings, want at most 8 KiB", size)
 	}
 }
 
-// TestPatchesHaveTheTurn of their request, which others have while the webhook is asked.
-func TestPatchesHaveTheTurn(t *testing.T) {
+// TestPatchIsAppliedWithinLimiter checks that a request releases the limiter for large requests
+// during a call and acquires it again for the patch.
+func TestPatchIsAppliedWithinLimiter(t *testing.T) {
 	patch := `[{"op":"add","path":"/data/n","value":"` + strings.Repeat("x", 100<<10) + `"}]`
 	h := serve(t, func(http.ResponseWriter, question) string {
 		return `"allowed":true,"patchType":"JSONPatch","patch":"` + base64.StdEncoding.EncodeToString([]byte(patch)) + `"`
 	})
 	b := start(t, mutating("a", h.at("/")))
 	ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{})
-	var told []string
+	var events []string
 	request.SetAside(ctx, func() func() {
-		told = append(told, "aside")
-		return func() { told = append(told, "back") }
+		events = append(events, "aside")
+		return func() { events = append(events, "back") }
 	})
 	request.SetWeigh(ctx, func(size int) bool {
 		if size >= len(patch) {
-			told = append(told, "weighed")
+			events = append(events, "weighed")
 		}
 		return true
 	})
-	if err := b.chain.Mutate(ctx, b.request()); err != nil || strings.Join(told, " ") != "aside back weighed" {
-		t.Errorf("%v, %v", told, err)
+	if err := b.chain.Mutate(ctx, b.request()); err != nil || strings.Join(events, " ") != "aside back weighed" {
+		t.Errorf("got %v, %v", events, err)
 	}
 }
 
-// TestQuestionsShareObjects: who asks many webhooks about a large object has it once.
-func TestQuestionsShareObjects(t *testing.T) {
+// TestReviewRequestsShareObjects checks that concurrent calls do not copy a large object.
+func TestReviewRequestsShareObjects(t *testing.T) {
 	const many, size = 60, 1 << 20
 	came, answer := make(chan struct{}, many), make(chan struct{})
-	// It reads nothing before it has to answer.
+	// The webhook reads the request only when it may respond.
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		came <- struct{}{}
 		<-answer
@@ -134,7 +136,7 @@ func TestQuestionsShareObjects(t *testing.T) {
 		t.Error(err)
 	}
 	if more > many*size/3 {
-		t.Errorf("%d questions about %d bytes hold %d", many, size, more)
+		t.Errorf("%d requests with an object of %d bytes use %d bytes", many, size, more)
 	}
 }
 
@@ -146,8 +148,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestLongAnnotationsAreLeftOut, however few they are.
-func TestLongAnnotationsAreLeftOut(t *testing.T) {
+func TestLongAnnotationsAreOmitted(t *testing.T) {
 	long := strings.Repeat("v", 100<<10)
 	h := serve(t, func(http.ResponseWriter, question) string {
 		return `"allowed":true,"auditAnnotations":{"a":"` + long + `","b":"` + long + `","c":"` + long + `","d":"v"}`
@@ -157,7 +158,7 @@ func TestLongAnnotationsAreLeftOut(t *testing.T) {
 	if err := b.chain.Validate(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
-	if told := r.Annotations(); len(told) != 3 || told["a.ex.test/annotations-left-out"] != "2" || told["a.ex.test/b"] != long {
-		t.Errorf("%d annotations, of which are left out %s", len(told), told["a.ex.test/annotations-left-out"])
+	if got := r.Annotations(); len(got) != 3 || got["a.ex.test/annotations-left-out"] != "2" || got["a.ex.test/b"] != long {
+		t.Errorf("got %d annotations, %s omitted", len(got), got["a.ex.test/annotations-left-out"])
 	}
 }

@@ -12,43 +12,43 @@ import (
 )
 
 const (
-	// failuresInARow open a breaker.
-	failuresInARow = 3
-	// probeInterval is between looks at a webhook whose breaker is open.
+	// failureThreshold is the number of consecutive failures that open a breaker.
+	failureThreshold = 3
+	// probeInterval is the time between probes of a webhook whose breaker is open.
 	probeInterval = time.Second
-	// trialAfter is when a request is let through to a webhook that left those from
-	// the same place unanswered, though nothing was found out meanwhile.
+	// trialAfter is the time after the last call from which the next request of an origin without
+	// responses is sent, even if no dry run succeeded.
 	trialAfter = 30 * time.Second
-	// maxOrigins bounds the places that are told apart.
+	// maxOrigins bounds the origins whose failures are counted.
 	maxOrigins = 1024
 )
 
-// Notice tells of a webhook that no longer answers, or answers again.
+// Notice reports that a webhook became unreachable or reachable.
 type Notice struct {
 	Kind, Configuration, Webhook string
-	Answers                      bool
+	Reachable                    bool
 	Reason                       string
 }
 
-// breakers are what all breakers of a plugin have in common.
+// breakers holds what all breakers of a plugin share.
 type breakers struct {
-	ctx     context.Context // ends probes
-	probes  *sync.WaitGroup
-	notify  func(context.Context, Notice)
-	metrics *Metrics
-	sort    string
-	log     *slog.Logger
-	now     func() time.Time
+	ctx      context.Context // canceled to stop probes
+	probes   *sync.WaitGroup
+	notify   func(context.Context, Notice)
+	metrics  *Metrics
+	hookType string
+	log      *slog.Logger
+	now      func() time.Time
 }
 
-// breaker keeps a webhook that does not answer from costing its time-out again
-// and again. Closed, it counts failures in a row.
+// breaker avoids the repeated cost of timeouts of a webhook that does not respond. While closed, it
+// counts consecutive failures.
 //
-// What cannot hang on the object, that there is no connection, opens it for
-// everybody, until a probe connects. A question that was sent and not answered may be
-// the object's fault, which its author must not make that of others: such failures
-// count among the requests of one namespace (or of one user, of what is in none), and
-// only for webhooks whose silence refuses.
+// A failed connection does not depend on the object. It opens the breaker for all requests until a
+// probe connects. If a request was sent and got no response, the object may be the cause, and must
+// not affect the objects of other users. Such failures are therefore counted per origin: the
+// namespace of the request, or its user if it has none. They count only for webhooks whose
+// failurePolicy is Fail.
 type breaker struct {
 	breakers
 	configuration, webhook string
@@ -58,17 +58,18 @@ type breaker struct {
 	mu       sync.Mutex // a leaf
 	failures int
 	open     bool
-	reason   error // of the last failure
-	silent   *lru.Cache[string, *silence]
+	reason   error // last failure
+	origins  *lru.Cache[string, *originFailures]
 }
 
-// silence is what came of questions from one place. The breaker's mu guards it.
-type silence struct {
+// originFailures counts the requests of one origin that got no response. The mutex of the breaker
+// guards it.
+type originFailures struct {
 	failures int
 	reason   error
-	// looked is when the webhook was last asked.
-	looked time.Time
-	asking bool
+	// lastCall is the time of the last call.
+	lastCall time.Time
+	probing  bool
 }
 
 func (b breakers) new(h *hook) *breaker {
@@ -77,49 +78,49 @@ func (b breakers) new(h *hook) *breaker {
 	if out.now == nil {
 		out.now = time.Now
 	}
-	out.silent, _ = lru.New[string, *silence](maxOrigins) // of a size that is one
+	out.origins, _ = lru.New[string, *originFailures](maxOrigins) // the size is valid
 	return out
 }
 
-// kind of the configuration.
+// kind returns the kind of the configuration.
 func (b *breaker) kind() string {
-	if b.sort == sortMutating {
+	if b.hookType == typeMutating {
 		return "MutatingWebhookConfiguration"
 	}
 	return "ValidatingWebhookConfiguration"
 }
 
-// check refuses when the breaker is open for a question.
-func (b *breaker) check(h *hook, q *question) error {
+// check returns a failure if the breaker is open for a request.
+func (b *breaker) check(h *hook, q *reviewRequest) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	reason := b.reason
 	if !b.open {
-		s, ok := b.silent.Get(q.origin)
-		if !ok || s.failures < failuresInARow || b.letThrough(h, q, s) {
+		s, ok := b.origins.Get(q.origin)
+		if !ok || s.failures < failureThreshold || b.allowTrial(h, q, s) {
 			return nil
 		}
 		reason = s.reason
 	}
 	f := newFailure(h, reason)
 	f.open = true
-	b.metrics.shortened(h.name, b.sort)
+	b.metrics.skipped(h.name, b.hookType)
 	return f
 }
 
-// letThrough tells whether a question from a silent place may be asked after all.
-// Now and then it is asked aside, where nobody waits for the answer. The caller holds
-// mu.
-func (b *breaker) letThrough(h *hook, q *question, s *silence) bool {
-	since := b.now().Sub(s.looked)
+// allowTrial reports whether a request from an origin with failures may be sent. From time to time
+// it also starts a dry run in the background, whose response no request waits for. b.mu must be
+// held.
+func (b *breaker) allowTrial(h *hook, q *reviewRequest, s *originFailures) bool {
+	since := b.now().Sub(s.lastCall)
 	switch {
-	case s.asking || since < probeInterval || b.ctx.Err() != nil:
+	case s.probing || since < probeInterval || b.ctx.Err() != nil:
 		return false
-	case since >= trialAfter || !h.dryRun: // it must not be asked in vain
-		s.looked = b.now()
+	case since >= trialAfter || !h.dryRun: // a trial without dry run has side effects
+		s.lastCall = b.now()
 		return true
 	}
-	s.asking, s.looked = true, b.now()
+	s.probing, s.lastCall = true, b.now()
 	trial := *q
 	trial.dryRun = true
 	b.probes.Add(1)
@@ -127,66 +128,65 @@ func (b *breaker) letThrough(h *hook, q *question, s *silence) bool {
 		defer b.probes.Done()
 		_, how, err := h.send(b.ctx, &trial, types.UID(uuid.NewString()), true)
 		b.mu.Lock()
-		s.asking = false
+		s.probing = false
 		b.mu.Unlock()
-		b.note(h, q, how, err)
+		b.record(h, q, how, err)
 	}()
 	return false
 }
 
-// note takes up what came of a question.
-func (b *breaker) note(h *hook, q *question, how reached, reason error) {
+// record applies the outcome of a call.
+func (b *breaker) record(h *hook, q *reviewRequest, how outcome, reason error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch how {
-	case answered:
+	case responded:
 		b.failures = 0
-		b.silent.Remove(q.origin)
-	case asked:
+		b.origins.Remove(q.origin)
+	case noResponse:
 		b.failures = 0
 		if !h.ignore {
-			b.unanswered(h, q, reason)
+			b.recordNoResponse(h, q, reason)
 		}
-	case unreached:
-		b.failed(h, reason)
+	case unreachable:
+		b.recordUnreachable(h, reason)
 	}
 }
 
-// unanswered counts a question that was sent. The caller holds mu.
-func (b *breaker) unanswered(h *hook, q *question, reason error) {
-	s, ok := b.silent.Get(q.origin)
+// recordNoResponse counts a request that was sent and got no response. b.mu must be held.
+func (b *breaker) recordNoResponse(h *hook, q *reviewRequest, reason error) {
+	s, ok := b.origins.Get(q.origin)
 	if !ok {
-		s = &silence{}
-		b.silent.Add(q.origin, s)
+		s = &originFailures{}
+		b.origins.Add(q.origin, s)
 	}
 	s.failures++
-	s.reason, s.looked = reason, b.now()
-	if s.failures == 1 || s.failures == failuresInARow {
-		b.log.Warn("admission webhook leaves a question unanswered", "configuration", b.configuration, "webhook", b.webhook,
-			"from", q.origin, "refuses at once", s.failures == failuresInARow, "error", reason)
+	s.reason, s.lastCall = reason, b.now()
+	if s.failures == 1 || s.failures == failureThreshold {
+		b.log.Warn("admission webhook did not respond", "configuration", b.configuration, "webhook", b.webhook,
+			"from", q.origin, "refuses at once", s.failures == failureThreshold, "error", reason)
 	}
 }
 
-// failed notes that a webhook could not be reached. The caller holds mu.
-func (b *breaker) failed(h *hook, reason error) {
+// recordUnreachable counts a failed connection. b.mu must be held.
+func (b *breaker) recordUnreachable(h *hook, reason error) {
 	b.reason = reason
 	b.failures++
 	switch {
 	case b.open:
 	case b.failures == 1:
 		b.log.Warn("admission webhook cannot be reached", "configuration", b.configuration, "webhook", b.webhook, "refuses", !h.ignore, "error", reason)
-	case b.failures >= failuresInARow && b.ctx.Err() == nil:
+	case b.failures >= failureThreshold && b.ctx.Err() == nil:
 		b.open = true
 		b.probes.Add(1)
 		go b.probe(h, reason.Error())
 	}
 }
 
-// probe looks whether a webhook can be reached again, until it is or is configured no
-// more.
+// probe connects to a webhook periodically until it succeeds or the webhook is removed.
 func (b *breaker) probe(h *hook, reason string) {
 	defer b.probes.Done()
-	defer b.metrics.opened(h.name, b.sort)()
+	defer b.metrics.opened(h.name, b.hookType)()
 	b.log.Error("admission webhook is not called until it can be reached again", "configuration", b.configuration, "webhook", b.webhook, "refuses", !h.ignore, "error", reason)
 	b.notify(b.ctx, Notice{Kind: b.kind(), Configuration: b.configuration, Webhook: b.webhook, Reason: reason})
 	t := time.NewTicker(probeInterval)
@@ -197,7 +197,7 @@ func (b *breaker) probe(h *hook, reason string) {
 			return
 		case <-t.C:
 		}
-		err := h.reach(b.ctx)
+		err := h.probe(b.ctx)
 		b.mu.Lock()
 		if err == nil {
 			b.open, b.failures = false, 0
@@ -207,7 +207,7 @@ func (b *breaker) probe(h *hook, reason string) {
 		b.mu.Unlock()
 		if err == nil {
 			b.log.Info("admission webhook can be reached again", "configuration", b.configuration, "webhook", b.webhook)
-			b.notify(b.ctx, Notice{Kind: b.kind(), Configuration: b.configuration, Webhook: b.webhook, Answers: true})
+			b.notify(b.ctx, Notice{Kind: b.kind(), Configuration: b.configuration, Webhook: b.webhook, Reachable: true})
 			return
 		}
 	}

@@ -18,9 +18,8 @@ import (
 
 var errNoAddress = errors.New("webhook configuration must have either service or URL")
 
-// call asks a webhook. The error is a *failure when it could not be asked, a
-// *denial when it refused.
-func (h *hook) call(ctx context.Context, q *question, mutating bool) (*verdict, error) {
+// call calls a webhook. The error is a *failure if the call failed.
+func (h *hook) call(ctx context.Context, q *reviewRequest, mutating bool) (*reviewResponse, error) {
 	if h.err != nil {
 		return nil, newFailure(h, h.err)
 	}
@@ -28,15 +27,15 @@ func (h *hook) call(ctx context.Context, q *question, mutating bool) (*verdict, 
 		return nil, err
 	}
 	uid := types.UID(uuid.NewString())
-	sort := "validating"
+	hookType := "validating"
 	if mutating {
-		sort = "mutating"
+		hookType = "mutating"
 	}
-	ctx, span := tracing.Start(ctx, "Call "+sort+" webhook", func() []attribute.KeyValue { return h.told(q, uid) })
+	ctx, span := tracing.Start(ctx, "Call "+hookType+" webhook", func() []attribute.KeyValue { return h.spanAttributes(q, uid) })
 	defer span.End()
 	v, how, err := h.send(ctx, q, uid, mutating)
-	if how == answered || ctx.Err() == nil { // else the client went, or its time is over: that says nothing of the webhook
-		h.caller.breaker.note(h, q, how, err)
+	if how == responded || ctx.Err() == nil { // otherwise the client disconnected or its request timed out, which says nothing about the webhook
+		h.caller.breaker.record(h, q, how, err)
 	}
 	if err != nil {
 		return nil, newFailure(h, err)
@@ -44,90 +43,91 @@ func (h *hook) call(ctx context.Context, q *question, mutating bool) (*verdict, 
 	return v, nil
 }
 
-// told is what traces tell of a question.
-func (h *hook) told(q *question, uid types.UID) []attribute.KeyValue {
+// spanAttributes describes a call in traces.
+func (h *hook) spanAttributes(q *reviewRequest, uid types.UID) []attribute.KeyValue {
 	return []attribute.KeyValue{
 		attribute.String("configuration", h.configuration), attribute.String("webhook", h.name), attribute.String("resource", q.resource),
 		attribute.String("subresource", q.subresource), attribute.String("operation", q.operation), attribute.String("UID", string(uid)),
 	}
 }
 
-// reached tells how far a question got.
-type reached int
+// outcome is how far a call got.
+type outcome int
 
 const (
-	// unreached: there was no connection on which it could have been sent.
-	unreached reached = iota
-	// asked: it was sent, and there was no answer in the webhook's time.
-	asked
-	// answered: there was an answer, good or not.
-	answered
+	// unreachable means that there was no connection.
+	unreachable outcome = iota
+	// noResponse means that the request was sent, and the webhook did not respond in time or closed
+	// the connection.
+	noResponse
+	// responded means that there was a response, valid or not.
+	responded
 )
 
-// send sends a review and judges the answer.
-func (h *hook) send(ctx context.Context, q *question, uid types.UID, mutating bool) (v *verdict, how reached, err error) {
+// send sends a review and validates the response.
+func (h *hook) send(ctx context.Context, q *reviewRequest, uid types.UID, mutating bool) (v *reviewResponse, how outcome, err error) {
 	client, err := h.caller.connect()
 	if err != nil {
-		return nil, answered, fmt.Errorf("could not get REST client: %w", err)
+		return nil, responded, fmt.Errorf("could not get REST client: %w", err)
 	}
-	own, cancel := context.WithTimeout(ctx, h.timeout)
+	callCtx, cancel := context.WithTimeout(ctx, h.timeout)
 	defer cancel()
-	own, came := h.caller.clients.answers.Begin(own, h.caller.key, 0)
-	defer came.End()
+	callCtx, limited := h.caller.clients.responses.Begin(callCtx, h.caller.key, 0)
+	defer limited.End()
 	var sent atomic.Bool
-	own = httptrace.WithClientTrace(own, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})
+	callCtx = httptrace.WithClientTrace(callCtx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})
 	head, rest := q.body(h.version, uid, q.dryRun)
 	r := client.Post().Body(head).SetHeader("Content-Type", "application/json")
-	if left := timeLeft(own); left > 0 {
+	if left := timeLeft(callCtx); left > 0 {
 		r.Timeout(left)
 	}
-	result := r.Do(webhookclient.WithParts(own, rest...))
+	result := r.Do(webhookclient.WithBodyParts(callCtx, rest...))
 	status := 0
 	result.StatusCode(&status)
 	var bad error
-	err = came.Into(result, maxValues, func([]byte) error {
-		answer := newAnswer(h.version)
-		if err := result.Into(answer); err != nil {
+	err = limited.Into(result, maxValues, func([]byte) error {
+		review := newReview(h.version)
+		if err := result.Into(review); err != nil {
 			return err
 		}
-		v, bad = judge(answer, uid, mutating)
+		v, bad = parseResponse(review, uid, mutating)
 		return nil
 	})
 	switch {
 	case bad != nil:
-		return nil, answered, fmt.Errorf("received invalid webhook response: %w", bad)
+		return nil, responded, fmt.Errorf("received invalid webhook response: %w", bad)
 	case err == nil:
-		return v, answered, nil
-	case came.Crowded(), status != 0 && !errors.Is(err, context.DeadlineExceeded):
-		how = answered
+		return v, responded, nil
+	case limited.Crowded(), status != 0 && !errors.Is(err, context.DeadlineExceeded):
+		how = responded
 	case sent.Load():
-		how = asked
+		how = noResponse
 	}
 	return nil, how, fmt.Errorf("failed to call webhook: %w", err)
 }
 
-// maxProbe bounds what is read of the answer to a question that is none, which says nothing.
-const maxProbe = 16 << 10
+// maxProbeResponse bounds the response to a probe, which is ignored.
+const maxProbeResponse = 16 << 10
 
-// reach tells whether a webhook can be connected to.
-func (h *hook) reach(ctx context.Context) error {
+// probe returns an error if no connection to the webhook can be established.
+func (h *hook) probe(ctx context.Context) error {
 	client, err := h.caller.connect()
 	if err != nil {
-		return nil // which is told to those who ask
+		return nil // calls return this error
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.timeout)
 	defer cancel()
-	ctx, came := h.caller.clients.answers.Begin(ctx, h.caller.key, maxProbe)
-	defer came.End()
+	ctx, limited := h.caller.clients.responses.Begin(ctx, h.caller.key, maxProbeResponse)
+	defer limited.End()
 	var sent atomic.Bool
 	_, err = client.Get().Do(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})).Raw()
 	if sent.Load() {
-		return nil // whatever it says to a question that is none
+		return nil // any response will do
 	}
 	return err
 }
 
-// timeLeft is the time until a deadline in whole seconds, the last one begun.
+// timeLeft returns the time until the deadline, rounded up to seconds.
 func timeLeft(ctx context.Context) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {

@@ -20,9 +20,9 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestChangesOfConfigurations count with the next request; what is known of the others stays known, and
-// what one said before it could not be read any more stays in force.
-func TestChangesOfConfigurations(t *testing.T) {
+// TestConfigurationChangeAppliesToNextRequest also checks that a change keeps the breakers of other
+// webhooks, and that a configuration that becomes unreadable keeps its previous state.
+func TestConfigurationChangeAppliesToNextRequest(t *testing.T) {
 	h, gone := serve(t, func(http.ResponseWriter, question) string { return `"allowed":true` }), serve(t, nil)
 	dead := gone.at("/")
 	gone.Close()
@@ -42,12 +42,12 @@ func TestChangesOfConfigurations(t *testing.T) {
 	const unasked = "binnacle_admission_webhook_unasked_total"
 	b.put("b", stored(validating("b", h.at("/1"))))
 	if err := b.one(); err == nil || b.metric(unasked) != 1 {
-		t.Errorf("beside another: %v, %v refused without asking", err, b.metric(unasked))
+		t.Errorf("with another webhook: got %v, %v requests rejected without a call", err, b.metric(unasked))
 	}
 	b.put("a", nil)
 	for i, step := range []struct {
 		value []byte
-		want  string // where it is asked
+		want  string // path of the call
 	}{{nil, "/1"}, {stored(validating("b", h.at("/2"))), "/2"}, {[]byte("damaged"), "/2"}, {stored(validating("b", h.at("/3"))), "/3"}} {
 		if step.value != nil {
 			b.put("b", step.value)
@@ -57,26 +57,27 @@ func TestChangesOfConfigurations(t *testing.T) {
 			t.Errorf("step %d: %v", i, err)
 		}
 		if q := h.questions(); len(q) != 1 || q[0].path != step.want {
-			t.Errorf("step %d: asked %+v", i, q)
+			t.Errorf("step %d: got calls %+v, want one of %s", i, q, step.want)
 		}
 	}
 }
 
-// TestTimesAreTold to the webhook: its own, or those of who has none.
-func TestTimesAreTold(t *testing.T) {
+// TestWebhookReceivesTimeout checks configured and default timeouts.
+func TestWebhookReceivesTimeout(t *testing.T) {
 	h := serve(t, func(http.ResponseWriter, question) string { return `"allowed":true` })
 	seven := int32(7)
 	for want, seconds := range map[string]*int32{"timeout=10s": nil, "timeout=7s": &seven} {
 		b := start(t, validating("h", h.at("/"), func(w *admissionv1.ValidatingWebhook) { w.TimeoutSeconds = seconds }))
 		h.forget(len(h.questions()))
 		if err := b.one(); err != nil || h.questions()[0].query != want || h.questions()[0].Request.Options.Kind != "CreateOptions" {
-			t.Errorf("%v, asked %+v; want %s", err, h.questions()[0], want)
+			t.Errorf("got %v, call %+v; want %s", err, h.questions()[0], want)
 		}
 	}
 }
 
-// TestWithoutExpressions conditions cannot be judged, and who has some has failed.
-func TestWithoutExpressions(t *testing.T) {
+// TestConditionsFailWithoutCompiler checks that a webhook with match conditions fails if no
+// compiler is available.
+func TestConditionsFailWithoutCompiler(t *testing.T) {
 	h := serve(t, func(http.ResponseWriter, question) string { return `"allowed":true` })
 	for policy, want := range map[admissionv1.FailurePolicyType]string{admissionv1.Fail: `failed calling webhook "h.ex.test": broken`, admissionv1.Ignore: ""} {
 		b := startWith(t, func(c *webhooks.Config) {
@@ -84,24 +85,24 @@ func TestWithoutExpressions(t *testing.T) {
 		}, validating("h", h.at("/"), func(w *admissionv1.ValidatingWebhook) {
 			w.FailurePolicy, w.MatchConditions = &policy, []admissionv1.MatchCondition{{Name: "a", Expression: "true"}}
 		}))
-		if got := told(b.one()); !strings.Contains(got, want) || want == "" && got != "" || len(h.questions()) != 0 {
+		if got := statusText(b.one()); !strings.Contains(got, want) || want == "" && got != "" || len(h.questions()) != 0 {
 			t.Errorf("%s: %q", policy, got)
 		}
 	}
 }
 
-// TestOtherVersions: who wants to see another one sees it, and what he makes of it counts. What cannot be
-// shown, or brought back, refuses the request whatever the failurePolicy.
-func TestOtherVersions(t *testing.T) {
+// TestWebhookSeesMatchingVersion checks that a webhook sees the version that its rules name, and
+// that its patch applies. A failed conversion rejects the request, regardless of the failurePolicy.
+func TestWebhookSeesMatchingVersion(t *testing.T) {
 	ignore := admissionv1.Ignore
 	rules := []admissionv1.RuleWithOperations{{Operations: []admissionv1.OperationType{"*"}, Rule: admissionv1.Rule{APIGroups: []string{"autoscaling"}, APIVersions: []string{"v2"}, Resources: []string{"*"}}}}
 	for name, c := range map[string]struct {
-		lost  bool // the request's own version cannot be converted
-		later bool // from the answer on
+		lost  bool // the version of the request cannot be converted
+		later bool // after the call
 		asked int
 		wrong bool
 	}{
-		"shown": {asked: 1}, "it cannot be shown": {lost: true, wrong: true}, "it cannot be brought back": {later: true, asked: 1, wrong: true},
+		"converted": {asked: 1}, "cannot be converted": {lost: true, wrong: true}, "cannot be converted back": {later: true, asked: 1, wrong: true},
 	} {
 		for _, sort := range []string{"mutating", "validating"} {
 			var lost atomic.Bool
@@ -109,14 +110,14 @@ func TestOtherVersions(t *testing.T) {
 			h := serve(t, func(_ http.ResponseWriter, q question) string {
 				lost.Store(c.lost || c.later)
 				if q.Request.Kind.Version != "v2" {
-					t.Errorf("%s: asked about %v", name, q.Request.Kind)
+					t.Errorf("%s: got a request for %v, want v2", name, q.Request.Kind)
 				}
 				if sort == "validating" {
 					return `"allowed":true`
 				}
 				return patch(`[{"op":"replace","path":"/spec/maxReplicas","value":7}]`)
 			})
-			var b *bench
+			var b *fixture
 			change := func(w *webhooks.Config) {
 				w.Family = func(*registry.Kind) (all []*apiset.Resource) {
 					for _, v := range []string{autoscalingv1.SchemeGroupVersion.Version, autoscalingv2.SchemeGroupVersion.Version} {
@@ -143,10 +144,10 @@ func TestOtherVersions(t *testing.T) {
 					replicas = 7
 				}
 			} else if c.later {
-				want = false // nothing is brought back
+				want = false // validation converts nothing back
 			}
-			if (err != nil) != want || want && !strings.HasPrefix(told(err), "500 ") || len(h.questions()) != c.asked || o.Spec.MaxReplicas != replicas {
-				t.Errorf("%s, %s: %v, asked %d times, %d replicas", name, sort, err, len(h.questions()), o.Spec.MaxReplicas)
+			if (err != nil) != want || want && !strings.HasPrefix(statusText(err), "500 ") || len(h.questions()) != c.asked || o.Spec.MaxReplicas != replicas {
+				t.Errorf("%s, %s: got %v, %d calls, %d replicas", name, sort, err, len(h.questions()), o.Spec.MaxReplicas)
 			}
 		}
 	}

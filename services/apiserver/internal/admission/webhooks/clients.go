@@ -22,26 +22,26 @@ import (
 )
 
 const (
-	// maxAnswer bounds the body of an answer; patches may be as long as objects.
-	maxAnswer = 8 << 20
-	// maxValues is how many values one may have; patches are one text.
+	// maxResponse bounds the body of a response; patches may be as long as objects.
+	maxResponse = 8 << 20
+	// maxValues bounds the JSON values of a response; a patch is a single string.
 	maxValues = 1 << 17
 )
 
-// clients connect to webhooks. Each has connections of its own, which live as
-// long as it is configured the same.
+// clients creates and caches the connections to webhooks, which live as long as the configuration
+// of a webhook is unchanged.
 type clients struct {
 	credentials *Credentials
 	services    *webhookclient.Services
-	own         http.RoundTripper // to this server itself; nil if it cannot be asked
-	ways        webhookclient.Ways
+	internal    http.RoundTripper // to this server itself; may be nil
+	dialers     webhookclient.Dialers
 	content     rest.ClientContentConfig
 	calls       *webhookclient.Metrics
-	answers     *webhookclient.Answers
+	responses   *webhookclient.ResponseLimiter
 	breakers    breakers
 	log         *slog.Logger
 
-	mu      sync.Mutex // before the mutexes of callers
+	mu      sync.Mutex // acquired before the mutexes of callers
 	callers map[string]*caller
 }
 
@@ -56,16 +56,16 @@ func newClients(c *Config, b breakers) (*clients, error) {
 	versions := []schema.GroupVersion{admissionreviewv1beta1.SchemeGroupVersion, admissionreview.SchemeGroupVersion}
 	codec := serializer.NewCodecFactory(scheme).LegacyCodec(versions...)
 	negotiated := serializer.NegotiatedSerializerWrapper(runtime.SerializerInfo{Serializer: codec})
-	var own http.RoundTripper
+	var internal http.RoundTripper
 	if c.Services != nil {
-		own = c.Services.Own
+		internal = c.Services.Internal
 	}
-	answers := c.Answers
-	if answers == nil {
-		answers = webhookclient.NewAnswers()
+	responses := c.Responses
+	if responses == nil {
+		responses = webhookclient.NewResponseLimiter()
 	}
 	return &clients{
-		credentials: c.Credentials, services: c.Services, own: own, ways: c.Ways, calls: c.Calls, answers: answers, breakers: b, log: c.Logger, callers: map[string]*caller{},
+		credentials: c.Credentials, services: c.Services, internal: internal, dialers: c.Dialers, calls: c.Calls, responses: responses, breakers: b, log: c.Logger, callers: map[string]*caller{},
 		content: rest.ClientContentConfig{
 			ContentType: runtime.ContentTypeJSON, GroupVersion: admissionreview.SchemeGroupVersion,
 			Negotiator: runtime.NewClientNegotiator(negotiated, admissionreview.SchemeGroupVersion),
@@ -85,7 +85,7 @@ type caller struct {
 	release func()
 }
 
-// caller returns that of a key, which is new when the key is.
+// caller returns the caller for a key, and creates it if needed.
 func (c *clients) caller(key string, h *hook, config admissionv1.WebhookClientConfig) *caller {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,7 +98,7 @@ func (c *clients) caller(key string, h *hook, config admissionv1.WebhookClientCo
 	return found
 }
 
-// retain lets go of all callers but those in use. Calls under way go on.
+// retain closes all callers except those in use. Calls in progress complete.
 func (c *clients) retain(used map[string]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,8 +110,8 @@ func (c *clients) retain(used map[string]bool) {
 	}
 }
 
-// close ends what stands behind a caller. Calls under way go on; their
-// connections end when they are idle for long.
+// close stops probes and closes idle connections. Calls in progress complete; their connections
+// close after the idle timeout.
 func (c *caller) close() {
 	c.breaker.retire()
 	c.mu.Lock()
@@ -121,8 +121,8 @@ func (c *caller) close() {
 	}
 }
 
-// connect makes the client when it is first needed. What fails is tried again with the next
-// call: a file with credentials may be there then.
+// connect returns the client, and creates it at the first call. After an error, the next call tries
+// again, because a missing credentials file may exist then.
 func (c *caller) connect() (*rest.RESTClient, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,9 +144,9 @@ func (c *clients) connect(w *admissionv1.WebhookClientConfig) (*rest.RESTClient,
 	if len(w.CABundle) > 0 {
 		config.CAData = append(append(config.CAData[:len(config.CAData):len(config.CAData)], '\n'), w.CABundle...)
 	}
-	client, release := webhookclient.InProcess(c.own, at, maxAnswer, c.calls), func() {}
+	client, release := webhookclient.NewInternalClient(c.internal, at, maxResponse, c.calls), func() {}
 	if client == nil {
-		if client, release, err = webhookclient.Direct(config, at, maxAnswer, c.calls); err != nil {
+		if client, release, err = webhookclient.NewClient(config, at, maxResponse, c.calls); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -158,7 +158,7 @@ func (c *clients) connect(w *admissionv1.WebhookClientConfig) (*rest.RESTClient,
 	return out, release, nil
 }
 
-// address says where a webhook is, and who the server is there.
+// address returns the address of a webhook and the client configuration for it.
 func (c *clients) address(w *admissionv1.WebhookClientConfig) (*url.URL, *rest.Config, error) {
 	s := w.Service
 	if s == nil {
@@ -178,7 +178,7 @@ func (c *clients) address(w *admissionv1.WebhookClientConfig) (*url.URL, *rest.C
 		return nil, nil, err
 	}
 	config.ServerName = host
-	namespace, name, dial := s.Namespace, s.Name, c.ways.To(true)
+	namespace, name, dial := s.Namespace, s.Name, c.dialers.For(true)
 	config.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		addr, err := c.services.Resolve(ctx, namespace, name, port)
 		if err != nil {
@@ -205,6 +205,6 @@ func (c *clients) urlAddress(w *admissionv1.WebhookClientConfig) (*url.URL, *res
 	if err != nil {
 		return nil, nil, err
 	}
-	config.Dial = c.ways.To(false)
+	config.Dial = c.dialers.For(false)
 	return at, config, nil
 }

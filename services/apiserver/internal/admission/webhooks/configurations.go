@@ -15,16 +15,16 @@ import (
 	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
-// Source is where configurations are read from.
+// Source provides the configurations.
 type Source struct {
 	Store *watchcache.Store
-	// Decode reads an entry.
+	// Decode decodes an entry.
 	Decode func(*watchcache.Entry) (metav1.Object, error)
-	// Seen waits until the store has what this server has acknowledged of it.
+	// Seen waits until the store has everything that this server acknowledged.
 	Seen func(context.Context) error
 }
 
-// configurations are the hooks that are configured, compiled.
+// configurations compiles the webhook configurations when they change.
 type configurations struct {
 	source   Source
 	hooksOf  func(metav1.Object) []webhook
@@ -33,35 +33,35 @@ type configurations struct {
 	clients  *clients
 	log      *slog.Logger
 
-	mu      sync.Mutex // serializes making; before clients.mu
-	made    map[string]*compiled
-	current atomic.Pointer[state]
+	mu       sync.Mutex // serializes compilation; acquired before clients.mu
+	compiled map[string]*compiled
+	current  atomic.Pointer[state]
 }
 
-// compiled is what was made of one entry.
+// compiled is the result of one entry.
 type compiled struct {
 	entry *watchcache.Entry
 	hooks []*hook
 }
 
-// state is what was made of all entries.
+// state is the result of all entries.
 type state struct {
 	version watchcache.Version
 	index   *matcher.Index[*hook]
-	// unread is why it is not known of all configurations what they say.
-	unread error
+	// err is set if a configuration is unreadable and has no previous state.
+	err error
 }
 
-// get returns the hooks as they are configured now. What a configuration said that cannot
-// be read any more stays in force, as it does for who follows it from elsewhere; of one
-// that could never be read nobody knows whom to ask, which is an error.
+// get returns the currently configured hooks. A configuration that became unreadable keeps its
+// previous state. A configuration that was never readable is an error, because its webhooks are
+// unknown.
 func (c *configurations) get() (*matcher.Index[*hook], error) {
 	s := c.source.Store.Snapshot()
 	if now := c.current.Load(); now != nil && now.version == s.Version() {
-		return now.index, now.unread
+		return now.index, now.err
 	}
 	now := c.make()
-	return now.index, now.unread
+	return now.index, now.err
 }
 
 func (c *configurations) make() *state {
@@ -71,25 +71,25 @@ func (c *configurations) make() *state {
 	if now := c.current.Load(); now != nil && now.version == s.Version() {
 		return now
 	}
-	made := map[string]*compiled{}
+	results := map[string]*compiled{}
 	next := &state{version: s.Version()}
 	var entries []matcher.Entry[*hook]
 	s.Ascend(c.source.Store.Prefix(), "", func(e *watchcache.Entry) bool {
-		m := c.made[e.Key()]
+		m := c.compiled[e.Key()]
 		if m == nil || m.entry != e {
 			now, err := c.compile(e)
 			switch {
 			case err == nil:
 				m = now
 			case m == nil:
-				c.log.Error("a webhook configuration cannot be read; requests are refused, as nobody knows which webhooks to call", "configuration", e.Name(), "error", err)
-				next.unread = fmt.Errorf("webhook configuration %q: %w", e.Name(), err)
+				c.log.Error("failed to read a webhook configuration; rejecting requests because the webhooks to call are unknown", "configuration", e.Name(), "error", err)
+				next.err = fmt.Errorf("webhook configuration %q: %w", e.Name(), err)
 				return true
 			default:
-				c.log.Error("a webhook configuration cannot be read; what it said before stays in force", "configuration", e.Name(), "error", err)
+				c.log.Error("failed to read a webhook configuration; keeping its previous state", "configuration", e.Name(), "error", err)
 			}
 		}
-		made[e.Key()] = m
+		results[e.Key()] = m
 		for _, h := range m.hooks {
 			at := *h
 			at.ordinal = len(entries)
@@ -97,7 +97,7 @@ func (c *configurations) make() *state {
 		}
 		return true
 	})
-	c.made = made
+	c.compiled = results
 	next.index = matcher.NewIndex(c.family, entries)
 	c.current.Store(next)
 	used := map[string]bool{}
@@ -108,8 +108,7 @@ func (c *configurations) make() *state {
 	return next
 }
 
-// names returns the names of the hooks as they are configured now; false while it is not
-// known what all configurations say.
+// names returns the names of the configured hooks, and false if a configuration is unreadable.
 func (c *configurations) names() (map[string]bool, bool) {
 	if _, err := c.get(); err != nil {
 		return nil, false
@@ -117,7 +116,7 @@ func (c *configurations) names() (map[string]bool, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out := map[string]bool{}
-	for _, m := range c.made {
+	for _, m := range c.compiled {
 		for _, h := range m.hooks {
 			out[h.name] = true
 		}
@@ -134,7 +133,7 @@ func (c *configurations) compile(e *watchcache.Entry) (*compiled, error) {
 	hooks := c.hooksOf(obj)
 	for i := range hooks {
 		h := compile(c.compiler, obj, &hooks[i])
-		config, _ := json.Marshal(hooks[i].ClientConfig) // texts and numbers
+		config, _ := json.Marshal(hooks[i].ClientConfig) // strings and numbers never fail
 		h.caller = c.clients.caller(string(obj.GetUID())+"/"+hooks[i].Name+"/"+string(config), h, hooks[i].ClientConfig)
 		m.hooks = append(m.hooks, h)
 	}

@@ -15,15 +15,15 @@ import (
 	admissionconfig "binnacle/services/apiserver/internal/admission/configuration"
 )
 
-// userAgent by which webhooks know the server.
+// userAgent is the User-Agent that webhooks see.
 const userAgent = "kube-apiserver-admission"
 
-// Credentials are who the server is to webhooks: the users of a kubeconfig, each
-// named by the host that it is for. Nil, and the zero value, are nobody.
+// Credentials are the credentials for webhooks: the users of a kubeconfig, each named by a host.
+// Nil and the zero value send none.
 type Credentials struct{ users *clientcmdapi.Config }
 
-// LoadCredentials reads the kubeconfig that a plugin's configuration names, of
-// the kind WebhookAdmissionConfiguration; without a configuration there are none.
+// LoadCredentials loads the kubeconfig that the configuration of a plugin names, of kind
+// WebhookAdmissionConfiguration. It returns nil without a configuration.
 func LoadCredentials(configuration []byte) (*Credentials, error) {
 	if len(configuration) == 0 {
 		return nil, nil
@@ -49,12 +49,12 @@ func LoadCredentials(configuration []byte) (*Credentials, error) {
 	return &Credentials{users}, nil
 }
 
-// httpsPort is left out of the names of users, or not.
+// httpsPort may be omitted in names of users.
 const httpsPort = "443"
 
-// forHost finds the user for a host and port: one of its exact name, of a
-// wildcard above it, of the name without the port when that is the usual one, "*",
-// and that of the current context, in this order.
+// forHost returns a client configuration with the credentials for a host and port. It tries, in
+// this order: the exact name, wildcards for parent domains, the same without port 443, the user
+// "*", and the user of the current context.
 func (c *Credentials) forHost(hostPort string) (*rest.Config, error) {
 	if c == nil || c.users == nil {
 		return restConfig(nil)

@@ -11,9 +11,9 @@ import (
 	"binnacle/services/apiserver/internal/admission/webhooks"
 )
 
-// TestCredentialsThatComeLate: a webhook that could not be called, as a file was not there, is
-// called when it is.
-func TestCredentialsThatComeLate(t *testing.T) {
+// TestMissingCredentialsFileIsRetried checks that a webhook whose credentials file was missing is
+// called once the file exists.
+func TestMissingCredentialsFileIsRetried(t *testing.T) {
 	h := serve(t, func(http.ResponseWriter, question) string { return `"allowed":true` })
 	dir := t.TempDir()
 	token, users := filepath.Join(dir, "token"), filepath.Join(dir, "users")
@@ -21,8 +21,8 @@ func TestCredentialsThatComeLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := startAs(t, fmt.Appendf(nil, `{"apiVersion":"apiserver.config.k8s.io/v1","kind":"WebhookAdmissionConfiguration","kubeConfigFile":%q}`, users), validating("h", h.at("/")))
-	if got := told(b.one()); !strings.Contains(got, "could not get REST client: ") || len(h.questions()) != 0 {
-		t.Errorf("without the file: %s, asked %d times", got, len(h.questions()))
+	if got := statusText(b.one()); !strings.Contains(got, "could not get REST client: ") || len(h.questions()) != 0 {
+		t.Errorf("without the file: got %s, %d calls", got, len(h.questions()))
 	}
 	if err := os.WriteFile(token, []byte("secret"), 0o600); err != nil {
 		t.Fatal(err)
@@ -31,12 +31,12 @@ func TestCredentialsThatComeLate(t *testing.T) {
 		t.Errorf("with the file: %v", err)
 	}
 	if q := h.questions(); len(q) != 1 || q[0].authorization != "Bearer secret" {
-		t.Errorf("asked: %+v", q)
+		t.Errorf("got calls %+v", q)
 	}
 }
 
-// TestConfigurationsOfCredentials: what the server starts with, and what it says of others.
-func TestConfigurationsOfCredentials(t *testing.T) {
+// TestLoadCredentialsValidatesConfiguration covers valid and invalid plugin configurations.
+func TestLoadCredentialsValidatesConfiguration(t *testing.T) {
 	users := filepath.Join(t.TempDir(), "users")
 	if err := os.WriteFile(users, []byte(`{"apiVersion":"v1","kind":"Config"}`), 0o600); err != nil {
 		t.Fatal(err)

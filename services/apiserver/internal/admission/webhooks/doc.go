@@ -1,19 +1,18 @@
-// Package webhooks asks the admission webhooks that are configured: the mutating
-// ones in order, which may patch the object, the validating ones side by side.
+// Package webhooks implements the admission plugins that call webhooks. Mutating webhooks are
+// called in order and may patch the object. Validating webhooks are called concurrently.
 //
-//	configurations ─► current: compiled hooks in a matcher.Index, made anew when a
-//	                  configuration changed
+//	configurations ─► current: compiled hooks in a matcher.Index, rebuilt when a
+//	                  configuration changes
 //	request ─► Candidates ─► Selects ─► conditions ─► call
-//	call    ─► breaker: open? ─► client ─► AdmissionReview v1 or v1beta1 ─► verdict
+//	call    ─► breaker: open? ─► client ─► AdmissionReview v1 or v1beta1 ─► response
 //
-// Configurations are read from the watch cache with each request, so what was
-// acknowledged on this replica counts from then on. Before the cache is loaded,
-// everything is refused. Package app adds the plugins to the chain.
+// Each request reads the configurations from the watch cache, so a write that this replica
+// acknowledged takes effect at once. Before the cache is loaded, all requests are rejected. Package
+// app adds the plugins to the chain.
 //
-// A hook that cannot be reached, or does not answer in its time, three times in a
-// row has its breaker opened: what it matches is then answered at once as its
-// failurePolicy says, and it is asked each second, on a dry run, until it answers.
-// Answers never open a breaker, whatever they say. Writes
-// of the server itself are shown to webhooks, except those that its readiness waits
-// for: no webhook can keep the server from starting.
+// A breaker opens after three consecutive failures to connect to a webhook, or after three
+// consecutive requests of one namespace without a response. Matching requests are then decided at
+// once by the failurePolicy, and the webhook is probed every second until it responds. A response
+// never opens a breaker, whatever it contains. Writes of the server itself call webhooks, except
+// for those that its readiness waits for, so that no webhook can prevent the start of the server.
 package webhooks

@@ -11,31 +11,31 @@ import (
 	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
-// hook is one webhook of a configuration, compiled.
+// hook is a compiled webhook of a configuration.
 type hook struct {
 	configuration, name string
-	// ordinal among all hooks of its sort.
+	// ordinal is the index among all hooks of its type.
 	ordinal int
-	// ignore lets a request pass when the hook cannot be asked.
+	// ignore reports whether failurePolicy is Ignore.
 	ignore bool
-	// reinvoke asks it again when the object changed behind it.
+	// reinvoke reports whether the hook is called again if the object changes after its call.
 	reinvoke bool
 	timeout  time.Duration
-	// dryRun tells that it may be asked on a dry run.
+	// dryRun reports whether the hook may be called for dry runs.
 	dryRun bool
-	// version of the review that it is sent.
+	// version is the AdmissionReview version to send.
 	version    string
 	criterion  *matcher.Criterion
 	conditions *matcher.Conditions
 	caller     *caller
-	// err, if set, is why it cannot be asked.
+	// err, if set, is the error of every call.
 	err error
 }
 
-// defaultTimeout of configurations that were stored without one.
+// defaultTimeout applies to configurations that were stored without a timeout.
 const defaultTimeout = 10 * time.Second
 
-// webhook is what both kinds of configurations have.
+// webhook holds the common fields of both kinds of configurations.
 type webhook struct {
 	admissionv1.ValidatingWebhook
 	reinvoke bool
@@ -62,8 +62,8 @@ func mutatingHooks(c *admissionv1.MutatingWebhookConfiguration) []webhook {
 	return out
 }
 
-// compile makes a hook of what is configured. What cannot be compiled makes one
-// that matches what its rules say and fails.
+// compile compiles a webhook. A webhook that cannot be compiled becomes a hook that matches by its
+// rules and fails.
 func compile(compiler func() (*expressions.Compiler, error), configuration metav1.Object, w *webhook) *hook {
 	h := &hook{
 		configuration: configuration.GetName(), name: w.Name, reinvoke: w.reinvoke, timeout: defaultTimeout,
@@ -92,7 +92,7 @@ func compile(compiler func() (*expressions.Compiler, error), configuration metav
 	if h.criterion, err = matcher.Compile(criteria); err != nil {
 		h.err = err
 		criteria.Namespaces, criteria.Objects = nil, nil
-		h.criterion, _ = matcher.Compile(criteria) // rules are always understood
+		h.criterion, _ = matcher.Compile(criteria) // rules always compile
 	}
 	if len(w.MatchConditions) == 0 {
 		return h

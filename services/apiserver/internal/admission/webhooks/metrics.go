@@ -12,10 +12,10 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// Sorts of webhooks, as the label type has them.
+// Types of webhooks; values of the label type.
 const (
-	sortMutating   = "admit"
-	sortValidating = "validating"
+	typeMutating   = "admit"
+	typeValidating = "validating"
 )
 
 // Values of the label error_type.
@@ -25,18 +25,17 @@ const (
 	noError       = "no_error"
 )
 
-// Metrics of webhooks, under the names that Kubernetes has for them, and two of
-// our own.
+// Metrics holds the metrics of webhooks, under the names of Kubernetes, and two of our own.
 type Metrics struct {
-	duration              *prometheus.HistogramVec
-	rejections, requests  *prometheus.CounterVec
-	failOpen              *prometheus.CounterVec
-	exclusions            *prometheus.CounterVec
-	evaluation            *prometheus.HistogramVec
-	open                  *prometheus.GaugeVec
-	answeredWithoutAsking *prometheus.CounterVec
+	duration             *prometheus.HistogramVec
+	rejections, requests *prometheus.CounterVec
+	failOpen             *prometheus.CounterVec
+	exclusions           *prometheus.CounterVec
+	evaluation           *prometheus.HistogramVec
+	open                 *prometheus.GaugeVec
+	skippedCalls         *prometheus.CounterVec
 
-	hooks *metrics.Series[hookKey, string] // the label name of a webhook
+	hooks *metrics.Series[hookKey, string] // the label value of a webhook
 	mu    sync.Mutex                       // a leaf
 	names map[string]func() (map[string]bool, bool)
 }
@@ -65,18 +64,18 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Help: "[ALPHA] Admission match condition evaluation time in seconds, identified by name and broken out for each kind containing matchConditions (webhook or policy), operation and type (validate or admit).",
 		}, []string{"name", "kind", "type", "operation"}),
 		open: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "binnacle_admission_webhook_unreachable", Help: "Admission webhooks that are not called until they answer again.",
+			Name: "binnacle_admission_webhook_unreachable", Help: "Admission webhooks that are not called until they are reachable again.",
 		}, []string{"name", "type"}),
-		answeredWithoutAsking: counter("binnacle_admission_webhook_unasked_total", "Requests that were answered by the failurePolicy of an admission webhook without calling it, because it is known not to answer.", "name", "type"),
+		skippedCalls: counter("binnacle_admission_webhook_unasked_total", "Requests decided by the failurePolicy of an admission webhook without a call, because it does not respond.", "name", "type"),
 	}
-	vectors := []vector{m.duration, m.rejections, m.requests, m.failOpen, m.exclusions, m.evaluation, m.open, m.answeredWithoutAsking}
+	vectors := []vector{m.duration, m.rejections, m.requests, m.failOpen, m.exclusions, m.evaluation, m.open, m.skippedCalls}
 	m.hooks = metrics.NewSeries(metrics.SeriesConfig[hookKey, string]{
-		Limit: maxHooks, Overflow: func(k hookKey) hookKey { return hookKey{k.sort, otherHook} },
+		Limit: maxHooks, Overflow: func(k hookKey) hookKey { return hookKey{k.hookType, otherHook} },
 		Add: func(k hookKey) string { return k.name },
 		Remove: func(k hookKey) {
-			for _, of := range typesOf[k.sort] {
+			for _, label := range typesOf[k.hookType] {
 				for _, v := range vectors {
-					v.DeletePartialMatch(prometheus.Labels{"name": k.name, "type": of})
+					v.DeletePartialMatch(prometheus.Labels{"name": k.name, "type": label})
 				}
 			}
 		},
@@ -93,97 +92,100 @@ type vector interface {
 	DeletePartialMatch(prometheus.Labels) int
 }
 
-type hookKey struct{ sort, name string }
+type hookKey struct{ hookType, name string }
 
 const (
-	// maxHooks bounds the names of webhooks that have series; otherHook stands for the others.
+	// maxHooks bounds the webhooks that have their own series. All others share the series of
+	// otherHook.
 	maxHooks  = 1000
 	otherHook = "other"
 )
 
-// typesOf are the values that the label type has for webhooks of a sort.
-var typesOf = map[string][]string{sortMutating: {"admit", "mutating"}, sortValidating: {"validating", "validate"}}
+// typesOf maps a type of webhook to the values of the label type in all metrics.
+var typesOf = map[string][]string{typeMutating: {"admit", "mutating"}, typeValidating: {"validating", "validate"}}
 
-// keepWhileConfigured has the series of webhooks of a sort removed that are not configured
-// any more. names returns the present ones, and false while they are not known.
-func (m *Metrics) keepWhileConfigured(sort string, names func() (map[string]bool, bool)) {
+// keepWhileConfigured removes the series of webhooks of a type that are no longer configured. names
+// returns the configured webhooks, and false if they are unknown.
+func (m *Metrics) keepWhileConfigured(hookType string, names func() (map[string]bool, bool)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.names[sort] = names
+	m.names[hookType] = names
 }
 
-// configured returns whether a webhook is configured.
+// configured returns a function that reports whether a webhook is configured.
 func (m *Metrics) configured() func(hookKey) bool {
 	m.mu.Lock()
-	sorts := maps.Clone(m.names)
+	byType := maps.Clone(m.names)
 	m.mu.Unlock()
 	known := map[string]map[string]bool{}
-	for sort, names := range sorts {
+	for hookType, names := range byType {
 		if now, ok := names(); ok {
-			known[sort] = now
+			known[hookType] = now
 		}
 	}
 	return func(k hookKey) bool {
-		now, ok := known[k.sort]
+		now, ok := known[k.hookType]
 		return !ok || k.name == otherHook || now[k.name]
 	}
 }
 
-// of calls use with the name that the series of a webhook have. The name is noted again
-// afterwards, so that series are removed that came after the removal of the webhook.
-func (m *Metrics) of(name, sort string, use func(name string)) {
-	use(m.hooks.Of(hookKey{sort, name}))
-	m.hooks.Of(hookKey{sort, name})
+// withName calls use with the label value for a webhook. It looks up the value again afterwards,
+// which removes series that were created after the webhook was removed.
+func (m *Metrics) withName(name, hookType string, use func(name string)) {
+	use(m.hooks.Of(hookKey{hookType, name}))
+	m.hooks.Of(hookKey{hookType, name})
 }
 
-// maxCode bounds the values of the labels of codes.
+// maxCode bounds the values of labels with status codes.
 const maxCode = 600
 
-func (m *Metrics) observe(name, sort string, op admission.Operation, d time.Duration, rejected bool, code int) {
+func (m *Metrics) observe(name, hookType string, op admission.Operation, d time.Duration, rejected bool, code int) {
 	no := strconv.FormatBool(rejected)
-	m.of(name, sort, func(name string) {
-		m.duration.WithLabelValues(name, sort, string(op), no).Observe(d.Seconds())
-		m.requests.WithLabelValues(name, sort, string(op), strconv.Itoa(min(code, maxCode)), no).Inc()
+	m.withName(name, hookType, func(name string) {
+		m.duration.WithLabelValues(name, hookType, string(op), no).Observe(d.Seconds())
+		m.requests.WithLabelValues(name, hookType, string(op), strconv.Itoa(min(code, maxCode)), no).Inc()
 	})
 }
 
-func (m *Metrics) rejected(name, sort string, op admission.Operation, why string, code int) {
-	m.of(name, sort, func(name string) {
-		m.rejections.WithLabelValues(name, sort, string(op), why, strconv.Itoa(min(code, maxCode))).Inc()
+func (m *Metrics) rejected(name, hookType string, op admission.Operation, why string, code int) {
+	m.withName(name, hookType, func(name string) {
+		m.rejections.WithLabelValues(name, hookType, string(op), why, strconv.Itoa(min(code, maxCode))).Inc()
 	})
 }
 
-func (m *Metrics) failedOpen(name, sort string) {
-	m.of(name, sort, func(name string) { m.failOpen.WithLabelValues(name, sort).Inc() })
+func (m *Metrics) failedOpen(name, hookType string) {
+	m.withName(name, hookType, func(name string) { m.failOpen.WithLabelValues(name, hookType).Inc() })
 }
 
-func (m *Metrics) evaluated(name, sort string, op admission.Operation, d time.Duration) {
-	of := sort
-	if sort == sortMutating {
-		of = "mutating"
+func (m *Metrics) evaluated(name, hookType string, op admission.Operation, d time.Duration) {
+	label := hookType
+	if hookType == typeMutating {
+		label = "mutating"
 	}
-	m.of(name, sort, func(name string) { m.evaluation.WithLabelValues(name, "webhook", of, string(op)).Observe(d.Seconds()) })
+	m.withName(name, hookType, func(name string) {
+		m.evaluation.WithLabelValues(name, "webhook", label, string(op)).Observe(d.Seconds())
+	})
 }
 
-func (m *Metrics) excluded(name, sort string, op admission.Operation) {
-	of := sort
-	if sort == sortValidating {
-		of = "validate"
+func (m *Metrics) excluded(name, hookType string, op admission.Operation) {
+	label := hookType
+	if hookType == typeValidating {
+		label = "validate"
 	}
-	m.of(name, sort, func(name string) { m.exclusions.WithLabelValues(name, "webhook", of, string(op)).Inc() })
+	m.withName(name, hookType, func(name string) { m.exclusions.WithLabelValues(name, "webhook", label, string(op)).Inc() })
 }
 
-// opened notes an open breaker and returns what notes its end, which leaves no series
-// behind if the webhook was removed meanwhile.
-func (m *Metrics) opened(name, sort string) (closed func()) {
-	m.of(name, sort, func(name string) {
-		g := m.open.WithLabelValues(name, sort)
+// opened records an open breaker and returns a function that records its end. The function leaves
+// no series behind if the webhook was removed in between.
+func (m *Metrics) opened(name, hookType string) (closed func()) {
+	m.withName(name, hookType, func(name string) {
+		g := m.open.WithLabelValues(name, hookType)
 		g.Inc()
 		closed = g.Dec
 	})
 	return closed
 }
 
-func (m *Metrics) shortened(name, sort string) {
-	m.of(name, sort, func(name string) { m.answeredWithoutAsking.WithLabelValues(name, sort).Inc() })
+func (m *Metrics) skipped(name, hookType string) {
+	m.withName(name, hookType, func(name string) { m.skippedCalls.WithLabelValues(name, hookType).Inc() })
 }

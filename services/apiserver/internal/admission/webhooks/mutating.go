@@ -19,38 +19,39 @@ import (
 	"binnacle/services/apiserver/internal/security/audit"
 )
 
-// maxOperations bounds a patch, as that of a client: each may move a whole list.
+// maxOperations bounds the operations of a patch, as for patches of clients. Each operation may
+// move a whole list.
 const maxOperations = 10000
 
-type turnsKey struct{}
+type reinvocationKey struct{}
 
-// Admit implements admission.Mutator: hooks are asked in order, each sees what
-// those before it made of the object. In the second turn only those are asked
-// that want to be, when something changed after their first one.
+// Admit implements admission.Mutator. It calls the hooks in order, and each hook sees the changes
+// of the previous ones. The second run calls only hooks that ask for reinvocation, if the object
+// changed after their first call.
 func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 	found, err := p.candidates(ctx, r)
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	turns := r.Turns(turnsKey{})
+	reinvocation := r.Reinvocation(reinvocationKey{})
 	views := p.views(ctx, r)
 	for i := range found {
-		if !turns.Asks(found[i].Value.caller.key) {
+		if !reinvocation.ShouldCall(found[i].Value.caller.key) {
 			continue
 		}
-		if err := p.consult(ctx, &found[i], r, views, turns); err != nil {
+		if err := p.callIfSelected(ctx, &found[i], r, views, reinvocation); err != nil {
 			return err
 		}
 	}
 	if err := views.Settle(); err != nil {
 		return err
 	}
-	turns.End()
+	reinvocation.End()
 	return nil
 }
 
-// consult asks one hook, if it is to be asked.
-func (p *Mutating) consult(ctx context.Context, c *matcher.Candidate[*hook], r *admission.Request, v *views.Views, turns *admission.Turns) error {
+// callIfSelected calls a hook if it selects the request.
+func (p *Mutating) callIfSelected(ctx context.Context, c *matcher.Candidate[*hook], r *admission.Request, v *views.Views, reinvocation *admission.Reinvocation) error {
 	as, view, err := p.selects(ctx, c, r, v)
 	if err != nil || view == nil {
 		return err
@@ -60,22 +61,22 @@ func (p *Mutating) consult(ctx context.Context, c *matcher.Candidate[*hook], r *
 	changed, err := p.apply(ctx, h, r, as, view)
 	audit.From(ctx).Spent(audit.MutatingWebhook, time.Since(begin))
 	request.WaitsFrom(ctx).Add(time.Since(begin))
-	p.account(h, r, begin, err)
+	p.observe(h, r, begin, err)
 	if changed {
-		turns.Changed()
+		reinvocation.Changed()
 	}
 	if h.reinvoke {
-		turns.Asked(h.caller.key)
+		reinvocation.WantsReinvocation(h.caller.key)
 	}
 	switch e := err.(type) {
 	case *failure:
 		if ctx.Err() != nil {
-			return outOfTime()
+			return timeoutError()
 		}
 		if !h.ignore {
 			return e.status()
 		}
-		r.Annotate("failed-open.mutation.webhook.admission.k8s.io/"+place(h, r), h.name)
+		r.Annotate("failed-open.mutation.webhook.admission.k8s.io/"+roundIndex(h, r), h.name)
 		return nil
 	case *denial:
 		return e.status
@@ -83,8 +84,8 @@ func (p *Mutating) consult(ctx context.Context, c *matcher.Candidate[*hook], r *
 	return err
 }
 
-// place of a call, in the keys of annotations.
-func place(h *hook, r *admission.Request) string {
+// roundIndex identifies a call in the keys of audit annotations.
+func roundIndex(h *hook, r *admission.Request) string {
 	round := 0
 	if r.Reinvoked() {
 		round = 1
@@ -92,36 +93,36 @@ func place(h *hook, r *admission.Request) string {
 	return fmt.Sprintf("round_%d_index_%d", round, h.ordinal)
 }
 
-// apply asks a hook and patches the view.
+// apply calls a hook and patches the view.
 func (p *Mutating) apply(ctx context.Context, h *hook, r *admission.Request, as matcher.As, view *views.View) (changed bool, err error) {
-	var v *verdict
+	var v *reviewResponse
 	defer func() { annotate(h, r, v, changed) }()
 	if r.DryRun && !h.dryRun {
-		return false, unsupported(h)
+		return false, dryRunUnsupported(h)
 	}
-	q, err := ask(r, as, view)
+	q, err := newReviewRequest(r, as, view)
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
-	answered := request.OnlyWaits(ctx)
+	resume := request.OnlyWaits(ctx)
 	v, err = h.call(ctx, q, true)
-	answered()
-	tell(ctx, h, r, v)
+	resume()
+	recordExtras(ctx, h, r, v)
 	if err != nil {
 		return false, err
 	}
 	if !v.allowed {
-		return false, deny(h.name, v.result)
+		return false, newDenial(h.name, v.result)
 	}
 	if n := len(v.patch); n > 0 {
-		request.Weigh(ctx, max(n, request.PerValue*request.Values(v.patch))) // or without a turn: a refusal would be taken for the webhook's
+		request.Weigh(ctx, max(n, request.PerValue*request.Values(v.patch))) // ignores a rejection, which would look like one of the webhook
 	}
 	return patch(h, view, q.object, v)
 }
 
-// patch applies what a webhook wants changed. What is wrong with it is the
-// request's end whatever the failurePolicy says.
-func patch(h *hook, view *views.View, doc []byte, v *verdict) (bool, error) {
+// patch applies the patch of a response. An invalid patch fails the request, regardless of the
+// failurePolicy.
+func patch(h *hook, view *views.View, doc []byte, v *reviewResponse) (bool, error) {
 	if len(v.patch) == 0 {
 		return false, nil
 	}
@@ -157,27 +158,27 @@ func patch(h *hook, view *views.View, doc []byte, v *verdict) (bool, error) {
 	return view.Replace(obj), nil
 }
 
-// annotate tells the audit log what a webhook changed.
-func annotate(h *hook, r *admission.Request, v *verdict, changed bool) {
-	at := place(h, r)
-	told, err := json.Marshal(struct {
+// annotate adds audit annotations about the changes of a webhook.
+func annotate(h *hook, r *admission.Request, v *reviewResponse, changed bool) {
+	at := roundIndex(h, r)
+	value, err := json.Marshal(struct {
 		Configuration string `json:"configuration"`
 		Webhook       string `json:"webhook"`
 		Mutated       bool   `json:"mutated"`
 	}{h.configuration, h.name, changed})
 	if err == nil {
-		r.Annotate("mutation.webhook.admission.k8s.io/"+at, string(told))
+		r.Annotate("mutation.webhook.admission.k8s.io/"+at, string(value))
 	}
 	if v == nil || !v.allowed || len(v.patch) == 0 {
 		return
 	}
-	told, err = json.Marshal(struct {
+	value, err = json.Marshal(struct {
 		Configuration string          `json:"configuration"`
 		Webhook       string          `json:"webhook"`
 		Patch         json.RawMessage `json:"patch,omitempty"`
 		PatchType     string          `json:"patchType,omitempty"`
 	}{h.configuration, h.name, v.patch, string(v.patchType)})
 	if err == nil {
-		r.Detail("patch.webhook.admission.k8s.io/"+at, string(told))
+		r.Detail("patch.webhook.admission.k8s.io/"+at, string(value))
 	}
 }

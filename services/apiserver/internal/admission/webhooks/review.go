@@ -16,29 +16,28 @@ import (
 	"binnacle/services/apiserver/internal/admission/views"
 )
 
-// The versions of reviews.
+// Versions of AdmissionReview.
 const (
 	reviewV1      = "v1"
 	reviewV1beta1 = "v1beta1"
 )
 
-// question is what a webhook is asked, but for its uid: the beginning of the
-// request, and the objects, which several hooks share.
-type question struct {
-	head                 []byte // ends before its last brace
+// reviewRequest is an encoded AdmissionRequest without its UID. Hooks share the encoded parts.
+type reviewRequest struct {
+	head                 []byte // without its braces
 	object, old, options []byte
 	dryRun               bool
-	// origin is the namespace that the request is in, or its user where it is in none.
+	// origin is the namespace of the request, or its user for cluster-scoped objects.
 	origin string
-	// resource, subresource and operation are what the request is about.
+	// resource, subresource and operation are used in traces.
 	resource, subresource, operation string
 }
 
-// ask makes the question of a request.
-func ask(r *admission.Request, as matcher.As, v *views.View) (*question, error) {
+// newReviewRequest encodes a request.
+func newReviewRequest(r *admission.Request, as matcher.As, v *views.View) (*reviewRequest, error) {
 	d := matcher.Describe(r, as)
 	d.DryRun = nil
-	q := &question{
+	q := &reviewRequest{
 		dryRun: r.DryRun, options: []byte("null"), origin: originOf(r),
 		resource: d.Resource.String(), subresource: d.SubResource, operation: string(d.Operation),
 	}
@@ -68,17 +67,17 @@ func ask(r *admission.Request, as matcher.As, v *views.View) (*question, error) 
 	return q, nil
 }
 
-// body is the review in a version: its beginning, and what follows, most of which all who are
-// asked share.
-func (q *question) body(version string, uid types.UID, dryRun bool) (head []byte, rest [][]byte) {
+// body returns the AdmissionReview: its beginning, and the rest in parts, most of which the calls
+// of all hooks share.
+func (q *reviewRequest) body(version string, uid types.UID, dryRun bool) (head []byte, rest [][]byte) {
 	head = fmt.Appendf(nil, `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/%s","request":{"uid":"%s",`, version, uid)
 	return head, [][]byte{
 		q.head, []byte(`,"object":`), q.object, []byte(`,"oldObject":`), q.old, fmt.Appendf(nil, `,"dryRun":%t,"options":`, dryRun), q.options, []byte("}}"),
 	}
 }
 
-// verdict is what a webhook answered.
-type verdict struct {
+// reviewResponse is the response of a webhook.
+type reviewResponse struct {
 	allowed          bool
 	result           *metav1.Status
 	patch            []byte
@@ -87,32 +86,32 @@ type verdict struct {
 	warnings         []string
 }
 
-// newAnswer is what an answer is read into.
-func newAnswer(version string) runtime.Object {
+// newReview returns the object to decode a response into.
+func newReview(version string) runtime.Object {
 	if version == reviewV1beta1 {
 		return &admissionv1beta1.AdmissionReview{}
 	}
 	return &admissionv1.AdmissionReview{}
 }
 
-// judge checks an answer.
-func judge(answer runtime.Object, uid types.UID, mutating bool) (*verdict, error) {
-	var v *verdict
-	err := fmt.Errorf("unexpected response type %T", answer)
-	switch a := answer.(type) {
+// parseResponse validates a response.
+func parseResponse(review runtime.Object, uid types.UID, mutating bool) (*reviewResponse, error) {
+	var v *reviewResponse
+	err := fmt.Errorf("unexpected response type %T", review)
+	switch a := review.(type) {
 	case *admissionv1.AdmissionReview:
-		v, err = judgeV1(a, uid, mutating)
+		v, err = parseV1(a, uid, mutating)
 	case *admissionv1beta1.AdmissionReview:
-		v, err = judgeV1beta1(a)
+		v, err = parseV1beta1(a)
 	}
 	if err != nil {
 		return nil, err
 	}
-	v.shorten()
+	v.truncate()
 	return v, nil
 }
 
-func judgeV1(a *admissionv1.AdmissionReview, uid types.UID, mutating bool) (*verdict, error) {
+func parseV1(a *admissionv1.AdmissionReview, uid types.UID, mutating bool) (*reviewResponse, error) {
 	r := a.Response
 	if r == nil {
 		return nil, errors.New("webhook response was absent")
@@ -123,7 +122,7 @@ func judgeV1(a *admissionv1.AdmissionReview, uid types.UID, mutating bool) (*ver
 	if want := admissionv1.SchemeGroupVersion.WithKind("AdmissionReview"); a.GroupVersionKind() != want {
 		return nil, fmt.Errorf("expected webhook response of %v, got %v", want, a.GroupVersionKind())
 	}
-	v := &verdict{allowed: r.Allowed, result: r.Result, auditAnnotations: r.AuditAnnotations, warnings: r.Warnings}
+	v := &reviewResponse{allowed: r.Allowed, result: r.Result, auditAnnotations: r.AuditAnnotations, warnings: r.Warnings}
 	switch {
 	case !mutating && len(r.Patch) > 0:
 		return nil, errors.New("validating webhook may not return response.patch")
@@ -143,13 +142,13 @@ func judgeV1(a *admissionv1.AdmissionReview, uid types.UID, mutating bool) (*ver
 	return v, nil
 }
 
-// judgeV1beta1 asks for less, as that version does.
-func judgeV1beta1(a *admissionv1beta1.AdmissionReview) (*verdict, error) {
+// parseV1beta1 validates less than parseV1, as Kubernetes does for that version.
+func parseV1beta1(a *admissionv1beta1.AdmissionReview) (*reviewResponse, error) {
 	r := a.Response
 	if r == nil {
 		return nil, errors.New("webhook response was absent")
 	}
-	v := &verdict{allowed: r.Allowed, result: r.Result, auditAnnotations: r.AuditAnnotations, warnings: r.Warnings, patch: r.Patch}
+	v := &reviewResponse{allowed: r.Allowed, result: r.Result, auditAnnotations: r.AuditAnnotations, warnings: r.Warnings, patch: r.Patch}
 	if len(r.Patch) > 0 {
 		v.patchType = admissionv1.PatchTypeJSONPatch
 	}

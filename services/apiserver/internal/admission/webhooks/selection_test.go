@@ -21,8 +21,8 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// TestBeforeConfigurationsAreKnown everything is refused, as nobody knows whom to ask.
-func TestBeforeConfigurationsAreKnown(t *testing.T) {
+// TestRequestsAreRejectedUntilConfigurationsAreLoaded checks that no webhook is called before.
+func TestRequestsAreRejectedUntilConfigurationsAreLoaded(t *testing.T) {
 	const notYet = `403 Forbidden: configmaps "c" is forbidden: not yet ready to handle request`
 	never := func() bool { return false }
 	for name, c := range map[string]struct {
@@ -30,13 +30,13 @@ func TestBeforeConfigurationsAreKnown(t *testing.T) {
 		want   string
 		asked  int
 	}{
-		"they are loaded":        {func(*webhooks.Config) {}, "", 1},
-		"they are not loaded":    {func(c *webhooks.Config) { c.Ready = never }, notYet, 0},
-		"loaded while one waits": {func(c *webhooks.Config) { loadedBySeeing(c) }, "", 1},
-		"nobody says what is new": {func(c *webhooks.Config) {
+		"loaded":                    {func(*webhooks.Config) {}, "", 1},
+		"not loaded":                {func(c *webhooks.Config) { c.Ready = never }, notYet, 0},
+		"loaded during the request": {func(c *webhooks.Config) { loadedBySeeing(c) }, "", 1},
+		"cache is behind": {func(c *webhooks.Config) {
 			c.Configurations.Seen = func(context.Context) error { return errors.New("behind") }
 		}, "no status: behind", 0},
-		"one of them is not read": {func(c *webhooks.Config) { c.Configurations.Decode = unreadable }, notYet, 0},
+		"unreadable configuration": {func(c *webhooks.Config) { c.Configurations.Decode = unreadable }, notYet, 0},
 	} {
 		h := serve(t, func(http.ResponseWriter, question) string { return `"allowed":true` })
 		for _, sort := range []string{"validating", "mutating"} {
@@ -49,14 +49,14 @@ func TestBeforeConfigurationsAreKnown(t *testing.T) {
 				b := startWith(t, c.change, mutating("h", h.at("/")))
 				got = b.chain.Mutate(t.Context(), b.request())
 			}
-			if asked := len(h.questions()) - before; told(got) != c.want || asked != c.asked {
-				t.Errorf("%s, %s: %v, asked %d times; want %q, %d", name, sort, got, asked, c.want, c.asked)
+			if asked := len(h.questions()) - before; statusText(got) != c.want || asked != c.asked {
+				t.Errorf("%s, %s: got %v, %d calls; want %q, %d", name, sort, got, asked, c.want, c.asked)
 			}
 		}
 	}
 }
 
-// loadedBySeeing has the configurations loaded by what is waited for.
+// loadedBySeeing makes the configurations ready when Seen is called.
 func loadedBySeeing(c *webhooks.Config) {
 	seen := false
 	c.Ready = func() bool { return seen }
@@ -65,8 +65,8 @@ func loadedBySeeing(c *webhooks.Config) {
 
 func unreadable(*watchcache.Entry) (metav1.Object, error) { return nil, errors.New("damaged") }
 
-// TestOneUnreadableConfiguration is enough to refuse everything, also what the others are for.
-func TestOneUnreadableConfiguration(t *testing.T) {
+// TestUnreadableConfigurationRejectsAllRequests checks that one unreadable configuration is enough.
+func TestUnreadableConfigurationRejectsAllRequests(t *testing.T) {
 	h := serve(t, func(http.ResponseWriter, question) string { return `"allowed":true` })
 	b := startWith(t, func(c *webhooks.Config) {
 		decode := c.Configurations.Decode
@@ -77,18 +77,19 @@ func TestOneUnreadableConfiguration(t *testing.T) {
 			return decode(e)
 		}
 	}, validating("bad", h.at("/")), validating("good", h.at("/")))
-	for range 2 { // the second time nothing is read anew
-		if err := b.one(); !strings.Contains(told(err), "not yet ready to handle request") || len(h.questions()) != 0 {
-			t.Errorf("%v, asked %d times", err, len(h.questions()))
+	for range 2 { // the second request uses the compiled state
+		if err := b.one(); !strings.Contains(statusText(err), "not yet ready to handle request") || len(h.questions()) != 0 {
+			t.Errorf("got %v, %d calls", err, len(h.questions()))
 		}
 	}
 	if !strings.Contains(b.log.String(), "damaged") {
-		t.Errorf("the log does not say why: %s", b.log)
+		t.Errorf("got log %s, want the error", b.log)
 	}
 }
 
-// TestWhoIsAskedOfNothing: webhooks do not see what configures them, nor what the server writes as it starts.
-func TestWhoIsAskedOfNothing(t *testing.T) {
+// TestExemptRequestsCallNoWebhooks covers webhook configurations, and writes at the start of the
+// server.
+func TestExemptRequestsCallNoWebhooks(t *testing.T) {
 	h := serve(t, func(http.ResponseWriter, question) string { return `"allowed":false` })
 	b := start(t, validating("h", h.at("/")))
 	own := b.chain.Validate(request.WithStartup(t.Context()), b.request())
@@ -96,22 +97,22 @@ func TestWhoIsAskedOfNothing(t *testing.T) {
 	r.Resource = b.catalog.Resource(admissionv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations"))
 	r.Kind, r.Namespace, r.Object = r.Resource.GVK(), "", &admissionv1.ValidatingWebhookConfiguration{}
 	if err := errors.Join(own, b.chain.Validate(t.Context(), r)); err != nil || len(h.questions()) != 0 {
-		t.Errorf("%v, asked %d times", err, len(h.questions()))
+		t.Errorf("got %v, %d calls", err, len(h.questions()))
 	}
-	if b.chain.Outside(t.Context(), r) || !b.chain.Outside(t.Context(), b.request()) {
-		t.Error("it is not known who is outside")
+	if b.chain.CallsExternal(t.Context(), r) || !b.chain.CallsExternal(t.Context(), b.request()) {
+		t.Error("CallsExternal returned the wrong result")
 	}
 	only := start(t, validating("h", h.at("/"), func(w *admissionv1.ValidatingWebhook) { w.Rules[0].Resources = []string{"pods"} }))
-	if err := only.one(); err != nil || only.chain.Outside(t.Context(), only.request()) {
-		t.Errorf("of another resource: %v", err)
+	if err := only.one(); err != nil || only.chain.CallsExternal(t.Context(), only.request()) {
+		t.Errorf("another resource: got %v", err)
 	}
 	unknown := startWith(t, func(c *webhooks.Config) { c.Ready = func() bool { return false } }, validating("h", h.at("/")))
-	if unknown.chain.Outside(t.Context(), unknown.request()) {
-		t.Error("what is refused anyway is told of as asked")
+	if unknown.chain.CallsExternal(t.Context(), unknown.request()) {
+		t.Error("CallsExternal returned true for a request that is rejected")
 	}
 }
 
-// labelled are namespaces with labels, or without an answer.
+// labelled returns fixed namespace labels, or an error without labels.
 type labelled struct{ labels map[string]string }
 
 func (l labelled) Labels(context.Context, string) (map[string]string, error) {
@@ -121,9 +122,9 @@ func (l labelled) Labels(context.Context, string) (map[string]string, error) {
 	return l.labels, nil
 }
 
-// TestWhoIsSelected: selectors and conditions say who is asked. Selectors that cannot be judged refuse
-// whatever the failurePolicy, conditions as it says.
-func TestWhoIsSelected(t *testing.T) {
+// TestSelectorsAndConditionsSelectRequests checks both kinds of webhooks. An error of a selector
+// rejects the request, regardless of the failurePolicy. An error of a condition is subject to it.
+func TestSelectorsAndConditionsSelectRequests(t *testing.T) {
 	selects := func(v string) func(*admissionv1.ValidatingWebhook) {
 		return func(w *admissionv1.ValidatingWebhook) {
 			w.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"is": v}}
@@ -141,7 +142,7 @@ func TestWhoIsSelected(t *testing.T) {
 	for name, c := range map[string]struct {
 		hook         func(*admissionv1.ValidatingWebhook)
 		labels       map[string]string
-		fail, ignore string // a part of what is said
+		fail, ignore string // part of the error
 	}{
 		"everything":                 {hook: when(), fail: denied, ignore: denied},
 		"a namespace":                {hook: selects("x"), labels: map[string]string{"is": "x"}, fail: denied, ignore: denied},
@@ -161,38 +162,38 @@ func TestWhoIsSelected(t *testing.T) {
 	} {
 		for policy, want := range map[admissionv1.FailurePolicyType]string{admissionv1.Fail: c.fail, admissionv1.Ignore: c.ignore} {
 			h := serve(t, func(http.ResponseWriter, question) string { return `"allowed":false` })
-			b := startWith(t, func(c2 *webhooks.Config) { c2.Namespaces, c2.Authorizer = labelled{c.labels}, nobody{} },
+			b := startWith(t, func(c2 *webhooks.Config) { c2.Namespaces, c2.Authorizer = labelled{c.labels}, denyAll{} },
 				validating("h", h.at("/"), c.hook, func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy }))
-			changes := startWith(t, func(c2 *webhooks.Config) { c2.Namespaces, c2.Authorizer = labelled{c.labels}, nobody{} },
+			changes := startWith(t, func(c2 *webhooks.Config) { c2.Namespaces, c2.Authorizer = labelled{c.labels}, denyAll{} },
 				mutating("h", h.at("/m"), func(w *admissionv1.MutatingWebhook) {
 					v := admissionv1.ValidatingWebhook{Rules: w.Rules, AdmissionReviewVersions: w.AdmissionReviewVersions, FailurePolicy: &policy}
 					c.hook(&v)
 					w.FailurePolicy, w.NamespaceSelector, w.ObjectSelector = v.FailurePolicy, v.NamespaceSelector, v.ObjectSelector
 					w.AdmissionReviewVersions, w.MatchConditions = v.AdmissionReviewVersions, v.MatchConditions
 				}))
-			changed := told(changes.chain.Mutate(t.Context(), changes.request()))
+			changed := statusText(changes.chain.Mutate(t.Context(), changes.request()))
 			asked := len(h.questions())
-			got := told(b.one())
+			got := statusText(b.one())
 			if changed != got || 2*asked != len(h.questions()) {
-				t.Errorf("%s, %s: a mutating webhook: %q, asked %d times", name, policy, changed, asked)
+				t.Errorf("%s, %s: mutating webhook: got %q, %d calls", name, policy, changed, asked)
 			}
 			h.forget(asked)
 			if want == "" && got != "" || !strings.Contains(got, want) || (len(h.questions()) == 1) != strings.Contains(want, denied) {
-				t.Errorf("%s, %s: %q, asked %d times; want %q", name, policy, got, len(h.questions()), want)
+				t.Errorf("%s, %s: got %q, %d calls; want %q", name, policy, got, len(h.questions()), want)
 			}
 		}
 	}
 }
 
-// nobody may do anything.
-type nobody struct{}
+// denyAll denies everything.
+type denyAll struct{}
 
-func (nobody) Authorize(context.Context, *authorizer.Attributes) (authorizer.Decision, string, error) {
+func (denyAll) Authorize(context.Context, *authorizer.Attributes) (authorizer.Decision, string, error) {
 	return authorizer.Deny, "", nil
 }
 
-// TestMutatingWebhooksThatFail: what comes of it is said by the failurePolicy, and told to the audit log.
-func TestMutatingWebhooksThatFail(t *testing.T) {
+// TestFailedMutatingWebhookFollowsFailurePolicy also checks audit annotations and metrics.
+func TestFailedMutatingWebhookFollowsFailurePolicy(t *testing.T) {
 	broken := serve(t, func(w http.ResponseWriter, _ question) string { w.WriteHeader(500); return "" })
 	adds := serve(t, func(http.ResponseWriter, question) string {
 		return patch(`[{"op":"add","path":"/data/a","value":"b"}]`)
@@ -223,48 +224,48 @@ func TestMutatingWebhooksThatFail(t *testing.T) {
 		}), mutating("b", adds.at("/")))
 		r := b.request()
 		r.DryRun = c.dry
-		got := told(b.chain.Mutate(t.Context(), r))
+		got := statusText(b.chain.Mutate(t.Context(), r))
 		keys := slices.Sorted(maps.Keys(r.Annotations()))
 		if !strings.HasPrefix(got, c.want) || c.want == "" && got != "" || !slices.Equal(keys, c.audit) {
-			t.Errorf("%s: %q, audit %q", name, got, keys)
+			t.Errorf("%s: got %q, audit %q", name, got, keys)
 		}
 		if n := b.metric("apiserver_admission_webhook_fail_open_count"); n != c.open {
-			t.Errorf("%s: %v counted as failed open", name, n)
+			t.Errorf("%s: got %v calls counted as failed open", name, n)
 		}
 		if n := b.metric("apiserver_admission_webhook_rejection_count"); (n == 1) != (c.want != "") {
-			t.Errorf("%s: %v counted as rejected", name, n)
+			t.Errorf("%s: got %v calls counted as rejected", name, n)
 		}
 		if patched := slices.Collect(maps.Keys(r.Details())); (len(patched) == 1) != (c.want == "") {
-			t.Errorf("%s: patches are told of as %q", name, patched)
+			t.Errorf("%s: got patch annotations %q", name, patched)
 		}
 	}
 }
 
-// TestATimeThatIsOver is no failure of a mutating webhook, which its policy could ignore.
-func TestATimeThatIsOver(t *testing.T) {
+// TestCanceledRequestTimesOutBeforeMutation checks that failurePolicy Ignore does not apply.
+func TestCanceledRequestTimesOutBeforeMutation(t *testing.T) {
 	h := serve(t, func(http.ResponseWriter, question) string { return `"allowed":true` })
 	ignore := admissionv1.Ignore
 	b := start(t, mutating("h", h.at("/"), func(w *admissionv1.MutatingWebhook) { w.FailurePolicy = &ignore }))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := b.chain.Mutate(ctx, b.request()); !strings.HasPrefix(told(err), "504 Timeout: ") {
+	if err := b.chain.Mutate(ctx, b.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
 		t.Error(err)
 	}
 }
 
-// TestATimeThatEndsMeanwhile is none of a validating webhook either.
-func TestATimeThatEndsMeanwhile(t *testing.T) {
+// TestCanceledRequestTimesOutDuringValidation checks that failurePolicy Ignore does not apply.
+func TestCanceledRequestTimesOutDuringValidation(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	h := serve(t, func(http.ResponseWriter, question) string { cancel(); panic(http.ErrAbortHandler) })
 	ignore := admissionv1.Ignore
 	b := start(t, validating("h", h.at("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &ignore }))
-	if err := b.chain.Validate(ctx, b.request()); !strings.HasPrefix(told(err), "504 Timeout: ") {
+	if err := b.chain.Validate(ctx, b.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
 		t.Error(err)
 	}
 }
 
-// TestPatchesOfNothing: what is deleted cannot be patched, whatever the failurePolicy says.
-func TestPatchesOfNothing(t *testing.T) {
+// TestPatchOfDeletionIsRejected checks that the failurePolicy does not matter.
+func TestPatchOfDeletionIsRejected(t *testing.T) {
 	h := serve(t, func(http.ResponseWriter, question) string {
 		return patch(`[{"op":"add","path":"/data/a","value":"b"}]`)
 	})
@@ -272,23 +273,23 @@ func TestPatchesOfNothing(t *testing.T) {
 	b := start(t, mutating("h", h.at("/"), func(w *admissionv1.MutatingWebhook) { w.FailurePolicy = &ignore }))
 	r := b.request()
 	r.Operation, r.OldObject, r.Object, r.Options = admission.Delete, r.Object, nil, nil
-	if got := told(b.chain.Mutate(t.Context(), r)); !strings.Contains(got, "attempted to modify the object, which is not supported for this operation") {
+	if got := statusText(b.chain.Mutate(t.Context(), r)); !strings.Contains(got, "attempted to modify the object, which is not supported for this operation") {
 		t.Error(got)
 	}
-	if got := b.chain.Mutate(t.Context(), r); !strings.Contains(told(got), "attempted") {
+	if got := b.chain.Mutate(t.Context(), r); !strings.Contains(statusText(got), "attempted") {
 		t.Error(got)
 	}
 	empty := serve(t, func(http.ResponseWriter, question) string { return patch("[]") })
 	if err := start(t, mutating("h", empty.at("/"))).chain.Mutate(t.Context(), r); err != nil {
-		t.Errorf("an empty patch: %v", err)
+		t.Errorf("empty patch: got %v", err)
 	}
 	if q := h.questions(); len(q) != 2 || q[0].Request.Object != nil || q[0].Request.OldObject == nil {
-		t.Errorf("asked: %+v", q)
+		t.Errorf("got calls %+v", q)
 	}
 }
 
-// TestTheOlderVersion of reviews: its answers have neither to name themselves nor the type of a patch.
-func TestTheOlderVersion(t *testing.T) {
+// TestV1beta1ReviewsNeedNoUIDOrPatchType covers AdmissionReview v1beta1.
+func TestV1beta1ReviewsNeedNoUIDOrPatchType(t *testing.T) {
 	older := []string{"v1beta1"}
 	answer := ""
 	h := serve(t, func(w http.ResponseWriter, _ question) string {
@@ -304,7 +305,7 @@ func TestTheOlderVersion(t *testing.T) {
 		answer = c.answer
 		b := start(t, mutating("h", h.at("/"), func(w *admissionv1.MutatingWebhook) { w.AdmissionReviewVersions = older }))
 		r := b.request()
-		got := told(b.chain.Mutate(t.Context(), r))
+		got := statusText(b.chain.Mutate(t.Context(), r))
 		if !strings.Contains(got, c.want) || c.want == "" && got != "" {
 			t.Errorf("%s: %q, want %q", c.answer, got, c.want)
 		}
@@ -312,14 +313,14 @@ func TestTheOlderVersion(t *testing.T) {
 			t.Errorf("%s: patched %t", c.answer, patched)
 		}
 		if q := h.questions(); q[len(q)-1].APIVersion != "admission.k8s.io/v1beta1" {
-			t.Errorf("asked in %s", q[len(q)-1].APIVersion)
+			t.Errorf("got a review of %s", q[len(q)-1].APIVersion)
 		}
 	}
 }
 
-// TestDetailsOfPatches: those that are applied are told of, no others; failures are counted under the code
-// that the webhook answered with.
-func TestDetailsOfPatches(t *testing.T) {
+// TestAppliedPatchesAreAnnotated also checks that failures are counted under the status code of the
+// webhook.
+func TestAppliedPatchesAreAnnotated(t *testing.T) {
 	for response, details := range map[string]int{
 		patch(`[{"op":"remove","path":"/data"}]`): 1, `"allowed":true`: 0,
 		strings.Replace(patch(`[{"op":"remove","path":"/data"}]`), "true", "false", 1): 0,

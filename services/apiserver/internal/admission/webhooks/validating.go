@@ -13,57 +13,57 @@ import (
 	"binnacle/services/apiserver/internal/security/audit"
 )
 
-// consultation is one hook that is asked about a request, and what came of it.
-type consultation struct {
+// hookCall is the call of one hook and its result.
+type hookCall struct {
 	hook     *hook
-	question *question
-	verdict  *verdict
+	request  *reviewRequest
+	response *reviewResponse
 	err      error
 	panicked any
 }
 
-// Validate implements admission.Validator: all hooks are asked side by side, and
-// the first of them, in the order of their configurations, that refuses does it.
+// Validate implements admission.Validator. It calls all hooks concurrently. If several reject the
+// request, the first one in the order of configurations determines the error.
 func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 	found, err := p.candidates(ctx, r)
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	asked, err := p.consultations(ctx, found, r)
-	if err != nil || len(asked) == 0 {
+	calls, err := p.selectedCalls(ctx, found, r)
+	if err != nil || len(calls) == 0 {
 		return err
 	}
 	if ctx.Err() != nil {
-		return outOfTime()
+		return timeoutError()
 	}
 	begin := time.Now()
 	defer request.OnlyWaits(ctx)()
 	defer func() { audit.From(ctx).Spent(audit.ValidatingWebhook, time.Since(begin)) }()
-	safely := func(c *consultation) {
+	safely := func(c *hookCall) {
 		defer func() { c.panicked = serving.Failed(recover()) }()
-		p.consult(ctx, c, r)
+		p.callHook(ctx, c, r)
 	}
 	var all sync.WaitGroup
-	for _, c := range asked[1:] {
+	for _, c := range calls[1:] {
 		all.Go(func() { safely(c) })
 	}
-	safely(asked[0]) // nobody goes on beyond the request
+	safely(calls[0]) // in this goroutine; all calls end with the request
 	all.Wait()
-	for _, c := range asked {
+	for _, c := range calls {
 		if c.panicked != nil {
-			panic(c.panicked) // it is the request's, and does not take the server with it
+			panic(c.panicked) // in the goroutine of the request, which recovers
 		}
 	}
 	request.WaitsFrom(ctx).Add(time.Since(begin))
-	return p.conclude(ctx, asked, r)
+	return p.firstError(ctx, calls, r)
 }
 
-// consultations are the hooks to ask. Those that see the request the same share
-// the question.
-func (p *Validating) consultations(ctx context.Context, found []matcher.Candidate[*hook], r *admission.Request) ([]*consultation, error) {
+// selectedCalls returns the calls to make. Hooks that see the request in the same version share the
+// encoded request.
+func (p *Validating) selectedCalls(ctx context.Context, found []matcher.Candidate[*hook], r *admission.Request) ([]*hookCall, error) {
 	views := p.views(ctx, r)
-	questions := map[matcher.As]*question{}
-	var out []*consultation
+	requests := map[matcher.As]*reviewRequest{}
+	var out []*hookCall
 	for i := range found {
 		as, view, err := p.selects(ctx, &found[i], r, views)
 		if err != nil {
@@ -72,41 +72,41 @@ func (p *Validating) consultations(ctx context.Context, found []matcher.Candidat
 		if view == nil {
 			continue
 		}
-		q := questions[as]
+		q := requests[as]
 		if q == nil {
-			if q, err = ask(r, as, view); err != nil {
+			if q, err = newReviewRequest(r, as, view); err != nil {
 				return nil, err
 			}
-			questions[as] = q
+			requests[as] = q
 		}
-		out = append(out, &consultation{hook: found[i].Value, question: q})
+		out = append(out, &hookCall{hook: found[i].Value, request: q})
 	}
 	return out, nil
 }
 
-func (p *Validating) consult(ctx context.Context, c *consultation, r *admission.Request) {
+func (p *Validating) callHook(ctx context.Context, c *hookCall, r *admission.Request) {
 	begin := time.Now()
 	if r.DryRun && !c.hook.dryRun {
-		c.err = unsupported(c.hook)
+		c.err = dryRunUnsupported(c.hook)
 	} else {
-		c.verdict, c.err = c.hook.call(ctx, c.question, false)
+		c.response, c.err = c.hook.call(ctx, c.request, false)
 	}
-	if c.err == nil && !c.verdict.allowed {
-		c.err = deny(c.hook.name, c.verdict.result)
+	if c.err == nil && !c.response.allowed {
+		c.err = newDenial(c.hook.name, c.response.result)
 	}
-	p.account(c.hook, r, begin, c.err)
+	p.observe(c.hook, r, begin, c.err)
 }
 
-// conclude makes one answer of all.
-func (p *Validating) conclude(ctx context.Context, asked []*consultation, r *admission.Request) error {
+// firstError records the results and returns the first error.
+func (p *Validating) firstError(ctx context.Context, calls []*hookCall, r *admission.Request) error {
 	var first error
-	for _, c := range asked {
-		tell(ctx, c.hook, r, c.verdict)
+	for _, c := range calls {
+		recordExtras(ctx, c.hook, r, c.response)
 		err := c.err
 		switch e := err.(type) {
 		case *failure:
 			if err = e.status(); ctx.Err() != nil {
-				err = outOfTime()
+				err = timeoutError()
 			} else if c.hook.ignore {
 				r.Annotate(fmt.Sprintf("failed-open.validating.webhook.admission.k8s.io/round_0_index_%d", c.hook.ordinal), c.hook.name)
 				err = nil

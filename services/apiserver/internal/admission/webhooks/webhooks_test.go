@@ -23,8 +23,8 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// told is an error as the client is told it.
-func told(err error) string {
+// statusText returns an error as the client sees it.
+func statusText(err error) string {
 	if err == nil {
 		return ""
 	}
@@ -36,7 +36,7 @@ func told(err error) string {
 	return fmt.Sprintf("%d %s: %s", s.Code, s.Reason, s.Message)
 }
 
-func TestAnswers(t *testing.T) {
+func TestValidatingWebhookResponses(t *testing.T) {
 	const (
 		calling = `500 InternalError: Internal error occurred: failed calling webhook "h.ex.test": `
 		invalid = calling + "received invalid webhook response: "
@@ -55,8 +55,8 @@ func TestAnswers(t *testing.T) {
 	review := func(head string) string { return `{` + head + `"response":{"uid":"UID","allowed":true}}` }
 	for name, c := range map[string]struct {
 		say     func(http.ResponseWriter, question) string
-		want    string // its beginning
-		ignored bool   // with failurePolicy Ignore it passes
+		want    string // prefix of the error
+		ignored bool   // failurePolicy Ignore allows the request
 		warned  []string
 		audit   map[string]string
 	}{
@@ -92,7 +92,7 @@ func TestAnswers(t *testing.T) {
 			b := start(t, validating("h", h.at("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy }))
 			ctx, warnings := request.WithWarnings(t.Context())
 			r := b.request()
-			got := told(b.chain.Validate(ctx, r))
+			got := statusText(b.chain.Validate(ctx, r))
 			want, audit := c.want, maps.Clone(c.audit)
 			if c.ignored && policy == admissionv1.Ignore {
 				want, audit = "", map[string]string{"failed-open.validating.webhook.admission.k8s.io/round_0_index_0": "h.ex.test"}
@@ -114,11 +114,11 @@ func patch(ops string) string {
 	return `"allowed":true,"patchType":"JSONPatch","patch":"` + base64.StdEncoding.EncodeToString([]byte(ops)) + `"`
 }
 
-func TestPatches(t *testing.T) {
+func TestMutatingWebhookPatches(t *testing.T) {
 	const internal = "500 InternalError: Internal error occurred: "
 	for name, c := range map[string]struct {
 		response string
-		want     string // of an error, its beginning
+		want     string // prefix of the error
 		data     map[string]string
 	}{
 		"adds a key":           {response: patch(`[{"op":"add","path":"/data/a","value":"b"}]`), data: map[string]string{"k": "v", "a": "b"}},
@@ -141,26 +141,27 @@ func TestPatches(t *testing.T) {
 		h := serve(t, func(http.ResponseWriter, question) string { return c.response })
 		b := start(t, mutating("h", h.at("/")))
 		r := b.request()
-		got := told(b.chain.Mutate(t.Context(), r))
+		got := statusText(b.chain.Mutate(t.Context(), r))
 		if !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 		if data := r.Object.(*corev1.ConfigMap).Data; c.want == "" && !maps.Equal(data, c.data) {
 			t.Errorf("%s: %v, want %v", name, data, c.data)
 		} else if c.want != "" && !maps.Equal(data, map[string]string{"k": "v"}) {
-			t.Errorf("%s: the object was changed: %v", name, data)
+			t.Errorf("%s: got object %v, want no change", name, data)
 		}
 	}
 }
 
-// Whoever wants it is asked again, once, when something changed behind it.
+// TestReinvocation checks that a hook that asks for it is called once more if the object changed
+// after its call.
 func TestReinvocation(t *testing.T) {
 	for name, c := range map[string]struct {
-		wants   []bool   // is the hook at this place asked again
-		changes []string // what it does each time: adds a new key, or nothing
+		wants   []bool   // reinvocation policy of each hook
+		changes []string // "new" if the hook adds a key in each call
 		asked   string
 	}{
-		"nobody wants it":           {[]bool{false, false}, []string{"new", "new"}, "/0 /1"},
+		"no hook asks for it":       {[]bool{false, false}, []string{"new", "new"}, "/0 /1"},
 		"first, second changes":     {[]bool{true, false}, []string{"", "new"}, "/0 /1 /0"},
 		"first, second does not":    {[]bool{true, false}, []string{"", ""}, "/0 /1"},
 		"second, first changes":     {[]bool{false, true}, []string{"new", ""}, "/0 /1"},
@@ -170,7 +171,7 @@ func TestReinvocation(t *testing.T) {
 	} {
 		var n int
 		h := serve(t, func(_ http.ResponseWriter, q question) string {
-			n++ // they are asked in turn
+			n++ // calls are sequential
 			if c.changes[int(q.path[1]-'0')] == "" {
 				return `"allowed":true`
 			}
@@ -194,12 +195,12 @@ func TestReinvocation(t *testing.T) {
 			asked = append(asked, q.path)
 		}
 		if got := strings.Join(asked, " "); got != c.asked {
-			t.Errorf("%s: asked %s, want %s", name, got, c.asked)
+			t.Errorf("%s: got calls %s, want %s", name, got, c.asked)
 		}
 	}
 }
 
-func TestDryRuns(t *testing.T) {
+func TestDryRunCallsWebhooksWithoutSideEffects(t *testing.T) {
 	for effects, asked := range map[admissionv1.SideEffectClass]bool{
 		admissionv1.SideEffectClassNone: true, admissionv1.SideEffectClassNoneOnDryRun: true, admissionv1.SideEffectClassSome: false, admissionv1.SideEffectClassUnknown: false,
 	} {
@@ -208,21 +209,22 @@ func TestDryRuns(t *testing.T) {
 		r := b.request()
 		r.DryRun = true
 		err := b.chain.Validate(t.Context(), r)
-		if want := `400 BadRequest: admission webhook "h.ex.test" does not support dry run`; asked && err != nil || !asked && told(err) != want {
+		if want := `400 BadRequest: admission webhook "h.ex.test" does not support dry run`; asked && err != nil || !asked && statusText(err) != want {
 			t.Errorf("%s: %v", effects, err)
 		}
 		r.DryRun = false
 		if err := b.chain.Validate(t.Context(), r); err != nil || len(h.questions()) == 0 {
-			t.Errorf("%s, in earnest: %v", effects, err)
+			t.Errorf("%s, without dry run: %v", effects, err)
 		}
 		if q := h.questions()[:len(h.questions())-1]; (len(q) == 1) != asked || asked && !q[0].Request.DryRun {
-			t.Errorf("%s: asked %d times", effects, len(q))
+			t.Errorf("%s: got %d calls", effects, len(q))
 		}
 	}
 }
 
-// A webhook that hangs costs its own time, or what is left of the request's.
-func TestTimes(t *testing.T) {
+// TestTimeoutOfWebhookAndRequest checks that a hanging webhook costs at most its own timeout or the
+// rest of the request's.
+func TestTimeoutOfWebhookAndRequest(t *testing.T) {
 	h := serve(t, func(_ http.ResponseWriter, q question) string { return `"allowed":true` })
 	hang := make(chan struct{})
 	hangs := serve(t, func(http.ResponseWriter, question) string { <-hang; return `"allowed":true` })
@@ -230,31 +232,32 @@ func TestTimes(t *testing.T) {
 	second := int32(1)
 	short := func(w *admissionv1.ValidatingWebhook) { w.TimeoutSeconds = &second }
 	ignore := func(w *admissionv1.ValidatingWebhook) { p := admissionv1.Ignore; w.FailurePolicy = &p }
-	if err := start(t, validating("h", hangs.at("/"), short)).one(); !strings.HasPrefix(told(err), `500 InternalError: Internal error occurred: failed calling webhook "h.ex.test": failed to call webhook: Post `) {
-		t.Errorf("its own time: %v", err)
+	if err := start(t, validating("h", hangs.at("/"), short)).one(); !strings.HasPrefix(statusText(err), `500 InternalError: Internal error occurred: failed calling webhook "h.ex.test": failed to call webhook: Post `) {
+		t.Errorf("webhook timeout: got %v", err)
 	}
 	if err := start(t, validating("h", hangs.at("/"), short, ignore), validating("i", h.at("/"))).one(); err != nil || len(h.questions()) != 1 {
-		t.Errorf("its own time, ignored: %v, the other was asked %d times", err, len(h.questions()))
+		t.Errorf("webhook timeout, ignored: got %v, %d calls of the other webhook", err, len(h.questions()))
 	}
-	// The time of the request is over when the webhook is asked: that is no failure
-	// of the webhook, which its policy could ignore.
+	// The request has timed out before the call. This is not a failure of the webhook,
+	// which the failurePolicy could ignore.
 	b := start(t, validating("h", hangs.at("/"), ignore))
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
-	if err := b.chain.Validate(ctx, b.request()); !strings.HasPrefix(told(err), "504 Timeout: ") {
-		t.Errorf("the request's time: %v", err)
+	if err := b.chain.Validate(ctx, b.request()); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
+		t.Errorf("request timeout: got %v", err)
 	}
 	some := admissionv1.SideEffectClassSome
 	r := b.request()
 	r.DryRun = true
 	b = start(t, validating("h", hangs.at("/"), func(w *admissionv1.ValidatingWebhook) { w.SideEffects = &some }))
-	if err := b.chain.Validate(ctx, r); !strings.HasPrefix(told(err), "504 Timeout: ") {
-		t.Errorf("the request's time, and one that must not be asked: %v", err)
+	if err := b.chain.Validate(ctx, r); !strings.HasPrefix(statusText(err), "504 Timeout: ") {
+		t.Errorf("request timeout, webhook without dry run: got %v", err)
 	}
 }
 
-// TestWhoOnlyWaits: while a webhook does not answer it is said that its request only waits.
-func TestWhoOnlyWaits(t *testing.T) {
+// TestRequestIsSuspendedDuringCall checks that a request releases its seats while it waits for a
+// webhook.
+func TestRequestIsSuspendedDuringCall(t *testing.T) {
 	var waits chan struct{}
 	hangs := serve(t, func(http.ResponseWriter, question) string {
 		select {
@@ -263,7 +266,7 @@ func TestWhoOnlyWaits(t *testing.T) {
 		}
 		return `"allowed":true`
 	})
-	for name, b := range map[string]*bench{"validating": start(t, validating("h", hangs.at("/"))), "mutating": start(t, mutating("h", hangs.at("/")))} {
+	for name, b := range map[string]*fixture{"validating": start(t, validating("h", hangs.at("/"))), "mutating": start(t, mutating("h", hangs.at("/")))} {
 		waits = make(chan struct{})
 		ctx := request.WithBegun(t.Context(), sync.OnceFunc(func() { close(waits) }))
 		ask := b.chain.Validate
@@ -271,17 +274,17 @@ func TestWhoOnlyWaits(t *testing.T) {
 			ask = b.chain.Mutate
 		}
 		if err := ask(ctx, b.request()); err != nil {
-			t.Errorf("%s: nobody was told: %v", name, err)
+			t.Errorf("%s: the request was not suspended: %v", name, err)
 		}
 	}
 }
 
-// TestPanicsBesideTheRequest are the request's, which somebody recovers from, whichever of the
-// webhooks that are asked side by side they come from.
-func TestPanicsBesideTheRequest(t *testing.T) {
+// TestPanicInConcurrentCallReachesRequest checks that a panic in any call is raised in the
+// goroutine of the request.
+func TestPanicInConcurrentCallReachesRequest(t *testing.T) {
 	var answered atomic.Int32
 	good, gone := serve(t, func(http.ResponseWriter, question) string {
-		time.Sleep(20 * time.Millisecond) // it is slower than who panics
+		time.Sleep(20 * time.Millisecond) // slower than the call that panics
 		answered.Add(1)
 		return `"allowed":true`
 	}), serve(t, nil)
@@ -297,7 +300,7 @@ func TestPanicsBesideTheRequest(t *testing.T) {
 					v = f.Value
 				}
 				if n := answered.Load(); v != b.log.bug || n != int32(i+1) {
-					t.Errorf("%s: %v, when the other has answered %d times", name, v, n)
+					t.Errorf("%s: got panic %v after %d responses of the other webhook", name, v, n)
 				}
 			}()
 			t.Errorf("%s: %v", name, b.one())
@@ -305,11 +308,11 @@ func TestPanicsBesideTheRequest(t *testing.T) {
 	}
 }
 
-func (b *bench) one() error { return b.chain.Validate(b.t.Context(), b.request()) }
+func (b *fixture) one() error { return b.chain.Validate(b.t.Context(), b.request()) }
 
-// TestTheBreaker: what cannot be reached three times in a row is not tried until it
-// can be; answers never count.
-func TestTheBreaker(t *testing.T) {
+// TestConnectionFailuresOpenBreaker checks that an unreachable webhook is not called until it is
+// reachable again. Error responses do not open the breaker.
+func TestConnectionFailuresOpenBreaker(t *testing.T) {
 	h := serve(t, func(w http.ResponseWriter, _ question) string {
 		w.WriteHeader(http.StatusInternalServerError)
 		return ""
@@ -319,7 +322,7 @@ func TestTheBreaker(t *testing.T) {
 		_ = b.one()
 	}
 	if n := len(h.questions()); n != 10 {
-		t.Errorf("a server with answers was asked %d times", n)
+		t.Errorf("got %d calls of a reachable webhook, want 10", n)
 	}
 	to := h.at("/")
 	h.Close()
@@ -327,35 +330,35 @@ func TestTheBreaker(t *testing.T) {
 	const calls = "binnacle_admission_webhook_unasked_total"
 	for i := range 3 {
 		if err := b.one(); err == nil || b.metric(calls) != 0 {
-			t.Errorf("%d: %v, %v answered without asking", i, err, b.metric(calls))
+			t.Errorf("%d: got %v, %v skipped calls", i, err, b.metric(calls))
 		}
 	}
 	want := webhooks.Notice{Kind: "ValidatingWebhookConfiguration", Configuration: "h", Webhook: "h.ex.test"}
 	n := <-b.notices
 	if !strings.Contains(n.Reason, "connection refused") {
-		t.Errorf("the reason is %s", n.Reason)
+		t.Errorf("got reason %s", n.Reason)
 	}
 	if n.Reason = ""; n != want {
-		t.Errorf("told %+v", n)
+		t.Errorf("got notice %+v", n)
 	}
 	for range 5 {
 		err := b.one()
 		if seconds, ok := apierrors.SuggestsClientDelay(err); !ok || seconds != 1 || !strings.Contains(err.Error(), "connection refused") {
-			t.Errorf("known to be gone: %v", err)
+			t.Errorf("breaker open: got %v", err)
 		}
 	}
 	if n := b.metric(calls); n != 5 {
-		t.Errorf("%v answered without asking", n)
+		t.Errorf("got %v skipped calls, want 5", n)
 	}
 	if n := b.metric("binnacle_admission_webhook_unreachable"); n != 1 {
-		t.Errorf("%v are unreachable", n)
+		t.Errorf("got %v unreachable webhooks, want 1", n)
 	}
 	if n := strings.Count(b.log.String(), "admission webhook is not called until it can be reached again"); n != 1 {
-		t.Errorf("%d lines of the log: %s", n, b.log)
+		t.Errorf("got %d log lines, want 1: %s", n, b.log)
 	}
 	select {
 	case n := <-b.notices:
-		t.Errorf("told %+v", n)
+		t.Errorf("got notice %+v", n)
 	default:
 	}
 }

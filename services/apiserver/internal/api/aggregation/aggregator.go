@@ -83,7 +83,7 @@ type Aggregator struct {
 	living context.Context
 	die    context.CancelFunc
 	probes sync.WaitGroup
-	pages  *responselimit.Room
+	pages  *responselimit.PageLimiter
 	// decoding serializes the decoding of documents, which may take much memory. Leaf lock.
 	decoding sync.Mutex
 	// settled and scheduled report the first pass of Run over the APIServices without a server and
@@ -123,7 +123,7 @@ func New(c Config) *Aggregator {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	a := &Aggregator{Config: c, wake: make(chan struct{}, 1), pages: responselimit.NewRoom()}
+	a := &Aggregator{Config: c, wake: make(chan struct{}, 1), pages: responselimit.NewPageLimiter()}
 	a.living, a.die = context.WithCancel(context.Background())
 	a.current.Store(&directory{remotes: map[schema.GroupVersion]*remote{}})
 	return a

@@ -58,7 +58,7 @@ func (m *Metrics) open(name string, is bool) {
 }
 
 // refused counts flaws of a server's certificate.
-func (m *Metrics) refused(err error) { webhookclient.CountFlaws(err, m.missingSAN, m.sha1) }
+func (m *Metrics) refused(err error) { webhookclient.CountCertificateErrors(err, m.missingSAN, m.sha1) }
 
 func (m *Metrics) failed(name, reason string) { m.counter.WithLabelValues(name, reason).Inc() }
 

@@ -30,7 +30,7 @@ type remote struct {
 	// availability does not depend on the server's certificate.
 	carry, ask *clientcerts.Pool
 	broken     error // why requests cannot be proxied
-	way        *reverseproxy.Way
+	way        *reverseproxy.Proxy
 	life       context.Context // context of work apart from requests
 	retire     context.CancelFunc
 
@@ -68,9 +68,9 @@ func newRemote(a *Aggregator, key string, s *apiregistrationv1.APIService) *remo
 	unverified.InsecureSkipVerify = true
 	r.ask = reverseproxy.Connections(a.dial, unverified, a.Certificate)
 	r.life, r.retire = context.WithCancel(a.living)
-	r.way = &reverseproxy.Way{
-		Locate: r.locate, Connections: r.carry, Pages: a.pages, Place: a.Place, LongRunning: requestinfo.LongRunning, FollowRedirects: a.FollowRedirects, Refused: a.Metrics.refused,
-		Breaker: reverseproxy.NewBreaker(r.life, &a.probes, reverseproxy.BreakerConfig{Probe: r.live, Most: a.MaxRequests, Turned: r.turned}),
+	r.way = &reverseproxy.Proxy{
+		Locate: r.locate, Connections: r.carry, Pages: a.pages, AcquireSlot: a.Place, LongRunning: requestinfo.LongRunning, FollowRedirects: a.FollowRedirects, OnError: a.Metrics.refused,
+		Breaker: reverseproxy.NewBreaker(r.life, &a.probes, reverseproxy.BreakerConfig{Probe: r.live, MaxRequests: a.MaxRequests, OnChange: r.turned}),
 		Traces:  a.Traces, Logger: a.Logger, Name: r.name,
 	}
 	r.known.Store(&description{stale: true})
@@ -85,7 +85,7 @@ func (r *remote) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 	case r.broken != nil:
 		http.Error(w, r.broken.Error(), http.StatusInternalServerError)
 	default:
-		r.way.Carry(w, in, nil)
+		r.way.Serve(w, in, nil)
 	}
 }
 

@@ -66,7 +66,7 @@ func flowsOn(t *testing.T, change func(*flowObjects)) *flowServer {
 		"prioritylevelconfigurations": flowcontrolv1.PriorityLevelConfigurationList{Items: live.Levels},
 		"flowschemas":                 flowcontrolv1.FlowSchemaList{Items: live.Schemas},
 	}}
-	b := &Bootstrap{Config: Config{API: &internalclient.Client{Door: f}}}
+	b := &Bootstrap{Config: Config{API: &internalclient.Client{Doer: f}}}
 	if err := b.flowConfig(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -134,7 +134,7 @@ func show(o, out any) error {
 
 // keeper runs one replica's; stop waits for its end.
 func (w *world) keeper(identity string) (stop func()) {
-	k := leaderelection.New(leaderelection.Config{API: &internalclient.Client{Door: w}, Identity: identity, Logger: slog.New(slog.NewJSONHandler(&w.logged, nil)), Now: time.Now})
+	k := leaderelection.New(leaderelection.Config{API: &internalclient.Client{Doer: w}, Identity: identity, Logger: slog.New(slog.NewJSONHandler(&w.logged, nil)), Now: time.Now})
 	w.mu.Lock()
 	w.told = append(w.told, k)
 	w.mu.Unlock()

@@ -1,7 +1,6 @@
-// Package conversion brings objects of custom resources from one version to
-// another by the webhook of their definition (specification: "Custom resources",
-// conversion). It knows documents only: it asks, and holds what comes back to what
-// a webhook may change, which is all but the metadata, of which it may change
-// labels and annotations. It keeps nothing but connections; package kind calls it,
-// and package represent keeps what it returns.
+// Package conversion converts custom resources between versions with the webhook of their
+// definition (specification: "Custom resources", conversion). It works on encoded objects. It sends
+// them to the webhook and verifies that the webhook changed only what it may: everything except
+// metadata, of which it may change labels and annotations. It keeps no state except connections.
+// Package kind calls it, and package responsewriters caches its results.
 package conversion

@@ -17,32 +17,32 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// document is one that is converted.
+// document is an object to convert.
 type document struct {
 	raw              []byte
-	at               int // its place among all
+	index            int // in the request
 	apiVersion, kind string
-	metadata         []byte // text; nil when there is none
+	metadata         []byte // JSON; nil if absent
 	identity
 	converted []byte
 }
 
-// identity is what no conversion may change.
+// identity holds the metadata that no conversion may change.
 type identity struct{ name, namespace, uid string }
 
 func (d *document) gvk() schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(d.apiVersion, d.kind)
 }
 
-// undecodable is told as it is; a typeError and a metadataError name what they are
-// about.
+// Errors about a returned object. The message of a decodeError is returned unchanged. Those of a
+// typeError and a metadataError are prefixed with the object that they concern.
 type (
-	undecodable   struct{ error }
+	decodeError   struct{ error }
 	typeError     struct{ error }
 	metadataError struct{ error }
 )
 
-// read looks at a document's type and metadata.
+// read decodes the type and metadata of an object.
 func read(raw []byte) (*document, error) {
 	t, err := tape.Parse(raw)
 	if err != nil {
@@ -73,10 +73,9 @@ func textAt(t *tape.Doc, object tape.Ref, name string) string {
 	return ""
 }
 
-// take makes what a webhook returned the converted form, with the metadata that
-// there was.
-func (d *document) take(answer []byte, want schema.GroupVersion) error {
-	t, got, err := readAnswer(answer)
+// setConverted validates a returned object and sets the converted form, with the original metadata.
+func (d *document) setConverted(converted []byte, want schema.GroupVersion) error {
+	t, got, err := readConverted(converted)
 	if err != nil {
 		return err
 	}
@@ -94,43 +93,43 @@ func (d *document) take(answer []byte, want schema.GroupVersion) error {
 	case got.uid != d.uid:
 		return fmt.Errorf("must have the same UID: %v != %v", d.uid, got.uid)
 	}
-	d.converted, err = restore(d.metadata, t)
+	d.converted, err = restoreMetadata(d.metadata, t)
 	return err
 }
 
-// readAnswer reads an object of an answer; what has no type is told as Kubernetes
-// tells it.
-func readAnswer(answer []byte) (*tape.Doc, *document, error) {
-	if len(answer) == 0 || string(bytes.TrimSpace(answer)) == "null" {
-		return nil, nil, &undecodable{errors.New("unexpected end of JSON input")}
+// readConverted decodes a returned object. For an object without a type, it returns the error of
+// Kubernetes.
+func readConverted(converted []byte) (*tape.Doc, *document, error) {
+	if len(converted) == 0 || string(bytes.TrimSpace(converted)) == "null" {
+		return nil, nil, &decodeError{errors.New("unexpected end of JSON input")}
 	}
-	t, err := tape.Parse(answer)
+	t, err := tape.Parse(converted)
 	if err != nil {
-		return nil, nil, &undecodable{err}
+		return nil, nil, &decodeError{err}
 	}
 	if !t.Clean() {
 		clean, err := t.Cleaned()
 		t.Release()
 		if err != nil {
-			return nil, nil, &undecodable{err}
+			return nil, nil, &decodeError{err}
 		}
 		t = clean
 	}
 	got, err := describe(t)
 	if err != nil || got.kind == "" {
-		_, _, why := unstructured.UnstructuredJSONScheme.Decode(answer, nil, nil)
+		_, _, why := unstructured.UnstructuredJSONScheme.Decode(converted, nil, nil)
 		if why == nil {
 			why = err
 		}
 		t.Release()
-		return nil, nil, &undecodable{why}
+		return nil, nil, &decodeError{why}
 	}
 	return t, got, nil
 }
 
-// restore gives an answer the metadata that its object had, but for labels and
+// restoreMetadata returns the returned object with the original metadata, except for labels and
 // annotations.
-func restore(metadata []byte, t *tape.Doc) ([]byte, error) {
+func restoreMetadata(metadata []byte, t *tape.Doc) ([]byte, error) {
 	m := t.Find(tape.Root, "metadata")
 	if m == tape.None {
 		if metadata == nil {
@@ -179,8 +178,8 @@ var checks = map[string]func(map[string]string, *field.Path) field.ErrorList{
 	"labels": metav1validation.ValidateLabels, "annotations": validation.ValidateAnnotations,
 }
 
-// stringMap is the text of labels or annotations as a webhook returned them; nil
-// when there are none. What it changed must be valid.
+// stringMap returns the encoded labels or annotations of a returned object; nil if there are none.
+// It validates changed ones.
 func stringMap(t *tape.Doc, metadata tape.Ref, name string, had json.RawMessage, check func(map[string]string, *field.Path) field.ErrorList) (json.RawMessage, error) {
 	v := t.Find(metadata, name)
 	if v == tape.None || t.Kind(v) == tape.Null {

@@ -17,27 +17,26 @@ import (
 )
 
 const (
-	// timeLimit is how long a webhook has for one question.
-	timeLimit = 30 * time.Second
-	// A question has so many objects at most, and so many bytes of them but for
-	// the last one.
+	// timeout bounds one call.
+	timeout = 30 * time.Second
+	// maxObjects and maxBytes bound the objects of one call. The last object may exceed maxBytes.
 	maxObjects, maxBytes = 500, 1 << 20
-	// maxAnswer bounds an answer in bytes. It has no more than maxGrowth times what was asked,
-	// and moreBytes for each object; nor has all that a Convert comes to, and maxAnswer.
-	maxAnswer, maxGrowth, moreBytes = 64 << 20, 4, 1 << 20
-	// moreValues is how many values an answer may have beside maxGrowth times those that were
-	// asked about.
-	moreValues = 1 << 17
+	// A response may have maxGrowth times the bytes of the request plus bytesPerObject for each
+	// object, but at most maxResponse. All responses of one Convert may have maxGrowth times the
+	// bytes of the objects plus maxResponse.
+	maxResponse, maxGrowth, bytesPerObject = 64 << 20, 4, 1 << 20
+	// extraValues is the number of JSON values that a response may have in addition to maxGrowth
+	// times those of the request.
+	extraValues = 1 << 17
 )
 
-// Asker asks webhooks.
-type Asker interface {
-	Ask(ctx context.Context, hook *webhookclient.Webhook, terms webhookclient.Terms, question, answer runtime.Object) error
+// Caller calls webhooks.
+type Caller interface {
+	Call(ctx context.Context, hook *webhookclient.Webhook, options webhookclient.CallOptions, request, response runtime.Object) error
 }
 
-// NewAsker returns an Asker of webhooks that are found by services and reached by ways. Answers are
-// those that are read at a time; they and metrics may be nil.
-func NewAsker(services *webhookclient.Services, ways webhookclient.Ways, answers *webhookclient.Answers, m *webhookclient.Metrics) (*webhookclient.Webhooks, error) {
+// NewCaller returns a Caller for webhooks. responses and m may be nil.
+func NewCaller(services *webhookclient.Services, dialers webhookclient.Dialers, responses *webhookclient.ResponseLimiter, m *webhookclient.Metrics) (*webhookclient.Webhooks, error) {
 	scheme := runtime.NewScheme()
 	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
 		return nil, err
@@ -45,33 +44,33 @@ func NewAsker(services *webhookclient.Services, ways webhookclient.Ways, answers
 	scheme.AddKnownTypes(apiextensionsv1beta1.SchemeGroupVersion, &apiextensionsv1beta1.ConversionReview{})
 	return webhookclient.NewWebhooks(webhookclient.WebhooksConfig{
 		Scheme: scheme, Versions: []schema.GroupVersion{apiextensionsv1.SchemeGroupVersion, apiextensionsv1beta1.SchemeGroupVersion},
-		Resolve: services.Resolve, Own: services.Own, Ways: ways, Timeout: timeLimit, MaxAnswer: maxAnswer, Answers: answers, Metrics: m,
+		Resolve: services.Resolve, Internal: services.Internal, Dialers: dialers, Timeout: timeout, MaxResponse: maxResponse, Responses: responses, Metrics: m,
 	})
 }
 
 // Webhook converts the objects of one definition.
 type Webhook struct {
-	asker Asker
-	hook  webhookclient.Webhook
-	name  string // of the definition
-	group string
-	old   bool // it speaks v1beta1
+	caller  Caller
+	hook    webhookclient.Webhook
+	name    string // of the definition
+	group   string
+	v1beta1 bool // version of ConversionReview
 }
 
-// New makes what converts by the webhook of a definition; nil when it has none.
-func New(asker Asker, d *apiextensionsv1.CustomResourceDefinition) *Webhook {
+// New returns a converter that calls the webhook of a definition; nil if it has none.
+func New(caller Caller, d *apiextensionsv1.CustomResourceDefinition) *Webhook {
 	c := d.Spec.Conversion
 	if c == nil || c.Strategy != apiextensionsv1.WebhookConverter || c.Webhook == nil || c.Webhook.ClientConfig == nil {
 		return nil
 	}
-	w := &Webhook{asker: asker, name: d.Name, group: d.Spec.Group, old: speaksOld(c.Webhook.ConversionReviewVersions)}
+	w := &Webhook{caller: caller, name: d.Name, group: d.Spec.Group, v1beta1: usesV1beta1(c.Webhook.ConversionReviewVersions)}
 	config := c.Webhook.ClientConfig
 	w.hook.CABundle = config.CABundle
 	if config.URL != nil {
 		w.hook.URL = *config.URL
 	}
 	if s := config.Service; s != nil {
-		w.hook.Service = &webhookclient.Reference{Namespace: s.Namespace, Name: s.Name}
+		w.hook.Service = &webhookclient.ServiceReference{Namespace: s.Namespace, Name: s.Name}
 		if s.Path != nil {
 			w.hook.Service.Path = *s.Path
 		}
@@ -82,8 +81,8 @@ func New(asker Asker, d *apiextensionsv1.CustomResourceDefinition) *Webhook {
 	return w
 }
 
-// speaksOld tells whether the first version that is known is v1beta1.
-func speaksOld(versions []string) bool {
+// usesV1beta1 reports whether v1beta1 is the first known version.
+func usesV1beta1(versions []string) bool {
 	for _, v := range versions {
 		switch v {
 		case apiextensionsv1.SchemeGroupVersion.Version:
@@ -95,26 +94,25 @@ func speaksOld(versions []string) bool {
 	return false
 }
 
-// Convert returns documents in a version, in the same order; those that have it
-// already are as they were. All others are converted, in as few questions as their
-// size allows. An error is a Status of code 500 that says what the webhook did
-// wrong, or the context's.
+// Convert returns objects in a version, in the same order. Objects that have the version already
+// are returned unchanged. Others are converted with as few calls as their size allows. The error is
+// a Status with code 500 that describes the failure of the webhook, or the error of ctx.
 func (w *Webhook) Convert(ctx context.Context, docs [][]byte, version string) ([][]byte, error) {
 	want := schema.GroupVersion{Group: w.group, Version: version}
 	out := make([][]byte, len(docs))
-	left := maxAnswer
+	left := maxResponse
 	for _, raw := range docs {
 		left += maxGrowth * len(raw)
 	}
 	var batch []*document
 	size := 0
-	ask := func() error {
+	flush := func() error {
 		if len(batch) == 0 {
 			return nil
 		}
-		err := w.convert(ctx, batch, want, min(left, maxAnswer, maxGrowth*size+moreBytes*len(batch)))
+		err := w.convert(ctx, batch, want, min(left, maxResponse, maxGrowth*size+bytesPerObject*len(batch)))
 		for _, d := range batch {
-			out[d.at] = d.converted
+			out[d.index] = d.converted
 			left -= len(d.converted)
 		}
 		batch, size = batch[:0], 0
@@ -130,32 +128,32 @@ func (w *Webhook) Convert(ctx context.Context, docs [][]byte, version string) ([
 			continue
 		}
 		if len(batch) == maxObjects || size > maxBytes {
-			if err := ask(); err != nil {
+			if err := flush(); err != nil {
 				return nil, err
 			}
 		}
-		d.at = i
+		d.index = i
 		batch = append(batch, d)
 		size += len(raw)
 	}
-	return out, ask()
+	return out, flush()
 }
 
-// convert asks about a batch. The answer may have so many bytes.
-func (w *Webhook) convert(ctx context.Context, batch []*document, want schema.GroupVersion, most int) error {
+// convert converts a batch. maxBytes bounds the response.
+func (w *Webhook) convert(ctx context.Context, batch []*document, want schema.GroupVersion, maxBytes int) error {
 	kind := batch[0].gvk()
 	failed := func(format string, args ...any) error {
 		return status.Error(http.StatusInternalServerError, "", fmt.Sprintf("conversion webhook for %v ", kind)+fmt.Sprintf(format, args...), nil)
 	}
-	var wrong error // with what was returned
-	err := w.ask(ctx, batch, want, most, func(objects [][]byte, n int) {
+	var invalid error
+	err := w.call(ctx, batch, want, maxBytes, func(objects [][]byte, n int) {
 		if n != len(batch) {
-			wrong = failed("returned %d objects, expected %d", n, len(batch))
+			invalid = failed("returned %d objects, expected %d", n, len(batch))
 			return
 		}
 		for i, d := range batch {
-			if err := d.take(objects[i], want); err != nil {
-				wrong = untaken(err, i, len(batch), failed)
+			if err := d.setConverted(objects[i], want); err != nil {
+				invalid = objectError(err, i, len(batch), failed)
 				return
 			}
 		}
@@ -166,22 +164,22 @@ func (w *Webhook) convert(ctx context.Context, batch []*document, want schema.Gr
 	case err != nil:
 		return failed("failed: %v", err)
 	}
-	return wrong
+	return invalid
 }
 
-// untaken tells why an object was not taken, which is one of so many.
-func untaken(err error, at, of int, failed func(format string, args ...any) error) error {
-	var plain *undecodable
+// objectError returns the error for the object at an index of n objects.
+func objectError(err error, index, n int, failed func(format string, args ...any) error) error {
+	var plain *decodeError
 	if errors.As(err, &plain) {
 		return status.Error(http.StatusInternalServerError, "", plain.Error(), nil)
 	}
 	var bad *metadataError
 	var kind *typeError
 	switch {
-	case of > 1 && errors.As(err, &bad):
-		return failed("returned invalid metadata in object at index %d: %v", at, err)
-	case of > 1:
-		return failed("returned invalid converted object at index %d: %v", at, err)
+	case n > 1 && errors.As(err, &bad):
+		return failed("returned invalid metadata in object at index %d: %v", index, err)
+	case n > 1:
+		return failed("returned invalid converted object at index %d: %v", index, err)
 	case errors.As(err, &bad):
 		return failed("returned invalid metadata: %v", err)
 	case errors.As(err, &kind):

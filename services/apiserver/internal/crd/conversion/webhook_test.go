@@ -22,7 +22,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// review is a ConversionReview as it goes over the wire.
+// review is an encoded ConversionReview.
 type review struct {
 	Kind       string `json:"kind,omitempty"`
 	APIVersion string `json:"apiVersion,omitempty"`
@@ -34,12 +34,13 @@ type review struct {
 	Response map[string]any `json:"response,omitempty"`
 }
 
-// server converts by renaming; bend changes its answers.
+// server is a webhook that only changes the apiVersion. change modifies its responses, and raw
+// replaces them.
 type server struct {
 	*httptest.Server
-	asked []review
-	bend  func(*review)
-	whole func(http.ResponseWriter)
+	calls  []review
+	change func(*review)
+	raw    func(http.ResponseWriter)
 }
 
 func start(t *testing.T) *server {
@@ -51,9 +52,9 @@ func start(t *testing.T) *server {
 		if err := json.Unmarshal(body, &q); err != nil {
 			t.Error(err)
 		}
-		s.asked = append(s.asked, q)
-		if s.whole != nil {
-			s.whole(w)
+		s.calls = append(s.calls, q)
+		if s.raw != nil {
+			s.raw(w)
 			return
 		}
 		objects := []any{}
@@ -64,8 +65,8 @@ func start(t *testing.T) *server {
 		a := &review{Kind: q.Kind, APIVersion: q.APIVersion, Response: map[string]any{
 			"uid": q.Request.UID, "result": map[string]any{"status": "Success"}, "convertedObjects": objects,
 		}}
-		if s.bend != nil {
-			s.bend(a)
+		if s.change != nil {
+			s.change(a)
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(map[string]any{"kind": a.Kind, "apiVersion": a.APIVersion, "response": a.Response})
@@ -78,13 +79,13 @@ func start(t *testing.T) *server {
 
 func (s *server) webhook(t *testing.T, versions ...string) *conversion.Webhook {
 	t.Helper()
-	asker, err := conversion.NewAsker(&webhookclient.Services{}, webhookclient.Ways{}, nil, nil)
+	caller, err := conversion.NewCaller(&webhookclient.Services{}, webhookclient.Dialers{}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(asker.Close)
+	t.Cleanup(caller.Close)
 	url := s.URL + "/convert"
-	return conversion.New(asker, &v1.CustomResourceDefinition{Spec: v1.CustomResourceDefinitionSpec{
+	return conversion.New(caller, &v1.CustomResourceDefinition{Spec: v1.CustomResourceDefinitionSpec{
 		Group: "conv.test", Conversion: &v1.CustomResourceConversion{Strategy: v1.WebhookConverter, Webhook: &v1.WebhookConversion{
 			ClientConfig:             &v1.WebhookClientConfig{URL: &url, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})},
 			ConversionReviewVersions: versions,
@@ -103,28 +104,29 @@ func TestReviewVersions(t *testing.T) {
 		if err != nil || !strings.Contains(string(out[0]), `"conv.test/v2"`) {
 			t.Fatalf("%s: %s, %v", versions, out, err)
 		}
-		if got := s.asked[0]; got.APIVersion != "apiextensions.k8s.io/"+want || got.Request.DesiredAPIVersion != "conv.test/v2" {
-			t.Errorf("%s: asked in %s for %s", versions, got.APIVersion, got.Request.DesiredAPIVersion)
+		if got := s.calls[0]; got.APIVersion != "apiextensions.k8s.io/"+want || got.Request.DesiredAPIVersion != "conv.test/v2" {
+			t.Errorf("%s: got a review of %s for %s", versions, got.APIVersion, got.Request.DesiredAPIVersion)
 		}
 	}
 }
 
-// TestOthersWorkMeanwhile, as long as the webhook is waited for.
-func TestOthersWorkMeanwhile(t *testing.T) {
+// TestRequestIsSuspendedDuringConversion checks that the request releases its seats while it waits
+// for the webhook.
+func TestRequestIsSuspendedDuringConversion(t *testing.T) {
 	s := start(t)
 	var away, asked atomic.Int64
-	s.bend = func(*review) { asked.Store(away.Load()) }
+	s.change = func(*review) { asked.Store(away.Load()) }
 	ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{})
 	request.SetAside(ctx, func() func() { away.Add(1); return func() { away.Add(-1) } })
 	if _, err := s.webhook(t, "v1").Convert(ctx, [][]byte{[]byte(object)}, "v2"); err != nil {
 		t.Fatal(err)
 	}
 	if asked.Load() != 1 || away.Load() != 0 {
-		t.Errorf("it is aside %d times while the webhook is asked, %d times afterwards", asked.Load(), away.Load())
+		t.Errorf("suspended %d times during the call, %d times afterwards; want 1, 0", asked.Load(), away.Load())
 	}
 }
 
-func TestManyAtOnce(t *testing.T) {
+func TestObjectsAreConvertedInBatches(t *testing.T) {
 	s := start(t)
 	var docs [][]byte
 	for i := range 1200 {
@@ -144,16 +146,16 @@ func TestManyAtOnce(t *testing.T) {
 			Metadata   struct{ Name string }
 		}
 		if err := json.Unmarshal(d, &o); err != nil || o.APIVersion != "conv.test/v2" || o.Metadata.Name != fmt.Sprint("n", i) {
-			t.Fatalf("object %d is %s, %v", i, d, err)
+			t.Fatalf("object %d: got %s, %v", i, d, err)
 		}
 	}
-	if len(s.asked) != 2 {
-		t.Errorf("800 objects in %d questions", len(s.asked))
+	if len(s.calls) != 2 {
+		t.Errorf("got %d calls for 800 objects, want 2", len(s.calls))
 	}
 }
 
-// change is a bent answer's first object.
-func change(f func(object, metadata map[string]any)) func(*review) {
+// changeObject returns a function that modifies the first object of a response.
+func changeObject(f func(object, metadata map[string]any)) func(*review) {
 	return func(r *review) {
 		o := r.Response["convertedObjects"].([]any)[0].(map[string]any)
 		m, _ := o["metadata"].(map[string]any)
@@ -161,7 +163,7 @@ func change(f func(object, metadata map[string]any)) func(*review) {
 	}
 }
 
-func respond(name string, value any) func(*review) {
+func setResponse(name string, value any) func(*review) {
 	return func(r *review) {
 		if value == nil {
 			delete(r.Response, name)
@@ -171,54 +173,54 @@ func respond(name string, value any) func(*review) {
 	}
 }
 
-// What the reference answered to the same.
-func TestWrongAnswers(t *testing.T) {
+// TestInvalidResponses expects the errors that kube-apiserver returns.
+func TestInvalidResponses(t *testing.T) {
 	const failed = "conversion webhook for conv.test/v1, Kind=Ep failed: "
 	const returned = "conversion webhook for conv.test/v1, Kind=Ep returned "
 	for name, c := range map[string]struct {
-		bend func(*review)
-		want string
+		change func(*review)
+		want   string
 	}{
-		"Failure with message":    {respond("result", map[string]any{"status": "Failure", "message": "cannot convert"}), failed + "cannot convert"},
-		"Failure without message": {respond("result", map[string]any{"status": "Failure"}), failed + "response.result.status was 'Failure', not 'Success'"},
-		"no result":               {respond("result", nil), failed + "response.result.status was '', not 'Success'"},
-		"no objects":              {respond("convertedObjects", []any{}), returned + "0 objects, expected 1"},
-		"objects absent":          {respond("convertedObjects", nil), returned + "0 objects, expected 1"},
-		"too many":                {respond("convertedObjects", []any{map[string]any{}, map[string]any{}}), returned + "2 objects, expected 1"},
-		"null":                    {respond("convertedObjects", []any{nil}), "unexpected end of JSON input"},
-		"other uid":               {respond("uid", "zz"), `, got "zz"`},
+		"Failure with message":    {setResponse("result", map[string]any{"status": "Failure", "message": "cannot convert"}), failed + "cannot convert"},
+		"Failure without message": {setResponse("result", map[string]any{"status": "Failure"}), failed + "response.result.status was 'Failure', not 'Success'"},
+		"no result":               {setResponse("result", nil), failed + "response.result.status was '', not 'Success'"},
+		"no objects":              {setResponse("convertedObjects", []any{}), returned + "0 objects, expected 1"},
+		"objects absent":          {setResponse("convertedObjects", nil), returned + "0 objects, expected 1"},
+		"too many":                {setResponse("convertedObjects", []any{map[string]any{}, map[string]any{}}), returned + "2 objects, expected 1"},
+		"null":                    {setResponse("convertedObjects", []any{nil}), "unexpected end of JSON input"},
+		"other uid":               {setResponse("uid", "zz"), `, got "zz"`},
 		"no response":             {func(r *review) { r.Response = nil }, failed + "no response provided"},
 		"no type":                 {func(r *review) { r.Kind, r.APIVersion = "", "" }, failed + "expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got /, Kind="},
 		"other version of the review": {func(r *review) { r.APIVersion = "apiextensions.k8s.io/v1beta1" },
 			failed + "converting (v1beta1.ConversionReview) to (v1.ConversionReview): unknown conversion"},
 		"unknown version of the review": {func(r *review) { r.APIVersion = "apiextensions.k8s.io/v7" },
 			failed + `no kind "ConversionReview" is registered for version "apiextensions.k8s.io/v7" in scheme "pkg/runtime/scheme.go:110"`},
-		"not converted": {change(func(o, _ map[string]any) { o["apiVersion"] = "conv.test/v1" }),
+		"not converted": {changeObject(func(o, _ map[string]any) { o["apiVersion"] = "conv.test/v1" }),
 			returned + "invalid object at index 0: invalid groupVersion (expected conv.test/v2, received conv.test/v1)"},
-		"other kind":         {change(func(o, _ map[string]any) { o["kind"] = "Zed" }), returned + "invalid object at index 0: invalid kind (expected Ep, received Zed)"},
-		"name":               {change(func(_, m map[string]any) { m["name"] = "zz" }), returned + "invalid object: must have the same name: two != zz"},
-		"namespace":          {change(func(_, m map[string]any) { m["namespace"] = "zz" }), returned + "invalid object: must have the same namespace: f != zz"},
-		"uid":                {change(func(_, m map[string]any) { m["uid"] = "zz" }), returned + "invalid object: must have the same UID: u != zz"},
-		"metadata removed":   {change(func(o, _ map[string]any) { delete(o, "metadata") }), returned + "invalid object: must have the same name: two != "},
-		"metadata of a text": {change(func(o, _ map[string]any) { o["metadata"] = "x" }), returned + "invalid object: must have the same name: two != "},
-		"invalid labels":     {change(func(_, m map[string]any) { m["labels"] = map[string]any{"a b": "!"} }), returned + "invalid metadata: [metadata.labels: Invalid value: \"a b\": name part must consist of"},
+		"other kind":         {changeObject(func(o, _ map[string]any) { o["kind"] = "Zed" }), returned + "invalid object at index 0: invalid kind (expected Ep, received Zed)"},
+		"name":               {changeObject(func(_, m map[string]any) { m["name"] = "zz" }), returned + "invalid object: must have the same name: two != zz"},
+		"namespace":          {changeObject(func(_, m map[string]any) { m["namespace"] = "zz" }), returned + "invalid object: must have the same namespace: f != zz"},
+		"uid":                {changeObject(func(_, m map[string]any) { m["uid"] = "zz" }), returned + "invalid object: must have the same UID: u != zz"},
+		"metadata removed":   {changeObject(func(o, _ map[string]any) { delete(o, "metadata") }), returned + "invalid object: must have the same name: two != "},
+		"metadata of a text": {changeObject(func(o, _ map[string]any) { o["metadata"] = "x" }), returned + "invalid object: must have the same name: two != "},
+		"invalid labels":     {changeObject(func(_, m map[string]any) { m["labels"] = map[string]any{"a b": "!"} }), returned + "invalid metadata: [metadata.labels: Invalid value: \"a b\": name part must consist of"},
 	} {
 		s := start(t)
-		s.bend = c.bend
+		s.change = c.change
 		_, err := s.webhook(t, "v1").Convert(t.Context(), [][]byte{[]byte(object)}, "v2")
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %s", name, err, c.want)
 		}
 		var st apierrors.APIStatus
 		if !errors.As(err, &st) || st.Status().Code != 500 || st.Status().Reason != "" {
-			t.Errorf("%s: %#v is no Status of code 500 without a reason", name, err)
+			t.Errorf("%s: got %#v, want a Status with code 500 and no reason", name, err)
 		}
 	}
 }
 
-func TestMetadataStaysButLabelsAndAnnotations(t *testing.T) {
+func TestOnlyLabelsAndAnnotationsMayChange(t *testing.T) {
 	s := start(t)
-	s.bend = change(func(o, m map[string]any) {
+	s.change = changeObject(func(o, m map[string]any) {
 		m["labels"], m["annotations"] = map[string]any{"new": "1"}, nil
 		m["finalizers"], m["generation"], m["ownerReferences"] = []any{}, 99, []any{map[string]any{"name": "x"}}
 		m["resourceVersion"] = "7"
@@ -236,13 +238,13 @@ func TestMetadataStaysButLabelsAndAnnotations(t *testing.T) {
 		t.Fatal(err)
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("converted is\n%s\nwant\n%v", out[0], want)
+		t.Errorf("got\n%s\nwant\n%v", out[0], want)
 	}
 }
 
-func TestBrokenServers(t *testing.T) {
+func TestFailingWebhooks(t *testing.T) {
 	const failed = "conversion webhook for conv.test/v1, Kind=Ep failed: "
-	for want, whole := range map[string]func(http.ResponseWriter){
+	for want, raw := range map[string]func(http.ResponseWriter){
 		failed + "0-length response with status code: 200": func(http.ResponseWriter) {},
 		failed + `an error on the server ("broken") has prevented the request from succeeding`: func(w http.ResponseWriter) {
 			w.Header().Set("Content-Type", "text/plain")
@@ -253,7 +255,7 @@ func TestBrokenServers(t *testing.T) {
 		failed + "couldn't get version/kind; json parse error: json: cannot unmarshal string": func(w http.ResponseWriter) { fmt.Fprint(w, `"x"`) },
 	} {
 		s := start(t)
-		s.whole = whole
+		s.raw = raw
 		if _, err := s.webhook(t, "v1").Convert(t.Context(), [][]byte{[]byte(object)}, "v2"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
@@ -262,7 +264,7 @@ func TestBrokenServers(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var entered atomic.Bool
 	hold := make(chan struct{})
-	s.whole = func(http.ResponseWriter) {
+	s.raw = func(http.ResponseWriter) {
 		entered.Store(true)
 		cancel()
 		<-hold
@@ -270,6 +272,6 @@ func TestBrokenServers(t *testing.T) {
 	_, err := s.webhook(t, "v1").Convert(ctx, [][]byte{[]byte(object)}, "v2")
 	close(hold)
 	if !errors.Is(err, context.Canceled) || !entered.Load() {
-		t.Errorf("a request that ends: %v", err)
+		t.Errorf("canceled request: got %v", err)
 	}
 }

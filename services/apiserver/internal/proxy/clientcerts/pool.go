@@ -23,11 +23,11 @@ type Pool struct {
 	open        func(Show) *http.Transport
 
 	mu      sync.Mutex // serializes renewals; a leaf lock
-	current atomic.Pointer[shown]
+	current atomic.Pointer[certConnections]
 }
 
-// shown holds the connections that use one certificate.
-type shown struct {
+// certConnections holds the connections that use one certificate.
+type certConnections struct {
 	certificate *tls.Certificate
 	*http.Transport
 }
@@ -44,7 +44,7 @@ func NewPool(certificate func() *tls.Certificate, open func(Show) *http.Transpor
 // Fixed returns a pool for connections whose certificate, if any, does not change.
 func Fixed(t *http.Transport) *Pool {
 	p := &Pool{certificate: func() *tls.Certificate { return nil }}
-	p.current.Store(&shown{Transport: t})
+	p.current.Store(&certConnections{Transport: t})
 	return p
 }
 
@@ -70,7 +70,7 @@ func (p *Pool) renew() *http.Transport {
 		show = &tls.Certificate{} // an empty certificate means none for crypto/tls
 	}
 	next := p.open(func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return show, nil })
-	p.current.Store(&shown{c, next})
+	p.current.Store(&certConnections{c, next})
 	if before != nil {
 		before.CloseIdleConnections() // busy ones close after their idle timeout
 	}
@@ -85,8 +85,8 @@ func (p *Pool) RoundTrip(r *http.Request) (*http.Response, error) {
 // CloseIdleConnections closes the idle connections.
 func (p *Pool) CloseIdleConnections() { p.current.Load().CloseIdleConnections() }
 
-// lookAgain is the minimum interval between two reads of the files.
-const lookAgain = time.Second
+// reloadInterval is the minimum interval between two reads of the files.
+const reloadInterval = time.Second
 
 // Followed returns a certificate function for a pool from a pair of files. Calls read the files
 // again, at most once a second. While they are unreadable or do not match, for example during a
@@ -96,7 +96,7 @@ func Followed(pair *tlsfiles.Pair) func() *tls.Certificate {
 	begun := time.Now()
 	return func() *tls.Certificate {
 		now := int64(time.Since(begun))
-		if before := last.Load(); now-before >= int64(lookAgain) && last.CompareAndSwap(before, now) {
+		if before := last.Load(); now-before >= int64(reloadInterval) && last.CompareAndSwap(before, now) {
 			_, _ = pair.Reload() // on failure it keeps the current pair
 		}
 		return pair.Certificate()

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// files of a certificate for a name.
+// files returns the files of a certificate for a name.
 func files(t *testing.T, name string) (cert, key string) {
 	t.Helper()
 	cert, key, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{Dir: t.TempDir(), Name: name, DNS: []string{name}})
@@ -41,22 +41,22 @@ func certificate(t *testing.T, name string) *tls.Certificate {
 	return pair.Certificate()
 }
 
-// TestRenewed: the next request has a connection with the new certificate; what is under way on an
-// old one ends there.
-func TestRenewed(t *testing.T) {
+// TestRenewalUsesNewConnections checks that the next request uses the new certificate, and that
+// requests in progress complete on old connections.
+func TestRenewalUsesNewConnections(t *testing.T) {
 	for name, modern := range map[string]bool{"HTTP/1.1": false, "HTTP/2.0": true} {
 		t.Run(name, func(t *testing.T) {
-			goOn := make(chan struct{})
+			proceed := make(chan struct{})
 			s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				who := r.Proto + " nobody"
+				user := r.Proto + " nobody"
 				if c := r.TLS.PeerCertificates; len(c) > 0 {
-					who = r.Proto + " " + c[0].DNSNames[0]
+					user = r.Proto + " " + c[0].DNSNames[0]
 				}
 				if r.URL.Path == "/long" {
 					w.(http.Flusher).Flush()
-					<-goOn
+					<-proceed
 				}
-				_, _ = io.WriteString(w, who+" "+r.RemoteAddr)
+				_, _ = io.WriteString(w, user+" "+r.RemoteAddr)
 			}))
 			s.TLS, s.EnableHTTP2 = &tls.Config{ClientAuth: tls.RequestClientCert}, modern
 			s.StartTLS()
@@ -76,7 +76,7 @@ func TestRenewed(t *testing.T) {
 				}
 				return resp
 			}
-			told := func(resp *http.Response) string {
+			bodyOf := func(resp *http.Response) string {
 				t.Helper()
 				defer resp.Body.Close()
 				text, err := io.ReadAll(resp.Body)
@@ -85,10 +85,10 @@ func TestRenewed(t *testing.T) {
 				}
 				return string(text)
 			}
-			seen := func(who string) (all string) {
+			seen := func(user string) (all string) {
 				t.Helper()
-				all = told(get("/"))
-				if want := name + " " + who + " "; len(all) < len(want) || all[:len(want)] != want {
+				all = bodyOf(get("/"))
+				if want := name + " " + user + " "; len(all) < len(want) || all[:len(want)] != want {
 					t.Fatalf("the server saw %q, want %q", all, want)
 				}
 				return all
@@ -97,16 +97,16 @@ func TestRenewed(t *testing.T) {
 			now.Store(certificate(t, "first"))
 			before := seen("first")
 			if after := seen("first"); after != before {
-				t.Errorf("no connection was kept: %s, then %s", before, after)
+				t.Errorf("the connection was not reused: got %s, then %s", before, after)
 			}
 			old := pool.Transport()
 			defer old.CloseIdleConnections()
 			long := get("/long")
 			now.Store(certificate(t, "second"))
 			seen("second")
-			close(goOn)
-			if got := told(long); got[:len(name)+6] != name+" first" {
-				t.Errorf("what was under way saw %q", got)
+			close(proceed)
+			if got := bodyOf(long); got[:len(name)+6] != name+" first" {
+				t.Errorf("request in progress: got %q", got)
 			}
 			now.Store(nil)
 			seen("nobody")
@@ -114,9 +114,9 @@ func TestRenewed(t *testing.T) {
 	}
 }
 
-// TestRenewedOnce: who still saw the old certificate when another has renewed uses what that one
-// made; connections that nobody uses do not outlive their certificate.
-func TestRenewedOnce(t *testing.T) {
+// TestConcurrentRenewalHappensOnce also checks that idle connections do not outlive their
+// certificate.
+func TestConcurrentRenewalHappensOnce(t *testing.T) {
 	closed := make(chan bool, 1)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
@@ -151,18 +151,18 @@ func TestRenewedOnce(t *testing.T) {
 		others = pool.Transport()
 	}
 	if own := pool.Transport(); own != others || opened != 2 {
-		t.Errorf("%d times connections were made, those of another: %t", opened, own == others)
+		t.Errorf("got %d transports, want 2; same transport: %t", opened, own == others)
 	}
 	select {
 	case <-closed:
 	case <-time.After(20 * time.Second):
-		t.Error("a connection that nobody uses is kept, with the old certificate")
+		t.Error("an idle connection with the old certificate was not closed")
 	}
 }
 
-// TestFollowed: files are looked at again after a second; halves of what is being renewed are not
-// taken up.
-func TestFollowed(t *testing.T) {
+// TestFollowedReloadsFiles checks that files are read again after a second, and that an incomplete
+// renewal is ignored.
+func TestFollowedReloadsFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		cert, key := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
@@ -186,34 +186,34 @@ func TestFollowed(t *testing.T) {
 		current := clientcerts.Followed(pair)
 		first := current()
 		if c, k = files(t, "second"); current() != first {
-			t.Error("another certificate without a change")
+			t.Error("the certificate changed without a change of the files")
 		}
 		time.Sleep(time.Second)
 		move(c, cert)
 		if got := current(); got != first {
-			t.Errorf("half of a pair was taken up, of %s", got.Leaf.DNSNames)
+			t.Errorf("incomplete renewal: got the certificate of %s", got.Leaf.DNSNames)
 		}
 		time.Sleep(time.Second)
 		move(k, key)
 		if got := current().Leaf.DNSNames[0]; got != "second" {
-			t.Errorf("after a second the certificate is that of %s", got)
+			t.Errorf("after a second: got the certificate of %s", got)
 		}
 		c, k = files(t, "third")
 		move(c, cert)
 		move(k, key)
 		if got := current().Leaf.DNSNames[0]; got != "second" {
-			t.Errorf("files are looked at again within the second: %s", got)
+			t.Errorf("within the second: got the certificate of %s", got)
 		}
 		time.Sleep(time.Second)
 		if got := current().Leaf.DNSNames[0]; got != "third" {
-			t.Errorf("a second later the certificate is that of %s", got)
+			t.Errorf("a second later: got the certificate of %s", got)
 		}
 		if err := os.Remove(key); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
 		if got := current().Leaf.DNSNames[0]; got != "third" {
-			t.Errorf("without its file the certificate is that of %s", got)
+			t.Errorf("without the key file: got the certificate of %s", got)
 		}
 	})
 }

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// maxAnswer is the maximum size in bytes of the proxy's response.
-const maxAnswer = 64 << 10
+// maxResponse is the maximum size in bytes of the proxy's response.
+const maxResponse = 64 << 10
 
 // connector connects to a proxy that speaks HTTP CONNECT.
 type connector struct {
@@ -61,7 +61,7 @@ func newConnector(t *TCPTransport) (*connector, error) {
 	return c, nil
 }
 
-func (c *connector) connect(ctx context.Context) (passage, error) {
+func (c *connector) connect(ctx context.Context) (proxyConn, error) {
 	dial := (&net.Dialer{}).DialContext
 	if c.security != nil {
 		dial = (&tls.Dialer{Config: c.security}).DialContext
@@ -70,19 +70,19 @@ func (c *connector) connect(ctx context.Context) (passage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dialing proxy %q failed: %w", c.address, err)
 	}
-	return &connected{conn, c.address}, nil
+	return &connectConn{conn, c.address}, nil
 }
 
-// connected is a connection to the proxy.
-type connected struct {
+// connectConn is a connection to the proxy.
+type connectConn struct {
 	net.Conn
 	proxy string
 }
 
-func (c *connected) through(ctx context.Context, addr string) (net.Conn, error) {
+func (c *connectConn) dial(ctx context.Context, addr string) (net.Conn, error) {
 	// Interrupts reads and writes when the context ends.
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
-	conn, err := c.ask(addr)
+	conn, err := c.request(addr)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -96,40 +96,40 @@ func (c *connected) through(ctx context.Context, addr string) (net.Conn, error) 
 	return conn, nil
 }
 
-func (c *connected) ask(addr string) (net.Conn, error) {
+func (c *connectConn) request(addr string) (net.Conn, error) {
 	if _, err := fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", addr, "127.0.0.1"); err != nil {
 		return nil, fmt.Errorf("writing CONNECT to %s via proxy %s failed: %w", addr, c.proxy, err)
 	}
-	limit := &io.LimitedReader{R: c.Conn, N: maxAnswer}
+	limit := &io.LimitedReader{R: c.Conn, N: maxResponse}
 	read := bufio.NewReader(limit)
-	answer, err := http.ReadResponse(read, &http.Request{Method: http.MethodConnect})
+	resp, err := http.ReadResponse(read, &http.Request{Method: http.MethodConnect})
 	if err != nil {
 		return nil, fmt.Errorf("reading HTTP response from CONNECT to %s via proxy %s failed: %w", addr, c.proxy, err)
 	}
 	// The body is not closed: a response to CONNECT has none, whatever its headers say (RFC 9110,
 	// 9.3.6). Closing it would read the first data of the server.
-	if answer.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("proxy error from %s while dialing %s, code %d: %s", c.proxy, addr, answer.StatusCode, answer.Status)
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("proxy error from %s while dialing %s, code %d: %s", c.proxy, addr, resp.StatusCode, resp.Status)
 	}
 	if read.Buffered() == 0 {
 		return c.Conn, nil
 	}
 	// The server spoke first, and its data arrived with the proxy's response.
-	early, err := read.Peek(read.Buffered())
-	return &ahead{c.Conn, early}, err
+	buffered, err := read.Peek(read.Buffered())
+	return &bufferedConn{c.Conn, buffered}, err
 }
 
-// ahead is a connection with data that arrived early.
-type ahead struct {
+// bufferedConn is a connection with data that arrived early.
+type bufferedConn struct {
 	net.Conn
-	early []byte
+	buffered []byte
 }
 
 // Read implements net.Conn.
-func (a *ahead) Read(b []byte) (int, error) {
-	if len(a.early) > 0 {
-		n := copy(b, a.early)
-		a.early = a.early[n:]
+func (a *bufferedConn) Read(b []byte) (int, error) {
+	if len(a.buffered) > 0 {
+		n := copy(b, a.buffered)
+		a.buffered = a.buffered[n:]
 		return n, nil
 	}
 	return a.Conn.Read(b)

@@ -35,7 +35,7 @@ const dialTimeout = 30 * time.Second
 type Dial = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // Selector holds the proxies of networks. It is immutable. A nil Selector has no proxies.
-type Selector struct{ ways map[Network]*way }
+type Selector struct{ dialers map[Network]*dialer }
 
 // New returns a Selector for a valid configuration. It does not connect to the proxies.
 func New(c *Configuration, r prometheus.Registerer) (*Selector, error) {
@@ -43,61 +43,61 @@ func New(c *Configuration, r prometheus.Registerer) (*Selector, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Selector{ways: map[Network]*way{}}
+	out := &Selector{dialers: map[Network]*dialer{}}
 	for i := range c.EgressSelections {
 		s := &c.EgressSelections[i]
-		w := &way{metrics: m}
+		d := &dialer{metrics: m}
 		switch t := s.Connection.Transport; {
 		case s.Connection.ProxyProtocol == GRPC:
-			w.proxy = &konnectivity{socket: t.UDS.UDSName}
-			w.labels = []string{"grpc", "uds"}
+			d.proxy = &konnectivity{socket: t.UDS.UDSName}
+			d.labels = []string{"grpc", "uds"}
 			exposeTunnels(r)
 		case s.Connection.ProxyProtocol == HTTPConnect && t.UDS != nil:
-			w.proxy = newSocketConnector(t.UDS.UDSName)
-			w.labels = []string{"http_connect", "uds"}
+			d.proxy = newSocketConnector(t.UDS.UDSName)
+			d.labels = []string{"http_connect", "uds"}
 		case s.Connection.ProxyProtocol == HTTPConnect:
-			if w.proxy, err = newConnector(t.TCP); err != nil {
+			if d.proxy, err = newConnector(t.TCP); err != nil {
 				return nil, fmt.Errorf("egress selection %s: %w", s.Name, err)
 			}
-			w.labels = []string{"http_connect", "tcp"}
+			d.labels = []string{"http_connect", "tcp"}
 		default:
 			continue
 		}
-		out.ways[s.network()] = w
+		out.dialers[s.network()] = d
 	}
 	return out, nil
 }
 
 // To returns the dial function for a network, or nil if the network has no proxy.
 func (s *Selector) To(n Network) Dial {
-	if s == nil || s.ways[n] == nil {
+	if s == nil || s.dialers[n] == nil {
 		return nil
 	}
-	return s.ways[n].dial
+	return s.dialers[n].dial
 }
 
 // proxy opens connections in two steps that can fail separately.
 type proxy interface {
-	// connect connects to the proxy. The passage then requests a connection.
-	connect(ctx context.Context) (passage, error)
+	// connect connects to the proxy. The proxyConn then requests a connection.
+	connect(ctx context.Context) (proxyConn, error)
 }
 
-// passage is a connection to a proxy before the first request.
-type passage interface {
-	// through requests a connection to addr. After an error the passage is closed.
-	through(ctx context.Context, addr string) (net.Conn, error)
+// proxyConn is a connection to a proxy before the first request.
+type proxyConn interface {
+	// dial requests a connection to addr. After an error the proxyConn is closed.
+	dial(ctx context.Context, addr string) (net.Conn, error)
 }
 
-// way is a proxy with metrics.
-type way struct {
+// dialer is a proxy with metrics.
+type dialer struct {
 	proxy   proxy
 	labels  []string // protocol, transport
 	metrics *metrics
 }
 
-func (w *way) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	if !strings.HasPrefix(network, "tcp") {
-		return nil, errors.New("a proxy leads to TCP alone, not to " + network)
+		return nil, errors.New("proxies support only TCP, not " + network)
 	}
 	if strings.ContainsFunc(addr, func(r rune) bool { return r <= ' ' || r == 0x7f }) { // the address becomes part of a line
 		return nil, &net.AddrError{Err: "not an address", Addr: strconv.Quote(addr)}
@@ -105,21 +105,21 @@ func (w *way) dial(ctx context.Context, network, addr string) (net.Conn, error) 
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	start := time.Now()
-	w.metrics.starts.WithLabelValues(w.labels...).Inc()
-	p, err := w.proxy.connect(ctx)
+	d.metrics.starts.WithLabelValues(d.labels...).Inc()
+	p, err := d.proxy.connect(ctx)
 	if err != nil {
-		w.failed("connect")
+		d.failed("connect")
 		return nil, err
 	}
-	conn, err := p.through(ctx, addr)
+	conn, err := p.dial(ctx, addr)
 	if err != nil {
-		w.failed("proxy")
+		d.failed("proxy")
 		return nil, err
 	}
-	w.metrics.took.WithLabelValues(w.labels...).Observe(time.Since(start).Seconds())
+	d.metrics.duration.WithLabelValues(d.labels...).Observe(time.Since(start).Seconds())
 	return conn, nil
 }
 
-func (w *way) failed(stage string) {
-	w.metrics.failures.WithLabelValues(append(w.labels[:2:2], stage)...).Inc()
+func (d *dialer) failed(stage string) {
+	d.metrics.failures.WithLabelValues(append(d.labels[:2:2], stage)...).Inc()
 }

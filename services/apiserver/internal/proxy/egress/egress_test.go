@@ -21,7 +21,7 @@ import (
 	"binnacle/services/apiserver/internal/proxy/egress/egresstest"
 )
 
-// selector reads the configuration of one network.
+// selector returns a Selector with one proxied network.
 func selector(t *testing.T, r prometheus.Registerer, connection string) *egress.Selector {
 	t.Helper()
 	c, err := egress.Read(file(t, fmt.Sprintf(`{"apiVersion":"apiserver.k8s.io/v1beta1","kind":"EgressSelectorConfiguration","egressSelections":[{"name":"Cluster","connection":%s},{"name":"etcd","connection":{"proxyProtocol":"Direct"}}]}`, connection)))
@@ -44,7 +44,7 @@ func file(t *testing.T, text string) string {
 	return path
 }
 
-// greeter speaks first, where it greets, then says everything once more.
+// greeter starts an echo server that sends a greeting first, if greets is set.
 func greeter(t *testing.T, greets bool) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -70,7 +70,8 @@ func greeter(t *testing.T, greets bool) string {
 	return l.Addr().String()
 }
 
-// transports are the ways to a proxy: each serves one and says how it is reached.
+// transports returns the kinds of proxies. Each function starts one and returns its configuration
+// and metric labels.
 func transports() map[string]func(*testing.T, *egresstest.Proxy) (connection string, labels []string) {
 	return map[string]func(*testing.T, *egresstest.Proxy) (string, []string){
 		"CONNECT at a socket": func(t *testing.T, p *egresstest.Proxy) (string, []string) {
@@ -100,25 +101,25 @@ func transports() map[string]func(*testing.T, *egresstest.Proxy) (connection str
 	}
 }
 
-func TestProxiesLeadThere(t *testing.T) {
+func TestDialThroughProxy(t *testing.T) {
 	for name, serve := range transports() {
 		t.Run(name, func(t *testing.T) {
 			p := &egresstest.Proxy{}
-			// Tunnels of gRPC lose what a server says before its client does.
+			// gRPC tunnels may lose data that the server sends before the client.
 			greets := name != "gRPC"
 			p.Leads("far.invalid:7", greeter(t, greets))
 			connection, labels := serve(t, p)
 			reg := prometheus.NewRegistry()
 			s := selector(t, reg, connection)
 			if s.To(egress.Etcd) != nil || s.To(egress.ControlPlane) != nil {
-				t.Error("a proxy stands before a network that is reached directly")
+				t.Error("a direct network has a proxy")
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			conn, err := s.To(egress.Cluster)(ctx, "tcp", "far.invalid:7")
 			if err != nil {
 				t.Fatal(err)
 			}
-			cancel() // which bounds the opening alone
+			cancel() // bounds only the dial
 			read := bufio.NewReader(conn)
 			if greets {
 				if line, err := read.ReadString('\n'); line != "hello\n" || err != nil {
@@ -132,7 +133,7 @@ func TestProxiesLeadThere(t *testing.T) {
 				t.Errorf("read %q %v", line, err)
 			}
 			if conn.RemoteAddr() == nil || conn.LocalAddr() == nil {
-				t.Error("a connection without addresses")
+				t.Error("the connection has no addresses")
 			}
 			if err := conn.Close(); err != nil {
 				t.Error(err)
@@ -144,10 +145,10 @@ func TestProxiesLeadThere(t *testing.T) {
 				t.Errorf("asked for %v", asked)
 			}
 			label := fmt.Sprintf("protocol=%q", labels[0])
-			want := fmt.Sprintf(`# HELP apiserver_egress_dialer_dial_failure_count [ALPHA] Connections through a proxy that failed, by its protocol, transport and where: at the connection to the proxy (connect), or at its answer (proxy).
+			want := fmt.Sprintf(`# HELP apiserver_egress_dialer_dial_failure_count [ALPHA] Failed connections through a proxy, by its protocol, transport and stage: connect for the connection to the proxy, proxy for its response.
 # TYPE apiserver_egress_dialer_dial_failure_count counter
 apiserver_egress_dialer_dial_failure_count{%[1]s,stage="proxy",transport=%[2]q} 1
-# HELP apiserver_egress_dialer_dial_start_total [ALPHA] Connections that were begun through a proxy, by its protocol (http_connect or grpc) and transport (tcp or uds).
+# HELP apiserver_egress_dialer_dial_start_total [ALPHA] Connections started through a proxy, by its protocol (http_connect or grpc) and transport (tcp or uds).
 # TYPE apiserver_egress_dialer_dial_start_total counter
 apiserver_egress_dialer_dial_start_total{%[1]s,transport=%[2]q} 2
 `, label, labels[1])
@@ -161,7 +162,7 @@ apiserver_egress_dialer_dial_start_total{%[1]s,transport=%[2]q} 2
 	}
 }
 
-func TestProxiesThatAreNotThere(t *testing.T) {
+func TestDialThroughMissingProxyFails(t *testing.T) {
 	for name, connection := range map[string]string{
 		"http_connect": `{"proxyProtocol":"HTTPConnect","transport":{"uds":{"udsName":"/no/such"}}}`,
 		"grpc":         `{"proxyProtocol":"GRPC","transport":{"uds":{"udsName":"/no/such"}}}`,
@@ -172,7 +173,7 @@ func TestProxiesThatAreNotThere(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), `dialing proxy "/no/such" failed`) {
 				t.Errorf("error %v", err)
 			}
-			want := fmt.Sprintf(`# HELP apiserver_egress_dialer_dial_failure_count [ALPHA] Connections through a proxy that failed, by its protocol, transport and where: at the connection to the proxy (connect), or at its answer (proxy).
+			want := fmt.Sprintf(`# HELP apiserver_egress_dialer_dial_failure_count [ALPHA] Failed connections through a proxy, by its protocol, transport and stage: connect for the connection to the proxy, proxy for its response.
 # TYPE apiserver_egress_dialer_dial_failure_count counter
 apiserver_egress_dialer_dial_failure_count{protocol=%q,stage="connect",transport="uds"} 1
 `, name)
@@ -183,8 +184,8 @@ apiserver_egress_dialer_dial_failure_count{protocol=%q,stage="connect",transport
 	}
 }
 
-// TestAProxyThatIsSilent is waited for as long as the caller wants.
-func TestAProxyThatIsSilent(t *testing.T) {
+// TestSilentProxyEndsWithContext checks that a dial ends with its context.
+func TestSilentProxyEndsWithContext(t *testing.T) {
 	l, path := egresstest.Socket(t)
 	t.Cleanup(func() { _ = l.Close() })
 	ctx, cancel := context.WithCancel(t.Context())
@@ -193,7 +194,7 @@ func TestAProxyThatIsSilent(t *testing.T) {
 		if err != nil {
 			return
 		}
-		_, _ = bufio.NewReader(conn).ReadString('\n') // it has been asked
+		_, _ = bufio.NewReader(conn).ReadString('\n') // the request has arrived
 		cancel()
 		_, _ = io.Copy(io.Discard, conn)
 		_ = conn.Close()
@@ -204,8 +205,9 @@ func TestAProxyThatIsSilent(t *testing.T) {
 	}
 }
 
-// TestAnAnswerHasNoBody, whatever its headers say: what follows is the server's.
-func TestAnAnswerHasNoBody(t *testing.T) {
+// TestConnectResponseHasNoBody checks that data after the headers belongs to the server, whatever
+// the headers say.
+func TestConnectResponseHasNoBody(t *testing.T) {
 	for _, header := range []string{"Transfer-Encoding: chunked", "Content-Length: 9"} {
 		l, path := egresstest.Socket(t)
 		t.Cleanup(func() { _ = l.Close() })
@@ -220,7 +222,7 @@ func TestAnAnswerHasNoBody(t *testing.T) {
 				return
 			}
 			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n"+header+"\r\n\r\n")
-			_, _ = io.Copy(conn, read) // it waits to be spoken to
+			_, _ = io.Copy(conn, read) // the server waits for data
 		}()
 		s := selector(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"uds":{"udsName":%q}}}`, path))
 		conn, err := s.To(egress.Cluster)(t.Context(), "tcp", "far.invalid:7")
@@ -238,8 +240,8 @@ func TestAnAnswerHasNoBody(t *testing.T) {
 	}
 }
 
-// TestAddressesThatAreNone are not told to a proxy.
-func TestAddressesThatAreNone(t *testing.T) {
+// TestInvalidAddressIsNotSent checks that an address cannot inject lines into the CONNECT request.
+func TestInvalidAddressIsNotSent(t *testing.T) {
 	s := selector(t, prometheus.NewRegistry(), `{"proxyProtocol":"HTTPConnect","transport":{"uds":{"udsName":"/nowhere.sock"}}}`)
 	for _, addr := range []string{"a b:7", "a\r\nX: y:7", "a\x00:7", "a\x7f:7"} {
 		var none *net.AddrError
@@ -249,8 +251,8 @@ func TestAddressesThatAreNone(t *testing.T) {
 	}
 }
 
-// TestATunnelThatIsNotRead: its connection can be closed, and who writes goes on.
-func TestATunnelThatIsNotRead(t *testing.T) {
+// TestBlockedTunnelCanBeClosed checks that Close ends a blocked write.
+func TestBlockedTunnelCanBeClosed(t *testing.T) {
 	p := &egresstest.Proxy{Deaf: true}
 	l, path := egresstest.Socket(t)
 	p.Tunnels(t, l)
@@ -272,8 +274,9 @@ func TestATunnelThatIsNotRead(t *testing.T) {
 	<-ended
 }
 
-// TestProxiesProveThemselves: one of another authority is not told anything.
-func TestProxiesProveThemselves(t *testing.T) {
+// TestProxyCertificateIsVerified checks that a proxy with a certificate of another CA receives no
+// request.
+func TestProxyCertificateIsVerified(t *testing.T) {
 	cert, key := egresstest.Files(t)
 	other, _ := egresstest.Files(t)
 	p := &egresstest.Proxy{}
@@ -288,7 +291,7 @@ func TestProxiesProveThemselves(t *testing.T) {
 	}
 }
 
-func TestFilesThatAreWrong(t *testing.T) {
+func TestReadRejectsInvalidFiles(t *testing.T) {
 	const head = `{"apiVersion":"apiserver.k8s.io/v1beta1","kind":"EgressSelectorConfiguration","egressSelections":[`
 	one := func(connection string) string { return head + `{"name":"cluster","connection":` + connection + `}]}` }
 	here := file(t, "x")

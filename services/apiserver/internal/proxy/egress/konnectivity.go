@@ -18,14 +18,14 @@ import (
 // sends before its client does. No protocol over TLS does that.
 type konnectivity struct{ socket string }
 
-func (k *konnectivity) connect(ctx context.Context) (passage, error) {
+func (k *konnectivity) connect(ctx context.Context) (proxyConn, error) {
 	dial := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", k.socket)
 	})
 	// The context of the tunnel is that of the connection, which outlives the context of the dial.
-	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	tunnelCtx, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, end)
-	tunnel, err := client.CreateSingleUseGrpcTunnelWithContext(ctx, life, "passthrough:///"+k.socket, dial,
+	tunnel, err := client.CreateSingleUseGrpcTunnelWithContext(ctx, tunnelCtx, "passthrough:///"+k.socket, dial,
 		grpc.WithBlock(), grpc.WithReturnConnectionError(), grpc.FailOnNonTempDialError(true), //nolint:staticcheck // what the library calls goes by them
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if !stop() && err == nil {
@@ -35,16 +35,16 @@ func (k *konnectivity) connect(ctx context.Context) (passage, error) {
 		end()
 		return nil, fmt.Errorf("dialing proxy %q failed: %w", k.socket, err)
 	}
-	return &tunnelled{tunnel, end, k.socket}, nil
+	return &konnectivityTunnel{tunnel, end, k.socket}, nil
 }
 
-type tunnelled struct {
+type konnectivityTunnel struct {
 	client.Tunnel
 	end   context.CancelFunc
 	proxy string
 }
 
-func (t *tunnelled) through(ctx context.Context, addr string) (net.Conn, error) {
+func (t *konnectivityTunnel) dial(ctx context.Context, addr string) (net.Conn, error) {
 	conn, err := t.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		t.end()

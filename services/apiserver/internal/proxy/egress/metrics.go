@@ -8,24 +8,24 @@ import (
 
 type metrics struct {
 	starts, failures *prometheus.CounterVec
-	took             *prometheus.HistogramVec
+	duration         *prometheus.HistogramVec
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		starts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "apiserver_egress_dialer_dial_start_total",
-			Help: "[ALPHA] Connections that were begun through a proxy, by its protocol (http_connect or grpc) and transport (tcp or uds).",
+			Help: "[ALPHA] Connections started through a proxy, by its protocol (http_connect or grpc) and transport (tcp or uds).",
 		}, []string{"protocol", "transport"}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "apiserver_egress_dialer_dial_failure_count",
-			Help: "[ALPHA] Connections through a proxy that failed, by its protocol, transport and where: at the connection to the proxy (connect), or at its answer (proxy).",
+			Help: "[ALPHA] Failed connections through a proxy, by its protocol, transport and stage: connect for the connection to the proxy, proxy for its response.",
 		}, []string{"protocol", "transport", "stage"}),
-		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "apiserver_egress_dialer_dial_duration_seconds",
-			Help:    "[ALPHA] How long connections through a proxy took to open, in seconds, by its protocol and transport.",
+			Help:    "[ALPHA] Latency of opening connections through a proxy in seconds, by its protocol and transport.",
 			Buckets: []float64{0.005, 0.025, 0.1, 0.5, 2.5, 12.5},
 		}, []string{"protocol", "transport"}),
 	}
-	return m, errors.Join(r.Register(m.starts), r.Register(m.failures), r.Register(m.took))
+	return m, errors.Join(r.Register(m.starts), r.Register(m.failures), r.Register(m.duration))
 }

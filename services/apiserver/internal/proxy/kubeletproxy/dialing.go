@@ -8,27 +8,29 @@ import (
 	"time"
 )
 
-// lifeKey is the context key of the request's context for which a connection is opened. A transport
+// requestContextKey is the context key of the request's context for which a connection is opened. A transport
 // would finish opening it after the request has ended, for later requests. A client that repeatedly
 // disconnects could then have any number of connections being opened.
-type lifeKey struct{}
+type requestContextKey struct{}
 
-func withLife(ctx context.Context) context.Context { return context.WithValue(ctx, lifeKey{}, ctx) }
+func withRequestContext(ctx context.Context) context.Context {
+	return context.WithValue(ctx, requestContextKey{}, ctx)
+}
 
-// within returns a context that also ends with the request.
-func within(ctx context.Context) (context.Context, context.CancelFunc) {
+// mergeRequestContext returns a context that also ends with the request.
+func mergeRequestContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	if life, ok := ctx.Value(lifeKey{}).(context.Context); ok {
+	if life, ok := ctx.Value(requestContextKey{}).(context.Context); ok {
 		stop := context.AfterFunc(life, cancel)
 		return ctx, func() { stop(); cancel() }
 	}
 	return ctx, cancel
 }
 
-// ended returns a dial function that also ends with the request.
-func ended(dial Dial) Dial {
+// dialWithRequest returns a dial function that also ends with the request.
+func dialWithRequest(dial Dial) Dial {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		ctx, cancel := within(ctx)
+		ctx, cancel := mergeRequestContext(ctx)
 		defer cancel()
 		return dial(ctx, network, addr)
 	}
@@ -37,11 +39,11 @@ func ended(dial Dial) Dial {
 // errHandshake is the error of the transport.
 var errHandshake = errors.New("net/http: TLS handshake timeout")
 
-// secured returns a dial function with TLS that also ends with the request. atMost bounds the
+// dialTLSWithRequest returns a dial function with TLS that also ends with the request. atMost bounds the
 // handshake; 0 means no bound.
-func secured(dial Dial, c *tls.Config, atMost time.Duration) Dial {
+func dialTLSWithRequest(dial Dial, c *tls.Config, atMost time.Duration) Dial {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		ctx, cancel := within(ctx)
+		ctx, cancel := mergeRequestContext(ctx)
 		defer cancel()
 		raw, err := dial(ctx, network, addr)
 		if err != nil {

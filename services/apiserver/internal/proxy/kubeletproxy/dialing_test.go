@@ -15,8 +15,8 @@ import (
 	"binnacle/services/apiserver/internal/proxy/kubeletproxy"
 )
 
-// dialing is an Upstream whose connections are made by dial.
-func dialing(t *testing.T, handshake time.Duration, dial kubeletproxy.Dial) *kubeletproxy.Upstream {
+// newUpstream returns an Upstream that connects with dial.
+func newUpstream(t *testing.T, handshake time.Duration, dial kubeletproxy.Dial) *kubeletproxy.Upstream {
 	t.Helper()
 	o := kubeletproxy.NewOptions()
 	o.Timeout = handshake
@@ -28,15 +28,14 @@ func dialing(t *testing.T, handshake time.Duration, dial kubeletproxy.Dial) *kub
 	return up
 }
 
-// TestDialsEndWithTheirRequests: nothing is on the way for a client who has left, neither a
-// connection nor its handshake.
-func TestDialsEndWithTheirRequests(t *testing.T) {
+// TestDialEndsWithRequest checks that neither a dial nor a TLS handshake outlives its request.
+func TestDialEndsWithRequest(t *testing.T) {
 	at := func(scheme string) *url.URL { return &url.URL{Scheme: scheme, Host: "10.9.9.9:1", Path: "/"} }
 	for name, ask := range map[string]func(ctx context.Context, up *kubeletproxy.Upstream){
 		"log": func(ctx context.Context, up *kubeletproxy.Upstream) {
 			if log, err := up.Log(ctx, kubeletproxy.Kubelet, at("https"), "p"); err == nil {
 				log.Close()
-				t.Error("there is a log")
+				t.Error("got a log, want an error")
 			}
 		},
 		"proxy": func(ctx context.Context, up *kubeletproxy.Upstream) {
@@ -49,7 +48,7 @@ func TestDialsEndWithTheirRequests(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, leave := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
-			up := dialing(t, 0, func(dial context.Context, _, _ string) (net.Conn, error) {
+			up := newUpstream(t, 0, func(dial context.Context, _, _ string) (net.Conn, error) {
 				leave()
 				<-dial.Done()
 				ended <- dial.Err()
@@ -60,7 +59,7 @@ func TestDialsEndWithTheirRequests(t *testing.T) {
 		})
 		t.Run(name+", handshake", func(t *testing.T) {
 			if name == "proxy" {
-				t.Skip("has none")
+				t.Skip("no TLS")
 			}
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
@@ -77,17 +76,17 @@ func TestDialsEndWithTheirRequests(t *testing.T) {
 					leave()
 				}
 			}()
-			ask(ctx, dialing(t, 0, func(context.Context, string, string) (net.Conn, error) { return mine, nil }))
+			ask(ctx, newUpstream(t, 0, func(context.Context, string, string) (net.Conn, error) { return mine, nil }))
 			<-ended
 		})
 	}
 }
 
-// TestSilentHandshakes end in time.
-func TestSilentHandshakes(t *testing.T) {
+// TestSilentHandshakeTimesOut checks the handshake timeout.
+func TestSilentHandshakeTimesOut(t *testing.T) {
 	mine, theirs := net.Pipe()
 	defer theirs.Close()
-	up := dialing(t, time.Millisecond, func(context.Context, string, string) (net.Conn, error) { return mine, nil })
+	up := newUpstream(t, time.Millisecond, func(context.Context, string, string) (net.Conn, error) { return mine, nil })
 	_, err := up.Log(t.Context(), kubeletproxy.Kubelet, &url.URL{Scheme: "https", Host: "10.9.9.9:1", Path: "/"}, "p")
 	if err == nil || !strings.Contains(err.Error(), "net/http: TLS handshake timeout") {
 		t.Error(err)

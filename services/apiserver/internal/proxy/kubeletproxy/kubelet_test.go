@@ -18,20 +18,19 @@ import (
 	"binnacle/services/apiserver/internal/proxy/kubeletproxy/kubelettest"
 )
 
-// kubelet answers as a kubelet does, with one container that understands: cat
-// (its input is its output), warn TEXT (to the standard error), exit CODE, size
-// (the terminal's size, once known). A forwarded port echoes.
+// kubelet is a fake kubelet with one container that runs: cat, warn TEXT (writes to stderr), exit
+// CODE, and size (writes the terminal size). Forwarded ports echo.
 type kubelet struct{ *httptest.Server }
 
 func newKubelet(t *testing.T) *kubelet {
 	t.Helper()
-	k := &kubelet{httptest.NewTLSServer(kubelettest.Kubelet{Run: perform, Forward: echo, Logs: sayPath, Refuse: refuse}.Handler())}
+	k := &kubelet{httptest.NewTLSServer(kubelettest.Kubelet{Run: runCommand, Forward: echo, Logs: writePath, Refuse: reject}.Handler())}
 	t.Cleanup(k.Close)
 	return k
 }
 
-// sayPath writes what was asked for, and goes on when told to follow.
-func sayPath(w http.ResponseWriter, r *http.Request) {
+// writePath writes the requested path, and blocks if the log is followed.
+func writePath(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%s?%s\n", r.URL.Path, r.URL.RawQuery)
 	if r.URL.Query().Get("follow") != "" {
 		_ = http.NewResponseController(w).Flush()
@@ -39,9 +38,9 @@ func sayPath(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuse answers where the last part of the path says how not to: absent, a status,
-// api-STATUS for one of the API, cut, hangup, much.
-func refuse(w http.ResponseWriter, r *http.Request) bool {
+// reject responds with an error that the last element of the path names: absent, a status code,
+// api-CODE for an API error, cut, hangup, much.
+func reject(w http.ResponseWriter, r *http.Request) bool {
 	how := path.Base(r.URL.Path)
 	text, api := strings.CutPrefix(how, "api-")
 	code, err := strconv.Atoi(text)
@@ -76,7 +75,7 @@ func refuse(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-func perform(_ context.Context, command []string, streams kubelettest.Streams) *metav1.Status {
+func runCommand(_ context.Context, command []string, streams kubelettest.Streams) *metav1.Status {
 	word := func(i int) string {
 		if i < len(command) {
 			return command[i]

@@ -40,15 +40,15 @@ type Options struct {
 	// MaxBytesPerSecond limits the rate of upgraded connections in each direction; 0 means no
 	// limit.
 	MaxBytesPerSecond int64
-	// MaxCarried limits the number of concurrently proxied requests; 0 derives the limit from the
+	// MaxProxied limits the number of concurrently proxied requests; 0 derives the limit from the
 	// number of files that the process may open.
-	MaxCarried int
+	MaxProxied int
 }
 
 // NewOptions returns the defaults.
 func NewOptions() Options {
 	return Options{
-		Port: 10250, Timeout: 5 * time.Second, UpgradeTimeout: upgrade.Patience, AnswerTimeout: idleTimeout,
+		Port: 10250, Timeout: 5 * time.Second, UpgradeTimeout: upgrade.DefaultTimeout, AnswerTimeout: idleTimeout,
 		AddressTypes: []string{
 			string(corev1.NodeHostName), string(corev1.NodeInternalDNS), string(corev1.NodeInternalIP),
 			string(corev1.NodeExternalDNS), string(corev1.NodeExternalIP),
@@ -89,7 +89,7 @@ type Upstream struct {
 	// for pods and services, whose certificates cannot be verified.
 	kubelet, unverified, target *clientcerts.Pool
 	metrics                     metrics
-	pages                       *responselimit.Room
+	pages                       *responselimit.PageLimiter
 	traces                      *tracing.Provider
 }
 
@@ -148,7 +148,7 @@ func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
 	return &Upstream{
 		options:    o,
 		metrics:    newMetrics(r),
-		pages:      responselimit.NewRoom(),
+		pages:      responselimit.NewPageLimiter(),
 		kubelet:    known(verified, toKubelet),
 		unverified: known(unverified, toKubelet),
 		target:     clientcerts.Fixed(o.transport(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, toTarget, 10*time.Second)),
@@ -161,7 +161,7 @@ const maxIdle = 500
 
 func (o *Options) transport(c *tls.Config, dial Dial, handshake time.Duration) *http.Transport {
 	return &http.Transport{
-		TLSClientConfig: c, DialContext: ended(dial), DialTLSContext: secured(dial, c, handshake), TLSHandshakeTimeout: handshake,
+		TLSClientConfig: c, DialContext: dialWithRequest(dial), DialTLSContext: dialTLSWithRequest(dial, c, handshake), TLSHandshakeTimeout: handshake,
 		MaxResponseHeaderBytes: responselimit.MaxHead, ResponseHeaderTimeout: o.AnswerTimeout,
 		MaxIdleConns: maxIdle, MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second, DisableCompression: true,
 	}

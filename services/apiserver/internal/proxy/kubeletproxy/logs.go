@@ -23,10 +23,10 @@ var (
 // kubelet's message. The caller closes the log.
 func (u *Upstream) Log(ctx context.Context, to To, at *url.URL, pod string) (io.ReadCloser, error) {
 	request.Begun(ctx) // the rest is the kubelet's time
-	if err := whole(at); err != nil {
+	if err := checkLocation(at); err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(withLife(ctx), http.MethodGet, at.String(), nil)
+	req, err := http.NewRequestWithContext(withRequestContext(ctx), http.MethodGet, at.String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -42,15 +42,15 @@ func (u *Upstream) Log(ctx context.Context, to To, at *url.URL, pod string) (io.
 		return resp.Body, nil
 	}
 	defer resp.Body.Close()
-	return nil, refusal(resp, podsLog, pod)
+	return nil, rejection(resp, podsLog, pod)
 }
 
-// refusalBytes bounds how much of a kubelet's error response is read.
-const refusalBytes = 50 << 10
+// maxRejectionBytes bounds how much of a kubelet's error response is read.
+const maxRejectionBytes = 50 << 10
 
-// refusal returns the API error for a kubelet's error response.
-func refusal(resp *http.Response, what schema.GroupResource, name string) error {
-	text, err := io.ReadAll(io.LimitReader(resp.Body, refusalBytes))
+// rejection returns the API error for a kubelet's error response.
+func rejection(resp *http.Response, what schema.GroupResource, name string) error {
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxRejectionBytes))
 	switch {
 	case err != nil:
 		return apierrors.NewInternalError(err)

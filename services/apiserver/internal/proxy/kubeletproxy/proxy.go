@@ -33,8 +33,8 @@ const (
 	Target
 )
 
-// whole rejects an invalid location. Objects contain the locations, so they are user input.
-func whole(at *url.URL) error {
+// checkLocation rejects an invalid location. Objects contain the locations, so they are user input.
+func checkLocation(at *url.URL) error {
 	read, err := url.Parse(at.String())
 	if err != nil || read.Host != at.Host || read.User != nil {
 		return apierrors.NewServiceUnavailable(fmt.Sprintf("error trying to reach service: %q is no address", at.Host))
@@ -58,30 +58,30 @@ func (u *Upstream) transport(to To) *clientcerts.Pool {
 func (u *Upstream) Proxy(w http.ResponseWriter, r *http.Request, to To, at *url.URL, errs Responder) {
 	at.RawQuery = r.URL.RawQuery
 	request.Begun(r.Context()) // the rest is the target's time
-	if err := whole(at); err != nil {
+	if err := checkLocation(at); err != nil {
 		errs.Error(w, r, err)
 		return
 	}
-	through := http.RoundTripper(u.transport(to))
+	transport := http.RoundTripper(u.transport(to))
 	if to != Target { // workloads in pods receive the client's own headers
-		r, through = u.carried(r), u.traces.Transport(through)
+		r, transport = u.withTrace(r), u.traces.Transport(transport)
 	}
 	if httpstream.IsUpgradeRequest(r) {
-		u.take(w, r, to, at, errs)
+		u.proxyUpgrade(w, r, to, at, errs)
 		return
 	}
-	proxy.NewUpgradeAwareHandler(at, u.pages.Bounded(through), true, false, errs).ServeHTTP(w, r.WithContext(withLife(r.Context())))
+	proxy.NewUpgradeAwareHandler(at, u.pages.Transport(transport), true, false, errs).ServeHTTP(w, r.WithContext(withRequestContext(r.Context())))
 }
 
-// take proxies a request that upgrades its connection.
-func (u *Upstream) take(w http.ResponseWriter, r *http.Request, to To, at *url.URL, errs Responder) {
-	way := upgrade.Way{At: at, Connections: u.transport(to).Transport(), Within: u.options.UpgradeTimeout, Errors: errs}
-	way.Carry(u.ending(w, r), r)
+// proxyUpgrade proxies a request that upgrades its connection.
+func (u *Upstream) proxyUpgrade(w http.ResponseWriter, r *http.Request, to To, at *url.URL, errs Responder) {
+	p := upgrade.Proxy{URL: at, Transport: u.transport(to).Transport(), Timeout: u.options.UpgradeTimeout, Errors: errs}
+	p.Serve(u.closeWithRequest(w, r), r)
 }
 
-// carried returns a request with the trace headers of this server in place of the client's.
+// withTrace returns a request with the trace headers of this server in place of the client's.
 // Upgrades do not use a transport.
-func (u *Upstream) carried(r *http.Request) *http.Request {
+func (u *Upstream) withTrace(r *http.Request) *http.Request {
 	if u.traces == nil {
 		return r
 	}
@@ -97,12 +97,12 @@ type Streams struct{ Stdin, Stdout, Stderr, TTY bool }
 // close a channel are translated. Other clients speak to the kubelet directly.
 func (u *Upstream) Command(w http.ResponseWriter, r *http.Request, at *url.URL, s Streams, translate bool, errs Responder) {
 	request.Begun(r.Context()) // the rest is the kubelet's time
-	if err := whole(at); err != nil {
+	if err := checkLocation(at); err != nil {
 		errs.Error(w, r, err)
 		return
 	}
 	if translate && wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
-		u.translate(u.ending(w, r), r, at, s)
+		u.translate(u.closeWithRequest(w, r), r, at, s)
 		return
 	}
 	u.upgrade(w, r, at, errs)
@@ -112,12 +112,12 @@ func (u *Upstream) Command(w http.ResponseWriter, r *http.Request, at *url.URL, 
 // messages are tunneled.
 func (u *Upstream) PortForward(w http.ResponseWriter, r *http.Request, at *url.URL, tunnel bool, errs Responder) {
 	request.Begun(r.Context()) // the rest is the kubelet's time
-	if err := whole(at); err != nil {
+	if err := checkLocation(at); err != nil {
 		errs.Error(w, r, err)
 		return
 	}
 	if tunnel && wsstream.IsWebSocketRequestWithTunnelingProtocol(r) {
-		u.tunnel(u.ending(w, r), r, at, errs)
+		u.tunnel(u.closeWithRequest(w, r), r, at, errs)
 		return
 	}
 	u.upgrade(w, r, at, errs)
@@ -129,22 +129,22 @@ func (u *Upstream) upgrade(w http.ResponseWriter, r *http.Request, at *url.URL, 
 		errs.Error(w, r, apierrors.NewBadRequest("Upgrade request required"))
 		return
 	}
-	u.take(w, u.carried(r), Kubelet, at, errs)
+	u.proxyUpgrade(w, u.withTrace(r), Kubelet, at, errs)
 }
 
-// ender closes a hijacked connection when the request's context ends. net/http does not do that.
-type ender struct {
+// closingWriter closes a hijacked connection when the request's context ends. net/http does not do that.
+type closingWriter struct {
 	http.ResponseWriter
 	ctx  context.Context
 	rate int64
 }
 
-func (u *Upstream) ending(w http.ResponseWriter, r *http.Request) *ender {
-	return &ender{w, r.Context(), u.options.MaxBytesPerSecond}
+func (u *Upstream) closeWithRequest(w http.ResponseWriter, r *http.Request) *closingWriter {
+	return &closingWriter{w, r.Context(), u.options.MaxBytesPerSecond}
 }
 
 // Hijack implements http.Hijacker.
-func (e *ender) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (e *closingWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(e.ResponseWriter).Hijack()
 	if err == nil {
 		closing := conn
@@ -155,4 +155,4 @@ func (e *ender) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 // Unwrap serves http.ResponseController.
-func (e *ender) Unwrap() http.ResponseWriter { return e.ResponseWriter }
+func (e *closingWriter) Unwrap() http.ResponseWriter { return e.ResponseWriter }

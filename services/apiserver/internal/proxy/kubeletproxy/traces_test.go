@@ -16,8 +16,8 @@ import (
 	"binnacle/services/apiserver/internal/proxy/kubeletproxy"
 )
 
-// TestKubeletsSeeTheTrace of the request that is carried on, however it goes there.
-func TestKubeletsSeeTheTrace(t *testing.T) {
+// TestTraceHeadersReachKubelet covers all kinds of requests.
+func TestTraceHeadersReachKubelet(t *testing.T) {
 	collector := tracingtest.Start(t)
 	config, err := (&tracing.Options{ConfigFile: tracingtest.File(t,
 		"apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nsamplingRatePerMillion: 1000000\nendpoint: "+collector.Endpoint+"\n")}).Read()
@@ -52,7 +52,7 @@ func TestKubeletsSeeTheTrace(t *testing.T) {
 		switch r.URL.Path {
 		case "/log":
 			if _, err := up.Log(r.Context(), kubeletproxy.Kubelet, at, "p"); err == nil {
-				t.Error("no refusal")
+				t.Error("got no error")
 			}
 		case "/proxy":
 			up.Proxy(w, r, kubeletproxy.Kubelet, at, plainErrors{})
@@ -62,7 +62,7 @@ func TestKubeletsSeeTheTrace(t *testing.T) {
 			up.PortForward(w, r, at, true, plainErrors{})
 		}
 	}))
-	var handled sync.WaitGroup // a span ends after the answer
+	var handled sync.WaitGroup // a span ends after the response
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handled.Add(1)
 		defer handled.Done()
@@ -98,7 +98,7 @@ func TestKubeletsSeeTheTrace(t *testing.T) {
 	for _, path := range []string{"/log", "/proxy", "/exec", "/forward"} {
 		parts := strings.Split(seen[path], "-")
 		if len(parts) != 4 || roots[parts[1]] != path || parts[3] != "01" {
-			t.Errorf("for %s the kubelet sees %q", path, seen[path])
+			t.Errorf("%s: got traceparent %q", path, seen[path])
 		}
 	}
 }

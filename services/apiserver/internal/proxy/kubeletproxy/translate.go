@@ -70,7 +70,7 @@ func (u *Upstream) translate(w http.ResponseWriter, r *http.Request, at *url.URL
 
 // run runs a command on the kubelet and returns its result.
 func (u *Upstream) run(ctx context.Context, at *url.URL, s Streams, streams []io.ReadWriteCloser) error {
-	rt := &commanding{of: u}
+	rt := &commandConn{of: u}
 	executor, err := remotecommand.NewSPDYExecutorRejectRedirects(u.traces.Transport(rt), rt, http.MethodPost, at)
 	if err != nil {
 		return err
@@ -95,18 +95,18 @@ func (u *Upstream) run(ctx context.Context, at *url.URL, s Streams, streams []io
 	return executor.StreamWithContext(ctx, o)
 }
 
-// commanding is the connection to the kubelet that runs a command.
-type commanding struct {
+// commandConn is the connection to the kubelet that runs a command.
+type commandConn struct {
 	of   *Upstream
 	conn *upgrade.Conn
 }
 
 // RoundTrip implements http.RoundTripper.
-func (c *commanding) RoundTrip(r *http.Request) (*http.Response, error) {
+func (c *commandConn) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set(httpstream.HeaderConnection, httpstream.HeaderUpgrade)
 	r.Header.Set(httpstream.HeaderUpgrade, spdy.HeaderSpdy31)
-	conn, err := upgrade.Open(r, c.of.kubelet.Transport(), c.of.options.UpgradeTimeout)
+	conn, err := upgrade.Dial(r, c.of.kubelet.Transport(), c.of.options.UpgradeTimeout)
 	var d *upgrade.DialError
 	if errors.As(err, &d) {
 		return nil, d.Err // the error text must match that of other transports
@@ -115,32 +115,32 @@ func (c *commanding) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	c.conn = conn
-	return conn.Answer, nil
+	return conn.Response, nil
 }
 
-// spokenProtocols are the protocols of commands. An empty name means the first version.
-var spokenProtocols = []string{
+// commandProtocols are the protocols of commands. An empty name means the first version.
+var commandProtocols = []string{
 	"", constants.StreamProtocolV1Name, constants.StreamProtocolV2Name, constants.StreamProtocolV3Name, constants.StreamProtocolV4Name, constants.StreamProtocolV5Name,
 }
 
 // NewConnection implements spdy.Upgrader of client-go.
-func (c *commanding) NewConnection(resp *http.Response) (httpstream.Connection, error) {
-	if c.conn.Agreed() && strings.EqualFold(resp.Header.Get(httpstream.HeaderUpgrade), spdy.HeaderSpdy31) {
-		if spoken := resp.Header.Get(httpstream.HeaderProtocolVersion); !slices.Contains(spokenProtocols, spoken) {
+func (c *commandConn) NewConnection(resp *http.Response) (httpstream.Connection, error) {
+	if c.conn.Upgraded() && strings.EqualFold(resp.Header.Get(httpstream.HeaderUpgrade), spdy.HeaderSpdy31) {
+		if protocol := resp.Header.Get(httpstream.HeaderProtocolVersion); !slices.Contains(commandProtocols, protocol) {
 			_ = c.conn.Close()
-			return nil, fmt.Errorf("unable to upgrade connection: the kubelet speaks %q, which nobody asked for", spoken)
+			return nil, fmt.Errorf("unable to upgrade connection: the kubelet selected the protocol %q, which was not requested", protocol)
 		}
-		c.conn.Forget()
+		c.conn.DropResponse()
 		return spdy.NewClientConnectionWithPings(c.conn, pingPeriod)
 	}
 	defer c.conn.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, refusalBytes))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxRejectionBytes))
 	if err != nil {
 		text = []byte("unable to read error from server response")
 	}
-	var said metav1.Status
-	if json.Unmarshal(text, &said) == nil && said.Kind == "Status" {
-		return nil, &apierrors.StatusError{ErrStatus: said}
+	var status metav1.Status
+	if json.Unmarshal(text, &status) == nil && status.Kind == "Status" {
+		return nil, &apierrors.StatusError{ErrStatus: status}
 	}
 	return nil, fmt.Errorf("unable to upgrade connection: %s", strings.TrimSpace(string(text)))
 }

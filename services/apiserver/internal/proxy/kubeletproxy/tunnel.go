@@ -44,7 +44,7 @@ func (u *Upstream) tunnel(w http.ResponseWriter, r *http.Request, at *url.URL, e
 	if ws.Subprotocol() != constants.WebsocketsSPDYTunnelingPortForwardV1 {
 		return
 	}
-	upgrade.Join(client, backend)
+	upgrade.Splice(client, backend)
 }
 
 // dialSPDY opens an upgraded connection to the kubelet.
@@ -57,15 +57,15 @@ func (u *Upstream) dialSPDY(r *http.Request, at *url.URL) (net.Conn, error) {
 	req.Header.Set(httpstream.HeaderConnection, httpstream.HeaderUpgrade)
 	req.Header.Set(httpstream.HeaderUpgrade, spdy.HeaderSpdy31)
 	req.Header.Set(httpstream.HeaderProtocolVersion, constants.PortForwardV1Name)
-	conn, err := upgrade.Open(req, u.kubelet.Transport(), u.options.UpgradeTimeout)
+	conn, err := upgrade.Dial(req, u.kubelet.Transport(), u.options.UpgradeTimeout)
 	if err != nil {
 		return nil, err
 	}
-	if !conn.Agreed() {
-		err = refusal(conn.Answer, podsPortForward, "")
+	if !conn.Upgraded() {
+		err = rejection(conn.Response, podsPortForward, "")
 		_ = conn.Close()
 		return nil, err
 	}
-	conn.Forget()
+	conn.DropResponse()
 	return conn, nil
 }

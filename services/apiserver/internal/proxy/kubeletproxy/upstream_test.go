@@ -39,14 +39,14 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		// Lasts for a second after a connection broke.
+		// Runs for a second after a connection broke.
 		goleak.IgnoreTopFunction("github.com/moby/spdystream.(*Connection).shutdown"),
-		// The test's own client, when it is not told of the end.
+		// The client of the test, if it does not notice the end.
 		goleak.IgnoreTopFunction("k8s.io/client-go/tools/remotecommand.(*heartbeat).start"),
 	)
 }
 
-// front is a server that carries everything on to a kubelet.
+// front is a server that proxies requests to a kubelet.
 type front struct {
 	*httptest.Server
 	up       *kubeletproxy.Upstream
@@ -76,7 +76,7 @@ func (plainErrors) Error(w http.ResponseWriter, _ *http.Request, err error) {
 	http.Error(w, err.Error(), code)
 }
 
-// verified are options that trust one server.
+// verified returns options that trust one server.
 func verified(t *testing.T, s *httptest.Server) kubeletproxy.Options {
 	t.Helper()
 	o := kubeletproxy.NewOptions()
@@ -87,9 +87,9 @@ func verified(t *testing.T, s *httptest.Server) kubeletproxy.Options {
 	return o
 }
 
-func newFront(t *testing.T, modern bool) *front { return newLimitedFront(t, modern, 0) }
+func newFront(t *testing.T, translated bool) *front { return newLimitedFront(t, translated, 0) }
 
-func newLimitedFront(t *testing.T, modern bool, rate int64) *front {
+func newLimitedFront(t *testing.T, translated bool, rate int64) *front {
 	t.Helper()
 	k := newKubelet(t)
 	o := verified(t, k.Server)
@@ -120,12 +120,12 @@ func newLimitedFront(t *testing.T, modern bool, rate int64) *front {
 			}
 		}
 		if strings.HasPrefix(r.URL.Path, "/portForward/") {
-			up.PortForward(w, r, &to, modern, plainErrors{})
+			up.PortForward(w, r, &to, translated, plainErrors{})
 			return
 		}
 		to.RawQuery = kq.Encode()
 		s := kubeletproxy.Streams{Stdin: kq.Get("input") == "1", Stdout: kq.Get("output") == "1", Stderr: kq.Get("error") == "1", TTY: kq.Get("tty") == "1"}
-		up.Command(w, r, &to, s, modern, plainErrors{})
+		up.Command(w, r, &to, s, translated, plainErrors{})
 	}))
 	f.Config.ErrorLog = log.New(noPanics{t}, "", 0)
 	f.Start()
@@ -133,7 +133,7 @@ func newLimitedFront(t *testing.T, modern bool, rate int64) *front {
 	return f
 }
 
-// executors of both protocols for one command.
+// executors returns an executor per protocol for one command.
 func (f *front) executors(t *testing.T, query string) map[string]remotecommand.Executor {
 	t.Helper()
 	at, err := url.Parse(f.URL + "/exec/ns/pod/c?" + query)
@@ -152,15 +152,15 @@ func (f *front) executors(t *testing.T, query string) map[string]remotecommand.E
 	return map[string]remotecommand.Executor{"SPDY": old, "WebSocket": web}
 }
 
-// TestLimitedConnections sends more than a limited connection takes at once.
-func TestLimitedConnections(t *testing.T) {
+// TestRateLimitedConnection sends more data than the limit allows at once.
+func TestRateLimitedConnection(t *testing.T) {
 	f := newLimitedFront(t, true, 4<<20)
 	big := strings.Repeat("0123456789abcdef", 20_000)
 	for name, x := range f.executors(t, "stdin=true&stdout=true&command=cat") {
 		var out bytes.Buffer
 		err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: strings.NewReader(big), Stdout: &out})
 		if err != nil || out.String() != big {
-			t.Errorf("%s: %v, %d bytes came back of %d", name, err, out.Len(), len(big))
+			t.Errorf("%s: %v, got %d bytes, want %d", name, err, out.Len(), len(big))
 		}
 	}
 }
@@ -172,7 +172,7 @@ func TestCommands(t *testing.T) {
 		var out bytes.Buffer
 		err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: strings.NewReader(big), Stdout: &out})
 		if err != nil || out.String() != big {
-			t.Errorf("%s: %v, %d bytes came back of %d", name, err, out.Len(), len(big))
+			t.Errorf("%s: %v, got %d bytes, want %d", name, err, out.Len(), len(big))
 		}
 	}
 	for name, x := range f.executors(t, "stdout=true&stderr=true&command=warn&command=careful") {
@@ -193,7 +193,7 @@ func TestCommands(t *testing.T) {
 		var out bytes.Buffer
 		in, end := io.Pipe()
 		err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{
-			Stdin: in, Stdout: &out, Tty: true, TerminalSizeQueue: &once{size: remotecommand.TerminalSize{Width: 80, Height: 24}},
+			Stdin: in, Stdout: &out, Tty: true, TerminalSizeQueue: &fixedTerminal{size: remotecommand.TerminalSize{Width: 80, Height: 24}},
 		})
 		end.Close()
 		if err != nil || out.String() != "80x24" {
@@ -202,22 +202,22 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// once is a terminal that never changes its size.
-type once struct {
+// fixedTerminal is a terminal with a fixed size.
+type fixedTerminal struct {
 	size remotecommand.TerminalSize
-	told bool
+	sent bool
 }
 
-func (o *once) Next() *remotecommand.TerminalSize {
-	if o.told {
+func (o *fixedTerminal) Next() *remotecommand.TerminalSize {
+	if o.sent {
 		return nil
 	}
-	o.told = true
+	o.sent = true
 	return &o.size
 }
 
-// TestCommandsEndWithTheirContext leaves commands that would run for ever.
-func TestCommandsEndWithTheirContext(t *testing.T) {
+// TestCommandEndsWithContext cancels commands that would run forever.
+func TestCommandEndsWithContext(t *testing.T) {
 	f := newFront(t, true)
 	for name, x := range f.executors(t, "stdin=true&stdout=true&command=cat") {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -240,7 +240,7 @@ func TestCommandsEndWithTheirContext(t *testing.T) {
 	}
 }
 
-func TestCommandsWithoutAKubelet(t *testing.T) {
+func TestCommandWithoutKubeletFails(t *testing.T) {
 	f := newFront(t, true)
 	f.kubelet.Host = "127.0.0.1:1"
 	x := f.executors(t, "stdout=true&command=cat")
@@ -254,9 +254,9 @@ func TestCommandsWithoutAKubelet(t *testing.T) {
 	}
 }
 
-func TestPortsAreForwarded(t *testing.T) {
-	for _, modern := range []bool{true, false} {
-		f := newFront(t, modern)
+func TestPortForward(t *testing.T) {
+	for _, translated := range []bool{true, false} {
+		f := newFront(t, translated)
 		at, err := url.Parse(f.URL + "/portForward/ns/pod")
 		if err != nil {
 			t.Fatal(err)
@@ -268,7 +268,7 @@ func TestPortsAreForwarded(t *testing.T) {
 		}
 		old := spdy.NewDialer(upgrader, &http.Client{Transport: rt}, http.MethodPost, at)
 		forward(t, "SPDY", old.Dial)
-		if !modern {
+		if !translated {
 			continue
 		}
 		web, err := portforward.NewSPDYOverWebsocketDialer(at, config)
@@ -282,7 +282,7 @@ func TestPortsAreForwarded(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, _, err := web.Dial("portforward.k8s.io"); err == nil {
-			t.Error("a pod that the kubelet does not have was forwarded to")
+			t.Error("port-forward to a missing pod: got no error")
 		}
 	}
 }
@@ -296,7 +296,7 @@ func (d dialer) Dial(protocols ...string) (httpstream.Connection, string, error)
 	return d.dial(protocols...)
 }
 
-// forward sends something through two forwarded ports at once.
+// forward sends data through two forwarded ports.
 func forward(t *testing.T, name string, dial dialFunc) {
 	t.Helper()
 	stop, ready := make(chan struct{}), make(chan struct{})
@@ -371,16 +371,16 @@ func TestLogs(t *testing.T) {
 	}
 	defer wrong.Close()
 	if _, err := wrong.Log(t.Context(), kubeletproxy.Kubelet, at, "p"); err == nil || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("a kubelet whose certificate is of another authority: %v", err)
+		t.Errorf("kubelet certificate of another CA: %v", err)
 	}
 	if log, err = wrong.Log(t.Context(), kubeletproxy.UnverifiedKubelet, at, "p"); err != nil {
-		t.Errorf("the same without verification: %v", err)
+		t.Errorf("without verification: %v", err)
 	} else {
 		log.Close()
 	}
 }
 
-// otherCA is the file of an authority that nobody uses.
+// otherCA returns the file of an unrelated CA.
 func otherCA(t *testing.T) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -399,7 +399,7 @@ func otherCA(t *testing.T) string {
 	return path
 }
 
-func TestLocations(t *testing.T) {
+func TestKubeletLocation(t *testing.T) {
 	node := &corev1.Node{Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
 		{Type: corev1.NodeExternalIP, Address: "192.0.2.9"}, {Type: corev1.NodeInternalIP, Address: "10.1.2.3"},
 	}}}
@@ -434,9 +434,9 @@ func TestLocations(t *testing.T) {
 	}
 }
 
-// TestTargetsAreNotHere: nothing connects to a target at an address of the machine
-// itself or its link, however it is written, not even for a moment.
-func TestTargetsAreNotHere(t *testing.T) {
+// TestTargetAddressIsRestricted checks that nothing connects to a target at a loopback, link-local
+// or multicast address, however it is written.
+func TestTargetAddressIsRestricted(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -476,16 +476,16 @@ func TestTargetsAreNotHere(t *testing.T) {
 			}
 		}
 	}
-	// The first connection that comes is our own.
+	// The first accepted connection is that of the test.
 	own, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer own.Close()
 	if first := <-came; first != own.LocalAddr().String() {
-		t.Errorf("somebody connected from %s", first)
+		t.Errorf("got a connection from %s", first)
 	}
 	l.Close()
-	for range came { // until nobody accepts any more
+	for range came { // until the listener has stopped
 	}
 }

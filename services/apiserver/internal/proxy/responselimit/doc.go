@@ -3,7 +3,7 @@
 // memory, uncompressed and of any length. It also forwards any number of informational responses.
 // Each one removes headers that this server has set.
 //
-//	Bounded  a round tripper that excludes large pages from rewriting, drops
+//	PageLimiter.Transport  a round tripper that excludes large pages from rewriting, drops
 //	         informational responses, and removes headers that only this
 //	         server may set
 //	MaxHead  the maximum size of the head of a response

@@ -18,35 +18,35 @@ const (
 // ErrHead reports that the head of a response exceeds the limits.
 var ErrHead = errors.New("the headers of the answer are too long")
 
-// own lists the header fields of a response that only this server may set, in canonical form.
-var own = []string{"Audit-Id", "X-Kubernetes-Pf-Flowschema-Uid", "X-Kubernetes-Pf-Prioritylevel-Uid"}
+// ownHeaders lists the header fields of a response that only this server may set, in canonical form.
+var ownHeaders = []string{"Audit-Id", "X-Kubernetes-Pf-Flowschema-Uid", "X-Kubernetes-Pf-Prioritylevel-Uid"}
 
 // IsOwn reports whether only this server may set a header field of a response.
-func IsOwn(name string) bool { return slices.Contains(own, http.CanonicalHeaderKey(name)) }
+func IsOwn(name string) bool { return slices.Contains(ownHeaders, http.CanonicalHeaderKey(name)) }
 
 // DropOwn removes the header fields that only this server may set.
 func DropOwn(h http.Header) {
-	for _, name := range own {
+	for _, name := range ownHeaders {
 		h.Del(name)
 	}
 }
 
-// fields returns the number of header fields.
-func fields(h http.Header) (n int) {
+// countFields returns the number of header fields.
+func countFields(h http.Header) (n int) {
 	for _, values := range h {
 		n += len(values)
 	}
 	return n
 }
 
-// stranger is a response body that also removes trailers that only this server may set.
-type stranger struct {
+// trailerFilter is a response body that also removes trailers that only this server may set.
+type trailerFilter struct {
 	io.ReadCloser
 	of *http.Response
 }
 
 // Read implements io.Reader.
-func (s *stranger) Read(b []byte) (int, error) {
+func (s *trailerFilter) Read(b []byte) (int, error) {
 	n, err := s.ReadCloser.Read(b)
 	if err != nil {
 		DropOwn(s.of.Trailer)

@@ -17,8 +17,8 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// TestWhatIsSaidOfTheClient: this server alone says who asks, however that is spelled.
-func TestWhatIsSaidOfTheClient(t *testing.T) {
+// TestOnlyServerSetsUserHeaders covers different spellings of the headers.
+func TestOnlyServerSetsUserHeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := make(chan http.Header, 1)
 		b := start(t, 0, func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header })
@@ -29,21 +29,22 @@ func TestWhatIsSaidOfTheClient(t *testing.T) {
 			"X_ours": {"theirs"}, "X-Theirs": {"kept"},
 		}
 		u := &request.User{Name: "eve", Groups: []string{"g"}}
-		b.Carry(httptest.NewRecorder(), r.WithContext(request.WithUser(t.Context(), u)), http.Header{"X-Ours": {"ours"}})
+		b.Serve(httptest.NewRecorder(), r.WithContext(request.WithUser(t.Context(), u)), http.Header{"X-Ours": {"ours"}})
 		h := <-seen
 		for name, values := range h {
 			if strings.Contains(strings.Join(values, ","), "theirs") {
-				t.Errorf("%s: %q", name, values)
+				t.Errorf("header %s of the client was forwarded: %q", name, values)
 			}
 		}
 		if h.Get("X-Remote-User") != "eve" || h.Get("X-Remote-Group") != "g" || h.Get("X-Ours") != "ours" || h.Get("X-Theirs") != "kept" {
-			t.Errorf("%v", h)
+			t.Errorf("got headers %v", h)
 		}
 	})
 }
 
-// TestWhoWaits is let go of when a server is found not to live, and learns when his time is over.
-func TestWhoWaits(t *testing.T) {
+// TestWaitingRequestEnds checks that a request that waits ends when the breaker opens or its
+// deadline passes.
+func TestWaitingRequestEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, 0, hangs)
 		brief, cancel := context.WithTimeout(t.Context(), 2*time.Second)
@@ -54,32 +55,33 @@ func TestWhoWaits(t *testing.T) {
 		w = b.ask(t.Context(), "a", nil, nil)
 		b.want(w, http.StatusServiceUnavailable, "error trying to reach service: it does not live\n")
 		if w.Header().Get("Retry-After") != "1" {
-			t.Errorf("%v", w.Header())
+			t.Errorf("got headers %v", w.Header())
 		}
 	})
 }
 
-// errNobody is why nobody can be reached.
-var errNobody = errors.New("nobody is there")
+// errUnreachable is the error of a connection.
+var errUnreachable = errors.New("nobody is there")
 
-// TestRefused tells why the server could not be asked.
-func TestRefused(t *testing.T) {
+// TestOnErrorReceivesConnectionError checks the callback.
+func TestOnErrorReceivesConnectionError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, 0, fine)
 		var why []error
-		b.Refused = func(err error) { why = append(why, err) }
+		b.OnError = func(err error) { why = append(why, err) }
 		b.want(b.ask(t.Context(), "a", nil, nil), http.StatusOK, "fine")
 		b.Connections.CloseIdleConnections()
 		b.cut.Store(true)
 		b.want(b.ask(t.Context(), "a", nil, nil), http.StatusServiceUnavailable, "")
-		if len(why) != 1 || !errors.Is(why[0], errNobody) {
-			t.Errorf("%v", why)
+		if len(why) != 1 || !errors.Is(why[0], errUnreachable) {
+			t.Errorf("got %v, want errUnreachable", why)
 		}
 	})
 }
 
-// TestWatchesThatGoOn hold no place of those who wait, and are the client's time once they are answered.
-func TestWatchesThatGoOn(t *testing.T) {
+// TestAnsweredWatchHoldsNoSlot checks that a watch holds neither a slot nor seats once the server
+// has responded.
+func TestAnsweredWatchHoldsNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, 1, func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusOK)
@@ -92,12 +94,12 @@ func TestWatchesThatGoOn(t *testing.T) {
 			begun := make(chan struct{})
 			asked := time.Now()
 			go func() {
-				defer func() { _ = recover() }() // an answer that was begun is cut
+				defer func() { _ = recover() }() // the incomplete response is aborted
 				b.ask(request.WithBegun(ctx, func() { close(begun) }), "a", watch(), nil)
 			}()
 			<-begun
 			if d := time.Since(asked); d > 0 {
-				t.Errorf("it has begun after %v", d)
+				t.Errorf("seats were released after %v, want at once", d)
 			}
 		}
 		cancel()
@@ -105,18 +107,19 @@ func TestWatchesThatGoOn(t *testing.T) {
 	})
 }
 
-// taken is an answer whose connection can be taken over.
-type taken struct {
+// hijackable is a response recorder whose connection can be hijacked.
+type hijackable struct {
 	*httptest.ResponseRecorder
 	conn net.Conn
 }
 
-func (w *taken) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (w *hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return w.conn, bufio.NewReadWriter(bufio.NewReader(w.conn), bufio.NewWriter(w.conn)), nil
 }
 
-// TestUpgradedConnections hold no place of those who wait either, and begin when the server agrees.
-func TestUpgradedConnections(t *testing.T) {
+// TestUpgradedConnectionHoldsNoSlot checks that a connection holds neither a slot nor seats once it
+// is upgraded.
+func TestUpgradedConnectionHoldsNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, 1, func(w http.ResponseWriter, _ *http.Request) {
 			conn, rw, err := http.NewResponseController(w).Hijack()
@@ -135,15 +138,15 @@ func TestUpgradedConnections(t *testing.T) {
 			r.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"odd/1"}}
 			client, here := net.Pipe()
 			defer client.Close()
-			w := &taken{httptest.NewRecorder(), here}
-			go b.Carry(w, r.WithContext(ctx), nil)
+			w := &hijackable{httptest.NewRecorder(), here}
+			go b.Serve(w, r.WithContext(ctx), nil)
 			asked := time.Now()
 			if resp, err := http.ReadResponse(bufio.NewReader(client), nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
 				t.Fatalf("%v %v, %d %s", resp, err, w.Code, w.Body)
 			}
 			<-begun
 			if d := time.Since(asked); d > 0 {
-				t.Errorf("it has begun after %v", d)
+				t.Errorf("seats were released after %v, want at once", d)
 			}
 		}
 	})

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// failuresInARow is the number of consecutive failures that trigger a probe.
-	failuresInARow = 3
+	// failureThreshold is the number of consecutive failures that trigger a probe.
+	failureThreshold = 3
 	// suspectAfter is the wait of a request for a response that triggers a probe.
 	suspectAfter = 5 * time.Second
-	// seatFor is how long a request waits for a response before it releases its seats. Then it only
+	// seatTimeout is how long a request waits for a response before it releases its seats. Then it only
 	// waits, and the limit of its server bounds the number of such requests.
-	seatFor = time.Second
+	seatTimeout = time.Second
 	// probeInterval is the interval between probes of an unresponsive server.
 	probeInterval = time.Second
 )
@@ -35,29 +35,29 @@ type Breaker struct {
 
 	mu       sync.Mutex // leaf lock
 	failures int
-	looking  bool
+	probing  bool
 	reason   error // the breaker is open while this is set
-	under    int
-	held     map[string]int // by user; no entry is 0
-	waiting  map[*passage]bool
+	inFlight int
+	byUser   map[string]int // by user; no entry is 0
+	waiting  map[*call]bool
 }
 
 // BreakerConfig configures a Breaker.
 type BreakerConfig struct {
 	// Probe sends any request to the server.
 	Probe func(context.Context) error
-	// Most is the maximum number of requests in progress; 0 means no limit. Long-running requests
+	// MaxRequests is the maximum number of requests in progress; 0 means no limit. Long-running requests
 	// count until they are answered. A user may have at most as many requests as there are free
 	// slots.
-	Most int
-	// Turned is called when the breaker opens, with the reason, and when it closes.
-	Turned func(reason error)
+	MaxRequests int
+	// OnChange is called when the breaker opens, with the reason, and when it closes.
+	OnChange func(reason error)
 }
 
 // NewBreaker returns a closed breaker. Its probes end with ctx. The WaitGroup probes, which
 // breakers may share, waits for them.
 func NewBreaker(ctx context.Context, probes *sync.WaitGroup, c BreakerConfig) *Breaker {
-	return &Breaker{BreakerConfig: c, ctx: ctx, probes: probes, held: map[string]int{}, waiting: map[*passage]bool{}}
+	return &Breaker{BreakerConfig: c, ctx: ctx, probes: probes, byUser: map[string]int{}, waiting: map[*call]bool{}}
 }
 
 // Open returns the reason why the breaker is open, or nil if it is closed.
@@ -67,13 +67,13 @@ func (b *Breaker) Open() error {
 	return b.reason
 }
 
-// passage is a request in progress.
-type passage struct {
-	of     *Breaker
-	user   string
-	long   bool
-	timers [2]*time.Timer
-	cancel context.CancelCauseFunc
+// call is a request in progress.
+type call struct {
+	breaker *Breaker
+	user    string
+	long    bool
+	timers  [2]*time.Timer
+	cancel  context.CancelCauseFunc
 
 	counted bool // guarded by the breaker's mu
 }
@@ -84,79 +84,79 @@ type openError struct{ reason error }
 func (e *openError) Error() string { return e.reason.Error() }
 func (e *openError) Unwrap() error { return e.reason }
 
-// errCrowded rejects a request when too many wait for the same server.
-var errCrowded = errors.New("too many requests wait for the server")
+// errTooManyRequests rejects a request when too many wait for the same server.
+var errTooManyRequests = errors.New("too many requests wait for the server")
 
-// enter starts a request. If the breaker opens before the server responds, the context ends with an
-// *openError as its cause. The caller must call leave.
-func (b *Breaker) enter(ctx context.Context, user string, long bool) (context.Context, *passage, error) {
+// begin starts a request. If the breaker opens before the server responds, the context ends with an
+// *openError as its cause. The caller must call end.
+func (b *Breaker) begin(ctx context.Context, user string, long bool) (context.Context, *call, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.reason != nil {
 		return nil, nil, &openError{b.reason}
 	}
-	if b.Most > 0 && b.held[user] >= b.Most-b.under {
-		return nil, nil, errCrowded
+	if b.MaxRequests > 0 && b.byUser[user] >= b.MaxRequests-b.inFlight {
+		return nil, nil, errTooManyRequests
 	}
-	p := &passage{of: b, user: user, long: long, counted: true}
-	ctx, p.cancel = context.WithCancelCause(ctx)
+	c := &call{breaker: b, user: user, long: long, counted: true}
+	ctx, c.cancel = context.WithCancelCause(ctx)
 	begun := ctx
-	p.timers = [2]*time.Timer{time.AfterFunc(suspectAfter, b.suspect), time.AfterFunc(seatFor, func() { request.Begun(begun) })}
-	b.under++
-	b.held[user]++
-	b.waiting[p] = true
-	return ctx, p, nil
+	c.timers = [2]*time.Timer{time.AfterFunc(suspectAfter, b.suspect), time.AfterFunc(seatTimeout, func() { request.Begun(begun) })}
+	b.inFlight++
+	b.byUser[user]++
+	b.waiting[c] = true
+	return ctx, c, nil
 }
 
-// answered records that the server has responded.
-func (p *passage) answered() {
-	p.stop()
-	p.of.mu.Lock()
-	defer p.of.mu.Unlock()
-	delete(p.of.waiting, p)
-	p.of.failures = 0
-	if p.long {
-		p.uncount()
+// responded records that the server has responded.
+func (c *call) responded() {
+	c.stop()
+	c.breaker.mu.Lock()
+	defer c.breaker.mu.Unlock()
+	delete(c.breaker.waiting, c)
+	c.breaker.failures = 0
+	if c.long {
+		c.release()
 	}
 }
 
 // failed records that the request could not be proxied.
-func (p *passage) failed(reason error) {
-	b := p.of
+func (c *call) failed(reason error) {
+	b := c.breaker
 	b.mu.Lock()
 	b.failures++
-	look := b.failures >= failuresInARow
+	probe := b.failures >= failureThreshold
 	b.mu.Unlock()
-	if look {
+	if probe {
 		b.suspect()
 	}
 }
 
-// leave ends the request.
-func (p *passage) leave() {
-	p.stop()
-	p.of.mu.Lock()
-	delete(p.of.waiting, p)
-	p.uncount()
-	p.of.mu.Unlock()
-	p.cancel(nil)
+// end ends the request.
+func (c *call) end() {
+	c.stop()
+	c.breaker.mu.Lock()
+	delete(c.breaker.waiting, c)
+	c.release()
+	c.breaker.mu.Unlock()
+	c.cancel(nil)
 }
 
-func (p *passage) stop() {
-	for _, t := range p.timers {
+func (c *call) stop() {
+	for _, t := range c.timers {
 		t.Stop()
 	}
 }
 
-// uncount releases the slot. The caller holds the breaker's mu.
-func (p *passage) uncount() {
-	if !p.counted {
+// release releases the slot. The caller holds the breaker's mu.
+func (c *call) release() {
+	if !c.counted {
 		return
 	}
-	p.counted = false
-	p.of.under--
-	if p.of.held[p.user]--; p.of.held[p.user] == 0 {
-		delete(p.of.held, p.user)
+	c.counted = false
+	c.breaker.inFlight--
+	if c.breaker.byUser[c.user]--; c.breaker.byUser[c.user] == 0 {
+		delete(c.breaker.byUser, c.user)
 	}
 }
 
@@ -164,18 +164,18 @@ func (p *passage) uncount() {
 func (b *Breaker) suspect() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.looking || b.ctx.Err() != nil {
+	if b.probing || b.ctx.Err() != nil {
 		return
 	}
-	b.looking = true
-	b.probes.Go(b.look)
+	b.probing = true
+	b.probes.Go(b.probe)
 }
 
-// look probes the server until it responds.
-func (b *Breaker) look() {
+// probe probes the server until it responds.
+func (b *Breaker) probe() {
 	for {
 		err := b.Probe(b.ctx)
-		if b.ctx.Err() != nil || b.found(err) {
+		if b.ctx.Err() != nil || b.recordProbe(err) {
 			return
 		}
 		select {
@@ -186,24 +186,24 @@ func (b *Breaker) look() {
 	}
 }
 
-// found records the result of a probe. done reports that no more probes are necessary.
-func (b *Breaker) found(err error) (done bool) {
+// recordProbe records the result of a probe. done reports that no more probes are necessary.
+func (b *Breaker) recordProbe(err error) (done bool) {
 	b.mu.Lock()
 	was := b.reason
 	b.reason = nil
 	if err == nil {
-		b.failures, b.looking = 0, false
+		b.failures, b.probing = 0, false
 	} else {
 		b.reason = fmt.Errorf("error trying to reach service: %w", err)
-		for p := range b.waiting {
-			p.cancel(&openError{b.reason})
+		for c := range b.waiting {
+			c.cancel(&openError{b.reason})
 		}
 		clear(b.waiting)
 	}
 	reason := b.reason
 	b.mu.Unlock()
 	if (was == nil) != (reason == nil) {
-		b.Turned(reason)
+		b.OnChange(reason)
 	}
 	return err == nil
 }

@@ -28,11 +28,11 @@ func Connections(dial func(ctx context.Context, network, addr string) (net.Conn,
 	return clientcerts.NewPool(certificate, func(show clientcerts.Show) *http.Transport {
 		security := security.Clone()
 		security.GetClientCertificate = show
-		return shown(dial, security)
+		return newTransport(dial, security)
 	})
 }
 
-func shown(dial func(ctx context.Context, network, addr string) (net.Conn, error), security *tls.Config) *http.Transport {
+func newTransport(dial func(ctx context.Context, network, addr string) (net.Conn, error), security *tls.Config) *http.Transport {
 	return &http.Transport{
 		DialContext:     dial,
 		TLSClientConfig: security, TLSHandshakeTimeout: handshakeTimeout, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: idleTimeout,

@@ -1,9 +1,9 @@
 // Package reverseproxy proxies requests to other servers that serve a part of the API, as the
-// authenticated user: aggregate's extension servers, and peers that serve resources that this
+// authenticated user: extension servers of package aggregation, and peers that serve resources that this
 // replica does not.
 //
-//	Way          the reverse proxy for one server: its location and connections
-//	Way.Carry    proxies a request and its response as streams; upgrades too
+//	Proxy        the reverse proxy for one server: its location and connections
+//	Proxy.Serve  proxies a request and its response as streams; upgrades too
 //	Breaker      bounds the cost of a server that does not respond, and its share
 //	             of the requests in progress
 //

@@ -1,13 +1,13 @@
 // Package upgrade proxies requests that upgrade their connection to another protocol, such as SPDY
 // or WebSocket. Targets are kubelets, pods, services, and servers that serve a part of the API.
 //
-//	Carry  proxies a client's request: the response, and then both directions
-//	Open   sends a request of this server: the connection, and the head of the response
-//	Join   joins two connections until one of them ends
+//	Serve   proxies a client's request: the response, and then both directions
+//	Dial    sends a request of this server: the connection, and the head of the response
+//	Splice  joins two connections until one of them ends
 //
 // Until the other side agrees, it is not trusted. The size of its response head is bounded. The
 // wait for it ends with the request and after a timeout. A rejection is forwarded with its own
 // headers, except for the Audit-Id of this server. An agreement is forwarded byte for byte.
-// Connections end with the request's context or, if Way.Life is set, with that context once the
+// Connections end with the request's context or, if Proxy.Life is set, with that context once the
 // other side has agreed.
 package upgrade

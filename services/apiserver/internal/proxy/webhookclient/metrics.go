@@ -16,16 +16,16 @@ import (
 	"binnacle/libs/tracing"
 )
 
-// Metrics of what services are asked, under the names that Kubernetes has for them. Nil
-// ones measure nothing. Objects of the API name hosts, so the series of a host are there
-// while a client for it is, and bounded in number.
+// Metrics measures requests to services, under the names of Kubernetes. A nil *Metrics measures
+// nothing. API objects name hosts, so the series of a host exist only while a client for it exists,
+// and their number is bounded.
 type Metrics struct {
-	hosts *metrics.Series[string, string] // the label host of a host
-	mu    sync.Mutex                      // a leaf
-	held  map[string]int                  // clients by their hosts
+	hosts   *metrics.Series[string, string] // the label value of a host
+	mu      sync.Mutex                      // a leaf
+	clients map[string]int                  // number of clients by host
 
 	requests         *prometheus.CounterVec
-	took             *prometheus.HistogramVec
+	duration         *prometheus.HistogramVec
 	sent, received   *prometheus.HistogramVec
 	missingSAN, sha1 prometheus.Counter
 	traces           *tracing.Provider
@@ -41,18 +41,18 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	}
 	sizes := []float64{64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216}
 	m := &Metrics{
-		held: map[string]int{},
+		clients: map[string]int{},
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rest_client_requests_total", Help: "[ALPHA] Requests to webhooks and other services, by HTTP status or <error>, method and host.",
 		}, []string{"code", "method", "host"}),
-		took: histogram("request_duration_seconds", "How long webhooks and other services took to answer, in seconds, by method and host.",
+		duration: histogram("request_duration_seconds", "Latency of requests to webhooks and other services in seconds, by method and host.",
 			0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0),
 		sent:       histogram("request_size_bytes", "Sizes of requests to webhooks and other services in bytes, by method and host.", sizes...),
-		received:   histogram("response_size_bytes", "Sizes of the answers of webhooks and other services in bytes, by method and host.", sizes...),
+		received:   histogram("response_size_bytes", "Sizes of responses of webhooks and other services in bytes, by method and host.", sizes...),
 		missingSAN: counter("missing_san_total", "Connections to webhooks and other services that failed because the certificate has no alternative names."),
 		sha1:       counter("insecure_sha1_total", "Connections to webhooks and other services that failed because the certificate is signed with SHA-1."),
 	}
-	vectors := []vector{m.requests, m.took, m.sent, m.received}
+	vectors := []vector{m.requests, m.duration, m.sent, m.received}
 	m.hosts = metrics.NewSeries(metrics.SeriesConfig[string, string]{
 		Limit: maxHosts, Overflow: func(string) string { return otherHosts },
 		Add: func(host string) string { return host },
@@ -65,7 +65,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	for _, v := range vectors {
 		m.hosts.MustRegister(r, v)
 	}
-	m.hosts.KeepWhile(m.heldHosts)
+	m.hosts.KeepWhile(m.hostInUse)
 	r.MustRegister(m.missingSAN, m.sha1)
 	return m
 }
@@ -76,47 +76,48 @@ type vector interface {
 }
 
 const (
-	// maxHosts bounds the hosts that have series; otherHosts stands for all others.
+	// maxHosts bounds the hosts that have their own series. All others share the series of
+	// otherHosts.
 	maxHosts   = 1000
 	otherHosts = "other"
 )
 
-// hold keeps the series of a host until release is called once for each hold.
-func (m *Metrics) hold(host string) (release func()) {
+// retain keeps the series of a host until the returned function is called.
+func (m *Metrics) retain(host string) (release func()) {
 	if m == nil {
 		return func() {}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.held[host]++
+	m.clients[host]++
 	return sync.OnceFunc(func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if m.held[host]--; m.held[host] == 0 {
-			delete(m.held, host)
+		if m.clients[host]--; m.clients[host] == 0 {
+			delete(m.clients, host)
 		}
 	})
 }
 
-func (m *Metrics) heldHosts() func(host string) bool {
+func (m *Metrics) hostInUse() func(host string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	held := maps.Clone(m.held)
-	return func(host string) bool { return host == otherHosts || held[host] > 0 }
+	clients := maps.Clone(m.clients)
+	return func(host string) bool { return host == otherHosts || clients[host] > 0 }
 }
 
-// Traced has requests traced too, for those who are.
+// Traced enables spans of requests whose context has a trace.
 func (m *Metrics) Traced(p *tracing.Provider) *Metrics {
 	m.traces = p
 	return m
 }
 
-// failed is the code of requests without an answer.
+// failed is the label code of requests without a response.
 const failed = "<error>"
 
-// around measures, and traces, what goes through a transport to a host. Where a redirect leads
-// counts for that host, too.
-func (m *Metrics) around(next http.RoundTripper, host string) http.RoundTripper {
+// instrument wraps a transport with metrics and spans. Redirected requests count for the original
+// host.
+func (m *Metrics) instrument(next http.RoundTripper, host string) http.RoundTripper {
 	if m == nil {
 		return next
 	}
@@ -132,32 +133,33 @@ type measured struct {
 // RoundTrip implements http.RoundTripper.
 func (t *measured) RoundTrip(r *http.Request) (*http.Response, error) {
 	m, begin := t.metrics, time.Now()
-	answer, err := t.RoundTripper.RoundTrip(r)
+	resp, err := t.RoundTripper.RoundTrip(r)
 	host := m.hosts.Of(t.host)
-	m.took.WithLabelValues(r.Method, host).Observe(time.Since(begin).Seconds())
+	m.duration.WithLabelValues(r.Method, host).Observe(time.Since(begin).Seconds())
 	if r.ContentLength >= 0 {
 		m.sent.WithLabelValues(r.Method, host).Observe(float64(r.ContentLength))
 	}
 	if err != nil {
 		m.requests.WithLabelValues(failed, r.Method, host).Inc()
-		CountFlaws(err, m.missingSAN, m.sha1)
+		CountCertificateErrors(err, m.missingSAN, m.sha1)
 	} else {
-		m.requests.WithLabelValues(strconv.Itoa(answer.StatusCode), r.Method, host).Inc()
-		if answer.ContentLength >= 0 { // else it is not known before it has come
-			m.received.WithLabelValues(r.Method, host).Observe(float64(answer.ContentLength))
+		m.requests.WithLabelValues(strconv.Itoa(resp.StatusCode), r.Method, host).Inc()
+		if resp.ContentLength >= 0 { // otherwise the size is unknown
+			m.received.WithLabelValues(r.Method, host).Observe(float64(resp.ContentLength))
 		}
 	}
-	m.hosts.Of(t.host) // so that series are removed that came after the client was released
-	return answer, err
+	m.hosts.Of(t.host) // removes series that were created after the client was released
+	return resp, err
 }
 
-// CountFlaws counts what was wrong with the certificate of a server, of what was taken once.
-func CountFlaws(err error, missingSAN, sha1 prometheus.Counter) {
-	var unnamed x509.HostnameError
-	var unknown x509.UnknownAuthorityError // whose text alone says why no authority fits
+// CountCertificateErrors counts a failed TLS handshake whose cause is a server certificate without
+// a subject alternative name or with a SHA-1 signature.
+func CountCertificateErrors(err error, missingSAN, sha1 prometheus.Counter) {
+	var hostname x509.HostnameError
+	var unknown x509.UnknownAuthorityError // only its text contains the cause
 	switch {
-	case errors.As(err, &unnamed):
-		if len(unnamed.Certificate.DNSNames)+len(unnamed.Certificate.IPAddresses) == 0 {
+	case errors.As(err, &hostname):
+		if len(hostname.Certificate.DNSNames)+len(hostname.Certificate.IPAddresses) == 0 {
 			missingSAN.Inc()
 		}
 	case errors.As(err, &unknown):

@@ -15,8 +15,8 @@ import (
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
 )
 
-// TestSeriesOfHostEndWithItsClients: hosts of webhooks come from objects, and their series go
-// with the last client.
+// TestSeriesOfHostEndWithItsClients checks that series of hosts, which API objects name, are
+// removed with the last client.
 func TestSeriesOfHostEndWithItsClients(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "x") }))
 	defer s.Close()
@@ -43,32 +43,32 @@ func TestSeriesOfHostEndWithItsClients(t *testing.T) {
 		_, _ = io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
 	}
-	first, releaseFirst, err := webhookclient.Direct(&rest.Config{}, at, 100, m)
+	first, releaseFirst, err := webhookclient.NewClient(&rest.Config{}, at, 100, m)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, releaseSecond, err := webhookclient.Direct(&rest.Config{}, at, 100, m)
+	second, releaseSecond, err := webhookclient.NewClient(&rest.Config{}, at, 100, m)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ask(first)
 	ask(second)
 	if n := series(); n != 4 {
-		t.Errorf("%d series of a host that is in use, want 4", n)
+		t.Errorf("got %d series of a host in use, want 4", n)
 	}
 	releaseFirst()
 	releaseFirst()
 	if n := series(); n != 4 {
-		t.Errorf("%d series of a host that another client uses, want 4", n)
+		t.Errorf("got %d series of a host that another client uses, want 4", n)
 	}
 	releaseSecond()
 	if n := series(); n != 0 {
-		t.Errorf("%d series of a host without clients", n)
+		t.Errorf("got %d series of a host without clients, want none", n)
 	}
-	ask(second) // a call that was under way
+	ask(second) // a call in progress
 	second.CloseIdleConnections()
 	releaseSecond()
 	if n := series(); n != 0 {
-		t.Errorf("%d series after a late answer", n)
+		t.Errorf("got %d series after a late response, want none", n)
 	}
 }

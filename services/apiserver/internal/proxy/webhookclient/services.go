@@ -12,23 +12,21 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Services finds where services of the cluster are.
+// Services resolves services of the cluster.
 type Services struct {
-	// Get returns a service; what does not exist is a NotFound error.
+	// Get returns a service, or a NotFound error.
 	Get func(ctx context.Context, namespace, name string) (*corev1.Service, error)
-	// Self is where this server listens, as host:port, which is the service
-	// kubernetes of the namespace default.
+	// Self is host:port of this server, which is the service kubernetes in the namespace default.
 	Self string
-	// Own, if set, sends requests to this server itself, as its own user.
-	Own http.RoundTripper
-	// Endpoints, if set, is asked where the endpoints of a service are, one of
-	// which is taken: the addresses of services lead nowhere from here
-	// (--enable-aggregator-routing). What does not exist is a NotFound error.
+	// Internal, if set, sends requests to this server itself as its own user.
+	Internal http.RoundTripper
+	// Endpoints, if set, returns the endpoints of a service, or a NotFound error. Resolve then
+	// returns an endpoint, because cluster IPs are not reachable (--enable-aggregator-routing).
 	Endpoints func(ctx context.Context, namespace, name string) (*corev1.Endpoints, error)
 }
 
-// Resolve returns host:port of a port of a service: its cluster address, or the
-// external name.
+// Resolve returns host:port for a port of a service: its cluster IP, its external name, or one of
+// its endpoints.
 func (s *Services) Resolve(ctx context.Context, namespace, name string, port int32) (string, error) {
 	if namespace == corev1.NamespaceDefault && name == selfName {
 		return s.Self, nil
@@ -52,7 +50,7 @@ func (s *Services) Resolve(ctx context.Context, namespace, name string, port int
 	return net.JoinHostPort(svc.Spec.ClusterIP, strconv.Itoa(int(port))), nil
 }
 
-// endpoint is one of those that are ready.
+// endpoint returns a random ready endpoint.
 func (s *Services) endpoint(ctx context.Context, svc *corev1.Service, port int32) (string, error) {
 	if svc.Spec.Type == corev1.ServiceTypeExternalName {
 		return "", fmt.Errorf("unsupported service type %q", svc.Spec.Type)

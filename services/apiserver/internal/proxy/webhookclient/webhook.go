@@ -25,34 +25,33 @@ import (
 )
 
 const (
-	// maxClients bounds the clients that are kept for webhooks, the longest
-	// unused go first. A client that is unused for unusedClient goes: it has no connections left,
-	// and its webhook may be gone.
+	// maxClients bounds the cached clients; the least recently used ones are evicted. A client that
+	// is unused for unusedClient is removed, because its connections are closed and its webhook may
+	// be gone.
 	maxClients   = 500
 	unusedClient = idleTimeout
-	// webhookAgent is the User-Agent that webhooks see, which is the API's.
+	// webhookAgent is the User-Agent that webhooks see, as in Kubernetes.
 	webhookAgent = "kube-apiserver-admission"
 	defaultPort  = 443
 )
 
-// Webhook is a service that an object of the API names: by its URL, or as a
-// service of the cluster.
+// Webhook is a service that an API object names, by URL or as a service of the cluster.
 type Webhook struct {
 	URL     string
-	Service *Reference
-	// CABundle are the PEM certificates that the server must have one of; without
-	// any those of the machine count.
+	Service *ServiceReference
+	// CABundle holds PEM certificates of the server's CA; empty means the CAs of the operating
+	// system.
 	CABundle []byte
 }
 
-// Reference names a service. Path may be empty; a Port of 0 is 443.
-type Reference struct {
+// ServiceReference names a service of the cluster. Path may be empty; Port 0 means 443.
+type ServiceReference struct {
 	Namespace, Name, Path string
 	Port                  int32
 }
 
-// Webhooks asks webhooks. Clients are kept by what the objects say of them, so
-// that a changed address or certificate counts from the next question on.
+// Webhooks calls webhooks. It caches clients by address and CA bundle, so that a change takes
+// effect at the next call.
 type Webhooks struct {
 	config  WebhooksConfig
 	codec   runtime.NegotiatedSerializer
@@ -60,34 +59,34 @@ type Webhooks struct {
 	clients *lru.Cache[[sha256.Size]byte, *client]
 }
 
-// WebhooksConfig is what webhooks are asked with.
+// WebhooksConfig configures Webhooks.
 type WebhooksConfig struct {
-	// Scheme knows the questions and answers, which are of Versions.
+	// Scheme knows the types of requests and responses, which are of Versions.
 	Scheme   *runtime.Scheme
 	Versions []schema.GroupVersion
-	// Resolve says where a service is, as host:port.
+	// Resolve returns host:port of a service.
 	Resolve func(ctx context.Context, namespace, name string, port int32) (string, error)
-	// Own, if set, sends requests to this server itself, as its own user.
-	Own http.RoundTripper
-	// Ways lead to webhooks.
-	Ways Ways
-	// Timeout bounds every question.
+	// Internal, if set, sends requests to this server itself as its own user.
+	Internal http.RoundTripper
+	// Dialers connect to webhooks.
+	Dialers Dialers
+	// Timeout bounds every call.
 	Timeout time.Duration
-	// MaxAnswer bounds answers, in bytes.
-	MaxAnswer int64
-	// Answers are those that are read at a time; nil is others than those of anybody else.
-	Answers *Answers
-	Metrics *Metrics // may be nil
+	// MaxResponse bounds responses, in bytes.
+	MaxResponse int64
+	// Responses bounds concurrent large responses; nil means a limiter of its own.
+	Responses *ResponseLimiter
+	Metrics   *Metrics // may be nil
 }
 
-// Ways lead to webhooks that objects name; nil ones go straight there.
-type Ways struct {
-	// Cluster leads to services of the cluster, URLs to webhooks that are named by a URL.
+// Dialers connect to webhooks that API objects name. A nil Dial connects directly.
+type Dialers struct {
+	// Cluster dials services of the cluster, URLs dials webhooks that have a URL.
 	Cluster, URLs Dial
 }
 
-// To are the connections to a service where toService is true, else to a URL.
-func (w Ways) To(toService bool) Dial {
+// For returns the dialer for services, or for URLs. It is never nil.
+func (w Dialers) For(toService bool) Dial {
 	dial := w.URLs
 	if toService {
 		dial = w.Cluster
@@ -98,10 +97,10 @@ func (w Ways) To(toService bool) Dial {
 	return dial
 }
 
-// NewWebhooks makes the clients of one sort of webhook.
+// NewWebhooks creates the clients of one kind of webhook.
 func NewWebhooks(c WebhooksConfig) (*Webhooks, error) {
-	if c.Answers == nil {
-		c.Answers = NewAnswers()
+	if c.Responses == nil {
+		c.Responses = NewResponseLimiter()
 	}
 	codec := serializer.NewCodecFactory(c.Scheme).LegacyCodec(c.Versions...)
 	w := &Webhooks{config: c, codec: serializer.NegotiatedSerializerWrapper(runtime.SerializerInfo{Serializer: codec}), decoder: codec}
@@ -110,16 +109,16 @@ func NewWebhooks(c WebhooksConfig) (*Webhooks, error) {
 	return w, err
 }
 
-// Close lets go of connections that nobody uses.
+// Close closes idle connections.
 func (w *Webhooks) Close() { w.clients.Purge() }
 
-// client asks one webhook.
+// client calls one webhook.
 type client struct {
 	*rest.RESTClient
-	// base is nil for the server itself.
+	// base is nil if the webhook is this server itself.
 	base *clientcerts.Pool
-	// forget releases the series of the host.
-	forget func()
+	// release removes the series of the host.
+	release func()
 	// unused removes the client after a time without use.
 	unused *time.Timer
 }
@@ -127,65 +126,66 @@ type client struct {
 // close releases the client's series and idle connections. Calls in progress complete.
 func (c *client) close() {
 	c.unused.Stop()
-	c.forget()
+	c.release()
 	if c.base != nil {
 		c.base.CloseIdleConnections()
 	}
 }
 
-// Terms are what a question is asked on.
-type Terms struct {
-	// Limit is how long it may take, Timeout where that is 0; the webhook is told.
-	Limit time.Duration
-	// Most is how many bytes the answer may have, MaxAnswer where that is 0, and Values how
-	// many values.
-	Most   int64
-	Values int
-	// Cut, if set, takes what is large out of an answer, and returns the rest, which is decoded.
-	Cut func(raw []byte) ([]byte, error)
-	// Use, if set, does what else takes long, when the answer has been decoded.
-	Use func()
+// CallOptions configure one call.
+type CallOptions struct {
+	// Timeout bounds the call and is sent to the webhook; 0 means only WebhooksConfig.Timeout.
+	Timeout time.Duration
+	// MaxBytes bounds the response in bytes; 0 means WebhooksConfig.MaxResponse. MaxValues bounds
+	// its number of JSON values.
+	MaxBytes  int64
+	MaxValues int
+	// Transform, if set, replaces the response body before it is decoded, for example to extract
+	// large parts.
+	Transform func(raw []byte) ([]byte, error)
+	// Then, if set, is called after decoding, within the limits for large responses.
+	Then func()
 }
 
-// Ask sends a question and reads the answer into answer. Errors have the words of
-// Kubernetes. Large answers wait for others that are read and decoded.
-func (w *Webhooks) Ask(ctx context.Context, hook *Webhook, t Terms, question, answer runtime.Object) error {
+// Call sends a request and decodes the response into response. Errors have the messages of
+// Kubernetes. Large responses are subject to the ResponseLimiter.
+func (w *Webhooks) Call(ctx context.Context, hook *Webhook, o CallOptions, request, response runtime.Object) error {
 	key := hook.key()
 	c, err := w.client(key, hook)
 	if err != nil {
 		return err
 	}
-	ctx, came := w.config.Answers.Begin(ctx, string(key[:]), t.Most)
-	defer came.End()
+	ctx, limited := w.config.Responses.Begin(ctx, string(key[:]), o.MaxBytes)
+	defer limited.End()
 	r := c.Post()
-	if t.Limit > 0 {
-		r = r.Timeout(t.Limit)
+	if o.Timeout > 0 {
+		r = r.Timeout(o.Timeout)
 	}
-	result := r.Body(question).Do(ctx)
-	return came.Into(result, t.Values, func(raw []byte) error {
+	result := r.Body(request).Do(ctx)
+	return limited.Into(result, o.MaxValues, func(raw []byte) error {
 		if len(raw) == 0 {
-			return result.Into(answer) // which says so
+			return result.Into(response) // returns the error for an empty body
 		}
-		if t.Cut != nil {
+		if o.Transform != nil {
 			var err error
-			if raw, err = t.Cut(raw); err != nil {
+			if raw, err = o.Transform(raw); err != nil {
 				return err
 			}
 		}
-		if err := w.decode(raw, answer); err != nil {
+		if err := w.decode(raw, response); err != nil {
 			return err
 		}
-		if t.Use != nil {
-			t.Use()
+		if o.Then != nil {
+			o.Then()
 		}
 		return nil
 	})
 }
 
-// decode is rest.Result.Into of another text.
-func (w *Webhooks) decode(raw []byte, answer runtime.Object) error {
-	out, _, err := w.decoder.Decode(raw, nil, answer)
-	if err != nil || out == answer {
+// decode does what rest.Result.Into does, for another body.
+func (w *Webhooks) decode(raw []byte, response runtime.Object) error {
+	out, _, err := w.decoder.Decode(raw, nil, response)
+	if err != nil || out == response {
 		return err
 	}
 	if st, ok := out.(*metav1.Status); ok && st.Status != metav1.StatusSuccess {
@@ -204,18 +204,18 @@ func (w *Webhooks) client(key [sha256.Size]byte, hook *Webhook) (*client, error)
 		return nil, err
 	}
 	c.unused = time.AfterFunc(unusedClient, func() { w.clients.Remove(key) })
-	if had, ok, _ := w.clients.PeekOrAdd(key, c); ok {
+	if existing, ok, _ := w.clients.PeekOrAdd(key, c); ok {
 		c.close()
-		return had, nil
+		return existing, nil
 	}
 	return c, nil
 }
 
-// key tells apart what is asked in another way.
+// key identifies the client for a webhook.
 func (h *Webhook) key() (key [sha256.Size]byte) {
 	sum := sha256.New()
 	part := func(b []byte) {
-		_ = binary.Write(sum, binary.BigEndian, int64(len(b))) // hashes take everything
+		_ = binary.Write(sum, binary.BigEndian, int64(len(b))) // hashes never fail
 		_, _ = sum.Write(b)
 	}
 	part([]byte(h.URL))
@@ -230,7 +230,7 @@ func (h *Webhook) key() (key [sha256.Size]byte) {
 	return key
 }
 
-// connect makes the client of a webhook. Redirects are not followed.
+// connect creates the client of a webhook, which does not follow redirects.
 func (w *Webhooks) connect(hook *Webhook) (*client, error) {
 	config := &rest.Config{
 		ContentConfig: rest.ContentConfig{NegotiatedSerializer: w.codec, ContentType: runtime.ContentTypeJSON},
@@ -246,51 +246,51 @@ func (w *Webhooks) connect(hook *Webhook) (*client, error) {
 			return nil, fmt.Errorf("unable to parse URL: %w", err)
 		}
 		config.Host, config.APIPath = u.Scheme+"://"+u.Host, u.Path
-		t.DialHolder = &transport.DialHolder{Dial: w.config.Ways.To(false)}
+		t.DialHolder = &transport.DialHolder{Dial: w.config.Dialers.For(false)}
 	}
-	if c, err := w.toSelf(config); c != nil || err != nil {
+	if c, err := w.internalClient(config); c != nil || err != nil {
 		return c, err
 	}
 	base, err := pool(t)
 	if err != nil {
 		return nil, err
 	}
-	through, err := transport.HTTPWrappersForConfig(t, base)
+	authenticated, err := transport.HTTPWrappersForConfig(t, base)
 	if err != nil {
 		return nil, err
 	}
 	host := strings.TrimPrefix(strings.TrimPrefix(config.Host, "https://"), "http://")
 	c, err := rest.UnversionedRESTClientForConfigAndClient(config, &http.Client{
-		Transport: &bounded{w.config.Metrics.around(through, host), w.config.MaxAnswer}, Timeout: w.config.Timeout,
+		Transport: &limitedTransport{w.config.Metrics.instrument(authenticated, host), w.config.MaxResponse}, Timeout: w.config.Timeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &client{RESTClient: c, base: base, forget: w.config.Metrics.hold(host)}, nil
+	return &client{RESTClient: c, base: base, release: w.config.Metrics.retain(host)}, nil
 }
 
-// toSelf returns the client of a webhook that is this server, and nil for any other one.
-func (w *Webhooks) toSelf(config *rest.Config) (*client, error) {
+// internalClient returns the client of a webhook that is this server, and nil for any other one.
+func (w *Webhooks) internalClient(config *rest.Config) (*client, error) {
 	at, err := url.Parse(config.Host)
 	if err != nil {
 		return nil, err
 	}
-	own := InProcess(w.config.Own, at, w.config.MaxAnswer, w.config.Metrics)
-	if own == nil {
+	hc := NewInternalClient(w.config.Internal, at, w.config.MaxResponse, w.config.Metrics)
+	if hc == nil {
 		return nil, nil
 	}
-	own.Timeout = w.config.Timeout
-	c, err := rest.UnversionedRESTClientForConfigAndClient(config, own)
+	hc.Timeout = w.config.Timeout
+	c, err := rest.UnversionedRESTClientForConfigAndClient(config, hc)
 	if err != nil {
 		return nil, err
 	}
-	return &client{RESTClient: c, forget: w.config.Metrics.hold(at.Host)}, nil
+	return &client{RESTClient: c, release: w.config.Metrics.retain(at.Host)}, nil
 }
 
-// toService leads to a service of the cluster, whose certificate is for its name.
-// Where it is is asked with each connection.
-func (w *Webhooks) toService(config *rest.Config, t *transport.Config, s *Reference) {
+// toService configures a client for a service of the cluster. The certificate must be valid for the
+// name of the service. The service is resolved for each connection.
+func (w *Webhooks) toService(config *rest.Config, t *transport.Config, s *ServiceReference) {
 	port := s.Port
 	if port == 0 {
 		port = defaultPort
@@ -298,7 +298,7 @@ func (w *Webhooks) toService(config *rest.Config, t *transport.Config, s *Refere
 	t.TLS.ServerName = s.Name + "." + s.Namespace + ".svc"
 	host := net.JoinHostPort(t.TLS.ServerName, strconv.Itoa(int(port)))
 	config.Host, config.APIPath = "https://"+host, s.Path
-	dial := w.config.Ways.To(true)
+	dial := w.config.Dialers.For(true)
 	t.DialHolder = &transport.DialHolder{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if addr == host {
 			at, err := w.config.Resolve(ctx, s.Namespace, s.Name, port)

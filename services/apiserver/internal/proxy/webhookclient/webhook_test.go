@@ -24,14 +24,14 @@ import (
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
 )
 
-// hooks ask webhooks about config maps; every service is at the address given.
-func hooks(t *testing.T, address string) *webhookclient.Webhooks {
-	return hooksOf(t, address, 1<<16, webhookclient.Ways{})
+// newWebhooks returns a Webhooks for ConfigMaps. Every service resolves to address.
+func newWebhooks(t *testing.T, address string) *webhookclient.Webhooks {
+	return newWebhooksWith(t, address, 1<<16, webhookclient.Dialers{})
 }
 
-// large are hooks that may answer much, of which little lies in between.
-func large(t *testing.T) *webhookclient.Webhooks {
-	return hooksOf(t, "", 32<<20, webhookclient.Ways{URLs: func(ctx context.Context, network, addr string) (net.Conn, error) {
+// newLargeWebhooks returns a Webhooks with large response limits and small socket buffers.
+func newLargeWebhooks(t *testing.T) *webhookclient.Webhooks {
+	return newWebhooksWith(t, "", 32<<20, webhookclient.Dialers{URLs: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 		if c, ok := c.(*net.TCPConn); ok {
 			_ = c.SetReadBuffer(32 << 10)
@@ -40,16 +40,16 @@ func large(t *testing.T) *webhookclient.Webhooks {
 	}})
 }
 
-func hooksOf(t *testing.T, address string, most int64, ways webhookclient.Ways) *webhookclient.Webhooks {
+func newWebhooksWith(t *testing.T, address string, most int64, ways webhookclient.Dialers) *webhookclient.Webhooks {
 	t.Helper()
-	patient := webhookclient.NewAnswers()
-	patient.Patience = time.Hour
+	patient := webhookclient.NewResponseLimiter()
+	patient.Timeout = time.Hour
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
 	w, err := webhookclient.NewWebhooks(webhookclient.WebhooksConfig{
-		Scheme: scheme, Versions: []schema.GroupVersion{corev1.SchemeGroupVersion}, Timeout: 10 * time.Second, MaxAnswer: most, Ways: ways, Answers: patient,
+		Scheme: scheme, Versions: []schema.GroupVersion{corev1.SchemeGroupVersion}, Timeout: 10 * time.Second, MaxResponse: most, Dialers: ways, Responses: patient,
 		Resolve: func(_ context.Context, namespace, name string, port int32) (string, error) {
 			if name == "absent" {
 				return "", fmt.Errorf("service %q not found", name)
@@ -71,7 +71,7 @@ func ca(s *httptest.Server) []byte {
 func ask(t *testing.T, w *webhookclient.Webhooks, hook *webhookclient.Webhook) (*corev1.ConfigMap, error) {
 	t.Helper()
 	answer := &corev1.ConfigMap{}
-	return answer, w.Ask(t.Context(), hook, webhookclient.Terms{}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "question"}}, answer)
+	return answer, w.Call(t.Context(), hook, webhookclient.CallOptions{}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "question"}}, answer)
 }
 
 func TestWebhookByURLAndByService(t *testing.T) {
@@ -95,30 +95,30 @@ func TestWebhookByURLAndByService(t *testing.T) {
 	s.EnableHTTP2 = true
 	s.StartTLS()
 	defer s.Close()
-	w := hooks(t, s.Listener.Addr().String())
+	w := newWebhooks(t, s.Listener.Addr().String())
 
 	got, err := ask(t, w, &webhookclient.Webhook{URL: s.URL + "/convert", CABundle: ca(s)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if d := got.Data; d["uri"] != "/convert?timeout=10s" || d["agent"] != "kube-apiserver-admission" || d["proto"] != "HTTP/2.0" || !strings.Contains(d["asked"], `"name":"question"`) {
-		t.Errorf("asked by URL as %v", d)
+		t.Errorf("got request %v", d)
 	}
-	// The certificate of the test server is for example.com alone.
+	// The certificate of the test server is valid only for example.com.
 	hook := &webhookclient.Webhook{URL: s.URL + "/short", CABundle: ca(s)}
-	if err := w.Ask(t.Context(), hook, webhookclient.Terms{Limit: 3 * time.Second}, &corev1.ConfigMap{}, got); err != nil || got.Data["uri"] != "/short?timeout=3s" {
-		t.Errorf("asked for three seconds: %v, %v", got.Data, err)
+	if err := w.Call(t.Context(), hook, webhookclient.CallOptions{Timeout: 3 * time.Second}, &corev1.ConfigMap{}, got); err != nil || got.Data["uri"] != "/short?timeout=3s" {
+		t.Errorf("with a timeout: got %v, %v", got.Data, err)
 	}
-	_, err = ask(t, w, &webhookclient.Webhook{Service: &webhookclient.Reference{Namespace: "ns", Name: "hook", Path: "/p", Port: 8443}, CABundle: ca(s)})
+	_, err = ask(t, w, &webhookclient.Webhook{Service: &webhookclient.ServiceReference{Namespace: "ns", Name: "hook", Path: "/p", Port: 8443}, CABundle: ca(s)})
 	if err == nil || !strings.Contains(err.Error(), "not hook.ns.svc") || !strings.Contains(err.Error(), `Post "https://hook.ns.svc:8443/p?timeout=10s"`) {
-		t.Errorf("a service with another's certificate: %v", err)
+		t.Errorf("certificate of another service: got %v", err)
 	}
 	for want, hook := range map[string]*webhookclient.Webhook{
-		`Post "https://absent.ns.svc:443/?timeout=10s": service "absent" not found`: {Service: &webhookclient.Reference{Namespace: "ns", Name: "absent"}, CABundle: ca(s)},
+		`Post "https://absent.ns.svc:443/?timeout=10s": service "absent" not found`: {Service: &webhookclient.ServiceReference{Namespace: "ns", Name: "absent"}, CABundle: ca(s)},
 		"unable to parse URL":                                                         {URL: "https://%zz"},
 		"unable to load root certificates":                                            {URL: s.URL, CABundle: []byte("x")},
 		"certificate signed by unknown authority":                                     {URL: s.URL},
-		"the answer of the webhook is too long":                                       {URL: s.URL + "/long", CABundle: ca(s)},
+		"the response of the webhook is too long":                                     {URL: s.URL + "/long", CABundle: ca(s)},
 		`an error on the server ("broken") has prevented the request from succeeding`: {URL: s.URL + "/broken", CABundle: ca(s)},
 		"the server responded with the status code 302":                               {URL: s.URL + "/elsewhere", CABundle: ca(s)},
 	} {
@@ -164,12 +164,12 @@ func TestResolveServices(t *testing.T) {
 	} {
 		got, err := s.Resolve(t.Context(), c.namespace, c.name, c.port)
 		if got != c.want || fmt.Sprint(err) != c.problem && (err != nil || c.problem != "") {
-			t.Errorf("%s/%s:%d is %q, %v; want %q, %s", c.namespace, c.name, c.port, got, err, c.want, c.problem)
+			t.Errorf("%s/%s:%d: got %q, %v; want %q, %s", c.namespace, c.name, c.port, got, err, c.want, c.problem)
 		}
 	}
 }
 
-// Where addresses of services lead nowhere, one of the endpoints is asked.
+// TestResolveEndpoints checks that a ready endpoint is returned if cluster IPs are not reachable.
 func TestResolveEndpoints(t *testing.T) {
 	known := map[string]corev1.ServiceSpec{
 		"a":      {ClusterIP: "10.0.0.7", Ports: []corev1.ServicePort{{Name: "x", Port: 443}, {Name: "y", Port: 8443}}},
@@ -229,7 +229,7 @@ func TestResolveEndpoints(t *testing.T) {
 			seen[got] = true
 		}
 		if got := slices.Sorted(maps.Keys(seen)); !slices.Equal(got, c.want) {
-			t.Errorf("%s:%d is one of %v, want %v", c.name, c.port, got, c.want)
+			t.Errorf("%s:%d: got one of %v, want %v", c.name, c.port, got, c.want)
 		}
 	}
 }

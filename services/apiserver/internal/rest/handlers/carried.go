@@ -20,7 +20,7 @@ const keptForMasters = 10
 // and the upstream may be silent for any time. Clients share the limit as webhookclient.Share describes.
 // Requests beyond it are rejected, because waiting would cost as much. A nil Carried has no limit.
 type Carried struct {
-	all, masters *webhookclient.Share
+	all, masters *webhookclient.FairLimiter
 	now          prometheus.Gauge
 	refused      prometheus.Counter
 }
@@ -29,7 +29,7 @@ type Carried struct {
 func NewCarried(most int, r prometheus.Registerer) *Carried {
 	kept := min(max(most/keptForMasters, 1), most/2) // a limit of 1 is shared by all clients
 	c := &Carried{
-		all: webhookclient.NewShare(most - kept), masters: webhookclient.NewShare(kept),
+		all: webhookclient.NewFairLimiter(most - kept), masters: webhookclient.NewFairLimiter(kept),
 		now: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "binnacle_carried_requests", Help: "Requests proxied to kubelets, pods, services and nodes, such as logs, exec and port forwarding, and connections upgraded by extension servers.",
 		}),
@@ -48,9 +48,9 @@ func (c *Carried) Enter(r *http.Request) (leave func(), err error) {
 	}
 	u := request.UserFrom(r.Context())
 	asker := request.Principal(r.Context())
-	back, ok := c.all.EnterNow(asker)
+	back, ok := c.all.TryAcquire(asker)
 	if !ok && u.InGroup(api.GroupMasters) {
-		back, ok = c.masters.EnterNow(asker)
+		back, ok = c.masters.TryAcquire(asker)
 	}
 	if !ok {
 		c.refused.Inc()

@@ -4,8 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics count what the server asks of itself, under the name that Kubernetes has
-// for it. Nil ones do not.
+// Metrics counts calls, under the name of Kubernetes. A nil *Metrics counts nothing.
 type Metrics struct{ calls *prometheus.CounterVec }
 
 // NewMetrics registers the metrics.
@@ -17,8 +16,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// reported are the verbs as metrics have them.
-func (v Verb) reported() string {
+// label returns the verb as metrics show it.
+func (v Verb) label() string {
 	switch v {
 	case Get:
 		return "GET"
@@ -36,6 +35,6 @@ func (v Verb) reported() string {
 
 func (m *Metrics) count(c *Call) {
 	if m != nil {
-		m.calls.WithLabelValues(c.Verb.reported(), c.Resource, c.Sub).Inc()
+		m.calls.WithLabelValues(c.Verb.label(), c.Resource, c.Sub).Inc()
 	}
 }

@@ -17,7 +17,7 @@ import (
 const maxResponse = 8 << 20
 
 // Transport sends HTTP requests to the server itself without a network, as the server's own user.
-// Webhooks that name the service kubernetes are reached by it.
+// Webhooks that name the service kubernetes are called with it.
 type Transport struct {
 	// Handler returns the handler of all requests.
 	Handler func() http.Handler
@@ -25,7 +25,7 @@ type Transport struct {
 
 // RoundTrip implements http.RoundTripper. It returns when the handler has finished.
 func (t Transport) RoundTrip(r *http.Request) (resp *http.Response, err error) {
-	// The request that causes this one has state in its context, which is not for this one.
+	// Do not share the state in the context of the request that causes this one.
 	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), ownKey{}, true))
 	defer cancel()
 	defer context.AfterFunc(r.Context(), cancel)()
@@ -61,7 +61,7 @@ func (t Transport) RoundTrip(r *http.Request) (resp *http.Response, err error) {
 	}, nil
 }
 
-// response is an http.ResponseWriter that keeps a response.
+// response is an http.ResponseWriter that buffers a response.
 type response struct {
 	header  http.Header
 	code    int

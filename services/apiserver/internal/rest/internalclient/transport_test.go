@@ -28,7 +28,7 @@ func TestTransportServesRequestAsTheServer(t *testing.T) {
 	resp, err := send(t, ctx, func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil || string(body) != "question" || r.RequestURI != "/a/b?c=d" || r.URL.Host != "" || r.Context().Value(contextKey{}) != nil {
-			t.Errorf("handler got %s, body %q, %v, state %v", r.RequestURI, body, err, r.Context().Value(contextKey{}))
+			t.Errorf("handler gets %s, body %q, %v, state %v", r.RequestURI, body, err, r.Context().Value(contextKey{}))
 		}
 		u, err := internalclient.Authenticator{}.Authenticate(r)
 		if err != nil || u == nil || u.Name != "system:apiserver" {
@@ -67,7 +67,7 @@ func TestTransportFailures(t *testing.T) {
 		"long response": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 8<<20+1)) }, "too long"},
 	} {
 		if _, err := send(t, t.Context(), c.handler, ""); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: got %v, want %q", name, err, c.want)
+			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -76,6 +76,6 @@ func TestTransportFailures(t *testing.T) {
 		<-r.Context().Done()
 	}, "")
 	if !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled request: got %v", err)
+		t.Errorf("cancelled request: %v", err)
 	}
 }

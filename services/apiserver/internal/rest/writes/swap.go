@@ -209,7 +209,7 @@ func (w *Writer) modifyOrCreate(ctx context.Context, r *Request, compute func(*l
 // counts only if that state is current. If compute may call a webhook, modify starts from the
 // store's state, so that the webhook does not see an outdated object.
 func (w *Writer) modify(ctx context.Context, r *Request, op admission.Operation, compute func(*live) (outcome, error)) (Result, error) {
-	l, err := w.read(ctx, r, op != "" && w.Admission.Outside(ctx, r.Admission(op, nil, nil)))
+	l, err := w.read(ctx, r, op != "" && w.Admission.CallsExternal(ctx, r.Admission(op, nil, nil)))
 	if err != nil {
 		return Result{}, w.translate(r, op, err)
 	}

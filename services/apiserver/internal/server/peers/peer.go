@@ -27,7 +27,7 @@ var errNobody = errors.New("none of the replicas that serve it is there")
 type peer struct {
 	id, address string
 	trusted     *x509.CertPool
-	way         *reverseproxy.Way
+	way         *reverseproxy.Proxy
 	connections *clientcerts.Pool
 	retire      context.CancelFunc
 }
@@ -38,12 +38,12 @@ func newPeer(p *Peers, id, address string, trusted *x509.CertPool) *peer {
 	is := &peer{id: id, address: address, trusted: trusted, connections: reverseproxy.Connections(dialer.DialContext, security, p.Certificate)}
 	life, retire := context.WithCancel(p.living)
 	is.retire = retire
-	is.way = &reverseproxy.Way{
+	is.way = &reverseproxy.Proxy{
 		Locate: func(_ context.Context, path string) (*url.URL, error) {
 			return &url.URL{Scheme: "https", Host: address, Path: path}, nil
 		},
 		Connections: is.connections, Pages: p.pages, LongRunning: requestinfo.LongRunning,
-		Breaker: reverseproxy.NewBreaker(life, &p.probes, reverseproxy.BreakerConfig{Probe: is.live, Most: p.MaxRequests, Turned: func(reason error) {
+		Breaker: reverseproxy.NewBreaker(life, &p.probes, reverseproxy.BreakerConfig{Probe: is.live, MaxRequests: p.MaxRequests, OnChange: func(reason error) {
 			if reason != nil {
 				p.Logger.Error("a peer is not asked until it answers again", "peer", id, "address", address, "error", reason)
 			} else {

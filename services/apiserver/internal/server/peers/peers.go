@@ -60,7 +60,7 @@ type Config struct {
 // Peers finds the replicas that serve resources that this one does not.
 type Peers struct {
 	Config
-	pages  *responselimit.Room
+	pages  *responselimit.PageLimiter
 	living context.Context
 	die    context.CancelFunc
 	probes sync.WaitGroup
@@ -79,7 +79,7 @@ type Peers struct {
 
 // New returns a Peers. Run must be called to close it.
 func New(c Config) *Peers {
-	p := &Peers{Config: c, pages: responselimit.NewRoom(), peers: map[string]*peer{}}
+	p := &Peers{Config: c, pages: responselimit.NewPageLimiter(), peers: map[string]*peer{}}
 	p.living, p.die = context.WithCancel(context.Background())
 	p.index.Store(&index{})
 	return p
@@ -116,7 +116,7 @@ func (p *Peers) carry(w http.ResponseWriter, r *http.Request, ids []string) {
 	}
 	told := &teller{ResponseWriter: w}
 	defer func() { p.Metrics.rerouted(told.code) }()
-	to.way.Carry(told, r, http.Header{Header: {"true"}})
+	to.way.Serve(told, r, http.Header{Header: {"true"}})
 }
 
 // choose returns a random live replica, preferably one whose breaker is closed.

@@ -97,8 +97,8 @@ func New(c *Configuration, clock Clock) (*Plugin, error) {
 // Close closes the connections.
 func (p *Plugin) Close() { p.service.Close() }
 
-// Asks implements admission.Outsider.
-func (p *Plugin) Asks(_ context.Context, r *admission.Request) bool {
+// CallsExternal implements admission.ExternalCaller.
+func (p *Plugin) CallsExternal(_ context.Context, r *admission.Request) bool {
 	return r.Is("", "pods") && r.Operation == admission.Update && (r.Subresource == "" || r.Subresource == "ephemeralcontainers")
 }
 

@@ -304,7 +304,7 @@ func TestWhoIsAskedAbout(t *testing.T) {
 	} {
 		r := request(pod(nil, "i"), c.op, c.sub)
 		r.Resource = &registry.Kind{Names: registry.Names{Resource: c.resource}}
-		if got := p.Asks(t.Context(), r); got != c.asks {
+		if got := p.CallsExternal(t.Context(), r); got != c.asks {
 			t.Errorf("%s of %s/%s: %t", c.op, c.resource, c.sub, got)
 		}
 	}

@@ -14,13 +14,13 @@ const maxAsked = 1000
 // are not authenticated yet. Tokens known to other authenticators do not wait here.
 type shared struct {
 	authenticator.Token
-	share *webhookclient.Share
+	share *webhookclient.FairLimiter
 }
 
 // Shared bounds how many tokens an authenticator that calls another server reviews concurrently,
 // fairly among the client networks.
 func Shared(t authenticator.Token) authenticator.Token {
-	return &shared{t, webhookclient.NewShare(maxAsked)}
+	return &shared{t, webhookclient.NewFairLimiter(maxAsked)}
 }
 
 // AuthenticateToken implements authenticator.Token.
@@ -43,5 +43,5 @@ func (s *shared) enter(ctx context.Context) (leave func(), err error) {
 		defer f.inLine.Store(false)
 		ctx = wait
 	}
-	return s.share.Enter(ctx, networkOf(ctx))
+	return s.share.Acquire(ctx, networkOf(ctx))
 }

@@ -76,7 +76,7 @@ func New(c Config) (*Client, error) {
 	if c.TryTimeout == 0 {
 		c.TryTimeout = tryTimeout
 	}
-	service, err := webhookclient.LoadSpread(c.Kubeconfig, c.Dial)
+	service, err := webhookclient.LoadHTTP1(c.Kubeconfig, c.Dial)
 	if err != nil {
 		return nil, fmt.Errorf("token review service: %w", err)
 	}
@@ -191,7 +191,7 @@ func (c *Client) ask(ctx context.Context, body []byte) (status *authenticationv1
 	// v1beta1 has the same fields.
 	var review authenticationv1.TokenReview
 	switch err := c.service.Decode(answer, &review); {
-	case errors.Is(err, webhookclient.ErrManyValues):
+	case errors.Is(err, webhookclient.ErrTooManyValues):
 		return nil, false, err
 	case err != nil: // the error may quote the response
 		return nil, false, errors.New("its answer is no token review")

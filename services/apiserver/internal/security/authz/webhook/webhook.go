@@ -49,7 +49,7 @@ type Authorizer struct {
 	cache   *cache
 	flights singleflight.Group
 	hits    prometheus.Counter
-	waiting *webhookclient.Share // limits the requests that wait for the service
+	waiting *webhookclient.FairLimiter // limits the requests that wait for the service
 	life    context.Context
 	end     context.CancelFunc
 }
@@ -63,7 +63,7 @@ const (
 
 // New reads the kubeconfig. The service need not be reachable yet.
 func New(c Config) (*Authorizer, error) {
-	z := &Authorizer{cfg: c, waiting: webhookclient.NewShare(maxWaiting)}
+	z := &Authorizer{cfg: c, waiting: webhookclient.NewFairLimiter(maxWaiting)}
 	var err error
 	if z.client, err = newClient(c.KubeconfigFile, c.Version, c.Dial); err != nil {
 		return nil, err
@@ -210,7 +210,7 @@ func (z *Authorizer) fly(ctx context.Context, q question, asked uint64, a *autho
 func (z *Authorizer) turn(ctx context.Context) (leave func(), err error) {
 	limited, cancel := context.WithTimeout(ctx, min(turnTime, z.cfg.Timeout))
 	defer cancel()
-	if leave, err = z.waiting.Enter(limited, request.Principal(ctx)); err != nil && ctx.Err() != nil {
+	if leave, err = z.waiting.Acquire(limited, request.Principal(ctx)); err != nil && ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
 	return leave, err

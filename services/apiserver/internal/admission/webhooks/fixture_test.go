@@ -1,0 +1,320 @@
+package webhooks_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/libs/authorizer"
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/views"
+	"binnacle/services/apiserver/internal/admission/webhooks"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cel/expressions"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// feed is a storage source with initial values and events from a test.
+type feed struct {
+	has  []storage.KeyValue
+	more chan storage.Batch
+	done chan error
+}
+
+func (f *feed) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+	return storage.Place{Revision: 1}, page(f.has)
+}
+
+func (f *feed) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
+	for {
+		select {
+		case b := <-f.more:
+			f.done <- apply(b)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (*feed) Progress(context.Context) error { return nil }
+
+func (*feed) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
+
+const prefix = "/registry/hooks/"
+
+// safeBuffer is a log that several goroutines write to.
+type safeBuffer struct {
+	mu  sync.Mutex
+	b   bytes.Buffer
+	bug string // panics if a line contains it
+}
+
+func (s *safeBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bug != "" && bytes.Contains(p, []byte(s.bug)) {
+		panic(s.bug)
+	}
+	return s.b.Write(p)
+}
+
+func (s *safeBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// fixture is a chain with one plugin.
+type fixture struct {
+	t        testing.TB
+	chain    *admission.Chain
+	catalog  *registry.Catalog
+	codec    *codec.Codec
+	notices  chan webhooks.Notice
+	registry *prometheus.Registry
+	log      *safeBuffer
+	source   *feed
+	revision int64
+}
+
+// put stores a configuration; a nil value deletes it.
+func (b *fixture) put(name string, value []byte) {
+	b.t.Helper()
+	b.revision++
+	ev := storage.Event{Type: storage.Deleted, Key: prefix + name, Revision: b.revision}
+	if value != nil {
+		ev.Type, ev.CreateRevision, ev.Value = storage.Updated, 1, value
+		if !slices.ContainsFunc(b.source.has, func(kv storage.KeyValue) bool { return kv.Key == ev.Key }) {
+			ev.Type, ev.CreateRevision = storage.Created, b.revision
+			b.source.has = append(b.source.has, storage.KeyValue{Key: ev.Key})
+		}
+	}
+	b.source.more <- storage.Batch{Events: []storage.Event{ev}, Revision: b.revision}
+	if err := <-b.source.done; err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+type namespaces struct{}
+
+func (namespaces) Labels(context.Context, string) (map[string]string, error) { return nil, nil }
+
+// start starts a plugin with configurations of one kind.
+func start[C metav1.Object](t testing.TB, configurations ...C) *fixture {
+	t.Helper()
+	return startAs(t, nil, configurations...)
+}
+
+// startAs is start with a plugin configuration.
+func startAs[C metav1.Object](t testing.TB, configuration []byte, configurations ...C) *fixture {
+	t.Helper()
+	credentials, err := webhooks.LoadCredentials(configuration)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startWith(t, func(c *webhooks.Config) { c.Credentials = credentials }, configurations...)
+}
+
+// startWith is start with a changed Config.
+func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), configurations ...C) *fixture {
+	t.Helper()
+	kvs := &feed{more: make(chan storage.Batch), done: make(chan error)}
+	mutating := false
+	for _, c := range configurations {
+		_, mutating = any(c).(*admissionv1.MutatingWebhookConfiguration)
+		value, err := json.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kvs.has = append(kvs.has, storage.KeyValue{Key: prefix + c.GetName(), Value: value, ModRevision: 1, CreateRevision: 1})
+	}
+	cache, err := watchcache.New(watchcache.Config{Source: kvs, Newest: kvs, Logger: slog.New(slog.DiscardHandler), Resources: []watchcache.Resource{{
+		Name: "hooks", Prefix: prefix,
+		Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
+			return watchcache.Attributes{Name: path.Base(key)}, nil
+		},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = cache.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	if err := cache.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	catalog, err := builtin.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cd, err := codec.New(catalog, builtin.Scheme())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &fixture{t: t, catalog: catalog, codec: cd, notices: make(chan webhooks.Notice, 16), registry: prometheus.NewRegistry(), log: &safeBuffer{}, source: kvs, revision: 1}
+	config := webhooks.Config{
+		Configurations: webhooks.Source{
+			Store: cache.Store(prefix), Seen: func(context.Context) error { return nil },
+			Decode: func(e *watchcache.Entry) (metav1.Object, error) {
+				var c C
+				return c, json.Unmarshal(e.Stored(), &c)
+			},
+		},
+		Ready: cache.Ready, Family: func(k *registry.Kind) []*apiset.Resource { return []*apiset.Resource{{Kind: k, Coder: cd.Of(k)}} },
+		Namespaces: namespaces{}, Authorizer: authorizer.Chain{}, Compiler: expressions.New, Codec: cd, Shapes: &views.Shapes{},
+		Notify:  func(_ context.Context, n webhooks.Notice) { b.notices <- n },
+		Metrics: webhooks.NewMetrics(b.registry), Logger: slog.New(slog.NewTextHandler(b.log, nil)),
+	}
+	change(&config)
+	var plugin interface{ Close() }
+	if mutating {
+		plugin, err = webhooks.NewMutating(config)
+	} else {
+		plugin, err = webhooks.NewValidating(config)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(plugin.Close)
+	b.chain = admission.NewChain(nil, admission.Plugin{Name: "hooks", Plugin: plugin})
+	return b
+}
+
+// request returns a request that creates a ConfigMap.
+func (b *fixture) request() *admission.Request {
+	k := b.catalog.Resource(corev1.SchemeGroupVersion.WithResource("configmaps"))
+	return &admission.Request{
+		Operation: admission.Create, Resource: k, Kind: k.GVK(), Namespace: "ns", Name: "c", Options: &metav1.CreateOptions{},
+		Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "ns"}, Data: map[string]string{"k": "v"}},
+	}
+}
+
+// metric returns the sum of a metric over all labels.
+func (b *fixture) metric(name string) (sum float64) {
+	b.t.Helper()
+	families, err := b.registry.Gather()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			for _, m := range f.GetMetric() {
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+// review is a request to the webhook server.
+type question struct {
+	APIVersion, Kind string
+	Request          struct {
+		UID       string
+		Kind      schema.GroupVersionKind
+		Operation string
+		DryRun    bool
+		Object    *corev1.ConfigMap
+		OldObject *corev1.ConfigMap
+		Options   *metav1.TypeMeta
+	}
+	path, query, authorization string
+}
+
+// hooks is a server of webhooks.
+type hooks struct {
+	*httptest.Server
+	mu    sync.Mutex
+	asked []question
+}
+
+func (h *hooks) questions() []question {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.asked
+}
+
+// forget drops the first n calls.
+func (h *hooks) forget(n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.asked = h.asked[n:]
+}
+
+// serve starts a webhook server. say returns the response field of the AdmissionReview, or writes a
+// response itself and returns "".
+func serve(t testing.TB, say func(w http.ResponseWriter, q question) string) *hooks {
+	t.Helper()
+	h := &hooks{}
+	h.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := question{path: r.URL.Path, query: r.URL.RawQuery, authorization: r.Header.Get("Authorization")}
+		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		h.mu.Lock()
+		h.asked = append(h.asked, q)
+		h.mu.Unlock()
+		if response := say(w, q); response != "" {
+			fmt.Fprintf(w, `{"apiVersion":%q,"kind":"AdmissionReview","response":{"uid":%q,%s}}`, q.APIVersion, q.Request.UID, response)
+		}
+	}))
+	t.Cleanup(h.Close)
+	return h
+}
+
+// at returns the client configuration for a path of the server.
+func (h *hooks) at(p string) admissionv1.WebhookClientConfig {
+	url := h.URL + p
+	return admissionv1.WebhookClientConfig{URL: &url, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.Certificate().Raw})}
+}
+
+func everything() []admissionv1.RuleWithOperations {
+	star := []string{"*"}
+	return []admissionv1.RuleWithOperations{{Operations: []admissionv1.OperationType{"*"}, Rule: admissionv1.Rule{APIGroups: star, APIVersions: star, Resources: star}}}
+}
+
+func validating(name string, to admissionv1.WebhookClientConfig, change ...func(*admissionv1.ValidatingWebhook)) *admissionv1.ValidatingWebhookConfiguration {
+	none := admissionv1.SideEffectClassNone
+	w := admissionv1.ValidatingWebhook{Name: name + ".ex.test", ClientConfig: to, Rules: everything(), AdmissionReviewVersions: []string{"v1"}, SideEffects: &none}
+	for _, f := range change {
+		f(&w)
+	}
+	return &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: []admissionv1.ValidatingWebhook{w}}
+}
+
+func mutating(name string, to admissionv1.WebhookClientConfig, change ...func(*admissionv1.MutatingWebhook)) *admissionv1.MutatingWebhookConfiguration {
+	none := admissionv1.SideEffectClassNone
+	w := admissionv1.MutatingWebhook{Name: name + ".ex.test", ClientConfig: to, Rules: everything(), AdmissionReviewVersions: []string{"v1"}, SideEffects: &none}
+	for _, f := range change {
+		f(&w)
+	}
+	return &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: []admissionv1.MutatingWebhook{w}}
+}
+
+// setData replaces the data of the ConfigMap in a request.
+func setData(r *admission.Request, value string) {
+	if c, ok := r.Object.(*corev1.ConfigMap); ok {
+		c.Data = map[string]string{"k": value}
+	}
+}

@@ -1,0 +1,244 @@
+package build
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestAuditAnnotations replays requests that call webhooks and evaluate policies.
+func TestAuditAnnotations(t *testing.T) {
+	t.Parallel()
+	w := startAudited(t, nil)
+	w.prepare(201, "POST", "/api/v1/namespaces/a/configmaps?fieldManager=recorder", `{"metadata":{"name":"ex"},"data":{"k":"v"}}`)
+	w.prepare(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", deprecatedDefinition)
+	hook := newAuditHook(t)
+	clean := func() {}
+	replayFile(w, "4-annotations.json", func(_ int, r *recorded) {
+		clean()
+		clean = hook.arrange(w, r)
+	})
+	clean()
+}
+
+// deprecatedDefinition has a deprecated version.
+const deprecatedDefinition = `{"metadata":{"name":"deps.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"deps","kind":"Dep"},"versions":[
+{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}},
+{"name":"v1beta1","served":true,"storage":false,"deprecated":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`
+
+// auditHook is a webhook server that responds by path.
+type auditHook struct {
+	*httptest.Server
+	bundle string
+}
+
+func newAuditHook(t *testing.T) *auditHook {
+	h := &auditHook{Server: httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		var review struct {
+			Request struct {
+				UID string `json:"uid"`
+			} `json:"request"`
+		}
+		if err := json.Unmarshal(body, &review); err != nil || r.URL.Path == "/fail" {
+			rw.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		response := map[string]any{"uid": review.Request.UID, "allowed": r.URL.Path != "/refuse"}
+		patch := func(key string) {
+			response["patchType"] = "JSONPatch"
+			response["patch"] = base64.StdEncoding.EncodeToString([]byte(`[{"op":"add","path":"/data/` + key + `","value":"1"}]`))
+		}
+		switch r.URL.Path {
+		case "/patch":
+			patch("a")
+			response["auditAnnotations"] = map[string]string{"k": "v"}
+		case "/a", "/b":
+			patch(r.URL.Path[1:])
+		case "/annotate":
+			response["auditAnnotations"] = map[string]string{"k": "v", "k2": strings.Repeat("x", 300)}
+		case "/refuse":
+			response["auditAnnotations"] = map[string]string{"k": "v"}
+			response["status"] = map[string]any{"message": "no"}
+		}
+		_ = json.NewEncoder(rw).Encode(map[string]any{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+	}))}
+	t.Cleanup(h.Close)
+	h.bundle = base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.Certificate().Raw}))
+	return h
+}
+
+const admissionPath = "/apis/admissionregistration.k8s.io/v1/"
+
+func (h *auditHook) webhook(name, path, failure, reinvocation string) string {
+	return fmt.Sprintf(`{"name":%q,"clientConfig":{"url":"%s%s","caBundle":%q},"failurePolicy":%q%s,"sideEffects":"None","admissionReviewVersions":["v1"],"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["CREATE"]}]}`,
+		name, h.URL, path, h.bundle, failure, cond(reinvocation, `,"reinvocationPolicy":"`+reinvocation+`"`))
+}
+
+func cond(s, text string) string {
+	if s == "" {
+		return ""
+	}
+	return text
+}
+
+// arrange creates the objects that a recorded request needs, and returns a function that removes
+// them.
+func (h *auditHook) arrange(w *auditFixture, r *recorded) func() {
+	mutating := func(name string, hooks ...string) func() {
+		return w.register("mutatingwebhookconfigurations", name, `"webhooks":[`+strings.Join(hooks, ",")+`]`)
+	}
+	validating := func(path, failure string) func() {
+		return w.register("validatingwebhookconfigurations", "conf", `"webhooks":[`+h.webhook("h.ex.test", path, failure, "")+`]`)
+	}
+	const never = "Never"
+	switch r.Name {
+	case "mutating webhook patches":
+		return mutating("conf", h.webhook("h.ex.test", "/patch", "Fail", never))
+	case "mutating webhook patches, level Metadata":
+		return mutating("conf", h.webhook("h.ex.test", "/a", "Fail", never))
+	case "mutating webhook changes nothing":
+		return mutating("conf", h.webhook("h.ex.test", "/", "Fail", never))
+	case "mutating webhook fails open":
+		return mutating("conf", h.webhook("h.ex.test", "/fail", "Ignore", never))
+	case "mutating webhook fails closed":
+		return mutating("conf", h.webhook("h.ex.test", "/fail", "Fail", never))
+	case "validating webhook with audit annotations":
+		return validating("/annotate", "Fail")
+	case "validating webhook fails open":
+		return validating("/fail", "Ignore")
+	case "validating webhook refuses":
+		return validating("/refuse", "Fail")
+	case "two mutating webhooks with reinvocation":
+		return mutating("c", h.webhook("a.ex.test", "/a", "Fail", "IfNeeded"), h.webhook("b.ex.test", "/b", "Fail", never))
+	case "policy, action Audit, validation fails":
+		return w.policy(`"validations":[{"expression":"false","message":"msg"}]`, `"Audit"`)
+	case "policy, actions Audit and Warn, two validations fail":
+		return w.policy(`"validations":[{"expression":"false"},{"expression":"object.data.k=='x'","messageExpression":"'got '+object.data.k"}]`, `"Audit","Warn"`)
+	case "policy, action Deny":
+		return w.policy(`"validations":[{"expression":"false","message":"msg"}]`, `"Deny"`)
+	case "policy with auditAnnotations":
+		return w.policy(`"auditAnnotations":[{"key":"high","valueExpression":"'value '+object.metadata.name"}]`, `"Audit"`)
+	case "policy, expression error, Audit":
+		return w.policy(`"validations":[{"expression":"object.data.none=='1'"}]`, `"Audit"`)
+	}
+	return func() {}
+}
+
+func (w *auditFixture) register(resource, name, fields string) func() {
+	w.t.Helper()
+	w.prepare(201, "POST", admissionPath+resource, fmt.Sprintf(`{"metadata":{"name":%q},%s}`, name, fields))
+	return func() { w.prepare(200, "DELETE", admissionPath+resource+"/"+name, "") }
+}
+
+// policy creates a policy with its binding, and waits until it applies.
+func (w *auditFixture) policy(spec, actions string) func() {
+	w.t.Helper()
+	rules := `"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["CREATE"]}]}`
+	p := w.register("validatingadmissionpolicies", "pol.ex.test", `"spec":{`+rules+`,`+spec+`}`)
+	b := w.register("validatingadmissionpolicybindings", "bind", `"spec":{"policyName":"pol.ex.test","validationActions":[`+actions+`]}`)
+	return func() { b(); p() }
+}
+
+// TestAuditTruncates replays requests whose events are too large.
+func TestAuditTruncates(t *testing.T) {
+	t.Parallel()
+	w := startAudited(t, func(o *Options) {
+		o.Audit.Log.Truncate.Enabled, o.Audit.Log.Truncate.MaxEventSize, o.Audit.Log.Truncate.MaxBatchSize = true, 2500, 4000
+	})
+	replayFile(w, "6-truncated.json", nil)
+}
+
+// TestAuditOfConnections replays requests that are proxied to a kubelet.
+func TestAuditOfConnections(t *testing.T) {
+	t.Parallel()
+	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		upgrade := r.Header.Get("Upgrade")
+		if upgrade == "" {
+			rw.Header().Set("Content-Type", "text/plain")
+			_, _ = io.WriteString(rw, "line 1\n")
+			return
+		}
+		conn, _, err := http.NewResponseController(rw).Hijack()
+		if err != nil {
+			return
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+upgrade+"\r\n\r\nhello")
+		_ = conn.Close()
+	}))
+	defer kubelet.Close()
+	w := startAudited(t, nil)
+	port := kubelet.URL[strings.LastIndex(kubelet.URL, ":")+1:]
+	w.replace = strings.NewReplacer("<hook>", port)
+	w.prepare(201, "POST", "/api/v1/nodes", `{"metadata":{"name":"n1"},"status":{"addresses":[{"type":"InternalIP","address":"127.0.0.1"},{"type":"Hostname","address":"localhost"}],"daemonEndpoints":{"kubeletEndpoint":{"Port":`+port+`}}}}`)
+	w.prepare(201, "POST", "/api/v1/namespaces/a/pods", `{"metadata":{"name":"p"},"spec":{"nodeName":"n1","automountServiceAccountToken":false,"containers":[{"name":"c","image":"i"},{"name":"d","image":"i"}]}}`)
+	w.prepare(200, "PATCH", "/api/v1/namespaces/a/pods/p/status", `{"status":{"podIP":"127.0.0.1","podIPs":[{"ip":"127.0.0.1"}]}}`, "Content-Type", mergePatch)
+	replayFile(w, "10-kubelet-requests.json", nil)
+}
+
+// TestLegacyAuditFormat replays requests that were logged in the legacy format.
+func TestLegacyAuditFormat(t *testing.T) {
+	t.Parallel()
+	w := startAudited(t, func(o *Options) { o.Audit.Log.Format = "legacy" })
+	for _, r := range recordings(t, "7-legacy-format.json") {
+		_, id := w.ask(&r)
+		var got []string
+		w.eventually("audited: "+r.Name, func() bool {
+			got = nil
+			for line := range strings.Lines(w.read()) {
+				if strings.Contains(line, id) {
+					got = append(got, strings.TrimSuffix(line, "\n"))
+				}
+			}
+			return len(got) >= len(r.Lines)
+		})
+		for i, want := range r.Lines {
+			var text string
+			if err := json.Unmarshal(want, &text); err != nil {
+				t.Fatal(err)
+			}
+			if g := scrub(got[i]); g != scrub(text) {
+				t.Errorf("%s:\n  is %s\nwant %s", r.Name, g, text)
+			}
+		}
+		if len(got) != len(r.Lines) {
+			t.Errorf("%s: %q", r.Name, got)
+		}
+	}
+}
+
+// posted is a webhook that receives lists of events.
+type posted struct {
+	*httptest.Server
+	bodies chan string
+}
+
+func newPosted(t *testing.T) *posted {
+	p := &posted{bodies: make(chan string, 100)}
+	p.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		p.bodies <- string(body)
+	}))
+	p.EnableHTTP2 = true
+	p.StartTLS()
+	t.Cleanup(p.Close)
+	return p
+}
+
+func (p *posted) next(t *testing.T) string {
+	t.Helper()
+	select {
+	case b := <-p.bodies:
+		return b
+	case <-time.After(20 * time.Second):
+		t.Fatal("nothing was posted in time")
+		return ""
+	}
+}

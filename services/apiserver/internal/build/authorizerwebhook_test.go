@@ -1,0 +1,229 @@
+package build
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"binnacle/services/apiserver/internal/security/authz/config"
+)
+
+// authorizerWebhook is an authorization webhook with configurable responses. It records reviews.
+type authorizerWebhook struct {
+	file string // kubeconfig
+
+	mu     sync.Mutex
+	asked  []authorizationv1.SubjectAccessReviewSpec
+	answer func(*authorizationv1.SubjectAccessReviewSpec) (int, authorizationv1.SubjectAccessReviewStatus)
+}
+
+func newAuthorizerWebhook(t *testing.T) *authorizerWebhook {
+	t.Helper()
+	z := &authorizerWebhook{}
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review authorizationv1.SubjectAccessReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			t.Error(err)
+		}
+		z.mu.Lock()
+		defer z.mu.Unlock()
+		z.asked = append(z.asked, review.Spec)
+		var code int
+		code, review.Status = z.answer(&review.Spec)
+		w.WriteHeader(code)
+		_ = json.NewEncoder(w).Encode(review)
+	}))
+	t.Cleanup(s.Close)
+	c := clientcmdapi.NewConfig()
+	c.Clusters["c"] = &clientcmdapi.Cluster{Server: s.URL, CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})}
+	c.Contexts["x"] = &clientcmdapi.Context{Cluster: "c"}
+	c.CurrentContext = "x"
+	z.file = filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*c, z.file); err != nil {
+		t.Fatal(err)
+	}
+	return z
+}
+
+// says sets the response.
+func (z *authorizerWebhook) says(code int, s authorizationv1.SubjectAccessReviewStatus) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.answer = func(*authorizationv1.SubjectAccessReviewSpec) (int, authorizationv1.SubjectAccessReviewStatus) {
+		return code, s
+	}
+}
+
+// reviews returns the reviews since the last call.
+func (z *authorizerWebhook) reviews() []authorizationv1.SubjectAccessReviewSpec {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	asked := z.asked
+	z.asked = nil
+	return asked
+}
+
+func TestAuthorizationWebhook(t *testing.T) {
+	t.Parallel()
+	z := newAuthorizerWebhook(t)
+	z.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
+	a := start(t, func(o *Options) {
+		o.Authorization.Modes, o.Authorization.WebhookConfigFile, o.Authorization.WebhookVersion = []string{config.Webhook}, z.file, "v1"
+	})
+	if asked := z.reviews(); len(asked) != 0 {
+		t.Errorf("the server itself, or an administrator, was asked about: %+v", asked)
+	}
+	const pods = "/api/v1/namespaces/default/pods"
+	a.want(200, "GET", pods+"?fieldSelector=spec.nodeName%3Dn&labelSelector=a%3Db", "", as("alice", "dev")...)
+	asked := z.reviews()
+	if len(asked) != 1 || asked[0].User != "alice" || fmt.Sprint(asked[0].Groups) != "[dev system:authenticated]" || asked[0].ResourceAttributes == nil ||
+		asked[0].ResourceAttributes.FieldSelector == nil || asked[0].ResourceAttributes.LabelSelector == nil {
+		t.Fatalf("asked %+v", asked)
+	}
+	a.want(200, "GET", pods, "", as("system:binnacle:authz-webhook", "system:binnacle")...)
+	if asked := z.reviews(); len(asked) != 0 {
+		t.Errorf("the suite's own service was asked about: %+v", asked)
+	}
+
+	// Cached decisions stay valid, whatever the webhook responds. A change of any
+	// role invalidates them.
+	reads := func() int { return a.send("GET", pods, "", as("alice")...).code }
+	if reads() != 200 {
+		t.Fatal("alice may not read")
+	}
+	z.says(200, authorizationv1.SubjectAccessReviewStatus{Reason: "no more"})
+	if reads() != 200 {
+		t.Error("a decision is not kept")
+	}
+	a.want(201, "POST", rbacPath+"/clusterroles", role("reader", readsPods))
+	a.eventually("refused", func() bool { return reads() == 403 })
+	r := a.want(403, "GET", pods, "", as("alice")...)
+	if text := r.at("message"); text != `pods is forbidden: User "alice" cannot list resource "pods" in API group "" in the namespace "default": no more` {
+		t.Errorf("message %v", text)
+	}
+
+	// A failing webhook allows nothing, and is called again.
+	z.says(500, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
+	r = a.want(500, "DELETE", pods+"/p", "", as("alice")...)
+	if text := string(r.body); !strings.HasPrefix(text, `Internal Server Error: "/api/v1/namespaces/default/pods/p": `) || r.header.Get("Content-Type") != "text/plain; charset=utf-8" {
+		t.Errorf("message %v", text)
+	}
+	a.want(500, "PUT", pods+"/p", "{}", as("bob")...)
+	a.want(200, "GET", pods, "") // administrators are not affected
+	z.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
+	a.want(404, "DELETE", pods+"/p", "", as("alice")...)
+}
+
+// TestAuthorizationConfigIsReloaded replaces the file of a running server.
+func TestAuthorizationConfigIsReloaded(t *testing.T) {
+	t.Parallel()
+	z := newAuthorizerWebhook(t)
+	z.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
+	file := filepath.Join(t.TempDir(), "authorization.yaml")
+	put := func(conditions, policy string) {
+		t.Helper()
+		content := "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers:\n- type: Webhook\n  name: w\n  webhook:\n" +
+			"    timeout: 10s\n    subjectAccessReviewVersion: v1\n    matchConditionSubjectAccessReviewVersion: v1\n    failurePolicy: " + policy + "\n" +
+			"    connectionInfo: {type: KubeConfigFile, kubeConfigFile: " + z.file + "}\n    matchConditions: [" + conditions + "]\n- {type: RBAC, name: rbac}\n"
+		if err := os.WriteFile(file+".new", []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(file+".new", file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(`{expression: "request.user != 'bob'"}, {expression: "request.resourceAttributes.namespace != ''"}`, "Deny")
+	a := start(t, func(o *Options) { o.Authorization.ConfigFile = file })
+	const pods = "/api/v1/namespaces/default/pods"
+	a.want(200, "GET", pods, "", as("alice")...)
+	a.want(403, "GET", pods, "", as("bob")...)       // the webhook is skipped, and RBAC has no opinion
+	a.want(500, "GET", "/version", "", as("ann")...) // a condition fails, and denies what RBAC would allow
+	a.want(200, "GET", "/version", "", as("bob")...) // a condition that is false outweighs one that fails
+	reloads := func(status string) string {
+		for line := range strings.Lines(string(a.want(200, "GET", "/metrics", "").body)) {
+			if strings.HasPrefix(line, "apiserver_authorization_config_controller_automatic_reloads_total") && strings.Contains(line, status) {
+				return strings.TrimSpace(line[strings.LastIndexByte(line, ' '):])
+			}
+		}
+		return ""
+	}
+	put(`{expression: "request.user == 'bob'"}`, "NoOpinion")
+	a.eventually("the new file is in use", func() bool { return a.send("GET", pods, "", as("bob")...).code == 200 })
+	a.want(403, "GET", pods, "", as("alice")...)
+	put(`{expression: "request.user =="}`, "NoOpinion")
+	a.eventually("the bad file is noticed", func() bool { return reloads("failure") == "1" })
+	a.want(200, "GET", pods, "", as("bob")...)
+	if n := reloads("success"); n != "1" {
+		t.Errorf("%s reloads", n)
+	}
+}
+
+// TestNodeRestrictionPlugins checks that the plugins are enabled and in their place.
+func TestNodeRestrictionPlugins(t *testing.T) {
+	t.Parallel()
+	a := start(t, withRBAC)
+	node := func(name string) string {
+		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q}}`, name)
+	}
+	n1 := as("system:node:n1", "system:nodes")
+	made := a.want(201, "POST", "/api/v1/nodes", node("n1"), n1...)
+	if taints := fmt.Sprint(made.at("spec", "taints")); !strings.Contains(taints, "node.kubernetes.io/not-ready") {
+		t.Errorf("taints %s", taints)
+	}
+	r := a.want(403, "POST", "/api/v1/nodes", node("n2"), n1...)
+	if text := r.at("message"); text != `nodes "n2" is forbidden: node "n1" is not allowed to modify node "n2"` {
+		t.Errorf("message %v", text)
+	}
+	a.want(201, "POST", "/api/v1/namespaces/default/serviceaccounts", `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"sa"}}`)
+	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"nodeName":%q,"serviceAccountName":"sa","containers":[{"name":"c","image":"i"}],"volumes":[{"name":"t","projected":{"sources":[{"serviceAccountToken":{"audience":"vault","path":"t"}}]}}]}}`
+	const pods = "/api/v1/namespaces/default/pods"
+	a.want(201, "POST", pods, fmt.Sprintf(pod, "mine", "n1"))
+	a.want(201, "POST", pods, fmt.Sprintf(pod, "theirs", "n2"))
+	a.want(403, "DELETE", pods+"/theirs", "", n1...)
+	a.want(200, "DELETE", pods+"/mine?gracePeriodSeconds=0", "", n1...)
+	a.want(404, "DELETE", pods+"/mine", "", n1...)
+}
+
+// TestNodesWriteOnlyOwnResourceSlices covers both versions of the kind, which is off by default.
+func TestNodesWriteOnlyOwnResourceSlices(t *testing.T) {
+	t.Parallel()
+	a := start(t, func(o *Options) {
+		withRBAC(o)
+		if err := o.RuntimeConfig.Set("resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	n1 := as("system:node:n1", "system:nodes")
+	for _, version := range []string{"v1beta1", "v1beta2"} {
+		path := "/apis/resource.k8s.io/" + version + "/resourceslices"
+		slice := func(name, node string) string {
+			return fmt.Sprintf(`{"apiVersion":"resource.k8s.io/%s","kind":"ResourceSlice","metadata":{"name":%q},"spec":{"driver":"d.example.com","nodeName":%q,"pool":{"name":"p","resourceSliceCount":1}}}`, version, name, node)
+		}
+		r := a.want(403, "POST", path, slice("forged", "n2"), n1...)
+		if text := r.at("message"); text != `resourceslices.resource.k8s.io "forged" is forbidden: can only create ResourceSlice with the same NodeName as the requesting node` {
+			t.Errorf("message %v", text)
+		}
+		a.want(201, "POST", path, slice("mine-"+version, "n1"), n1...)
+		a.want(201, "POST", path, slice("theirs-"+version, "n2"))
+		a.eventually("seen", func() bool { return a.get(path+"/mine-"+version, n1...).code == 200 })
+		a.want(403, "GET", path+"/theirs-"+version, "", n1...)
+		a.want(403, "DELETE", path+"/theirs-"+version, "", n1...)
+		a.want(403, "GET", path, "", n1...)
+		a.want(403, "GET", path+"?fieldSelector=spec.nodeName%3Dn2", "", n1...)
+		a.want(200, "GET", path+"?fieldSelector=spec.nodeName%3Dn1", "", n1...)
+		a.want(200, "DELETE", path+"?fieldSelector=spec.nodeName%3Dn1", "", n1...)
+		a.want(404, "GET", path+"/mine-"+version, "")
+		a.want(200, "GET", path+"/theirs-"+version, "")
+	}
+}

@@ -1,0 +1,212 @@
+package build
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// overwrite writes a value directly into the store.
+func (a *api) overwrite(key, value string) {
+	a.t.Helper()
+	ctx := a.t.Context()
+	_, err := a.parts.store.Create(ctx, key, []byte(value), storage.WriteOptions{})
+	var exists *storage.ExistsError
+	var changed *storage.ConflictError // the server also writes the status of a policy
+	for errors.As(err, &exists) || errors.As(err, &changed) {
+		exists, changed = nil, nil
+		var kv storage.KeyValue
+		if kv, _, err = a.parts.store.Get(ctx, key, 0); err == nil {
+			_, err = a.parts.store.Update(ctx, key, []byte(value), kv.ModRevision, storage.WriteOptions{})
+		}
+	}
+	if err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// damage creates the initial state of the recordings, and returns the resource version that
+// includes it.
+func (a *api) damage() string {
+	const at = "/registry/secrets/default/"
+	for _, name := range strings.Split("abcdefgh", "") {
+		a.overwrite(at+"bad-"+name, "k8s:enc:aescbc:v1:gone:0123456789abcdef")
+	}
+	a.overwrite(at+"nonsense", "\xffnonsense")
+	a.overwrite(at+"proto", "k8s\x00\x0a\xffnonsense")
+	a.overwrite(at+"otherkind", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"otherkind","namespace":"default"}}`)
+	a.overwrite(at+"baduid", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"othername","namespace":"default","uid":"u-1"},"type":"Opaque"}`)
+	return a.want(201, "POST", secrets+"?fieldManager=recorder", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"good"},"data":{"a":"Yg=="}}`).version()
+}
+
+func withUnsafeDelete(o *Options) {
+	withRBAC(o)
+	if err := o.Features.Set("AllowUnsafeMalformedObjectDeletion=true"); err != nil {
+		panic(err)
+	}
+}
+
+// TestUnsafeDelete replays deletions of objects that cannot be read.
+func TestUnsafeDelete(t *testing.T) {
+	t.Parallel()
+	a := start(t, withUnsafeDelete)
+	for user, verbs := range map[string]string{"alice": `"get","delete","unsafe-delete-ignore-read-errors"`, "bob": `"get","list","watch","update","delete","deletecollection"`} {
+		a.want(201, "POST", rbacPath+"/clusterroles", role(user, `{"apiGroups":[""],"resources":["secrets"],"verbs":[`+verbs+`]}`))
+		a.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf(user, "ClusterRole", user, user))
+	}
+	before := a.get(secrets).version()
+	watched := a.damage()
+	for _, x := range recording(t, "unreadable", "1-gate-on.json") {
+		switch {
+		case x.Client == nil:
+			continue
+		case x.Name == "list from the cache":
+			// The cache of Kubernetes stops at the first value that it cannot read. Ours
+			// continues, and has the other readable value.
+			items := x.Answer.Body.(map[string]any)
+			items["items"] = append([]any{map[string]any{
+				"metadata": map[string]any{"name": "othername", "namespace": "default", "uid": "u-1", "resourceVersion": "<rv>", "creationTimestamp": nil}, "type": "Opaque",
+			}}, items["items"].([]any)...)
+		case strings.HasPrefix(x.Name, "a watch"):
+			continue // below
+		case x.Name == "list after all of them are deleted":
+			for _, name := range []string{"d", "e", "f", "g", "h"} {
+				a.want(200, "DELETE", secrets+"/bad-"+name+"?ignoreStoreReadErrorWithClusterBreakingPotential=true", "")
+			}
+		}
+		if user, ok := strings.CutPrefix(x.Client.User, "token:t-"); ok {
+			a.eventually("known", func() bool { return a.send("GET", secrets+"/good", "", as(user)...).code == 200 })
+			a.replay(t, x, as(user)...)
+			continue
+		}
+		a.replay(t, x)
+	}
+	// A watch that was open throughout received only readable objects.
+	for path, want := range map[string]string{
+		secrets + "?watch=true&timeoutSeconds=1&resourceVersion=" + before:  "ADDED othername ADDED good ",
+		secrets + "?watch=true&timeoutSeconds=1&resourceVersion=" + watched: "",
+	} {
+		told := ""
+		for line := range strings.Lines(string(a.want(200, "GET", path, "").body)) {
+			var ev struct {
+				Type   string
+				Object struct{ Metadata struct{ Name string } }
+			}
+			if err := json.Unmarshal([]byte(line), &ev); err != nil {
+				t.Fatal(err)
+			}
+			told += ev.Type + " " + ev.Object.Metadata.Name + " "
+		}
+		if told != want {
+			t.Errorf("%s: got events %q, want %q", path, told, want)
+		}
+	}
+}
+
+// TestUnsafeDeleteOfCustomResources replays deletions of custom resources that cannot be read.
+func TestUnsafeDeleteOfCustomResources(t *testing.T) {
+	t.Parallel()
+	a := start(t, withUnsafeDelete)
+	a.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"wids.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"wids","kind":"Wid"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`)
+	a.eventually("served", func() bool { return a.get("/apis/ex.test/v1/namespaces/default/wids").code == 200 })
+	a.want(201, "POST", "/apis/ex.test/v1/namespaces/default/wids", `{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"w"}}`)
+	a.overwrite("/registry/ex.test/wids/default/bad", "nonsense")
+	for _, x := range recording(t, "unreadable", "2-custom-resources.json") {
+		a.replay(t, x)
+	}
+}
+
+// TestCorruptObjects replays errors of corrupt objects without the gate. One difference is
+// intended: our cache is ready and has all readable objects.
+func TestCorruptObjects(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	a.damage()
+	a.want(200, "GET", "/readyz", "")
+	for _, x := range recording(t, "unreadable", "3-gate-off.json") {
+		if x.Client != nil {
+			a.replay(t, x)
+		}
+	}
+	a.want(201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"other"}}`)
+	const other = "/api/v1/namespaces/other/secrets"
+	a.want(201, "POST", other, `{"metadata":{"name":"s"}}`)
+	a.want(200, "GET", other, "")
+	a.want(200, "GET", other+"?watch=true&timeoutSeconds=1", "")
+	a.want(500, "GET", "/api/v1/secrets?resourceVersion=0", "")
+	a.want(500, "GET", secrets+"?watch=true&timeoutSeconds=1", "")
+	a.want(200, "GET", secrets+"?fieldSelector=metadata.name%3Dbaduid", "")
+	a.want(500, "GET", secrets+"?fieldSelector=metadata.name%3Dbad-b", "")
+	if n := a.sample(`binnacle_watch_cache_damaged_objects{resource="secrets"}`); n != 11 {
+		t.Errorf("%v objects are counted", n)
+	}
+}
+
+// TestCorruptField corrupts a field that no selector reads.
+func TestCorruptField(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	a.want(201, "POST", secrets, `{"metadata":{"name":"good"},"data":{"a":"Yg=="}}`)
+	kv, _, err := a.parts.store.Get(t.Context(), "/registry/secrets/default/good", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The length of the first data entry exceeds the value.
+	at := strings.Index(string(kv.Value), "\x12\x06\x0a\x01a\x12\x01b")
+	if at < 0 {
+		t.Fatalf("%q", kv.Value)
+	}
+	bad := []byte(string(kv.Value))
+	bad[at+3] = 0x7f
+	a.overwrite("/registry/secrets/default/good", string(bad))
+	a.eventually("damaged", func() bool { return a.get(secrets).code == 500 })
+	for _, path := range []string{secrets + "/good", secrets, secrets + "?limit=5"} {
+		for _, accept := range []string{"application/json", "application/json;as=Table;v=v1;g=meta.k8s.io"} {
+			if r := a.get(path, "Accept", accept); r.code != 500 || !strings.Contains(string(r.body), "unexpected EOF") {
+				t.Errorf("%s as %s: %d %s", path, accept, r.code, r.body)
+			}
+		}
+	}
+	if items := a.get(secrets + "?resourceVersion=0").at("items"); len(items.([]any)) != 0 {
+		t.Errorf("the list at any version has %v", items)
+	}
+}
+
+// TestUnreadablePoliciesRejectWrites checks that writes that an unreadable policy may forbid are
+// rejected, and that the previous state of a policy stays in force.
+func TestUnreadablePoliciesRejectWrites(t *testing.T) {
+	t.Parallel()
+	a := start(t, withUnsafeDelete)
+	const kinds = "/apis/admissionregistration.k8s.io/v1/"
+	const unsafe = "?ignoreStoreReadErrorWithClusterBreakingPotential=true"
+	for _, resource := range []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings", "validatingwebhookconfigurations", "mutatingwebhookconfigurations"} {
+		a.overwrite("/registry/"+resource+"/bad", "k8s:enc:aescbc:v1:gone:x")
+		a.eventually("refused", func() bool { return a.send("POST", configMaps+"?dryRun=All", configMap("c")).code == 403 })
+		a.want(200, "DELETE", kinds+resource+"/bad"+unsafe, "")
+		a.want(201, "POST", configMaps+"?dryRun=All", configMap("c"))
+	}
+	a.want(201, "POST", kinds+"validatingadmissionpolicies", `{"metadata":{"name":"p"},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]},"validations":[{"expression":"object.metadata.name != 'no'"}]}}`)
+	a.want(201, "POST", kinds+"validatingadmissionpolicybindings", `{"metadata":{"name":"p"},"spec":{"policyName":"p","validationActions":["Deny"]}}`)
+	a.want(422, "POST", configMaps, configMap("no"))
+	a.overwrite("/registry/validatingadmissionpolicies/p", "k8s:enc:aescbc:v1:gone:x")
+	a.eventually("damaged", func() bool { return a.get(kinds+"validatingadmissionpolicies/p").code == 500 })
+	a.want(422, "POST", configMaps, configMap("no"))
+	a.want(201, "POST", configMaps, configMap("yes"))
+}
+
+// TestLimitedWatchesReportCorruptObjects checks that watches with selectors get the same errors as
+// others.
+func TestLimitedWatchesReportCorruptObjects(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	a.overwrite("/registry/secrets/default/bad", "k8s:enc:aescbc:v1:gone:x")
+	a.eventually("damaged", func() bool { return a.get(secrets).code == 500 })
+	for _, query := range []string{"?watch=1&timeoutSeconds=1", "?watch=1&timeoutSeconds=1&limit=1"} {
+		if text := a.want(500, "GET", secrets+query, "").at("message"); !strings.Contains(text.(string), "secrets/default/bad") {
+			t.Errorf("%s: %v", query, text)
+		}
+	}
+}

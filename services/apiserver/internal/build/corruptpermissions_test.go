@@ -1,0 +1,156 @@
+package build
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"binnacle/libs/features"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// spoil replaces a stored object with an invalid value, or creates an invalid value if there is
+// none. mend restores it.
+func (a *api) spoil(path string) (mend func()) {
+	a.t.Helper()
+	key := a.parts.root() + "/" + path
+	for { // the server updates statuses
+		kv, _, err := a.parts.store.Get(a.t.Context(), key, 0)
+		if errors.Is(err, storage.ErrNotFound) {
+			_, err = a.parts.store.Create(a.t.Context(), key, []byte("no object"), storage.WriteOptions{})
+		} else if err == nil {
+			_, err = a.parts.store.Update(a.t.Context(), key, []byte("no object"), kv.ModRevision, storage.WriteOptions{})
+		}
+		if conflict := new(storage.ConflictError); err != nil && !errors.As(err, &conflict) {
+			a.t.Fatal(err)
+		}
+		if err == nil {
+			break
+		}
+	}
+	return func() {
+		a.t.Helper()
+		kv, _, err := a.parts.store.Get(a.t.Context(), key, 0)
+		if err == nil {
+			_, err = a.parts.store.Delete(a.t.Context(), key, kv.ModRevision)
+		}
+		if err != nil {
+			a.t.Fatal(err)
+		}
+	}
+}
+
+// TestUnreadablePermissionObjectsGrantNothing checks that an unreadable object that decides on
+// permissions is not treated as absent.
+func TestUnreadablePermissionObjectsGrantNothing(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	name := 0
+	attempt := func() answer {
+		name++
+		return a.send("POST", configMaps, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m%d"}}`, name))
+	}
+	unreadable := func(path string) {
+		t.Helper()
+		a.eventually(path+" cannot be read", func() bool { return a.get(path).code == 500 })
+	}
+	const rules = `"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps"]}]`
+
+	a.want(201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"strict","labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)
+	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"hostNetwork":true,"containers":[{"name":"c","image":"x:1"}]}}`
+	a.want(403, "POST", "/api/v1/namespaces/strict/pods", pod)
+	a.spoil("namespaces/strict")
+	unreadable("/api/v1/namespaces/strict")
+	a.want(500, "POST", "/api/v1/namespaces/strict/pods", pod)
+
+	a.want(201, "POST", admissionPath+"validatingadmissionpolicies", `{"metadata":{"name":"no"},"spec":{"matchConstraints":{`+rules+`},"validations":[{"expression":"false"}]}}`)
+	a.want(201, "POST", admissionPath+"validatingadmissionpolicybindings", `{"metadata":{"name":"no"},"spec":{"policyName":"no","validationActions":["Deny"]}}`)
+	refused := func(what string, code int, text string) {
+		t.Helper()
+		if r := attempt(); r.code != code || !strings.Contains(string(r.body), text) {
+			t.Errorf("%s: %d %s", what, r.code, r.body)
+		}
+	}
+	refused("a policy", 422, "denied request")
+	gone := a.spoil("validatingadmissionpolicies/no")
+	unreadable(admissionPath + "validatingadmissionpolicies/no")
+	refused("a policy that cannot be read any more", 422, "denied request")
+	goneToo := a.spoil("validatingadmissionpolicybindings/no")
+	unreadable(admissionPath + "validatingadmissionpolicybindings/no")
+	refused("a binding that cannot be read any more", 422, "denied request")
+	gone()
+	goneToo()
+	a.eventually("no policy any more", func() bool { return attempt().code == 201 })
+
+	a.want(201, "POST", admissionPath+"validatingwebhookconfigurations", `{"metadata":{"name":"no"},"webhooks":[{"name":"no.example.com","sideEffects":"None","admissionReviewVersions":["v1"],
+		"clientConfig":{"url":"https://127.0.0.1:1/"},"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps"]}]}]}`)
+	refused("a webhook", 500, "failed calling webhook")
+	gone = a.spoil("validatingwebhookconfigurations/no")
+	unreadable(admissionPath + "validatingwebhookconfigurations/no")
+	refused("a webhook that cannot be read any more", 500, "failed calling webhook")
+	gone()
+	a.eventually("no webhook any more", func() bool { return attempt().code == 201 })
+
+	for _, resource := range []string{
+		"validatingwebhookconfigurations", "mutatingwebhookconfigurations", "validatingadmissionpolicybindings",
+	} {
+		gone := a.spoil(resource + "/never")
+		unreadable(admissionPath + resource + "/never")
+		refused(resource+" that could never be read", 403, "not yet ready to handle request")
+		gone()
+		a.eventually(resource+" is gone", func() bool { return attempt().code == 201 })
+	}
+}
+
+// TestUnsafeDeletionsAreAudited checks completed and failed deletions at every audit level.
+func TestUnsafeDeletionsAreAudited(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
+	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := start(t, func(o *Options) {
+		o.Audit.PolicyFile, o.Audit.Log.Path = policy, log
+		if err := o.Features.Set(string(features.AllowUnsafeMalformedObjectDeletion) + "=true"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	a.want(201, "POST", configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"bad"}}`)
+	a.spoil("configmaps/default/bad")
+	const option = "?ignoreStoreReadErrorWithClusterBreakingPotential="
+	for _, c := range []struct {
+		name, query string
+		code        int
+		told        bool
+	}{
+		{"bad", option + "true&dryRun=All", 422, false},
+		{"bad", option + "false", 500, false},
+		{"none", option + "true", 422, true},
+		{"bad", option + "true", 200, true},
+	} {
+		id := uuid.NewString()
+		a.want(c.code, "DELETE", configMaps+"/"+c.name+c.query, "", "Audit-Id", id)
+		line := ""
+		a.eventually("the end of "+id, func() bool {
+			text, err := os.ReadFile(log)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for l := range strings.Lines(string(text)) {
+				if strings.Contains(l, id) && strings.Contains(l, `"stage":"ResponseComplete"`) {
+					line = l
+				}
+			}
+			return line != ""
+		})
+		if told := strings.Contains(line, `"apiserver.k8s.io/unsafe-delete-ignore-read-error":""`); told != c.told {
+			t.Errorf("%s%s: audited %v: %s", c.name, c.query, told, line)
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package build
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+const registered = `{"group":"ex.test","version":%q,"groupPriorityMinimum":1000,"versionPriority":100}`
+
+// versioned returns a definition in ex.test with versions, the first of which is stored.
+func versioned(plural string, versions ...string) string {
+	var all []string
+	for i, v := range versions {
+		all = append(all, fmt.Sprintf(`{"name":%q,"served":true,"storage":%t,"schema":{"openAPIV3Schema":{"type":"object"}}}`, v, i == 0))
+	}
+	return fmt.Sprintf(`{"metadata":{"name":"%[1]s.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":%[1]q,"singular":%[1]q,"kind":%[2]q},"versions":[%[3]s]}}`,
+		plural, strings.ToUpper(plural[:1])+plural[1:], strings.Join(all, ","))
+}
+
+func (a *api) registration(version string) answer {
+	return a.get(apiServicesPath + "/" + version + ".ex.test")
+}
+
+func TestCustomGroupVersionsHaveAPIServices(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	theirs := a.want(201, "POST", apiServicesPath, `{"metadata":{"name":"v2alpha1.ex.test"},"spec":{"group":"ex.test","version":"v2alpha1","groupPriorityMinimum":7,"versionPriority":8}}`)
+	a.want(201, "POST", definitionsPath, versioned("as", "v1", "v2alpha1"))
+	a.want(201, "POST", definitionsPath, versioned("bs", "v1", "v1beta1"))
+	is := func(version string) bool {
+		r := a.registration(version)
+		var want any
+		_ = json.Unmarshal(fmt.Appendf(nil, registered, version), &want)
+		return r.code == 200 && reflect.DeepEqual(r.at("spec"), want)
+	}
+	for _, v := range []string{"v1", "v1beta1"} {
+		a.eventually("registered", func() bool { return is(v) })
+		r := a.registration(v)
+		if r.at("metadata", "labels", "kube-aggregator.kubernetes.io/automanaged") != "true" || r.conditions()["Available"] != "True Local" {
+			t.Errorf("%s: %s", v, r.body)
+		}
+		if !strings.Contains(string(r.body), `"manager":"kube-apiserver"`) {
+			t.Errorf("got field managers %s", r.body)
+		}
+	}
+	if r := a.registration("v2alpha1"); r.version() != theirs.version() {
+		t.Errorf("the APIService of another owner was changed: %s", r.body)
+	}
+
+	a.want(200, "DELETE", apiServicesPath+"/v1.ex.test", "")
+	a.eventually("registered again", func() bool { return is("v1") })
+	a.want(200, "PATCH", apiServicesPath+"/v1.ex.test", `{"spec":{"versionPriority":99}}`, "Content-Type", mergePatch)
+	a.eventually("as it has to be", func() bool { return is("v1") })
+	a.want(200, "PATCH", apiServicesPath+"/v1beta1.ex.test", `{"metadata":{"labels":{"kube-aggregator.kubernetes.io/automanaged":null}},"spec":{"versionPriority":99}}`, "Content-Type", mergePatch)
+
+	a.want(200, "DELETE", definitionsPath+"/bs.ex.test", "")
+	a.eventually("not served", func() bool { return a.get("/apis/ex.test/v1beta1").code == 404 })
+	if !is("v1") {
+		t.Error("a group version that another definition has is gone")
+	}
+	a.want(200, "DELETE", definitionsPath+"/as.ex.test", "")
+	a.eventually("gone", func() bool { return a.registration("v1").code == 404 })
+	for _, v := range []string{"v2alpha1", "v1beta1"} {
+		if r := a.registration(v); r.code != 200 {
+			t.Errorf("APIService of a user for %s: got %d %s", v, r.code, r.body)
+		}
+	}
+}
+
+// TestAPIServicesAreKeptWhileDefinitionIsUnreadable checks that an unreadable definition may still
+// serve their group version.
+func TestAPIServicesAreKeptWhileDefinitionIsUnreadable(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	registered := func(version string) {
+		t.Helper()
+		a.eventually("registered", func() bool { return a.registration(version).code == 200 })
+	}
+	a.want(201, "POST", definitionsPath, versioned("as", "v1"))
+	registered("v1")
+	const at = "/registry/apiextensions.k8s.io/customresourcedefinitions/"
+	for _, broken := range []string{"as.ex.test", "bs.ex.test"} { // the definition that serves v1, then another one
+		a.overwrite(at+broken, `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","metadata":{"name":"`+broken+`"},"spec":{"versions":5}}`)
+		a.eventually("not served", func() bool { return a.get("/apis/ex.test/v1/as").code == 404 })
+		// The next registration happens after the change was processed, and the one after that
+		// after all group versions were checked.
+		for _, n := range []string{"1", "2"} {
+			version := "v2" + map[string]string{"as.ex.test": "alpha", "bs.ex.test": "beta"}[broken] + n
+			a.want(201, "POST", definitionsPath, versioned("c"+version, version))
+			registered(version)
+		}
+		if r := a.registration("v1"); r.code != 200 {
+			t.Fatalf("while %s cannot be read, v1 is not registered: %d", broken, r.code)
+		}
+		if broken == "as.ex.test" {
+			a.overwrite(at+"bs.ex.test", "nonsense")
+		}
+		kv, _, err := a.parts.store.Get(t.Context(), at+broken, 0)
+		if err == nil {
+			_, err = a.parts.store.Delete(t.Context(), at+broken, kv.ModRevision)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.eventually("removed when all definitions can be read", func() bool { return a.registration("v1").code == 404 })
+}
+
+// TestReplicasWriteAPIServiceOnce checks that each APIService is written and deleted once, whatever
+// the number of replicas.
+func TestReplicasWriteAPIServiceOnce(t *testing.T) {
+	t.Parallel()
+	all := replicasOn(t, 3)
+	since := all[0].get(apiServicesPath).version()
+	const n = 5
+	for i := range n {
+		all[i%3].want(201, "POST", definitionsPath, versioned(fmt.Sprintf("k%d", i), fmt.Sprintf("v%d", i+1)))
+	}
+	for i := range n {
+		version := fmt.Sprintf("v%d", i+1)
+		for _, a := range all {
+			a.eventually("registered", func() bool { return a.registration(version).code == 200 })
+		}
+	}
+	for i := range n {
+		all[(i+1)%3].want(200, "DELETE", definitionsPath+fmt.Sprintf("/k%d.ex.test", i), "")
+	}
+	for i := range n {
+		version := fmt.Sprintf("v%d", i+1)
+		for _, a := range all {
+			a.eventually("gone", func() bool { return a.registration(version).code == 404 })
+		}
+	}
+	got := map[string]int{}
+	events := all[1].get(apiServicesPath + "?watch=1&timeoutSeconds=1&resourceVersion=" + since)
+	for _, line := range strings.Split(strings.TrimSpace(string(events.body)), "\n") {
+		var e struct {
+			Type   string
+			Object struct{ Metadata struct{ Name string } }
+		}
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		got[e.Type+" "+e.Object.Metadata.Name]++
+	}
+	want := map[string]int{}
+	for i := range n {
+		want[fmt.Sprintf("ADDED v%d.ex.test", i+1)], want[fmt.Sprintf("DELETED v%d.ex.test", i+1)] = 1, 1
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v", got)
+	}
+}

@@ -1,0 +1,175 @@
+package build
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/api/discovery"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/api/openapi"
+	"binnacle/services/apiserver/internal/controllers/crdinformer"
+	"binnacle/services/apiserver/internal/crd/kind"
+	"binnacle/services/apiserver/internal/crd/rules"
+	"binnacle/services/apiserver/internal/registry"
+	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+)
+
+// manyVersions returns a definition of n versions, and a counter of its complete decodings.
+func manyVersions(t testing.TB, n int) (*kind.Definition, *atomic.Int32) {
+	t.Helper()
+	decoded := &atomic.Int32{}
+	names := apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Singular: "widget", Kind: "Widget", ListKind: "WidgetList"}
+	read := func() (*apiextensionsv1.CustomResourceDefinition, error) {
+		d := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com", ResourceVersion: "1"}}
+		d.Spec.Group, d.Spec.Names, d.Spec.Scope, d.Status.AcceptedNames = "example.com", names, apiextensionsv1.NamespaceScoped, names
+		for i := range n {
+			d.Spec.Versions = append(d.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
+				Name: fmt.Sprintf("v%d", i+1), Served: true, Storage: i == 0,
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+					Type: "object", Description: fmt.Sprintf("widget of version %d", i+1),
+				}},
+			})
+		}
+		return d, nil
+	}
+	d, err := kind.Read(read, func() (*apiextensionsv1.CustomResourceDefinition, error) { decoded.Add(1); return read() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Kinds = (&kind.Maker{Rules: rules.NewCompiler()}).All(d)
+	return d, decoded
+}
+
+// describing serves the documents of definitions and of one built-in kind.
+func describing(t testing.TB, definitions ...*kind.Definition) *openapi.Service {
+	t.Helper()
+	all, err := builtin.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var leases []*registry.Kind
+	for _, k := range all.Kinds() {
+		if k.Group == "coordination.k8s.io" && k.Version == "v1" {
+			leases = append(leases, k)
+		}
+	}
+	c, err := registry.NewCatalog([]registry.Group{{Name: "coordination.k8s.io", Versions: []string{"v1"}}}, leases)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newDocuments()
+	if d.docs, err = discovery.New(c, nil); err != nil {
+		t.Fatal(err)
+	}
+	if d.spec, err = openapi.New(c, builtin.Documented, openapi.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	d.announced = func() []discovery.GroupVersion { return nil }
+	d.extensions, d.extensionSwaggers = d.announced, func() []openapi.Other { return nil }
+	for _, def := range definitions {
+		d.set([]crdinformer.Changed{{Now: def}})
+	}
+	d.refresh()
+	return d.spec
+}
+
+func TestNonStructuralSchemasAreNotPublished(t *testing.T) {
+	t.Parallel()
+	for name, damage := range map[string]func(*apiextensionsv1.JSONSchemaProps){
+		"no type":            func(s *apiextensionsv1.JSONSchemaProps) { s.Type = "" },
+		"an unknown type":    func(s *apiextensionsv1.JSONSchemaProps) { s.Type = "text" },
+		"an unknown keyword": func(s *apiextensionsv1.JSONSchemaProps) { s.ID = "an id" },
+		"a structural one":   func(*apiextensionsv1.JSONSchemaProps) {},
+	} {
+		d := &apiextensionsv1.CustomResourceDefinition{}
+		names := apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Kind: "Widget"}
+		d.Name, d.Spec.Group, d.Spec.Names, d.Status.AcceptedNames = "widgets.example.com", "example.com", names, names
+		field := apiextensionsv1.JSONSchemaProps{Type: "string"}
+		damage(&field)
+		d.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{{
+			Name: "v1", Served: true, Storage: true,
+			Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+				Type: "object", Description: "a stored widget", Properties: map[string]apiextensionsv1.JSONSchemaProps{"a": field},
+			}},
+		}}
+		read := func() (*apiextensionsv1.CustomResourceDefinition, error) {
+			one := *d
+			one.Spec.Versions = slices.Clone(d.Spec.Versions)
+			return &one, nil
+		}
+		def, err := kind.Read(read, read)
+		if err != nil {
+			t.Fatal(err)
+		}
+		def.Kinds = (&kind.Maker{Rules: rules.NewCompiler()}).All(def)
+		s := describing(t, def)
+		for _, path := range []string{"/openapi/v2", "/openapi/v3/apis/example.com/v1"} {
+			w := httptest.NewRecorder()
+			s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+			if published := strings.Contains(w.Body.String(), "a stored widget"); published != (name == "a structural one") {
+				t.Errorf("%s: published %t in %s", name, published, path)
+			}
+			if !strings.Contains(w.Body.String(), "com.example.v1.Widget") {
+				t.Errorf("%s: the kind is not in %s", name, path)
+			}
+		}
+	}
+}
+
+// TestDefinitionIsDecodedOnceForAllVersions checks that a definition is decoded once for a document
+// of all its versions, and once for the list of documents.
+func TestDefinitionIsDecodedOnceForAllVersions(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"/openapi/v2", "/openapi/v3", "/openapi/v3/apis/example.com/v40"} {
+		def, decoded := manyVersions(t, 40)
+		s, w := describing(t, def), httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		if w.Code != http.StatusOK {
+			t.Fatalf("%s: %d %s", path, w.Code, w.Body)
+		}
+		if text := w.Body.String(); path == "/openapi/v2" && (!strings.Contains(text, "widget of version 1\"") || !strings.Contains(text, "widget of version 40\"")) {
+			t.Error("not all versions are described")
+		}
+		if n := decoded.Load(); n != 1 {
+			t.Errorf("%s: decoded %d times", path, n)
+		}
+	}
+}
+
+// BenchmarkManyVersions builds the v2 document of a definition with the maximum number of versions.
+func BenchmarkManyVersions(b *testing.B) {
+	def, _ := manyVersions(b, 1500)
+	for b.Loop() {
+		w := httptest.NewRecorder()
+		describing(b, def).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/openapi/v2", nil))
+		if w.Code != http.StatusOK {
+			b.Fatal(w.Code)
+		}
+	}
+}
+
+// TestVersionsOfDeletedDefinitionsAreDropped checks that they are dropped before a client requests
+// the documents.
+func TestVersionsOfDeletedDefinitionsAreDropped(t *testing.T) {
+	d := newDocuments()
+	def, _ := manyVersions(t, 3)
+	d.set([]crdinformer.Changed{{Now: def}})
+	if len(d.versions) != 3 {
+		t.Fatalf("%d versions of a definition with 3", len(d.versions))
+	}
+	d.set([]crdinformer.Changed{{Before: def, Now: def}})
+	if len(d.versions) != 3 {
+		t.Errorf("%d versions after an update", len(d.versions))
+	}
+	d.set([]crdinformer.Changed{{Before: def}})
+	if len(d.versions) != 0 {
+		t.Errorf("%d versions stay after the deletion", len(d.versions))
+	}
+}

@@ -1,0 +1,221 @@
+package build
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// extension is an extension server.
+type extension struct {
+	*httptest.Server
+	mu     sync.Mutex
+	broken bool
+	seen   []*http.Request
+}
+
+func (e *extension) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	e.mu.Lock()
+	broken := e.broken
+	if !strings.HasPrefix(r.Header.Get("X-Remote-User"), "system:kube-aggregator") {
+		e.seen = append(e.seen, r)
+	}
+	e.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case broken:
+		w.WriteHeader(http.StatusInternalServerError)
+	case r.URL.Path == "/apis/ext.test/v1":
+		_, _ = io.WriteString(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"ext.test/v1","resources":[{"name":"things","singularName":"thing","namespaced":true,"kind":"Thing","verbs":["get","list"]}]}`)
+	case strings.HasSuffix(r.URL.Path, "/redirect"):
+		http.Redirect(w, r, "https://example.com/", http.StatusFound)
+	case strings.HasPrefix(r.URL.Path, "/apis/ext.test/v1/"):
+		body, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, `{"apiVersion":"ext.test/v1","kind":"Thing","metadata":{"name":"t"},"asked":%q,"body":%q}`, r.Method+" "+r.URL.RequestURI(), body)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+func (e *extension) breaks(broken bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.broken = broken
+}
+
+func (e *extension) last() *http.Request {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.seen) == 0 {
+		return nil
+	}
+	return e.seen[len(e.seen)-1]
+}
+
+const apiServicesPath = "/apis/apiregistration.k8s.io/v1/apiservices"
+
+// extend starts an extension server and registers it.
+func extend(t *testing.T, a *api, trust bool) *extension {
+	t.Helper()
+	e := &extension{}
+	e.Server = httptest.NewUnstartedServer(e)
+	e.EnableHTTP2 = true
+	e.StartTLS()
+	t.Cleanup(e.Close)
+	_, port, _ := net.SplitHostPort(e.Listener.Addr().String())
+	a.want(201, "POST", "/api/v1/namespaces/default/services", `{"metadata":{"name":"ext"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
+	how := `"insecureSkipTLSVerify":true`
+	if trust {
+		how = fmt.Sprintf(`"caBundle":%q`, base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: e.Certificate().Raw})))
+	}
+	a.want(201, "POST", apiServicesPath, `{"metadata":{"name":"v1.ext.test"},"spec":{"group":"ext.test","version":"v1","groupPriorityMinimum":1000,"versionPriority":15,`+
+		how+`,"service":{"namespace":"default","name":"ext","port":`+port+`}}}`)
+	return e
+}
+
+// available returns the condition Available of the extension's APIService.
+func (a *api) available() string {
+	var s struct {
+		Status struct {
+			Conditions []struct{ Type, Status, Reason, Message string }
+		}
+	}
+	_ = json.Unmarshal(a.get(apiServicesPath+"/v1.ext.test").body, &s)
+	for _, c := range s.Status.Conditions {
+		if c.Type == "Available" {
+			return c.Status + " " + c.Reason + " " + c.Message
+		}
+	}
+	return ""
+}
+
+func TestExtensionServer(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	if r := a.get("/apis/ext.test/v1"); r.code != 404 {
+		t.Errorf("before: %d %s", r.code, r.body)
+	}
+	e := extend(t, a, false)
+	a.eventually("available", func() bool { return a.available() == "True Passed all checks passed" })
+
+	for _, c := range []struct{ method, path, body, asked string }{
+		{"GET", "/apis/ext.test/v1/namespaces/n/things/t", "", "GET /apis/ext.test/v1/namespaces/n/things/t"},
+		{"GET", "/apis/ext.test/v1/namespaces/n/things?limit=5&x=%2F", "", "GET /apis/ext.test/v1/namespaces/n/things?limit=5&x=%2F"},
+		{"POST", "/apis/ext.test/v1/namespaces/n/things?dryRun=All", `{"a":1}`, "POST /apis/ext.test/v1/namespaces/n/things?dryRun=All"},
+		{"GET", "/apis/ext.test/v1/namespaces//things", "", "GET /apis/ext.test/v1/namespaces//things"},
+		{"DELETE", "/apis/ext.test/v1/namespaces/n/things/t", "", "DELETE /apis/ext.test/v1/namespaces/n/things/t"},
+	} {
+		r := a.want(200, c.method, c.path, c.body, "X-Remote-User", "root", "X-Remote-Extra-A", "b", "Impersonate-User", "eve", "Impersonate-Group", "system:masters")
+		if r.at("asked") != c.asked || r.at("body") != c.body {
+			t.Errorf("%s %s: %s", c.method, c.path, r.body)
+		}
+		seen := e.last().Header
+		if seen.Get("X-Remote-User") != "eve" || seen.Get("X-Remote-Extra-A") != "" || seen.Get("Impersonate-User") != "" || seen.Get("Authorization") != "" {
+			t.Errorf("%s: the server sees %v", c.path, seen)
+		}
+		if id := seen.Get("Audit-Id"); id == "" || r.header.Get("Audit-Id") != id || len(r.header.Values("Audit-Id")) != 1 {
+			t.Errorf("audit id %q, and %q for the client", id, r.header.Values("Audit-Id"))
+		}
+	}
+	before := e.last()
+	for _, path := range []string{"/apis/ext.test/v1/namespaces/n/%2e%2e/kube-system/things", "/apis/ext.test/v1/namespaces/n%2F..%2Fm/things", "/apis/ext.test/v1/%2e/things", "/apis/ext.test/v1//things"} {
+		if r := a.get(path); r.code != 404 || e.last() != before {
+			t.Errorf("%s: %d %s", path, r.code, r.body)
+		}
+	}
+	if r := a.get("/apis/ext.test/v1/namespaces/n/things/redirect"); r.code != 502 {
+		t.Errorf("a redirect: %d %s", r.code, r.body)
+	}
+
+	a.eventually("discovery", func() bool {
+		r := a.get("/apis", "Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+		return strings.Contains(string(r.body), `{"metadata":{"name":"ext.test","creationTimestamp":null},"versions":[{"version":"v1","resources":[{"resource":"things"`) &&
+			strings.Contains(string(r.body), `"freshness":"Current"`)
+	})
+	if r := a.want(200, "GET", "/apis/ext.test", ""); r.at("preferredVersion", "groupVersion") != "ext.test/v1" {
+		t.Errorf("group: %s", r.body)
+	}
+	if r := a.want(200, "GET", "/apis/ext.test/v1", ""); !strings.Contains(string(r.body), "things") {
+		t.Errorf("version: %s", r.body)
+	}
+
+	e.breaks(true)
+	a.want(200, "PATCH", apiServicesPath+"/v1.ext.test", `{"spec":{"versionPriority":16}}`, "Content-Type", "application/merge-patch+json")
+	a.eventually("unavailable", func() bool {
+		return strings.HasPrefix(a.available(), "False FailedDiscoveryCheck failing or missing response from")
+	})
+	r := a.get("/apis/ext.test/v1/namespaces/n/things/t")
+	if r.code != 503 || string(r.body) != "service unavailable\n" {
+		t.Errorf("unavailable: %d %q", r.code, r.body)
+	}
+	e.breaks(false)
+	a.eventually("available again", func() bool { return a.get("/apis/ext.test/v1/namespaces/n/things/t").code == 200 })
+
+	var live map[string]any
+	_ = json.Unmarshal(a.get(apiServicesPath+"/v1.ext.test").body, &live)
+	const local = "True Local Local APIServices are always available"
+	a.want(200, "PATCH", apiServicesPath+"/v1.ext.test", `{"spec":{"service":null,"insecureSkipTLSVerify":false}}`, "Content-Type", mergePatch)
+	a.eventually("local", func() bool { return a.available() == local })
+	for _, path := range []string{"/apis/ext.test/v1/namespaces/n/things/t", "/apis/ext.test/v1"} {
+		if r := a.get(path); r.code != 404 {
+			t.Errorf("%s without a server: %d %s", path, r.code, r.body)
+		}
+	}
+	spec, _ := json.Marshal(map[string]any{"spec": live["spec"]})
+	a.want(200, "PATCH", apiServicesPath+"/v1.ext.test", string(spec), "Content-Type", mergePatch)
+	a.eventually("available through its server", func() bool { return a.available() == "True Passed all checks passed" })
+
+	a.want(200, "DELETE", apiServicesPath+"/v1.ext.test", "")
+	for _, path := range []string{"/apis/ext.test/v1/namespaces/n/things/t", "/apis/ext.test/v1", "/apis/ext.test"} {
+		if r := a.get(path); r.code != 404 {
+			t.Errorf("%s after it is gone: %d %s", path, r.code, r.body)
+		}
+	}
+}
+
+// TestExtensionServerCertificateIsVerified checks that a reachable server with the wrong
+// certificate receives no requests.
+func TestExtensionServerCertificateIsVerified(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	e := extend(t, a, true) // its certificate is for example.com
+	a.eventually("available", func() bool { return strings.HasPrefix(a.available(), "True Passed") })
+	r := a.get("/apis/ext.test/v1/namespaces/n/things/t")
+	if r.code != 503 || !strings.HasPrefix(string(r.body), "error trying to reach service: tls: failed to verify certificate: x509: ") {
+		t.Errorf("%d %s", r.code, r.body)
+	}
+	if e.last() != nil {
+		t.Error("it was sent a request")
+	}
+}
+
+func TestUnreachableExtensionServers(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	a.want(201, "POST", "/api/v1/namespaces/default/services", `{"metadata":{"name":"cip"},"spec":{"ports":[{"name":"https","port":443}]}}`)
+	for _, c := range []struct{ service, port, want string }{
+		{"none", "443", `False ServiceNotFound service/none in "default" is not present`},
+		{"cip", "8443", `False ServicePortError service/cip in "default" is not listening on port 8443`},
+		{"cip", "443", `False EndpointsNotFound cannot find endpoints for service/cip in "default"`},
+	} {
+		a.want(201, "POST", apiServicesPath, `{"metadata":{"name":"v1.ext.test"},"spec":{"group":"ext.test","version":"v1","groupPriorityMinimum":1000,"versionPriority":15,
+			"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":"`+c.service+`","port":`+c.port+`}}}`)
+		a.eventually(c.want, func() bool { return a.available() == c.want })
+		if r := a.get("/apis/ext.test/v1"); r.code != 503 {
+			t.Errorf("%s: %d %s", c.want, r.code, r.body)
+		}
+		r := a.get("/apis", "Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+		if !strings.Contains(string(r.body), `{"metadata":{"name":"ext.test","creationTimestamp":null},"versions":[{"version":"v1","freshness":"Stale"}]}`) {
+			t.Errorf("%s: discovery %s", c.want, r.body)
+		}
+		a.want(200, "DELETE", apiServicesPath+"/v1.ext.test", "")
+	}
+}

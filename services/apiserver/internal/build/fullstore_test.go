@@ -1,0 +1,31 @@
+package build
+
+import (
+	"strings"
+	"testing"
+
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+)
+
+// TestServerStartsWithFullStore checks that it becomes ready, so that clients can delete objects.
+func TestServerStartsWithFullStore(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Listening(t)
+	on := func(o *Options) { o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()} }
+	t.Run("before", func(t *testing.T) {
+		start(t, on).want(201, "POST", configMaps, configMap("much"))
+	})
+	// Free some space first.
+	if r, err := etcd.Client().Delete(t.Context(), "/registry/namespaces/kube-node-lease"); err != nil || r.Deleted != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	etcdtest.Full(t, etcd)
+	a := start(t, on)
+	a.want(200, "GET", "/livez", "")
+	if r := a.want(500, "POST", configMaps, configMap("more")); !strings.Contains(string(r.body), "etcdserver: mvcc: database space exceeded") {
+		t.Errorf("a write is refused with %s", r.body)
+	}
+	a.want(200, "GET", configMaps+"/much", "")
+	a.want(200, "DELETE", configMaps+"/much", "")
+	a.want(404, "GET", configMaps+"/much", "")
+}

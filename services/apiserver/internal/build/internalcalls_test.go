@@ -1,0 +1,127 @@
+package build
+
+import (
+	"encoding/json"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/rest/internalclient"
+)
+
+// TestInternalCalls checks that internal calls have the effect and the audit events of the
+// equivalent client requests.
+func TestInternalCalls(t *testing.T) {
+	t.Parallel()
+	w := startAudited(t, func(o *Options) {
+		if err := os.WriteFile(o.Audit.PolicyFile, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Request, resources: [{resources: [secrets]}]}, {level: RequestResponse}]\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+	ctx, own := t.Context(), w.parts.client
+	all := internalclient.Of("", "v1", "configmaps", "")
+	here, there := internalclient.Of("", "v1", "configmaps", "a"), internalclient.Of("", "v1", "configmaps", "req")
+	object := func(name, value string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"of": value}}, Data: map[string]string{"k": value}}
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	listed := func(ref internalclient.Ref, labels map[string]string) string {
+		t.Helper()
+		var list corev1.ConfigMapList
+		must(own.List(ctx, ref, labels, &list))
+		var names []string
+		for _, m := range list.Items {
+			if m.Labels["of"] != "" {
+				names = append(names, m.Namespace+"/"+m.Name)
+			}
+		}
+		slices.Sort(names)
+		return strings.Join(names, " ")
+	}
+	must(own.Create(ctx, here, object("one", "x")))
+	must(own.Create(ctx, here, object("two", "y")))
+	must(own.Create(ctx, there, object("one", "y")))
+	for _, c := range []struct{ got, want string }{
+		{listed(all, nil), "a/one a/two req/one"}, {listed(here, nil), "a/one a/two"}, {listed(all, map[string]string{"of": "y"}), "a/two req/one"},
+	} {
+		if c.got != c.want {
+			t.Errorf("listed are %s, want %s", c.got, c.want)
+		}
+	}
+	if err := own.Create(ctx, here, object("one", "x")); !apierrors.IsAlreadyExists(err) {
+		t.Errorf("created twice: %v", err)
+	}
+	must(own.Ensure(ctx, here, object("one", "x")))
+	must(own.Ensure(ctx, here, object("new", "x")))
+	var live corev1.ConfigMap
+	if err := own.Get(ctx, here.Named("none"), &live); !apierrors.IsNotFound(err) {
+		t.Errorf("read what is not there: %v", err)
+	}
+	must(own.Get(ctx, here.Named("one"), &live))
+	stale := live.DeepCopy()
+	live.Data["k"] = "z"
+	must(own.Update(ctx, here.Named("one"), &live, &live))
+	if err := own.Update(ctx, here.Named("one"), stale, nil); !apierrors.IsConflict(err) || live.ResourceVersion == stale.ResourceVersion {
+		t.Errorf("changed what has changed: %v, version %s", err, live.ResourceVersion)
+	}
+	must(own.As("other").Apply(ctx, here.Named("one"), map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "one"}, "data": map[string]any{"k": "forced"}}))
+	must(own.Known(ctx, here.Named("one"), nil))
+	must(own.Get(ctx, here.Named("one"), &live))
+	if live.Data["k"] != "forced" {
+		t.Errorf("what others own stays %q", live.Data["k"])
+	}
+	if err := own.Create(ctx, here, &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}); err == nil {
+		t.Error("a pod is made a config map")
+	}
+	must(own.Delete(ctx, here.Named("two"), nil))
+	const ns = `{"status":{"phase":"Active"}}`
+	must(own.Patch(ctx, internalclient.Of("", "v1", "namespaces", "").Named("a").Under("status"), json.RawMessage(ns)))
+	must(own.Create(ctx, internalclient.Of("", "v1", "secrets", "a"), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"k": "v"}}))
+	must(own.LabelSecret(ctx, "a", "s", "l", "v"))
+	w.checkOwnCalls(t)
+}
+
+// checkOwnCalls checks the events of internal calls.
+func (w *auditFixture) checkOwnCalls(t *testing.T) {
+	t.Helper()
+	told := map[string]bool{}
+	for line := range strings.Lines(w.read()) {
+		var e struct {
+			Verb, RequestURI string
+			User             struct{ Username string }
+			ObjectRef        struct{ Namespace, Name, Subresource string }
+			ResponseStatus   struct{ Code int }
+			ResponseObject   struct{ Kind string }
+		}
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.User.Username == "system:apiserver" {
+			text, _ := json.Marshal([]any{e.Verb, e.RequestURI, e.ObjectRef.Name, e.ObjectRef.Subresource, e.ResponseStatus.Code, e.ResponseObject.Kind})
+			told[string(text)] = true
+		}
+	}
+	const maps = "/api/v1/namespaces/a/configmaps"
+	for _, want := range []string{
+		`["create","` + maps + `","one","",201,"ConfigMap"]`, `["create","` + maps + `","one","",409,"Status"]`,
+		`["update","` + maps + `/one","one","",200,"ConfigMap"]`, `["update","` + maps + `/one","one","",409,"Status"]`,
+		`["patch","` + maps + `/one","one","",200,"ConfigMap"]`, `["delete","` + maps + `/two","two","",200,""]`,
+		`["create","/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas","exempt","",201,"FlowSchema"]`,
+		`["patch","/api/v1/namespaces/a/status","a","status",200,"Namespace"]`,
+		`["create","/api/v1/namespaces/a/secrets","s","",201,""]`,
+	} {
+		if !told[want] {
+			t.Errorf("%s was not audited", want)
+		}
+	}
+}

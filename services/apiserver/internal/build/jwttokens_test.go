@@ -1,0 +1,151 @@
+package build
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"binnacle/libs/oidctoken/oidctest"
+	"binnacle/libs/options"
+)
+
+func writeFile(t *testing.T, path, content string) string {
+	t.Helper()
+	next := path + ".next"
+	if err := os.WriteFile(next, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(next, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// getAnonymously gets a path without credentials.
+func (a *api) getAnonymously(path string) int { return a.bearer().get(path).code }
+
+func TestOIDCTokens(t *testing.T) {
+	t.Parallel()
+	provider := oidctest.New(t)
+	a := start(t, func(o *Options) {
+		withRBAC(o)
+		oidc := o.Authentication.JWT.OIDC
+		oidc.IssuerURL, oidc.ClientID, oidc.GroupsClaim, oidc.GroupsPrefix = provider.URL(), oidctest.ClientID, "groups", "oidc:"
+		oidc.CAFile = writeFile(t, filepath.Join(t.TempDir(), "ca.crt"), provider.CA())
+	})
+	b := a.bearer()
+	token := provider.Token(map[string]any{"groups": []string{"dev"}})
+	a.eventually("known", func() bool { return b.whoami(token).code == http.StatusCreated })
+	r := b.whoami(token)
+	if r.at("status", "userInfo", "username") != provider.URL()+"#ada" || fmt.Sprint(r.at("status", "userInfo", "groups")) != "[oidc:dev system:authenticated]" {
+		t.Errorf("%s", r.body)
+	}
+	before := token
+	provider.Rotate("RS256")
+	if r := b.whoami(provider.Token(nil)); r.code != http.StatusCreated {
+		t.Errorf("a token of the new key: %d", r.code)
+	}
+	if r := b.whoami(before); r.code != http.StatusUnauthorized {
+		t.Errorf("a token of a key that was found withdrawn: %d", r.code)
+	}
+	if r := b.whoami(provider.Token(map[string]any{"exp": 1})); r.code != http.StatusUnauthorized {
+		t.Errorf("an expired token: %d", r.code)
+	}
+	if r := b.whoami(before[:len(before)-8]); r.code != http.StatusUnauthorized {
+		t.Errorf("a truncated token: %d", r.code)
+	}
+	if code := a.getAnonymously("/version"); code != http.StatusOK {
+		t.Errorf("anonymous: %d", code)
+	}
+}
+
+// authenticationFile returns a configuration with one provider.
+func authenticationFile(t *testing.T, provider *oidctest.Issuer, prefix, anonymous string) string {
+	t.Helper()
+	ca, err := json.Marshal(provider.CA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf(`{"apiVersion":"apiserver.config.k8s.io/v1beta1","kind":"AuthenticationConfiguration","jwt":[{"issuer":{"url":%q,"audiences":[%q],"certificateAuthority":%s},"claimMappings":{"username":{"claim":"sub","prefix":%q}}}]%s}`,
+		provider.URL(), oidctest.ClientID, ca, prefix, anonymous)
+}
+
+func TestAuthenticationConfigFile(t *testing.T) {
+	t.Parallel()
+	provider, file := oidctest.New(t), filepath.Join(t.TempDir(), "authn.yaml")
+	a := start(t, func(o *Options) {
+		withRBAC(o)
+		o.Authentication.JWT.File = writeFile(t, file, authenticationFile(t, provider, "one:", `,"anonymous":{"enabled":true,"conditions":[{"path":"/livez"},{"path":"/readyz"}]}`))
+	})
+	b, token := a.bearer(), provider.Token(nil)
+	name := func() any { return b.whoami(token).at("status", "userInfo", "username") }
+	a.eventually("known", func() bool { return name() == "one:ada" })
+	for path, want := range map[string]int{"/livez": http.StatusOK, "/version": http.StatusUnauthorized, "/livez/ping": http.StatusUnauthorized} {
+		if code := a.getAnonymously(path); code != want {
+			t.Errorf("anonymous, %s: %d, want %d", path, code, want)
+		}
+	}
+	withdrawn := token
+	provider.Rotate("RS256")
+	token = provider.Token(nil)
+	if name() != "one:ada" || b.whoami(withdrawn).code != http.StatusUnauthorized {
+		t.Error("a token of a key that was found withdrawn, or none of the new one, counts")
+	}
+	// A new file applies at once, also to cached identities.
+	writeFile(t, file, authenticationFile(t, provider, "two:", `,"anonymous":{"enabled":false}`))
+	a.eventually("reloaded", func() bool { return name() == "two:ada" })
+	if code := a.getAnonymously("/livez"); code != http.StatusUnauthorized {
+		t.Errorf("anonymous, switched off: %d", code)
+	}
+	writeFile(t, file, "broken")
+	a.eventually("counted", func() bool {
+		m := string(a.get("/metrics").body)
+		return strings.Contains(m, "apiserver_authentication_config_controller_automatic_reload_last_timestamp_seconds") && strings.Contains(m, `status="failure"} 1`)
+	})
+	if name() != "two:ada" {
+		t.Errorf("after a broken file: %v", name())
+	}
+	// A file without anonymous settings does not relax the previous ones.
+	writeFile(t, file, authenticationFile(t, provider, "three:", ""))
+	a.eventually("reloaded", func() bool { return name() == "three:ada" })
+	if code := a.getAnonymously("/livez"); code != http.StatusUnauthorized {
+		t.Errorf("anonymous by a file that does not say it: %d", code)
+	}
+}
+
+func TestConflictingAuthenticationFlags(t *testing.T) {
+	t.Parallel()
+	provider, key := oidctest.New(t), signingKey(t)
+	file := writeFile(t, filepath.Join(t.TempDir(), "authn.yaml"), authenticationFile(t, provider, "p:", `,"anonymous":{"enabled":true}`))
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"anonymous twice":    {[]string{"--authentication-config=" + file, "--anonymous-auth=true"}, "--anonymous-auth"},
+		"anonymous, no gate": {[]string{"--authentication-config=" + file, "--feature-gates=AnonymousAuthConfigurableEndpoints=false"}, "anonymous: needs the feature gate"},
+		"file, no gate":      {[]string{"--authentication-config=" + file, "--feature-gates=StructuredAuthenticationConfiguration=false"}, "--authentication-config needs the feature gate"},
+		"uids, no gate":      {[]string{"--requestheader-uid-headers=X-Remote-Uid", "--feature-gates=RemoteRequestHeaderUID=false"}, "--requestheader-uid-headers needs the feature gate"},
+		"file and flags":     {[]string{"--authentication-config=" + file, "--oidc-username-claim=sub"}, "mutually exclusive"},
+		"half a provider":    {[]string{"--oidc-issuer-url=https://x"}, "must be specified together"},
+		"no https":           {[]string{"--oidc-issuer-url=http://x", "--oidc-client-id=c"}, "want https"},
+		"own issuer":         {[]string{"--oidc-issuer-url=https://x", "--oidc-client-id=c", "--service-account-issuer=https://x", "--service-account-signing-key-file=" + key}, "is the issuer of service account tokens"},
+		"own issuer in file": {[]string{"--authentication-config=" + file, "--service-account-issuer=" + provider.URL(), "--service-account-signing-key-file=" + key}, "jwt[0].issuer.url"},
+		"no such file":       {[]string{"--authentication-config=/none"}, "--authentication-config: open /none"},
+		"external signer":    {[]string{"--service-account-signing-endpoint=/run/signer.sock"}, "--service-account-signing-endpoint"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			var said strings.Builder
+			o := NewOptions()
+			args := append(c.args, "--secure-port=0", "--bind-address=127.0.0.1", "--cert-dir="+dir, "--data-dir="+filepath.Join(dir, "data"))
+			if code := options.Main(t.Context(), Name, Short, o, o.Run, args, io.Discard, &said); code == options.ExitOK || !strings.Contains(said.String(), c.want) {
+				t.Errorf("exit code %d, want one with %q:\n%s", code, c.want, said.String())
+			}
+		})
+	}
+}

@@ -1,0 +1,49 @@
+package build
+
+import (
+	"path/filepath"
+	"testing"
+
+	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+)
+
+// TestKMSPluginCallReleasesSeats checks that a request releases its seats while it waits for a KMS
+// plugin.
+func TestKMSPluginCallReleasesSeats(t *testing.T) {
+	t.Parallel()
+	plugin, servers := kmstest.New(t), []string{etcdtest.Listening(t).Endpoint()}
+	file := filepath.Join(t.TempDir(), "enc.yaml")
+	replaceFile(t, file, encrypting("secrets", "kms: {apiVersion: v2, name: rec, endpoint: '"+plugin.Endpoint()+"', timeout: 5m}", "identity: {}"))
+	on := func(o *Options) { o.Etcd.Backend, o.Etcd.Servers, o.Encryption.ConfigFile = backendEtcd, servers, file }
+	t.Run("before", func(t *testing.T) { start(t, on).want(201, "POST", secrets, secret("s", "value")) })
+
+	plugin.HangOn("Decrypt")
+	a := start(t, on)
+	a.flowOf("alice", "tiny", `{"type":"Reject"}`, 0) // one seat
+	a.eventually("the schema counts", func() bool {
+		return a.get(configMaps, as("alice")...).header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == a.get(flowLevels+"/tiny").at("metadata", "uid")
+	})
+	const dispatched = `apiserver_flowcontrol_dispatched_requests_total{flow_schema="of-alice",priority_level="tiny"}`
+	came := make(chan answer, 2)
+	for _, ask := range []func() answer{
+		func() answer { return a.get(secrets+"/s", as("alice")...) },
+		func() answer {
+			return a.send("PATCH", secrets+"/s", `{"data":{"more":"YQ=="}}`, append(as("alice"), "Content-Type", mergePatch)...)
+		},
+	} {
+		before := a.sample(dispatched)
+		go func() { came <- ask() }()
+		a.eventually("a seat", func() bool { return a.sample(dispatched) > before })
+		a.eventually("other requests proceed", func() bool { return a.get(configMaps, as("alice")...).code == 200 })
+		if len(came) > 0 {
+			t.Fatalf("answered %d without the plugin", (<-came).code)
+		}
+	}
+	plugin.Answer()
+	for range 2 {
+		if r := <-came; r.code != 200 {
+			t.Errorf("%d %s", r.code, r.body)
+		}
+	}
+}

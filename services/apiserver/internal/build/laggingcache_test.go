@@ -1,0 +1,159 @@
+package build
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// laggingSource delays events while it lags, until a reader waits for them. A reader that does not
+// wait sees an old state.
+type laggingSource struct {
+	watchcache.Source
+	lags  atomic.Bool
+	asked chan struct{}
+}
+
+// startLagging starts a server whose cache can lag.
+func startLagging(t *testing.T) (*api, *laggingSource) {
+	t.Helper()
+	l := &laggingSource{asked: make(chan struct{}, 1)}
+	a := start(t, func(o *Options) {
+		o.wrapSource = func(s watchcache.Source) watchcache.Source {
+			l.Source = s
+			return l
+		}
+	})
+	l.lags.Store(true)
+	t.Cleanup(func() { l.lags.Store(false); l.let() })
+	return a, l
+}
+
+func (l *laggingSource) let() {
+	select {
+	case l.asked <- struct{}{}:
+	default:
+	}
+}
+
+// Progress implements watchcache.Source. The cache calls it while a reader waits.
+func (l *laggingSource) Progress(ctx context.Context) error {
+	l.let()
+	return l.Source.Progress(ctx)
+}
+
+// Follow implements watchcache.Source.
+func (l *laggingSource) Follow(ctx context.Context, from storage.Place, apply func(storage.Batch) error) error {
+	return l.Source.Follow(ctx, from, func(b storage.Batch) error {
+		if l.lags.Load() && len(b.Events) > 0 {
+			select { // drop earlier waits
+			case <-l.asked:
+			default:
+			}
+			select {
+			case <-l.asked:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return apply(b)
+	})
+}
+
+// TestAcknowledgedWritesApplyToNextRequest checks that a client meets the effect of its own write
+// in the next request, however far the cache lags.
+func TestAcknowledgedWritesApplyToNextRequest(t *testing.T) {
+	t.Parallel()
+	a, _ := startLagging(t)
+	hook, _ := newRejectingWebhook(t, "")
+	const patch = "application/merge-patch+json"
+	for i := range 3 {
+		ns := fmt.Sprintf("/api/v1/namespaces/n-%d", i)
+		a.want(201, "POST", "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":"n-%d"}}`, i))
+		a.want(201, "POST", ns+"/resourcequotas", `{"metadata":{"name":"q"},"spec":{"hard":{"count/configmaps":"0"}}}`)
+		a.want(200, "PATCH", ns+"/resourcequotas/q/status", `{"status":{"hard":{"count/configmaps":"0"},"used":{"count/configmaps":"0"}}}`, "Content-Type", patch)
+		a.want(403, "POST", ns+"/configmaps", `{"metadata":{"name":"c"}}`)
+		a.want(200, "DELETE", ns+"/resourcequotas/q", "")
+		a.want(201, "POST", ns+"/configmaps", `{"metadata":{"name":"c"}}`)
+
+		a.want(201, "POST", ns+"/limitranges", `{"metadata":{"name":"l"},"spec":{"limits":[{"type":"Container","default":{"cpu":"1"}}]}}`)
+		pod := a.want(201, "POST", ns+"/pods?dryRun=All", `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
+		if !strings.Contains(string(pod.body), `"limits":{"cpu":"1"}`) {
+			t.Fatalf("the limits are missed: %s", pod.body)
+		}
+		a.want(200, "PATCH", ns, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`, "Content-Type", patch)
+		a.want(403, "POST", ns+"/pods?dryRun=All", `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
+
+		a.want(201, "POST", hooksPath, hookFor("h", hook.URL, "Fail", hook))
+		a.want(400, "POST", ns+"/configmaps", `{"metadata":{"name":"d"}}`)
+		a.want(200, "DELETE", hooksPath+"/h", "")
+		a.want(201, "POST", ns+"/configmaps", `{"metadata":{"name":"d"}}`)
+
+		a.want(201, "POST", policiesPath, `{"metadata":{"name":"p"},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]},"validations":[{"expression":"false"}]}}`)
+		a.want(201, "POST", bindingsPath, `{"metadata":{"name":"b"},"spec":{"policyName":"p","validationActions":["Deny"]}}`)
+		a.want(422, "POST", ns+"/configmaps", `{"metadata":{"name":"e"}}`)
+		a.want(200, "DELETE", policiesPath+"/p", "")
+		a.want(201, "POST", ns+"/configmaps", `{"metadata":{"name":"e"}}`)
+		a.want(200, "DELETE", bindingsPath+"/b", "")
+	}
+}
+
+// TestWebhookIsCalledOnceWhileCacheLags checks that an update that begins while the cache lags does
+// not call a webhook twice.
+func TestWebhookIsCalledOnceWhileCacheLags(t *testing.T) {
+	t.Parallel()
+	a, _ := startLagging(t)
+	var asked, refuses atomic.Int64
+	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review struct{ Request struct{ UID string } }
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		asked.Add(1)
+		fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":%t}}`, review.Request.UID, refuses.Load() == 0)
+	}))
+	t.Cleanup(hook.Close)
+	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}))
+	a.want(201, "POST", configMaps, configMap("c"))
+	a.want(200, "GET", configMaps+"?limit=1", "") // waits until the cache has it
+	a.want(201, "POST", hooksPath, fmt.Sprintf(`{"metadata":{"name":"h"},"webhooks":[{"name":"a.b.c","clientConfig":{"url":%q,"caBundle":%q},
+		"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["UPDATE","DELETE"]}],"sideEffects":"None","admissionReviewVersions":["v1"]}]}`, hook.URL, ca))
+	for i, c := range []struct {
+		method, body string
+		refused      bool
+		code         int
+	}{
+		{"PATCH", `{"data":{"a":"1"}}`, false, 200},
+		{"PATCH", `{"data":{"a":"2"}}`, false, 200},
+		{"PATCH", `{"data":{"a":"3"}}`, true, 400},
+		{"PUT", configMap("c", "a", "4"), false, 200},
+		{"PUT", configMap("c", "a", "5"), true, 400},
+		{"DELETE", "", true, 400},
+		{"DELETE", "", false, 200},
+	} {
+		refuses.Store(0)
+		if c.refused {
+			refuses.Store(1)
+		}
+		before := asked.Load()
+		header := []string{"Content-Type", "application/json"}
+		if c.method == "PATCH" {
+			header[1] = mergePatch
+		}
+		a.want(c.code, c.method, configMaps+"/c", c.body, header...)
+		if n := asked.Load() - before; n != 1 {
+			t.Errorf("%d: %s asked %d times", i, c.method, n)
+		}
+	}
+}

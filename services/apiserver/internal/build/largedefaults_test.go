@@ -1,0 +1,49 @@
+package build
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestDefaultsThatMakeObjectsTooLarge checks that objects that later defaults would make too large
+// are served without them, and can be patched and deleted. Complete updates apply the defaults and
+// are rejected.
+func TestDefaultsThatMakeObjectsTooLarge(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	const items = 20_000
+	definition := func(more string) string {
+		schema := `{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","properties":{"a":{"type":"string"` + more + `}}}}}}`
+		return strings.Replace(definitionOf("grows", "Grow", ""), `{"type":"object"}`, schema, 1)
+	}
+	large := fmt.Sprintf(`,"default":%q`, strings.Repeat("x", 1000))
+	const at = definitionsPath + "/grows.example.com"
+	a.want(201, "POST", definitionsPath, definition(""))
+	const objects = "/apis/example.com/v1/namespaces/default/grows"
+	object := func(name string, items int) string {
+		return `{"apiVersion":"example.com/v1","kind":"Grow","metadata":{"name":"` + name + `"},"l":[` + strings.TrimSuffix(strings.Repeat("{},", items), ",") + `]}`
+	}
+	a.eventually("served", func() bool { return a.get(objects).code == 200 })
+	a.want(201, "POST", objects, object("large", items))
+	a.want(201, "POST", objects, object("small", 1))
+	r := a.get(at)
+	body := strings.Replace(definition(large), `"metadata":{`, `"metadata":{"resourceVersion":"`+r.version()+`",`, 1)
+	a.want(200, "PUT", at, body)
+	a.eventually("defaults", func() bool { return strings.Contains(string(a.get(objects+"/small").body), "xxx") })
+	for what, path := range map[string]string{"get": objects + "/large", "list": objects} {
+		if r := a.get(path); r.code != 200 || strings.Count(string(r.body), "{}") < items {
+			t.Errorf("%s: %d %.300s", what, r.code, r.body)
+		}
+	}
+	if r := a.send("PUT", objects+"/large", object("large", items)); r.code != 400 {
+		t.Errorf("update: %d %.300s", r.code, r.body)
+	}
+	if r := a.send("PATCH", objects+"/large", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", "application/merge-patch+json"); r.code != 200 {
+		t.Errorf("patch: %d %.300s", r.code, r.body)
+	}
+	a.want(200, "DELETE", objects+"/large", "")
+	if r := a.get(objects + "/large"); r.code != 404 {
+		t.Errorf("deleted: %d %.300s", r.code, r.body)
+	}
+}

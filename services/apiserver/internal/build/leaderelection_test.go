@@ -1,0 +1,155 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+)
+
+const (
+	contestedLease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/example"
+	officeLease    = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/leader-election-controller"
+)
+
+// candidate is a process that takes part in leader election with client-go, as components of
+// Kubernetes do.
+type candidate struct {
+	leads, ended chan struct{}
+	kill         func()
+}
+
+func (a *api) runCandidate(name, binary, emulation string) *candidate {
+	a.t.Helper()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: a.url, Transport: a.client.Transport})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	leaseCandidate, _, err := leaderelection.NewCandidate(client, "kube-system", name, "example", binary, emulation, coordinationv1.OldestEmulationVersion)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, "kube-system", "example", client.CoreV1(), client.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: name})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	s := &candidate{leads: make(chan struct{}), ended: make(chan struct{})}
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: lock, Name: "example", Coordinated: true, LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 200 * time.Millisecond,
+		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { close(s.leads) }, OnStoppedLeading: func() {}},
+	})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	ctx, kill := context.WithCancel(a.t.Context())
+	s.kill = kill
+	done := make(chan struct{})
+	go func() { defer close(done); leaseCandidate.Run(ctx) }()
+	go func() {
+		defer close(s.ended)
+		elector.Run(ctx)
+		kill() // a former leader ends
+		<-done
+	}()
+	a.t.Cleanup(func() { kill(); <-s.ended })
+	return s
+}
+
+func (a *api) within(what string, happens <-chan struct{}) {
+	a.t.Helper()
+	select {
+	case <-happens:
+	case <-time.After(time.Minute):
+		a.t.Fatalf("not within a minute: %s; the lease is %s", what, a.get(contestedLease).body)
+	}
+}
+
+func coordinated(t *testing.T, o *Options) {
+	t.Helper()
+	if err := errors.Join(o.Features.Set("CoordinatedLeaderElection=true"), o.RuntimeConfig.Set("coordination.k8s.io/v1beta1=true")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOldestCandidateLeads checks that the best candidate becomes leader even if it starts later,
+// that another one follows when it ends, and that this works through any replica and after the
+// electing replica ends.
+func TestOldestCandidateLeads(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Listening(t)
+	replica := func() *api {
+		return start(t, func(o *Options) {
+			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+			coordinated(t, o)
+		})
+	}
+	one := replica()
+	one.eventually("an electing replica exists", func() bool { return one.get(officeLease).code == http.StatusOK })
+	two := replica()
+	two.want(200, "GET", "/readyz/poststarthook/start-kube-apiserver-coordinated-leader-election-controller", "")
+	spec := func(field string) string { return fmt.Sprint(two.get(contestedLease).at("spec", field)) }
+
+	first := two.runCandidate("Host_new", "1.33.0", "1.33.0")
+	two.within("the only candidate leads", first.leads)
+	if got := spec("holderIdentity") + " " + spec("strategy"); got != "Host_new OldestEmulationVersion" {
+		t.Errorf("the lease says %s", got)
+	}
+	oldest := two.runCandidate("old", "1.33.0", "1.32.0")
+	two.within("the newer one makes way", first.ended)
+	two.within("the oldest leads", oldest.leads)
+	if got := spec("holderIdentity") + " " + spec("leaseTransitions"); got != "old 1" {
+		t.Errorf("the lease says %s", got)
+	}
+
+	chooser := fmt.Sprint(two.get(officeLease).at("spec", "holderIdentity"))
+	one.stop()
+	next := two.runCandidate("next", "1.33.0", "1.33.0")
+	newer := two.runCandidate("newer", "1.34.0", "1.33.0")
+	two.eventually("both stand", func() bool {
+		items, _ := two.get("/apis/coordination.k8s.io/v1beta1/namespaces/kube-system/leasecandidates").at("items").([]any)
+		return len(items) == 4
+	})
+	oldest.kill()
+	two.within("another one leads when the leader is dead", next.leads)
+	if now := fmt.Sprint(two.get(officeLease).at("spec", "holderIdentity")); now == chooser {
+		t.Errorf("%s still chooses", now)
+	}
+	select {
+	case <-newer.leads:
+		t.Error("two lead")
+	default:
+	}
+}
+
+// TestNoElectionWithoutGate checks that candidates can be created but no leader is elected.
+func TestNoElectionWithoutGate(t *testing.T) {
+	t.Parallel()
+	a := start(t, func(o *Options) {
+		if err := o.RuntimeConfig.Set("coordination.k8s.io/v1beta1=true"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	a.want(201, "POST", "/apis/coordination.k8s.io/v1beta1/namespaces/kube-system/leasecandidates", `{"apiVersion":"coordination.k8s.io/v1beta1","kind":"LeaseCandidate","metadata":{"name":"a"},
+		"spec":{"leaseName":"example","binaryVersion":"1.33.0","emulationVersion":"1.33.0","strategy":"OldestEmulationVersion","renewTime":"2026-01-01T00:00:00.000000Z"}}`)
+	if len(a.parts.leaderElectionTasks()) != 0 {
+		t.Error("there is work to do")
+	}
+	for _, path := range []string{officeLease, contestedLease} {
+		if got := a.get(path).code; got != http.StatusNotFound {
+			t.Errorf("%s: %d", path, got)
+		}
+	}
+	if got := a.get("/readyz/poststarthook/start-kube-apiserver-coordinated-leader-election-controller").code; got != http.StatusNotFound {
+		t.Errorf("its check: %d", got)
+	}
+}

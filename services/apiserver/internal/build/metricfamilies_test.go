@@ -1,0 +1,334 @@
+package build
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// families returns the metric families of the server.
+func (a *api) families() map[string]*dto.MetricFamily {
+	a.t.Helper()
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	out, err := parser.TextToMetricFamilies(bytes.NewReader(a.want(200, "GET", "/metrics", "").body))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return out
+}
+
+// missing lists families that do not apply, by name or prefix, with reasons.
+var missing = map[string]string{
+	"workqueue_":               "no part of the server has a work queue",
+	"rest_client_exec_plugin_": "client-go tells this of a whole process alone",
+	"rest_client_transport_":   "client-go tells this of a whole process alone",
+	"grpc_client_":             "there are none with the embedded etcd; TestEtcdCallsAreCounted",
+}
+
+// sometimes lists families that may be absent.
+var sometimes = map[string]string{
+	"apiserver_audit_":                    "where there is an audit log",
+	"apiserver_envelope_encryption_":      "where something is encrypted at rest",
+	"apiserver_storage_data_key_":         "where something is encrypted at rest",
+	"apiserver_storage_envelope_":         "where something is encrypted at rest",
+	"serviceaccount_":                     "once such a token is used; TestUsesOfLegacyTokensAreNoted",
+	"apiserver_flowcontrol_demand_seats_": "after the first adjustment",
+	"apiserver_flowcontrol_target_seats":  "after the first adjustment",
+	"go_":                                 "which there are depends on the release of Go; TestEveryProcessHasItsBasicMetrics",
+}
+
+// among reports whether a name or one of its prefixes is in a list.
+func among(list map[string]string, name string) bool {
+	for prefix := range list {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// shapes lists the types and labels of families in kube-apiserver.
+var shapes = map[string]string{
+	"aggregator_discovery_aggregation_count_total":                   "COUNTER",
+	"aggregator_unavailable_apiservice":                              "GAUGE name",
+	"apiextensions_apiserver_validation_ratcheting_seconds":          "HISTOGRAM 11",
+	"apiserver_admission_controller_admission_duration_seconds":      "HISTOGRAM 7 name operation rejected type",
+	"apiserver_admission_step_admission_duration_seconds":            "HISTOGRAM 7 operation rejected type",
+	"apiserver_admission_step_admission_duration_seconds_summary":    "SUMMARY operation rejected type",
+	"apiserver_cache_list_fetched_objects_total":                     "COUNTER index resource_prefix",
+	"apiserver_cache_list_returned_objects_total":                    "COUNTER resource_prefix",
+	"apiserver_cache_list_total":                                     "COUNTER index resource_prefix",
+	"apiserver_cel_compilation_duration_seconds":                     "HISTOGRAM 12",
+	"apiserver_cel_evaluation_duration_seconds":                      "HISTOGRAM 12",
+	"apiserver_client_certificate_expiration_seconds":                "HISTOGRAM 15",
+	"apiserver_current_inflight_requests":                            "GAUGE request_kind",
+	"apiserver_current_inqueue_requests":                             "GAUGE request_kind",
+	"apiserver_longrunning_requests":                                 "GAUGE component group resource scope subresource verb version",
+	"apiserver_request_body_size_bytes":                              "HISTOGRAM 32 resource verb",
+	"apiserver_request_duration_seconds":                             "HISTOGRAM 24 component dry_run group resource scope subresource verb version",
+	"apiserver_request_filter_duration_seconds":                      "HISTOGRAM 14 filter",
+	"apiserver_request_sli_duration_seconds":                         "HISTOGRAM 22 component group resource scope subresource verb version",
+	"apiserver_request_timestamp_comparison_time":                    "HISTOGRAM 11 code_path",
+	"apiserver_request_total":                                        "COUNTER code component dry_run group resource scope subresource verb version",
+	"apiserver_requested_deprecated_apis":                            "GAUGE group removed_release resource subresource version",
+	"apiserver_response_sizes":                                       "HISTOGRAM 8 component group resource scope subresource verb version",
+	"apiserver_selfrequest_total":                                    "COUNTER resource subresource verb",
+	"apiserver_storage_events_received_total":                        "COUNTER resource",
+	"apiserver_storage_list_evaluated_objects_total":                 "COUNTER resource",
+	"apiserver_storage_list_fetched_objects_total":                   "COUNTER resource",
+	"apiserver_storage_list_returned_objects_total":                  "COUNTER resource",
+	"apiserver_storage_list_total":                                   "COUNTER resource",
+	"apiserver_storage_objects":                                      "GAUGE resource",
+	"apiserver_storage_size_bytes":                                   "GAUGE storage_cluster_id",
+	"apiserver_tls_handshake_errors_total":                           "COUNTER",
+	"apiserver_validation_declarative_validation_mismatch_total":     "COUNTER",
+	"apiserver_watch_cache_consistent_read_total":                    "COUNTER fallback resource success",
+	"apiserver_watch_cache_read_wait_seconds":                        "HISTOGRAM 14 resource",
+	"apiserver_watch_events_sizes":                                   "HISTOGRAM 9 group kind version",
+	"apiserver_watch_events_total":                                   "COUNTER group kind version",
+	"apiserver_webhooks_x509_insecure_sha1_total":                    "COUNTER",
+	"apiserver_webhooks_x509_missing_san_total":                      "COUNTER",
+	"authenticated_user_requests":                                    "COUNTER username",
+	"authentication_attempts":                                        "COUNTER result",
+	"authentication_duration_seconds":                                "HISTOGRAM 16 result",
+	"authorization_attempts_total":                                   "COUNTER result",
+	"authorization_duration_seconds":                                 "HISTOGRAM 16 result",
+	"cardinality_enforcement_unexpected_categorizations_total":       "COUNTER",
+	"disabled_metrics_total":                                         "COUNTER",
+	"etcd_bookmark_counts":                                           "GAUGE resource",
+	"etcd_request_duration_seconds":                                  "HISTOGRAM 24 operation type",
+	"etcd_requests_total":                                            "COUNTER operation type",
+	"field_validation_request_duration_seconds":                      "HISTOGRAM 22 field_validation",
+	"hidden_metrics_total":                                           "COUNTER",
+	"kube_apiserver_clusterip_allocator_allocated_ips":               "GAUGE cidr",
+	"kube_apiserver_clusterip_allocator_allocation_duration_seconds": "HISTOGRAM 13 cidr",
+	"kube_apiserver_clusterip_allocator_allocation_total":            "COUNTER cidr scope",
+	"kube_apiserver_clusterip_allocator_available_ips":               "GAUGE cidr",
+	"kubernetes_feature_enabled":                                     "GAUGE name stage",
+	"pod_security_evaluations_total":                                 "COUNTER decision mode policy_level policy_version request_operation resource subresource",
+	"registered_metrics_total":                                       "COUNTER deprecated_version stability_level",
+	"rest_client_request_duration_seconds":                           "HISTOGRAM 13 host verb",
+	"rest_client_request_size_bytes":                                 "HISTOGRAM 12 host verb",
+	"rest_client_requests_total":                                     "COUNTER code host method",
+	"rest_client_response_size_bytes":                                "HISTOGRAM 12 host verb",
+	"watch_cache_capacity":                                           "GAUGE resource",
+}
+
+// shape returns the type, the number of buckets and the labels of a family.
+func shape(f *dto.MetricFamily) string {
+	m, parts := f.Metric[0], []string{f.GetType().String()}
+	if h := m.Histogram; h != nil {
+		parts = append(parts, fmt.Sprint(len(h.Bucket)))
+	}
+	var labels []string
+	for _, l := range m.Label {
+		labels = append(labels, l.GetName())
+	}
+	slices.Sort(labels)
+	return strings.Join(append(parts, labels...), " ")
+}
+
+// TestMetricFamiliesOfKubernetes compares the metrics after requests of all kinds with the recorded
+// list.
+func TestMetricFamiliesOfKubernetes(t *testing.T) {
+	t.Parallel()
+	recorded, err := os.ReadFile("testdata/metrics.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := start(t, onEtcd(t))
+	a.useMetrics()
+	got := a.families()
+	for line := range strings.Lines(string(recorded)) {
+		name, stability, _ := strings.Cut(strings.TrimSpace(line), " ")
+		f := got[name]
+		if none := among(missing, name); f == nil {
+			if !none && !among(sometimes, name) {
+				t.Errorf("%s is missing", name)
+			}
+			continue
+		} else if none {
+			t.Errorf("%s is there, and needs no reason why not", name)
+		}
+		switch stability {
+		case "ALPHA", "BETA", "STABLE":
+			stability = "[" + stability + "] "
+		case "EXPERIMENTAL:":
+			stability += " [ALPHA] "
+		default:
+			continue // not one of Kubernetes
+		}
+		if !strings.HasPrefix(f.GetHelp(), stability) {
+			t.Errorf("%s is %s, its help says %q", name, stability, f.GetHelp())
+		}
+	}
+	for name, want := range shapes {
+		if f := got[name]; f != nil && shape(f) != want {
+			t.Errorf("%s is %s, want %s", name, shape(f), want)
+		} else if f == nil {
+			t.Errorf("%s is missing", name)
+		}
+	}
+}
+
+// TestMetricsCountRequests checks the values after requests of all kinds.
+func TestMetricsCountRequests(t *testing.T) {
+	t.Parallel()
+	a := start(t, onEtcd(t))
+	a.useMetrics()
+	if resp, err := http.Get(strings.Replace(a.url, "https", "http", 1)); err == nil {
+		resp.Body.Close()
+	}
+	got := a.families()
+	count := func(name string, labels ...string) (n float64) {
+		for _, m := range got[name].GetMetric() {
+			all := map[string]string{}
+			for _, l := range m.Label {
+				all[l.GetName()] = l.GetValue()
+			}
+			fits := true
+			for i := 0; i < len(labels); i += 2 {
+				fits = fits && all[labels[i]] == labels[i+1]
+			}
+			if fits {
+				n += m.Counter.GetValue() + m.Gauge.GetValue() + float64(m.Histogram.GetSampleCount())
+			}
+		}
+		return n
+	}
+	for _, c := range []struct {
+		name   string
+		labels []string
+		least  float64
+		most   float64
+	}{
+		{"apiserver_storage_objects", []string{"resource", "pods"}, 1, 1},
+		{"apiserver_storage_objects", []string{"resource", "ruled.ex.test"}, 1, 1},
+		{"apiserver_storage_events_received_total", []string{"resource", "pods"}, 2, 2},
+		{"apiserver_storage_list_total", []string{"resource", "pods"}, 1, 1},
+		{"apiserver_storage_size_bytes", []string{"storage_cluster_id", "etcd-0"}, 1, 1e12},
+		{"apiserver_request_body_size_bytes", []string{"resource", "pods", "verb", "create"}, 1, 1},
+		{"apiserver_request_body_size_bytes", []string{"resource", "pods", "verb", "patch"}, 2, 2},
+		{"apiserver_request_sli_duration_seconds", []string{"resource", "pods", "verb", "POST"}, 1, 1},
+		{"apiserver_request_sli_duration_seconds", []string{"verb", "WATCH"}, 0, 0},
+		{"apiserver_request_timestamp_comparison_time", []string{"code_path", "equalObjectsSlow"}, 1, 1e6},
+		{"apiserver_request_timestamp_comparison_time", []string{"code_path", "unequalObjectsFast"}, 0, 1e6},
+		{"apiserver_request_filter_duration_seconds", []string{"filter", "authentication"}, 8, 1e6},
+		{"apiserver_request_filter_duration_seconds", []string{"filter", "authorization"}, 8, 1e6},
+		{"apiserver_request_filter_duration_seconds", []string{"filter", "priorityandfairness"}, 8, 1e6},
+		{"apiserver_request_filter_duration_seconds", []string{"filter", "impersonation"}, 8, 1e6},
+		{"apiserver_request_filter_duration_seconds", []string{"filter", "maxinflight"}, 0, 0},
+		{"apiserver_client_certificate_expiration_seconds", nil, 8, 1e6},
+		{"apiserver_tls_handshake_errors_total", nil, 1, 1},
+		{"apiserver_selfrequest_total", []string{"verb", "POST", "resource", "namespaces"}, 1, 1e6},
+		{"field_validation_request_duration_seconds", []string{"field_validation", "Strict"}, 1, 1},
+		{"apiserver_cel_compilation_duration_seconds", nil, 1, 1},
+		{"apiserver_cel_evaluation_duration_seconds", nil, 2, 2},
+		{"apiextensions_apiserver_validation_ratcheting_seconds", nil, 1, 1},
+		{"rest_client_requests_total", []string{"code", "200", "method", "POST"}, 1, 1},
+		{"rest_client_request_size_bytes", []string{"verb", "POST"}, 1, 1},
+		{"etcd_requests_total", []string{"operation", "create", "type", "pods"}, 1, 1},
+		{"etcd_requests_total", []string{"type", ""}, 0, 0},
+		{"aggregator_unavailable_apiservice", []string{"name", "v9.ex.test"}, 1, 1},
+		{"aggregator_unavailable_apiservice", []string{"name", "v1.apps"}, 0, 0},
+	} {
+		if n := count(c.name, c.labels...); n < c.least || n > c.most {
+			t.Errorf("%s %v: %v, want %v to %v", c.name, c.labels, n, c.least, c.most)
+		}
+	}
+}
+
+// TestMetricsFlags checks disabled metrics and label values that are not allowed.
+func TestMetricsFlags(t *testing.T) {
+	t.Parallel()
+	a := start(t, func(o *Options) {
+		o.Metrics = given(t, "--disabled-metrics=apiserver_storage_objects", "--allow-metric-labels=apiserver_request_total,code=200").Metrics
+	})
+	a.get("/nothing")
+	got := a.families()
+	if got["apiserver_storage_objects"] != nil {
+		t.Error("what is disabled is shown")
+	}
+	codes := map[string]bool{}
+	for _, m := range got["apiserver_request_total"].GetMetric() {
+		for _, l := range m.Label {
+			if l.GetName() == "code" {
+				codes[l.GetValue()] = true
+			}
+		}
+	}
+	if len(codes) != 2 || !codes["200"] || !codes["unexpected"] {
+		t.Errorf("codes %v", codes)
+	}
+	if n := got["disabled_metrics_total"].GetMetric()[0].Counter.GetValue(); n != 1 {
+		t.Errorf("%v are disabled", n)
+	}
+}
+
+// useMetrics sends requests of all kinds.
+func (a *api) useMetrics() {
+	a.t.Helper()
+	pod := `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`
+	a.want(201, "POST", "/api/v1/namespaces/default/pods?fieldValidation=Strict", pod)
+	a.want(200, "PATCH", "/api/v1/namespaces/default/pods/p", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", mergePatch)
+	a.want(200, "PATCH", "/api/v1/namespaces/default/pods/p", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", mergePatch)
+	a.want(200, "GET", "/api/v1/componentstatuses", "")
+	a.watching("/api/v1/namespaces/default/pods?watch=1&resourceVersion=0")
+	a.want(201, "POST", "/api/v1/namespaces/default/services", `{"metadata":{"name":"s"},"spec":{"ports":[{"port":80}]}}`)
+	a.want(201, "POST", definitionsPath, `{"metadata":{"name":"ruled.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"ruled","kind":"Ruled"},"versions":[{"name":"v1","served":true,"storage":true,
+		"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-validations":[{"rule":"self.n > 0"}],"properties":{"n":{"type":"integer"}}}}}]}}`)
+	ruled := "/apis/ex.test/v1/namespaces/default/ruled"
+	a.eventually("served", func() bool { return a.get(ruled).code == 200 })
+	a.want(201, "POST", ruled, `{"apiVersion":"ex.test/v1","kind":"Ruled","metadata":{"name":"r"},"n":1}`)
+	a.want(200, "PATCH", ruled+"/r", `{"n":2}`, "Content-Type", mergePatch)
+	a.want(201, "POST", apiServicesPath, `{"metadata":{"name":"v9.ex.test"},"spec":{"group":"ex.test","version":"v9","groupPriorityMinimum":7,"versionPriority":8,"service":{"namespace":"default","name":"s"}}}`)
+	a.eventually("looked for", func() bool {
+		shown := map[string]bool{}
+		for _, m := range a.families()["aggregator_unavailable_apiservice"].GetMetric() {
+			shown[m.Label[0].GetValue()] = true
+		}
+		return shown["v9.ex.test"] && shown["v1.apps"] && shown["v1.ex.test"]
+	})
+	a.webhook()
+}
+
+// webhook creates a ConfigMap that a webhook sees.
+func (a *api) webhook() {
+	a.t.Helper()
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review struct{ Request struct{ UID string } }
+		_ = json.NewDecoder(r.Body).Decode(&review)
+		fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true}}`, review.Request.UID)
+	}))
+	a.t.Cleanup(s.Close)
+	authorizerWebhook := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
+	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{"metadata":{"name":"w"},"webhooks":[{"name":"w.ex.test","sideEffects":"None","admissionReviewVersions":["v1"],
+		"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}],"clientConfig":{"url":%q,"caBundle":%q}}]}`, s.URL, authorizerWebhook))
+	a.want(201, "POST", configMaps, configMap("asked"))
+}
+
+// TestHealthCheckMetrics checks the metrics of health checks.
+func TestHealthCheckMetrics(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	a.want(200, "GET", "/livez", "")
+	text := string(a.want(200, "GET", "/metrics/slis", "").body)
+	if want := `kubernetes_healthcheck{name="etcd",type="livez"} 1`; !strings.Contains(text, want) {
+		t.Errorf("%s\nhas no %s", text, want)
+	}
+	if paths := string(a.get("/").body); !strings.Contains(paths, `"/metrics/slis"`) {
+		t.Errorf("paths: %s", paths)
+	}
+}

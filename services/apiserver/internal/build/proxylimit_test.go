@@ -1,0 +1,247 @@
+package build
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+// silentKubelet is a kubelet that sends nothing until its client disconnects, except a greeting if
+// the path asks for it. It accepts upgrades.
+type silentKubelet struct {
+	*httptest.Server
+	asked, left chan struct{}
+}
+
+func newSilentKubelet(t *testing.T) *silentKubelet {
+	t.Helper()
+	s := &silentKubelet{asked: make(chan struct{}, 64), left: make(chan struct{}, 64)}
+	s.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hello" {
+			return
+		}
+		defer func() { s.left <- struct{}{} }()
+		if r.Header.Get("Upgrade") == "" {
+			s.asked <- struct{}{}
+			<-r.Context().Done()
+			return
+		}
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		_, _ = io.Copy(io.Discard, conn)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// proxyFixture is a server with a silent kubelet, the pod p and the node n.
+type proxyFixture struct {
+	*api
+	*silentKubelet
+	ctx  context.Context // of waiting requests
+	http *http.Client    // HTTP/1
+}
+
+func startProxyFixture(t *testing.T, most int) *proxyFixture {
+	c := &proxyFixture{silentKubelet: newSilentKubelet(t)}
+	c.api = start(t, func(o *Options) { o.Upstream.MaxProxied = most })
+	c.account()
+	c.node("n", c.Server.URL)
+	c.pod("p", "n", "")
+	ctx, cancel := context.WithCancel(t.Context())
+	c.ctx = ctx
+	security := c.client.Transport.(*http.Transport).TLSClientConfig
+	plain := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: security.Certificates}}
+	c.http = &http.Client{Transport: plain}
+	t.Cleanup(func() {
+		cancel()
+		c.eventually("all have ended", func() bool { return c.sample("binnacle_carried_requests") == 0 })
+		plain.CloseIdleConnections()
+	})
+	return c
+}
+
+const (
+	ofNode = "/api/v1/nodes/n/proxy/"
+	ofLog  = podsPath + "/p/log?follow=true"
+	ofExec = podsPath + "/p/exec?command=x&stdout=true"
+)
+
+// wait sends a request of a user to the kubelet. It returns 0 when the kubelet has received it, or
+// the status code of the response.
+func (c *proxyFixture) wait(ctx context.Context, path, user string, groups ...string) int {
+	c.t.Helper()
+	answered := make(chan int, 1)
+	go func() { answered <- c.ask(ctx, c.client, path, as(user, groups...)) }()
+	select {
+	case <-c.asked:
+		return 0
+	case code := <-answered:
+		return code
+	}
+}
+
+// ask returns the status code of the response, or 0 if the request ended without one.
+func (c *proxyFixture) ask(ctx context.Context, by *http.Client, path string, header []string) int {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+path, nil)
+	if err != nil {
+		c.t.Error(err)
+		return 0
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	resp, err := by.Do(r)
+	if err != nil {
+		return 0
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode
+}
+
+// TestProxiedRequestsAreShared checks that one user, or the service accounts of one namespace,
+// leave slots for others, that administrators have slots of their own, and that slots are released
+// when clients disconnect.
+func TestProxiedRequestsAreShared(t *testing.T) {
+	t.Parallel()
+	c := startProxyFixture(t, 20) // two slots are for administrators
+	leaving, leave := context.WithCancel(c.ctx)
+	defer leave()
+	fill := func(ctx context.Context, users ...string) (n int) {
+		for ; c.wait(ctx, []string{ofNode, ofLog}[n%2], users[n%len(users)]) == 0; n++ {
+		}
+		return n
+	}
+	if n := fill(leaving, "alice"); n != 9 {
+		t.Errorf("one user has %d places, want half of 18", n)
+	}
+	for _, path := range []string{ofNode, ofNode + "hello", ofLog, ofExec, podsPath + "/p/attach", podsPath + "/p/portforward", podsPath + "/p/proxy/", servicesPath + "/s/proxy/"} {
+		r := c.want(429, "GET", path, "", as("alice")...)
+		if r.header.Get("Retry-After") != "1" || r.at("reason") != "TooManyRequests" {
+			t.Errorf("%s: %s, %v", path, r.body, r.header)
+		}
+	}
+	c.want(200, "GET", podsPath+"/p", "", as("alice")...)
+	if n := fill(c.ctx, "system:serviceaccount:mine:a", "system:serviceaccount:mine:b"); n != 5 {
+		t.Errorf("the service accounts of a namespace have %d places, want half of 9", n)
+	}
+	c.want(200, "GET", ofNode+"hello", "", as("system:serviceaccount:other:a")...)
+	for _, user := range []string{"bob", "carol", "dave", "erin"} {
+		fill(c.ctx, user)
+	}
+	c.want(429, "GET", ofNode+"hello", "", as("frank")...)
+	c.want(200, "GET", ofNode+"hello", "")
+	if n := c.sample("binnacle_carried_requests"); n != 18 {
+		t.Errorf("%v are carried on", n)
+	}
+	if n := c.sample("binnacle_carried_requests_refused_total"); n < 14 {
+		t.Errorf("%v were refused", n)
+	}
+	leave()
+	for range 9 {
+		<-c.left
+	}
+	c.eventually("places are back", func() bool { return c.sample("binnacle_carried_requests") == 9 })
+	c.want(200, "GET", ofNode+"hello", "", as("alice")...)
+}
+
+// TestAnonymousProxiedRequestsShareByAddress checks that all anonymous requests from one address
+// count as one user.
+func TestAnonymousProxiedRequestsShareByAddress(t *testing.T) {
+	t.Parallel()
+	c := startProxyFixture(t, 10)
+	n := 0
+	for c.wait(c.ctx, ofNode, "system:anonymous") == 0 {
+		n++
+	}
+	if n != 5 {
+		t.Errorf("they have %d places, want half of 9", n)
+	}
+	c.want(429, "GET", ofNode+"hello", "", as("somebody", "system:unauthenticated")...)
+	c.want(200, "GET", ofNode+"hello", "", as("alice")...)
+}
+
+// TestSingleProxySlotIsShared checks that a single slot is available to all users, not only to
+// administrators.
+func TestSingleProxySlotIsShared(t *testing.T) {
+	t.Parallel()
+	c := startProxyFixture(t, 1)
+	leaving, leave := context.WithCancel(c.ctx)
+	defer leave()
+	if code := c.wait(leaving, ofNode, "alice"); code != 0 {
+		t.Fatalf("the first is answered with %d", code)
+	}
+	c.want(429, "GET", ofNode+"hello", "", as("bob")...)
+	c.want(429, "GET", ofNode+"hello", "")
+	leave()
+	<-c.left
+	c.eventually("the place is back", func() bool { return c.sample("binnacle_carried_requests") == 0 })
+	c.want(200, "GET", ofNode+"hello", "", as("bob")...)
+}
+
+// TestUpgradedConnectionHoldsProxySlot checks that it holds a slot until it ends.
+func TestUpgradedConnectionHoldsProxySlot(t *testing.T) {
+	t.Parallel()
+	c := startProxyFixture(t, 10)
+	open := func(path string) (io.Closer, int) {
+		r, err := http.NewRequestWithContext(c.ctx, http.MethodGet, c.url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header = http.Header{"Impersonate-User": {"alice"}, "Connection": {"Upgrade"}, "Upgrade": {"x"}}
+		resp, err := c.http.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.Body, resp.StatusCode
+	}
+	var conns []io.Closer
+	for i := range 6 {
+		conn, code := open([]string{ofNode, ofExec, podsPath + "/p/portforward"}[i%3])
+		defer conn.Close()
+		if want := map[bool]int{true: 101, false: 429}[i < 5]; code != want {
+			t.Fatalf("connection %d: %d, want %d", i, code, want)
+		}
+		conns = append(conns, conn)
+	}
+	c.want(429, "GET", ofNode+"hello", "", as("alice")...)
+	c.want(200, "GET", ofNode+"hello", "", as("bob")...)
+	for _, conn := range conns[:3] {
+		_ = conn.Close()
+		<-c.left
+	}
+	c.eventually("places are back", func() bool { return c.sample("binnacle_carried_requests") == 2 })
+	c.want(200, "GET", ofNode+"hello", "", as("alice")...)
+}
+
+// TestProxiedRequestReleasesSeats checks that a request releases its seats when it is proxied.
+func TestProxiedRequestReleasesSeats(t *testing.T) {
+	t.Parallel()
+	c := startProxyFixture(t, 0)
+	c.flowOf("alice", "tiny", `{"type":"Reject"}`, 0) // one seat
+	uid := fmt.Sprint(c.get(flowSchemas+"/of-alice").at("metadata", "uid"))
+	c.eventually("the schema counts", func() bool {
+		return c.get(configMaps, as("alice")...).header.Get("X-Kubernetes-Pf-Flowschema-Uid") == uid
+	})
+	for _, path := range []string{ofNode, ofLog} {
+		for range 3 {
+			if code := c.wait(c.ctx, path, "alice"); code != 0 {
+				t.Errorf("%s: %d", path, code)
+			}
+		}
+	}
+	c.want(200, "GET", configMaps, "", as("alice")...)
+	if by := c.get(ofNode+"hello", as("alice")...).header.Get("X-Kubernetes-Pf-Flowschema-Uid"); by != "" {
+		t.Errorf("got flow schema %s", by)
+	}
+}

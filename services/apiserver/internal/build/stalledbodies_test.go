@@ -1,0 +1,43 @@
+package build
+
+import (
+	"bufio"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// TestStalledBodiesTimeOut checks that clients that do not send an announced body get a Status, and
+// reserve no memory for it.
+func TestStalledBodiesTimeOut(t *testing.T) {
+	t.Parallel()
+	a := start(t, func(o *Options) { o.Serving.StallTimeout = 200 * time.Millisecond })
+	config := a.client.Transport.(*http.Transport).TLSClientConfig.Clone()
+	config.NextProtos = []string{"http/1.1"}
+	for _, c := range []struct{ method, path, contentType string }{
+		{"POST", configMaps, "application/json"},
+		{"PUT", configMaps + "/a", "application/json"},
+		{"PATCH", "/api/v1/namespaces/default", mergePatch},
+		{"DELETE", configMaps + "/a", "application/json"},
+		{"DELETE", configMaps, "application/json"},
+	} {
+		conn, err := tls.Dial("tcp", a.parts.server.Addr().String(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: a\r\nContent-Type: %s\r\nContent-Length: 3000000\r\n\r\n{", c.method, c.path, c.contentType)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatalf("%s %s: %v", c.method, c.path, err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != http.StatusRequestTimeout {
+			t.Errorf("%s %s: %d %s, %v", c.method, c.path, resp.StatusCode, body, err)
+		}
+		conn.Close()
+	}
+	a.want(200, "GET", "/api/v1/namespaces/default", "")
+}

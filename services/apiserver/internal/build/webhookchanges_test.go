@@ -1,0 +1,158 @@
+package build
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// mutatingServer serves mutating webhooks. Each path has a patch for its response, or none.
+type mutatingServer struct {
+	*httptest.Server
+	mu      sync.Mutex
+	patches map[string]string
+	asked   []string
+}
+
+func newMutatingServer(t *testing.T) *mutatingServer {
+	t.Helper()
+	c := &mutatingServer{patches: map[string]string{}}
+	c.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review struct{ Request struct{ UID string } }
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.asked = append(c.asked, r.URL.Path)
+		patch := ""
+		if p := c.patches[r.URL.Path]; p != "" {
+			patch = fmt.Sprintf(`,"patchType":"JSONPatch","patch":%q`, base64.StdEncoding.EncodeToString([]byte(p)))
+		}
+		fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true%s}}`, review.Request.UID, patch)
+	}))
+	t.Cleanup(c.Close)
+	return c
+}
+
+// answers sets the patch of a path, and drops the recorded calls.
+func (c *mutatingServer) answers(path, patch string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.patches[path], c.asked = patch, nil
+}
+
+func (c *mutatingServer) calledPaths() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked
+}
+
+// webhook returns the configuration of a webhook for a resource in a version.
+func (c *mutatingServer) webhook(path, version, resource, more string) string {
+	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate().Raw}))
+	return fmt.Sprintf(`{"name":"%s.ex.test","clientConfig":{"url":%q,"caBundle":%q},"rules":[{"apiGroups":["*"],"apiVersions":[%q],"resources":[%q],
+		"operations":["CREATE","UPDATE","CONNECT"]}],"sideEffects":"None","admissionReviewVersions":["v1"]%s}`, path[1:], c.URL+path, ca, version, resource, more)
+}
+
+const mutatingHooksPath = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+
+// TestWebhookSelectorsSeeEarlierChanges checks that the object selectors of later webhooks see the
+// changes of earlier ones, in any version.
+func TestWebhookSelectorsSeeEarlierChanges(t *testing.T) {
+	t.Parallel()
+	a, c := start(t, nil), newMutatingServer(t)
+	const kind = "horizontalpodautoscalers"
+	labelled := `,"objectSelector":{"matchLabels":{"x":"y"}}`
+	a.want(201, "POST", mutatingHooksPath, `{"metadata":{"name":"h"},"webhooks":[`+c.webhook("/labels", "v2", kind, "")+`,`+
+		c.webhook("/other", "v1", kind, labelled)+`,`+c.webhook("/same", "v2", kind, labelled)+`]}`)
+	c.answers("/labels", `[{"op":"add","path":"/metadata/labels","value":{"x":"y"}}]`)
+	a.want(201, "POST", "/apis/autoscaling/v1/namespaces/default/"+kind, `{"metadata":{"name":"h"},"spec":{"maxReplicas":3,"scaleTargetRef":{"kind":"Deployment","name":"d"}}}`)
+	if got := fmt.Sprint(c.calledPaths()); got != "[/labels /other /same]" {
+		t.Errorf("asked: %s", got)
+	}
+}
+
+// TestDefaultsApplyAfterWebhooks checks that a webhook may remove fields that have defaults.
+func TestDefaultsApplyAfterWebhooks(t *testing.T) {
+	t.Parallel()
+	a, c := start(t, issuing(signingKey(t))), newMutatingServer(t)
+	a.want(201, "POST", accounts, object("ServiceAccount", "sa", ""))
+	a.want(201, "POST", configMaps, object("ConfigMap", "c", ""))
+	a.want(201, "POST", mutatingHooksPath, `{"metadata":{"name":"h"},"webhooks":[`+c.webhook("/token", "*", "serviceaccounts/token", "")+`,`+c.webhook("/map", "*", "configmaps", "")+`]}`)
+	c.answers("/token", `[{"op":"remove","path":"/spec/expirationSeconds"}]`)
+	r := a.want(201, "POST", accounts+"/sa/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":7200}}`)
+	if seconds := r.at("spec", "expirationSeconds"); seconds != float64(3600) {
+		t.Errorf("the token is for %v seconds", seconds)
+	}
+	for i, patch := range []string{
+		`[{"op":"remove","path":"/metadata/namespace"}]`,
+		`[{"op":"remove","path":"/metadata/uid"},{"op":"remove","path":"/metadata/resourceVersion"}]`,
+		`[{"op":"replace","path":"/metadata/resourceVersion","value":"0"}]`,
+	} {
+		c.answers("/map", patch)
+		r := a.send("PATCH", configMaps+"/c", fmt.Sprintf(`{"data":{"i":"%d"}}`, i), "Content-Type", "application/merge-patch+json")
+		if r.code != 200 || r.at("metadata", "namespace") != "default" || r.at("data", "i") != fmt.Sprint(i) {
+			t.Errorf("%s: %d %s", patch, r.code, r.body)
+		}
+	}
+}
+
+// TestWebhooksChangeConnectOptions checks that a connection uses the options as webhooks changed
+// them, and that validation sees the same options.
+func TestWebhooksChangeConnectOptions(t *testing.T) {
+	t.Parallel()
+	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
+	t.Cleanup(kubelet.Close)
+	a, c := start(t, nil), newMutatingServer(t)
+	a.account()
+	a.node("n", kubelet.URL)
+	a.pod("p", "n", "")
+	a.want(201, "POST", mutatingHooksPath, `{"metadata":{"name":"h"},"webhooks":[`+c.webhook("/proxy", "*", "nodes/proxy", "")+`,`+
+		c.webhook("/exec", "*", "pods/exec", "")+`,`+c.webhook("/attach", "*", "pods/attach", "")+`]}`)
+	for patch, want := range map[string]string{
+		"": "GET /asked ", `[{"op":"replace","path":"/path","value":"/other/"}]`: "GET /other/ ", `[{"op":"replace","path":"/path","value":"other"}]`: "GET /other ",
+	} {
+		c.answers("/proxy", patch)
+		if r := a.get("/api/v1/nodes/n/proxy/asked"); r.code != 200 || !strings.HasPrefix(string(r.body), want) {
+			t.Errorf("%s: %d %s", patch, r.code, r.body)
+		}
+	}
+	for _, sub := range []string{"exec", "attach"} {
+		c.answers("/"+sub, `[{"op":"add","path":"/container","value":"other"}]`)
+		if r := a.send("POST", podsPath+"/p/"+sub+"?command=x&stdout=true&container=c", ""); r.code != 400 || r.at("message") != "container other is not valid for pod p" {
+			t.Errorf("%s: %d %s", sub, r.code, r.body)
+		}
+	}
+}
+
+// TestWebhooksChangeScale checks that only the replicas of a changed scale are stored, and that
+// validation does not see other changes.
+func TestWebhooksChangeScale(t *testing.T) {
+	t.Parallel()
+	a, c := start(t, nil), newMutatingServer(t)
+	const deployments = "/apis/apps/v1/namespaces/default/deployments"
+	a.want(201, "POST", deployments, `{"metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`)
+	a.want(201, "POST", mutatingHooksPath, `{"metadata":{"name":"h"},"webhooks":[`+c.webhook("/scale", "*", "deployments/scale", "")+`]}`)
+	a.want(201, "POST", policiesPath, admissionPolicy("p", "apps", "deployments/scale", `"validations":[{"expression":"object.metadata.name == 'd' && object.metadata.uid == oldObject.metadata.uid && !has(object.metadata.labels) && object.spec.replicas == 9"}]`))
+	a.want(201, "POST", bindingsPath, policyBinding("p", denies))
+	c.answers("/scale", `[{"op":"replace","path":"/spec/replicas","value":9},{"op":"replace","path":"/metadata/name","value":"x"},
+		{"op":"add","path":"/metadata/labels","value":{"x":"y"}}]`)
+	r := a.want(200, "PATCH", deployments+"/d/scale", `{"spec":{"replicas":2}}`, "Content-Type", "application/merge-patch+json")
+	if r.at("metadata", "name") != "d" || r.at("spec", "replicas") != float64(9) {
+		t.Errorf("%s", r.body)
+	}
+	for of, code := range map[string]int{"uid": 409, "resourceVersion": 409} {
+		c.answers("/scale", `[{"op":"replace","path":"/spec/replicas","value":9},{"op":"replace","path":"/metadata/`+of+`","value":"1"}]`)
+		if r := a.send("PATCH", deployments+"/d/scale", `{"spec":{"replicas":3}}`, "Content-Type", "application/merge-patch+json"); r.code != code {
+			t.Errorf("a webhook says that another %s is meant: %d %s", of, r.code, r.body)
+		}
+	}
+}

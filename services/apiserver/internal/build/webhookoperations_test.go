@@ -1,0 +1,90 @@
+package build
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+)
+
+// TestOperationsAreValidatedAfterMutation checks that objects that are not stored are validated
+// after mutating and before validating webhooks.
+func TestOperationsAreValidatedAfterMutation(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	patches := map[string]string{
+		"binding":              `[{"op":"add","path":"/target","value":{"kind":"Node","name":"n1"}}]`,
+		"bindings":             `[{"op":"add","path":"/metadata/name","value":"q"},{"op":"add","path":"/target","value":{"name":"n2"}}]`,
+		"eviction":             `[{"op":"add","path":"/metadata/name","value":"q"}]`,
+		"subjectaccessreviews": `[{"op":"add","path":"/spec/user","value":"alice"}]`,
+		"tokenreviews":         `[{"op":"add","path":"/spec/token","value":"x"}]`,
+	}
+	var mutates atomic.Bool
+	var judged atomic.Int64
+	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review struct {
+			Request struct {
+				UID, SubResource string
+				Resource         struct{ Resource string }
+			}
+		}
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		patch := ""
+		if r.URL.Path == "/judge" {
+			judged.Add(1)
+		} else if q := review.Request; mutates.Load() {
+			of := q.SubResource
+			if of == "" {
+				of = q.Resource.Resource
+			}
+			patch = fmt.Sprintf(`,"patchType":"JSONPatch","patch":%q`, base64.StdEncoding.EncodeToString([]byte(patches[of])))
+		}
+		fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true%s}}`, review.Request.UID, patch)
+	}))
+	t.Cleanup(hook.Close)
+	for _, name := range []string{"p", "q"} {
+		a.want(201, "POST", podsPath, `{"metadata":{"name":"`+name+`"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
+	}
+	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}))
+	for path, kind := range map[string]string{"/change": "mutating", "/judge": "validating"} {
+		a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/"+kind+"webhookconfigurations", fmt.Sprintf(`{"metadata":{"name":"h"},"webhooks":[{"name":"a.b.c","clientConfig":{"url":%q,"caBundle":%q},
+			"rules":[{"apiGroups":["*"],"apiVersions":["*"],"resources":["pods/binding","bindings","pods/eviction","subjectaccessreviews","tokenreviews"],"operations":["CREATE"]}],
+			"sideEffects":"None","admissionReviewVersions":["v1"]}]}`, hook.URL+path, ca))
+	}
+	for _, x := range []struct {
+		path, body string
+		code       int
+		message    string
+	}{
+		{podsPath + "/p/binding", `{"metadata":{"name":"p"},"target":{}}`, 422, `Binding "p" is invalid: target.name: Required value`},
+		{"/api/v1/namespaces/default/bindings", `{"metadata":{},"target":{}}`, 422, `Binding "" is invalid: target.name: Required value`},
+		{podsPath + "/q/eviction", `{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"other"}}`, 400, "name in URL does not match name in Eviction object"},
+		{"/apis/authorization.k8s.io/v1/subjectaccessreviews", `{"spec":{"nonResourceAttributes":{"path":"/","verb":"get"}}}`, 422,
+			`.authorization.k8s.io "" is invalid: spec.user: Invalid value: "": at least one of user or group must be specified`},
+		{"/apis/authentication.k8s.io/v1/tokenreviews", `{"spec":{}}`, 400, "token is required for TokenReview in authentication"},
+	} {
+		mutates.Store(false)
+		before := judged.Load()
+		if r := a.send("POST", x.path, x.body); r.code != x.code || r.at("message") != x.message {
+			t.Errorf("%s: %d %s", x.path, r.code, r.body)
+		}
+		if n := judged.Load() - before; n != 0 {
+			t.Errorf("%s: others were asked %d times about what cannot be", x.path, n)
+		}
+		mutates.Store(true)
+		a.want(201, "POST", x.path, x.body)
+		if n := judged.Load() - before; n != 1 {
+			t.Errorf("%s: others were asked %d times", x.path, n)
+		}
+	}
+	if node := a.get(podsPath+"/p").at("spec", "nodeName"); node != "n1" {
+		t.Errorf("bound to %v", node)
+	}
+}

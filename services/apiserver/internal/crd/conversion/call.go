@@ -1,0 +1,143 @@
+package conversion
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/attribute"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"binnacle/libs/tracing"
+	"binnacle/services/apiserver/internal/json/tape"
+	"binnacle/services/apiserver/internal/proxy/webhookclient"
+	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+	apiextensionsv1beta1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1beta1"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// call sends one request. If the response is valid, it passes the number of returned objects to
+// use, and the objects unless there are too many. use must not keep the objects. maxBytes bounds
+// the response.
+func (w *Webhook) call(ctx context.Context, batch []*document, want schema.GroupVersion, maxBytes int, use func(objects [][]byte, n int)) error {
+	req := &apiextensionsv1.ConversionRequest{UID: types.UID(uuid.NewString()), DesiredAPIVersion: want.String()}
+	values := extraValues
+	for _, d := range batch {
+		req.Objects = append(req.Objects, runtime.RawExtension{Raw: d.raw})
+		values += maxGrowth * request.Values(d.raw)
+	}
+	ctx, span := tracing.Start(ctx, "Call conversion webhook", func() []attribute.KeyValue {
+		return []attribute.KeyValue{
+			attribute.String("custom-resource-definition", w.name), attribute.String("desired-api-version", want.String()),
+			attribute.Int("object-count", len(batch)), attribute.String("UID", string(req.UID)),
+		}
+	})
+	defer span.End()
+	converted, r := convertedObjects{limit: len(batch)}, w.review(req)
+	var bad error
+	options := webhookclient.CallOptions{MaxBytes: int64(maxBytes), MaxValues: values, Transform: converted.extract, Then: func() {
+		response := r.result()
+		if bad = w.checkResponse(r, response, req.UID); bad == nil {
+			use(converted.get(response))
+		}
+	}}
+	resume := request.OnlyWaits(ctx)
+	err := w.caller.Call(ctx, &w.hook, options, r.request, r.response)
+	resume()
+	if err == nil {
+		err = bad
+	}
+	span.Fail(err)
+	return err
+}
+
+// review is a request in the version of the webhook, and the object to decode the response into.
+type review struct {
+	request, response runtime.Object
+	result            func() *apiextensionsv1.ConversionResponse
+	kind              schema.GroupVersionKind
+}
+
+func (w *Webhook) review(req *apiextensionsv1.ConversionRequest) *review {
+	const kind = "ConversionReview"
+	if w.v1beta1 {
+		response := &apiextensionsv1beta1.ConversionReview{}
+		return &review{
+			&apiextensionsv1beta1.ConversionReview{Request: req, Response: &apiextensionsv1.ConversionResponse{}}, response,
+			func() *apiextensionsv1.ConversionResponse { return response.Response }, apiextensionsv1beta1.SchemeGroupVersion.WithKind(kind),
+		}
+	}
+	response := &apiextensionsv1.ConversionReview{}
+	return &review{
+		&apiextensionsv1.ConversionReview{Request: req, Response: &apiextensionsv1.ConversionResponse{}}, response,
+		func() *apiextensionsv1.ConversionResponse { return response.Response }, apiextensionsv1.SchemeGroupVersion.WithKind(kind),
+	}
+}
+
+// checkResponse validates a response, except for its objects.
+func (w *Webhook) checkResponse(r *review, response *apiextensionsv1.ConversionResponse, uid types.UID) error {
+	got := r.response.GetObjectKind().GroupVersionKind()
+	switch {
+	case got != r.kind:
+		return fmt.Errorf("expected webhook response of %v, got %v", r.kind, got)
+	case response == nil:
+		return errors.New("no response provided")
+	case response.UID != uid && !w.v1beta1:
+		return fmt.Errorf("expected response.uid=%q, got %.100q", uid, response.UID)
+	case response.Result.Status == metav1.StatusSuccess:
+		return nil
+	case response.Result.Message != "":
+		return errors.New(response.Result.Message)
+	}
+	return fmt.Errorf("response.result.status was '%s', not 'Success'", response.Result.Status)
+}
+
+// convertedObjects extracts the objects of a response without decoding them, because a webhook may
+// return far more than requested.
+type convertedObjects struct {
+	limit int
+	found bool
+	count int
+	texts [][]byte
+}
+
+// extract returns the response without its objects, which it keeps.
+func (o *convertedObjects) extract(raw []byte) ([]byte, error) {
+	t, err := tape.Parse(raw)
+	if err != nil {
+		return raw, nil // the decoder returns the error
+	}
+	defer t.Release()
+	response := t.Find(tape.Root, "response")
+	if response == tape.None {
+		return raw, nil
+	}
+	list := t.Find(response, "convertedObjects")
+	if list == tape.None || t.Kind(list) != tape.Array {
+		return raw, nil
+	}
+	o.found, o.count = true, t.Len(list)
+	if o.count <= o.limit {
+		for i, end := t.First(list), t.Next(list); i < end; i = t.Next(i) {
+			o.texts = append(o.texts, t.Text(i))
+		}
+	}
+	start, end := t.Span(list)
+	rest := make([]byte, 0, len(raw)-(end-start)+2)
+	return append(append(append(rest, raw[:start]...), "[]"...), raw[end:]...), nil
+}
+
+// get returns the objects and their number. The objects are omitted if there are too many.
+func (o *convertedObjects) get(response *apiextensionsv1.ConversionResponse) ([][]byte, int) {
+	if o.found {
+		return o.texts, o.count
+	}
+	for i := range response.ConvertedObjects {
+		o.texts = append(o.texts, response.ConvertedObjects[i].Raw)
+	}
+	return o.texts, len(o.texts)
+}

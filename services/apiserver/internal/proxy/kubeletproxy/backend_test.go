@@ -1,0 +1,406 @@
+package kubeletproxy_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
+
+	"binnacle/services/apiserver/internal/proxy/kubeletproxy"
+)
+
+// upgradeHeaders holds the headers of a request that upgrades its connection.
+const upgradeHeaders = "Connection: Upgrade\r\nUpgrade: odd/1\r\n"
+
+// webSocket returns the headers of a WebSocket handshake.
+func webSocket(protocol string) string {
+	return "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: " + protocol + "\r\n"
+}
+
+// paths maps the paths of the front end to the headers that they need.
+var paths = map[string]string{
+	"/plain/target": "", "/plain/kubelet": "", "/log": "",
+	"/target": upgradeHeaders, "/kubelet": upgradeHeaders, "/exec": upgradeHeaders, "/port": upgradeHeaders,
+	"/exec/translated": webSocket(channels), "/port/tunnelled": webSocket(tunnelled),
+}
+
+// rawBackend is a front end for a backend that writes raw responses, as a pod and as a kubelet.
+type rawBackend struct {
+	*httptest.Server
+	ctx context.Context // of all requests
+}
+
+// newRawBackend starts a front end and a backend. The backend calls say for each connection, after
+// it has read the head of a request.
+func newRawBackend(t *testing.T, change func(*kubeletproxy.Options), say func(conn net.Conn, read *bufio.Reader)) *rawBackend {
+	t.Helper()
+	pod, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := httptest.NewUnstartedServer(nil)
+	there.StartTLS() // for its certificate
+	there.Close()
+	kubelet, err := tls.Listen("tcp", "127.0.0.1:0", there.TLS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []net.Listener{pod, kubelet} {
+		over := make(chan bool)
+		go func() {
+			defer close(over)
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				read := bufio.NewReader(conn)
+				if _, err := http.ReadRequest(read); err == nil {
+					say(conn, read)
+				}
+				_ = conn.Close()
+			}
+		}()
+		t.Cleanup(func() { l.Close(); <-over })
+	}
+	o := kubeletproxy.NewOptions()
+	if change != nil {
+		change(&o)
+	}
+	up, err := kubeletproxy.New(o, prometheus.NewRegistry(), func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if strings.HasSuffix(addr, ":80") {
+			addr = pod.Addr().String()
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(up.Close)
+	s := &rawBackend{ctx: t.Context()}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(s.ctx, cancel)()
+		w.Header().Set("Audit-Id", "ours")
+		serveFront(up, w, r.WithContext(ctx), &url.URL{Scheme: "https", Host: kubelet.Addr().String(), Path: "/x"})
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// serveFront proxies a request in the way that its path names.
+func serveFront(up *kubeletproxy.Upstream, w http.ResponseWriter, r *http.Request, kubelet *url.URL) {
+	switch path := r.URL.Path; {
+	case strings.HasSuffix(path, "/target"):
+		up.Proxy(w, r, kubeletproxy.Target, &url.URL{Scheme: "http", Host: "192.0.2.1:80", Path: path}, plainErrors{})
+	case strings.HasSuffix(path, "/kubelet"):
+		up.Proxy(w, r, kubeletproxy.Kubelet, kubelet, plainErrors{})
+	case strings.HasPrefix(path, "/exec"):
+		up.Command(w, r, kubelet, kubeletproxy.Streams{Stdout: true}, true, plainErrors{})
+	case strings.HasPrefix(path, "/port"):
+		up.PortForward(w, r, kubelet, true, plainErrors{})
+	default:
+		log, err := up.Log(r.Context(), kubeletproxy.Kubelet, kubelet, "p")
+		if err != nil {
+			plainErrors{}.Error(w, r, err)
+			return
+		}
+		_, _ = io.Copy(w, log)
+		_ = log.Close()
+	}
+}
+
+// ask sends a request with the headers for its path.
+func (s *rawBackend) ask(t *testing.T, path string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	_, _ = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: h\r\n%s\r\n", path, paths[path])
+	return conn
+}
+
+// TestEndlessResponseHeadFails checks that only a bounded part of a response head is read.
+func TestEndlessResponseHeadFails(t *testing.T) {
+	const much = 64 << 20 // far more than socket buffers hold
+	for how, head := range map[string]struct{ begin, line string }{
+		"agreed":   {"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: odd/1\r\n", "X: " + strings.Repeat("x", 4<<10) + "\r\n"},
+		"refused":  {"HTTP/1.1 403 Forbidden\r\n", "X: " + strings.Repeat("x", 4<<10) + "\r\n"},
+		"one line": {"HTTP/1.1 403 Forbidden\r\nX: ", strings.Repeat("x", 4<<10)},
+		"short":    {"HTTP/1.1 403 Forbidden\r\n", strings.Repeat("X:\r\n", 1<<10)},
+	} {
+		for path := range paths {
+			t.Run(how+path, func(t *testing.T) {
+				said := make(chan int, 1)
+				s := newRawBackend(t, nil, func(conn net.Conn, _ *bufio.Reader) {
+					n, err := io.WriteString(conn, head.begin)
+					for err == nil && n < much {
+						var more int
+						more, err = io.WriteString(conn, head.line)
+						n += more
+					}
+					said <- n
+				})
+				conn := s.ask(t, path)
+				if n := <-said; n >= much {
+					t.Errorf("%d bytes of a response head were read", n)
+				}
+				if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode < 500 && !strings.HasSuffix(path, "translated") {
+					t.Errorf("%v %v", resp, err)
+				}
+			})
+		}
+	}
+}
+
+// TestTooManyResponseFieldsFail checks the limit on the number of fields.
+func TestTooManyResponseFieldsFail(t *testing.T) {
+	s := newRawBackend(t, nil, func(conn net.Conn, _ *bufio.Reader) {
+		_, _ = io.WriteString(conn, "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n"+strings.Repeat("X:\r\n", 20_000)+"\r\n")
+	})
+	for _, path := range []string{"/plain/target", "/target", "/port"} {
+		resp, err := http.ReadResponse(bufio.NewReader(s.ask(t, path)), nil)
+		if err != nil || resp.StatusCode < 500 {
+			t.Errorf("%s: %v %v", path, resp, err)
+			continue
+		}
+		if text, _ := io.ReadAll(resp.Body); !strings.Contains(string(text), "the headers of the answer are too long\n") {
+			t.Errorf("%s: %s", path, text)
+		}
+	}
+}
+
+// TestUnansweredRequestEndsWithClientOrServer checks that no connection is left behind.
+func TestUnansweredRequestEndsWithClientOrServer(t *testing.T) {
+	for path := range paths {
+		for _, ended := range []string{"client", "server"} {
+			t.Run(ended+path, func(t *testing.T) {
+				asked, over := make(chan bool, 1), make(chan bool, 1)
+				s := newRawBackend(t, nil, func(_ net.Conn, read *bufio.Reader) {
+					asked <- true
+					_, _ = io.Copy(io.Discard, read)
+					over <- true
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				s.ctx = ctx
+				conn := s.ask(t, path)
+				<-asked
+				if ended == "client" {
+					conn.Close()
+				} else {
+					cancel()
+				}
+				waitFor(t, over)
+			})
+		}
+	}
+}
+
+// waitFor waits for an event.
+func waitFor(t *testing.T, over <-chan bool) {
+	t.Helper()
+	select {
+	case <-over:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the connection is still open")
+	}
+}
+
+// TestSilentBackendTimesOut checks the response timeout, independent of the client.
+func TestSilentBackendTimesOut(t *testing.T) {
+	for path := range paths {
+		t.Run(path, func(t *testing.T) {
+			over := make(chan bool, 1)
+			s := newRawBackend(t, func(o *kubeletproxy.Options) {
+				o.UpgradeTimeout, o.AnswerTimeout = 200*time.Millisecond, 200*time.Millisecond
+			}, func(_ net.Conn, read *bufio.Reader) {
+				_, _ = io.Copy(io.Discard, read)
+				over <- true
+			})
+			conn := s.ask(t, path)
+			_, _ = io.WriteString(conn, "x") // hides the end of the client
+			waitFor(t, over)
+			want := http.StatusGatewayTimeout
+			switch {
+			case path == "/log":
+				want = http.StatusInternalServerError
+			case paths[path] == "":
+				want = http.StatusServiceUnavailable
+			case strings.HasSuffix(path, "translated"):
+				want = http.StatusSwitchingProtocols // the error is sent on a channel
+			}
+			if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode != want {
+				t.Errorf("%v %v, want %d", resp, err, want)
+			}
+		})
+	}
+}
+
+// TestOwnHeadersAreRemoved checks that backends cannot set headers of this server.
+func TestOwnHeadersAreRemoved(t *testing.T) {
+	const theirs = "Audit-Id: theirs\r\nX-Kubernetes-PF-FlowSchema-UID: theirs\r\nx-kubernetes-pf-prioritylevel-uid:\r\n theirs\r\nX-Theirs: kept\r\n"
+	for _, c := range []struct {
+		path, say string
+		ours      string
+	}{
+		{"/plain/target", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n" + theirs + "\r\n", "ours"},
+		{"/plain/target", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Audit-Id\r\n" + theirs + "\r\n1\r\na\r\n0\r\n" + theirs + "\r\n", "ours"},
+		{"/plain/kubelet", "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n" + theirs + "\r\n", "ours"},
+		{"/target", "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n" + theirs + "\r\n", "ours"},
+		{"/exec", "HTTP/1.1 403 Forbidden\r\nConnection: X-Hop\r\nX-Hop: theirs\r\n" + theirs + "\r\n", "ours"},
+		{"/target", "HTTP/1.1 101 Switching Protocols\r\n" + upgradeHeaders + theirs + "\r\n", ""},
+	} {
+		s := newRawBackend(t, nil, func(conn net.Conn, _ *bufio.Reader) { _, _ = io.WriteString(conn, c.say) })
+		resp, err := http.ReadResponse(bufio.NewReader(s.ask(t, c.path)), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		for _, h := range []http.Header{resp.Header, resp.Trailer} {
+			for name, values := range h {
+				if name != "X-Theirs" && strings.Contains(strings.Join(values, ","), "theirs") {
+					t.Errorf("%s, %.12s: %s: %q", c.path, c.say, name, values)
+				}
+			}
+		}
+		if got := resp.Header.Get("Audit-Id"); got != c.ours || resp.Header.Get("X-Theirs") != "kept" {
+			t.Errorf("%s, %.12s: %v", c.path, c.say, resp.Header)
+		}
+	}
+}
+
+// TestRequestTrailersAreDropped checks that trailers are not forwarded, because some servers treat
+// them as headers.
+func TestRequestTrailersAreDropped(t *testing.T) {
+	for _, path := range []string{"/target", "/kubelet", "/exec", "/port", "/plain/target", "/plain/kubelet"} {
+		followed := make(chan string, 1)
+		s := newRawBackend(t, nil, func(conn net.Conn, read *bufio.Reader) {
+			body, line := "", ""
+			for err := error(nil); err == nil && line != "\r\n"; body += line {
+				line, err = read.ReadString('\n')
+			}
+			followed <- body
+			_, _ = io.WriteString(conn, "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+		})
+		conn, err := net.Dial("tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: h\r\n%sTransfer-Encoding: chunked\r\nTrailer: X-Remote-User\r\n\r\n1\r\na\r\n0\r\nX-Remote-User: root\r\n\r\n", path, paths[path])
+		if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode != http.StatusForbidden {
+			t.Errorf("%s: %v %v", path, resp, err)
+		}
+		if got := <-followed; got != "1\r\na\r\n0\r\n\r\n" {
+			t.Errorf("%s: got body %q", path, got)
+		}
+		conn.Close()
+	}
+}
+
+// TestRejectedUpgradeIsForwarded checks that an incomplete rejection is recognizable.
+func TestRejectedUpgradeIsForwarded(t *testing.T) {
+	for say, want := range map[string]string{
+		"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno":                            "403 no <nil>",
+		"HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n": "404 no <nil>",
+		"HTTP/1.1 500 Sorry\r\n\r\nno":                                                     "500 no <nil>",
+		"HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\n\r\nno":                            "403 no unexpected EOF",
+		"HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nno":              "404 no unexpected EOF",
+		"HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\n\r\n":                               "500 invalid upgrade response: status code 302\n <nil>",
+		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok":                                   "500 invalid upgrade response: status code 200\n <nil>",
+		"nonsense\r\n\r\n":                   "500 malformed HTTP response \"nonsense\"\n <nil>",
+		"HTTP/1.1 403 Forbidden\r\nX: y\r\n": "500 unexpected EOF\n <nil>",
+	} {
+		s := newRawBackend(t, nil, func(conn net.Conn, _ *bufio.Reader) { _, _ = io.WriteString(conn, say) })
+		resp, err := http.ReadResponse(bufio.NewReader(s.ask(t, "/target")), nil)
+		if err != nil {
+			t.Errorf("%q: %v", say, err)
+			continue
+		}
+		text, err := io.ReadAll(resp.Body)
+		if got := fmt.Sprintf("%d %s %v", resp.StatusCode, text, err); got != want {
+			t.Errorf("%q: %q, want %q", say, got, want)
+		}
+		if want[0] == '4' && !resp.Close {
+			t.Errorf("%q: the connection was not closed", say)
+		}
+	}
+}
+
+// TestUpgradedConnectionCopiesBothDirections checks all data from the first byte to the end of
+// either side.
+func TestUpgradedConnectionCopiesBothDirections(t *testing.T) {
+	for _, path := range []string{"/target", "/kubelet", "/exec"} {
+		for _, goes := range []string{"client", "other"} {
+			over := make(chan bool, 1)
+			s := newRawBackend(t, nil, func(conn net.Conn, read *bufio.Reader) {
+				_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\n"+upgradeHeaders+"x-odd-CASE:  kept \r\n\r\nfirst\n")
+				for {
+					line, err := read.ReadString('\n')
+					if err != nil || line == "go\n" {
+						break
+					}
+					_, _ = io.WriteString(conn, line)
+				}
+				over <- true
+			})
+			conn := s.ask(t, path)
+			_, _ = io.WriteString(conn, "early\n")
+			read := bufio.NewReader(conn)
+			var got string
+			for !strings.HasSuffix(got, "early\n") {
+				line, err := read.ReadString('\n')
+				if err != nil {
+					t.Fatalf("%s: %q %v", path, got, err)
+				}
+				got += line
+			}
+			if want := "HTTP/1.1 101 Switching Protocols\r\n" + upgradeHeaders + "x-odd-CASE:  kept \r\n\r\nfirst\nearly\n"; got != want {
+				t.Errorf("%s: %q, want %q", path, got, want)
+			}
+			if goes == "client" {
+				conn.Close()
+			} else {
+				_, _ = io.WriteString(conn, "go\n")
+				if _, err := read.ReadByte(); err != io.EOF {
+					t.Errorf("%s: %v", path, err)
+				}
+			}
+			waitFor(t, over)
+		}
+	}
+}
+
+// TestUnrequestedStreamProtocolFails checks that a command fails with an error if the kubelet
+// selects another protocol.
+func TestUnrequestedStreamProtocolFails(t *testing.T) {
+	for _, protocol := range []string{"v9.channel.k8s.io", "v5.channel.k8s.io, v4.channel.k8s.io"} {
+		s := newRawBackend(t, nil, func(conn net.Conn, _ *bufio.Reader) {
+			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: "+protocol+"\r\n\r\n")
+			_, _ = io.Copy(io.Discard, conn)
+		})
+		x, err := remotecommand.NewWebSocketExecutor(&rest.Config{Host: s.URL}, http.MethodGet, s.URL+"/exec/translated")
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: io.Discard})
+		if err == nil || !strings.Contains(err.Error(), "which was not requested") {
+			t.Errorf("%s: %v", protocol, err)
+		}
+	}
+}

@@ -1,0 +1,348 @@
+package kubeletproxy_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
+
+	"binnacle/services/apiserver/internal/proxy/kubeletproxy"
+)
+
+// counters returns the counters of a registry by name and code.
+func counters(t *testing.T, g prometheus.Gatherer) map[string]float64 {
+	t.Helper()
+	families, err := g.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			out[f.GetName()+" "+m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
+		}
+	}
+	return out
+}
+
+// dial opens a WebSocket at a path of the front end.
+func (f *front) dial(t *testing.T, path, protocol string) (*websocket.Conn, int, string) {
+	t.Helper()
+	d := websocket.Dialer{Subprotocols: []string{protocol}}
+	ws, resp, err := d.DialContext(t.Context(), "ws"+strings.TrimPrefix(f.URL, "http")+path, nil)
+	if resp == nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err == nil {
+		return ws, resp.StatusCode, ""
+	}
+	text, _ := io.ReadAll(resp.Body)
+	return nil, resp.StatusCode, string(text)
+}
+
+const (
+	tunnelled = "SPDY/3.1+portforward.k8s.io"
+	channels  = "v5.channel.k8s.io"
+)
+
+// TestKubeletErrorsReachClient checks that the text of an error is forwarded up to a limit.
+func TestKubeletErrorsReachClient(t *testing.T) {
+	f := newFront(t, true)
+	for how, c := range map[string]struct {
+		code int
+		text string
+	}{
+		"absent":  {http.StatusNotFound, "could not find the requested resource"},
+		"400":     {http.StatusBadRequest, "refused with 400"},
+		"403":     {http.StatusForbidden, "refused with 403"},
+		"500":     {http.StatusInternalServerError, "Internal error occurred: refused with 500"},
+		"503":     {http.StatusServiceUnavailable, "currently unable to handle the request"},
+		"cut":     {http.StatusInternalServerError, "unexpected EOF"},
+		"hangup":  {http.StatusInternalServerError, "EOF"},
+		"101":     {http.StatusSwitchingProtocols, ""},
+		"much":    {http.StatusBadRequest, "xxx"},
+		"api-409": {http.StatusConflict, "the server reported a conflict"},
+	} {
+		at := *f.kubelet
+		at.Path = "/containerLogs/ns/p/" + how
+		log, err := f.up.Log(t.Context(), kubeletproxy.Kubelet, &at, "p")
+		if err == nil {
+			log.Close()
+			t.Errorf("log %s: no error", how)
+			continue
+		}
+		w := httptest.NewRecorder()
+		plainErrors{}.Error(w, nil, err)
+		if w.Code != c.code && c.code != http.StatusSwitchingProtocols || !strings.Contains(w.Body.String(), c.text) || w.Body.Len() > 51<<10 {
+			t.Errorf("log %s: %d, %d bytes: %.200s", how, w.Code, w.Body.Len(), w.Body)
+		}
+		if c.code == http.StatusSwitchingProtocols {
+			continue // starts a port-forward
+		}
+		ws, code, text := f.dial(t, "/portForward/ns/p/"+how, tunnelled)
+		if ws != nil || code != c.code || !strings.Contains(text, c.text) {
+			t.Errorf("port %s: %d %s", how, code, text)
+		}
+	}
+	got := counters(t, f.registry)
+	for code, n := range map[string]float64{"404": 1, "400": 2, "403": 1, "409": 1, "503": 1, "500": 3} {
+		if at := "apiserver_stream_tunnel_requests_total " + code; got[at] != n {
+			t.Errorf("%s: %v of %v", at, got[at], got)
+		}
+	}
+}
+
+func TestCommandResultsAreCounted(t *testing.T) {
+	f := newFront(t, true)
+	run := func(path string) error {
+		x, err := remotecommand.NewWebSocketExecutor(&rest.Config{Host: f.URL}, http.MethodGet, f.URL+path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: io.Discard})
+	}
+	if err := run("/exec/ns/pod/c?stdout=true&command=true"); err != nil {
+		t.Error(err)
+	}
+	if err := run("/exec/ns/pod/c?stdout=true&command=exit&command=7"); err == nil {
+		t.Error("exit code: got no error")
+	}
+	if err := run("/exec/ns/pod/api-404?stdout=true"); err == nil || !strings.Contains(err.Error(), "refused by the API") || strings.Contains(err.Error(), "Internal error") {
+		t.Errorf("got %v, want the error of the kubelet", err)
+	}
+	if err := run("/exec/ns/pod/hangup?stdout=true"); err == nil {
+		t.Error("broken connection: got no error")
+	}
+	got := counters(t, f.registry)
+	for code, n := range map[string]float64{"200": 2, "404": 1, "500": 1} {
+		if at := "apiserver_stream_translator_requests_total " + code; got[at] != n {
+			t.Errorf("%s: %v of %v", at, got[at], got)
+		}
+	}
+}
+
+// TestInvalidHandshakeIsBadRequest covers exec and port-forward.
+func TestInvalidHandshakeIsBadRequest(t *testing.T) {
+	f := newFront(t, true)
+	for path, protocol := range map[string]string{"/exec/ns/pod/c?stdout=true": channels, "/portForward/ns/pod": tunnelled} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.URL+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"}, "Sec-Websocket-Protocol": {protocol}}
+		resp, err := http.DefaultTransport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s: %s", path, resp.Status)
+		}
+	}
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+}
+
+// TestUntranslatedWebSocketIsForwarded checks that the kubelet, which does not support WebSocket
+// here, responds.
+func TestUntranslatedWebSocketIsForwarded(t *testing.T) {
+	f := newFront(t, false)
+	for path, protocol := range map[string]string{"/exec/ns/pod/c?stdout=true": channels, "/portForward/ns/pod": tunnelled} {
+		if ws, code, text := f.dial(t, path, protocol); ws != nil || code < http.StatusBadRequest {
+			t.Errorf("%s: %d %s", path, code, text)
+		}
+	}
+}
+
+// TestHijackedConnectionEndsWithRequest checks both protocols.
+func TestHijackedConnectionEndsWithRequest(t *testing.T) {
+	f := newFront(t, true)
+	ctx, cancel := context.WithCancel(t.Context())
+	f.ctx = ctx
+	for name, x := range f.executors(t, "stdin=true&stdout=true&command=cat") {
+		in, say := io.Pipe()
+		out, seen := io.Pipe()
+		done := make(chan error, 1)
+		go func() {
+			done <- x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: in, Stdout: seen})
+		}()
+		go func() { _, _ = say.Write([]byte("x")) }()
+		if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		<-done // the connection has ended
+		say.Close()
+		out.Close()
+		t.Log(name)
+		ctx, cancel = context.WithCancel(t.Context())
+		f.ctx = ctx
+	}
+	cancel()
+}
+
+// writePair writes a certificate and its key.
+func writePair(t *testing.T, dir, name string) (certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certFile, keyFile = filepath.Join(dir, "client.crt"), filepath.Join(dir, "client.key")
+	for file, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "EC PRIVATE KEY", Bytes: raw}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return certFile, keyFile
+}
+
+// TestClientCertificateIsRenewed checks that busy connections use a renewed certificate, and never
+// half of it.
+func TestClientCertificateIsRenewed(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.TLS.PeerCertificates[0].Subject.CommonName)
+	}))
+	s.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS12}
+	s.StartTLS()
+	defer s.Close()
+	o := verified(t, s)
+	o.CertFile, o.KeyFile = writePair(t, t.TempDir(), "first")
+	up, err := kubeletproxy.New(o, prometheus.NewRegistry(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer up.Close()
+	at, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := func(to kubeletproxy.To) string {
+		t.Helper()
+		log, err := up.Log(t.Context(), to, at, "p")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer log.Close()
+		text, err := io.ReadAll(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	both := []kubeletproxy.To{kubeletproxy.Kubelet, kubeletproxy.UnverifiedKubelet}
+	expect := func(name string) {
+		t.Helper()
+		for _, to := range both {
+			if got := known(to); got != name {
+				t.Errorf("got client certificate %q, want %s", got, name)
+			}
+		}
+	}
+	expect("first")
+	cert, key := writePair(t, t.TempDir(), "second")
+	if err := os.Rename(cert, o.CertFile); err != nil {
+		t.Fatal(err)
+	}
+	up.Close() // later requests use new connections
+	expect("first")
+	if err := os.Rename(key, o.KeyFile); err != nil {
+		t.Fatal(err)
+	}
+	for until := time.Now().Add(20 * time.Second); known(kubeletproxy.Kubelet) != "second"; {
+		if time.Now().After(until) {
+			t.Fatal("the renewed certificate was not used")
+		}
+	}
+	expect("second")
+	w := httptest.NewRecorder()
+	_, port, _ := net.SplitHostPort(at.Host)
+	up.Proxy(w, httptest.NewRequest(http.MethodGet, "/", nil), kubeletproxy.Target, &url.URL{Scheme: "https", Host: net.JoinHostPort("127.0.0.1", port)}, plainErrors{})
+	if strings.Contains(w.Body.String(), "second") {
+		t.Error("the certificate for kubelets was presented to a target")
+	}
+}
+
+func TestValidateOptions(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := writePair(t, dir, "a")
+	empty := filepath.Join(dir, "empty")
+	if err := os.WriteFile(empty, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		change  func(*kubeletproxy.Options)
+		invalid string
+		fails   string // error of New
+	}{
+		"the defaults":        {change: func(*kubeletproxy.Options) {}},
+		"a pair":              {change: func(o *kubeletproxy.Options) { o.CertFile, o.KeyFile = cert, key }},
+		"no key":              {change: func(o *kubeletproxy.Options) { o.CertFile = cert }, invalid: "go together", fails: "--kubelet-client-certificate"},
+		"no certificate":      {change: func(o *kubeletproxy.Options) { o.KeyFile = key }, invalid: "go together"},
+		"a pair of nothing":   {change: func(o *kubeletproxy.Options) { o.CertFile, o.KeyFile = empty, key }, fails: "--kubelet-client-certificate"},
+		"port 0":              {change: func(o *kubeletproxy.Options) { o.Port = 0 }, invalid: "0 is no port"},
+		"a large port":        {change: func(o *kubeletproxy.Options) { o.Port = 65536 }, invalid: "65536 is no port"},
+		"the largest port":    {change: func(o *kubeletproxy.Options) { o.Port = 65535 }},
+		"time that runs back": {change: func(o *kubeletproxy.Options) { o.Timeout = -1 }, invalid: "--kubelet-timeout"},
+		"no authority":        {change: func(o *kubeletproxy.Options) { o.CAFile = filepath.Join(dir, "none") }, fails: "no such file"},
+		"an empty authority":  {change: func(o *kubeletproxy.Options) { o.CAFile = empty }, fails: "has no certificate"},
+	} {
+		o := kubeletproxy.NewOptions()
+		c.change(&o)
+		text := ""
+		for _, err := range o.Validate() {
+			text += err.Error()
+		}
+		if (text == "") != (c.invalid == "") || !strings.Contains(text, c.invalid) {
+			t.Errorf("%s: %q, want %q", name, text, c.invalid)
+		}
+		up, err := kubeletproxy.New(o, prometheus.NewRegistry(), nil)
+		if (err == nil) != (c.fails == "") || err != nil && !strings.Contains(err.Error(), c.fails) {
+			t.Errorf("%s: %v, want %q", name, err, c.fails)
+		}
+		if up != nil {
+			up.Close()
+		}
+	}
+}
+
+func TestInvalidTargetHosts(t *testing.T) {
+	if kubeletproxy.Allowed(nil) {
+		t.Error("Allowed(nil) = true")
+	}
+	if err := kubeletproxy.CheckHost(t.Context(), "no-such-host.invalid"); err == nil {
+		t.Error("host without address: got no error")
+	}
+	if err := kubeletproxy.CheckHost(t.Context(), ""); err == nil {
+		t.Error("empty host: got no error")
+	}
+}

@@ -1,0 +1,123 @@
+package responselimit_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"binnacle/services/apiserver/internal/proxy/responselimit"
+)
+
+// TestTooManyHeaderFieldsFail checks the limit on the number of fields.
+func TestTooManyHeaderFieldsFail(t *testing.T) {
+	for many, want := range map[int]int{responselimit.MaxFields - 10: http.StatusOK, responselimit.MaxFields + 1: http.StatusBadGateway} {
+		s := front(t, responselimit.NewPageLimiter(), func(w http.ResponseWriter, _ *http.Request) {
+			conn, rw, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				panic(err)
+			}
+			defer conn.Close()
+			_, _ = rw.WriteString("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n" + strings.Repeat("A:\r\n", many) + "\r\nok")
+			_ = rw.Flush()
+		})
+		if resp, _ := ask(t, s, "/here/x", 1<<10); resp.StatusCode != want {
+			t.Errorf("%d fields: got %d, want %d", many, resp.StatusCode, want)
+		}
+	}
+}
+
+// TestOtherMediaTypesAreStreamed checks that only HTML pages are buffered.
+func TestOtherMediaTypesAreStreamed(t *testing.T) {
+	over := make(chan bool)
+	s := front(t, responselimit.NewPageLimiter(), func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, "first")
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-over:
+		case <-r.Context().Done():
+		}
+	})
+	if _, got := ask(t, s, "/here/x", 5); got != "first" {
+		t.Errorf("got %q", got)
+	}
+	close(over)
+}
+
+// TestLongPagesReleaseTheirSlot checks that a page that is too long to be rewritten holds no slot.
+func TestLongPagesReleaseTheirSlot(t *testing.T) {
+	long := make(chan bool)
+	s := front(t, responselimit.NewPageLimiter(), func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		if r.URL.Path != "/long" {
+			_, _ = io.WriteString(w, link)
+			return
+		}
+		_, _ = io.WriteString(w, strings.Repeat("a", 2<<20))
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-long:
+		case <-r.Context().Done():
+		}
+	})
+	defer close(long)
+	for range 20 {
+		if resp, _ := ask(t, s, "/here/long", 1); resp.Header.Get("Content-Type") != "text/HTML" {
+			t.Fatalf("got type %q", resp.Header.Get("Content-Type"))
+		}
+	}
+	if _, got := ask(t, s, "/here/page", 1<<20); !strings.Contains(got, "/here/x") {
+		t.Errorf("a short page was not rewritten: %q", got)
+	}
+}
+
+// TestUnusualCompressionIsNotRewritten covers data that starts with empty blocks, concatenated
+// streams, and invalid data.
+func TestUnusualCompressionIsNotRewritten(t *testing.T) {
+	var late bytes.Buffer
+	z := gzip.NewWriter(&late)
+	for late.Len() < 2<<20 {
+		_ = z.Flush() // an empty block
+	}
+	_, _ = io.WriteString(z, strings.Repeat("a", 8<<20))
+	_ = z.Close()
+	for name, c := range map[string]struct {
+		text, kind string
+		code       int
+	}{
+		"empty blocks first": {late.String(), "text/HTML", http.StatusOK},
+		"too long":           {zipped(strings.Repeat("a", 2<<20)), "text/HTML", http.StatusOK},
+		"not compressed":     {"plain", "text/plain; charset=utf-8", http.StatusBadGateway},
+	} {
+		s := front(t, responselimit.NewPageLimiter(), func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			w.Header().Set("Content-Encoding", "gzip")
+			_, _ = io.WriteString(w, c.text)
+		})
+		resp, _ := ask(t, s, "/here/x", 16<<20)
+		if kind := resp.Header.Get("Content-Type"); resp.StatusCode != c.code || kind != c.kind {
+			t.Errorf("%s: got %d, type %q", name, resp.StatusCode, kind)
+		}
+	}
+}
+
+// TestOwnHeadersAreRemoved covers headers and trailers that only this server may set.
+func TestOwnHeadersAreRemoved(t *testing.T) {
+	s := front(t, responselimit.NewPageLimiter(), func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Audit-Id", "forged")
+		w.Header().Set("Trailer", "Other, Audit-Id")
+		_, _ = io.WriteString(w, "text")
+		_ = http.NewResponseController(w).Flush()
+		w.Header().Set("Other", "kept")
+		w.Header().Set("Audit-Id", "forged")
+		w.Header().Set(http.TrailerPrefix+"X-Kubernetes-Pf-Flowschema-Uid", "forged")
+	})
+	resp, _ := ask(t, s, "/here/x", 1<<10)
+	if all := fmt.Sprint(resp.Header, resp.Trailer); strings.Contains(all, "forged") || resp.Trailer.Get("Other") != "kept" {
+		t.Errorf("got headers %v, trailers %v", resp.Header, resp.Trailer)
+	}
+}

@@ -1,0 +1,160 @@
+package responselimit
+
+import (
+	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+)
+
+const (
+	// maxPage is the maximum size in bytes of a page whose links are rewritten, compressed and
+	// uncompressed. maxWritten is the approximate maximum size of the rewritten page.
+	maxPage      = 1 << 20
+	maxRewritten = 4 << 20
+	// maxPages is the number of pages that are held at a time, each until its response has ended.
+	maxPages = 16
+
+	html = "text/html"
+	// skippedHTML is the same media type in a spelling that the proxy does not recognize. The proxy
+	// compares case-sensitively, but clients do not (RFC 9110, 8.3.1).
+	skippedHTML = "text/HTML"
+)
+
+// PageLimiter limits the number of pages that are held while their links are rewritten.
+type PageLimiter struct{ slots chan struct{} }
+
+// NewPageLimiter returns a PageLimiter for maxPages pages.
+func NewPageLimiter() *PageLimiter { return &PageLimiter{make(chan struct{}, maxPages)} }
+
+// Transport returns a round tripper for a proxy that rewrites links. Pages that are too large for
+// that, or exceed its limit, pass unchanged. The contexts of requests must end with the
+// response.
+func (r *PageLimiter) Transport(below http.RoundTripper) http.RoundTripper {
+	return &limitedTransport{below, r}
+}
+
+type limitedTransport struct {
+	http.RoundTripper
+	limiter *PageLimiter
+}
+
+// WrappedRoundTripper lets an upgrade find the transport.
+func (b *limitedTransport) WrappedRoundTripper() http.RoundTripper { return b.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (b *limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := b.RoundTripper.RoundTrip(r.WithContext(untraced{r.Context()}))
+	if err != nil {
+		return nil, err
+	}
+	if countFields(resp.Header) > MaxFields {
+		_ = resp.Body.Close()
+		return nil, ErrHead
+	}
+	DropOwn(resp.Header)
+	DropOwn(resp.Trailer)
+	resp.Body = &trailerFilter{resp.Body, resp}
+	if !isPage(resp) {
+		return resp, nil
+	}
+	select {
+	case b.limiter.slots <- struct{}{}:
+	default:
+		skipRewrite(resp)
+		return resp, nil
+	}
+	release := func() { <-b.limiter.slots }
+	stop := context.AfterFunc(r.Context(), release)
+	// Each link grows by at most the location that the proxy sends to the server.
+	link := len("https://") + len(r.Header.Get("X-Forwarded-Host")) + len(r.Header.Get("X-Forwarded-Uri"))
+	if !readPage(resp, link) {
+		if stop() {
+			release()
+		}
+		skipRewrite(resp)
+	}
+	return resp, nil
+}
+
+// untraced is a context that hides the client trace, which receives informational responses.
+// Without it, the transport bounds their number and the proxy does not forward them.
+type untraced struct{ context.Context }
+
+// Value implements context.Context.
+func (u untraced) Value(key any) any {
+	v := u.Context.Value(key)
+	if _, trace := v.(*httptrace.ClientTrace); trace {
+		return nil
+	}
+	return v
+}
+
+// isPage reports whether the proxy would rewrite a response. The proxy has the same check.
+func isPage(resp *http.Response) bool {
+	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+	return strings.TrimSpace(kind) == html
+}
+
+// skipRewrite prevents the proxy from rewriting a response.
+func skipRewrite(resp *http.Response) {
+	kind := resp.Header.Get("Content-Type")
+	resp.Header.Set("Content-Type", strings.Replace(kind, html, skippedHTML, 1))
+}
+
+// readPage reads a page and reports whether it may be rewritten. In either case, the whole page can
+// still be read from the response.
+func readPage(resp *http.Response, link int) bool {
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxPage+1))
+	rest := io.Reader(resp.Body)
+	if err != nil { // the proxy gets the error
+		rest = errorReader{err}
+	}
+	resp.Body = body{io.MultiReader(bytes.NewReader(text), rest), resp.Body}
+	return len(text) <= maxPage && fits(text, resp.Header.Get("Content-Encoding"), link)
+}
+
+// fits reports whether a page stays small when it is decompressed and each of its attributes grows.
+// The proxy reports errors of the compression.
+func fits(text []byte, encoding string, link int) bool {
+	var plain io.Reader = bytes.NewReader(text)
+	switch encoding {
+	case "gzip":
+		z, err := gzip.NewReader(plain)
+		if err != nil {
+			return true
+		}
+		plain = z
+	case "deflate":
+		plain = flate.NewReader(plain)
+	}
+	size, links := 0, 0
+	part := make([]byte, 32<<10)
+	for {
+		n, err := plain.Read(part)
+		size += n
+		links += bytes.Count(part[:n], []byte("="))
+		if size > maxPage || size+links*link > maxRewritten {
+			return false
+		}
+		if err != nil {
+			return true
+		}
+	}
+}
+
+// body is the body of a response after a part of it was read.
+type body struct {
+	io.Reader
+	io.Closer
+}
+
+// errorReader is a reader that returns an error.
+type errorReader struct{ err error }
+
+// Read implements io.Reader.
+func (f errorReader) Read([]byte) (int, error) { return 0, f.err }

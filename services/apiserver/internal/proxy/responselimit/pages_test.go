@@ -1,0 +1,209 @@
+package responselimit_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/proxy"
+
+	"binnacle/services/apiserver/internal/proxy/responselimit"
+)
+
+// errs responds with the text of an error.
+type errs struct{}
+
+func (errs) Error(w http.ResponseWriter, _ *http.Request, err error) {
+	http.Error(w, err.Error(), http.StatusBadGateway)
+}
+
+// front starts a proxy that rewrites links, in front of a server.
+func front(t *testing.T, limiter *responselimit.PageLimiter, serve http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	behind := httptest.NewServer(serve)
+	t.Cleanup(behind.Close)
+	at, err := url.Parse(behind.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	below := &http.Transport{DisableCompression: true, MaxResponseHeaderBytes: 1 << 16}
+	t.Cleanup(below.CloseIdleConnections)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Own", "kept")
+		to := *at
+		to.Path = strings.TrimPrefix(r.URL.Path, "/here")
+		proxy.NewUpgradeAwareHandler(&to, limiter.Transport(below), true, false, errs{}).ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// ask returns a response and at most limit bytes of its body.
+func ask(t *testing.T, s *httptest.Server, path string, limit int64) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Accept-Encoding", "gzip") // disables transparent decompression
+	resp, err := s.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	text, err := io.ReadAll(io.LimitReader(resp.Body, limit))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(text)
+}
+
+const link = `<a href="/x">x</a>`
+
+func zipped(text string) string {
+	var out bytes.Buffer
+	z := gzip.NewWriter(&out)
+	_, _ = io.WriteString(z, text)
+	_ = z.Close()
+	return out.String()
+}
+
+// TestSmallPagesAreRewritten checks that other responses pass unchanged.
+func TestSmallPagesAreRewritten(t *testing.T) {
+	for _, tt := range []struct {
+		name, kind, text string
+		compressed       bool
+		want             string // "" for what was sent
+		wantKind         string
+	}{
+		{name: "a page", kind: "text/html; charset=utf-8", text: link, want: "/here/x", wantKind: "text/html; charset=utf-8"},
+		{name: "a page, compressed", kind: "text/html", text: zipped(link), compressed: true, want: "/here/x", wantKind: "text/html"},
+		{name: "another type", kind: "text/plain", text: link, wantKind: "text/plain"},
+		{name: "a long page", kind: "text/html; charset=utf-8", text: strings.Repeat(link, 1<<17), wantKind: "text/HTML; charset=utf-8"},
+		{name: "a page that is long when it is read", kind: "text/html", text: zipped(strings.Repeat("a", 8<<20)), compressed: true, wantKind: "text/HTML"},
+		{name: "a page of links", kind: "text/html", text: strings.Repeat("<a href=/>", 100_000), wantKind: "text/HTML"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := front(t, responselimit.NewPageLimiter(), func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", tt.kind)
+				if tt.compressed {
+					w.Header().Set("Content-Encoding", "gzip")
+				}
+				_, _ = io.WriteString(w, tt.text)
+			})
+			resp, got := ask(t, s, "/here/"+strings.Repeat("p", 100), 16<<20)
+			if kind := resp.Header.Get("Content-Type"); kind != tt.wantKind || !strings.EqualFold(kind, tt.kind) {
+				t.Errorf("got type %q, want %q", kind, tt.wantKind)
+			}
+			if tt.want == "" {
+				if got != tt.text {
+					t.Errorf("got %d bytes, want the %d bytes unchanged", len(got), len(tt.text))
+				}
+				return
+			}
+			if tt.compressed {
+				z, err := gzip.NewReader(strings.NewReader(got))
+				if err != nil {
+					t.Fatal(err)
+				}
+				text, _ := io.ReadAll(z)
+				got = string(text)
+			}
+			if !strings.Contains(got, tt.want) {
+				t.Errorf("got %q", got)
+			}
+		})
+	}
+}
+
+// TestEndlessPageIsStreamed checks that a page without end is not buffered.
+func TestEndlessPageIsStreamed(t *testing.T) {
+	s := front(t, responselimit.NewPageLimiter(), func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		for r.Context().Err() == nil {
+			if _, err := io.WriteString(w, strings.Repeat(link, 1000)); err != nil {
+				return
+			}
+		}
+	})
+	if resp, got := ask(t, s, "/here/page", 2<<20); resp.StatusCode != http.StatusOK || len(got) != 2<<20 {
+		t.Errorf("got %d, %d bytes", resp.StatusCode, len(got))
+	}
+}
+
+// TestPageSlotsAreReleased checks that pages are not rewritten while others hold all slots, and are
+// rewritten again afterwards.
+func TestPageSlotsAreReleased(t *testing.T) {
+	came := make(chan bool, 100)
+	s := front(t, responselimit.NewPageLimiter(), func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		if r.URL.Path == "/slow" {
+			_ = http.NewResponseController(w).Flush()
+			came <- true
+			<-r.Context().Done()
+			return
+		}
+		_, _ = io.WriteString(w, link)
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := make(chan bool)
+	const pages = 16
+	for range pages {
+		go func() {
+			r, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/here/slow", nil)
+			if resp, err := s.Client().Do(r); err == nil {
+				_ = resp.Body.Close()
+			}
+			gone <- true
+		}()
+	}
+	for range pages {
+		<-came
+	}
+	rewritten := func() bool {
+		_, got := ask(t, s, "/here/page", 1<<20)
+		return strings.Contains(got, "/here/x")
+	}
+	for rewritten() { // until the last page holds its slot
+	}
+	cancel()
+	for range pages {
+		<-gone
+	}
+	for !rewritten() { // until the last page has released its slot
+	}
+}
+
+// TestInformationalResponsesAreDropped checks that they do not remove headers of this server, and
+// that their number is bounded.
+func TestInformationalResponsesAreDropped(t *testing.T) {
+	for _, tt := range []struct {
+		many int
+		want int
+	}{{2, http.StatusOK}, {1 << 30, http.StatusBadGateway}} {
+		s := front(t, responselimit.NewPageLimiter(), func(w http.ResponseWriter, _ *http.Request) {
+			conn, rw, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				panic(err)
+			}
+			defer conn.Close()
+			for range tt.many {
+				if _, err := rw.WriteString("HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"); err != nil {
+					return
+				}
+			}
+			_, _ = rw.WriteString("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+			_ = rw.Flush()
+		})
+		resp, _ := ask(t, s, "/here/x", 1<<10)
+		if resp.StatusCode != tt.want || resp.Header.Get("Own") != "kept" || resp.Header.Get("Link") != "" {
+			t.Errorf("%d informational responses: got %d %v, want %d", tt.many, resp.StatusCode, resp.Header, tt.want)
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package reverseproxy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/httpstream"
+	"k8s.io/apimachinery/pkg/util/proxy"
+	"k8s.io/client-go/transport"
+
+	"binnacle/libs/tracing"
+	"binnacle/services/apiserver/internal/proxy/clientcerts"
+	"binnacle/services/apiserver/internal/proxy/responselimit"
+	"binnacle/services/apiserver/internal/proxy/upgrade"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// Proxy is the reverse proxy for one server.
+type Proxy struct {
+	// Locate returns the current URL of a path of the server.
+	Locate func(ctx context.Context, path string) (*url.URL, error)
+	// Connections is the connection pool. Proxy adds bounds to it.
+	Connections *clientcerts.Pool
+	Breaker     *Breaker
+	Pages       *responselimit.PageLimiter
+	// AcquireSlot, if set, acquires a slot for a request that upgrades its connection. Such a request may
+	// last as long as both sides like. release releases the slot.
+	AcquireSlot func(*http.Request) (release func(), err error)
+	// LongRunning reports whether a request may last as long as both sides like.
+	LongRunning func(context.Context) bool
+	// FollowRedirects passes redirects of the server to the client.
+	FollowRedirects bool
+	// OnError, if set, is called with the error of a failed request.
+	OnError func(error)
+	// Traces, if set, creates spans for proxied requests.
+	Traces *tracing.Provider
+	Logger *slog.Logger
+	// Name identifies the server in the log.
+	Name string
+}
+
+// Serve proxies a request as its user. more holds additional headers that only this server may set.
+func (p *Proxy) Serve(w http.ResponseWriter, in *http.Request, more http.Header) {
+	user := request.UserFrom(in.Context())
+	if user == nil {
+		http.Error(w, "missing user", http.StatusInternalServerError)
+		return
+	}
+	upgrades := httpstream.IsUpgradeRequest(in)
+	if upgrades && p.AcquireSlot != nil {
+		release, err := p.AcquireSlot(in)
+		if err != nil {
+			reject(w, errTooManyRequests)
+			return
+		}
+		defer release()
+	}
+	ctx, c, err := p.Breaker.begin(in.Context(), request.Principal(in.Context()), p.LongRunning(in.Context()))
+	if err != nil {
+		reject(w, err)
+		return
+	}
+	defer c.end()
+	at, err := p.Locate(ctx, in.URL.Path)
+	if err != nil {
+		p.Logger.Warn("failed to locate the server of an API", "server", p.Name, "error", err)
+		http.Error(w, Unavailable, http.StatusServiceUnavailable)
+		return
+	}
+	at.RawQuery = in.URL.Query().Encode()
+	out := in.Clone(ctx)
+	out.URL, out.Host = at, at.Host
+	out.Trailer = nil // some servers take trailers for headers
+	setHeaders(out.Header, more)
+	out.Header.Set("Audit-Id", w.Header().Get("Audit-Id"))
+	reply := &errorResponder{proxy: p, call: c}
+	if upgrades { // the round tripper does not open such connections
+		transport.SetAuthProxyHeaders(out, user.Name, user.UID, user.Groups, user.Extra)
+		out.Header.Set("Connection", "Upgrade") // proxies on the way remove other options
+		u := upgrade.Proxy{URL: at, Transport: p.Connections.Transport(), Timeout: upgrade.DefaultTimeout, Errors: reply, Life: request.Life(in.Context())}
+		u.OnResponse = func(upgraded bool) {
+			if c.long = c.long || upgraded; upgraded {
+				request.Begun(ctx) // the rest is the client's time
+			}
+			c.responded()
+		}
+		u.Serve(w, out)
+		return
+	}
+	authenticated := transport.NewAuthProxyRoundTripper(user.Name, user.UID, user.Groups, user.Extra, p.Traces.Transport(p.Pages.Transport(&recordingTransport{p.Connections, reply})))
+	h := proxy.NewUpgradeAwareHandler(at, authenticated, true, false, reply)
+	h.RejectForwardingRedirects = !p.FollowRedirects
+	h.ServeHTTP(w, out)
+}
+
+// Unavailable is the default text of a rejection.
+const Unavailable = "service unavailable"
+
+// reject responds to a request that may not be proxied.
+func reject(w http.ResponseWriter, err error) {
+	w.Header().Set("Retry-After", "1")
+	if errors.Is(err, errTooManyRequests) {
+		http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
+		return
+	}
+	http.Error(w, err.Error(), http.StatusServiceUnavailable)
+}
+
+// setHeaders removes headers that are meant only for this server, and headers that only this server may
+// set. Servers that pass headers as variables do not distinguish - and _.
+func setHeaders(h, more http.Header) {
+	plain := func(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
+	own := map[string]bool{"authorization": true}
+	for name := range more {
+		own[plain(name)] = true
+	}
+	for name := range h {
+		if p := plain(name); own[p] || strings.HasPrefix(p, "impersonate-") || strings.HasPrefix(p, "x-remote-") {
+			delete(h, name)
+		}
+	}
+	for name, values := range more {
+		h[http.CanonicalHeaderKey(name)] = values
+	}
+}
+
+// recordingTransport records the response or the error of a request.
+type recordingTransport struct {
+	*clientcerts.Pool
+	reply *errorResponder
+}
+
+// RoundTrip implements http.RoundTripper.
+func (s *recordingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := s.Pool.RoundTrip(r)
+	if err != nil {
+		s.reply.reason = err
+		return resp, err
+	}
+	s.reply.call.responded()
+	if s.reply.call.long {
+		request.Begun(r.Context()) // the rest is the client's time
+	}
+	return resp, nil
+}
+
+// errorResponder responds when the server did not.
+type errorResponder struct {
+	proxy  *Proxy
+	call   *call
+	reason error // of the connection; later only its text is left
+}
+
+// Error implements proxy.ErrorResponder.
+func (e *errorResponder) Error(w http.ResponseWriter, r *http.Request, err error) {
+	var open *openError
+	switch {
+	case errors.As(context.Cause(r.Context()), &open):
+		reject(w, open)
+	case errors.Is(r.Context().Err(), context.DeadlineExceeded):
+		status.WriteTimeout(w)
+	default:
+		if e.proxy.OnError != nil {
+			e.proxy.OnError(cmp.Or(e.reason, err))
+		}
+		if r.Context().Err() == nil {
+			e.call.failed(err)
+		}
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	}
+}

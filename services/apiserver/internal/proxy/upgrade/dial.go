@@ -1,0 +1,137 @@
+package upgrade
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/proxy"
+
+	"binnacle/services/apiserver/internal/proxy/responselimit"
+)
+
+// DefaultTimeout is the maximum wait for the head of a response, from the start of the connection.
+// Clients usually wait less. Kubelets may wait minutes for container runtimes.
+const DefaultTimeout = 10 * time.Minute
+
+// errTimeout reports that the response did not arrive in time.
+var errTimeout = apierrors.NewTimeoutError("the server that was asked to upgrade the connection did not answer in time", 0)
+
+// Conn is a connection on which a request was answered. The caller must close it.
+type Conn struct {
+	net.Conn
+	// Response is the response to the request. The body of a rejection is read from the connection.
+	Response *http.Response
+
+	head []byte
+	read *bufio.Reader
+	stop func() bool
+}
+
+// Read reads the data after the head of the response.
+func (c *Conn) Read(b []byte) (int, error) { return c.read.Read(b) }
+
+// Close implements net.Conn.
+func (c *Conn) Close() error {
+	c.stop()
+	return c.Conn.Close()
+}
+
+// Upgraded reports whether the other side switches to another protocol.
+func (c *Conn) Upgraded() bool { return c.Response.StatusCode == http.StatusSwitchingProtocols }
+
+// outlast replaces the request's context as the lifetime of the connection. It returns false if the
+// connection has ended.
+func (c *Conn) outlast(life context.Context) bool {
+	if !c.stop() {
+		return false
+	}
+	c.stop = context.AfterFunc(life, func() { _ = c.Conn.Close() })
+	return true
+}
+
+// DropResponse drops the response. The data after it is kept.
+func (c *Conn) DropResponse() { c.Response, c.head = nil, nil }
+
+// Dial sends a request over a new connection and returns when the head of the response has arrived.
+// by configures the connection. within bounds the wait. The connection ends with the request's
+// context.
+func Dial(r *http.Request, by *http.Transport, within time.Duration) (*Conn, error) {
+	until := time.Now().Add(within)
+	dialing, cancel := context.WithDeadline(r.Context(), until)
+	defer cancel()
+	raw, err := proxy.DialURL(dialing, r.URL, by)
+	if err != nil {
+		return nil, &DialError{timeoutError(r.Context(), until, err)}
+	}
+	c := &Conn{Conn: raw, read: bufio.NewReader(raw)}
+	c.stop = context.AfterFunc(r.Context(), func() { _ = raw.Close() })
+	if err := c.ask(r, until); err != nil {
+		_ = c.Close()
+		return nil, timeoutError(r.Context(), until, err)
+	}
+	return c, nil
+}
+
+// DialError reports why the connection could not be opened.
+type DialError struct{ Err error }
+
+func (e *DialError) Error() string { return "error dialing backend: " + e.Err.Error() }
+
+// Unwrap supports errors.Is and errors.As.
+func (e *DialError) Unwrap() error { return e.Err }
+
+// timeoutError returns errSilent if the deadline has passed and the request has not ended, otherwise err.
+func timeoutError(ctx context.Context, until time.Time, err error) error {
+	if ctx.Err() == nil && !time.Now().Before(until) {
+		return errTimeout
+	}
+	return err
+}
+
+// ask sends the request and reads the head of the response.
+func (c *Conn) ask(r *http.Request, until time.Time) error {
+	if err := c.SetDeadline(until); err != nil {
+		return err
+	}
+	if err := r.Write(c.Conn); err != nil {
+		return fmt.Errorf("error sending request: %w", err)
+	}
+	var err error
+	if c.head, err = head(c.read); err != nil {
+		return err
+	}
+	if c.Response, err = http.ReadResponse(bufio.NewReader(io.MultiReader(bytes.NewReader(c.head), c.read)), r); err != nil {
+		return err
+	}
+	return c.SetDeadline(time.Time{})
+}
+
+// head reads the head of a response, and nothing after it.
+func head(from *bufio.Reader) ([]byte, error) {
+	var all []byte
+	for begin, lines := 0, 0; ; {
+		part, err := from.ReadSlice('\n')
+		all = append(all, part...)
+		switch {
+		case len(all) > responselimit.MaxHead, lines > responselimit.MaxFields:
+			return nil, responselimit.ErrHead
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case errors.Is(err, io.EOF):
+			return nil, io.ErrUnexpectedEOF
+		case err != nil:
+			return nil, err
+		case len(bytes.TrimRight(all[begin:], "\r\n")) == 0:
+			return all, nil
+		}
+		begin, lines = len(all), lines+1
+	}
+}

@@ -1,0 +1,182 @@
+package upgrade
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"strings"
+	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/proxy"
+
+	"binnacle/services/apiserver/internal/proxy/responselimit"
+)
+
+// rejectionTimeout bounds how long reading a rejection may take.
+const rejectionTimeout = 10 * time.Second
+
+// Proxy describes the target of an upgrade.
+type Proxy struct {
+	URL       *url.URL
+	Transport *http.Transport
+	// Timeout bounds the wait for the head of the response.
+	Timeout time.Duration
+	Errors  proxy.ErrorResponder
+	// Life, if set, replaces the request's context as the lifetime of the connections once the
+	// other side has agreed.
+	Life context.Context
+	// OnResponse, if set, is called when a response has arrived.
+	OnResponse func(agreed bool)
+}
+
+// Serve proxies a request, and splices both connections if the other side agrees. A rejection becomes
+// the response. Anything else is an error.
+func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request) {
+	out := utilnet.CloneRequest(r)
+	out.Trailer = nil // some servers take trailers for headers
+	utilnet.AppendForwardedForHeader(out)
+	out.URL = p.URL
+	backend, err := Dial(out, p.Transport, p.Timeout)
+	if err != nil {
+		p.Errors.Error(w, r, err)
+		return
+	}
+	defer backend.Close()
+	if p.OnResponse != nil {
+		p.OnResponse(backend.Upgraded())
+	}
+	switch code := backend.Response.StatusCode; {
+	case backend.Upgraded():
+		p.splice(w, r, backend)
+	case code < http.StatusBadRequest:
+		p.Errors.Error(w, r, fmt.Errorf("invalid upgrade response: status code %d", code))
+	default:
+		forwardRejection(w, r, backend)
+	}
+}
+
+// splice forwards the 101 response and splices the connections.
+func (p *Proxy) splice(w http.ResponseWriter, r *http.Request, backend *Conn) {
+	conn, buffers, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		p.Errors.Error(w, r, fmt.Errorf("error hijacking connection: %w", err))
+		return
+	}
+	defer conn.Close()
+	life := p.Life
+	if life == nil {
+		life = r.Context()
+	}
+	if !backend.outlast(life) {
+		return
+	}
+	defer context.AfterFunc(life, func() { _ = conn.Close() })()
+	if _, err := conn.Write(withoutOwnHeaders(backend.head)); err != nil {
+		return // the client is gone
+	}
+	backend.DropResponse() // frees memory, because the connection may last
+	Splice(&bufferedConn{conn, buffers.Reader}, backend)
+}
+
+// bufferedConn is a client's connection with buffered input.
+type bufferedConn struct {
+	net.Conn
+	read *bufio.Reader
+}
+
+// Read implements net.Conn.
+func (a *bufferedConn) Read(b []byte) (int, error) { return a.read.Read(b) }
+
+// withoutOwnHeaders returns the head without the header fields that only this server may set. The
+// rest is unchanged.
+func withoutOwnHeaders(head []byte) []byte {
+	var out []byte
+	own := false
+	for line := range bytes.Lines(head) {
+		name, _, _ := bytes.Cut(line, []byte(":"))
+		if folded := line[0] == ' ' || line[0] == '\t'; !folded {
+			own = responselimit.IsOwn(string(bytes.TrimSpace(name)))
+		}
+		if !own {
+			out = append(out, line...)
+		}
+	}
+	return out
+}
+
+// hopByHopHeaders lists the header fields that apply to a single connection.
+var hopByHopHeaders = []string{
+	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+}
+
+// forwardRejection forwards a rejection. The client may already have sent data in the new protocol, so the
+// connection cannot be used for another request.
+func forwardRejection(w http.ResponseWriter, r *http.Request, backend *Conn) {
+	from := backend.Response.Header
+	for _, named := range from["Connection"] {
+		for name := range strings.SplitSeq(named, ",") {
+			from.Del(textproto.TrimString(name))
+		}
+	}
+	for _, name := range hopByHopHeaders {
+		from.Del(name)
+	}
+	responselimit.DropOwn(from)
+	to := w.Header()
+	for name := range to { // Kubernetes forwards the response unchanged
+		if name != "Audit-Id" {
+			delete(to, name)
+		}
+	}
+	maps.Copy(to, from)
+	if r.ProtoMajor == 1 {
+		to.Set("Connection", "close")
+	}
+	w.WriteHeader(backend.Response.StatusCode)
+	err := backend.SetReadDeadline(time.Now().Add(rejectionTimeout))
+	if err == nil {
+		_, err = io.Copy(&flushingWriter{w, http.NewResponseController(w)}, backend.Response.Body)
+	}
+	if err != nil {
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler) // the client must notice that the response is incomplete
+	}
+}
+
+// flushingWriter flushes each write.
+type flushingWriter struct {
+	io.Writer
+	to *http.ResponseController
+}
+
+// Write implements io.Writer.
+func (p *flushingWriter) Write(b []byte) (int, error) {
+	n, err := p.Writer.Write(b)
+	if err == nil {
+		err = p.to.Flush()
+	}
+	return n, err
+}
+
+// Splice copies in both directions until one of them ends, and then closes both connections.
+func Splice(a, b net.Conn) {
+	done := make(chan struct{}, 2)
+	carry := func(to io.Writer, from io.Reader) {
+		_, _ = io.Copy(to, from) // after any error, the other direction ends too
+		done <- struct{}{}
+	}
+	go carry(a, b)
+	go carry(b, a)
+	<-done
+	_ = a.Close()
+	_ = b.Close()
+	<-done
+}

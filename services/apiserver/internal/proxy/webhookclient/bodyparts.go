@@ -1,0 +1,67 @@
+package webhookclient
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+)
+
+type bodyPartsKey struct{}
+
+// WithBodyParts returns a context whose requests, sent with a client of NewClient, have parts
+// appended to their bodies. Several requests can share parts without copies. The parts must not be
+// changed.
+func WithBodyParts(ctx context.Context, parts ...[]byte) context.Context {
+	return context.WithValue(ctx, bodyPartsKey{}, parts)
+}
+
+// withBodyParts returns a request with its complete body.
+func withBodyParts(r *http.Request) *http.Request {
+	parts, _ := r.Context().Value(bodyPartsKey{}).([][]byte)
+	if len(parts) == 0 || r.Body == nil || r.Body == http.NoBody || r.GetBody == nil {
+		return r
+	}
+	head, length := r.GetBody, r.ContentLength
+	for _, p := range parts {
+		length += int64(len(p))
+	}
+	out := r.WithContext(r.Context())
+	out.ContentLength = length
+	out.Body = &joinedBody{ReadCloser: r.Body, parts: parts}
+	out.GetBody = func() (io.ReadCloser, error) {
+		h, err := head()
+		if err != nil {
+			return nil, err
+		}
+		return &joinedBody{ReadCloser: h, parts: parts}, nil
+	}
+	return out
+}
+
+// joinedBody is a body followed by parts.
+type joinedBody struct {
+	io.ReadCloser
+	originalDone bool // the original body was read
+	at           bytes.Reader
+	parts        [][]byte
+}
+
+// Read implements io.Reader.
+func (j *joinedBody) Read(p []byte) (int, error) {
+	for {
+		from := io.Reader(j.ReadCloser)
+		if j.originalDone {
+			from = &j.at
+		}
+		n, err := from.Read(p)
+		if err != io.EOF || len(j.parts) == 0 {
+			return n, err
+		}
+		j.originalDone = true
+		j.at.Reset(j.parts[0])
+		if j.parts = j.parts[1:]; n > 0 {
+			return n, nil
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package webhookclient_test
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"math/big"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"binnacle/services/apiserver/internal/proxy/webhookclient"
+)
+
+// TestCountCertificateErrors counts errors by their cause.
+func TestCountCertificateErrors(t *testing.T) {
+	curve, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	primes, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		what          string
+		key           crypto.Signer
+		names         []string
+		addresses     []net.IP
+		signed        x509.SignatureAlgorithm
+		unnamed, sha1 float64
+	}{
+		{what: "nothing", key: curve, names: []string{"here"}},
+		{what: "no name", key: curve, unnamed: 1},
+		{what: "another name", key: curve, names: []string{"there"}},
+		{what: "an address", key: curve, addresses: []net.IP{{127, 0, 0, 1}}},
+		{what: "SHA-1 on a curve", key: curve, names: []string{"here"}, signed: x509.ECDSAWithSHA1, sha1: 1},
+		{what: "SHA-1 with primes", key: primes, names: []string{"here"}, signed: x509.SHA1WithRSA, sha1: 1},
+	} {
+		root := sign(t, &x509.Certificate{IsCA: true, KeyUsage: x509.KeyUsageCertSign}, nil, c.key)
+		leaf := sign(t, &x509.Certificate{DNSNames: c.names, IPAddresses: c.addresses, SignatureAlgorithm: c.signed}, root, c.key)
+		roots := x509.NewCertPool()
+		roots.AddCert(root)
+		_, flaw := leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: "here"})
+		if (flaw == nil) != (c.what == "nothing") {
+			t.Errorf("%s: %v", c.what, flaw)
+		}
+		unnamed, sha1 := prometheus.NewCounter(prometheus.CounterOpts{}), prometheus.NewCounter(prometheus.CounterOpts{})
+		webhookclient.CountCertificateErrors(&tls.CertificateVerificationError{Err: flaw}, unnamed, sha1)
+		if n, m := counterValue(t, unnamed), counterValue(t, sha1); n != c.unnamed || m != c.sha1 {
+			t.Errorf("%s: got %v without a name, %v signed with SHA-1: %v", c.what, n, m, flaw)
+		}
+	}
+	unnamed, sha1 := prometheus.NewCounter(prometheus.CounterOpts{}), prometheus.NewCounter(prometheus.CounterOpts{})
+	for _, other := range []error{errors.New("refused"), x509.UnknownAuthorityError{}} {
+		webhookclient.CountCertificateErrors(other, unnamed, sha1)
+	}
+	if counterValue(t, unnamed) != 0 || counterValue(t, sha1) != 0 {
+		t.Error("an unrelated error was counted")
+	}
+}
+
+// sign creates a certificate for a key, signed by another certificate or by itself.
+func sign(t *testing.T, c, by *x509.Certificate, key crypto.Signer) *x509.Certificate {
+	t.Helper()
+	c.SerialNumber, c.Subject, c.NotAfter, c.BasicConstraintsValid = big.NewInt(1), pkix.Name{CommonName: "here"}, time.Now().Add(time.Hour), true
+	if by == nil {
+		by = c
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, by, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
+}
+
+func counterValue(t *testing.T, c prometheus.Counter) float64 {
+	t.Helper()
+	m := &dto.Metric{}
+	if err := c.Write(m); err != nil {
+		t.Fatal(err)
+	}
+	return m.GetCounter().GetValue()
+}

@@ -1,0 +1,216 @@
+package webhookclient
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+	kjson "sigs.k8s.io/json"
+
+	"binnacle/services/apiserver/internal/request"
+)
+
+const (
+	// largeResponse is the size in bytes from which responses are decoded one at a time.
+	largeResponse = request.LargeBody
+	// hugeResponse is the size in bytes from which reading a response needs a slot. A reader that
+	// holds a slot must receive that many bytes within responseTimeout.
+	hugeResponse    = 1 << 20
+	responseTimeout = 3 * time.Second
+	// smallResponse is the size in bytes below which the number of values is not checked.
+	smallResponse = 4 << 10
+	// responseSlots is the number of huge responses that are read at a time.
+	responseSlots = 8
+)
+
+// ResponseLimiter bounds the memory and CPU of the responses of one kind of webhook. Huge responses
+// are read a few at a time, and large ones are decoded one at a time. A response that holds a slot
+// waits only for its own webhook, which must keep sending. No webhook can occupy all slots; see
+// FairLimiter.
+type ResponseLimiter struct {
+	// Timeout is how long a response that holds a slot may take for the next hugeResponse bytes.
+	Timeout time.Duration
+
+	decoding sync.Mutex
+	slots    *FairLimiter // by webhook
+}
+
+// NewResponseLimiter returns a limiter.
+func NewResponseLimiter() *ResponseLimiter {
+	return &ResponseLimiter{Timeout: responseTimeout, slots: NewFairLimiter(responseSlots)}
+}
+
+// LimitedResponse is the response to one call.
+type LimitedResponse struct {
+	limiter  *ResponseLimiter
+	webhook  string
+	maxBytes int64
+	cancel   context.CancelCauseFunc
+
+	// Only the goroutine of the call uses the following fields.
+	release func() // releases its slot; nil without one
+	crowded bool
+	late    *time.Timer
+}
+
+type responseKey struct{}
+
+var errSlow = errors.New("the response of the webhook is too slow")
+
+// Begin returns a context for one call with a client of NewClient or Webhooks. maxBytes bounds the
+// response; 0 uses the limit of the client. The caller must call End after decoding.
+func (a *ResponseLimiter) Begin(ctx context.Context, webhook string, maxBytes int64) (context.Context, *LimitedResponse) {
+	response := &LimitedResponse{limiter: a, webhook: webhook, maxBytes: maxBytes}
+	ctx, response.cancel = context.WithCancelCause(ctx)
+	return context.WithValue(ctx, responseKey{}, response), response
+}
+
+// End releases the slot of the response.
+func (a *LimitedResponse) End() {
+	if a.late != nil {
+		a.late.Stop()
+	}
+	if a.release != nil {
+		a.release()
+		a.release = nil
+	}
+	a.cancel(nil)
+}
+
+// Crowded reports whether the response got no slot in time. This says nothing about the webhook.
+func (a *LimitedResponse) Crowded() bool { return a.crowded }
+
+// acquire acquires a slot unless the response has one. A response that has one gets more time.
+func (a *LimitedResponse) acquire(ctx context.Context) error {
+	if a == nil {
+		return nil
+	}
+	if a.release != nil { // hugeResponse more bytes have arrived
+		a.late.Reset(a.limiter.Timeout)
+		return nil
+	}
+	release, err := a.limiter.slots.Acquire(ctx, a.webhook)
+	if err != nil {
+		a.crowded = true
+		return fmt.Errorf("too many large webhook responses in progress: %w", err)
+	}
+	a.release = release
+	a.late = time.AfterFunc(a.limiter.Timeout, func() { a.cancel(errSlow) })
+	return nil
+}
+
+// Into passes the body of a result to decode. A body with more than maxValues values, or a long
+// body that is not JSON, is an error: "{}," takes three bytes in the body but hundreds in memory.
+func (a *LimitedResponse) Into(result rest.Result, maxValues int, decode func(raw []byte) error) error {
+	if a.late != nil {
+		a.late.Stop() // the response is complete
+	}
+	raw, err := result.Raw()
+	if len(raw) >= largeResponse {
+		a.limiter.decoding.Lock()
+		defer a.limiter.decoding.Unlock()
+	}
+	bad := CheckResponse(raw, maxValues)
+	switch {
+	case err != nil && bad == nil:
+		return result.Error()
+	case err != nil:
+		return err
+	case bad != nil:
+		return bad
+	}
+	return decode(raw)
+}
+
+// ErrTooManyValues is wrapped by errors about responses that are not decoded because they have too
+// many values.
+var ErrTooManyValues = errors.New("the response has too many values")
+
+// CheckResponse rejects a response that has more than maxValues values, or that is long and not
+// JSON.
+func CheckResponse(raw []byte, maxValues int) error {
+	if len(raw) < smallResponse {
+		return nil
+	}
+	if !request.ValuesWithin(raw, maxValues) {
+		return fmt.Errorf("%w: the limit is %d", ErrTooManyValues, maxValues)
+	}
+	var text json.RawMessage
+	if err := json.Unmarshal(raw, &text); err != nil {
+		return fmt.Errorf("json parse error: %w", err)
+	}
+	return nil
+}
+
+// maxReviewValues bounds the values in a review response.
+const maxReviewValues = 1 << 16
+
+// Decode decodes a JSON response. It rejects responses with too many values, and decodes large
+// responses one at a time. Field names are case-sensitive: "Allowed" is not the field "allowed".
+func (s *Service) Decode(raw []byte, into any) error {
+	if len(raw) >= largeResponse {
+		s.decoding.Lock()
+		defer s.decoding.Unlock()
+	}
+	if err := CheckResponse(raw, maxReviewValues); err != nil {
+		return err
+	}
+	return kjson.UnmarshalCaseSensitivePreserveInts(raw, into)
+}
+
+// limitedTransport bounds response bodies, and makes huge ones wait for a slot.
+type limitedTransport struct {
+	http.RoundTripper
+	limit int64
+}
+
+// RoundTrip implements http.RoundTripper.
+func (b *limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := b.RoundTripper.RoundTrip(withBodyParts(r))
+	if err == nil {
+		tracked, _ := r.Context().Value(responseKey{}).(*LimitedResponse)
+		limit := b.limit
+		if tracked != nil && tracked.maxBytes > 0 {
+			limit = min(limit, tracked.maxBytes)
+		}
+		resp.Body = &limitedBody{ReadCloser: resp.Body, ctx: r.Context(), response: tracked, left: limit, untilSlot: hugeResponse}
+	}
+	return resp, err
+}
+
+// limitedBody is the response body of limitedTransport.
+type limitedBody struct {
+	io.ReadCloser
+	ctx       context.Context
+	response  *LimitedResponse // nil without a ResponseLimiter
+	left      int64
+	untilSlot int64 // bytes until the body needs a slot or more time
+}
+
+// errTooLong replaces the rest of a body that exceeds the limit.
+var errTooLong = errors.New("the response of the webhook is too long")
+
+// Read implements io.Reader.
+func (b *limitedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.untilSlot -= int64(n)
+	if b.left -= int64(n); b.left < 0 {
+		return n, errTooLong
+	}
+	if err != nil && errors.Is(context.Cause(b.ctx), errSlow) { // also for io.EOF, which our cancellation may have caused
+		return n, errSlow
+	}
+	if b.untilSlot < 0 && b.response != nil {
+		b.untilSlot = hugeResponse
+		if err := b.response.acquire(b.ctx); err != nil {
+			return n, err
+		}
+	}
+	return n, err
+}

@@ -1,0 +1,276 @@
+package webhookclient_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"binnacle/services/apiserver/internal/proxy/webhookclient"
+)
+
+// TestResponseLimits checks that responses that are too long, have too many values, or are long and
+// not JSON, are not decoded.
+func TestResponseLimits(t *testing.T) {
+	const head = `{"kind":"ConfigMap","apiVersion":"v1","data":{"a":""}`
+	many := head + `,"x":[{}` + strings.Repeat(",{}", 5000) + `]}`
+	for name, c := range map[string]struct {
+		answer, want string
+		terms        webhookclient.CallOptions
+	}{
+		"at the limit":               {many, "", webhookclient.CallOptions{MaxValues: 6000}},
+		"too many":                   {many, "the response has too many values", webhookclient.CallOptions{MaxValues: 5000}},
+		"commas in a string":         {strings.Replace(head, `""`, `"`+strings.Repeat(",", 6000)+`"`, 1) + "}", "", webhookclient.CallOptions{MaxValues: 5000}},
+		"too long":                   {many, "the response of the webhook is too long", webhookclient.CallOptions{MaxValues: 6000, MaxBytes: 10_000}},
+		"YAML":                       {"kind: ConfigMap\napiVersion: v1\nx:\n" + strings.Repeat("- {}\n", 2000), "json parse error", webhookclient.CallOptions{MaxValues: 5000}},
+		"short YAML":                 {"kind: ConfigMap\napiVersion: v1\n", "", webhookclient.CallOptions{}},
+		"error with too many values": {`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"decoded","x":[{}` + strings.Repeat(",{}", 5000) + `]}`, "unable to parse", webhookclient.CallOptions{MaxValues: 5000}},
+	} {
+		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			if name == "error with too many values" {
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+			_, _ = io.WriteString(w, c.answer)
+		}))
+		err := newWebhooks(t, "").Call(t.Context(), &webhookclient.Webhook{URL: s.URL, CABundle: ca(s)}, c.terms, &corev1.ConfigMap{}, &corev1.ConfigMap{})
+		if c.want == "" && err != nil || c.want != "" && err == nil || name != "error with too many values" && err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
+		}
+		if err != nil && strings.Contains(err.Error(), "decoded") {
+			t.Errorf("%s: the response was decoded: %v", name, err)
+		}
+		s.Close()
+	}
+}
+
+// slowServer sends more than socket buffers hold, so that a response completes only if it is read.
+type slowServer struct {
+	*httptest.Server
+	poured, last chan string
+}
+
+func newSlowServer(t *testing.T) *slowServer {
+	t.Helper()
+	p := &slowServer{poured: make(chan string, 16), last: make(chan string, 8)}
+	p.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, `{"kind":"ConfigMap","apiVersion":"v1"`)
+		part := strings.Repeat(" ", 64<<10)
+		for range 40 { // far more than 1 MiB and the socket buffers
+			if _, err := io.WriteString(w, part); err != nil {
+				return
+			}
+		}
+		p.poured <- r.URL.Path
+		if r.URL.Path == "/held" {
+			select {
+			case <-p.last:
+			case <-r.Context().Done():
+			}
+		}
+		fmt.Fprint(w, "}")
+	}))
+	p.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		if c, ok := c.(*tls.Conn); ok {
+			if c, ok := c.NetConn().(*net.TCPConn); ok {
+				_ = c.SetWriteBuffer(32 << 10)
+			}
+		}
+		return ctx
+	}
+	p.StartTLS()
+	t.Cleanup(p.Close)
+	return p
+}
+
+// TestHugeResponsesWaitForSlots checks that one webhook cannot hold all slots, so that calls of
+// others proceed.
+func TestHugeResponsesWaitForSlots(t *testing.T) {
+	const slots = 4 // of one webhook
+	s := newSlowServer(t)
+	w := newLargeWebhooks(t)
+	ask := func(ctx context.Context, path string) error {
+		return w.Call(ctx, &webhookclient.Webhook{URL: s.URL + path, CABundle: ca(s.Server)}, webhookclient.CallOptions{MaxValues: 100}, &corev1.ConfigMap{}, &corev1.ConfigMap{})
+	}
+	ended := make(chan error, slots+1)
+	held := func() { go func() { ended <- ask(t.Context(), "/held") }() }
+	for range slots {
+		held()
+	}
+	for range slots {
+		<-s.poured
+	}
+	held() // waits
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := make(chan error, 1)
+	go func() { gone <- ask(ctx, "/held") }() // so does this one
+	for range 3 {
+		if err := ask(t.Context(), "/other"); err != nil {
+			t.Error(err)
+		}
+		if path := <-s.poured; path != "/other" {
+			t.Errorf("a response of %s is read without a slot", path)
+		}
+	}
+	cancel()
+	if err := <-gone; err == nil {
+		t.Error("a canceled call got a response")
+	}
+	s.last <- ""
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if path := <-s.poured; path != "/held" {
+		t.Errorf("a response of %s is read", path)
+	}
+	close(s.last)
+	for range slots {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestSlowHugeResponseFails checks that a huge response must keep sending, and that shorter ones
+// need no slot.
+func TestSlowHugeResponseFails(t *testing.T) {
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, `{"kind":"ConfigMap","apiVersion":"v1"`)
+		size := 1<<20 + 1
+		if r.URL.Path == "/short" {
+			size = 1000 << 10
+		}
+		_, _ = io.WriteString(w, strings.Repeat(" ", size))
+		if r.URL.Path == "/short" {
+			fmt.Fprint(w, "}")
+			return
+		}
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	defer s.Close()
+	answers := webhookclient.NewResponseLimiter()
+	answers.Timeout = 20 * time.Millisecond
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	w, err := webhookclient.NewWebhooks(webhookclient.WebhooksConfig{
+		Scheme: scheme, Versions: []schema.GroupVersion{corev1.SchemeGroupVersion}, Timeout: time.Minute, MaxResponse: 8 << 20, Responses: answers,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	var all sync.WaitGroup
+	for range 20 { // more than there are slots
+		all.Go(func() {
+			err := w.Call(t.Context(), &webhookclient.Webhook{URL: s.URL + "/drips", CABundle: ca(s)}, webhookclient.CallOptions{MaxValues: 100}, &corev1.ConfigMap{}, &corev1.ConfigMap{})
+			if err == nil || !strings.Contains(err.Error(), "is too slow") {
+				t.Errorf("slow response: got %v", err)
+			}
+		})
+	}
+	all.Go(func() {
+		if err := w.Call(t.Context(), &webhookclient.Webhook{URL: s.URL + "/short", CABundle: ca(s)}, webhookclient.CallOptions{MaxValues: 100}, &corev1.ConfigMap{}, &corev1.ConfigMap{}); err != nil {
+			t.Errorf("shorter response: got %v", err)
+		}
+	})
+	all.Wait()
+}
+
+// TestBodyPartsAreSent checks that requests with shared parts are complete, also after a redirect.
+func TestBodyPartsAreSent(t *testing.T) {
+	shared := [][]byte{[]byte("one"), {}, bytes.Repeat([]byte("2"), 1<<20), []byte("three")}
+	want := "head" + string(bytes.Join(shared, nil))
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil || string(body) != want || r.ContentLength != int64(len(want)) {
+			t.Errorf("%s: got %d bytes, content length %d, want %d: %v", r.URL.Path, len(body), r.ContentLength, len(want), err)
+		}
+		if r.URL.Path == "/" {
+			http.Redirect(w, r, "/there", http.StatusPermanentRedirect)
+		}
+	}))
+	defer s.Close()
+	client, release := newClient(t, s, &rest.Config{})
+	defer release()
+	r, err := http.NewRequestWithContext(webhookclient.WithBodyParts(t.Context(), shared...), http.MethodPost, s.URL, strings.NewReader("head"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.Request.URL.Path != "/there" {
+		t.Errorf("got a response of %s, want /there", resp.Request.URL)
+	}
+}
+
+// newClient returns a client of NewClient that trusts one server.
+func newClient(t *testing.T, s *httptest.Server, c *rest.Config) (*http.Client, func()) {
+	t.Helper()
+	at, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.CAData = append(c.CAData, ca(s)...)
+	client, release, err := webhookclient.NewClient(c, at, 1<<20, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client, release
+}
+
+// TestRedirectKeepsCredentialsPrivate checks that a redirect to another host sends no credentials.
+func TestRedirectKeepsCredentialsPrivate(t *testing.T) {
+	told := make(chan string, 1)
+	other := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		told <- fmt.Sprint(r.Header.Get("Authorization"), r.Header.Get("Impersonate-User"), len(r.TLS.PeerCertificates))
+	}))
+	defer other.Close()
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/away":
+			http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
+		case "/here":
+			http.Redirect(w, r, "/", http.StatusTemporaryRedirect)
+		default:
+			told <- r.Header.Get("Authorization")
+		}
+	}))
+	defer s.Close()
+	for want, c := range map[string]*rest.Config{
+		"Bearer t":   {BearerToken: "t"},
+		"Basic dTpw": {Username: "u", Password: "p", Impersonate: rest.ImpersonationConfig{UserName: "i"}},
+	} {
+		client, release := newClient(t, s, c)
+		for path, want := range map[string]string{"/here": want, "/away": "0"} {
+			resp, err := client.Post(s.URL+path, "application/json", strings.NewReader("{}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if got := <-told; got != want {
+				t.Errorf("%s: got credentials %q, want %q", path, got, want)
+			}
+		}
+		release()
+	}
+}

@@ -1,0 +1,167 @@
+// Package webhookclient creates clients of the services that the API server calls. Load and its
+// variants read a kubeconfig (specification: "Authorization", webhook configuration file). Webhooks
+// calls webhooks that API objects name, and resolves those that are services of the cluster with
+// Services.
+//
+// Responses are read and decoded within limits: a ResponseLimiter bounds the concurrent large
+// responses of webhooks, and Service.Decode bounds reviews.
+//
+// A service may hang without closing its connections. HTTP/2 connections are probed, so that calls
+// in progress fail after a few seconds and later calls use a new connection.
+package webhookclient
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/transport"
+
+	"binnacle/libs/serving/tlsfiles"
+	"binnacle/libs/version"
+	"binnacle/services/apiserver/internal/proxy/clientcerts"
+)
+
+const (
+	dialTimeout      = 5 * time.Second
+	handshakeTimeout = 5 * time.Second
+	// A connection that is silent for probeAfter is probed. It is closed if it stays silent for
+	// probeTimeout.
+	probeAfter   = 3 * time.Second
+	probeTimeout = 2 * time.Second
+	idleTimeout  = 90 * time.Second
+	// maxIdle bounds the idle connections to a service that uses HTTP/1.1.
+	maxIdle = 32
+)
+
+// Service is a client of the service that a kubeconfig names.
+type Service struct {
+	URL    string
+	Client *http.Client
+	base   *clientcerts.Pool
+	// decoding serializes the decoding of large responses.
+	decoding sync.Mutex
+}
+
+// Dial connects to host:port, for example through a proxy. A nil Dial connects directly.
+type Dial = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// Load reads a kubeconfig. The service may be unavailable. The client does not follow redirects.
+func Load(kubeconfig string, dial Dial) (*Service, error) { return named(kubeconfig, dial, nil) }
+
+// LoadHTTP1 is Load with HTTP/1.1, so that each call in progress has its own connection. A shared
+// HTTP/2 connection would send all calls to one replica of the service, and all would hang when it
+// fails.
+func LoadHTTP1(kubeconfig string, dial Dial) (*Service, error) {
+	return named(kubeconfig, dial, []string{"http/1.1"})
+}
+
+// LoadPlain is Load for a service that only receives data, such as audit events. The client sends
+// no User-Agent, and errors do not name the file.
+func LoadPlain(kubeconfig string, dial Dial) (*Service, error) {
+	return load(kubeconfig, dial, "", nil, "https", "http")
+}
+
+// named is load with errors that name the file.
+func named(kubeconfig string, dial Dial, protocols []string) (*Service, error) {
+	s, err := load(kubeconfig, dial, version.UserAgent("apiserver"), protocols, "https", "http")
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
+	}
+	return s, nil
+}
+
+// WarnPlain logs a warning if the service is called without TLS, because requests and responses
+// could be read and changed in transit.
+func (s *Service) WarnPlain(log *slog.Logger, what string) {
+	if strings.HasPrefix(s.URL, "http://") {
+		log.Warn("requests to the service are not encrypted, use https", "service", what, "server", s.URL)
+	}
+}
+
+func load(kubeconfig string, dial Dial, agent string, protocols []string, schemes ...string) (*Service, error) {
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		&clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}, &clientcmd.ConfigOverrides{}).ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	u, err := url.Parse(config.Host)
+	if err != nil || !slices.Contains(schemes, u.Scheme) || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+		return nil, fmt.Errorf("server %q must be an %s address without parameters", config.Host, schemes[0])
+	}
+	config.UserAgent, config.NextProtos, config.Dial, config.DisableCompression = agent, protocols, dial, true
+	c, err := config.TransportConfig()
+	if err != nil {
+		return nil, err
+	}
+	s := &Service{URL: u.String()}
+	if s.base, err = pool(c); err != nil {
+		return nil, err
+	}
+	s.Client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	s.Client.Transport, err = transport.HTTPWrappersForConfig(c, s.base)
+	return s, err
+}
+
+// pool returns a connection pool for a configuration. It reloads a client certificate whose file
+// changes.
+func pool(c *transport.Config) (*clientcerts.Pool, error) {
+	followed := c.TLS.CertFile != "" && len(c.TLS.CertData) == 0
+	security, err := transport.TLSConfigFor(c)
+	if err != nil {
+		return nil, err
+	}
+	if security == nil {
+		security = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	if !followed {
+		return clientcerts.Fixed(open(c, security)), nil
+	}
+	pair, err := tlsfiles.LoadPair(c.TLS.CertFile, c.TLS.KeyFile)
+	if err != nil {
+		return nil, err
+	}
+	return clientcerts.NewPool(clientcerts.Followed(pair), func(show clientcerts.Show) *http.Transport {
+		security := security.Clone()
+		security.GetClientCertificate = show
+		return open(c, security)
+	}), nil
+}
+
+func open(c *transport.Config, security *tls.Config) *http.Transport {
+	base := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		TLSClientConfig: security, TLSHandshakeTimeout: handshakeTimeout, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: idleTimeout,
+		ForceAttemptHTTP2: len(c.TLS.NextProtos) == 0, DisableCompression: c.DisableCompression,
+		HTTP2: &http.HTTP2Config{SendPingTimeout: probeAfter, PingTimeout: probeTimeout},
+	}
+	if c.Proxy != nil {
+		base.Proxy = c.Proxy
+	}
+	if c.DialHolder != nil {
+		base.DialContext = c.DialHolder.Dial
+	}
+	return base
+}
+
+// Measure instruments the client. It must be called before the first request.
+func (s *Service) Measure(m *Metrics) {
+	host := ""
+	if u, err := url.Parse(s.URL); err == nil {
+		host = u.Host
+	}
+	m.retain(host) // for the lifetime of the server
+	s.Client.Transport = m.instrument(s.Client.Transport, host)
+}
+
+// Close closes idle connections.
+func (s *Service) Close() { s.base.CloseIdleConnections() }

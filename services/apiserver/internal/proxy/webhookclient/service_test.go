@@ -1,0 +1,234 @@
+package webhookclient_test
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"binnacle/services/apiserver/internal/proxy/webhookclient"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// kubeconfig writes a kubeconfig with the address of a server and credentials.
+func kubeconfig(t *testing.T, s *httptest.Server, url string, who *clientcmdapi.AuthInfo, change ...func(*clientcmdapi.Cluster)) string {
+	t.Helper()
+	c := clientcmdapi.NewConfig()
+	c.Clusters["c"] = &clientcmdapi.Cluster{Server: url, CertificateAuthorityData: ca(s)}
+	for _, f := range change {
+		f(c.Clusters["c"])
+	}
+	c.AuthInfos["u"] = who
+	c.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	c.CurrentContext = "x"
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*c, file); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestCredentialsAreSent(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%s %s %s", r.Proto, r.Header.Get("Authorization"), r.UserAgent())
+	}))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	defer s.Close()
+	tokenFile := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(tokenFile, []byte("of-a-file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	plugin := &clientcmdapi.ExecConfig{
+		APIVersion: "client.authentication.k8s.io/v1", Command: "/bin/sh", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+		Args: []string{"-c", `echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"of-a-plugin"}}'`},
+	}
+	for want, who := range map[string]*clientcmdapi.AuthInfo{
+		"Bearer given":       {Token: "given"},
+		"Bearer of-a-file":   {TokenFile: tokenFile},
+		"Bearer of-a-plugin": {Exec: plugin},
+		"Basic YTpi":         {Username: "a", Password: "b"},
+	} {
+		service, err := webhookclient.Load(kubeconfig(t, s, s.URL+"/path", who), nil)
+		if err != nil {
+			t.Errorf("%s: %v", want, err)
+			continue
+		}
+		resp, err := service.Client.Post(service.URL, "application/json", strings.NewReader("{}"))
+		if err != nil {
+			t.Errorf("%s: %v", want, err)
+			continue
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if got := string(body); err != nil || !strings.HasPrefix(got, "HTTP/2.0 "+want+" ") || !strings.Contains(got, "apiserver") {
+			t.Errorf("the service got %s, want %s: %v", got, want, err)
+		}
+		service.Close()
+	}
+}
+
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/asked" {
+			t.Errorf("got a request for %s", r.URL.Path)
+		}
+		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+	}))
+	defer s.Close()
+	service, err := webhookclient.Load(kubeconfig(t, s, s.URL+"/asked", &clientcmdapi.AuthInfo{}), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer service.Close()
+	resp, err := service.Client.Post(service.URL, "application/json", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusTemporaryRedirect {
+		t.Errorf("got %s, want the redirect", resp.Status)
+	}
+}
+
+// TestProxy checks that the proxy of a kubeconfig resolves the name of the service.
+func TestProxy(t *testing.T) {
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "asked "+r.Host) }))
+	defer s.Close()
+	through := make(chan string, 1)
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		through <- r.Method + " " + r.Host
+		there, err := net.Dial("tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer there.Close()
+		here, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer here.Close()
+		if _, err := io.WriteString(here, "HTTP/1.1 200 OK\r\n\r\n"); err != nil {
+			t.Error(err)
+			return
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = io.Copy(there, buffered)
+			there.Close()
+		}()
+		_, _ = io.Copy(here, there)
+		here.Close()
+		<-done
+	}))
+	defer proxy.Close()
+	service, err := webhookclient.Load(kubeconfig(t, s, "https://example.com", &clientcmdapi.AuthInfo{}, func(c *clientcmdapi.Cluster) { c.ProxyURL = proxy.URL }), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer service.Close()
+	resp, err := service.Client.Post(service.URL, "application/json", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if got := <-through; err != nil || string(body) != "asked example.com" || got != "CONNECT example.com:443" {
+		t.Errorf("got %q through %q: %v", body, got, err)
+	}
+}
+
+func TestNewClient(t *testing.T) {
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/long" {
+			fmt.Fprint(w, strings.Repeat("x", 101))
+		} else {
+			fmt.Fprint(w, r.Header.Get("Authorization"), strings.Repeat("x", 90))
+		}
+	}))
+	defer s.Close()
+	// Inline data takes precedence over files.
+	der, err := x509.MarshalPKCS8PrivateKey(s.TLS.Certificates[0].PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, release, err := webhookclient.NewClient(&rest.Config{BearerToken: "t", TLSClientConfig: rest.TLSClientConfig{
+		CAData: ca(s), CertFile: "/absent", CertData: ca(s), KeyFile: "/absent", KeyData: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
+	}}, at, 100, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	for path, want := range map[string]string{"/": "", "/long": "the response of the webhook is too long"} {
+		resp, err := client.Get(s.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if (err != nil || want != "") && (err == nil || err.Error() != want) || err == nil && string(body) != "Bearer t"+strings.Repeat("x", 90) {
+			t.Errorf("%s: got %q, %v", path, body, err)
+		}
+	}
+	for name, broken := range map[string]*rest.Config{
+		"two plugins": {ExecProvider: &clientcmdapi.ExecConfig{}, AuthProvider: &clientcmdapi.AuthProviderConfig{}},
+		"authority":   {TLSClientConfig: rest.TLSClientConfig{CAData: []byte("x")}},
+		"certificate": {TLSClientConfig: rest.TLSClientConfig{CertFile: "/absent", KeyFile: "/absent"}},
+		"two names":   {BearerToken: "t", Username: "u", Password: "p"},
+	} {
+		if _, _, err := webhookclient.NewClient(broken, at, 100, nil); err == nil {
+			t.Errorf("%s: got no error", name)
+		}
+	}
+}
+
+func TestBrokenKubeconfigs(t *testing.T) {
+	s := httptest.NewTLSServer(http.NotFoundHandler())
+	defer s.Close()
+	broken := filepath.Join(t.TempDir(), "broken")
+	if err := os.WriteFile(broken, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	nobody := &clientcmdapi.AuthInfo{}
+	distrusting := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(distrusting, []byte(`{"current-context":"x","contexts":[{"name":"x","context":{"cluster":"c"}}],
+		"clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1","certificate-authority-data":"YQ=="}}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, file := range map[string]string{
+		"absent": broken + ".not", "broken": broken,
+		"ftp":         kubeconfig(t, s, strings.Replace(s.URL, "https", "ftp", 1), nobody),
+		"parameters":  kubeconfig(t, s, s.URL+"/?a=b", nobody),
+		"fragment":    kubeconfig(t, s, s.URL+"#a", nobody),
+		"no address":  kubeconfig(t, s, s.URL+"/%zz", nobody),
+		"no host":     kubeconfig(t, s, "https:///x", nobody),
+		"certificate": kubeconfig(t, s, s.URL, &clientcmdapi.AuthInfo{ClientCertificate: broken, ClientKey: broken}),
+		"authority":   distrusting,
+		"plugin":      kubeconfig(t, s, s.URL, &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{APIVersion: "v0", Command: "/bin/sh", InteractiveMode: clientcmdapi.NeverExecInteractiveMode}}),
+	} {
+		if _, err := webhookclient.Load(file, nil); err == nil || !strings.Contains(err.Error(), file) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package internalclient_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/rest/internalclient"
+	"binnacle/services/apiserver/internal/security/audit"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// auditSink records completed requests.
+type auditSink struct {
+	level audit.Level
+	lines []string
+}
+
+func (s *auditSink) Decide(*requestinfo.Info, *request.User) audit.Decision {
+	return audit.Decision{Level: s.level}
+}
+
+func (s *auditSink) Process(_ context.Context, e *audit.Event) error {
+	if e.Stage != audit.RequestReceived {
+		s.lines = append(s.lines, fmt.Sprintf("%s %s of %q: %d, asked%s, shown%s", e.Verb, e.URI, e.Object.Name, e.Status.Code, kindOf(e.RequestObject), kindOf(e.ResponseObject)))
+	}
+	return nil
+}
+
+func kindOf(text []byte) string {
+	if text == nil {
+		return ""
+	}
+	var of struct{ Kind string }
+	if err := json.Unmarshal(text, &of); err != nil {
+		return " " + err.Error()
+	}
+	return " " + of.Kind
+}
+
+// TestInternalWritesAreAudited checks that internal writes have the same audit events as those of
+// clients.
+func TestInternalWritesAreAudited(t *testing.T) {
+	w := newFixture(t)
+	s := &store{}
+	cache := w.cache(t, s, true)
+	m := configs.Named("m")
+	sent := func(name string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Data: map[string]string{"a": name}}
+	}
+	const path = "/api/v1/namespaces/ns/configmaps"
+	for name, c := range map[string]struct {
+		level audit.Level
+		fails error
+		do    func(context.Context, *internalclient.Client) error
+		want  string
+	}{
+		"create": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
+			return own.Create(ctx, configs, sent("n"))
+		}, "create " + path + ` of "n": 201, asked ConfigMap, shown ConfigMap`},
+		"create by a name": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
+			return own.Create(ctx, configs.Named("n"), sent("n"))
+		}, "create " + path + ` of "n": 201, asked ConfigMap, shown ConfigMap`},
+		"create of what cannot be": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
+			return own.Create(ctx, configs.Named("n"), make(chan int))
+		}, "create " + path + ` of "": 500, asked, shown Status`},
+		"create below an object": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
+			return own.Create(ctx, internalclient.Of("", "v1", "pods", "ns").Named("p").Under("status"), make(chan int))
+		}, `create /api/v1/namespaces/ns/pods/p/status of "p": 500, asked, shown Status`},
+		"of a group, everywhere": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
+			return own.Update(ctx, internalclient.Of("rbac.authorization.k8s.io", "v1", "clusterroles", "").Named("a:b/c"), make(chan int), nil)
+		}, `update /apis/rbac.authorization.k8s.io/v1/clusterroles/a:b%2Fc of "a:b/c": 500, asked, shown Status`},
+		"update": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
+			return own.Update(ctx, m, sent("m"), nil)
+		}, "update " + path + `/m of "m": 200, asked ConfigMap, shown ConfigMap`},
+		"update, of which less is told": {audit.Request, nil, func(ctx context.Context, own *internalclient.Client) error {
+			return own.Update(ctx, m, sent("m"), nil)
+		}, "update " + path + `/m of "m": 200, asked ConfigMap, shown`},
+		"update that fails": {audit.Request, &storage.PremiseError{}, func(ctx context.Context, own *internalclient.Client) error {
+			return own.Update(ctx, m, sent("m"), nil)
+		}, "update " + path + `/m of "m": 409, asked ConfigMap, shown`},
+		"delete": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
+			return own.Delete(ctx, m, nil)
+		}, "delete " + path + `/m of "m": 200, asked, shown`},
+	} {
+		s.written = c.fails
+		sink := &auditSink{level: c.level}
+		server := w.server(s, cache, cache)
+		server.Audit = audit.New(audit.Config{Policy: sink, Sinks: []audit.Sink{sink}, Metrics: audit.NewMetrics(prometheus.NewRegistry()), MaxObject: 1 << 20, MaxObjects: 1 << 20})
+		err := c.do(t.Context(), &internalclient.Client{Doer: server})
+		if len(sink.lines) != 1 || sink.lines[0] != c.want {
+			t.Errorf("%s: got %v, events %q, want %q", name, err, sink.lines, c.want)
+		}
+	}
+}

@@ -1,0 +1,166 @@
+// Package internalclient lets the server send requests to itself. A Client sends calls to a Doer.
+// The Server executes them like requests of clients: admission, field management and validation
+// apply. Transport sends plain HTTP requests.
+package internalclient
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// Ref names a collection, an object of it, or a subresource.
+type Ref struct {
+	schema.GroupVersionResource
+	Namespace, Name, Sub string
+}
+
+// Of returns a collection. namespace is empty for all namespaces and for cluster-scoped resources.
+func Of(group, version, resource, namespace string) Ref {
+	return Ref{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: version, Resource: resource}, Namespace: namespace}
+}
+
+// Named returns an object of the collection.
+func (r Ref) Named(name string) Ref {
+	r.Name = name
+	return r
+}
+
+// Under returns a subresource of the object.
+func (r Ref) Under(sub string) Ref {
+	r.Sub = sub
+	return r
+}
+
+func (r Ref) String() string {
+	return fmt.Sprintf("%s %s/%s/%s", r.GroupResource(), r.Namespace, r.Name, r.Sub)
+}
+
+// Client sends calls with the server's own identity.
+type Client struct {
+	Doer Doer
+	// Manager is the field manager; empty means the server's own name.
+	Manager string
+}
+
+// As returns a client with another field manager.
+func (c *Client) As(manager string) *Client {
+	as := *c
+	as.Manager = manager
+	return &as
+}
+
+func (c *Client) do(ctx context.Context, call Call, out any) error {
+	call.Manager = cmp.Or(c.Manager, request.SelfManager)
+	return c.Doer.Do(ctx, call, out)
+}
+
+// Get reads the newest state of an object.
+func (c *Client) Get(ctx context.Context, ref Ref, out any) error {
+	return c.do(ctx, Call{Verb: Get, Ref: ref}, out)
+}
+
+// Known reads an object from the cache, which may be stale; out may be nil.
+func (c *Client) Known(ctx context.Context, ref Ref, out any) error {
+	return c.do(ctx, Call{Verb: Get, Ref: ref, Known: true}, out)
+}
+
+// List reads the newest state of a collection. A nil labels selects all objects.
+func (c *Client) List(ctx context.Context, ref Ref, labels map[string]string, out any) error {
+	return c.do(ctx, Call{Verb: List, Ref: ref, Labels: labels}, out)
+}
+
+// ListKnown is List from the cache, which may be stale.
+func (c *Client) ListKnown(ctx context.Context, ref Ref, labels map[string]string, out any) error {
+	return c.do(ctx, Call{Verb: List, Ref: ref, Labels: labels, Known: true}, out)
+}
+
+// Create creates an object in a collection.
+func (c *Client) Create(ctx context.Context, ref Ref, obj any) error {
+	return c.do(ctx, Call{Verb: Create, Ref: ref, Sent: obj}, nil)
+}
+
+// Update replaces an object; out may be nil.
+func (c *Client) Update(ctx context.Context, ref Ref, obj, out any) error {
+	return c.do(ctx, Call{Verb: Update, Ref: ref, Sent: obj}, out)
+}
+
+// Delete deletes an object; o may be nil.
+func (c *Client) Delete(ctx context.Context, ref Ref, o *metav1.DeleteOptions) error {
+	return c.do(ctx, Call{Verb: Delete, Ref: ref, Delete: o}, nil)
+}
+
+// Patch sends a JSON merge patch. It returns a conflict if a precondition does not hold.
+func (c *Client) Patch(ctx context.Context, ref Ref, patch any, while ...storage.Premise) error {
+	return c.do(ctx, Call{Verb: Patch, Ref: ref, Sent: patch, Patch: types.MergePatchType, While: while}, nil)
+}
+
+// Apply applies the desired state of the client's field manager, and takes over fields of other
+// managers.
+func (c *Client) Apply(ctx context.Context, ref Ref, wanted any) error {
+	return c.do(ctx, Call{Verb: Patch, Ref: ref, Sent: wanted, Patch: types.ApplyPatchType, Force: true}, nil)
+}
+
+// Ensure creates an object if it does not exist.
+func (c *Client) Ensure(ctx context.Context, collection Ref, obj registry.Object) error {
+	if err := c.Known(ctx, collection.Named(obj.GetName()), nil); err == nil {
+		return nil
+	}
+	if err := c.Create(ctx, collection, obj); !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	return nil
+}
+
+// Put creates an object, or updates the existing one with change. change returns false if no update
+// is needed. Put retries conflicts.
+func Put[T registry.Object](ctx context.Context, c *Client, collection Ref, fresh T, change func(live T) bool) error {
+	at := collection.Named(fresh.GetName())
+	for range 5 {
+		live := fresh.DeepCopyObject().(T)
+		err := c.Get(ctx, at, live)
+		switch {
+		case apierrors.IsNotFound(err):
+			err = c.Create(ctx, collection, fresh)
+		case err != nil:
+			return err
+		case !change(live):
+			return nil
+		default:
+			err = c.Update(ctx, at, live, nil)
+		}
+		if err == nil || !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	return fmt.Errorf("%s: too many conflicts with other writers", at)
+}
+
+// LabelSecret sets a label of an existing secret.
+func (c *Client) LabelSecret(ctx context.Context, namespace, name, label, value string) error {
+	at := Of("", "v1", "secrets", namespace).Named(name)
+	for range 5 {
+		var s corev1.Secret
+		if err := c.Get(ctx, at, &s); err != nil {
+			return err
+		}
+		if s.Labels[label] == value {
+			return nil
+		}
+		metav1.SetMetaDataLabel(&s.ObjectMeta, label, value)
+		if err := c.Update(ctx, at, &s, nil); !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	return fmt.Errorf("%s: too many conflicts with other writers", at)
+}

@@ -1,0 +1,373 @@
+package internalclient_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/apply"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/rest/internalclient"
+	"binnacle/services/apiserver/internal/rest/writes"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+var configs = internalclient.Of("", "v1", "configmaps", "ns")
+
+// store holds fixed values and only records writes. Confirm and writes return the configured
+// errors.
+type store struct {
+	storage.Interface // nil; unused methods
+
+	value     storage.KeyValue
+	more      []storage.KeyValue // after it
+	confirmed error
+	written   error
+	// asked lists the writes, last is the value of the last one.
+	asked []string
+	last  []byte
+}
+
+func (s *store) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+	return storage.Place{Revision: s.value.ModRevision}, page(append([]storage.KeyValue{s.value}, s.more...))
+}
+
+func (s *store) Follow(ctx context.Context, _ storage.Place, _ func(storage.Batch) error) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (s *store) Progress(context.Context) error { return nil }
+
+func (s *store) Confirm(context.Context, storage.Place) (int64, error) {
+	return s.value.ModRevision, s.confirmed
+}
+
+func (s *store) Get(_ context.Context, key string, _ int64) (storage.KeyValue, int64, error) {
+	if key != s.value.Key {
+		return storage.KeyValue{}, s.value.ModRevision, storage.ErrNotFound
+	}
+	return s.value, s.value.ModRevision, nil
+}
+
+// next is the revision of all writes.
+const next = 6
+
+func (s *store) record(what, key string, value []byte) (int64, error) {
+	s.asked = append(s.asked, what+" "+key[strings.LastIndex(key, "/")+1:])
+	s.last = value
+	return next, s.written
+}
+
+func (s *store) Create(_ context.Context, key string, value []byte, _ storage.WriteOptions) (int64, error) {
+	return s.record("create", key, value)
+}
+
+func (s *store) Update(_ context.Context, key string, value []byte, _ int64, _ storage.WriteOptions) (int64, error) {
+	return s.record("update", key, value)
+}
+
+func (s *store) Delete(_ context.Context, key string, _ int64, _ ...storage.Premise) (int64, error) {
+	return s.record("delete", key, nil)
+}
+
+// fixture creates servers for a store with the ConfigMap "m".
+type fixture struct {
+	catalog *registry.Catalog
+	codec   *codec.Codec
+	kind    *registry.Kind
+	value   storage.KeyValue
+	plugins []admission.Plugin
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	catalog, err := builtin.Everything(registry.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &fixture{catalog: catalog}
+	if w.codec, err = codec.New(catalog, builtin.Scheme()); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range catalog.Kinds() {
+		if k.GVR() == configs.GroupVersionResource {
+			w.kind = k
+		}
+	}
+	value, err := w.codec.Of(w.kind).EncodeStored(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m", UID: "uid", Labels: map[string]string{"app": "a"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.value = storage.KeyValue{Key: apiset.KeyPrefix("/registry", w.kind) + "ns/m", Value: value, ModRevision: 5, CreateRevision: 5}
+	return w
+}
+
+// cache returns a cache of ConfigMaps, which is loaded or not.
+func (w *fixture) cache(t *testing.T, s *store, loaded bool) *watchcache.Cache {
+	t.Helper()
+	s.value = w.value
+	coder := w.codec.Of(w.kind)
+	cache, err := watchcache.New(watchcache.Config{Source: s, Newest: s, ConfirmEvery: time.Hour, Resources: []watchcache.Resource{{
+		Name: "configmaps", Prefix: apiset.KeyPrefix("/registry", w.kind),
+		Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
+			a, err := coder.Attributes(value)
+			return watchcache.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSet(a.Labels)}, err
+		},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !loaded {
+		return cache
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- cache.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	if err := cache.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return cache
+}
+
+// server returns a server whose ConfigMaps have their own cache.
+func (w *fixture) server(s *store, cache, own *watchcache.Cache) *internalclient.Server {
+	fields := apply.New(w.catalog, time.Now)
+	writer := writes.New(writes.Config{Codec: w.codec, Fields: fields, Store: s, Admission: admission.NewChain(nil, w.plugins...), Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	return &internalclient.Server{
+		Kinds: apiset.NewLive(apiset.Builder{Codec: w.codec, Cache: own, Root: "/registry", Fields: fields}.Set(w.catalog, 1)),
+		Cache: cache, Codec: w.codec, Writes: func() *writes.Writer { return writer }, Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+// TestInternalReadsAreCurrentOrFail checks that reads never return an old state silently, and fail
+// with 429 while a cache reloads.
+func TestInternalReadsAreCurrentOrFail(t *testing.T) {
+	w := newFixture(t)
+	for name, c := range map[string]struct {
+		loaded, own bool
+		confirmed   error
+		newest      func(error) bool
+		known       func(error) bool
+	}{
+		"all is there":          {true, true, nil, isNil, isNil},
+		"the cache is loaded":   {false, true, nil, apierrors.IsTooManyRequests, apierrors.IsTooManyRequests},
+		"the kind's is":         {true, false, nil, apierrors.IsTooManyRequests, apierrors.IsTooManyRequests},
+		"the store is gone":     {true, true, storage.ErrUnavailable, apierrors.IsInternalError, isNil},
+		"the store is too slow": {true, true, context.DeadlineExceeded, apierrors.IsTimeout, isNil},
+	} {
+		s := &store{confirmed: c.confirmed}
+		client := &internalclient.Client{Doer: w.server(s, w.cache(t, s, c.loaded), w.cache(t, s, c.own))}
+		for what, do := range map[string]func(any) error{
+			"get":  func(out any) error { return client.Get(t.Context(), configs.Named("m"), out) },
+			"list": func(out any) error { return client.List(t.Context(), configs, nil, out) },
+		} {
+			if err := do(&map[string]any{}); !c.newest(err) {
+				t.Errorf("%s, %s of the current state: got %v", name, what, err)
+			}
+		}
+		for what, do := range map[string]func(any) error{
+			"get":  func(out any) error { return client.Known(t.Context(), configs.Named("m"), out) },
+			"list": func(out any) error { return client.ListKnown(t.Context(), configs, nil, out) },
+		} {
+			if err := do(&map[string]any{}); !c.known(err) {
+				t.Errorf("%s, %s of the cached state: got %v", name, what, err)
+			}
+		}
+	}
+	// The read itself detects that the store was replaced.
+	s := &store{confirmed: &storage.ReplacedError{}}
+	cache := w.cache(t, s, true)
+	client := &internalclient.Client{Doer: w.server(s, cache, cache)}
+	if err := client.Get(t.Context(), configs.Named("m"), &corev1.ConfigMap{}); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("store replaced: got %v", err)
+	}
+}
+
+func isNil(err error) bool { return err == nil }
+
+// TestInternalWriteErrors checks that callers can recognize conflicts and a full store.
+func TestInternalWriteErrors(t *testing.T) {
+	w := newFixture(t)
+	s := &store{}
+	cache := w.cache(t, s, true)
+	server := w.server(s, cache, cache)
+	registry := prometheus.NewRegistry()
+	server.Metrics = internalclient.NewMetrics(registry)
+	client := &internalclient.Client{Doer: server}
+	changed := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m"}, Data: map[string]string{"a": "b"}}
+	for name, c := range map[string]struct {
+		failure error
+		is      func(error) bool
+	}{
+		"changed by another": {&storage.PremiseError{}, apierrors.IsConflict},
+		"no room":            {storage.ErrFull, func(err error) bool { return errors.Is(err, storage.ErrFull) }},
+		"gone":               {storage.ErrUnavailable, func(err error) bool { return apierrors.IsInternalError(err) && !errors.Is(err, storage.ErrFull) }},
+	} {
+		s.written = c.failure
+		for _, out := range []any{nil, &corev1.ConfigMap{}} {
+			if err := client.Update(t.Context(), configs.Named("m"), changed.DeepCopy(), out); !c.is(err) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	if err := client.Get(t.Context(), configs.Named("m"), &corev1.ConfigMap{}); err != nil {
+		t.Error(err)
+	}
+	counted := map[string]float64{}
+	families, err := registry.Gather()
+	if err != nil || len(families) != 1 {
+		t.Fatal(families, err)
+	}
+	for _, m := range families[0].GetMetric() {
+		of := ""
+		for _, l := range m.GetLabel() {
+			of += l.GetName() + "=" + l.GetValue() + " "
+		}
+		counted[of] = m.GetCounter().GetValue()
+	}
+	if len(counted) != 2 || counted["resource=configmaps subresource= verb=PUT "] != 6 || counted["resource=configmaps subresource= verb=GET "] != 1 {
+		t.Errorf("got counters %v", counted)
+	}
+}
+
+// TestInternalWrites covers all verbs, with and without a result.
+func TestInternalWrites(t *testing.T) {
+	w := newFixture(t)
+	s := &store{}
+	cache := w.cache(t, s, true)
+	client := &internalclient.Client{Doer: w.server(s, cache, cache)}
+	ctx, m := t.Context(), configs.Named("m")
+	sent := func(name, value string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Data: map[string]string{"said": value}}
+	}
+	applied := sent("m", "applied")
+	applied.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}
+	other := types.UID("other")
+	var out corev1.ConfigMap
+	for name, c := range map[string]struct {
+		do          func() error
+		asked, said string
+		is          func(error) bool
+	}{
+		"create":         {func() error { return client.Create(ctx, configs, sent("n", "created")) }, "create n", "created", isNil},
+		"update":         {func() error { return client.Update(ctx, m, sent("m", "updated"), nil) }, "update m", "updated", isNil},
+		"update and see": {func() error { return client.Update(ctx, m, sent("m", "seen"), &out) }, "update m", "seen", isNil},
+		"patch":          {func() error { return client.Patch(ctx, m, map[string]any{"data": map[string]any{"said": "patched"}}) }, "update m", "patched", isNil},
+		"apply":          {func() error { return client.Apply(ctx, m, applied) }, "update m", "applied", isNil},
+		"delete":         {func() error { return client.Delete(ctx, m, nil) }, "delete m", "", isNil},
+		"delete another one": {func() error {
+			return client.Delete(ctx, m, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other}})
+		}, "", "", apierrors.IsConflict},
+		"no object":    {func() error { return client.Create(ctx, configs, make(chan int)) }, "", "", isError},
+		"no patch":     {func() error { return client.Patch(ctx, m, "text") }, "", "", isError},
+		"another kind": {func() error { return client.Create(ctx, configs, secret()) }, "", "", isError},
+	} {
+		s.asked, s.last = nil, nil
+		if err := c.do(); !c.is(err) || strings.Join(s.asked, ", ") != c.asked || !strings.Contains(string(s.last), c.said) {
+			t.Errorf("%s: got %v, writes %q, value %q", name, err, s.asked, s.last)
+		}
+	}
+	if out.Data["said"] != "seen" || out.ResourceVersion != "6" {
+		t.Errorf("got result %v", out)
+	}
+}
+
+func isError(err error) bool { return err != nil }
+
+func secret() *corev1.Secret {
+	return &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "n"}}
+}
+
+// startupRecorder records for each write whether admission skips webhooks and policies.
+type startupRecorder []bool
+
+func (s *startupRecorder) Validate(ctx context.Context, _ *admission.Request) error {
+	*s = append(*s, request.Startup(ctx))
+	return nil
+}
+
+// TestOnlyStartupWritesSkipWebhooks checks that other internal writes call webhooks and policies.
+func TestOnlyStartupWritesSkipWebhooks(t *testing.T) {
+	w := newFixture(t)
+	var seen startupRecorder
+	w.plugins = []admission.Plugin{{Name: "recorder", Plugin: &seen}}
+	s := &store{}
+	cache := w.cache(t, s, true)
+	client := &internalclient.Client{Doer: w.server(s, cache, cache)}
+	for _, ctx := range []context.Context{t.Context(), request.WithStartup(t.Context())} {
+		_ = client.Create(ctx, configs, &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+	}
+	if !slices.Equal(seen, startupRecorder{false, true}) {
+		t.Errorf("got %v, want false, true", seen)
+	}
+}
+
+// TestInternalListSelects checks namespaces and labels.
+func TestInternalListSelects(t *testing.T) {
+	w := newFixture(t)
+	s := &store{}
+	cache := w.cache(t, s, true)
+	client := &internalclient.Client{Doer: w.server(s, cache, cache)}
+	everywhere, elsewhere := internalclient.Of("", "v1", "configmaps", ""), internalclient.Of("", "v1", "configmaps", "n")
+	for _, c := range []struct {
+		at     internalclient.Ref
+		labels map[string]string
+		want   []string
+	}{
+		{configs, nil, []string{"m"}}, {everywhere, nil, []string{"m"}}, {elsewhere, nil, nil},
+		{configs, map[string]string{"app": "a"}, []string{"m"}}, {configs, map[string]string{"app": "b"}, nil},
+	} {
+		var list corev1.ConfigMapList
+		err := client.List(t.Context(), c.at, c.labels, &list)
+		var names []string
+		for _, m := range list.Items {
+			names = append(names, m.Name)
+		}
+		if err != nil || !slices.Equal(names, c.want) {
+			t.Errorf("%s with labels %v: got %v, %v", c.at, c.labels, names, err)
+		}
+	}
+	for name, is := range map[string]func(error) bool{"m": isNil, "none": apierrors.IsNotFound} {
+		for _, out := range []any{nil, &corev1.ConfigMap{}} {
+			if err := client.Known(t.Context(), configs.Named(name), out); !is(err) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
+// TestCorruptValueFailsReads checks that a list never omits a corrupt object silently.
+func TestCorruptValueFailsReads(t *testing.T) {
+	w := newFixture(t)
+	good := w.value
+	good.Key += "2"
+	w.value.Value = []byte("{")
+	s := &store{more: []storage.KeyValue{good}}
+	cache := w.cache(t, s, true)
+	client := &internalclient.Client{Doer: w.server(s, cache, cache)}
+	var list corev1.ConfigMapList
+	if err := client.List(t.Context(), configs, nil, &list); !apierrors.IsInternalError(err) || strings.Contains(err.Error(), "panic") {
+		t.Errorf("list: got %v, %v", list.Items, err)
+	}
+	if err := client.Get(t.Context(), configs.Named("m"), &corev1.ConfigMap{}); !apierrors.IsInternalError(err) || strings.Contains(err.Error(), "panic") {
+		t.Errorf("get: got %v", err)
+	}
+}

@@ -1,0 +1,271 @@
+package internalclient
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"binnacle/libs/api"
+	"binnacle/libs/tracing"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/rest/writes"
+	"binnacle/services/apiserver/internal/security/audit"
+	"binnacle/services/apiserver/internal/status"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// Call is one request of the server to itself.
+type Call struct {
+	Verb Verb
+	Ref
+	// Manager is the field manager.
+	Manager string
+	// Sent is the object to create or update, or the patch.
+	Sent any
+	// Patch is the type of the patch. Force resolves conflicts of an apply.
+	Patch types.PatchType
+	Force bool
+	// Delete holds the options of a deletion.
+	Delete *metav1.DeleteOptions
+	// While holds additional preconditions of a write.
+	While []storage.Premise
+	// Labels selects the objects of a list; nil selects all.
+	Labels map[string]string
+	// Known reads the cache without confirming that it is current.
+	Known bool
+}
+
+// Verb is the operation of a Call.
+type Verb string
+
+// Verbs.
+const (
+	Get    Verb = "get"
+	List   Verb = "list"
+	Create Verb = "create"
+	Update Verb = "update"
+	Patch  Verb = "patch"
+	Delete Verb = "delete"
+)
+
+// Doer executes calls.
+type Doer interface {
+	// Do executes a call and decodes the result into out, unless out is nil. API errors are
+	// *apierrors.StatusError.
+	Do(ctx context.Context, c Call, out any) error
+}
+
+// Server executes calls on the resources of this server. Writes pass through admission, field
+// management and validation.
+type Server struct {
+	// Kinds holds all resources of the server, including those that clients cannot use.
+	Kinds *apiset.Live
+	Cache *watchcache.Cache
+	Codec *codec.Codec
+	// Writes returns the writer. It is called after the server is built.
+	Writes func() *writes.Writer
+	Logger *slog.Logger
+	// Audit, if set, records writes.
+	Audit *audit.Trail
+	// Metrics may be nil.
+	Metrics *Metrics
+	// Traces, if set, creates spans of writes, also for writes that no client request causes.
+	Traces *tracing.Provider
+}
+
+var _ Doer = (*Server)(nil)
+
+// readTimeout bounds how long a read waits for a current cache.
+const readTimeout = 3 * time.Second
+
+// Do implements Doer. It recovers from panics, which it logs and returns as errors, so that
+// background tasks do not end the process.
+func (s *Server) Do(ctx context.Context, c Call, out any) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			s.Logger.Error("panic in an internal request", "verb", c.Verb, "object", c.String(), "panic", r, "stack", string(debug.Stack()))
+			err = status.Error(500, metav1.StatusReasonInternalError, fmt.Sprintf("%s %s: panic: %v", c.Verb, c.Ref, r), nil)
+		}
+		err = statusError(err)
+	}()
+	k := s.Kinds.Current().Resource(c.GroupVersionResource)
+	if k == nil {
+		return status.NoResource()
+	}
+	var sub *registry.Subresource
+	if c.Sub != "" {
+		if sub = k.Subresource(c.Sub); sub == nil {
+			return status.NoResource()
+		}
+	}
+	s.Metrics.count(&c)
+	if c.Verb == Get || c.Verb == List {
+		return s.read(ctx, k, &c, out)
+	}
+	// Warnings of this call must not reach the client whose request caused it.
+	ctx, _ = request.WithWarnings(ctx)
+	ctx = request.WithUser(ctx, request.Self())
+	ctx, span := s.Traces.Begin(ctx, func() string { return "loopback " + requestInfoOf(k, &c).Form() })
+	defer func() {
+		span.Fail(err)
+		span.End()
+	}()
+	res, err := s.audited(ctx, k, &c, func(ctx context.Context) (writes.Result, error) {
+		return s.write(ctx, &writes.Request{
+			Kind: k, Sub: sub, Namespace: c.Namespace, Name: c.Name, User: request.Self(), Manager: c.Manager, Force: c.Force, While: c.While,
+		}, &c)
+	})
+	if err != nil || out == nil {
+		return err
+	}
+	return decodeInto(k, res.Item, out)
+}
+
+func (s *Server) write(ctx context.Context, r *writes.Request, c *Call) (writes.Result, error) {
+	w := s.Writes()
+	if c.Verb == Delete {
+		o := c.Delete
+		if o == nil {
+			o = &metav1.DeleteOptions{}
+		}
+		r.Options = o.DeepCopy()
+		return w.Delete(ctx, r)
+	}
+	raw, err := json.Marshal(c.Sent)
+	if err != nil {
+		return writes.Result{}, err
+	}
+	if c.Verb == Patch {
+		audit.From(ctx).AskedText(func() ([]byte, error) { return raw, nil })
+		o := &metav1.PatchOptions{FieldManager: c.Manager}
+		if c.Force {
+			o.Force = &c.Force
+		}
+		r.Options = o
+		// The server's own status patches do not depend on the lazily decoded part.
+		r.Apart = c.Sub == "status" && c.Patch == types.MergePatchType
+		if r.Patch, err = writes.DecodePatch(c.Patch, raw, true); err != nil {
+			return writes.Result{}, err
+		}
+		return w.Patch(ctx, r)
+	}
+	// Decode it as sent by a client, so that unset fields are absent.
+	d, err := s.Codec.Decode(api.MediaJSON, raw, r.Kind.GVK(), nil, false)
+	if err != nil {
+		return writes.Result{}, err
+	}
+	obj, ok := d.Object.(registry.Object)
+	if !ok || d.GVK != r.Kind.GVK() {
+		return writes.Result{}, fmt.Errorf("%s is no %s", d.GVK, r.Kind.GVK())
+	}
+	r.Object = obj
+	audit.From(ctx).Asked(obj, func() ([]byte, error) { return s.Codec.Encode(obj, d.GVK, api.MediaJSON, false) })
+	switch c.Verb {
+	case Create:
+		r.Options = &metav1.CreateOptions{}
+		return w.Create(ctx, r)
+	case Update:
+		r.Options = &metav1.UpdateOptions{}
+		return w.Update(ctx, r)
+	}
+	return writes.Result{}, fmt.Errorf("%q is no verb", c.Verb)
+}
+
+func (s *Server) read(ctx context.Context, k *apiset.Resource, c *Call, out any) error {
+	if !s.Cache.Ready() || !k.Store.Ready() {
+		return status.Reloading()
+	}
+	if !c.Known {
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
+		defer cancel()
+		if _, err := k.Store.MostRecent(ctx); err != nil {
+			return status.Ref{Resource: k.GroupResource(), Name: c.Name}.Translate(err)
+		}
+	}
+	if c.Verb == List {
+		return s.list(k, c, out)
+	}
+	e, ok := k.Store.Get(k.Key(c.Namespace, c.Name))
+	if !ok {
+		return apierrors.NewNotFound(k.GroupResource(), c.Name)
+	}
+	if out == nil {
+		return nil
+	}
+	return decodeInto(k, codec.Item{Stored: e.Stored(), Revision: e.Revision}, out)
+}
+
+// list decodes all objects of a collection into a list.
+func (s *Server) list(k *apiset.Resource, c *Call, out any) error {
+	prefix := k.Prefix
+	if k.Namespaced && c.Namespace != "" {
+		prefix += c.Namespace + "/"
+	}
+	list := struct {
+		Items []json.RawMessage `json:"items"`
+	}{Items: []json.RawMessage{}}
+	var err error
+	k.Store.Snapshot().Ascend(prefix, "", func(e *watchcache.Entry) bool {
+		for label, value := range c.Labels {
+			if e.Labels().Get(label) != value {
+				return true
+			}
+		}
+		var raw []byte
+		if raw, err = encode(k, codec.Item{Stored: e.Stored(), Revision: e.Revision}); err != nil {
+			return false
+		}
+		list.Items = append(list.Items, raw)
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	raw, err := json.Marshal(list)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(raw, out)
+}
+
+func encode(k *apiset.Resource, item codec.Item) ([]byte, error) {
+	obj, err := k.Coder.DecodeStored(item.Stored, item.Revision)
+	if err != nil {
+		return nil, err
+	}
+	return k.Coder.EncodeObject(obj)
+}
+
+func decodeInto(k *apiset.Resource, item codec.Item, out any) error {
+	raw, err := encode(k, item)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(raw, out)
+}
+
+// statusError converts an error to the error that a client would receive.
+func statusError(err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, storage.ErrFull) { // callers check for it
+		return err
+	}
+	if err == watchcache.ErrNotReady { //nolint:errorlint // is returned as it is
+		err = status.Reloading()
+	}
+	return &apierrors.StatusError{ErrStatus: *status.Of(err)}
+}

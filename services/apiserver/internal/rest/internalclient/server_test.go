@@ -1,0 +1,89 @@
+package internalclient_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/rest/internalclient"
+	"binnacle/services/apiserver/internal/rest/writes"
+	"binnacle/services/apiserver/internal/security/audit"
+)
+
+// TestPanicBecomesError checks that a panic is logged and returned as an API error.
+func TestPanicBecomesError(t *testing.T) {
+	catalog, err := builtin.Everything(registry.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := codec.New(catalog, builtin.Scheme())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	client := &internalclient.Client{Doer: &internalclient.Server{
+		Kinds: apiset.NewLive(apiset.Builder{Codec: c}.Set(catalog, 1)), Codec: c, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Writes: func() *writes.Writer { panic("out of order") },
+	}}
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "m"}}
+	err = client.Create(context.Background(), internalclient.Of("", "v1", "configmaps", "ns"), m)
+	if !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), "out of order") {
+		t.Errorf("got %v, want an internal error", err)
+	}
+	if !strings.Contains(log.String(), "out of order") || !strings.Contains(log.String(), "server_test.go") {
+		t.Errorf("got log %q", log.String())
+	}
+	for _, ref := range []internalclient.Ref{internalclient.Of("", "v1", "nothings", ""), internalclient.Of("", "v1", "configmaps", "ns").Named("m").Under("nothing")} {
+		if err := client.Update(context.Background(), ref, m, nil); !apierrors.IsNotFound(err) {
+			t.Errorf("%s: %v", ref, err)
+		}
+	}
+}
+
+// auditAll is an audit policy and a sink that returns an error.
+type auditAll struct{ failure error }
+
+func (auditAll) Decide(*requestinfo.Info, *request.User) audit.Decision {
+	return audit.Decision{Level: audit.Metadata}
+}
+
+func (e auditAll) Process(context.Context, *audit.Event) error { return e.failure }
+
+// TestAuditedPanicAndAuditFailure checks that an audited panic still becomes an error, and that a
+// write whose event cannot be stored is rejected.
+func TestAuditedPanicAndAuditFailure(t *testing.T) {
+	catalog, err := builtin.Everything(registry.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := codec.New(catalog, builtin.Scheme())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, failure := range map[string]error{"out of order": nil, "failed to store audit event": errors.New("no room")} {
+		sink := auditAll{failure}
+		client := &internalclient.Client{Doer: &internalclient.Server{
+			Kinds: apiset.NewLive(apiset.Builder{Codec: c}.Set(catalog, 1)), Codec: c, Logger: slog.New(slog.DiscardHandler),
+			Writes: func() *writes.Writer { panic("out of order") },
+			Audit:  audit.New(audit.Config{Policy: sink, Sinks: []audit.Sink{sink}, Metrics: audit.NewMetrics(prometheus.NewRegistry())}),
+		}}
+		err := client.Create(t.Context(), internalclient.Of("", "v1", "configmaps", "ns"), &corev1.ConfigMap{})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
