@@ -47,14 +47,14 @@ type wire struct{ *link }
 func (wire) ConnectionState() tls.ConnectionState {
 	return tls.ConnectionState{Version: tls.VersionTLS13}
 }
-func (wire) Hold()              {}
-func (wire) Release() error     { return nil }
-func (wire) Came(int, int)      {}
-func (wire) Wait()              {}
-func (wire) Sent(int, int, int) {}
-func (wire) EnterLarge()        {}
-func (wire) LeaveLarge()        {}
-func (wire) KeepLarge(int) bool { return true }
+func (wire) Cork()                    {}
+func (wire) Uncork() error            { return nil }
+func (wire) FramesReceived(int, int)  {}
+func (wire) Throttle()                {}
+func (wire) FramesSent(int, int, int) {}
+func (wire) AcquireHeaderPermit()     {}
+func (wire) ReleaseHeaderPermit()     {}
+func (wire) ReserveHeader(int) bool   { return true }
 
 func serveOurs(conn *link, handler http.Handler) (shutdown, stop func()) {
 	s := h2.NewServer(h2.Config{
