@@ -27,7 +27,7 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 func (o *Options) Validate(clientCA string) (errs []error) {
 	switch {
 	case !o.Anybody && clientCA == "":
-		errs = append(errs, errors.New("--client-ca-file is needed, as only clients with a certificate are answered; --"+anybodyFlag+" answers everybody"))
+		errs = append(errs, errors.New("--client-ca-file is required to authenticate clients; --"+anybodyFlag+" allows any client"))
 	case o.Anybody && len(o.Names) > 0:
 		errs = append(errs, errors.New("--allowed-client-names and --"+anybodyFlag+" contradict each other"))
 	}

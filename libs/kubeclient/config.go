@@ -71,7 +71,7 @@ func (o *Options) load() (*rest.Config, error) {
 	if o.Kubeconfig == "" && o.Master == "" {
 		config, err := rest.InClusterConfig()
 		if errors.Is(err, rest.ErrNotInCluster) {
-			return nil, errors.New("neither --kubeconfig nor --master is given, and this is no pod")
+			return nil, errors.New("neither --kubeconfig nor --master is set, and the process does not run in a pod")
 		}
 		return config, err
 	}

@@ -13,10 +13,10 @@ import (
 	"binnacle/libs/options"
 )
 
-// noPrefix is the value of --oidc-username-prefix that means none.
+// noPrefix is the value of --oidc-username-prefix for no prefix.
 const noPrefix = "-"
 
-// Options are the --oidc-* flags (specification: "OpenID Connect flags").
+// Options holds the --oidc-* flags (specification: "OpenID Connect flags").
 type Options struct {
 	IssuerURL      string
 	ClientID       string
@@ -36,7 +36,7 @@ func NewOptions() *Options {
 	return &Options{UsernameClaim: "sub", Algorithms: []string{"RS256"}}
 }
 
-// AddFlags declares the flags in the section "authentication".
+// AddFlags adds the flags to the section "authentication".
 func (o *Options) AddFlags(s *options.Sections) {
 	own := pflag.NewFlagSet("oidc", pflag.ContinueOnError)
 	own.StringVar(&o.IssuerURL, "oidc-issuer-url", o.IssuerURL, "https URL of the OpenID Connect provider, whose ID tokens identify their bearer")
@@ -52,7 +52,7 @@ func (o *Options) AddFlags(s *options.Sections) {
 	s.Set("authentication").AddFlagSet(own)
 }
 
-// Given tells whether any of the flags was given.
+// Given reports whether any of the flags was given.
 func (o *Options) Given() bool {
 	given := false
 	if o.flags != nil {
@@ -61,7 +61,7 @@ func (o *Options) Given() bool {
 	return given || o.IssuerURL != "" || o.ClientID != ""
 }
 
-// Validate returns everything that is wrong.
+// Validate returns all errors.
 func (o *Options) Validate() []error {
 	if !o.Given() {
 		return nil
@@ -94,8 +94,8 @@ func (o *Options) Validate() []error {
 	return errs
 }
 
-// Authenticator makes the authenticator that the flags describe, or nil where
-// none was given. Its Provider is run by the caller; withdrawn is ProviderConfig's.
+// Authenticator returns the authenticator that the flags configure, or nil if none was given. The
+// caller runs its Provider. withdrawn is used as ProviderConfig.Withdrawn.
 func (o *Options) Authenticator(log *slog.Logger, withdrawn func()) (*Authenticator, error) {
 	if o.IssuerURL == "" {
 		return nil, nil
