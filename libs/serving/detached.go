@@ -9,10 +9,10 @@ import (
 	"binnacle/libs/serving/h2"
 )
 
-// Apart returns a writer of the same response that may be used after the handler has returned. The
+// DetachableWriter returns a writer of the same response that may be used after the handler has returned. The
 // engine reuses its own writer for another request then. The caller must not use other writers of
 // the response any more.
-func Apart(w http.ResponseWriter) http.ResponseWriter {
+func DetachableWriter(w http.ResponseWriter) http.ResponseWriter {
 	x := exchangeOf(w)
 	if x == nil {
 		return w
@@ -23,13 +23,13 @@ func Apart(w http.ResponseWriter) http.ResponseWriter {
 	return x.detached
 }
 
-// Last lets a response outlive its handler, so that it needs no goroutine and no stack while nothing
-// happens. The response must have begun on a writer returned by Apart. more is called once the
+// Detach lets a response outlive its handler, so that it needs no goroutine and no stack while nothing
+// happens. The response must have begun on a writer returned by DetachableWriter. more is called once the
 // handler has returned, and need not block. The response ends when end is called. failure is nil, or
 // what more panicked with, see Failed. Filters leave the work at the end of the response to AtEnd.
-// Last returns false if the connection does not support it, as with HTTP/1.1. It must be called
+// Detach returns false if the connection does not support it, as with HTTP/1.1. It must be called
 // once, as the last action of the handler.
-func Last(w http.ResponseWriter, more func(end func(failure any))) bool {
+func Detach(w http.ResponseWriter, more func(end func(failure any))) bool {
 	x := exchangeOf(w)
 	if x == nil || x.detached == nil {
 		return false
@@ -52,7 +52,7 @@ func Last(w http.ResponseWriter, more func(end func(failure any))) bool {
 	return true
 }
 
-// cancelDetach cancels Last after a panic of a filter.
+// cancelDetach cancels Detach after a panic of a filter.
 func (x *exchange) cancelDetach(failure any) {
 	if !x.outlives {
 		return
@@ -69,7 +69,7 @@ type detacher interface {
 	Detach(more func(end func(failure any)))
 }
 
-// AtEnd calls f when the response has ended: at once, or, if Last was called, when the detached
+// AtEnd calls f when the response has ended: at once, or, if Detach was called, when the detached
 // response ends. failure is the panic value of the response, or nil. Filters call it when their
 // handler returns.
 func AtEnd(w http.ResponseWriter, f func(failure any)) {
@@ -125,7 +125,7 @@ func Send(w http.ResponseWriter, p []byte) error {
 	return nil
 }
 
-// detachedWriter is the writer that Apart returns.
+// detachedWriter is the writer that DetachableWriter returns.
 type detachedWriter struct {
 	x     *exchange
 	begun bool

@@ -27,7 +27,7 @@ type detachedFixture struct {
 	ended []string // recorded calls of AtEnd functions
 }
 
-// startDetached starts the server. after is called when a handler has called Last.
+// startDetached starts the server. after is called when a handler has called Detach.
 func startDetached(t *testing.T, after func()) *detachedFixture {
 	l := &detachedFixture{returned: make(chan http.ResponseWriter, 1), end: make(chan func(any), 1)}
 	record := func(what string) func(any) {
@@ -46,7 +46,7 @@ func startDetached(t *testing.T, after func()) *detachedFixture {
 		w.WriteHeader(http.StatusOK)
 		_, _ = io.WriteString(w, "begun\n")
 		w.(http.Flusher).Flush()
-		return serving.Last(w, func(end func(any)) {
+		return serving.Detach(w, func(end func(any)) {
 			l.end <- end
 			l.returned <- w
 		})
@@ -62,7 +62,7 @@ func startDetached(t *testing.T, after func()) *detachedFixture {
 				_, _ = io.WriteString(c.Writer, "short")
 				return
 			}
-			w := serving.Apart(c.Writer)
+			w := serving.DetachableWriter(c.Writer)
 			defer serving.AtEnd(c.Writer, record("outer"))
 			if lasts := inner(w); !lasts {
 				_, _ = io.WriteString(w, "does not last\n")
@@ -197,7 +197,7 @@ func TestDetachedResponseFails(t *testing.T) {
 }
 
 // TestPanicAfterDetachFailsResponse checks that a response is aborted if its handler panics after
-// Last.
+// Detach.
 func TestPanicAfterDetachFailsResponse(t *testing.T) {
 	l := startDetached(t, func() { panic(errors.New("after all")) })
 	_, body := l.request(t)
@@ -214,9 +214,9 @@ func TestPanicAfterDetachFailsResponse(t *testing.T) {
 	}
 }
 
-// TestHTTP1ResponseCannotDetach checks that Last returns false over HTTP/1.1.
+// TestHTTP1ResponseCannotDetach checks that Detach returns false over HTTP/1.1.
 func TestHTTP1ResponseCannotDetach(t *testing.T) {
-	l := startDetached(t, func() { t.Error("Last() = true, want false") })
+	l := startDetached(t, func() { t.Error("Detach() = true, want false") })
 	conn := dial(t, l.testServer, "http/1.1")
 	if _, err := io.WriteString(conn, "GET /lasting HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"); err != nil {
 		t.Fatal(err)
@@ -254,9 +254,9 @@ func TestPanicAtEndFailsResponse(t *testing.T) {
 				return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					defer serving.AtEnd(w, func(failure any) { failures <- failure })
 					defer serving.AtEnd(w, func(any) { panic(errors.New("at the end")) })
-					w = serving.Apart(w)
+					w = serving.DetachableWriter(w)
 					w.(http.Flusher).Flush()
-					serving.Last(w, func(end func(any)) { c.more(end, ended) })
+					serving.Detach(w, func(end func(any)) { c.more(end, ended) })
 				})
 			})
 			resp, err := r.client.Get(r.url + "/x")
@@ -280,7 +280,7 @@ func TestPanicAtEndFailsResponse(t *testing.T) {
 	}
 }
 
-// TestForeignWriterCannotDetach checks that Apart and Last do nothing for writers of other servers,
+// TestForeignWriterCannotDetach checks that DetachableWriter and Detach do nothing for writers of other servers,
 // and that Send and AtEnd work.
 func TestForeignWriterCannotDetach(t *testing.T) {
 	for name, hide := range map[string]bool{"that flush": false, "that do not": true} {
@@ -290,7 +290,7 @@ func TestForeignWriterCannotDetach(t *testing.T) {
 			if hide {
 				w = struct{ http.ResponseWriter }{w}
 			}
-			if serving.Apart(w) != w || serving.Last(w, nil) {
+			if serving.DetachableWriter(w) != w || serving.Detach(w, nil) {
 				t.Error("the writer was accepted")
 			}
 			if err := serving.Send(w, []byte("text")); err != nil || below.Body.String() != "text" || below.Flushed == hide {
@@ -314,15 +314,15 @@ type failingWriter struct{ http.ResponseWriter }
 func (failingWriter) Write([]byte) (int, error) { return 0, http.ErrBodyNotAllowed }
 func (failingWriter) Flush()                    { panic("Flush was called") }
 
-// TestPanicBeforeDetachGets500 checks that a panic between Apart and the first write gets a 500
-// response, and that Last needs Apart.
+// TestPanicBeforeDetachGets500 checks that a panic between DetachableWriter and the first write gets a 500
+// response, and that Detach needs DetachableWriter.
 func TestPanicBeforeDetachGets500(t *testing.T) {
 	r := start(t, testOptions(t), nil, func(*serving.Server) http.Handler {
 		return serving.WithRecovery(silent(), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			if serving.Last(w, nil) {
-				t.Error("Last() = true, want false")
+			if serving.Detach(w, nil) {
+				t.Error("Detach() = true, want false")
 			}
-			serving.Apart(w)
+			serving.DetachableWriter(w)
 			panic("before all")
 		}))
 	})

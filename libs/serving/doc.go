@@ -22,7 +22,7 @@
 // arrive within --stalled-client-timeout. A response ends when the window of its HTTP/2 stream stays
 // closed for that time, or when its connection acknowledges nothing for twice that time. Waiting for
 // other streams of the connection does not count. A long-running request may be silent for any time.
-// If its handler calls Steady, its client has to read what was sent.
+// If its handler calls LimitStall, its client has to read what was sent.
 //
 // Work outside requests is limited too. Only a few handshakes are computed at a time (handshakes.go,
 // limiter.go). A client that floods an HTTP/2 connection with resets or control frames is read more
@@ -33,7 +33,7 @@
 // large responses needs a permit, and several records leave in one write (limitedconn.go).
 //
 // A response that is idle most of the time, such as a watch, may outlive its handler (detached.go).
-// Last detaches it, and AtEnd registers what filters do when it ends.
+// Detach detaches it, and AtEnd registers what filters do when it ends.
 //
 // TLS requests client certificates and does not verify them. An authenticator verifies them on each
 // request with VerifyOptions.

@@ -27,9 +27,9 @@ const (
 	maxWrite = 256 << 10
 )
 
-// Steady requires that the client of a long-running request keeps reading, as the client of a watch
+// LimitStall requires that the client of a long-running request keeps reading, as the client of a watch
 // does. The response is aborted when the client takes nothing for twice --stalled-client-timeout.
-func Steady(w http.ResponseWriter) {
+func LimitStall(w http.ResponseWriter) {
 	if x := exchangeOf(w); x != nil { // otherwise no client is connected
 		x.setStall(watchStallFactor * x.limits.stall)
 		x.mustRead = true
@@ -51,14 +51,14 @@ type exchange struct {
 	progress     progress     // used if h2Stream is nil
 	body         *boundedBody // nil if there is no body
 	writing      guard
-	slowWrite    *slowWriteHooks // nil unless Pausing was called
+	slowWrite    *slowWriteHooks // nil unless OnSlowWrite was called
 	http1Conn    *limitedConn    // the connection of an HTTP/1 response; may be nil
 	unflushed    int             // bytes of the response since the last flush
 	mustRead     bool
 	hijacked     bool
 	stallCounted bool // the stall was counted
 
-	detached *detachedWriter // the writer that outlives the handler; nil if Apart was not called
+	detached *detachedWriter // the writer that outlives the handler; nil if DetachableWriter was not called
 	outlives bool            // the response outlives the handler
 	onEnd    []func(failure any)
 }
@@ -308,7 +308,7 @@ func (x *exchange) endWrite(err error) error {
 	return err
 }
 
-// Hijack implements http.Hijacker. If Steady was called, writes to the connection stay bounded.
+// Hijack implements http.Hijacker. If LimitStall was called, writes to the connection stay bounded.
 // Otherwise the new owner of the connection is responsible.
 func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(x.ResponseWriter).Hijack()

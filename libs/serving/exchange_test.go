@@ -248,7 +248,7 @@ func TestWriteTimeouts(t *testing.T) {
 			w.delay = tc.takes
 			x, _ := l.exchange(w, request(1, nil), tc.class)
 			if tc.steady {
-				Steady(x)
+				LimitStall(x)
 			}
 			_, err := x.Write(make([]byte, 2*maxWrite+1))
 			if got := err != nil; got != tc.aborted || (testutil.ToFloat64(l.metrics.responses) == 1) != tc.aborted || len(w.sizes) != map[bool]int{true: 1, false: 3}[tc.aborted] {
@@ -407,9 +407,9 @@ func TestHijackedConnectionTimeouts(t *testing.T) {
 			w.hijackConn = server
 			x, _ := l.exchange(w, request(1, strings.NewReader("body")), short)
 			resumed := 0
-			Pausing(x, func() bool { return tc.goesOn }, func() error { resumed++; return tc.resume })
+			OnSlowWrite(x, func() bool { return tc.goesOn }, func() error { resumed++; return tc.resume })
 			if tc.steady {
-				Steady(x)
+				LimitStall(x)
 			}
 			conn, _, err := x.Hijack()
 			if err != nil {
@@ -433,7 +433,7 @@ func TestHijackedConnectionTimeouts(t *testing.T) {
 	testExchange(t, func(t *testing.T, l *limits) {
 		w := newFakeWriter()
 		x, _ := l.exchange(w, request(1, nil), short)
-		Steady(x)
+		LimitStall(x)
 		if conn, _, err := x.Hijack(); !errors.Is(err, http.ErrNotSupported) || conn != nil {
 			t.Errorf("Hijack() = %v, %v, want http.ErrNotSupported", conn, err)
 		}
@@ -449,7 +449,7 @@ func TestAbortedWriteDoesNotResume(t *testing.T) {
 		w := newFakeWriter()
 		w.delay = stallTimeout
 		x, _ := l.exchange(w, request(1, nil), short)
-		Pausing(x, func() bool { return false }, func() error { t.Error("resume was called"); return nil })
+		OnSlowWrite(x, func() bool { return false }, func() error { t.Error("resume was called"); return nil })
 		if _, err := x.Write(make([]byte, responseBuffer)); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("Write() = %v, want a deadline error", err)
 		}

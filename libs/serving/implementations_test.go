@@ -44,7 +44,7 @@ func TestAllProtocolsServe(t *testing.T) {
 				case "/close":
 					w.Header().Set("Connection", "close")
 				case "/watch":
-					serving.Steady(w)
+					serving.LimitStall(w)
 					for e := range events {
 						_ = serving.Send(w, []byte(e+"\n"))
 					}

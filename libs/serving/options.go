@@ -54,7 +54,7 @@ type Options struct {
 	WatchGrace       time.Duration
 	LivezGracePeriod time.Duration
 	// StallTimeout is how long a client may send nothing while the server waits for a body, or take
-	// nothing of a response. It is twice that for requests that call Steady.
+	// nothing of a response. It is twice that for requests that call LimitStall.
 	StallTimeout time.Duration
 
 	// AdvertiseAddress and AlternateNames are additional names of a self-signed certificate.

@@ -35,7 +35,7 @@ func TestSlowWriteSuspendsHandler(t *testing.T) {
 			o := testOptions(t)
 			o.StallTimeout = time.Second // a reset waits for the current write
 			r, heard := startStalling(t, o, false, func(w http.ResponseWriter, r *http.Request) error {
-				serving.Pausing(w, func() bool {
+				serving.OnSlowWrite(w, func() bool {
 					pauses.Add(1)
 					select {
 					case paused <- struct{}{}:
@@ -97,8 +97,8 @@ func getWithoutReading(t *testing.T, r *testServer, proto string) (read func()) 
 // handler.
 func TestSmallResponseDoesNotSuspend(t *testing.T) {
 	r, heard := startStalling(t, testOptions(t), false, func(w http.ResponseWriter, r *http.Request) error {
-		serving.Pausing(struct{ http.ResponseWriter }{w}, nil, nil) // has no effect on a writer without Unwrap
-		serving.Pausing(w, func() bool { t.Error("the handler was suspended"); return true }, func() error { return nil })
+		serving.OnSlowWrite(struct{ http.ResponseWriter }{w}, nil, nil) // has no effect on a writer without Unwrap
+		serving.OnSlowWrite(w, func() bool { t.Error("the handler was suspended"); return true }, func() error { return nil })
 		_, err := io.WriteString(w, strings.Repeat("x", 1<<10))
 		return err
 	})

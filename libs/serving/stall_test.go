@@ -32,11 +32,11 @@ func startStalling(t *testing.T, o *serving.Options, long bool, handler func(w h
 	return r, heard
 }
 
-// withSteady calls Steady before the handler.
+// withSteady calls LimitStall before the handler.
 func withSteady(handler func(w http.ResponseWriter, r *http.Request) error) func(w http.ResponseWriter, r *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		serving.Steady(struct{ http.ResponseWriter }{w}) // has no effect on a writer without Unwrap
-		serving.Steady(w)
+		serving.LimitStall(struct{ http.ResponseWriter }{w}) // has no effect on a writer without Unwrap
+		serving.LimitStall(w)
 		return handler(w, r)
 	}
 }

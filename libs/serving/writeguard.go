@@ -10,18 +10,18 @@ import (
 // client.
 const slowWriteAfter = 20 * time.Millisecond
 
-// Pausing lets a handler release resources while its client takes nothing of the response. pause is
+// OnSlowWrite lets a handler release resources while its client takes nothing of the response. pause is
 // called during a write that takes longer than 20 ms. If it returns false, the response is aborted.
 // resume is called before such a write returns, and its error becomes the error of the write. If the
 // handler ends during the pause, resume may not be called.
-func Pausing(w http.ResponseWriter, pause func() bool, resume func() error) {
+func OnSlowWrite(w http.ResponseWriter, pause func() bool, resume func() error) {
 	if x := exchangeOf(w); x != nil && x.deadlines != nil { // otherwise no client is connected
 		x.slowWrite = &slowWriteHooks{pause, resume}
 		x.writing.suspend = x.slowWrite.suspendOr(x.abort)
 	}
 }
 
-// slowWriteHooks holds the functions passed to Pausing.
+// slowWriteHooks holds the functions passed to OnSlowWrite.
 type slowWriteHooks struct {
 	suspend func() bool
 	resume  func() error
